@@ -8,7 +8,7 @@ use laptime_trace::run::{AxisValue, CaseResult};
 use crate::{
     by_case::{CaseId, Processes, by_case},
     cases::known_values,
-    crossover::{Answer, Crossing, Logs, Ratio, answer},
+    crossover::{Answer, Crossing, Logs, Ratio, answer, words},
     series::{draws, without},
 };
 
@@ -87,19 +87,28 @@ impl PromptAgainst {
         Some(match self.answer.as_ref()? {
             Answer::Always => format!("caches are faster than a text at every length tried ({tried})"),
             Answer::Never { .. } => format!("caches are faster than a text at no length tried ({tried})"),
-            Answer::AtSome(lengths) => {
-                let lengths: Vec<f64> = lengths.iter().map(|length| *length as f64).collect();
-                format!(
-                    "caches are faster than a text of {} tokens; at other lengths it cannot be told",
-                    list(&lengths)
-                )
+            Answer::AtSome { less, more } => {
+                let said = match (less.as_slice(), more.as_slice()) {
+                    ([], more) => format!("slower than a text of {}", words::list(more)),
+                    (less, []) => format!("faster than a text of {}", words::list(less)),
+                    (less, more) => {
+                        format!(
+                            "faster than a text of {}, and slower than one of {}",
+                            words::list(less),
+                            words::list(more)
+                        )
+                    }
+                };
+                format!("caches are {said} tokens; at the other lengths the difference is not distinguishable")
             }
             Answer::From(crossing) => format!("caches are faster than a text from {} tokens on", self.place(crossing)),
             Answer::Until(crossing) => format!("caches are faster than a text up to {} tokens", self.place(crossing)),
             Answer::Several(lengths) => {
                 format!("caches and a text change places more than once, at about {} tokens", list(lengths))
             }
-            Answer::Unclear => format!("whether caches or a text are faster cannot be told ({tried})"),
+            Answer::Unclear => {
+                format!("the difference between caches and a text is not distinguishable at any length tried ({tried})")
+            }
         })
     }
 
@@ -203,7 +212,10 @@ mod tests {
         let of = |ratios: [f64; 2]| sentence(&[result(8, 1, ratios[0]), result(8, 32, ratios[1])]);
         assert_eq!(of([1.5, 9.0]), "caches are faster than a text at every length tried (1 to 32 tokens)");
         assert_eq!(of([0.5, 0.9]), "caches are faster than a text at no length tried (1 to 32 tokens)");
-        assert_eq!(of([1.0, 1.0]), "whether caches or a text are faster cannot be told (1 to 32 tokens)");
+        assert_eq!(
+            of([1.0, 1.0]),
+            "the difference between caches and a text is not distinguishable at any length tried (1 to 32 tokens)"
+        );
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use laptime_stats::spread::median;
-use laptime_trace::{LAP, NameId, Span, Trace, TrackId, Value};
+use laptime_trace::{NameId, Span, Trace, TrackId, Value};
+
+use crate::measured::is_iteration;
 
 /// Takes without which the later half of them is no steady state.
 const LEAST_TAKES: usize = 6;
@@ -224,7 +226,7 @@ struct Place {
 
 impl Seen {
     fn of(trace: &Trace) -> Option<Self> {
-        let first = trace.spans().filter(is_take).min_by_key(|span| span.start)?;
+        let first = trace.spans().filter(is_iteration).min_by_key(|span| span.start)?;
         let spans: Vec<Span<'_>> = trace.spans_on(first.track).collect();
         let (begin, own) = (spans.first()?.start, trace.own_times());
         let mut seen = Self { before_ns: first.start.0.saturating_sub(begin.0), ..Self::default() };
@@ -246,7 +248,7 @@ impl Seen {
     }
 
     fn place(&mut self, trace: &Trace, span: &Span<'_>, around: Place) -> Place {
-        if is_take(span) && around.take.is_none() {
+        if is_iteration(span) && around.take.is_none() {
             let (start, nanos) = (span.start.0, span.duration.0);
             self.takes.push(Taken { start, nanos, ..Taken::default() });
             return Place { take: Some(self.takes.len() - 1), ..Place::default() };
@@ -281,10 +283,6 @@ impl Seen {
             }
         }
     }
-}
-
-fn is_take(span: &Span<'_>) -> bool {
-    span.name == "take" && span.category == LAP
 }
 
 /// The points of the curve of page faults in order of time: those of the process whose takes these are.

@@ -1,8 +1,6 @@
 //! How two runs compare, case by case.
 
-use laptime_stats::{
-    Comparison, Floor, Group, Interval, Reason, Settings, Verdict, compare::compare as compare_groups,
-};
+use laptime_stats::{Group, Interval, Judged, Reason, Verdict, judge_all};
 use laptime_trace::run::{Better, CaseResult, Measured, Run};
 
 use crate::{
@@ -11,10 +9,6 @@ use crate::{
     differences::{Difference, differences},
     figures::{Figures, numbers},
 };
-
-/// How often two things that differ in nothing are called faster or slower: the most that was found over spreads of
-/// up to 2 % between processes (`crates/stats/README.md`).
-const FALSE_ALARMS: f64 = 0.025;
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +26,6 @@ pub struct Comparing {
     pub metric: Option<String>,
     /// A relative difference that the user does not care about.
     pub threshold: Option<f64>,
-    /// What the resampling starts from.
-    pub seed: u64,
 }
 
 /// How two runs compare.
@@ -71,12 +63,14 @@ pub struct Pair {
     pub b: Figures,
     /// The typical value of B over that of A, less one: of a rate, 0.05 is 5 % more.
     pub difference: f64,
-    /// Its 95 % interval.
-    pub interval: Interval,
-    /// The relative difference that may be noise.
-    pub floor: Floor,
+    /// Its 95 % interval; none of too few processes.
+    pub interval: Option<Interval>,
+    /// The relative difference that does not matter.
+    pub margin: f64,
     /// The decision. Faster is better, whatever is compared.
     pub verdict: Verdict,
+    /// If it is unclear: about how many processes per side would settle it, as [`Judged::needed`] says.
+    pub needed: Option<usize>,
 }
 
 /// Which of the two runs.
@@ -133,16 +127,10 @@ impl Tally {
     pub fn compared(&self) -> usize {
         self.faster + self.slower + self.same + self.unclear
     }
-
-    /// The chance that at least one of so many comparisons would be called faster or slower though nothing differs:
-    /// at most this.
-    pub fn false_alarm_chance(&self) -> f64 {
-        1.0 - (1.0 - FALSE_ALARMS).powf(self.compared() as f64)
-    }
 }
 
 impl Compared {
-    /// Whether some case is slower, beyond the noise floor and the threshold.
+    /// Whether some case is slower, beyond the margin and beyond what is expected by chance among so many cases.
     pub fn is_regression(&self) -> bool {
         self.tally().slower > 0
     }
@@ -189,15 +177,17 @@ pub fn metrics(results: &[CaseResult]) -> Vec<String> {
 ///
 /// Cases are the same if workload, device and all values on the axes are. Each side of a case is the group of its
 /// processes; a process that gave no figures is left out and told. Of a metric of which more is better the reciprocals
-/// are compared, so that more of what is compared is always worse; what is given is the metric itself.
+/// are compared, so that more of what is compared is always worse; what is given is the metric itself. Verdicts are
+/// corrected for the number of cases, as [`judge_all`] does.
 pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &Comparing) -> Compared {
     let (ours, theirs) = (by_case(a.results), by_case(b.results));
     let better = better(how, a.results).or_else(|| better(how, b.results)).unwrap_or(Better::Lower);
     let comparer = Comparer { how, better };
     let other = |case: &Processes<'_>| theirs.iter().find(|other| other.id == case.id);
     let is_new = |case: &&Processes<'_>| !ours.iter().any(|known| known.id == case.id);
-    let mut cases: Vec<ComparedCase> = ours.iter().map(|case| comparer.case(Some(case), other(case))).collect();
+    let mut cases: Vec<UnjudgedCase> = ours.iter().map(|case| comparer.case(Some(case), other(case))).collect();
     cases.extend(theirs.iter().filter(is_new).map(|case| comparer.case(None, Some(case))));
+    let cases = comparer.judged(cases);
     let runs = a.run.zip(b.run);
     Compared {
         metric: how.metric.clone(),
@@ -219,18 +209,34 @@ struct Comparer<'a> {
 }
 
 impl Comparer<'_> {
-    fn case(&self, a: Option<&Processes<'_>>, b: Option<&Processes<'_>>) -> ComparedCase {
+    fn case(&self, a: Option<&Processes<'_>>, b: Option<&Processes<'_>>) -> UnjudgedCase {
         let id = a.or(b).map(|case| case.id.clone()).expect("a case is in one run at least");
         let troubles = [a, b].map(|side| side.map_or_else(Vec::new, Processes::troubles));
-        let pair = match (a, b) {
-            (Some(a), Some(b)) => self.pair(a, b),
+        let sides = match (a, b) {
+            (Some(a), Some(b)) => self.sides(a, b),
             (Some(_), None) => Err(NotCompared::OnlyIn(Which::A)),
             (None, _) => Err(NotCompared::OnlyIn(Which::B)),
         };
-        ComparedCase { id, troubles, pair }
+        UnjudgedCase { id, troubles, sides }
     }
 
-    fn pair(&self, a: &Processes<'_>, b: &Processes<'_>) -> Result<Pair, NotCompared> {
+    /// Judges all cases that can be compared, together.
+    fn judged(&self, cases: Vec<UnjudgedCase>) -> Vec<ComparedCase> {
+        let (mut groups, mut unjudged) = (Vec::new(), Vec::new());
+        for UnjudgedCase { id, troubles, sides } in cases {
+            let figures = sides.map(|[a, b]| {
+                groups.push((a.group, b.group));
+                [a.figures, b.figures]
+            });
+            unjudged.push((id, troubles, figures));
+        }
+        let mut judged = judge_all(&groups, self.how.threshold).into_iter();
+        let mut pair = |[a, b]: [Figures; 2]| self.shown(judged.next().expect("every pair was judged"), a, b);
+        let cases = unjudged.into_iter();
+        cases.map(|(id, troubles, figures)| ComparedCase { id, troubles, pair: figures.map(&mut pair) }).collect()
+    }
+
+    fn sides(&self, a: &Processes<'_>, b: &Processes<'_>) -> Result<[Side; 2], NotCompared> {
         let is_measured = [a, b].map(|side| side.measured().next().is_some());
         match is_measured {
             [false, false] => return Err(NotCompared::NotMeasuredInBoth),
@@ -238,10 +244,7 @@ impl Comparer<'_> {
             [true, false] => return Err(NotCompared::NotMeasured(Which::B)),
             [true, true] => {}
         }
-        let (a, b) = (self.side(a, Which::A)?, self.side(b, Which::B)?);
-        let settings = Settings { threshold: self.how.threshold, seed: self.how.seed };
-        let comparison = compare_groups(&a.group, &b.group, &settings);
-        Ok(self.shown(comparison, a.figures, b.figures))
+        Ok([self.side(a, Which::A)?, self.side(b, Which::B)?])
     }
 
     fn side(&self, side: &Processes<'_>, which: Which) -> Result<Side, NotCompared> {
@@ -264,14 +267,21 @@ impl Comparer<'_> {
     }
 
     /// Turns what was compared back into what was measured.
-    fn shown(&self, found: Comparison, a: Figures, b: Figures) -> Pair {
-        let Comparison { difference, interval, floor, verdict, .. } = found;
-        let pair = Pair { a, b, difference, interval, floor, verdict };
+    fn shown(&self, found: Judged, a: Figures, b: Figures) -> Pair {
+        let Judged { difference, interval, margin, verdict, needed } = found;
+        let pair = Pair { a, b, difference, interval, margin, verdict, needed };
         if self.better == Better::Higher { pair.turned() } else { pair }
     }
 }
 
-/// One side of a case: as it is told, and as it is compared.
+/// A case before all cases are judged together.
+struct UnjudgedCase {
+    id: CaseId,
+    troubles: [Vec<Trouble>; 2],
+    sides: Result<[Side; 2], NotCompared>,
+}
+
+/// One side of a case: as it is shown, and as it is compared.
 struct Side {
     figures: Figures,
     group: Group,
@@ -287,8 +297,8 @@ impl Pair {
             }
             verdict => verdict,
         };
-        let Interval { low, high, level } = self.interval;
-        let interval = Interval { low: turn(high), high: turn(low), level };
+        let interval =
+            self.interval.map(|Interval { low, high, level }| Interval { low: turn(high), high: turn(low), level });
         Self { difference: turn(self.difference), interval, verdict, ..self }
     }
 }

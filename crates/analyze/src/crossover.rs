@@ -1,6 +1,6 @@
 //! From which length on one kind of attention is faster than another, and from which it is smaller.
 
-mod words;
+pub(crate) mod words;
 
 use std::collections::HashMap;
 
@@ -73,8 +73,13 @@ pub struct Ratio {
 pub enum Answer {
     /// At every length.
     Always,
-    /// At these lengths; at the others the two cannot be told apart.
-    AtSome(Vec<u64>),
+    /// At some lengths; at lengths in neither list the difference is not distinguishable.
+    AtSome {
+        /// The lengths at which it takes less.
+        less: Vec<u64>,
+        /// The lengths at which it takes more.
+        more: Vec<u64>,
+    },
     /// At none.
     Never {
         /// Where the last two lengths point at, if that is not far beyond the longest: an extrapolation.
@@ -86,7 +91,7 @@ pub enum Answer {
     Until(Crossing),
     /// The two change places more than once, at these lengths.
     Several(Vec<f64>),
-    /// The two cannot be told apart at any length.
+    /// The difference is not distinguishable at any length.
     Unclear,
 }
 
@@ -185,12 +190,18 @@ pub(crate) struct Logs {
     log: f64,
     drawn: Vec<f64>,
     interval: Option<Interval>,
+    /// Whether it was counted and not timed, and so needs no interval.
+    is_exact: bool,
 }
 
 impl Logs {
     pub(crate) fn new(length: u64, log: f64, drawn: Vec<f64>) -> Self {
         let interval = middle(drawn.clone());
-        Self { length, log, drawn, interval }
+        Self { length, log, drawn, interval, is_exact: false }
+    }
+
+    fn exact(length: u64, log: f64) -> Self {
+        Self { length, log, drawn: Vec::new(), interval: None, is_exact: true }
     }
 
     pub(crate) fn ratio(&self) -> Ratio {
@@ -199,10 +210,11 @@ impl Logs {
         Ratio { length: self.length, ratio: self.log.exp(), interval }
     }
 
-    /// Whether less is taken, if that is beyond the floor and beyond chance.
+    /// Whether less is taken, if that is beyond the floor and beyond chance; none without an interval.
     fn sign(&self) -> Option<bool> {
         let floor = (1.0 + FLOOR).ln();
-        let (low, high) = self.interval.map_or((self.log, self.log), |ends| (ends.low, ends.high));
+        let counted = self.is_exact.then_some((self.log, self.log));
+        let (low, high) = self.interval.map(|ends| (ends.low, ends.high)).or(counted)?;
         if self.log > floor && low > 0.0 {
             Some(true)
         } else if self.log < -floor && high < 0.0 {
@@ -230,34 +242,32 @@ fn time_ratios(common: &[(&Point, &Point)], clock: Clock, salt: u64) -> Vec<Logs
 fn memory_ratios(common: &[(&Point, &Point)]) -> Vec<Logs> {
     let ratio = |(one, other): &(&Point, &Point)| {
         let log = (one.peak_bytes? as f64).ln() - (other.peak_bytes? as f64).ln();
-        Some(Logs::new(one.length, log, Vec::new()))
+        Some(Logs::exact(one.length, log))
     };
     common.iter().filter_map(ratio).collect()
 }
 
-/// Where less is taken. Lengths at which that is not known decide nothing but where exactly places change.
+/// Where less is taken. What is said of all lengths is known at every one of them; lengths at which the difference is
+/// not distinguishable may lie only where places change.
 pub(crate) fn answer(points: &[Logs], may_extrapolate: bool) -> Option<Answer> {
-    let (first, last) = (points.first()?, points.last()?);
+    points.first()?;
     let known: Vec<(usize, bool)> =
         points.iter().enumerate().filter_map(|(at, point)| Some((at, point.sign()?))).collect();
-    let (Some(&(start, at_start)), Some(&(end, at_end))) = (known.first(), known.last()) else {
-        return Some(Answer::Unclear);
-    };
+    let Some(&(_, at_end)) = known.last() else { return Some(Answer::Unclear) };
     let flips: Vec<usize> = (1..known.len()).filter(|&at| known[at].1 != known[at - 1].1).collect();
-    let is_drawn = |point: &Logs| !point.drawn.is_empty();
-    let is_against = |point: &Logs| (point.log > 0.0) != at_start;
+    let is_known_outside = |before: usize, after: usize| known.len() + (after - before - 1) == points.len();
+    let lengths = |is_less: bool| {
+        known.iter().filter(|(_, sign)| *sign == is_less).map(|(at, _)| points[*at].length).collect::<Vec<u64>>()
+    };
     Some(match flips.as_slice() {
-        [flip] => {
-            let (before, after) = (known[*flip - 1].0, known[*flip].0);
-            change(&points[before..=after], at_end)
+        [flip] if is_known_outside(known[*flip - 1].0, known[*flip].0) => {
+            change(&points[known[*flip - 1].0..=known[*flip].0], at_end)
         }
-        [] if is_against(first) && is_drawn(first) => change(&points[..=end], at_end),
-        [] if is_against(last) && is_drawn(last) => change(&points[start..], !at_end),
-        [] if at_end && known.len() < points.len() => {
-            Answer::AtSome(known.iter().map(|(at, _)| points[*at].length).collect())
+        [] if known.len() == points.len() && at_end => Answer::Always,
+        [] if known.len() == points.len() => {
+            Answer::Never { extrapolated: extrapolated(points).filter(|_| may_extrapolate) }
         }
-        [] if at_end => Answer::Always,
-        [] => Answer::Never { extrapolated: extrapolated(points).filter(|_| may_extrapolate) },
+        [] | [_] => Answer::AtSome { less: lengths(true), more: lengths(false) },
         several => Answer::Several(several.iter().map(|&at| between(points, known[at - 1].0, known[at].0)).collect()),
     })
 }
@@ -300,9 +310,13 @@ fn between(points: &[Logs], before: usize, after: usize) -> f64 {
     zero([one, other].map(|point| (point.length as f64).ln()), [one.log, other.log]).exp()
 }
 
-/// Where the line through the last two lengths reaches 0, if it rises and gets there soon.
+/// Where the line through the last two lengths reaches 0, if it gets there soon, and rises by more than chance.
 fn extrapolated(points: &[Logs]) -> Option<f64> {
     let [.., one, other] = points else { return None };
+    let rise = middle(one.drawn.iter().zip(&other.drawn).map(|(one, other)| other - one).collect())?;
+    if rise.low <= 0.0 {
+        return None;
+    }
     let length = zero([one, other].map(|point| (point.length as f64).ln()), [one.log, other.log]).exp();
     let longest = other.length as f64;
     (other.log > one.log && length > longest && length <= REACH * longest).then_some(length)

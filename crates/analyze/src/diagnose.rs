@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_case_is_near_its_limit_or_far_from_it() {
-        let flops = PeakFlops { dtype: "f32".into(), flops_s: 1e9, low: 1e9, high: 1e9, size: 1, threads: 1 };
+        let flops = PeakFlops { dtype: "f32".into(), flops_s: 1e9, median: None, size: 1, threads: 1 };
         let peaks = Peaks {
             schema: SCHEMA,
             machine: String::new(),
@@ -266,6 +266,7 @@ mod tests {
             measured: String::new(),
             flops: vec![flops],
             bandwidth: vec![],
+            gpu: None,
         };
         let of = |wall: u64| {
             let traffic = laptime_trace::run::Traffic::Read;

@@ -8,7 +8,7 @@ mod words;
 
 use laptime_trace::run::{DeviceState, Environment, Machine, Noise, Watch};
 
-pub use self::check::{Check, Level};
+pub use self::check::{Check, Level, PeaksState};
 
 /// The smallest difference that any comparison claims: its noise floor is never lower.
 const FINEST: f64 = 0.01;
@@ -31,8 +31,8 @@ pub struct Patient<'a> {
     pub gpus: &'a [GpuHealth],
     /// Why none can be used, if the program was built for it.
     pub no_gpu: Option<&'a str>,
-    /// Whether the peaks of this machine were measured.
-    pub has_peaks: bool,
+    /// What is known of the peaks of each device.
+    pub peaks: &'a [(String, PeaksState)],
 }
 
 /// A GPU that can be used, as far as it says how it is doing.
@@ -72,6 +72,11 @@ impl Doctor {
     /// The worst level of all checks.
     pub fn level(&self) -> Level {
         self.checks.iter().map(Check::level).max().unwrap_or(Level::Good)
+    }
+
+    /// Whether runs can be compared here: the build is optimised, and noise stays below 10 %.
+    pub fn is_fit(&self) -> bool {
+        self.finest.is_some_and(|share| share <= COARSEST)
     }
 
     /// The answer in a sentence.
@@ -117,7 +122,8 @@ pub fn doctor(patient: &Patient<'_>) -> Doctor {
         checks.push(Check::GpuState { health: health.clone() });
         checks.push(Check::KernelRecords { device: health.device.clone(), reason: health.no_kernels.clone() });
     }
-    checks.push(Check::Peaks { are_measured: patient.has_peaks });
+    let of_device = |(device, state): &(String, PeaksState)| Check::Peaks { device: device.clone(), state: *state };
+    checks.extend(patient.peaks.iter().map(of_device));
     Doctor { checks, finest: (!build.is_unoptimised()).then(|| finest(noise)) }
 }
 
@@ -192,7 +198,7 @@ mod tests {
             has_cuda: true,
             gpus: &[],
             no_gpu: None,
-            has_peaks: true,
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         })
     }
 
@@ -218,6 +224,7 @@ mod tests {
         let doctor = examined(&environment, &noise);
         assert_eq!((told(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
         assert_eq!(doctor.verdict(), "This build is not optimised: its times mean nothing.");
+        assert!(!doctor.is_fit());
     }
 
     #[test]
@@ -235,7 +242,9 @@ mod tests {
     fn beyond_the_limit_a_machine_is_not_fit() {
         let (environment, mut noise) = quiet();
         noise.alone.lost_ns = 310;
-        let verdict = examined(&environment, &noise).verdict();
+        let doctor = examined(&environment, &noise);
+        assert!(!doctor.is_fit() && examined(&environment, &quiet().1).is_fit());
+        let verdict = doctor.verdict();
         assert_eq!(verdict, "This machine is too noisy to compare runs: noise of about 31 %, limit 10 %.");
     }
 
@@ -250,7 +259,7 @@ mod tests {
             has_cuda: false,
             gpus: &[],
             no_gpu: None,
-            has_peaks: false,
+            peaks: &[("cpu".to_owned(), PeaksState::NotMeasured)],
         };
         let doctor = doctor(&patient);
         let notes = ["governor", "boost", "load", "steal", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
@@ -286,7 +295,7 @@ mod tests {
             has_cuda: true,
             gpus: std::slice::from_ref(&health),
             no_gpu: None,
-            has_peaks: true,
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
         let doctor = doctor(&patient);
         assert_eq!(told(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
@@ -305,7 +314,7 @@ mod tests {
             has_cuda: true,
             gpus: &[],
             no_gpu: Some("the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed"),
-            has_peaks: true,
+            peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
         let doctor = doctor(&patient);
         assert_eq!(told(&doctor), [("GPU", Level::Doubt)]);

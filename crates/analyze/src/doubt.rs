@@ -1,4 +1,4 @@
-//! A doubt: something that speaks against a figure, with its evidence, and how it is told.
+//! A doubt: a reason to distrust a figure, with its evidence, as a one-line note.
 
 use std::fmt;
 
@@ -10,20 +10,17 @@ use crate::{
     units::{per_cent, three_figures, time},
 };
 
-/// With fewer takes in its only process a case has no 95 % interval.
-pub(crate) const FEW_TAKES: usize = 6;
+/// With fewer takes in its only process, or fewer processes if there are several, a case has no 95 % interval.
+const FEW_TAKES: usize = 6;
 
 /// How many times the spread within a process the spread between processes must be.
 pub(crate) const BETWEEN_OVER_WITHIN: f64 = 2.0;
-
-/// How far below 1 a case may be over its limit: a measured peak is uncertain by as much.
-pub(crate) const LIMIT_SLACK: f64 = 0.97;
 
 /// The load for each processor from which on others were at work.
 pub(crate) const LOAD_EACH: f64 = 0.5;
 
 /// The processes a side that comparing asks for.
-const RUNS: u32 = 5;
+const RUNS: u32 = 10;
 
 /// Something that speaks against a figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,11 +51,11 @@ pub enum Doubt {
         /// Why.
         reasons: Vec<String>,
     },
-    /// The case takes less time than it can.
-    BeyondLimit {
-        /// The median over the limit.
-        x_limit: f64,
-        /// What the limit comes from.
+    /// The case does more work per second than the measured peak.
+    BeyondPeak {
+        /// Its rate as a share of the peak: above 1.
+        share: f64,
+        /// Which peak.
         bound: Bound,
     },
     /// The first takes are slow.
@@ -98,12 +95,12 @@ pub enum Doubt {
         /// The time that was allowed, in nanoseconds.
         at_most_ns: u64,
     },
-    /// There are too few takes for a 95 % interval.
+    /// There are too few takes, or processes if there are several, for a 95 % interval.
     FewTakes {
-        /// How many.
+        /// How many takes.
         takes: usize,
-        /// The level that their interval reaches.
-        level: Option<f64>,
+        /// How many processes.
+        processes: usize,
     },
     /// Processes differ by more than their takes.
     ProcessesDiffer {
@@ -123,140 +120,111 @@ pub enum Doubt {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unoptimised { opt_level } => write!(
-                f,
-                "the program was built with opt-level {opt_level}, so its times say nothing of an optimised one. \
-                 Next: build with `--release`."
-            ),
-            Self::Loaded { load, cpus } => write!(
-                f,
-                "{load:.1} processes wanted to run on {cpus} processors when the run began (limit: {}); they may have \
-                 taken time from it. Next: stop them and measure again.",
-                LOAD_EACH * f64::from(*cpus)
-            ),
+            Self::Unoptimised { opt_level } => {
+                write!(f, "this is a debug build (opt-level {opt_level}); build with `--release` to measure")
+            }
+            Self::Loaded { load, cpus } => {
+                let cpus = counted(*cpus as usize, "CPU");
+                write!(f, "load average was {load:.1} on {cpus}; other processes may have affected the timings")
+            }
             Self::Interrupted { takes } => {
-                write!(f, "it was interrupted after {}. Next: `--resume` measures it anew.", counted(*takes, "take"))
+                write!(f, "interrupted after {}; `--resume` measures it again", counted(*takes, "iteration"))
             }
-            Self::Throttled { takes, of, reasons } => write!(
-                f,
-                "at the end of {takes} of {of} takes the device held its clock down ({}; limit: any), so the times are of a \
-                 slower device. Next: `laptime doctor` shows its clock, power and temperature; let it rest, or lock a \
-                 clock that it can hold.",
-                reasons.join(", ")
-            ),
-            Self::BeyondLimit { x_limit, bound } => beyond_limit(f, *x_limit, *bound),
+            Self::Throttled { takes, of, reasons } => {
+                write!(f, "the device was throttled in {takes} of {of} iterations ({})", reasons.join(", "))
+            }
+            Self::BeyondPeak { share, bound } => {
+                let peak = match bound {
+                    Bound::Arithmetic => "arithmetic",
+                    Bound::Memory => "memory",
+                };
+                let share = per_cent(*share);
+                write!(f, "{share} of the measured {peak} peak is impossible; measure it again with `laptime peaks`")
+            }
             Self::SlowStart { slow, warmup } => slow_start(f, slow, *warmup),
-            Self::NeverSteady { processes, of } => never_steady(f, *processes, *of),
-            Self::BecameSlower { by } => write!(
-                f,
-                "the takes became slower by {} and stayed so (limit: 1 %), as when clocks fall with heat; the median is \
-                 of two levels. Next: watch clocks and temperature, and rest between cases.",
-                per_cent(*by)
-            ),
-            Self::Outliers { takes, of, furthest } => write!(
-                f,
-                "{takes} of {of} takes {} apart, the furthest at {} x the median (limit: 1.5, or 1.1 if more than 5 % \
-                 do); something else ran or allocated. They are kept, and the median hardly heeds them. Next: read p95 and the largest beside the median.",
-                if *takes == 1 { "stands" } else { "stand" },
-                three_figures(*furthest)
-            ),
-            Self::TimeUp { reach, within, at_most_ns } => time_up(f, *reach, *within, *at_most_ns),
-            Self::FewTakes { takes, level } => few_takes(f, *takes, *level),
-            Self::ProcessesDiffer { between, within, processes, runs } => {
-                processes_differ(f, *between, *within, *processes, *runs)
+            Self::NeverSteady { processes, of } if *of > 1 => {
+                write!(f, "timings did not reach a steady state in {processes} of {of} processes; see `laptime warmup`")
             }
-            Self::OneProcess => write!(
+            Self::NeverSteady { .. } => write!(f, "timings did not reach a steady state; see `laptime warmup`"),
+            Self::BecameSlower { by } => {
+                write!(f, "timings rose by {} during the run, as when clocks drop with heat", per_cent(*by))
+            }
+            Self::Outliers { takes, of, furthest } => {
+                let are = if *takes == 1 { "is an outlier" } else { "are outliers" };
+                write!(f, "{takes} of {of} iterations {are} (worst {}x the median)", three_figures(*furthest))
+            }
+            Self::TimeUp { reach, within, at_most_ns } => {
+                let (allowed, within) = (time(*at_most_ns as f64), per_cent(*within));
+                match reach.map(per_cent) {
+                    Some(reach) => write!(
+                        f,
+                        "after {allowed} the interval was ±{reach} of the median, not ±{within}; raise `--max-time`"
+                    ),
+                    None => write!(f, "{allowed} was too short for a 95 % interval; raise `--max-time`"),
+                }
+            }
+            Self::FewTakes { takes, processes } => {
+                let (count, what, flag) =
+                    if *processes > 1 { (*processes, "processes", "runs") } else { (*takes, "iterations", "iterations") };
+                let few = if count == 1 { "1 iteration is".to_owned() } else { format!("{count} {what} are") };
+                write!(f, "{few} too few for a 95 % interval; use `--{flag} {FEW_TAKES}` or more")
+            }
+            Self::ProcessesDiffer { between, within, processes, .. } => write!(
                 f,
-                "each case ran in one process, so its interval says nothing of the next process. Next: to compare, \
-                 `--runs {RUNS}`."
+                "{processes} processes differ by {}, iterations within one by {}; compare with several `--runs`",
+                per_cent(*between),
+                per_cent(*within)
             ),
+            Self::OneProcess => write!(f, "each case ran in one process; to compare runs, use `--runs {RUNS}`"),
         }
     }
-}
-
-fn beyond_limit(f: &mut fmt::Formatter<'_>, x_limit: f64, bound: Bound) -> fmt::Result {
-    let (peak, count) = match bound {
-        Bound::Arithmetic => ("arithmetic", "operations"),
-        Bound::Memory => ("memory", "bytes"),
-    };
-    let cached = if bound == Bound::Memory { ", or the bytes stay in a cache" } else { "" };
-    write!(
-        f,
-        "it takes {x_limit:.2} x the least time that the measured {peak} peak allows (limit: {LIMIT_SLACK}), so the \
-         peak is too low or the {count} are counted too high{cached}. Next: `laptime peaks` on an idle machine."
-    )
 }
 
 fn slow_start(f: &mut fmt::Formatter<'_>, slow: &SlowStart, warmup: WarmUp) -> fmt::Result {
     let (slowest, rest) = (time(slow.slowest), time(slow.rest));
-    if slow.count == 1 {
-        write!(f, "the first take that counts took {slowest}, the others {rest} (median; limit: 5 % more)")?;
-    } else {
-        write!(
-            f,
-            "the first {} takes that count took up to {slowest}, the others {rest} (median; limit: 5 % more)",
-            slow.count
-        )?;
+    match slow.count {
+        1 => write!(f, "the first iteration took {slowest}, the others {rest}; ")?,
+        count => write!(f, "the first {count} iterations took up to {slowest}, the others {rest}; ")?,
     }
-    write!(f, "; early calls often pay for allocation and loading. Next: ")?;
     match warmup {
-        WarmUp::Takes(takes) => write!(f, "`--warmup {}`.", takes + slow.count),
-        WarmUp::Found => write!(f, "`laptime warmup` shows how the first takes run."),
-    }
-}
-
-fn never_steady(f: &mut fmt::Formatter<'_>, processes: usize, of: usize) -> fmt::Result {
-    if of > 1 {
-        write!(f, "the takes never became steady in {processes} of {of} processes")?;
-    } else {
-        write!(f, "the takes never became steady")?;
-    }
-    write!(
-        f,
-        " (limit: the last third of them), so their median is of something that moves. Next: `laptime warmup` shows how they run."
-    )
-}
-
-fn time_up(f: &mut fmt::Formatter<'_>, reach: Option<f64>, within: f64, at_most_ns: u64) -> fmt::Result {
-    let allowed = time(at_most_ns as f64);
-    match reach {
-        Some(reach) => write!(f, "after {allowed} the interval still reached {} of the median", per_cent(reach))?,
-        None => write!(f, "after {allowed} there was no interval yet")?,
-    }
-    write!(f, " (asked for: {}); the takes vary or are long. Next: more time, with `--max-time`.", per_cent(within))
-}
-
-fn few_takes(f: &mut fmt::Formatter<'_>, takes: usize, level: Option<f64>) -> fmt::Result {
-    match level {
-        Some(level) => {
-            let level = 100.0 * level;
-            write!(f, "{takes} takes carry an interval of {level:.0} %, not 95 % (limit: {FEW_TAKES} takes)")?;
-        }
-        None => write!(f, "{} has no interval (limit: {FEW_TAKES} takes)", counted(takes, "take"))?,
-    }
-    write!(f, ", so luck decides much of it. Next: more of them, with `--takes`.")
-}
-
-fn processes_differ(f: &mut fmt::Formatter<'_>, between: f64, within: f64, processes: usize, runs: u32) -> fmt::Result {
-    write!(
-        f,
-        "the medians of {processes} processes spread by {}, the takes within one by {} (limit: {BETWEEN_OVER_WITHIN} \
-         times), so the interval of one process would be too narrow. Next: ",
-        per_cent(between),
-        per_cent(within)
-    )?;
-    if runs < RUNS {
-        write!(f, "`--runs {RUNS}` for whatever is compared.")
-    } else {
-        write!(f, "compare by process, as `laptime compare` does, and look for what differs between them.")
+        WarmUp::Takes(takes) => write!(f, "use `--warmup {}`", takes + slow.count),
+        WarmUp::Found => write!(f, "see `laptime warmup`"),
     }
 }
 
 fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    match count {
+        1 => format!("1 {what}"),
+        _ if what.ends_with('s') => format!("{count} {what}es"),
+        _ => format!("{count} {what}s"),
+    }
 }
 
 impl Doubt {
+    /// The id of the note, which `laptime explain` takes.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Self::Unoptimised { .. } => "debug-build",
+            Self::Loaded { .. } => "busy-machine",
+            Self::Interrupted { .. } => "interrupted",
+            Self::Throttled { .. } => "throttled",
+            Self::BeyondPeak { .. } => "beyond-peak",
+            Self::SlowStart { .. } => "slow-start",
+            Self::NeverSteady { .. } => "unsteady",
+            Self::BecameSlower { .. } => "slowing-down",
+            Self::Outliers { .. } => "outliers",
+            Self::TimeUp { .. } => "wide-interval",
+            Self::FewTakes { .. } => "few-iterations",
+            Self::ProcessesDiffer { .. } => "process-spread",
+            Self::OneProcess => "one-process",
+        }
+    }
+
+    /// Whether the note only informs: it is printed with `--verbose` alone.
+    pub fn is_minor(&self) -> bool {
+        matches!(self, Self::OneProcess)
+    }
+
     /// Whether it is about the whole run, and not about the takes of a case.
     pub fn is_of_run(&self) -> bool {
         matches!(self, Self::Unoptimised { .. } | Self::Loaded { .. } | Self::OneProcess)
@@ -273,13 +241,14 @@ impl Doubt {
         match self {
             Self::Loaded { load, .. } => *load,
             Self::Throttled { takes, of, .. } => *takes as f64 / *of as f64,
-            Self::BeyondLimit { x_limit, .. } => -x_limit,
+            Self::BeyondPeak { share, .. } => *share,
             Self::SlowStart { slow, .. } => slow.count as f64 + slow.slowest / (slow.slowest + slow.rest),
             Self::NeverSteady { processes, .. } => *processes as f64,
             Self::BecameSlower { by } => *by,
             Self::Outliers { furthest, .. } => (furthest - 1.0).abs(),
             Self::TimeUp { reach, .. } => reach.unwrap_or(f64::INFINITY),
-            Self::FewTakes { takes, .. } | Self::Interrupted { takes } => -(*takes as f64),
+            Self::Interrupted { takes } => -(*takes as f64),
+            Self::FewTakes { takes, processes } => -(if *processes > 1 { *processes } else { *takes } as f64),
             Self::ProcessesDiffer { between, .. } => *between,
             Self::Unoptimised { .. } | Self::OneProcess => 0.0,
         }
@@ -292,7 +261,7 @@ impl Doubt {
             Self::Loaded { .. } => 1,
             Self::Interrupted { .. } => 2,
             Self::Throttled { .. } => 3,
-            Self::BeyondLimit { .. } => 4,
+            Self::BeyondPeak { .. } => 4,
             Self::SlowStart { .. } => 5,
             Self::NeverSteady { .. } => 6,
             Self::BecameSlower { .. } => 7,

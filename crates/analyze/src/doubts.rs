@@ -8,7 +8,9 @@ use laptime_trace::run::{Environment, Settings, Steady, Stop, StopReason};
 use crate::{
     by_case::CaseId,
     cases::{CaseFigures, Cases, MeasuredFigures},
-    doubt::{BETWEEN_OVER_WITHIN, Doubt, FEW_TAKES, LIMIT_SLACK, LOAD_EACH},
+    doubt::{BETWEEN_OVER_WITHIN, Doubt, LOAD_EACH},
+    limits::Bound,
+    note::Note,
 };
 
 /// The share of takes that stand apart from which on it is worth a word.
@@ -23,9 +25,9 @@ const FAR_OUTLIER_REACH: f64 = 0.5;
 /// The spread between processes below which nobody minds.
 const LEAST_BETWEEN: f64 = 0.01;
 
-/// A doubt with the cases that it is of.
+/// A doubt with the cases that it applies to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct SharedDoubt {
     /// The doubt, of the case in which it is worst.
     pub doubt: Doubt,
     /// That case by what tells it from the others, unless it is the only one, or the doubt is of the whole run.
@@ -36,30 +38,37 @@ pub struct Told {
     pub of: usize,
 }
 
-impl fmt::Display for Told {
+impl SharedDoubt {
+    /// The doubt as a note.
+    pub fn note(&self) -> Note {
+        Note { id: self.doubt.id(), text: self.to_string(), is_minor: self.doubt.is_minor() }
+    }
+}
+
+impl fmt::Display for SharedDoubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.worst {
             None => {}
             Some(worst) if self.shared_by == 1 => write!(f, "`{worst}`: ")?,
-            Some(worst) => write!(f, "{} of {} cases, worst `{worst}`: ", self.shared_by, self.of)?,
+            Some(worst) => write!(f, "{} of {} cases (worst `{worst}`): ", self.shared_by, self.of)?,
         }
         self.doubt.fmt(f)
     }
 }
 
 /// Says what speaks against the figures of a run, one entry a kind of doubt.
-pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> Vec<Told> {
+pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> Vec<SharedDoubt> {
     let measured: Vec<(&CaseFigures, &MeasuredFigures)> =
         cases.cases.iter().filter_map(|case| Some((case, case.measured.as_ref()?))).collect();
     let varying = Varying::of(cases.cases.iter().map(|case| &case.id));
-    let mut told: Vec<Told> = Vec::new();
+    let mut told: Vec<SharedDoubt> = Vec::new();
     for (case, figures) in &measured {
         for doubt in of_case(figures, settings) {
             add(&mut told, doubt, varying.name(&case.id), measured.len());
         }
     }
     let of_run = of_run(settings, environment).into_iter().filter(|_| !measured.is_empty());
-    told.extend(of_run.map(|doubt| Told { doubt, worst: None, shared_by: measured.len(), of: measured.len() }));
+    told.extend(of_run.map(|doubt| SharedDoubt { doubt, worst: None, shared_by: measured.len(), of: measured.len() }));
     told.sort_by_key(|told| told.doubt.order());
     told
 }
@@ -98,9 +107,9 @@ impl Varying {
     }
 }
 
-fn add(told: &mut Vec<Told>, doubt: Doubt, name: Option<String>, of: usize) {
+fn add(told: &mut Vec<SharedDoubt>, doubt: Doubt, name: Option<String>, of: usize) {
     match told.iter_mut().find(|known| discriminant(&known.doubt) == discriminant(&doubt)) {
-        None => told.push(Told { doubt, worst: name, shared_by: 1, of }),
+        None => told.push(SharedDoubt { doubt, worst: name, shared_by: 1, of }),
         Some(known) => {
             known.shared_by += 1;
             if doubt.weight() > known.doubt.weight() {
@@ -125,7 +134,7 @@ fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
     let found = [
         interrupted(case),
         throttled_of(case),
-        beyond_limit_of(case),
+        beyond_peak_of(case),
         slow_start,
         never_steady_of(case),
         became_slower,
@@ -146,10 +155,12 @@ fn throttled_of(case: &MeasuredFigures) -> Option<Doubt> {
     (takes > 0).then_some(Doubt::Throttled { takes, of, reasons })
 }
 
-fn beyond_limit_of(case: &MeasuredFigures) -> Option<Doubt> {
+fn beyond_peak_of(case: &MeasuredFigures) -> Option<Doubt> {
     let limits = case.limits?;
-    let (x_limit, bound) = (limits.x_limit?, limits.bound?);
-    (x_limit < LIMIT_SLACK).then_some(Doubt::BeyondLimit { x_limit, bound })
+    let shares = [(limits.mfu, Bound::Arithmetic), (limits.mbu, Bound::Memory)];
+    let beyond = shares.into_iter().filter_map(|(share, bound)| Some((share.filter(|&share| share > 1.0)?, bound)));
+    let (share, bound) = beyond.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    Some(Doubt::BeyondPeak { share, bound })
 }
 
 fn never_steady_of(case: &MeasuredFigures) -> Option<Doubt> {
@@ -159,7 +170,10 @@ fn never_steady_of(case: &MeasuredFigures) -> Option<Doubt> {
 
 fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
     match (case.stopped, settings.stop) {
-        (StopReason::TimeUp { reach }, Stop::Interval { within, at_most_ns, .. }) => {
+        // A narrow interval with too few iterations to stop by rule is no reason for doubt.
+        (StopReason::TimeUp { reach }, Stop::Interval { within, at_most_ns, .. })
+            if reach.is_none_or(|reach| reach > within) =>
+        {
             Some(Doubt::TimeUp { reach, within, at_most_ns })
         }
         _ => None,
@@ -167,9 +181,9 @@ fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
 }
 
 fn few_takes_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let takes = case.wall.n;
-    let is_few = takes < FEW_TAKES && case.wall.processes == 1 && case.stopped != StopReason::Interrupted;
-    is_few.then_some(Doubt::FewTakes { takes, level: case.wall.interval.map(|interval| interval.level) })
+    let (takes, processes) = (case.wall.n, case.wall.processes);
+    let is_few = case.wall.interval.is_none() && case.stopped != StopReason::Interrupted;
+    is_few.then_some(Doubt::FewTakes { takes, processes })
 }
 
 fn processes_differ_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {

@@ -14,7 +14,7 @@ pub struct Figures {
     pub processes: usize,
     /// The typical value: of one process the median, of several the centre of their medians.
     pub median: f64,
-    /// Its 95 % interval. Of one process it knows nothing but the takes in it; of several it heeds how they differ.
+    /// Its 95 % interval: over the takes of one process, or over processes if there are several. None of fewer than six.
     pub interval: Option<Interval>,
     /// The mean of all takes.
     pub mean: f64,
@@ -45,7 +45,11 @@ impl Figures {
         let by_process: Vec<Vec<f64>> = by_process.into_iter().filter(|takes| !takes.is_empty()).collect();
         let all = Sorted::<f64>::from_unsorted(by_process.concat()).ok()?;
         let pooled = Self::pooled(Summary::of(&all, SEED)?, by_process.len());
-        let Ok(group) = Group::new(&by_process) else { return Some(pooled) };
+        let Ok(group) = Group::new(&by_process) else {
+            // The takes of a process depend on each other, so those of several are no sample that carries an interval.
+            let interval = pooled.interval.filter(|_| by_process.len() == 1);
+            return Some(Self { interval, ..pooled });
+        };
         let (between, within) = (group.between(), group.within());
         if group.processes() == 1 {
             return Some(Self { between, within, ..pooled });
@@ -93,11 +97,22 @@ mod tests {
 
     #[test]
     fn several_processes_have_the_interval_of_their_group() {
-        let takes = vec![vec![10.0, 11.0], vec![12.0], vec![10.5, 10.6]];
+        let takes = vec![vec![10.0, 11.0], vec![12.0], vec![10.5, 10.6], vec![10.0], vec![11.0], vec![11.5]];
         let group = Group::new(&takes).unwrap();
         let figures = Figures::of(takes).unwrap();
         assert_eq!((figures.median, figures.interval), (group.typical(), group.interval(LEVEL, SEED)));
-        assert_eq!((figures.n, figures.mean, figures.max), (5, 10.82, 12.0));
+        assert!(figures.interval.is_some());
+        assert_eq!((figures.n, figures.min, figures.max), (8, 10.0, 12.0));
+    }
+
+    #[test]
+    fn fewer_than_six_takes_or_processes_have_no_interval() {
+        let takes: Vec<f64> = (0..20).map(|take| 100.0 + f64::from(take % 5)).collect();
+        let interval = |by_process: Vec<Vec<f64>>| Figures::of(by_process).unwrap().interval;
+        assert_eq!(interval(vec![takes[..5].to_vec()]), None);
+        assert_eq!(interval(vec![takes.clone(); 5]), None);
+        assert_eq!(interval(vec![vec![-1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; 2]), None, "without a ratio");
+        assert!(interval(vec![takes[..6].to_vec()]).is_some() && interval(vec![takes; 6]).is_some());
     }
 
     #[test]

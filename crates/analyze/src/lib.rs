@@ -20,6 +20,7 @@ mod differences;
 mod doctor;
 mod doubt;
 mod doubts;
+mod explain;
 mod families;
 mod figures;
 mod finding;
@@ -35,6 +36,8 @@ mod lap_unit;
 mod laps;
 mod launch_figures;
 mod limits;
+mod measured;
+mod note;
 mod offload;
 mod overhead;
 mod overlap;
@@ -71,9 +74,10 @@ pub use self::{
     },
     diagnose::{Diagnosis, LEAST_WAITS, NEAR_LIMIT, diagnose},
     differences::{Difference, differences},
-    doctor::{Check, Doctor, GpuHealth, Level, Patient, doctor},
+    doctor::{Check, Doctor, GpuHealth, Level, Patient, PeaksState, doctor},
     doubt::Doubt,
-    doubts::{Told, doubts},
+    doubts::{SharedDoubt, doubts},
+    explain::{TOPICS, Topic, explain},
     figures::Figures,
     finding::Finding,
     fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
@@ -88,6 +92,8 @@ pub use self::{
     },
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
+    measured::{Measured, measured},
+    note::Note,
     offload::{
         AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS,
         Minimum, Offload, OffloadFacts, OffloadedLayer, Prefetch, Rates, Severity, Sizes, Step as ReplayStep,
@@ -104,7 +110,7 @@ pub use self::{
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
     series::{Clock, INTERVAL_TAKES, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},
-    stages::{Per, Stage, Stages, stages},
+    stages::{OuterLap, Per, Stage, Stages, stages},
     syncs::{
         Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
         WaitPlace, WaitPlaces, WaitingThread, syncs, wait_places,

@@ -108,9 +108,8 @@ mod tests {
     use laptime_trace::run::{Bandwidth, PeakFlops, SCHEMA, Traffic};
 
     fn peaks() -> Peaks {
-        let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, low: 99e9, high: 101e9, size: 1024, threads: 2 };
-        let bandwidth =
-            Bandwidth { traffic: Traffic::Read, bytes_s: 20e9, low: 19e9, high: 21e9, bytes: 1 << 30, threads: 2 };
+        let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, median: None, size: 1024, threads: 2 };
+        let bandwidth = Bandwidth { traffic: Traffic::Read, bytes_s: 20e9, median: None, bytes: 1 << 30, threads: 2 };
         Peaks {
             schema: SCHEMA,
             machine: String::new(),
@@ -118,6 +117,7 @@ mod tests {
             measured: String::new(),
             flops: vec![flops],
             bandwidth: vec![bandwidth],
+            gpu: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! What recording cost: the takes that were recorded against those that were not.
 
-use laptime_stats::{Cost, cost_of_first, summary::LEVEL};
+use laptime_stats::{Cost, cost_of_first};
 use laptime_trace::Trace;
+
+use crate::measured::is_iteration;
 
 /// The share of a take that recording may cost at pipeline depth: the upper end of the interval stays below it.
 pub const MOST_OVERHEAD: f64 = 0.01;
@@ -16,6 +18,11 @@ pub struct Overhead {
 }
 
 impl Overhead {
+    /// Whether the interval excludes zero: else the cost cannot be distinguished from none.
+    pub fn is_distinguishable(&self) -> bool {
+        self.cost.and_then(|cost| cost.interval).is_some_and(|interval| !interval.contains(0.0))
+    }
+
     /// Whether even the lower end of the interval lies beyond what recording may cost.
     pub fn is_too_large(&self) -> bool {
         self.cost.and_then(|cost| cost.interval).is_some_and(|interval| interval.low > MOST_OVERHEAD)
@@ -27,14 +34,11 @@ const SEED: u64 = 17;
 
 /// Says what recording cost, from pairs of a recorded and an unrecorded take in nanoseconds, and from the trace.
 pub fn overhead(pairs: &[(f64, f64)], trace: &Trace) -> Overhead {
-    let takes = trace.spans().filter(|span| span.name == "take" && span.category == laptime_trace::LAP).count();
-    let first = trace.spans().find(|span| span.name == "take" && span.category == laptime_trace::LAP);
+    let takes = trace.spans().filter(is_iteration).count();
+    let first = trace.spans().find(is_iteration);
     let inside = first.map_or(0, |first| trace.spans().filter(|span| span.start >= first.start).count());
     let spans_a_take = (takes > 0).then(|| inside as f64 / takes as f64);
-    // Fewer pairs than carry 95 % have a difference and no interval.
-    let cost = cost_of_first(pairs, SEED)
-        .map(|cost| Cost { interval: cost.interval.filter(|interval| interval.level >= LEVEL), ..cost });
-    Overhead { cost, spans_a_take }
+    Overhead { cost: cost_of_first(pairs, SEED), spans_a_take }
 }
 
 #[cfg(test)]

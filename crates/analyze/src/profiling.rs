@@ -14,7 +14,7 @@ use laptime_trace::run::{AxisValue, Case, CaseResult, Run, Settings};
 use crate::{
     cases::{CaseFigures, Cases, MeasuredFigures, cases},
     crossover::{Crossovers, KIND, crossovers},
-    doubts::{Told, doubts},
+    doubts::{SharedDoubt, doubts},
     scaling::{Scaling, scaling},
     series::{LengthSeries, length_series},
     warmup::{WarmUps, warmup},
@@ -55,7 +55,7 @@ pub struct NamedRun {
     /// The run.
     pub read: ProfiledRun,
     /// What speaks against its figures; nothing is known of a run without settings.
-    pub doubts: Vec<Told>,
+    pub doubts: Vec<SharedDoubt>,
 }
 
 /// What several runs say together.
@@ -169,7 +169,7 @@ fn with_name(results: &[CaseResult], name: Option<&str>) -> Vec<CaseResult> {
     results.iter().map(named).collect()
 }
 
-fn doubts_of(read: &ProfiledRun) -> Vec<Told> {
+fn doubts_of(read: &ProfiledRun) -> Vec<SharedDoubt> {
     let Some(run) = &read.run else { return Vec::new() };
     let Settings { cold, .. } = run.settings;
     let found: Cases = cases(&read.results, run.peaks.as_ref());

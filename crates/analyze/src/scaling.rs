@@ -59,7 +59,8 @@ pub struct Growth {
 pub struct Exponent {
     /// Its value.
     pub value: f64,
-    /// How far it would move if the takes were taken again; none for memory, of which there is one figure a length.
+    /// Its 95 % interval; none for memory, of which there is one figure per length, and none for times that have too few
+    /// takes or processes: such an exponent supports no claim.
     pub interval: Option<Interval>,
     /// The shortest length that it is of.
     pub from: u64,
@@ -67,10 +68,10 @@ pub struct Exponent {
     pub to: u64,
 }
 
-impl Exponent {
-    /// The least that it may be.
-    pub fn low(&self) -> f64 {
-        self.interval.map_or(self.value, |interval| interval.low)
+impl ScalingSeries {
+    /// The exponent of time over all lengths, or else over the last doubling, if its interval supports one.
+    pub fn time_exponent(&self) -> Option<Exponent> {
+        self.time.overall.or(self.time.last).filter(|exponent| exponent.interval.is_some())
     }
 }
 
@@ -152,18 +153,20 @@ fn quadratic_work(points: &[Point]) -> Option<f64> {
 impl Scaling {
     /// What a reader should know: growth that will not stop. One finding a rule, of the series that grows most.
     pub fn findings(&self) -> Vec<Finding> {
-        let of_time = |series: &&ScalingSeries| series.is_model() && is_steep(series.time.last);
+        let is_certain = |last: Exponent| last.interval.is_some_and(|ends| ends.low > QUADRATIC);
+        let of_time = |series: &&ScalingSeries| series.is_model() && series.time.last.is_some_and(is_certain);
         let slow: Vec<&ScalingSeries> = self.series.iter().filter(of_time).collect();
         let (elsewhere, quadratic): (Vec<_>, Vec<_>) =
             slow.into_iter().partition(|series| series.is_hardly_attention());
-        let wide: Vec<&ScalingSeries> = self.series.iter().filter(|series| is_steep(series.memory.last)).collect();
+        let of_memory = |series: &&ScalingSeries| series.memory.last.is_some_and(|last| last.value > QUADRATIC);
+        let wide: Vec<&ScalingSeries> = self.series.iter().filter(of_memory).collect();
         let found = [
             self.worst(&quadratic, "time", |series| series.time.last)
                 .map(|(evidence, worst)| quadratic_time(evidence, worst)),
             self.worst(&elsewhere, "time", |series| series.time.last)
                 .map(|(evidence, worst)| other_time(evidence, worst)),
             self.worst(&wide, "peak memory", |series| series.memory.last)
-                .map(|(evidence, _)| quadratic_memory(evidence)),
+                .map(|(evidence, worst)| quadratic_memory(evidence, worst)),
         ];
         found.into_iter().flatten().collect()
     }
@@ -196,13 +199,14 @@ impl Scaling {
     }
 }
 
-fn is_steep(exponent: Option<Exponent>) -> bool {
-    exponent.is_some_and(|exponent| exponent.low() > QUADRATIC)
-}
-
 impl ScalingSeries {
     fn is_model(&self) -> bool {
         self.id.case.get("model").is_some()
+    }
+
+    /// The kind of attention, if the cases have one.
+    fn attention(&self) -> Option<String> {
+        self.id.case.get("attention").map(ToString::to_string)
     }
 
     fn is_hardly_attention(&self) -> bool {
@@ -211,16 +215,21 @@ impl ScalingSeries {
 }
 
 fn quadratic_time(evidence: String, series: &ScalingSeries) -> Finding {
-    let share = |share: f64| format!(", with {:.0} % of the operations", 100.0 * share);
+    let blamed =
+        |share: f64| format!("quadratic: attention is the bottleneck, with {:.0} % of the operations", 100.0 * share);
+    let next = match series.attention().as_deref() {
+        Some("sparse") => "keep fewer entries: a smaller `--window`, or fewer `--global` and `--random` positions",
+        _ => "measure a sparse pattern: `laptime bench model … --attention dense,sparse`",
+    };
     Finding {
         rule: "quadratic_time",
         evidence,
         limit: format!("N^{QUADRATIC}"),
-        meaning: format!(
-            "quadratic: attention is the bottleneck{}",
-            series.quadratic_work.map(share).unwrap_or_default()
+        meaning: series.quadratic_work.map_or_else(
+            || "quadratic, as attention is; the results do not say how much of the work is attention".to_owned(),
+            blamed,
         ),
-        next: "measure a sparse pattern: `laptime bench model … --attention dense,sparse`".to_owned(),
+        next: next.to_owned(),
     }
 }
 
@@ -238,13 +247,18 @@ fn other_time(evidence: String, series: &ScalingSeries) -> Finding {
     }
 }
 
-fn quadratic_memory(evidence: String) -> Finding {
+fn quadratic_memory(evidence: String, series: &ScalingSeries) -> Finding {
+    let next = match series.attention().as_deref() {
+        Some("sparse") => "keep fewer entries, or use shorter sequences or smaller batches",
+        Some("dense") => "measure a sparse pattern (`--attention sparse`), or use shorter sequences or smaller batches",
+        _ => "compute attention without stored scores: `--attention dense` or `sparse`",
+    };
     Finding {
         rule: "quadratic_memory",
         evidence,
         limit: format!("N^{QUADRATIC}"),
         meaning: "quadratic: something is kept for every pair of positions, as scores that are materialised".to_owned(),
-        next: "compute attention without stored scores: `--attention dense` or `sparse`".to_owned(),
+        next: next.to_owned(),
     }
 }
 

@@ -19,7 +19,7 @@ const ALSO_LENGTH: [&str; 1] = ["test"];
 /// How often a point is drawn again for an interval.
 pub(crate) const RESAMPLES: usize = 2000;
 
-/// Takes at a length without which there is no interval: fewer cannot carry 95 %.
+/// Takes at a length, or processes if there are several, without which there is no 95 % interval.
 pub const INTERVAL_TAKES: usize = 6;
 
 /// Whose clock told the times of a series.
@@ -184,9 +184,9 @@ pub(crate) fn without(id: &CaseId, is_left_out: impl Fn(&str) -> bool) -> CaseId
     CaseId { workload: id.workload.clone(), device: id.device.clone(), case: Case::new(values) }
 }
 
-/// Logarithms of the typical time of each group, drawn again and again; none if a group has too few takes.
+/// Logarithms of the typical time of each group, drawn again and again; none if a group carries no 95 % interval.
 pub(crate) fn draws(groups: &[&Group], salt: u64) -> Option<Vec<Vec<f64>>> {
-    let is_enough = groups.iter().all(|group| group.takes() >= INTERVAL_TAKES);
+    let is_enough = groups.iter().all(|group| group.carries(LEVEL));
     let draw =
         |(at, group): (usize, &&Group)| group.resampled_logs(RESAMPLES, LEVEL, SEED ^ (salt << 32) ^ (at as u64 + 1));
     is_enough.then(|| groups.iter().enumerate().map(draw).collect())

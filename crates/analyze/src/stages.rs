@@ -63,8 +63,19 @@ pub struct Stage {
     pub median: f64,
     /// The 95th percentile, in nanoseconds.
     pub p95: f64,
+    /// The median of its time in one turn of the outermost loop around it, in nanoseconds; none outside of loops.
+    pub outer: Option<OuterLap>,
     /// Spans that were still open when the recording ended.
     pub open: u64,
+}
+
+/// The median time of a stage in one turn of the outermost loop around it, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OuterLap {
+    /// On the host; none for what only a device did.
+    pub host: Option<f64>,
+    /// On devices.
+    pub device: Option<f64>,
 }
 
 /// What a stage's time is summed over before it is ranked.
@@ -135,6 +146,8 @@ struct Node {
     /// Time by lap, or one entry a span where there is no lap.
     by_lap: HashMap<SpanId, u64>,
     by_call: Vec<u64>,
+    /// Time of its spans and of the device work behind them, by turn of the outermost loop.
+    by_outer: HashMap<SpanId, (u64, Option<u64>)>,
 }
 
 impl Tree<'_> {
@@ -142,6 +155,7 @@ impl Tree<'_> {
         let trace = self.trace;
         let (own, device) = (trace.own_times(), device_time(trace));
         let mut lap_of: Vec<Option<SpanId>> = vec![None; trace.span_count()];
+        let mut outer_of: Vec<Option<SpanId>> = vec![None; trace.span_count()];
         let led_by: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
         // What a flow leads to is told with the stage it came from, and so is everything inside it.
         let mut is_told = vec![false; trace.span_count()];
@@ -149,6 +163,8 @@ impl Tree<'_> {
         for span in of_side(false).chain(of_side(true)) {
             let outer = span.parent.and_then(|parent| lap_of[parent.index()]);
             lap_of[span.id.index()] = if is_lap(&span) { Some(span.id) } else { outer };
+            let outermost = span.parent.and_then(|parent| outer_of[parent.index()]);
+            outer_of[span.id.index()] = outermost.or(lap_of[span.id.index()]);
             let on_device = is_on_device(trace, &span);
             let teller = led_by.get(&span.id).copied().or(span.parent.filter(|parent| is_told[parent.index()]));
             is_told[span.id.index()] = on_device && teller.is_some();
@@ -165,7 +181,11 @@ impl Tree<'_> {
                 continue;
             };
             let lap = lap_of[span.id.index()];
-            self.nodes[at].add(&span, own[span.id.index()].0, device.get(&span.id).copied(), lap);
+            let led_to = device.get(&span.id).copied();
+            self.nodes[at].add(&span, own[span.id.index()].0, led_to, lap);
+            if let Some(outer) = outer_of[span.id.index()] {
+                self.nodes[at].add_outer(&span, led_to, outer);
+            }
             if let Some(lap) = lap {
                 self.nodes[at].lap_name = Some(trace.span_name(lap));
             }
@@ -201,6 +221,7 @@ impl Tree<'_> {
                 lap_name: None,
                 by_lap: HashMap::new(),
                 by_call: Vec::new(),
+                by_outer: HashMap::new(),
             });
             self.nodes.len() - 1
         });
@@ -250,6 +271,7 @@ impl Tree<'_> {
             per: node.lap_name.map_or(Per::Call, |name| Per::Lap(self.family(name))),
             median: times.median().unwrap_or(0.0),
             p95: times.p(95).unwrap_or(0.0),
+            outer: node.outer(),
             open: node.open,
         }
     }
@@ -272,6 +294,24 @@ impl Node {
             }
             None => self.by_call.push(span.duration.0),
         }
+    }
+
+    fn add_outer(&mut self, span: &Span<'_>, device: Option<Nanos>, outer: SpanId) {
+        let (time, led_to) = self.by_outer.entry(outer).or_default();
+        *time = time.saturating_add(span.duration.0);
+        if let Some(device) = device {
+            *led_to = Some(led_to.unwrap_or(0).saturating_add(device.0));
+        }
+    }
+
+    fn outer(&self) -> Option<OuterLap> {
+        let median = |times: Vec<u64>| Sorted::<u64>::from_unsorted(times).median();
+        let own = median(self.by_outer.values().map(|(own, _)| *own).collect())?;
+        let led_to = median(self.by_outer.values().filter_map(|(_, led_to)| *led_to).collect());
+        Some(match self.on_device {
+            true => OuterLap { host: None, device: Some(own) },
+            false => OuterLap { host: Some(own), device: led_to },
+        })
     }
 
     /// What is ranked: laps if it ran in any, else calls.

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use laptime_stats::{Cost, cost_of_first, spread::median, summary::LEVEL};
+use laptime_stats::{Cost, cost_of_first, spread::median};
 use laptime_trace::{LAP, NameId, SYNC, Span, SpanId, Trace, Value, run::Timing};
 
-use crate::device_time::device_time;
+use crate::{device_time::device_time, measured::is_iteration};
 
 /// What the timings of a profile saw and cost.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,8 +60,7 @@ fn figures(timing: Timing, pairs: &[(f64, f64)], seen: Vec<StageTimes>) -> Timin
     let mut stages = seen.into_iter().map(|stage| stage.figures(timing));
     let take =
         stages.next().unwrap_or(TimedStage { name: "take".to_owned(), host_ns: None, device_ns: None, busy_ns: None });
-    let cost = cost_of_first(pairs, SEED)
-        .map(|cost| Cost { interval: cost.interval.filter(|interval| interval.level >= LEVEL), ..cost });
+    let cost = cost_of_first(pairs, SEED);
     let take = TimedStage { host_ns: median(&walls), ..take };
     TimingFigures { timing, takes: pairs.len(), take, cost, stages: stages.collect() }
 }
@@ -148,7 +147,7 @@ impl Seen {
 /// The timing of a take of a profile; none if the span is none.
 fn timing_of(span: &Span<'_>) -> Option<Timing> {
     match span.fields.get("timing") {
-        Some(Value::Str(word)) if span.name == "take" && span.category == LAP => word.parse().ok(),
+        Some(Value::Str(word)) if is_iteration(span) => word.parse().ok(),
         _ => None,
     }
 }

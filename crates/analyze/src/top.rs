@@ -339,7 +339,7 @@ fn groups(rows: &Rows, launched: &Launched, host: u64, device: u64) -> Vec<Group
 
 impl Top {
     /// The figures that traces are set side by side by: the time of devices, in all and by group.
-    pub const FIGURES: [Figure; 8] = {
+    pub const FIGURES: [Figure; 9] = {
         const fn time(key: &'static str, label: &'static str) -> Figure {
             Figure { key, label, unit: Unit::Time }
         }
@@ -349,6 +349,7 @@ impl Top {
             time("attention_ms", "attention"),
             time("norm_ms", "norm"),
             time("activation_ms", "activation"),
+            time("embedding_ms", "embedding"),
             time("copy_ms", "copy"),
             time("communication_ms", "communication"),
             time("other_ms", "other"),

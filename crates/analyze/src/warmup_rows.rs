@@ -7,7 +7,7 @@ use crate::{
     by_case::{CaseId, Trouble, by_case},
     cases::cases,
     cold_start::{ColdStart, middle_start},
-    doubts::{Told, doubts},
+    doubts::{SharedDoubt, doubts},
     figures::{Figures, numbers},
     warmup::warmup,
 };
@@ -104,7 +104,7 @@ pub fn warmup_doubts(
     by_number: &[(usize, Vec<CaseResult>)],
     settings: &Settings,
     environment: &Environment,
-) -> Vec<Told> {
+) -> Vec<SharedDoubt> {
     let largest = by_number.iter().max_by_key(|(takes, _)| *takes).map_or(&[][..], |(_, results)| results);
     let mut told = doubts(&cases(largest, None), settings, environment);
     told.retain(|told| told.doubt.holds_of_warm_ups());

@@ -35,7 +35,7 @@ fn several_processes_are_summed_up_as_a_group() {
         .map(|result| result.measured().unwrap().wall_ns.iter().map(|&take| take as f64).collect::<Vec<_>>());
     let group = Group::new(&takes.collect::<Vec<_>>()).unwrap();
     let wall = only(&results).wall;
-    assert_eq!((wall.n, wall.processes, wall.median), (100, 5, group.typical()));
+    assert_eq!((wall.n, wall.processes, wall.median), (120, 6, group.typical()));
     assert_eq!((wall.between, wall.within), (group.between(), group.within()));
 }
 
@@ -87,7 +87,7 @@ fn metrics_are_summed_up_over_the_takes_that_have_one() {
 fn peaks_count_for_their_device_alone() {
     let work = Work { flops: 500, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
     let results = [result(1, 0, Outcome::Measured(Measured { work: Some(work), ..took(vec![10; 6]) }))];
-    let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, low: 1.0, high: 1.0, size: 1, threads: 1 };
+    let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, median: None, size: 1, threads: 1 };
     let peaks = |device: &str| Peaks {
         schema: SCHEMA,
         machine: String::new(),
@@ -95,6 +95,7 @@ fn peaks_count_for_their_device_alone() {
         measured: String::new(),
         flops: vec![flops.clone()],
         bandwidth: Vec::new(),
+        gpu: None,
     };
     let x_limit = |device: &str| {
         let found = cases(&results, Some(&peaks(device)));

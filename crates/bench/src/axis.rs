@@ -30,6 +30,13 @@ pub enum AxisError {
         text: String,
     },
 
+    /// A range multiplies zero.
+    #[error("the range `{text}` starts at 0, and 0 times any factor is 0")]
+    FromZero {
+        /// What was written.
+        text: String,
+    },
+
     /// A range has too many values.
     #[error("the range `{text}` has more than {MOST_VALUES} values")]
     TooMany {
@@ -45,6 +52,19 @@ pub const MOST_VALUES: usize = 100_000;
 ///
 /// A value that stands twice is taken once.
 pub fn parse_values<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<AxisValue>, AxisError> {
+    parse_values_by(words, AxisValue::parse)
+}
+
+/// Does the same with names: what is not a range is kept as it was written, even if it looks like a number.
+pub(crate) fn parse_names<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<AxisValue>, AxisError> {
+    let values = parse_values_by(words, |name| AxisValue::Text(name.to_owned()))?;
+    Ok(values.into_iter().map(|value| AxisValue::Text(value.to_string())).collect())
+}
+
+fn parse_values_by<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+    single: impl Fn(&str) -> AxisValue,
+) -> Result<Vec<AxisValue>, AxisError> {
     let mut values: Vec<AxisValue> = Vec::new();
     let mut seen = HashSet::new();
     for word in words {
@@ -52,7 +72,7 @@ pub fn parse_values<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<
             if part.is_empty() {
                 return Err(AxisError::Missing { text: word.to_owned() });
             }
-            for value in Range::parse(part).map_or_else(|| Ok(vec![AxisValue::parse(part)]), |range| range?.values())? {
+            for value in Range::parse(part).map_or_else(|| Ok(vec![single(part)]), |range| range?.values())? {
                 if seen.insert(value.to_string()) {
                     values.push(value);
                 }
@@ -90,13 +110,11 @@ impl<'a> Range<'a> {
 
     fn checked(self) -> Result<Self, AxisError> {
         let text = self.text.to_owned();
-        let is_endless = match self.step {
-            Step::Add(step) => step < 1,
-            Step::Multiply(factor) => factor < 2 || self.first < 1,
-        };
-        match (self.first > self.last, is_endless) {
-            (true, _) => Err(AxisError::Backwards { text }),
-            (_, true) => Err(AxisError::Endless { text }),
+        match self.step {
+            _ if self.first > self.last => Err(AxisError::Backwards { text }),
+            Step::Add(step) if step < 1 => Err(AxisError::Endless { text }),
+            Step::Multiply(factor) if factor < 2 => Err(AxisError::Endless { text }),
+            Step::Multiply(_) if self.first < 1 => Err(AxisError::FromZero { text }),
             _ => Ok(self),
         }
     }
@@ -146,7 +164,7 @@ mod tests {
         assert_eq!(values(&["8-1+1"]), Err(AxisError::Backwards { text: text("8-1+1") }));
         assert_eq!(values(&["1-8+0"]), Err(AxisError::Endless { text: text("1-8+0") }));
         assert_eq!(values(&["1-8*1"]), Err(AxisError::Endless { text: text("1-8*1") }));
-        assert_eq!(values(&["0-8*2"]), Err(AxisError::Endless { text: text("0-8*2") }));
+        assert_eq!(values(&["0-8*2"]), Err(AxisError::FromZero { text: text("0-8*2") }));
         assert_eq!(values(&["1,,2"]), Err(AxisError::Missing { text: text("1,,2") }));
         assert_eq!(values(&[]), Err(AxisError::Missing { text: text("") }));
         assert_eq!(values(&["1-10000000+1"]), Err(AxisError::TooMany { text: text("1-10000000+1") }));

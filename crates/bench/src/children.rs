@@ -1,7 +1,6 @@
 //! The parent's side of fresh processes: a crash, a kill by the kernel or a hang of one is a row, and the sweep goes on.
 
 use std::{
-    collections::VecDeque,
     io::{BufRead, BufReader, Read, Write},
     path::PathBuf,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
@@ -16,9 +15,10 @@ use crate::{
     cold::EmptyCaches,
     interrupt::Interrupt,
     job::Job,
+    process::{in_own_group, kill_group, last_lines},
     sink::Sink,
     sweep::Swept,
-    worker::{MARK, Message, STOP, WORKER},
+    worker::{MARK, Message, OUT_OF_MEMORY_STATUS, STOP, WORKER},
 };
 
 /// Fresh processes of a program that calls [`serve_if_asked`](crate::serve_if_asked).
@@ -61,7 +61,7 @@ impl Children {
             if interrupt.is_asked() {
                 return Ok(Swept::Interrupted);
             }
-            sink.result(failed(job, &left[0], ended.errors()))?;
+            sink.result(unfinished(job, &left[0], &ended))?;
             left = &left[1..];
         }
         Ok(if interrupt.is_asked() { Swept::Interrupted } else { Swept::Whole })
@@ -99,8 +99,13 @@ impl Children {
     }
 }
 
-fn failed(job: &Job, case: &Case, errors: Vec<String>) -> CaseResult {
-    let outcome = Outcome::Failed { errors, wall_ns: Vec::new() };
+/// The result of a case whose process ended in the middle of it.
+fn unfinished(job: &Job, case: &Case, ended: &Ended) -> CaseResult {
+    let outcome = if ended.is_out_of_memory() {
+        Outcome::OutOfMemory { needed_bytes: None, available_bytes: None }
+    } else {
+        Outcome::Failed { errors: ended.errors(), wall_ns: Vec::new() }
+    };
     CaseResult::new(&job.workload, &job.device, case.clone(), job.run, &job.environment, outcome)
 }
 
@@ -138,8 +143,7 @@ impl Started {
         let caches = job.settings.cold.then(EmptyCaches::new).transpose().context("cannot make an empty cache")?;
         caches.iter().for_each(|caches| caches.give_to(&mut command));
         // Ctrl-C is for the parent, which asks its child to stop after the current take.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        in_own_group(&mut command);
         let mut child = command.spawn().context("cannot start a fresh process of this program")?;
         let (wake, events) = channel();
         if let Some(output) = child.stdout.take() {
@@ -149,7 +153,7 @@ impl Started {
         let complaints = child.stderr.take().map(|errors| {
             let (told, complaints) = channel();
             // Nobody listens any more once the child was given up.
-            std::thread::spawn(move || drop(told.send(last_lines(errors))));
+            std::thread::spawn(move || drop(told.send(last_lines(errors, KEPT_LINES))));
             complaints
         });
         let mut input = child.stdin.take();
@@ -178,19 +182,9 @@ impl Started {
     }
 
     fn kill(&mut self, timeout_ns: Option<u64>) -> String {
-        self.kill_group();
+        kill_group(&mut self.child);
         let seconds = Duration::from_nanos(timeout_ns.unwrap_or(0)).as_secs_f64();
         format!("it gave no result within {seconds} s and was stopped")
-    }
-
-    /// Ends the child and what it started, which are a group of their own.
-    fn kill_group(&mut self) {
-        #[cfg(unix)]
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-        // It may have ended by itself in this moment.
-        let _ = self.child.kill();
     }
 
     fn end(mut self, why: Option<String>) -> anyhow::Result<Ended> {
@@ -208,18 +202,20 @@ impl Drop for Started {
     fn drop(&mut self) {
         // Once waited for, its number may be another's.
         if !self.has_ended {
-            self.kill_group();
+            kill_group(&mut self.child);
             let _ = self.child.wait();
         }
     }
 }
 
 fn listen(output: impl Read, events: &Sender<Event>) {
-    let mut lines = BufReader::new(output);
+    let mut output = BufReader::new(output);
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        let text = String::from_utf8_lossy(&line);
-        let message = text.split_once(MARK).and_then(|(_, message)| serde_json::from_str(message).ok());
+    // What the workload itself prints is passed over and not kept, however long its lines are.
+    while output.skip_until(MARK as u8).is_ok_and(|length| length > 0)
+        && output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0)
+    {
+        let message = serde_json::from_slice(&line).ok();
         if let Some(message) = message
             && events.send(Event::Message(message)).is_err()
         {
@@ -231,17 +227,6 @@ fn listen(output: impl Read, events: &Sender<Event>) {
     let _ = events.send(Event::Closed);
 }
 
-fn last_lines(errors: impl Read) -> Vec<String> {
-    let mut last = VecDeque::new();
-    for line in BufReader::new(errors).split(b'\n').map_while(Result::ok) {
-        if last.len() == KEPT_LINES {
-            last.pop_front();
-        }
-        last.push_back(String::from_utf8_lossy(&line).into_owned());
-    }
-    last.into()
-}
-
 /// How a child ended.
 struct Ended {
     why: Option<String>,
@@ -251,10 +236,16 @@ struct Ended {
 }
 
 impl Ended {
+    /// Whether an allocation failed: the process says so by its status, or Rust's standard library by its last words.
+    fn is_out_of_memory(&self) -> bool {
+        let is_refusal = |line: &String| line.starts_with("memory allocation of ") && line.ends_with(" bytes failed");
+        let has_refusal = !self.status.success() && self.complaints.iter().any(is_refusal);
+        self.status.code() == Some(OUT_OF_MEMORY_STATUS.into()) || has_refusal
+    }
+
     fn errors(&self) -> Vec<String> {
         let why = self.why.clone().unwrap_or_else(|| format!("its process {}", told(self.status)));
-        let said = self.complaints.iter().filter(|line| !line.trim().is_empty()).cloned();
-        std::iter::once(why).chain(said).collect()
+        std::iter::once(why).chain(self.complaints.iter().cloned()).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Settings as somebody gave them, by flags or in a file, and what becomes of them.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use laptime_trace::run::{Depth, L2, Settings, Stop, Timing, WarmUp};
 
@@ -39,6 +39,14 @@ pub enum SettingsError {
     TwoRules {
         /// The other rule.
         other: &'static str,
+    },
+    /// Sampling would have to stop before it may.
+    #[error("`min-time` ({least:?}) is longer than `max-time` ({most:?})")]
+    TimesCross {
+        /// The time before which sampling does not stop.
+        least: Duration,
+        /// The time after which it stops anyway.
+        most: Duration,
     },
     /// No takes at all.
     #[error("`{what}` must be at least 1")]
@@ -100,19 +108,21 @@ impl GivenSettings {
         match (self.takes, others.find(|(_, is_given)| *is_given)) {
             (Some(_), Some((other, _))) => Err(SettingsError::TwoRules { other }),
             (Some(takes), None) => Ok(Stop::Takes(takes)),
-            (None, _) => Ok(self.interval()),
+            (None, _) => self.interval(),
         }
     }
 
-    fn interval(self) -> Stop {
-        let Stop::Interval { within, at_least, least_ns, at_most_ns } = DEFAULT else { return DEFAULT };
+    fn interval(self) -> Result<Stop, SettingsError> {
+        let Stop::Interval { within, at_least, least_ns, at_most_ns } = DEFAULT else { return Ok(DEFAULT) };
         let at_most_ns = self.max_time.map_or(at_most_ns, Seconds::nanos);
-        Stop::Interval {
-            within: self.within.map_or(within, |share| share.0),
-            at_least,
-            least_ns: self.min_time.map_or(least_ns, Seconds::nanos).min(at_most_ns),
-            at_most_ns,
+        let within = self.within.map_or(within, |share| share.0);
+        // The default gives way to a shorter time; what was asked for does not.
+        let least_ns = self.min_time.map_or(least_ns.min(at_most_ns), Seconds::nanos);
+        if least_ns > at_most_ns {
+            let [least, most] = [least_ns, at_most_ns].map(Duration::from_nanos);
+            return Err(SettingsError::TimesCross { least, most });
         }
+        Ok(Stop::Interval { within, at_least, least_ns, at_most_ns })
     }
 }
 
@@ -135,7 +145,7 @@ pub struct Share(pub f64);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoQuantity {
     /// It is none.
-    #[error("`{text}` is no {what}, such as {example}")]
+    #[error("`{text}` is not a {what}; write for example {example}")]
     NoSuch {
         /// What was written.
         text: String,
@@ -219,7 +229,7 @@ mod tests {
     fn what_is_no_quantity_is_told_with_an_example() {
         for text in ["", "s", "10 parsecs", "-1s", "0", "nan", "1e300h"] {
             let told = text.parse::<Seconds>().unwrap_err().to_string();
-            assert_eq!(told, format!("`{text}` is no time, such as `10s`, `500ms` or `2m`"));
+            assert_eq!(told, format!("`{text}` is not a time; write for example `10s`, `500ms` or `2m`"));
         }
         assert!("0%".parse::<Share>().is_err() && "nan".parse::<Share>().is_err() && parse_warm_up("-1").is_err());
     }
@@ -244,6 +254,14 @@ mod tests {
     fn two_rules_and_no_takes_are_refused() {
         let two = GivenSettings { takes: Some(5), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
         assert_eq!(two.settle(), Err(SettingsError::TwoRules { other: "max-time" }));
+        let [least, most] = [10, 1].map(Duration::from_secs);
+        let crossing =
+            GivenSettings { min_time: Some(Seconds(10.0)), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
+        assert_eq!(crossing.settle(), Err(SettingsError::TimesCross { least, most }));
+        let beyond_default = GivenSettings { min_time: Some(Seconds(11.0)), ..GivenSettings::default() };
+        assert!(matches!(beyond_default.settle(), Err(SettingsError::TimesCross { .. })));
+        let short = GivenSettings { max_time: Some(Seconds(0.05)), ..GivenSettings::default() };
+        assert!(short.settle().is_ok(), "the default least time gives way");
         let none = GivenSettings { takes: Some(0), ..GivenSettings::default() };
         assert_eq!(none.settle(), Err(SettingsError::None { what: "takes" }));
     }

@@ -37,7 +37,7 @@ impl Interrupt {
     }
 
     /// Calls this when somebody asks, so that one who sleeps need not wake up to look.
-    pub(crate) fn on_ask(&self, wake: impl Fn() + Send + 'static) {
+    pub fn on_ask(&self, wake: impl Fn() + Send + 'static) {
         *self.wake() = Some(Box::new(wake));
         // The wish may have come just before.
         if self.is_asked()

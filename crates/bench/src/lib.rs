@@ -17,6 +17,7 @@ mod measure;
 pub mod noise;
 mod plan;
 mod plan_file;
+pub mod process;
 mod profile;
 #[cfg(test)]
 mod scripted;
@@ -37,7 +38,7 @@ pub use self::{
     given::{GivenSettings, NoQuantity, Seconds, SettingsError, Share, parse_warm_up},
     interrupt::Interrupt,
     job::{Job, Registry},
-    measure::{is_measuring, measure},
+    measure::{is_measuring, measure, measure_ready},
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, Takes},
     plan_file::{PlanFile, PlanFileError},
     profile::{ProfileSettings, Profiled, TimingPairs, profile},
@@ -47,7 +48,7 @@ pub use self::{
     sweep::{Swept, sweep},
     timing::{L2Error, TimingError, TurningClock, nanos_between, settle_l2, settle_timing},
     trouble::{NoDevice, OutOfMemory},
-    worker::serve_if_asked,
+    worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_asked},
     workload::{Device, Devices, KernelRecording, MetricSpec, Prepared, Take, TakeState, Workload},
 };
 pub use laptime_trace::{

@@ -41,6 +41,15 @@ pub fn measure(
     taken.outcome(ended, device)
 }
 
+/// As [`measure`], of something that is ready and needs no check.
+pub fn measure_ready(take: &mut dyn Take, device: &dyn Device, settings: &Settings, sink: &mut dyn Sink) -> Outcome {
+    let mut taken = Taken::new(Vec::new());
+    device.set_timing(settings.timing);
+    device.reset_peak();
+    let ended = guarded(|| take_all(take, device, settings, sink, &mut taken).map(Ok));
+    taken.outcome(ended, device)
+}
+
 fn prepare_and_take(
     workload: &dyn Workload,
     case: &Case,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use laptime_trace::run::{AxisValue, AxisValues, Case};
 
-use crate::axis::{AxisError, parse_values};
+use crate::axis::{AxisError, parse_names, parse_values};
 
 /// What a workload says of one of its axes.
 #[derive(Debug, Clone, PartialEq)]
@@ -241,14 +241,25 @@ impl Plan {
 }
 
 fn read(axis: &AxisSpec, words: Vec<&str>) -> Result<Vec<AxisValue>, PlanError> {
-    let mut values = parse_values(words).map_err(|source| PlanError::Values { axis: axis.name, source })?;
-    if axis.takes == Takes::Name {
-        // A name may look like a number.
-        values.iter_mut().for_each(|value| *value = AxisValue::Text(value.to_string()));
-    }
+    let parsed = match axis.takes {
+        Takes::Name => parse_names(words),
+        Takes::Int { .. } => parse_values(words).map(|values| values.into_iter().map(as_whole).collect()),
+        _ => parse_values(words),
+    };
+    let values = parsed.map_err(|source| PlanError::Values { axis: axis.name, source })?;
     match values.iter().find(|value| !axis.takes.accepts(value)) {
         None => Ok(values),
         Some(value) => Err(PlanError::Value { axis: axis.name, takes: axis.takes.words(), value: value.to_string() }),
+    }
+}
+
+/// A number without a fraction as a whole number: `1e3` is 1000.
+fn as_whole(value: AxisValue) -> AxisValue {
+    /// Up to here every whole number is a different float.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        AxisValue::Float(number) if number.fract() == 0.0 && number.abs() < EXACT => AxisValue::Int(number as i64),
+        other => other,
     }
 }
 
@@ -320,6 +331,15 @@ mod tests {
     #[test]
     fn a_name_may_look_like_a_number() {
         assert_eq!(cases(&[("model", &["7", "true"])]).unwrap().len(), 2);
+        let written = cases(&[("model", &["007,1e3"])]).unwrap();
+        assert!(written[0].contains("model=007") && written[1].contains("model=1e3"), "{written:?}");
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_with_an_exponent() {
+        assert_eq!(cases(&[("batch", &["1e3"])]), cases(&[("batch", &["1000"])]));
+        let refused = cases(&[("batch", &["1.5"])]).unwrap_err().to_string();
+        assert_eq!(refused, "axis `batch` takes whole numbers from 1 on, not `1.5`");
     }
 
     #[test]

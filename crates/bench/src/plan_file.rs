@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use laptime_trace::small_file;
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
@@ -95,7 +96,7 @@ impl PlanFile {
     /// Reads a plan from a file.
     pub fn read(path: &Path) -> Result<Self, PlanFileError> {
         let open = |source| PlanFileError::Open { path: path.to_owned(), source };
-        let text = std::fs::read_to_string(path).map_err(open)?;
+        let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE).map_err(open)?;
         Self::parse(&text).map_err(|Wrong { at, reason }| PlanFileError::Content {
             path: path.to_owned(),
             line: 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count(),
@@ -204,7 +205,7 @@ mod tests {
         assert!(told.starts_with("the plan `plan.toml`, line 2: unknown field `warmpu`, expected"), "{told}");
         assert_eq!(
             read("takes = 3\nmax-time = 'soon'\n").unwrap_err(),
-            "the plan `plan.toml`, line 2: `soon` is no time, such as `10s`, `500ms` or `2m`"
+            "the plan `plan.toml`, line 2: `soon` is not a time; write for example `10s`, `500ms` or `2m`"
         );
         let cut = read("workload = 'mat").unwrap_err();
         assert!(cut.starts_with("the plan `plan.toml`, line 1: "), "{cut}");

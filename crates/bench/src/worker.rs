@@ -19,6 +19,9 @@ use crate::{
 /// Set in a child, so that it knows what it is.
 pub(crate) const WORKER: &str = "LAPTIME_WORKER";
 
+/// What a fresh process exits with when memory ended, so that its case is out of memory and not failed.
+pub const OUT_OF_MEMORY_STATUS: u8 = 112;
+
 /// Begins each message, so that what a workload prints itself is no message (a record separator).
 pub(crate) const MARK: char = '\u{1e}';
 
@@ -58,8 +61,12 @@ pub(crate) enum Message {
 /// }
 /// ```
 pub fn serve_if_asked(registry: &Registry) -> Option<ExitCode> {
-    std::env::var_os(WORKER)?;
-    Some(serve(registry).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+    is_fresh_process().then(|| serve(registry).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+}
+
+/// Whether this process was started to measure cases for another one.
+pub fn is_fresh_process() -> bool {
+    std::env::var_os(WORKER).is_some()
 }
 
 fn serve(registry: &Registry) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use laptime_stats::{Power, Reason, Trial, Verdict, power, power_of};
 use laptime_trace::run::read_results;
 
-const TRIAL: Trial = Trial { processes: 10, pairs: 200, slowdown: 1.05, seed: 20_261_115 };
+const TRIAL: Trial = Trial { processes: 10, pairs: 500, slight: 1.015, slowdown: 1.05, seed: 20_261_115 };
 
 fn recordings() -> Vec<(String, Vec<Vec<f64>>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/recorded-takes");
@@ -34,10 +34,11 @@ fn takes(path: &Path) -> Vec<Vec<f64>> {
 fn told(name: &str, power: &Power) -> String {
     let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
     format!(
-        "{name}: between {}, within {}; alike {:?}; slowed by 5 % {:?}",
+        "{name}: between {}, within {}; alike {:?}; slowed by 1.5 % {:?}; slowed by 5 % {:?}",
         share(power.between),
         share(power.within),
         power.alike,
+        power.slight,
         power.slowed
     )
 }
@@ -50,8 +51,7 @@ fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_takes() {
         let power = power(takes, &TRIAL).unwrap();
         // Both spreads are seen where the test is run with `--nocapture`, and when it fails.
         println!("{}", told(name, &power));
-        assert_eq!(power.alike.all(), 200);
-        assert!(power.alike.told_apart() <= 10, "{}", told(name, &power));
+        assert_eq!(power.alike.all(), 500);
         assert_eq!(power.shortfalls(), [], "{}", told(name, &power));
         quiet += usize::from(power.between.unwrap() < 0.02);
     }
@@ -61,6 +61,6 @@ fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_takes() {
 #[test]
 fn a_judge_that_is_always_unclear_fails() {
     let (_, takes) = recordings().remove(0);
-    let evasive = power_of(&takes, &TRIAL, |_, _| Verdict::Unclear(Reason::AroundFloor)).unwrap();
+    let evasive = power_of(&takes, &TRIAL, |_, _| Verdict::Unclear(Reason::AroundMargin)).unwrap();
     assert!(!evasive.shortfalls().is_empty());
 }

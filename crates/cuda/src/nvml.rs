@@ -43,6 +43,8 @@ pub struct Reading {
 pub struct CardFacts {
     /// Its name.
     pub name: String,
+    /// The card itself: `GPU-` and a number that no other card has.
+    pub uuid: Option<String>,
     /// The driver's version: `580.159.04`.
     pub driver: String,
     /// Bytes of its memory.
@@ -85,7 +87,8 @@ impl Card {
         let asked = || -> Result<CardFacts, NvmlError> {
             let device = self.device()?;
             let memory_bytes = device.memory_info().ok().map(|memory| memory.total);
-            Ok(CardFacts { name: device.name()?, driver: self.nvml.sys_driver_version()?, memory_bytes })
+            let (name, uuid) = (device.name()?, device.uuid().ok());
+            Ok(CardFacts { name, uuid, driver: self.nvml.sys_driver_version()?, memory_bytes })
         };
         asked().map_err(|error| refused(&error))
     }

@@ -30,7 +30,7 @@ pub fn transpose(matrix: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
 ///
 /// Infinite if the lengths differ or a value is no number, so that no threshold lets it pass.
 pub fn worst_error(found: &[f32], expected: &[f32]) -> f64 {
-    if found.len() != expected.len() || found.iter().any(|value| !value.is_finite()) {
+    if found.len() != expected.len() || found.iter().chain(expected).any(|value| !value.is_finite()) {
         return f64::INFINITY;
     }
     let largest = expected.iter().fold(f64::MIN_POSITIVE, |most, value| most.max(f64::from(value.abs())));

@@ -36,11 +36,16 @@ pub fn no_laps_for_budget(budget: &str, known: &[(String, u64)]) -> anyhow::Erro
     Hinted::wrap(error, repeating(known))
 }
 
+/// How often something occurs, in words.
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
 /// What could be named as a lap.
 fn repeating(known: &[(String, u64)]) -> String {
     if known.is_empty() {
         return "nothing in the trace repeats; mark laps with `lap!`, `record_function` or an NVTX range".to_owned();
     }
-    let told: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({count} times)")).collect();
+    let told: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({})", times(*count))).collect();
     format!("`--lap NAME` names what repeats: {}", told.join(", "))
 }

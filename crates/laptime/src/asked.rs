@@ -13,7 +13,7 @@ use crate::{
     failure::Hinted,
     kit_files::{NO_SYNC, Places},
     output::{FormatArgs, say},
-    speech_files,
+    tts_files,
 };
 
 /// The flags of every command that measures.
@@ -69,13 +69,17 @@ pub struct RunArgs {
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
 
-    /// Take workload, axes and settings from this TOML file; flags go before it
+    /// Take workload, axes and settings from this TOML file; flags override it
     #[arg(long, global = true, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
     /// Show the settled cases and measure nothing
     #[arg(long, global = true)]
     pub dry_run: bool,
+
+    /// Show the setup in the stage tree of a profile too
+    #[arg(long, global = true, hide = true)]
+    pub all: bool,
 
     /// Show no progress bar
     #[arg(long, short, global = true)]
@@ -131,7 +135,7 @@ pub struct Asked {
     /// Where the files of older kits are written, beside the run's folder.
     pub kit_files: Places,
     /// Where audio and its record are written, beside the run's folder.
-    pub speech: speech_files::Places,
+    pub tts: tts_files::Places,
     /// Numbers of warm-up takes to compare.
     pub warmups: Vec<usize>,
 }
@@ -152,12 +156,12 @@ impl Asked {
         let path = |name: &str| matches.try_get_one::<PathBuf>(name).ok().flatten().cloned();
         let is_asked = matches.try_get_one::<bool>("kit-files").ok().flatten().copied().unwrap_or(false);
         let kit_files = Places { is_asked, output: path("output"), output_dir: path("output-dir") };
-        let speech = speech_files::Places { json: path("json-output"), wav: path("wav"), stream: path("stream-to") };
+        let tts = tts_files::Places { json: path("json-output"), wav: path("wav"), stream: path("stream-to") };
         let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
         if matches.try_get_one::<bool>("no-sync").ok().flatten().copied().unwrap_or(false) {
             say(NO_SYNC);
         }
-        Ok(Self { workload, axes, run, place, resume, fit, kit_files, speech, warmups })
+        Ok(Self { workload, axes, run, place, resume, fit, kit_files, tts, warmups })
     }
 
     /// Whether a flag of this name was written.
@@ -180,6 +184,13 @@ impl Asked {
     /// Whether a workload with its axes, or a plan, was asked for.
     pub fn has_axes(&self) -> bool {
         self.workload.is_some() || self.run.plan.is_some()
+    }
+
+    /// Whether somebody gave values on one of some axes, by a flag or in a plan.
+    pub fn names_any(&self, workload: &dyn Workload, axes: &[&str]) -> bool {
+        let aliases = workload.aliases();
+        let is_one = |(name, _): &Given| axes.contains(&axis_of(&aliases, name));
+        self.run.plan.is_some() || self.axes.iter().any(is_one)
     }
 
     /// Whether settings were asked for.

@@ -1,6 +1,6 @@
 //! The commands and their flags, and which code runs them.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, io::Write as _, process::ExitCode};
 
 use clap::{
     Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand,
@@ -14,21 +14,26 @@ use crate::{
     commands::{self, warmup_study},
     failure, kit_files,
     near::nearest,
-    speech_files,
+    output::DetailArgs,
+    screen, tts_files,
 };
 
-/// Where the time of a transformer pipeline goes
+/// Profile and benchmark transformer pipelines
 ///
-/// Measures and records pipelines, reads their traces and says what they mean. Data goes to standard output, progress
-/// and warnings to standard error. Exit status: 0 done; 1 done, and the answer is bad news; 2 could not do it.
+/// Results go to standard output, progress and warnings to standard error. Exit status: 0 success; 1 success, and the
+/// answer is a failure such as a regression; 2 error.
 #[derive(Debug, Parser)]
 #[command(
     name = "laptime",
     version = VERSION,
     arg_required_else_help = true,
+    disable_help_subcommand = true,
     after_help = "Examples:\n  laptime tour\n  laptime bench matmul --size 256-2048*2\n  laptime stages runs/tour-*/trace.pftrace"
 )]
 struct Cli {
+    #[command(flatten)]
+    detail: DetailArgs,
+
     #[command(subcommand)]
     command: Plain,
 }
@@ -83,6 +88,8 @@ enum Plain {
     Report(commands::report::Args),
     #[command(display_order = 17)]
     Convert(commands::convert::Args),
+    #[command(display_order = 9)]
+    Explain(commands::explain::Args),
     #[command(display_order = 18)]
     Audit(commands::audit::Args),
     #[command(display_order = 20)]
@@ -145,7 +152,10 @@ const MEASURING: [Measuring; 3] = [
 /// The whole command, with the flags of every workload.
 pub fn command(app: &App) -> clap::Command {
     use clap::CommandFactory;
-    MEASURING.iter().fold(Cli::command(), |command, measuring| command.subcommand(measuring.command(app)))
+    let listed = commands::list::Names::of(app);
+    let plain = Cli::command()
+        .mut_subcommand("list", |list| list.mut_arg("workload", |workload| workload.value_parser(listed)));
+    MEASURING.iter().fold(plain, |command, measuring| command.subcommand(measuring.command(app)))
 }
 
 impl Measuring {
@@ -162,14 +172,13 @@ impl Measuring {
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
         let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).args(kit_files::flags()).args(speech_files::flags()),
-            "profile" => {
-                let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
-                command.args(kit_files::flags().into_iter().filter(is_of_profiles)).arg(speech_files::audio_flag())
-            }
-            "warmup" => command.arg(warmup_study::flag()).args(kit_files::flags()),
+            "bench" => command.arg(resume()).arg(fit()),
+            "warmup" => command.arg(warmup_study::flag()),
             _ => command,
         };
+        // A plan may name the workload, so the flags of single workloads are read here too; their help is the workload's.
+        let hidden = |flag: Arg| if self.workloads_of(&flag).is_some() { flag.hide(true) } else { flag };
+        let command = command.args(self.file_flags().into_iter().map(hidden));
         let workloads = app.registry.workloads.iter().enumerate();
         workloads.fold(command, |command, (at, workload)| {
             command.subcommand(self.of_workload(&**workload).display_order(at))
@@ -182,7 +191,35 @@ impl Measuring {
         let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
         let flags = axes.iter().enumerate().map(|(at, axis)| flag(axis, &aliases).display_order(at));
         let others = aliases.iter().filter(|alias| alias.is_flag()).map(other_flag);
-        flags.chain(others).fold(command, clap::Command::arg)
+        let is_own = |flag: &Arg| self.workloads_of(flag).is_some_and(|names| names.contains(&workload.name()));
+        let files = self.file_flags().into_iter().filter(is_own);
+        flags.chain(others).chain(files).fold(command, clap::Command::arg)
+    }
+
+    /// The flags for files beside the run's folder.
+    fn file_flags(&self) -> Vec<Arg> {
+        let is_of_profiles = |flag: &Arg| ["kit-files", "output-dir"].contains(&flag.get_id().as_str());
+        match self.name {
+            "bench" => kit_files::flags().into_iter().chain(tts_files::flags()).collect(),
+            "profile" => {
+                kit_files::flags().into_iter().filter(is_of_profiles).chain([tts_files::audio_flag()]).collect()
+            }
+            _ => kit_files::flags().into(),
+        }
+    }
+
+    /// The workloads whose help shows a flag for files; none if all do.
+    fn workloads_of(&self, flag: &Arg) -> Option<&'static [&'static str]> {
+        match (flag.get_id().as_str(), self.name) {
+            ("kit-files", "profile") => Some(&["c2c", "tts"]),
+            ("kit-files", "warmup") => Some(&["model"]),
+            ("kit-files", _) => Some(&["model", "attention"]),
+            ("output-dir", "profile") => Some(&["offload"]),
+            ("output-dir", "warmup") => Some(&[]),
+            ("output-dir", _) => Some(&["model", "attention", "offload"]),
+            ("json-output" | "wav" | "stream-to", _) => Some(&["tts"]),
+            _ => None,
+        }
     }
 }
 
@@ -245,25 +282,66 @@ fn example(command: &str, workload: &str, axes: &[AxisSpec]) -> String {
     format!("Example:\n  laptime {command} {workload}{values}{forms}")
 }
 
+/// What `laptime` prints by itself: the seven commands to start with.
+const OVERVIEW: &str = "\
+Profile and benchmark transformer pipelines.
+
+Measure
+  bench      Benchmark a workload: matmul, attention, model, c2c, tts, offload, or your own
+  ab         Compare two commands, interleaved, with a verdict
+  profile    Record one case of a workload and show where its time goes
+Record and ask
+  diagnose   Find the bottleneck in a run or trace, and what fixing it would bring
+  compare    Show what differs between two runs or two traces
+  report     Write charts, tables and findings of a run
+Set up
+  doctor     Check whether this machine is fit to measure on
+
+New here? Run `laptime tour`. All commands: `laptime help all`. One command: `laptime help COMMAND`.
+";
+
+/// Prints the overview, or the help of all commands or of one.
+fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
+    let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let text = match words.as_slice() {
+        [_] | [_, "help" | "--help" | "-h"] => OVERVIEW.to_owned(),
+        [_, "help", "all"] => command(app).render_help().to_string(),
+        [_, "help", names @ ..] => {
+            let words = std::iter::once("laptime").chain(names.iter().copied()).chain(["--help"]).map(OsString::from);
+            return Some(run(app, words));
+        }
+        _ => return None,
+    };
+    // If the stream is closed, there is nobody left to tell.
+    let _ = write!(screen::stdout(), "{text}");
+    Some(ExitCode::SUCCESS)
+}
+
 /// Reads the arguments, runs the command and tells what went wrong.
 pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(clash) = clash(app) {
-        failure::tell(&clash, &mut anstream::stderr().lock());
+        failure::tell(&clash, &mut screen::stderr());
         return ExitCode::from(2);
     }
-    let matches = match command(app).try_get_matches_from(dashed(arguments)) {
+    let arguments = dashed(arguments);
+    if let Some(helped) = help(app, &arguments) {
+        return helped;
+    }
+    let matches = match command(app).try_get_matches_from(&arguments) {
         Ok(matches) => matches,
-        Err(error) => return refuse(app, &error),
+        Err(error) => return refuse(app, &shown(app, &arguments, error)),
     };
-    // Not locked: a workload's threads may print too, and would wait for ever.
-    let mut out = anstream::stdout();
+    if let Ok(detail) = DetailArgs::from_arg_matches(&matches) {
+        detail.apply();
+    }
+    let mut out = screen::stdout();
     let done = match matches.subcommand() {
         Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.name == name) => {
             measure(app, name, matches, &mut out)
         }
         _ => match Cli::from_arg_matches(&matches) {
             Ok(cli) => run_plain(app, &cli.command, &mut out),
-            Err(error) => return refuse(app, &error),
+            Err(error) => return refuse(app, &shown(app, &arguments, error)),
         },
     };
     match done {
@@ -272,7 +350,7 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(Status::Exit(code)) => ExitCode::from(code),
         Err(error) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            failure::tell(&error, &mut anstream::stderr().lock());
+            failure::tell(&error, &mut screen::stderr());
             ExitCode::from(2)
         }
     }
@@ -305,6 +383,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Report(args) => commands::report::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Audit(args) => commands::audit::run(args, out),
+        Plain::Explain(args) => commands::explain::run(args, out),
         Plain::Completions(args) => commands::completions::run(app, args, out),
         Plain::Man(args) => commands::man::run(app, args, out),
     }
@@ -319,10 +398,22 @@ pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Asked> {
     Ok(Asked::from_matches(matches, &app.registry)?)
 }
 
+/// The error of arguments that hold control characters, made anew of the arguments as they are shown: clap prints them
+/// as they are.
+fn shown(app: &App, arguments: &[OsString], error: clap::Error) -> clap::Error {
+    let visible = |argument: &OsString| laptime_report::visible(&argument.to_string_lossy()).into_owned().into();
+    let visible: Vec<OsString> = arguments.iter().map(visible).collect();
+    if visible == arguments {
+        return error;
+    }
+    let unreadable = || clap::Error::raw(error.kind(), "an argument holds characters that cannot be shown\n");
+    command(app).try_get_matches_from(visible).err().unwrap_or_else(unreadable)
+}
+
 /// Tells what is wrong with the arguments; what is unknown of a workload is told in the words of workloads.
 fn refuse(app: &App, error: &clap::Error) -> ExitCode {
     if let Some(told) = about_workload(app, error) {
-        failure::tell(&told, &mut anstream::stderr().lock());
+        failure::tell(&told, &mut screen::stderr());
         return ExitCode::from(2);
     }
     // If the stream is closed, there is nobody left to tell.

@@ -7,7 +7,7 @@ use laptime_models::ModelError;
 use laptime_report::FlameError;
 use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 
-use crate::near::nearest;
+use crate::{near::nearest, output::wrapped_for_error};
 
 /// An error with advice that only its place knows.
 #[derive(Debug)]
@@ -58,12 +58,12 @@ pub fn tell_fault(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
 }
 
 fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "error: {error}")?;
+    writeln!(out, "{}", wrapped_for_error(&format!("error: {error}")))?;
     for cause in error.chain().skip(1) {
         writeln!(out, "  caused by: {cause}")?;
     }
     if let Some(hint) = hint(error) {
-        writeln!(out, "\nhint: {hint}")?;
+        writeln!(out, "\n{}", wrapped_for_error(&format!("hint: {hint}")))?;
     }
     out.flush()
 }
@@ -129,8 +129,11 @@ fn read_hint(error: &ReadError) -> Option<String> {
             }
         }
         ReadError::Empty => "the program that wrote it may have been stopped before its first event".to_owned(),
-        ReadError::NotATrace { found } if found.contains("zstd") => {
-            "unpack it first: `zstd -d FILE`; gzip is read as it is".to_owned()
+        ReadError::Unsupported(known) => known.way.to_owned(),
+        ReadError::TooLarge { .. } => "if the file is what it should be, unpack it first: `gunzip -k FILE`".to_owned(),
+        ReadError::Memory { .. } => "record a shorter part, or read it on a machine with more memory".to_owned(),
+        ReadError::NotATrace { found } if found.contains("without track events") => {
+            "record track events: a data source named `track_event` in the Perfetto configuration".to_owned()
         }
         ReadError::NotATrace { .. } => formats.to_owned(),
         ReadError::NotBuilt { feature, .. } => {
@@ -198,6 +201,9 @@ fn plan_hint(error: &PlanError) -> Option<String> {
         }
         PlanError::Values { axis, source } => Some(match source {
             AxisError::Backwards { .. } => format!("the smaller end comes first, as in `--{axis} 128-4096*2`"),
+            AxisError::FromZero { .. } => {
+                format!("start at 1, as in `--{axis} 1-1024*2`, or count by a step, as in `--{axis} 0-8+2`")
+            }
             AxisError::TooMany { .. } => format!("take larger steps, or a factor, as in `--{axis} 1-1024*2`"),
             _ => format!("write a value, a list `a,b`, or a range `1-8+1`, `128-4096*2` behind `--{axis}`"),
         }),
@@ -212,14 +218,14 @@ fn plan_hint(error: &PlanError) -> Option<String> {
 fn plan_file_hint(error: &PlanFileError) -> Option<String> {
     match error {
         PlanFileError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            Some("check the name; a plan is TOML, as docs/plans.md shows".to_owned())
+            Some("check the name; a plan is TOML, as docs/bench.md shows".to_owned())
         }
         PlanFileError::Open { source, .. } => place_hint(source),
         PlanFileError::Content { reason, .. } => {
             let mut names = reason.split('`').skip(1).step_by(2);
             let near = names.next().and_then(|wrong| nearest(wrong, names));
             Some(near.map_or_else(
-                || "a plan is TOML, as docs/plans.md shows".to_owned(),
+                || "a plan is TOML, as docs/bench.md shows".to_owned(),
                 |near| format!("did you mean `{near}`?"),
             ))
         }
@@ -229,6 +235,7 @@ fn plan_file_hint(error: &PlanFileError) -> Option<String> {
 fn settings_hint(error: &SettingsError) -> Option<String> {
     Some(match error {
         SettingsError::TwoRules { other } => format!("give `--takes` or `--{other}`, not both"),
+        SettingsError::TimesCross { .. } => "give a longer `--max-time` or a shorter `--min-time`".to_owned(),
         SettingsError::None { what } => format!("`--{what} 1` is the least"),
     })
 }

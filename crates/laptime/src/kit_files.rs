@@ -8,10 +8,13 @@ use std::{
 use anyhow::Context;
 use clap::{Arg, ArgAction};
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
-use laptime_report::{Format, Table, tables::with_pass};
+use laptime_report::{
+    Format, Table,
+    tables::{AskedSteps, with_pass},
+};
 use laptime_trace::{
     format::write_whole,
-    run::{AxisValue, Case},
+    run::{AxisValue, Case, Settings, Stop, WarmUp},
 };
 use serde_json::{Map, Value, json};
 
@@ -89,7 +92,7 @@ pub fn write(app: &App, finished: &Finished, places: &Places) -> anyhow::Result<
     let answer = laptime_analyze::cases(&finished.results, finished.run.peaks.as_ref());
     let known = Known { app, workload: &finished.run.workload };
     let parameters = |case: &Case| known.fact(case, "parameters");
-    let of_course = laptime_report::tables::course(&answer, &parameters);
+    let of_course = laptime_report::tables::course(&answer, &parameters, asked_steps(&finished.run.settings));
     let mut outside = Vec::new();
     if let Some(profile) = attention_profile::profile(&answer) {
         outside.extend(write_profile(&profile, "attention_profile.json", &finished.folder, places)?);
@@ -102,6 +105,13 @@ pub fn write(app: &App, finished: &Finished, places: &Places) -> anyhow::Result<
         outside.push(write_table(&table(), path)?);
     }
     Ok(outside)
+}
+
+/// Steps that were asked for, where the settings say how many.
+fn asked_steps(settings: &Settings) -> AskedSteps {
+    let warmup = if let WarmUp::Takes(takes) = settings.warmup { Some(takes) } else { None };
+    let measure = if let Stop::Takes(takes) = settings.stop { Some(takes) } else { None };
+    AskedSteps { warmup, measure }
 }
 
 /// Writes a profile of the Nano kit wherever it is wanted.
@@ -240,7 +250,8 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
             let is_step = pass == "step";
             let step =
                 if is_step { Some(case) } else { with_pass(answer, case, "step").filter(|_| mode == "training") };
-            add("latency_ms", if is_step { Value::Null } else { median_ms(measured) });
+            // A step is forward, backward and update: what the kit times as training.
+            add("latency_ms", median_ms(measured));
             if mode == "training" {
                 add("step_ms", step.and_then(|step| step.measured.as_ref()).map_or(Value::Null, median_ms));
                 let loss = measured.metric("loss").map(|loss| loss.median);

@@ -15,6 +15,8 @@
 //! }
 //! ```
 //!
+//! A function is timed by [`benchmark`], without a command line; `examples/course_benchmark` uses it.
+//!
 //! `laptime list`, `bench`, `profile`, `warmup` and `ab` of that program then know its workloads beside the built-in
 //! ones. `examples/custom_workload` is such a program.
 
@@ -24,6 +26,7 @@ mod app;
 mod aside;
 mod asked;
 mod attention_profile;
+mod benchmark;
 mod c2c_files;
 mod c2c_profile;
 mod c2c_summary;
@@ -46,22 +49,28 @@ mod output;
 mod progress;
 mod run_folder;
 mod run_input;
+mod screen;
 mod session;
+mod shell;
 mod source_files;
-mod speech_audio;
-mod speech_files;
-mod speech_header;
-mod speech_profile;
 mod tour;
 mod trace_input;
+mod tts_audio;
+mod tts_files;
+mod tts_header;
+mod tts_profile;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};
 
+pub use self::benchmark::{Benchmark, Timings, benchmark};
 pub use laptime_bench as bench;
 use laptime_bench::Workload;
 pub use laptime_pipelines::CountingHeap;
 
 use crate::app::App;
+
+/// The exit status of what could not be done.
+const COULD_NOT: u8 = 2;
 
 /// Runs the command line with workloads beside the built-in ones, and returns the status to exit with.
 ///
@@ -71,14 +80,16 @@ pub fn main_with(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         // The panic of a workload is an outcome of its case, which tells it.
         if !laptime_bench::is_measuring() {
-            failure::tell_fault(panic, &mut anstream::stderr().lock());
+            failure::tell_fault(panic, &mut screen::stderr());
         }
     }));
     // The hook has told it.
-    std::panic::catch_unwind(AssertUnwindSafe(|| run(workloads))).unwrap_or(ExitCode::from(2))
+    std::panic::catch_unwind(AssertUnwindSafe(|| run(workloads))).unwrap_or(ExitCode::from(COULD_NOT))
 }
 
 fn run(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
+    let status = if laptime_bench::is_fresh_process() { laptime_bench::OUT_OF_MEMORY_STATUS } else { COULD_NOT };
+    laptime_pipelines::heap::exit_when_out_of_memory(status);
     let app = App::new(workloads);
     if let Some(served) = laptime_bench::serve_if_asked(&app.registry) {
         return served;

@@ -51,7 +51,7 @@ fn emulated(measured: &Measured) -> Option<f64> {
     number(measured, "link_gbps").filter(|_| is_emulated)
 }
 
-/// A measured case as a row of a comparison: medians of its takes.
+/// A measured case as its summary and its row of a comparison show it: medians of its iterations.
 pub fn generation(result: &CaseResult) -> Option<Generation> {
     let measured = result.measured().filter(|_| result.workload == WORKLOAD)?;
     let walls: Vec<f64> = measured.wall_ns.iter().map(|nanos| *nanos as f64).collect();
@@ -72,7 +72,9 @@ pub fn generation(result: &CaseResult) -> Option<Generation> {
         emulated_gbps: emulated(measured),
         layers: Some((stay, layers.saturating_sub(stay))),
         exposed_ns: of_tokens("exposed_ms"),
-        copy_ns: None,
+        // 10^9 bytes a second are bytes a nanosecond.
+        copy_ns: number(measured, "layer_bytes").zip(metric(measured, "link_gb_s")).map(|(bytes, rate)| bytes / rate),
+        iterations: measured.wall_ns.len(),
     })
 }
 

@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    io::IsTerminal,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -14,7 +13,7 @@ use laptime_models::LayerVisit;
 use laptime_pipelines::{Generated, Watch};
 use laptime_report::offload_text::{LayerLine, profiling_summary};
 
-use crate::output::say;
+use crate::output::say_above;
 
 /// Tokens between two summaries.
 const EVERY_TOKENS: usize = 10;
@@ -165,12 +164,6 @@ impl Watch for Live {
             state.made.insert(key, generated);
         }
     }
-}
-
-/// Writes over a progress bar, which is drawn anew behind it.
-fn say_above(text: &str) {
-    let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-    say(&format!("{clear}{}", text.trim_end()));
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use laptime_bench::{
     AxisValue, Case, CaseResult, Device, Fact, Outcome, Plan, Settings, Sink, Stop, Timing, Traffic, WarmUp,
 };
 use laptime_models::StreamMode;
-use laptime_pipelines::{Generated, OffloadPlan, OffloadedLayers};
+use laptime_pipelines::{BudgetTooSmall, Generated, OffloadPlan, OffloadedLayers};
 use laptime_report::offload_text::{
     Generation, OffloadConfiguration, benchmark_comparison, expected_timing, generation_summary, offload_configuration,
     time_breakdown,
@@ -66,8 +66,8 @@ pub fn look(order: &Order<'_>, case: &Case, device: &dyn Device) -> anyhow::Resu
 /// What will be done with a case, or why it cannot be done, with a way on.
 pub fn plan_of(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
     OffloadedLayers::look(case, device).map_err(|error| {
-        let hint = match error.to_string().contains("memory budget") {
-            true => "give more, or leave `--memory-budget` out to use what is free",
+        let hint = match error.is::<BudgetTooSmall>() {
+            true => "raise it, or leave `--memory-budget` out to use all free memory",
             false => "`--no-offload` keeps all layers on the device, `--auto` as many as fit",
         };
         Hinted::wrap(error, hint)
@@ -214,7 +214,7 @@ pub fn write(
 fn blocks(app: &App, trace: Option<&Trace>, results: &[&CaseResult], made: Option<&Generated>) -> Vec<String> {
     let Some(result) = results.first() else { return Vec::new() };
     let mut blocks: Vec<String> = app.live.summary().into_iter().collect();
-    blocks.extend(made.map(|made| generation_summary(&of_made(made, result))));
+    blocks.extend(summary(made, result).map(|told| generation_summary(&told)));
     let answer = trace.zip(result.measured()).and_then(|(trace, measured)| answer(trace, measured));
     blocks.extend(answer.as_ref().map(time_breakdown));
     let rows: Vec<Generation> = results.iter().rev().filter_map(|result| generation(result)).collect();
@@ -249,14 +249,12 @@ pub fn not_measured(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// One generation, as its summary tells it.
-fn of_made(made: &Generated, result: &CaseResult) -> Generation {
+/// The generation of a case that was not measured to its end: what was made of it so far.
+fn unfinished(made: &Generated, result: &CaseResult) -> Generation {
     let is_gpu = result.device != crate::offload_files::CPU;
-    let row = generation(result);
     let [layers, stay] = made.layers.map(|count| count as u64);
     let tokens: u64 = made.tokens_ns.iter().sum();
     let visits = &made.visits;
-    let [used, left] = made.memory;
     Generation {
         name: name(layers, stay, result.case.text("mode").unwrap_or_default(), is_gpu),
         seconds: made.prefill_ns.saturating_add(tokens) as f64 / 1e9,
@@ -264,12 +262,56 @@ fn of_made(made: &Generated, result: &CaseResult) -> Generation {
         prefilled: made.prefilled as u64,
         generated: made.tokens_ns.len() as u64,
         is_gpu,
-        memory: row.as_ref().and_then(|row| row.memory).or(used),
-        memory_of: used.zip(left).map(|(used, left)| used.saturating_add(left)).filter(|_| is_gpu),
-        predicted: row.as_ref().and_then(|row| row.predicted),
-        emulated_gbps: row.and_then(|row| row.emulated_gbps),
+        memory: made.memory[0],
         layers: Some((stay, layers.saturating_sub(stay))),
         exposed_ns: (visits.count > 0).then_some(visits.wait_ns),
         copy_ns: (visits.count > 0).then(|| visits.copy_ns / visits.count as f64),
+        iterations: 1,
+        ..Generation::default()
+    }
+}
+
+/// The summary of a case: the statistic of its row of a comparison, and the memory that its device has.
+fn summary(made: Option<&Generated>, result: &CaseResult) -> Option<Generation> {
+    let is_gpu = result.device != crate::offload_files::CPU;
+    let device = made.and_then(|made| made.memory[0].zip(made.memory[1])).filter(|_| is_gpu);
+    let memory_of = device.map(|(used, left)| used.saturating_add(left));
+    let told = generation(result).or_else(|| made.map(|made| unfinished(made, result)))?;
+    Some(Generation { memory_of, ..told })
+}
+
+#[cfg(test)]
+mod tests {
+    use laptime_trace::run::{Better, Metric};
+
+    use super::*;
+
+    #[test]
+    fn the_summary_of_a_case_and_its_row_of_a_comparison_have_the_same_figures() {
+        let fact = |name: &str, value: i64| Fact::new(name, AxisValue::Int(value));
+        let metric = |name: &str, values: [f64; 3]| Metric {
+            name: name.to_owned(),
+            better: Better::Lower,
+            values: values.map(Some).to_vec(),
+        };
+        let measured = Measured {
+            wall_ns: vec![4_000_000_000, 1_000_000_000, 2_000_000_000],
+            facts: vec![
+                fact("layers", 4),
+                fact("gpu_layers", 2),
+                fact("tokens_made", 10),
+                fact("prompt_positions", 7),
+                fact("layer_bytes", 10_000_000),
+            ],
+            metrics: vec![metric("exposed_ms", [4.0, 1.0, 2.0]), metric("link_gb_s", [1.0, 4.0, 2.0])],
+            ..Measured::default()
+        };
+        let result = CaseResult::new(WORKLOAD, "cpu", Case::default(), 0, "", Outcome::Measured(measured));
+        // The generation that is kept for its audio is one of them, and a slow one.
+        let made = Generated { prefill_ns: 4_000_000_000, layers: [4, 2], ..Generated::default() };
+        let told = summary(Some(&made), &result).unwrap();
+        assert_eq!(told, generation(&result).unwrap());
+        assert_eq!((told.seconds, told.exposed_ns, told.copy_ns), (2.0, Some(20e6), Some(5e6)));
+        assert_eq!(told.iterations, 3);
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::Context;
@@ -10,7 +11,35 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{Trace, format::write_whole};
 
-use crate::{failure::Hinted, trace_input::trace_of};
+use crate::{
+    failure::Hinted,
+    screen::{self, Content},
+    trace_input::trace_of,
+};
+
+/// How much people are shown: set once, when the arguments have been read.
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+static WIDE: AtomicBool = AtomicBool::new(false);
+
+/// How much people are shown
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct DetailArgs {
+    /// Show all notes and how to read the columns
+    #[arg(long, short, global = true, display_order = 900)]
+    verbose: bool,
+
+    /// Show all columns, however wide the terminal is
+    #[arg(long, global = true, display_order = 901)]
+    wide: bool,
+}
+
+impl DetailArgs {
+    /// From here on tables show this much.
+    pub fn apply(self) {
+        VERBOSE.store(self.verbose, Ordering::Relaxed);
+        WIDE.store(self.wide, Ordering::Relaxed);
+    }
+}
 
 /// Where the answer goes and how it looks
 #[derive(Debug, clap::Args)]
@@ -108,7 +137,7 @@ impl OutputArgs {
 
 /// Writes a table to a file, whole or not at all.
 pub fn write_file(table: &Table, format: Format, path: &Path) -> anyhow::Result<()> {
-    let style = TextStyle { width: WIDTH_OF_A_FILE, colour: false };
+    let style = TextStyle { verbose: true, ..TextStyle::plain(WIDTH_OF_A_FILE) };
     write_whole(path, |file| laptime_report::write(table, format, style, file)).map_err(Into::into)
 }
 
@@ -119,8 +148,11 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 /// Writes a table to standard output, as wide as the terminal.
 pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
-    let style = TextStyle { width: screen_width(), colour: colour && io::stdout().is_terminal() };
-    match laptime_report::write(table, format, style, out).and_then(|()| out.flush()) {
+    let width = if WIDE.load(Ordering::Relaxed) { WIDTH_OF_A_FILE } else { screen_width() };
+    let verbose = VERBOSE.load(Ordering::Relaxed);
+    let style = TextStyle { width, colour: colour && io::stdout().is_terminal(), verbose };
+    let content = if matches!(format, Format::Text | Format::Md) { Content::Table } else { Content::Data };
+    match screen::with(content, || laptime_report::write(table, format, style, out)).and_then(|()| out.flush()) {
         // Whoever reads it has seen enough; what the answer means for the exit status stays.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done.context("cannot write the answer"),
@@ -133,9 +165,25 @@ fn screen_width() -> usize {
     of_terminal.or_else(of_environment).unwrap_or(WIDTH_OF_A_FILE)
 }
 
+/// The width of prose that goes to no terminal.
+const PROSE_WIDTH: usize = 100;
+
+/// Prose wrapped to the terminal, or to 100 columns where there is none.
+pub fn wrapped(text: &str) -> String {
+    let of_terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    laptime_report::wrap(text, of_terminal.unwrap_or(PROSE_WIDTH).max(20)).join("\n")
+}
+
+/// Prose for standard error: wrapped to its terminal, whole lines where there is none.
+pub fn wrapped_for_error(text: &str) -> String {
+    let Some((width, _)) = terminal_size::terminal_size_of(io::stderr()) else { return text.to_owned() };
+    let width = usize::from(width.0).max(20);
+    text.split('\n').map(|line| laptime_report::wrap(line, width).join("\n")).collect::<Vec<_>>().join("\n")
+}
+
 /// Reads a trace and tells on standard error what was odd about it.
 pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
-    let trace = laptime_trace::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
+    let trace = crate::trace_input::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
     for warning in &trace.warnings {
         warn(&format!("`{}`: {warning}", path.display()));
     }
@@ -145,7 +193,13 @@ pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
 /// Tells something on standard error that is no data.
 pub fn say(line: &str) {
     // Nobody reads standard error: the answer matters more.
-    let _ = writeln!(anstream::stderr().lock(), "{line}");
+    let _ = writeln!(screen::stderr(), "{}", wrapped_for_error(line));
+}
+
+/// Tells something over the progress bar, which is drawn anew behind it.
+pub fn say_above(text: &str) {
+    let _ = screen::stderr().clear_line();
+    say(text.trim_end());
 }
 
 /// Tells a doubt on standard error.

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use laptime_bench::Case;
+use laptime_report::{visible, visible_lines};
 
 /// What is shown while cases are measured; nothing if standard error is no terminal.
 pub struct Progress {
@@ -25,7 +26,7 @@ impl Progress {
     /// A case begins.
     pub fn begin(&mut self, case: &Case, run: u32, runs: u32) {
         let process = if runs > 1 { format!("{} of {runs}: ", run + 1) } else { String::new() };
-        self.case = format!("{process}{case}");
+        self.case = visible(&format!("{process}{case}")).into_owned();
         self.takes = 0;
         self.bar.set_message(self.case.clone());
     }
@@ -48,7 +49,7 @@ impl Progress {
     pub fn step(&mut self, at: usize, of: usize, what: &str) {
         self.bar.set_length(of as u64);
         self.bar.set_position(at as u64);
-        self.bar.set_message(what.to_owned());
+        self.bar.set_message(visible(what).into_owned());
     }
 
     /// Writes a line above the bar.
@@ -56,7 +57,7 @@ impl Progress {
         if self.bar.is_hidden() {
             crate::output::say(line);
         } else {
-            self.bar.println(line);
+            self.bar.println(visible_lines(line));
         }
     }
 }

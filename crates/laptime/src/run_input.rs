@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_analyze::ProfiledRun;
-use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
+use laptime_trace::{
+    run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results},
+    small_file,
+};
 use serde_json::Value;
 
 use crate::{
@@ -91,7 +94,8 @@ fn read_run(folder: &Path) -> anyhow::Result<ProfiledRun> {
 
 fn read_profile(path: &Path) -> anyhow::Result<ProfiledRun> {
     let of_kit = || format!("`{}` is no profile", path.display());
-    let text = std::fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let text = small_file::read_bytes(path, small_file::LARGEST_RESULTS)
+        .with_context(|| format!("cannot read `{}`", path.display()))?;
     let profile: Value =
         serde_json::from_slice(&text).with_context(of_kit).map_err(|error| Hinted::wrap(error, hint()))?;
     let is_of_attention = path.file_name().is_some_and(|name| name == ATTENTION_FILE);

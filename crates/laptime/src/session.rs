@@ -1,7 +1,7 @@
 //! A run in its folder: begun or resumed, swept, kept.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -16,7 +16,7 @@ use crate::{
     keeper::Keeper,
     kept_peaks,
     moment::Moment,
-    output::warn,
+    output::{say, warn},
     progress::Progress,
     run_folder,
 };
@@ -130,17 +130,19 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
     let settings = order.settings_on(&*device)?;
     let plan = order.plan.clone().map(|case| order.workload.on_device(case, &*device));
     app.say_device(&order.device, &*device);
-    let device = device.name().to_owned();
+    say_synthetic(&plan.cases());
     let environment = app.environment();
+    let peaks = kept_peaks::read(&environment.machine, &*device);
+    let device = device.name().to_owned();
     if environment.build.is_unoptimised() {
         warn("this is a debug build: its times mean nothing; build with `--release`");
     }
     Ok(Run {
         schema: SCHEMA,
-        command: std::env::args().collect(),
+        command: command_line(),
         started: Moment::now().record(),
         workload: order.workload.name().to_owned(),
-        peaks: kept_peaks::read(&environment.machine, &device),
+        peaks,
         device,
         axes: plan.record(),
         cases: plan.chosen().to_vec(),
@@ -148,6 +150,19 @@ pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
         environment_fingerprint: environment.fingerprint(),
         environment,
     })
+}
+
+/// How the program was called; what is not text is shown as far as it is.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+/// Says which folders have no weights.
+fn say_synthetic(cases: &[Case]) {
+    let folders: BTreeSet<String> = cases.iter().flat_map(laptime_pipelines::folders_without_weights).collect();
+    for folder in folders {
+        say(&format!("note: `{folder}` has a config.json and no weights; synthetic weights are used"));
+    }
 }
 
 /// The order that a run's record stands for.

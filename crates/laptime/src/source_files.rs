@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::Context;
 use laptime_audit::{Audited, AuditedFile, Language, Problem, Rules, RulesFile};
+use laptime_trace::small_file;
 
 use crate::{failure::Hinted, output::warn};
 
@@ -132,10 +133,7 @@ fn audit_file(path: &Path, rules: &Rules) -> Option<AuditedFile> {
 /// The text of a file; letters that are no UTF-8 are replaced, for names of calls have none.
 fn read(path: &Path) -> Result<String, String> {
     let told = |error: io::Error| error.to_string();
-    if std::fs::metadata(path).map_err(told)?.len() > MOST_BYTES {
-        return Err(format!("larger than {} MiB", MOST_BYTES >> 20));
-    }
-    let bytes = std::fs::read(path).map_err(told)?;
+    let bytes = small_file::read_bytes(path, MOST_BYTES).map_err(told)?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 

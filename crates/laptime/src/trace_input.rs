@@ -1,6 +1,11 @@
 //! Traces as people name them: a file, or the folder of a run that holds one.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, BufReader},
+    path::{Path, PathBuf},
+};
+
+use laptime_trace::{ReadError, Trace};
 
 use crate::failure::Hinted;
 
@@ -9,6 +14,14 @@ const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
 
 /// The folder inside a run's where processes leave theirs.
 const OF_PROCESSES: &str = "traces";
+
+/// Reads a trace from a file, or from standard input where the name is `-`.
+pub fn read(path: &Path) -> Result<Trace, ReadError> {
+    if path.as_os_str() == "-" {
+        return laptime_trace::read_from(BufReader::with_capacity(1 << 18, io::stdin().lock()));
+    }
+    laptime_trace::read(path)
+}
 
 /// The file of a trace: itself, or the one that a run's folder holds.
 pub fn trace_of(path: &Path) -> anyhow::Result<PathBuf> {

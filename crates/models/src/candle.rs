@@ -154,14 +154,12 @@ impl Decoder for CandleDecoder {
     }
 
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
-        self.chosen.clone().ok_or_else(|| ModelError::Refused("no token was chosen yet".to_owned()))
+        self.chosen.clone().ok_or_else(ModelError::no_token)
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        match &self.logits {
-            None => Ok(Vec::new()),
-            Some(logits) => Ok(logits.to_dtype(candle_core::DType::F32)?.flatten_all()?.to_vec1()?),
-        }
+        let logits = self.logits.as_ref().ok_or_else(ModelError::no_pass)?;
+        Ok(logits.to_dtype(candle_core::DType::F32)?.flatten_all()?.to_vec1()?)
     }
 
     fn length(&self) -> usize {

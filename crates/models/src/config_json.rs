@@ -1,13 +1,15 @@
 //! Models by the `config.json` of the `transformers` library.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
+use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
-use crate::{Attention, Config, Dtype, Family, ModelError, Rope, RopeLayout, RopeScaling};
+use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling};
 
 /// The architectures that are known, as `model_type` names them.
-const KNOWN: [(&str, Family); 3] = [("qwen3", Family::Qwen3), ("qwen2", Family::Qwen2), ("llama", Family::Llama)];
+const KNOWN: [(&str, Family); 4] =
+    [("qwen3", Family::Qwen3), ("qwen2", Family::Qwen2), ("llama", Family::Llama), ("nano", Family::Nano)];
 
 /// The base of wavelengths where a file says none, as in `transformers`.
 const USUAL_THETA: f64 = 10_000.0;
@@ -27,7 +29,8 @@ impl Config {
 
     /// The model of a `config.json`, by the name of its folder.
     pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
-        let text = fs::read_to_string(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
+        let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE)
+            .map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
         let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = whole.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         Self::from_json(&text, &folder.unwrap_or_else(|| "model".to_owned()))
@@ -51,7 +54,71 @@ pub(crate) struct Fields<'a>(pub &'a Map<String, Value>);
 
 impl Fields<'_> {
     fn config(&self, name: &str) -> Result<Config, String> {
-        self.decoder(name, self.family()?, self.needed("vocab_size")?)
+        match self.family()? {
+            Family::Nano => self.nano(name),
+            family => self.decoder(name, family, self.needed("vocab_size")?),
+        }
+    }
+
+    /// A decoder of Nano XYZ, in the fields and with the defaults of its `NanoConfig`.
+    fn nano(&self, name: &str) -> Result<Config, String> {
+        self.refuse_nano_variants()?;
+        let count = |field: &str, usual: usize| Ok::<_, String>(self.count(field)?.unwrap_or(usual));
+        let (hidden, heads, groups) = (count("n_embd", 768)?, count("n_head", 12)?, count("n_kv_groups", 1)?);
+        if groups == 0 || !heads.is_multiple_of(groups) {
+            return Err(format!("`n_head` is {heads}, which is no multiple of `n_kv_groups` {groups}"));
+        }
+        Ok(Config {
+            name: name.to_owned(),
+            family: Family::Nano,
+            vocab: count("vocab_size", 50_257)?,
+            hidden,
+            layers: count("n_layer", 12)?,
+            heads,
+            kv_heads: heads / groups,
+            head_dim: hidden.checked_div(heads).unwrap_or_default(),
+            ffn: hidden.saturating_mul(4),
+            context: count("block_size", 1024)?,
+            rope: Rope {
+                theta: self.number("rope_base")?.unwrap_or(USUAL_THETA),
+                layout: RopeLayout::Halves,
+                scaling: None,
+            },
+            // PyTorch's own default for a norm in f32.
+            norm_eps: f64::from(f32::EPSILON),
+            tied: self.truth("tie_word_embeddings")?.unwrap_or(true),
+            qk_norm: false,
+            qkv_bias: false,
+            ffn_bias: true,
+            attention_type: Attention::Dense,
+            pattern: Some(Pattern {
+                window: count("dca_window_size", 256)?,
+                global: count("dca_global_tokens", 32)?,
+                random: count("dca_random_blocks", 16)?,
+            }),
+            dtype: self.dtype()?,
+        })
+    }
+
+    /// Refuses what the decoder does not compute.
+    fn refuse_nano_variants(&self) -> Result<(), String> {
+        let is_other = |field: &str, usual: &str| Ok::<_, String>(self.text(field)?.filter(|text| *text != usual));
+        if let Some(other) = is_other("architecture", "decoder_only")? {
+            return Err(format!("`architecture` is `{other}`; only `decoder_only` is supported"));
+        }
+        if self.is_true("add_cross_attention")? || self.is_true("is_encoder_decoder")? {
+            return Err("it is an encoder-decoder; only decoders are supported".to_owned());
+        }
+        if let Some(other) = is_other("rope_type", "default")? {
+            return Err(format!("`rope_type` is `{other}`; only `default` is supported"));
+        }
+        if self.is_true("use_xpos")? {
+            return Err("`use_xpos` is true, which is not supported".to_owned());
+        }
+        match self.value("quantization_config") {
+            Some(_) => Err("its weights are quantised, which is not supported".to_owned()),
+            None => Ok(()),
+        }
     }
 
     /// A decoder of a family over so many tokens.
@@ -232,6 +299,33 @@ mod tests {
     }
 
     #[test]
+    fn a_config_of_nano_xyz_gives_its_preset_and_the_same_defaults() {
+        let tiny = r#"{"model_type": "nano", "vocab_size": 50257, "n_layer": 6, "n_head": 8, "n_embd": 512,
+            "block_size": 1024, "n_kv_groups": null, "rope_type": "default", "rope_base": 10000.0, "bias": true,
+            "dca_window_size": 256, "dca_global_tokens": 32, "dca_random_blocks": 16, "architecture": "decoder_only",
+            "quantization_config": null, "torch_dtype": null, "tie_word_embeddings": true, "dropout": 0.0}"#;
+        assert_eq!(Config::from_json(tiny, "decoder_tiny").unwrap(), Config::from_preset("decoder_tiny").unwrap());
+        let usual = Config::from_json(r#"{"model_type": "nano"}"#, "it").unwrap();
+        assert_eq!((usual.layers, usual.heads, usual.hidden, usual.context), (12, 12, 768, 1024));
+        let grouped = Config::from_json(r#"{"model_type": "nano", "n_kv_groups": 4}"#, "it").unwrap();
+        assert_eq!((grouped.kv_heads, grouped.head_dim), (3, 64));
+    }
+
+    #[test]
+    fn what_nano_xyz_has_and_is_not_computed_is_refused_by_its_field() {
+        let refused = |field: &str| {
+            Config::from_json(&format!(r#"{{"model_type": "nano", {field}}}"#), "it").unwrap_err().to_string()
+        };
+        assert!(refused(r#""architecture": "encoder_decoder""#).contains("`architecture` is `encoder_decoder`"));
+        assert!(refused(r#""add_cross_attention": true"#).contains("an encoder-decoder"));
+        assert!(refused(r#""rope_type": "yarn""#).contains("`rope_type` is `yarn`"));
+        assert!(refused(r#""use_xpos": true"#).contains("`use_xpos` is true"));
+        assert!(refused(r#""quantization_config": {"bits": 8}"#).contains("quantised"));
+        assert!(refused(r#""n_kv_groups": 5"#).contains("no multiple of `n_kv_groups` 5"));
+        assert!(refused(r#""n_kv_groups": 0"#).contains("`n_kv_groups` 0"));
+    }
+
+    #[test]
     fn the_new_spelling_of_plain_positions_and_types_is_read() {
         let new = QWEN3
             .replace(
@@ -257,7 +351,7 @@ mod tests {
         assert_eq!(refused(r#""hidden_size": 1024, "#, ""), "config.json of `it`: `hidden_size` is missing");
         assert_eq!(
             refused(r#""qwen3""#, r#""mamba""#),
-            "config.json of `it`: `model_type` is `mamba`; known ones are qwen3, qwen2, llama"
+            "config.json of `it`: `model_type` is `mamba`; known ones are qwen3, qwen2, llama, nano"
         );
         assert!(refused(r#""use_sliding_window": false"#, r#""use_sliding_window": true"#).contains("sliding window"));
         assert!(

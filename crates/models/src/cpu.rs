@@ -36,6 +36,7 @@ use self::engine::Engine;
 pub use self::{
     fuser::{CpuFuser, needed_fuser_bytes},
     memory::{Pass, most_resident_layers, needed_bytes},
+    product::settle,
     speech::{CpuVoicing, most_resident_speech_layers, needed_speech_bytes},
     train::{CpuTrainer, needed_train_bytes},
     tts::{CpuSpeaking, needed_tts_bytes},

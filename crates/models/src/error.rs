@@ -193,6 +193,16 @@ impl ModelError {
         Self::Refused("the trainer was made without an optimizer".to_owned())
     }
 
+    /// Logits before any pass.
+    pub(crate) fn no_pass() -> Self {
+        Self::Refused("no pass has run yet".to_owned())
+    }
+
+    /// A token before any was chosen.
+    pub(crate) fn no_token() -> Self {
+        Self::Refused("no token was chosen yet: run a prompt first".to_owned())
+    }
+
     /// What can be done about it, where that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -209,7 +219,7 @@ impl ModelError {
                 Some("the disk is full: make room on it, or name a folder on another".to_owned())
             }
             Self::LayerFile { .. } => {
-                Some("nothing else may touch this file while the model runs; run it again, on another disk if this one is at fault".to_owned())
+                Some("run it again; if it fails again, use another disk: `TMPDIR` names the folder".to_owned())
             }
             Self::SmallBudget { .. } => Some("give it more memory, a smaller model, or fewer positions".to_owned()),
             Self::NoConfig { .. } => {

@@ -2,11 +2,11 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs,
     ops::Range,
     path::{Path, PathBuf},
 };
 
+use laptime_trace::small_file;
 use safetensors::{
     SafeTensorError, SafeTensors,
     tensor::{Dtype as StoredType, Metadata},
@@ -132,7 +132,7 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     if !index.exists() {
         return Err(ModelError::NoWeights { folder: folder.to_owned(), other: other_weights(folder) });
     }
-    let text = open_file(&index, |path| fs::read_to_string(path))?;
+    let text = open_file(&index, |path| small_file::read_text(path, small_file::LARGEST_SMALL_FILE))?;
     let files = indexed_files(&text).map_err(|reason| ModelError::Damaged { path: index, reason })?;
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }

@@ -27,6 +27,7 @@ mod presets;
 mod rope;
 mod size;
 pub mod speech;
+pub mod stages;
 pub mod synthetic;
 mod tensors;
 pub mod threads;

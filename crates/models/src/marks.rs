@@ -3,11 +3,12 @@
 /// Opens a stage of a depth on the device's lane, if stages of that depth are marked; otherwise it is one compare. Tools
 /// that listen to ranges hear it too.
 macro_rules! mark {
-    ($marks:expr, $depth:ident, $name:literal $(, $key:ident = $value:expr)*) => {
+    ($marks:expr, $depth:ident, $name:literal $(, $key:ident = $value:expr)*) => {{
+        const _: () = assert!($crate::stages::is_known($name), "`crates/models/src/stages.rs` lists every stage");
         ($marks.depth >= laptime_trace::run::Depth::$depth).then(|| {
             ($crate::tool_range($name), laptime_probe::stage!($name, on = $marks.lane $(, $key = $value)*))
         })
-    };
+    }};
 }
 
 /// Opens the stage of an embedding of so many tokens.

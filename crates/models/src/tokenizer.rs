@@ -9,6 +9,8 @@ use std::{
     path::Path,
 };
 
+use laptime_trace::small_file;
+
 pub use self::roles::TokenRole;
 use crate::{Config, ModelError};
 
@@ -55,7 +57,8 @@ impl Tokenizer {
                 false => Self::bytes(config),
             };
         }
-        let text = std::fs::read(&path).map_err(|source| ModelError::Open { path: path.clone(), source })?;
+        let text = small_file::read_bytes(&path, small_file::LARGEST_SMALL_FILE)
+            .map_err(|source| ModelError::Open { path: path.clone(), source })?;
         match tokenizers::Tokenizer::from_bytes(text) {
             Ok(tokenizer) => Ok(Self(Kind::File(Box::new(File::new(tokenizer, folder)?)))),
             Err(error) => Err(ModelError::Damaged { path, reason: format!("it is no tokenizer: {error}") }),

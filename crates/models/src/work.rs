@@ -35,7 +35,7 @@ impl Stage {
             Self::Embed => "embed",
             Self::Qkv => "qkv",
             Self::Attention => "attention",
-            Self::OProj => "o_proj",
+            Self::OProj => "output",
             Self::Ffn => "ffn",
             Self::Head => "head",
         }

@@ -237,7 +237,11 @@ fn what_makes_no_sense_is_refused_in_words() {
     assert_eq!(refusal(Tokens { ids: vec![], batch: 2 }), "there are no tokens to run");
     assert_eq!(refusal(Tokens { ids: vec![1, 512], batch: 2 }), "token 512 is beyond the 512 of `tiny`");
     assert_eq!(refusal(Tokens::one(vec![1])), "1 sequences are not the 2 of the decoder");
-    assert_eq!(decoder.step().unwrap_err().to_string(), "no token was chosen yet");
+    let no_token = "no token was chosen yet: run a prompt first";
+    assert_eq!(decoder.step().unwrap_err().to_string(), no_token);
+    assert_eq!(decoder.chosen().unwrap_err().to_string(), no_token);
+    assert_eq!(decoder.logits().unwrap_err().to_string(), "no pass has run yet");
+    assert_eq!(decoder.look(&mut |_| ()).unwrap_err().to_string(), "no pass has run yet");
     assert!(
         decoder.choose(&[1]).is_err() && decoder.choose(&[1, 2, 3, 4]).is_err() && decoder.choose(&[1, 600]).is_err()
     );

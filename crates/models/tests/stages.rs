@@ -4,6 +4,7 @@
 
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu::CpuDecoder,
+    stages::forward_stages,
 };
 use laptime_trace::run::Depth;
 
@@ -39,12 +40,7 @@ fn stages_are_marked_as_deep_as_was_asked() {
     assert!(names(Depth::Pipeline, Attention::Naive).is_empty());
     let layer = ["layer", "attention", "ffn"];
     assert_eq!(names(Depth::Layer, Attention::Dense), [&["embed"], &layer[..], &layer, &["head"]].concat());
-    for (attention, inside) in
-        [(Attention::Naive, &["scores", "softmax", "weighted"][..]), (Attention::Dense, &["fused"])]
-    {
-        let before = ["layer", "attention", "norm", "qkv", "rope"];
-        let behind = ["output", "ffn", "norm", "gate_up", "swiglu", "down"];
-        let layer = [&before, inside, &behind].concat();
-        assert_eq!(names(Depth::Ops, attention), [&["embed"], &layer[..], &layer, &["head", "norm"]].concat());
+    for attention in [Attention::Naive, Attention::Dense] {
+        assert_eq!(names(Depth::Ops, attention), forward_stages(2, attention));
     }
 }

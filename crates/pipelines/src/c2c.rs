@@ -47,9 +47,10 @@ impl CacheToCache {
         of_case().unwrap_or_default()
     }
 
-    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Pair, Wanted)> {
+    /// The case on a device; the inner error says why it cannot run.
+    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Result<(Pair, Wanted), String>> {
         let wanted = Wanted::of(&self.on_device(case, device))?;
-        Ok((Pair::of(&wanted)?, wanted))
+        Ok(Pair::runnable(&wanted)?.map(|pair| (pair, wanted)))
     }
 }
 
@@ -74,7 +75,8 @@ impl Workload for CacheToCache {
         settle(given)
     }
 
-    fn on_device(&self, case: &Case, _: &dyn Device) -> Case {
+    fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
+        let case = &plan::on_device(case, make::is_gpu(device));
         if case.text("dtype").ok() != Some(AUTO) {
             return case.clone();
         }
@@ -85,8 +87,8 @@ impl Workload for CacheToCache {
     }
 
     fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let (pair, wanted) = self.read(case, device)?;
-        Ok(pair.refusal(&wanted).is_none().then(|| make::needed_bytes(&pair, &wanted, device)))
+        let read = self.read(case, device)?;
+        Ok(read.ok().map(|(pair, wanted)| make::needed_bytes(&pair, &wanted, device)))
     }
 
     fn known(&self, case: &Case) -> Vec<Fact> {
@@ -118,8 +120,11 @@ impl Workload for CacheToCache {
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let (pair, wanted) = self.read(case, device)?;
-        if let Some(reason) = pair.refusal(&wanted).or_else(|| make::refusal(&wanted, device)) {
+        let (pair, wanted) = match self.read(case, device)? {
+            Ok(read) => read,
+            Err(reason) => return Ok(Prepared::DoesNotApply(reason)),
+        };
+        if let Some(reason) = make::refusal(&wanted, device) {
             return Ok(Prepared::DoesNotApply(reason));
         }
         let needed = make::needed_bytes(&pair, &wanted, device);

@@ -53,6 +53,7 @@ impl Device for CpuDevice {
     }
 
     fn reset_peak(&self) {
+        laptime_models::cpu::settle();
         heap::reset_peak();
         // `5` sets the highest resident size to the present one (proc(5)); nothing else is cleared.
         self.resident_was_reset.store(fs::write("/proc/self/clear_refs", "5").is_ok(), Relaxed);

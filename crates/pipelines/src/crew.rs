@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use laptime_bench::{AxisSpec, Cost, Takes};
-use laptime_models::threads;
+use laptime_models::{cpu::settle, threads};
 use rayon::ThreadPool;
 
 /// The most threads that a case may ask for.
@@ -43,6 +43,16 @@ impl Crew {
         }
         let pool = threads::start(threads, 0, "crew").with_context(|| format!("cannot start {threads} threads"))?;
         Ok(Self { pool: Some(pool) })
+    }
+
+    /// As [`Crew::new`], with the workspaces of matrix products in place, so that the memory of a case does not depend on
+    /// which threads get a part.
+    pub fn for_products(threads: usize) -> anyhow::Result<Self> {
+        let crew = Self::new(threads)?;
+        if let Some(pool) = &crew.pool {
+            pool.broadcast(|_| settle());
+        }
+        Ok(crew)
     }
 
     /// How many there are.

@@ -21,6 +21,7 @@ use laptime_bench::{
 };
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::Card};
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
+use laptime_trace::run::PeakGpu;
 
 use self::beside::Beside;
 pub use self::{copy::prepare_copy, matmul::prepare_matmul};
@@ -159,6 +160,17 @@ pub fn found() -> Result<Vec<GpuFound>, NoDevice> {
 }
 
 impl CudaDevice {
+    /// What decides its peaks; none if NVML does not say which GPU it is.
+    pub(crate) fn peak_gpu(&self) -> Option<PeakGpu> {
+        let facts = self.card.as_ref()?.facts().ok()?;
+        let limit = self.card.as_ref()?.read().power_limit_mw;
+        Some(PeakGpu {
+            uuid: facts.uuid?,
+            driver: Some(facts.driver),
+            power_limit_watts: limit.map(|milliwatts| f64::from(milliwatts) / 1000.0),
+        })
+    }
+
     fn found(&self) -> GpuFound {
         let facts = self.device.facts();
         let reading = self.card.as_ref().map(Card::read).unwrap_or_default();

@@ -27,6 +27,15 @@ pub struct GpuFound {
     pub no_kernels: Option<String>,
 }
 
+/// The GPU behind a device, with what else decides its peaks; none for a CPU.
+#[cfg_attr(not(feature = "cuda"), allow(unused_variables, reason = "without CUDA no device is a GPU"))]
+pub fn peak_gpu(device: &dyn laptime_bench::Device) -> Option<laptime_trace::run::PeakGpu> {
+    #[cfg(feature = "cuda")]
+    return crate::gpu::gpu(device)?.peak_gpu();
+    #[cfg(not(feature = "cuda"))]
+    None
+}
+
 /// The GPUs that can be used, or why there are none.
 #[cfg(not(feature = "cuda"))]
 pub fn gpus() -> Result<Vec<GpuFound>, laptime_bench::NoDevice> {

@@ -15,7 +15,7 @@
 //! Each thread keeps its own count and hands it on when it has moved by 64 KiB, when the thread asks for the peak, and
 //! when it ends. One counter for all would be exact at every moment, but sixteen threads that allocate at once then
 //! wait for each other: 78 times the cost of the system's heap, where this is within noise of one thread's
-//! (`docs/measurements.md`). So the peak of one thread is exact, and that of several may be off by 64 KiB a thread.
+//! (`docs/measurements/cpu.md`). So the peak of one thread is exact, and that of several may be off by 64 KiB a thread.
 
 // An allocator cannot be written without `unsafe`; each block has its reason.
 #![allow(unsafe_code)]
@@ -24,7 +24,7 @@ use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     sync::atomic::{
-        AtomicBool, AtomicI64,
+        AtomicBool, AtomicI64, AtomicU8,
         Ordering::{Relaxed, SeqCst},
     },
 };
@@ -62,11 +62,13 @@ impl Counts {
 struct Pending {
     moved: Cell<i64>,
     high: Cell<i64>,
+    /// Whether this thread was refused memory since the peak was last forgotten.
+    was_refused: Cell<bool>,
 }
 
 thread_local! {
     // On other systems the destructor of a thread-local may itself allocate, which an allocator must not.
-    static PENDING: Pending = const { Pending { moved: Cell::new(0), high: Cell::new(0) } };
+    static PENDING: Pending = const { Pending { moved: Cell::new(0), high: Cell::new(0), was_refused: Cell::new(false) } };
 }
 
 impl Pending {
@@ -103,6 +105,47 @@ fn count(bytes: i64) {
     }
 }
 
+/// Remembers that the system had no memory for this thread.
+fn refuse() {
+    if HAS_PENDING {
+        let _ = PENDING.try_with(|pending| pending.was_refused.set(true));
+    }
+}
+
+/// Lets a failed allocation end the program with an error and this status. Without this it is aborted: Rust offers no
+/// other way out of an allocation that cannot fail. What asks before it allocates (`try_reserve`) is not affected.
+///
+/// It needs a [`CountingHeap`], on Linux; elsewhere nothing changes.
+pub fn exit_when_out_of_memory(status: u8) {
+    #[cfg(unix)]
+    if HAS_PENDING {
+        STATUS.store(status, Relaxed);
+        // SAFETY: the handler calls only what may be called in a handler.
+        unsafe { libc::signal(libc::SIGABRT, on_abort as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    }
+}
+
+/// What the process ends with when memory ends.
+static STATUS: AtomicU8 = AtomicU8::new(2);
+
+#[cfg(unix)]
+const OUT_OF_MEMORY: &str = "error: out of memory: the system refused an allocation\n\n\
+    hint: use a smaller input, or a machine with more memory; finished cases are kept, and `laptime bench --isolate` \
+    goes on after such a case\n";
+
+/// The thread that aborts is the one that was refused. Any other abort goes on: when this returns, the C library ends the
+/// process as it would have.
+#[cfg(unix)]
+extern "C" fn on_abort(_: libc::c_int) {
+    if PENDING.try_with(|pending| pending.was_refused.get()).unwrap_or(false) {
+        // SAFETY: both calls may be made in a handler, and the text is as long as said.
+        unsafe {
+            libc::write(2, OUT_OF_MEMORY.as_ptr().cast(), OUT_OF_MEMORY.len());
+            libc::_exit(STATUS.load(Relaxed).into());
+        }
+    }
+}
+
 /// Hands on what this thread counted.
 fn hand_on() {
     if HAS_PENDING {
@@ -122,11 +165,15 @@ pub fn live_bytes() -> Option<u64> {
     IS_INSTALLED.load(Relaxed).then(|| u64::try_from(COUNTS.live.load(Relaxed)).unwrap_or(0))
 }
 
-/// Forgets the peak: from here on it is that of the bytes that are live and come.
+/// Forgets the peak: from here on it is that of the bytes that are live and come. What this thread was refused before, and
+/// went on without, is forgotten too.
 ///
 /// An allocation of another thread in this very moment may be missed until the next one.
 pub fn reset_peak() {
     hand_on();
+    if HAS_PENDING {
+        let _ = PENDING.try_with(|pending| pending.was_refused.set(false));
+    }
     // First down, then up to what is live: a record that another thread sets in between stays.
     COUNTS.peak.swap(0, SeqCst);
     let live = COUNTS.live.load(SeqCst);
@@ -150,7 +197,9 @@ unsafe impl GlobalAlloc for CountingHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of `System`.
         let place = unsafe { System.alloc(layout) };
-        if !place.is_null() {
+        if place.is_null() {
+            refuse();
+        } else {
             count(layout.size() as i64);
         }
         place
@@ -159,7 +208,9 @@ unsafe impl GlobalAlloc for CountingHeap {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as for `alloc`. The system's own zeroing is kept: fresh pages need none.
         let place = unsafe { System.alloc_zeroed(layout) };
-        if !place.is_null() {
+        if place.is_null() {
+            refuse();
+        } else {
             count(layout.size() as i64);
         }
         place
@@ -175,8 +226,10 @@ unsafe impl GlobalAlloc for CountingHeap {
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller got `place` from this heap with this layout, hence from `System`, and vouches for the size.
         let moved = unsafe { System.realloc(place, layout, new_size) };
-        // If it failed, the old block is still live and nothing changes.
-        if !moved.is_null() {
+        // If it failed, the old block is still live and the count stays.
+        if moved.is_null() {
+            refuse();
+        } else {
             count(new_size as i64 - layout.size() as i64);
         }
         moved

@@ -11,6 +11,8 @@ mod copy;
 mod cpu;
 mod crew;
 mod devices;
+#[cfg(test)]
+mod difference;
 mod element;
 #[cfg(feature = "cuda")]
 pub mod gpu;
@@ -33,12 +35,12 @@ pub use self::{
     copy::{COPY_OPS, MemoryCopy},
     cpu::CpuDevice,
     devices::BuiltInDevices,
-    gpus::{GpuFound, gpus},
+    gpus::{GpuFound, gpus, peak_gpu},
     heap::CountingHeap,
     matmul::{MATMUL_DTYPES, Matmul},
-    model::Model,
-    offload::{Generated, OffloadPlan, OffloadedLayers, Visits, Watch},
-    peaks::{PeakProgress, PeakSearch, measure_peaks},
+    model::{Model, folders_without_weights},
+    offload::{BudgetTooSmall, Generated, OffloadPlan, OffloadedLayers, Visits, Watch},
+    peaks::{PeakProgress, PeakSearch, measure_peaks, peaks_below},
     tts::TextToSpeech,
 };
 

@@ -67,7 +67,7 @@ impl Workload for Matmul {
 
 fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
     Prepared::if_it_fits(product_bytes::<T>(size, threads), device, || {
-        Ok(Box::new(MatmulTake::<T>::new(size, Crew::new(threads)?)?))
+        Ok(Box::new(MatmulTake::<T>::new(size, Crew::for_products(threads)?)?))
     })
 }
 

@@ -25,6 +25,7 @@ use laptime_bench::{
 };
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
+pub use self::built_in::folders_without_weights;
 #[cfg(feature = "cuda")]
 pub(crate) use self::on_gpu::make as decoder_on_gpu;
 use self::{

@@ -24,7 +24,6 @@ use laptime_bench::{
     Workload,
 };
 
-pub use self::watch::{Generated, Unwatched, Visits, Watch};
 use self::{
     axes::{ALIASES, AUTO, axes},
     fit::{Fit, fit, too_small},
@@ -33,6 +32,10 @@ use self::{
     subject::{Subject, usual_model},
     take::OffloadTake,
     wanted::Wanted,
+};
+pub use self::{
+    fit::BudgetTooSmall,
+    watch::{Generated, Unwatched, Visits, Watch},
 };
 
 /// A speech or language model whose layers come over a link, one at a time.
@@ -91,7 +94,7 @@ impl OffloadedLayers {
     pub fn look(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
         let (subject, wanted, fit) = read(case, device)?;
         if let Some(reason) = too_small(&subject, &wanted, &fit) {
-            anyhow::bail!(reason);
+            return Err(BudgetTooSmall(reason).into());
         }
         let is_gpu = make::is_gpu(device);
         Ok(OffloadPlan {

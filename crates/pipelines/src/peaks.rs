@@ -1,13 +1,14 @@
 //! What a device reaches at most: the workloads `matmul` and `copy`, run through the same loop as any benchmark.
 //!
-//! For each number type and each direction of memory a few sizes and numbers of threads are tried briefly. The best is
-//! then measured anew, so that what is reported is a measurement and not the luckiest of several.
+//! For each number type and each direction of memory a few sizes and numbers of threads are tried briefly, and the best
+//! is measured again for longer. The peak is an upper quantile of its iterations: other programs slow iterations down and
+//! never speed them up, so the median of a busy machine says little about what the machine can do.
 
 use anyhow::{Context, anyhow, bail};
 use laptime_bench::{
     Case, Depth, Device, Outcome, Settings, Sink, Stop, Traffic, WarmUp, Workload, measure, settle_l2, settle_timing,
 };
-use laptime_stats::{Sorted, median_interval};
+use laptime_stats::Sorted;
 use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
 
 use crate::{
@@ -17,14 +18,14 @@ use crate::{
     matmul::{MATMUL_DTYPES, Matmul},
 };
 
-/// The seed of the intervals: the same takes give the same interval.
-const SEED: u64 = 0x9ea5;
+/// The quantile of rates that is called the peak, in per cent: the fastest iterations of all may be errors of the clock.
+const PEAK_QUANTILE: u8 = 90;
 
-/// The level of the intervals.
-const LEVEL: f64 = 0.95;
-
-/// Takes without which a median has no 95 % interval.
+/// The fewest takes of a final round.
 const LEAST_TAKES: usize = 6;
+
+/// How much more than a kept peak a brief look must reach to say that the peak is too low.
+const TOO_LOW: f64 = 1.05;
 
 /// The most takes of a final round.
 const MOST_TAKES: usize = 1000;
@@ -135,7 +136,20 @@ pub fn measure_peaks(
         Err(error) => return Err(error),
     };
     let (machine, measured) = (machine.to_owned(), measured.to_owned());
-    Ok(Some(Peaks { schema: SCHEMA, machine, device: device.name().to_owned(), measured, flops, bandwidth }))
+    let (device, gpu) = (device.name().to_owned(), crate::peak_gpu(device));
+    Ok(Some(Peaks { schema: SCHEMA, machine, device, measured, flops, bandwidth, gpu }))
+}
+
+/// Looks briefly whether a device exceeds its kept peaks, as it does if they were measured while something else ran.
+///
+/// Returns how many times the kept peak was reached in the quantity that exceeds it most; none if no quantity does. The
+/// quantities are arithmetic of the first number type and reading of memory: what slows one down slows the others too.
+pub fn peaks_below(device: &dyn Device, search: &PeakSearch, kept: &Peaks) -> anyhow::Result<Option<f64>> {
+    let search = PeakSearch { dtypes: &search.dtypes[..1], ops: &search.ops[..1], ..search.clone() };
+    let Some(found) = measure_peaks(device, &search, &kept.machine, "", &mut |_| true)? else { return Ok(None) };
+    let flops = found.flops.iter().filter_map(|peak| Some(peak.flops_s / kept.flops_s(&peak.dtype)?));
+    let bytes = found.bandwidth.iter().filter_map(|peak| Some(peak.bytes_s / kept.bytes_s(peak.traffic)?));
+    Ok(flops.chain(bytes).filter(|ratio| *ratio > TOO_LOW).reduce(f64::max))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -152,17 +166,16 @@ struct Tried {
     wall_ns: f64,
 }
 
-/// Operations or bytes a second: the median of the takes and its 95 % interval.
+/// Operations or bytes per second: an upper quantile of the takes, and their median.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rate {
+    peak: f64,
     median: f64,
-    low: f64,
-    high: f64,
 }
 
-/// Returns the one with the highest median.
+/// Returns the one with the highest peak.
 fn best_of(tried: Vec<Tried>) -> Option<Tried> {
-    tried.into_iter().max_by(|a, b| a.rate.median.total_cmp(&b.rate.median))
+    tried.into_iter().max_by(|a, b| a.rate.peak.total_cmp(&b.rate.peak))
 }
 
 struct Hunt<'a> {
@@ -198,7 +211,7 @@ impl Hunt<'_> {
         }
         let Tried { size, threads, rate, .. } = self.best(&Matmul, tried, case)?;
         let (dtype, size, threads) = (dtype.to_owned(), size as u64, threads as u32);
-        Ok(PeakFlops { dtype, flops_s: rate.median, low: rate.low, high: rate.high, size, threads })
+        Ok(PeakFlops { dtype, flops_s: rate.peak, median: Some(rate.median), size, threads })
     }
 
     fn bandwidth(&mut self, traffic: Traffic, op: &str) -> anyhow::Result<Bandwidth> {
@@ -209,7 +222,7 @@ impl Hunt<'_> {
         }
         let Tried { size, threads, rate, .. } = self.best(&MemoryCopy, tried, case)?;
         let (bytes, threads) = ((size as u64) << 20, threads as u32);
-        Ok(Bandwidth { traffic, bytes_s: rate.median, low: rate.low, high: rate.high, bytes, threads })
+        Ok(Bandwidth { traffic, bytes_s: rate.peak, median: Some(rate.median), bytes, threads })
     }
 
     /// Measures the best of those tried anew, for the record, and goes on to the next peak.
@@ -285,9 +298,8 @@ fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result
     let rates = takes.iter().map(|&nanos| 1e9 * amount / nanos as f64).collect();
     let rates = Sorted::<f64>::from_unsorted(rates).context("a take took no time")?;
     let median = rates.median().context("there are no takes")?;
-    // A brief look may have a single take, which no interval is known of; it is never reported.
-    let (low, high) = median_interval(&rates, LEVEL, SEED).map_or((median, median), |found| (found.low, found.high));
-    Ok(Tried { size, threads, rate: Rate { median, low, high }, wall_ns: 1e9 * amount / median })
+    let peak = rates.p(PEAK_QUANTILE).context("there are no takes")?;
+    Ok(Tried { size, threads, rate: Rate { peak, median }, wall_ns: 1e9 * amount / median })
 }
 
 /// Is told everything and shows nothing: between cases the caller is asked.
@@ -379,11 +391,31 @@ mod tests {
         let rate = 2.0 * 32_f64.powi(3) / 1e-6;
         for (peak, dtype) in peaks.flops.iter().zip(MATMUL_DTYPES) {
             assert_eq!((&*peak.dtype, peak.size), (*dtype, 32));
-            assert_eq!([peak.flops_s, peak.low, peak.high], [rate; 3]);
+            assert_eq!((peak.flops_s, peak.median), (rate, Some(rate)));
         }
         let bandwidth = |traffic| peaks.bytes_s(traffic).unwrap() * 1e-6 / (1 << 20) as f64;
         assert_eq!([Traffic::Read, Traffic::Write, Traffic::Copy].map(bandwidth), [1.0, 1.0, 2.0]);
         assert!(peaks.bandwidth.iter().all(|peak| peak.bytes == 1 << 20));
+    }
+
+    #[test]
+    fn the_peak_is_what_the_fastest_tenth_reached_and_not_the_median() {
+        let work = laptime_trace::run::Work { flops: 1000, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
+        // Two of three iterations were slowed down by something else.
+        let wall_ns = (0..30).map(|take| if take % 3 == 0 { 10 } else { 40 }).collect();
+        let found = summed_up(&Measured { wall_ns, work: Some(work), ..Measured::default() }, 8, 1).unwrap();
+        assert_eq!((found.rate.peak, found.rate.median), (1e11, 2.5e10));
+    }
+
+    #[test]
+    fn peaks_that_a_brief_look_exceeds_are_too_low() {
+        let device = Ticking::new(1000, Simulated::new());
+        let kept = found(&device, &search()).0.unwrap().unwrap();
+        assert_eq!(peaks_below(&device, &search(), &kept).unwrap(), None);
+        let mut poisoned = kept;
+        poisoned.flops[0].flops_s /= 3.0;
+        let ratio = peaks_below(&device, &search(), &poisoned).unwrap().unwrap();
+        assert!((ratio - 3.0).abs() < 1e-9, "{ratio}");
     }
 
     #[test]

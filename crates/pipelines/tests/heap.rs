@@ -13,8 +13,8 @@ use std::{
 
 use laptime_bench::{AxisValue, Case, Device, Prepared, Simulated, Workload};
 use laptime_pipelines::{
-    Attention, COPY_OPS, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, Model, OffloadedLayers,
-    heap,
+    Attention, COPY_OPS, CacheToCache, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, Model,
+    OffloadedLayers, TextToSpeech, heap,
 };
 
 #[global_allocator]
@@ -32,23 +32,38 @@ fn start() -> u64 {
     heap::live_bytes().unwrap()
 }
 
+/// Functions with their names.
+macro_rules! tests {
+    ($($test:ident),* $(,)?) => { [$((stringify!($test), $test as fn())),*] };
+}
+
+/// Runs the tests one after the other; words choose those whose names contain one.
 fn main() {
-    a_block_counts_until_it_is_freed();
-    zeroed_blocks_count_too();
-    growing_and_shrinking_a_block_counts_the_difference();
-    a_failed_request_counts_nothing();
-    blocks_of_all_threads_count_together();
-    what_a_thread_leaves_behind_is_counted_when_it_ends();
-    freeing_what_is_older_than_the_reset_lowers_the_peak_to_come();
-    the_device_tells_the_peak_of_the_heap();
-    copies_use_what_was_predicted();
-    products_use_no_more_than_was_predicted();
-    chains_use_no_more_than_was_predicted();
-    the_process_shows_the_memory_of_a_case();
-    attention_uses_no_more_than_was_predicted();
-    // Last: the heap keeps for later what large models leave, and the process would show it.
-    models_use_no_more_than_was_predicted();
-    models_with_offloaded_layers_use_what_was_predicted();
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let tests: &[(&str, fn())] = &tests![
+        a_block_counts_until_it_is_freed,
+        sizes_that_no_machine_has_are_refused_before_memory_is_used,
+        zeroed_blocks_count_too,
+        growing_and_shrinking_a_block_counts_the_difference,
+        a_failed_request_counts_nothing,
+        blocks_of_all_threads_count_together,
+        what_a_thread_leaves_behind_is_counted_when_it_ends,
+        freeing_what_is_older_than_the_reset_lowers_the_peak_to_come,
+        the_device_tells_the_peak_of_the_heap,
+        copies_use_what_was_predicted,
+        products_use_no_more_than_was_predicted,
+        chains_use_no_more_than_was_predicted,
+        the_process_shows_the_memory_of_a_case,
+        attention_uses_no_more_than_was_predicted,
+        a_case_uses_the_same_memory_whether_it_runs_first_or_later,
+        a_step_uses_no_less_than_forward_and_backward,
+        // Last: the heap keeps for later what large models leave, and the process would show it.
+        models_use_no_more_than_was_predicted,
+        models_with_offloaded_layers_use_what_was_predicted,
+    ];
+    for (_, test) in tests.iter().filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(word))) {
+        test();
+    }
 }
 
 fn a_block_counts_until_it_is_freed() {
@@ -275,6 +290,102 @@ fn models_with_offloaded_layers_use_what_was_predicted() {
         assert!(used <= predicted, "{line}: {used} of {predicted}");
         assert!((predicted as f64) < allowed * used as f64, "{line}: {used} of {predicted}");
     }
+}
+
+/// The cases of a line of axes and values; none if it is refused.
+fn cases(workload: &dyn Workload, line: &str) -> Vec<Case> {
+    let given = |word: &str| {
+        let (axis, value) = word.split_once('=').unwrap();
+        (axis.to_owned(), vec![value.to_owned()])
+    };
+    let plan = workload.plan(&line.split(' ').map(given).collect::<Vec<_>>());
+    plan.map(|plan| plan.cases()).unwrap_or_default()
+}
+
+fn sizes_that_no_machine_has_are_refused_before_memory_is_used() {
+    let workloads: [(&dyn Workload, &[&str]); 8] = [
+        (&Matmul, &["size=MOST"]),
+        (&MemoryCopy, &["size=MOST"]),
+        (&Chain, &["small=MOST", "large=MOST"]),
+        (&Attention, &["seq_len=2097151 attention=naive", "seq_len=64 batch_size=MOST", "seq_len=64 heads=MOST"]),
+        (
+            &Model::new(),
+            &[
+                "model=tiny pass_type=forward seq_len=MOST",
+                "model=tiny pass_type=step seq_len=64 batch_size=MOST",
+                "model=tiny pass_type=decode seq_len=8 cache_tokens=MOST",
+                "model=tiny pass_type=forward seq_len=64 batch_size=MOST attention=sparse",
+                "model=tiny test=tgMOST",
+            ],
+        ),
+        (
+            &CacheToCache,
+            &[
+                "preset=tiny prompt_tokens=MOST",
+                "prompt_tokens=MOST",
+                "preset=default prompt_tokens=MOST",
+                "preset=tiny prompt_tokens=8 max_new_tokens=MOST",
+                "preset=tiny prompt_tokens=8 against=text text_tokens=MOST",
+            ],
+        ),
+        (&TextToSpeech, &["model=tiny frames=MOST", "model=tiny frames=4 chunk_frames=MOST streaming=true"]),
+        (&OffloadedLayers::new(), &["model=tiny max_tokens=MOST", "pipeline=lm model=tiny max_tokens=MOST"]),
+    ];
+    for (workload, lines) in workloads {
+        for line in lines {
+            let line = line.replace("MOST", &u32::MAX.to_string());
+            let start = start();
+            for case in cases(workload, &line) {
+                let prepared = workload.prepare(&case, &Simulated::with_memory(1 << 30));
+                // A chunk that is longer than all of the audio is the audio.
+                let is_ready = matches!(prepared, Ok(Prepared::Ready(_)));
+                assert!(!is_ready || line.contains("chunk_frames"), "{} {line}", workload.name());
+            }
+            let used = heap::peak_bytes().unwrap() - start;
+            assert!(used < 64 * MIB, "{} {line}: {used} bytes", workload.name());
+        }
+    }
+}
+
+/// The peak of a case as the device reports it.
+fn peak(workload: &dyn Workload, line: &str) -> u64 {
+    let cases = cases(workload, line);
+    let device = CpuDevice::new();
+    device.reset_peak();
+    let Prepared::Ready(mut take) = workload.prepare(&cases[0], &device).unwrap() else { panic!("it fits") };
+    take.check().unwrap();
+    take.ready().unwrap();
+    take.run().unwrap();
+    device.peak_bytes().unwrap()
+}
+
+/// Runs something on a thread that has computed nothing yet, as the first case of a process does.
+fn on_a_fresh_thread<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(act).join().unwrap())
+}
+
+fn a_case_uses_the_same_memory_whether_it_runs_first_or_later() {
+    let cases: [(&dyn Workload, &str); 5] = [
+        (&Model::new(), "model=tiny test=pp64 threads=2"),
+        (&Model::new(), "model=tiny test=forward32 threads=1"),
+        (&Matmul, "size=96 dtype=f32 threads=2"),
+        (&Attention, "attention=naive seq_len=64 threads=2"),
+        (&OffloadedLayers::new(), "pipeline=lm model=tiny gpu_layers=1 max_tokens=2 threads=2"),
+    ];
+    for (workload, line) in cases {
+        let (first, later) = on_a_fresh_thread(|| (peak(workload, line), peak(workload, line)));
+        assert!(first.abs_diff(later) <= SLACK as u64, "{line}: {first} first, {later} later");
+    }
+}
+
+fn a_step_uses_no_less_than_forward_and_backward() {
+    let model = Model::new();
+    let peak = |pass: &str| peak(&model, &format!("model=tiny pass_type={pass} seq_len=16 threads=2"));
+    let (step, both) = on_a_fresh_thread(|| {
+        let both = peak("forward_backward");
+        (peak("step"), both)
+    });
+    assert!(step >= both, "{step} of a step, {both} of forward and backward");
 }
 
 fn attention_uses_no_more_than_was_predicted() {

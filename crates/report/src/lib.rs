@@ -15,7 +15,7 @@
 //! stages.push([Cell::tree(1, "prefill", "generate/prefill"), Cell::Nanos(9_000_000)]);
 //!
 //! let mut out = Vec::new();
-//! write(&stages, Format::Text, TextStyle { width: 80, colour: false }, &mut out)?;
+//! write(&stages, Format::Text, TextStyle::plain(80), &mut out)?;
 //! assert_eq!(String::from_utf8_lossy(&out), "\
 //! stage        host (ms)
 //! ──────────────────────
@@ -39,8 +39,11 @@ pub mod table;
 pub mod tables;
 mod tree;
 mod visible;
+mod wrap;
 
 pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
 pub use format::{Format, TextStyle, UnknownFormat, write};
 pub use kernel_name::short;
 pub use table::{Cell, Column, Fact, Keep, Name, Show, Table};
+pub use visible::{visible, visible_lines};
+pub use wrap::wrap;

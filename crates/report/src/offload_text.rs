@@ -239,8 +239,10 @@ pub struct Generation {
     pub layers: Option<(u64, u64)>,
     /// What compute waited for copies, in nanoseconds, all tokens together.
     pub exposed_ns: Option<f64>,
-    /// The mean time of a copy, in nanoseconds.
+    /// The time of a copy, in nanoseconds.
     pub copy_ns: Option<f64>,
+    /// Generations whose medians these are.
+    pub iterations: usize,
 }
 
 impl Generation {
@@ -260,7 +262,8 @@ impl Generation {
 
 /// The end of a generation.
 pub fn generation_summary(told: &Generation) -> String {
-    let mut lines = vec![format!("Generation time: {:.2} s", told.seconds)];
+    let of = if told.iterations > 1 { format!(" (median of {} iterations)", told.iterations) } else { String::new() };
+    let mut lines = vec![format!("Generation time: {:.2} s{of}", told.seconds)];
     lines.extend(told.audio_seconds.map(|audio| format!("Audio duration: {audio:.2} s")));
     lines.extend(told.rtf().map(|rtf| format!("RTF (time / audio, lower is better): {rtf:.2}x")));
     lines.push(format!("Prefilling tokens: {}", told.prefilled));

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use laptime_analyze::Note;
+
 /// What a column or a fact is called: known here, or an axis or metric of somebody's workload.
 pub type Name = Cow<'static, str>;
 
@@ -20,15 +22,19 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
     /// What is true of the whole table, such as the number of lost events.
     pub facts: Vec<Fact>,
-    /// Whole sentences for people; names and flags in backticks.
+    /// Whole sentences for people that belong to the answer; names and flags in backticks.
     pub notes: Vec<String>,
+    /// Reasons to distrust the figures, the most important first; people see the first few.
+    pub warnings: Vec<Note>,
+    /// How to read the columns: whole sentences that people see with `--verbose`.
+    pub legend: Vec<String>,
 }
 
 impl Table {
     /// Makes a table without rows.
     pub fn new(name: &'static str, columns: impl Into<Vec<Column>>) -> Self {
         let columns = columns.into();
-        Self { name, columns, rows: Vec::new(), facts: Vec::new(), notes: Vec::new() }
+        Self { name, columns, rows: vec![], facts: vec![], notes: vec![], warnings: vec![], legend: vec![] }
     }
 
     /// Adds a row, one cell a column.
@@ -60,6 +66,16 @@ impl Table {
     /// Adds a sentence for people.
     pub fn note(&mut self, sentence: impl Into<String>) {
         self.notes.push(sentence.into());
+    }
+
+    /// Adds a reason to distrust the figures.
+    pub fn warn(&mut self, note: Note) {
+        self.warnings.push(note);
+    }
+
+    /// Adds a sentence on how to read the table, which people see with `--verbose`.
+    pub fn legend(&mut self, sentence: impl Into<String>) {
+        self.legend.push(sentence.into());
     }
 
     /// Returns the cells of a column from top to bottom.

@@ -13,19 +13,28 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 const ELLIPSIS: char = '…';
 
 /// Replaces control, invisible and reordering characters with escapes.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_hidden) {
+pub fn visible(text: &str) -> Cow<'_, str> {
+    escape(text, is_hidden)
+}
+
+/// Does the same for text of several lines: line ends and tabs stay.
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    escape(text, |char| is_hidden(char) && !matches!(char, '\n' | '\t'))
+}
+
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&is_escaped) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for char in text.chars() {
         match char {
+            char if !is_escaped(char) => shown.push(char),
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
             char if char.is_ascii_control() => push(&mut shown, format_args!("\\x{:02x}", char as u32)),
-            char if is_hidden(char) => push(&mut shown, format_args!("\\u{{{:x}}}", char as u32)),
-            char => shown.push(char),
+            char => push(&mut shown, format_args!("\\u{{{:x}}}", char as u32)),
         }
     }
     Cow::Owned(shown)
@@ -37,7 +46,7 @@ fn push(text: &mut String, escape: std::fmt::Arguments<'_>) {
 
 /// Tells whether a character is a control, a line separator, a sign of
 /// direction, a zero-width space or not a character at all.
-fn is_hidden(char: char) -> bool {
+pub(crate) fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}')
         || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
@@ -97,6 +106,11 @@ mod tests {
     fn control_characters_are_shown_as_escapes() {
         assert_eq!(visible("a\nb\r\tc\0"), "a\\nb\\r\\tc\\x00");
         assert_eq!(visible("\u{1b}[31mred\u{9b}0m"), "\\x1b[31mred\\u{9b}0m");
+    }
+
+    #[test]
+    fn line_ends_and_tabs_stay_in_text_of_several_lines() {
+        assert_eq!(visible_lines("a\tb\nc\r\x1b[31m\u{9b}2J\u{202e}"), "a\tb\nc\\r\\x1b[31m\\u{9b}2J\\u{202e}");
     }
 
     #[test]

@@ -83,20 +83,19 @@ fn a_comparison_of_a_rate_looks_right() {
 }
 
 #[test]
-fn many_comparisons_are_told_with_the_chance_of_a_false_alarm() {
+fn many_cases_that_are_all_slower_are_told_as_such() {
     let sizes = |around: f64| {
         let process = |size: i64, run: u32| {
             let measured = made::measured(made::takes(around, run, 20, 0.01), 1.0, made::work(1));
             made::result(made::case("dense", size), run, Outcome::Measured(measured))
         };
-        (1..=20).flat_map(|size| (0..3).map(move |run| process(size, run))).collect::<Vec<_>>()
+        (1..=20).flat_map(|size| (0..5).map(move |run| process(size, run))).collect::<Vec<_>>()
     };
     let (before, after) = (sizes(1e6), sizes(1.2e6));
     let sides = [&before, &after].map(|results| RunResults { run: None, results });
     let table = tables::compare(&compare(&sides[0], &sides[1], &Comparing::default()));
     assert_eq!(table.notes[0], "20 cases compared, b against a: 0 faster, 20 slower, 0 same, 0 unclear.");
-    assert!(table.notes[1].starts_with("Of 20 comparisons at least one"), "{:?}", table.notes);
-    assert!(table.notes[1].contains("with a chance of up to 40 %"), "{:?}", table.notes);
+    assert_eq!(table.notes.len(), 1, "{:?}", table.notes);
 }
 
 #[test]
@@ -148,16 +147,6 @@ fn the_laps_of_a_study_are_every_take_of_every_process() {
     let (five, first) = (Cell::Count(5), Cell::Nanos(412_000_000));
     assert_eq!(cells(42), [five.clone(), Cell::Count(0), Cell::Count(0), first, Cell::Bool(false)]);
     assert_eq!((&cells(47)[2], &cells(47)[4]), (&five, &Cell::Bool(true)), "the sixth step counts");
-}
-
-#[test]
-fn the_docs_show_the_tables_as_they_are() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (page, file) in [("bench", "cases"), ("compare", "compare"), ("warmup", "warmup")] {
-        let text = std::fs::read_to_string(root.join(format!("../../docs/{page}.md"))).unwrap();
-        let shown = std::fs::read_to_string(root.join(format!("tests/data/{file}_80.txt"))).unwrap();
-        assert!(text.contains(&shown), "docs/{page}.md does not show {file}_80.txt");
-    }
 }
 
 #[test]

@@ -136,12 +136,12 @@ fn side() -> impl Strategy<Value = Vec<CaseResult>> {
 }
 
 fn peaks() -> Peaks {
-    let flops = PeakFlops { dtype: "f32".into(), flops_s: 0.0, low: 0.0, high: 0.0, size: 1, threads: 1 };
+    let flops = PeakFlops { dtype: "f32".into(), flops_s: 0.0, median: None, size: 1, threads: 1 };
     let (machine, measured, bandwidth) = (String::new(), String::new(), Vec::new());
-    Peaks { schema: SCHEMA, machine, device: "cpu".into(), measured, flops: vec![flops], bandwidth }
+    Peaks { schema: SCHEMA, machine, device: "cpu".into(), measured, flops: vec![flops], bandwidth, gpu: None }
 }
 
-fn all_doubts(found: &Cases) -> Vec<laptime_analyze::Told> {
+fn all_doubts(found: &Cases) -> Vec<laptime_analyze::SharedDoubt> {
     let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 1 };
     let settings = Settings {
         warmup: WarmUp::Takes(0),
@@ -169,7 +169,7 @@ fn all_tables(a: &[CaseResult], b: &[CaseResult], metric: Option<String>) -> Vec
 
 fn written(table: &Table, format: Format, width: usize) -> String {
     let mut out = Vec::new();
-    write(table, format, TextStyle { width, colour: false }, &mut out).expect("a vector takes everything");
+    write(table, format, TextStyle::plain(width), &mut out).expect("a vector takes everything");
     String::from_utf8(out).expect("all formats are text")
 }
 

@@ -20,7 +20,7 @@ fn stages_look_right_on_a_wide_terminal() {
 
 #[test]
 fn stages_look_right_in_colour() {
-    let style = TextStyle { width: 140, colour: true };
+    let style = TextStyle { colour: true, ..TextStyle::plain(140) };
     compare("stages_colour.txt", &written(&tables::stages(), Format::Text, style));
 }
 

@@ -138,6 +138,7 @@ fn the_configuration_and_the_summaries_look_right() {
         layers: Some((20, 8)),
         exposed_ns: Some(21e9),
         copy_ns: Some(30e6),
+        iterations: 1,
     };
     compare("offload_generation_summary.txt", &generation_summary(&offloaded));
     let resident = Generation {

@@ -48,13 +48,14 @@ prop_compose! {
     fn tables()(
         columns in columns(), rows in vec(row(), 0..12), notes in vec(any::<String>(), 0..3),
     ) -> Table {
-        Table { name: "stages", columns, rows, facts: Vec::new(), notes }
+        let warnings = notes.iter().map(|text: &String| laptime_analyze::Note::new("outliers", text.clone())).collect();
+        Table { notes, warnings, rows, ..Table::new("stages", columns) }
     }
 }
 
 fn written(table: &Table, format: Format, width: usize) -> String {
     let mut out = Vec::new();
-    let style = TextStyle { width, colour: false };
+    let style = TextStyle::plain(width);
     write(table, format, style, &mut out).expect("a vector takes everything");
     String::from_utf8(out).expect("all formats are text")
 }
@@ -65,14 +66,28 @@ fn read_back(key: &str, field: &str) -> Cell {
     let whole = || field.parse::<u64>().expect("the field is a whole number");
     match key {
         _ if field.is_empty() => Cell::Empty,
-        "path" => Cell::tree(0, "", field),
-        "kind" => Cell::text(field),
+        "path" => Cell::tree(0, "", &unescaped(field)),
+        "kind" => Cell::text(unescaped(field)),
         "count" => Cell::Count(whole()),
         "peak_bytes" => Cell::Bytes(whole()),
         "share" => Cell::Share(number()),
         "host_ms" => Cell::Nanos(nanos(field)),
         _ => Cell::Number(number()),
     }
+}
+
+/// Undoes what keeps text from being run by a spreadsheet or hidden on a screen.
+fn unescaped(field: &str) -> String {
+    let mut text = String::new();
+    let mut rest = field.strip_prefix('\'').unwrap_or(field);
+    while let Some((before, escape)) = rest.split_once("\\u{") {
+        let (digits, behind) = escape.split_once('}').expect("an escape ends");
+        let code = u32::from_str_radix(digits, 16).expect("an escape is a number");
+        text.push_str(before);
+        text.push(char::from_u32(code).expect("an escape is a character"));
+        rest = behind;
+    }
+    text + rest
 }
 
 fn nanos(milliseconds: &str) -> u64 {

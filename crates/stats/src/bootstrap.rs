@@ -18,11 +18,10 @@ pub const RESAMPLES: usize = 10_000;
 
 /// Returns the bootstrap interval of the median of independent samples.
 ///
-/// Fewer than six samples cannot carry 95 %: even from the smallest to the
-/// largest, `n` samples hold the true median with a probability of only
-/// `1 - 2^(1 - n)`. Where that is less than the level asked for, the whole
-/// range is returned, with the level that it reaches. One sample says nothing
-/// about spread, so there is no interval of it, nor for a level outside 0 to 1.
+/// Fewer than six samples have no 95 % interval: even from the smallest to
+/// the largest, `n` samples contain the true median with a probability of only
+/// `1 - 2^(1 - n)`. `None` where that is less than the level, and for a level
+/// outside 0 to 1.
 ///
 /// The percentile interval alone is too narrow for small `n`: at 7 normal
 /// samples it held the true median in 88 of 100 cases. It is stretched about the
@@ -31,23 +30,27 @@ pub const RESAMPLES: usize = 10_000;
 /// ```
 /// use laptime_stats::{Sorted, median_interval};
 ///
+/// let six = Sorted::<f64>::from_unsorted(vec![12.0, 10.0, 11.0, 15.0, 12.0, 12.0]).unwrap();
+/// let interval = median_interval(&six, 0.95, 7).unwrap();
+/// assert!(interval.contains(12.0) && interval.low >= 10.0 && interval.high <= 15.0);
 /// let four = Sorted::<f64>::from_unsorted(vec![12.0, 10.0, 11.0, 15.0]).unwrap();
-/// let interval = median_interval(&four, 0.95, 7).unwrap();
-/// assert_eq!((interval.low, interval.high, interval.level), (10.0, 15.0, 0.875));
+/// assert_eq!(median_interval(&four, 0.95, 7), None);
 /// ```
 pub fn median_interval(samples: &Sorted<f64>, level: f64, seed: u64) -> Option<Interval> {
-    if !(0.0..1.0).contains(&level) || samples.len() < 2 {
+    if !can_carry(samples.len(), level) {
         return None;
-    }
-    let reached = 1.0 - 2_f64.powf(1.0 - samples.len() as f64);
-    if reached < level {
-        return Some(Interval { low: samples.min()?, high: samples.max()?, level: reached });
     }
     let mut rng = Rng::new(seed);
     let draws = (0..RESAMPLES).map(|_| resampled_median(samples.as_slice(), &mut rng)).collect();
     let (median, stretch) = (samples.median()?, small_sample_stretch(samples.len(), level)?);
     let (min, max) = (samples.min()?, samples.max()?);
     Some(percentile_interval(draws, level)?.map(|end| (median + stretch * (end - median)).clamp(min, max)))
+}
+
+/// Tells whether `n` independent things can carry an interval of this level:
+/// their whole range must contain the true median that often.
+pub(crate) fn can_carry(n: usize, level: f64) -> bool {
+    (0.0..1.0).contains(&level) && n > 1 && 1.0 - 2_f64.powf(1.0 - n as f64) >= level
 }
 
 /// Returns by how much the percentile interval from `n` independent things is
@@ -117,8 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn two_samples_give_their_range_at_half_the_confidence() {
-        assert_eq!(interval(&[4.0, 3.0], 0.95), Some(Interval { low: 3.0, high: 4.0, level: 0.5 }));
+    fn five_samples_have_no_95_per_cent_interval_and_six_have_one() {
+        let samples = [4.0, 3.0, 5.0, 6.0, 2.0, 4.5];
+        assert_eq!(interval(&samples[..5], 0.95), None);
+        assert_eq!(interval(&samples, 0.95).map(|found| found.level), Some(0.95));
+        assert!(interval(&samples[..2], 0.5).is_some() && interval(&samples[..2], 0.6).is_none());
     }
 
     #[test]

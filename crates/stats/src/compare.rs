@@ -1,60 +1,73 @@
 //! Which of two things is faster, if that can be said.
 //!
 //! Both were measured in several processes. The answer has three parts: the
-//! difference with its interval, the floor below which a difference means
-//! nothing on this machine, and the verdict that follows from the two.
+//! difference with its 95 % interval, the margin below which a difference does
+//! not matter, and the verdict that follows from the two.
 //!
-//! The interval of the difference is that of the rank sum test, which a few odd
-//! processes hardly move; of three processes a side it is resampled.
-//!
-//! A side is faster or slower if the interval excludes zero and the difference
-//! itself lies beyond the floor. To ask for the whole interval beyond the
-//! floor would leave almost no false alarms, but of true slowdowns of 5 % it
-//! found 90, 58 and 30 of 100 at spreads of 1, 1.5 and 2 % between five
-//! processes a side, where this rule found 99, 94 and 76 (made-up recordings).
+//! The interval is the one of the rank sum test. It assumes nothing about the
+//! distribution, and a few outlying processes hardly move it. The spread
+//! between processes enters the verdict through this interval alone. It must
+//! not widen the margin: on a noisy machine that would call real slowdowns
+//! "same", and more processes would not help.
 
 use std::fmt;
 
-use crate::bootstrap::{percentile_interval, student_stretch};
-use crate::group::{Group, RESAMPLES};
+use crate::group::Group;
 use crate::interval::Interval;
-use crate::random::Rng;
-use crate::shift::shift;
+use crate::shift::{rank_probability, shift};
+use crate::student::{normal_quantile, welch_probability};
 use crate::summary::LEVEL;
 
-/// The smallest noise floor: differences of 1 % come and go with memory
-/// layout on the quietest of machines.
-pub const LEAST_FLOOR: f64 = 0.01;
+/// The smallest margin: differences of 1 % come and go with memory layout on
+/// the quietest of machines.
+pub const LEAST_MARGIN: f64 = 0.01;
 
-/// With fewer processes on a side every verdict is unclear. Three gave at most
-/// 2 % false alarms on made-up recordings; the spread of two is too uncertain.
-pub const LEAST_PROCESSES: usize = 3;
+/// With fewer processes on both sides the rank sum test has no 95 % interval.
+pub const LEAST_PROCESSES: usize = 4;
+
+/// Advice to measure in more processes than this per side is not given.
+pub const MOST_ADVISED: usize = 1000;
+
+/// How much narrower than the distance it must fit into an interval has to be
+/// to fit with a probability of 80 %: (1.96 + 0.84) / 1.96.
+const LIKELY_FIT: f64 = 1.43;
 
 /// How two groups are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Settings {
     /// A relative difference that the user does not care about. It raises the
-    /// noise floor and never lowers it.
+    /// margin and never lowers it.
     pub threshold: Option<f64>,
-    /// What the resampling starts from.
+    /// The seed of the intervals of each side.
     pub seed: u64,
 }
 
 /// What is known of two things after comparing them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// The first side, which the second is measured against.
+    /// The first side, which the second is compared with.
     pub a: Level,
     /// The second side.
     pub b: Level,
+    /// How they differ, and the verdict.
+    pub judged: Judged,
+}
+
+/// How the second of two groups differs from the first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Judged {
     /// The typical value of B over that of A, less one: 0.05 is 5 % slower.
     pub difference: f64,
-    /// The interval of the difference.
-    pub interval: Interval,
-    /// The relative difference that may be noise.
-    pub floor: Floor,
+    /// The 95 % interval of the difference; `None` of too few processes.
+    pub interval: Option<Interval>,
+    /// The relative difference that does not matter: 0.01 is 1 %.
+    pub margin: f64,
     /// The decision.
     pub verdict: Verdict,
+    /// If the verdict is unclear: about how many processes per side would
+    /// settle it with a probability of 80 %, provided that the difference and
+    /// the spread are as they were found. `None` above [`MOST_ADVISED`].
+    pub needed: Option<usize>,
 }
 
 /// Where the takes of one side lie.
@@ -66,84 +79,74 @@ pub struct Level {
     pub takes: usize,
     /// The typical value, as [`Group`] defines it.
     pub typical: f64,
-    /// The interval of the typical value.
-    pub interval: Interval,
+    /// The 95 % interval of the typical value, as [`Group::interval`] gives it.
+    pub interval: Option<Interval>,
     /// The relative spread between processes, if there are two.
     pub between: Option<f64>,
     /// The relative spread between the takes of a process, if there are two.
     pub within: Option<f64>,
 }
 
-/// The relative difference that may be noise, and why it is that.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Floor {
-    /// The difference as a share: 0.01 is 1 %.
-    pub share: f64,
-    /// What set it.
-    pub origin: Origin,
-}
-
-/// What set a noise floor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// [`LEAST_FLOOR`].
-    Least,
-    /// The spread between the processes of the side that has the larger one.
-    Spread,
-    /// The threshold of the user.
-    Threshold,
-}
-
 /// How the second side compares with the first. The takes are times: larger
 /// is slower.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// The interval lies below zero, and the difference below the floor.
+    /// The interval lies below zero, and the difference beyond the margin.
     Faster,
-    /// The interval lies above zero, and the difference above the floor.
+    /// The interval lies above zero, and the difference beyond the margin.
     Slower,
-    /// The whole interval lies within the floor.
+    /// The whole interval lies within the margin.
     Same,
-    /// Nothing can be said, and why.
+    /// No decision, and why.
     Unclear(Reason),
 }
 
 /// Why a comparison has no answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
-    /// A side has fewer than [`LEAST_PROCESSES`].
+    /// There are too few processes for a 95 % interval of the difference.
     TooFewProcesses {
         /// How many the smaller side has.
         found: usize,
     },
-    /// The interval holds zero and also differences beyond the floor.
+    /// The interval contains zero and also differences beyond the margin.
     TooWide {
         /// The end of the interval that is furthest from zero.
         furthest: f64,
     },
-    /// The sides differ, perhaps by more than the floor and perhaps by less.
-    AroundFloor,
+    /// The sides differ, but the interval contains differences within the
+    /// margin and beyond it.
+    AroundMargin,
+    /// The interval excludes zero, but that happens by chance when so many
+    /// cases are compared at once.
+    ManyCases {
+        /// How many cases were compared.
+        cases: usize,
+    },
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooFewProcesses { found } => {
-                write!(f, "a side has {found} of the {LEAST_PROCESSES} processes that an answer needs")
+                let are = if *found == 1 { "process on a side is" } else { "processes on a side are" };
+                write!(f, "{found} {are} too few for a 95 % interval; use at least {LEAST_PROCESSES}")
             }
             Self::TooWide { furthest } => {
-                write!(f, "the difference may be nothing and may be {:+.1} %", 100.0 * furthest)
+                write!(f, "the difference may be zero, and may be {:+.1} %", 100.0 * furthest)
             }
-            Self::AroundFloor => write!(f, "there is a difference, but perhaps less than the noise floor"),
+            Self::AroundMargin => write!(f, "there is a difference, but it may be smaller than the margin"),
+            Self::ManyCases { cases } => {
+                write!(f, "a difference like this is expected by chance among {cases} cases")
+            }
         }
     }
 }
 
-/// Compares B with A.
+/// Compares B with A, with the figures of each side.
 ///
-/// Swapping the sides gives the mirror image, bit for bit: the difference is
-/// taken between logarithms, and the sides are resampled in an order of their
-/// own.
+/// Swapping the sides gives the mirror image: the difference is taken between
+/// logarithms.
 ///
 /// ```
 /// use laptime_stats::{Group, Settings, Verdict, compare};
@@ -151,224 +154,153 @@ impl fmt::Display for Reason {
 /// let before = Group::new(&[vec![10.0, 10.1], vec![10.0, 9.9], vec![10.1], vec![9.9]]).unwrap();
 /// let after = Group::new(&[vec![12.0, 12.1], vec![12.0, 11.9], vec![12.1], vec![11.9]]).unwrap();
 /// let comparison = compare(&before, &after, &Settings::default());
-/// assert_eq!(comparison.verdict, Verdict::Slower);
+/// assert_eq!(comparison.judged.verdict, Verdict::Slower);
 /// ```
 pub fn compare(a: &Group, b: &Group, settings: &Settings) -> Comparison {
-    let is_swapped = b < a;
-    let (first, second) = if is_swapped { (b, a) } else { (a, b) };
-    let (sides, log) = measure(first, second, settings.seed).expect("the level is within 0 and 1");
-    if is_swapped { sides.swapped().judged(log.swapped(), settings) } else { sides.judged(log, settings) }
-}
-
-struct Sides {
-    a: Level,
-    b: Level,
-}
-
-struct LogDifference {
-    estimate: f64,
-    interval: Interval,
-}
-
-impl LogDifference {
-    fn swapped(self) -> Self {
-        let Interval { low, high, level } = self.interval;
-        Self { estimate: -self.estimate, interval: Interval { low: -high, high: -low, level } }
-    }
-}
-
-fn measure(a: &Group, b: &Group, seed: u64) -> Option<(Sides, LogDifference)> {
-    let mut rng = Rng::new(seed);
-    let a_draws = a.draws(RESAMPLES, &mut rng);
-    let b_draws = b.draws(RESAMPLES, &mut rng);
-    let estimate = b.log_typical() - a.log_typical();
-    let degrees = welch_degrees([(a, &a_draws), (b, &b_draws)]);
-    let stretch = student_stretch(LEVEL, degrees)?;
-    let moves = a_draws.iter().zip(&b_draws).map(|(a, b)| estimate + stretch * (b - a));
-    let interval = percentile_interval(moves.collect(), LEVEL)?;
-    let sides = Sides { a: level(a, &a_draws)?, b: level(b, &b_draws)? };
-    let ranked = shift(&a.log_medians(), &b.log_medians(), LEVEL).map(|shift| shift.interval);
-    let interval = ranked.unwrap_or(interval);
-    // That of the typical values, which people see beside it; ranks and centres rarely disagree, and ranks then win.
-    Some((sides, LogDifference { estimate: estimate.clamp(interval.low, interval.high), interval }))
-}
-
-/// Returns Welch's degrees of freedom, rounded down: fewer the more one side,
-/// with its few processes, makes up of the variance. 0 if a side has only one.
-fn welch_degrees(sides: [(&Group, &[f64]); 2]) -> usize {
-    let variances = sides.map(|(_, draws)| draws.iter().map(|draw| draw * draw).sum::<f64>() / draws.len() as f64);
-    let degrees = sides.map(|(group, _)| (group.processes() - 1) as f64);
-    let [a, b] = variances;
-    if a + b == 0.0 {
-        return degrees[0].min(degrees[1]) as usize;
-    }
-    ((a + b).powi(2) / (a * a / degrees[0] + b * b / degrees[1])) as usize
-}
-
-fn level(group: &Group, draws: &[f64]) -> Option<Level> {
-    Some(Level {
+    let level = |group: &Group| Level {
         processes: group.processes(),
         takes: group.takes(),
         typical: group.typical(),
-        interval: group.interval_of(draws, LEVEL)?,
+        interval: group.interval(LEVEL, settings.seed),
         between: group.between(),
         within: group.within(),
-    })
+    };
+    Comparison { a: level(a), b: level(b), judged: judge(a, b, settings.threshold) }
 }
 
-impl Sides {
-    fn swapped(self) -> Self {
-        Self { a: self.b, b: self.a }
-    }
-
-    fn judged(self, log: LogDifference, settings: &Settings) -> Comparison {
-        let Self { a, b } = self;
-        let floor = Floor::of(&a, &b, settings.threshold);
-        let fewest = a.processes.min(b.processes);
-        let verdict = if fewest < LEAST_PROCESSES {
-            Verdict::Unclear(Reason::TooFewProcesses { found: fewest })
-        } else {
-            judge(&log, floor.share.ln_1p())
-        };
-        Comparison { a, b, difference: log.estimate.exp_m1(), interval: log.interval.map(f64::exp_m1), floor, verdict }
-    }
+/// Judges how B differs from A.
+pub fn judge(a: &Group, b: &Group, threshold: Option<f64>) -> Judged {
+    Differing::of(a, b).judged(margin(threshold), 1, true)
 }
 
-impl Floor {
-    fn of(a: &Level, b: &Level, threshold: Option<f64>) -> Self {
-        let spread = a.between.unwrap_or(0.0).max(b.between.unwrap_or(0.0));
-        let mut floor = Self { share: LEAST_FLOOR, origin: Origin::Least };
-        for (share, origin) in [(spread, Origin::Spread), (threshold.unwrap_or(0.0), Origin::Threshold)] {
-            if share > floor.share {
-                floor = Self { share, origin };
-            }
+/// Judges several pairs of one comparison together.
+///
+/// Each interval is a 95 % interval. But of 40 pairs that differ in nothing,
+/// two intervals exclude zero by chance, so a pair is called faster or slower
+/// only if Holm's correction allows it: all pairs together are wrong about
+/// one or more with a probability of at most 5 %.
+///
+/// The probabilities are those of the rank sum test. Few processes have few
+/// orders (two of the 252 of five a side are the most extreme), which can be
+/// too few for the correction however far the sides are apart. There, Welch's
+/// t test of the logarithms is used: its assumption is stronger, and it takes
+/// the distance into account. The interval must exclude zero all the same.
+pub fn judge_all(pairs: &[(Group, Group)], threshold: Option<f64>) -> Vec<Judged> {
+    let found: Vec<Differing> = pairs.iter().map(|(a, b)| Differing::of(a, b)).collect();
+    let testable: Vec<usize> = (0..found.len()).filter(|&at| found[at].interval.is_some()).collect();
+    let level = 1.0 - (1.0 - LEVEL) / testable.len().max(1) as f64;
+    let probabilities: Vec<f64> = testable.iter().map(|&at| probability(&pairs[at], level)).collect();
+    let rejected = holm(&probabilities, 1.0 - LEVEL);
+    let mut is_apart = vec![false; found.len()];
+    for (&at, is_rejected) in testable.iter().zip(rejected) {
+        is_apart[at] = is_rejected;
+    }
+    let judged = |(found, is_apart): (Differing, bool)| found.judged(margin(threshold), testable.len(), is_apart);
+    found.into_iter().zip(is_apart).map(judged).collect()
+}
+
+/// Returns how often two groups are as far apart as these if nothing differs,
+/// by a test that can reach this level.
+fn probability((a, b): &(Group, Group), level: f64) -> f64 {
+    let (a, b) = (a.log_medians(), b.log_medians());
+    let is_reached = shift(&a, &b, level).is_some();
+    let welch = if is_reached { None } else { welch_probability(&a, &b) };
+    welch.unwrap_or_else(|| rank_probability(&a, &b))
+}
+
+fn margin(threshold: Option<f64>) -> f64 {
+    threshold.unwrap_or(0.0).max(LEAST_MARGIN)
+}
+
+/// Tells which hypotheses Holm's procedure rejects: the smallest probability
+/// is compared with `alpha` over their number, the next with one fewer, until
+/// one is not rejected. The probability of a wrong rejection is at most
+/// `alpha`, however the hypotheses depend on each other.
+pub fn holm(probabilities: &[f64], alpha: f64) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|&one, &other| probabilities[one].total_cmp(&probabilities[other]));
+    let mut rejected = vec![false; probabilities.len()];
+    for (rank, &at) in order.iter().enumerate() {
+        let left = (probabilities.len() - rank) as f64;
+        // Against rounding in the sum of the probabilities.
+        if probabilities[at] > alpha / left * (1.0 + 1e-9) {
+            break;
         }
-        floor
+        rejected[at] = true;
     }
+    rejected
 }
 
-fn judge(log: &LogDifference, floor: f64) -> Verdict {
-    let Interval { low, high, .. } = log.interval;
-    let is_decided = (low > 0.0 || high < 0.0) && log.estimate.abs() > floor;
-    if -floor <= low && high <= floor {
-        Verdict::Same
-    } else if is_decided && log.estimate > 0.0 {
-        Verdict::Slower
-    } else if is_decided {
-        Verdict::Faster
-    } else if low > 0.0 || high < 0.0 {
-        Verdict::Unclear(Reason::AroundFloor)
-    } else {
-        let furthest = if high > -low { high } else { low };
-        Verdict::Unclear(Reason::TooWide { furthest: furthest.exp_m1() })
+/// How two groups differ, on the scale of logarithms.
+struct Differing {
+    estimate: f64,
+    interval: Option<Interval>,
+    processes: [usize; 2],
+}
+
+impl Differing {
+    fn of(a: &Group, b: &Group) -> Self {
+        let (logs_a, logs_b) = (a.log_medians(), b.log_medians());
+        let interval = shift(&logs_a, &logs_b, LEVEL).map(|shift| shift.interval);
+        // The difference of the typical values, which people see next to it. It rarely lies outside the interval.
+        let estimate = b.log_typical() - a.log_typical();
+        let estimate = interval.map_or(estimate, |ends| estimate.clamp(ends.low, ends.high));
+        Self { estimate, interval, processes: [a.processes(), b.processes()] }
+    }
+
+    fn judged(self, margin: f64, cases: usize, is_apart: bool) -> Judged {
+        let verdict = self.verdict(margin.ln_1p(), cases, is_apart);
+        Judged {
+            difference: self.estimate.exp_m1(),
+            interval: self.interval.map(|interval| interval.map(f64::exp_m1)),
+            margin,
+            verdict,
+            needed: self.needed(verdict, margin.ln_1p()),
+        }
+    }
+
+    fn verdict(&self, margin: f64, cases: usize, is_apart: bool) -> Verdict {
+        let Some(Interval { low, high, .. }) = self.interval else {
+            let [a, b] = self.processes;
+            return Verdict::Unclear(Reason::TooFewProcesses { found: a.min(b) });
+        };
+        let excludes_zero = low > 0.0 || high < 0.0;
+        if -margin <= low && high <= margin {
+            Verdict::Same
+        } else if !excludes_zero {
+            let furthest = if high > -low { high } else { low };
+            Verdict::Unclear(Reason::TooWide { furthest: furthest.exp_m1() })
+        } else if self.estimate.abs() <= margin {
+            Verdict::Unclear(Reason::AroundMargin)
+        } else if !is_apart {
+            Verdict::Unclear(Reason::ManyCases { cases })
+        } else if self.estimate > 0.0 {
+            Verdict::Slower
+        } else {
+            Verdict::Faster
+        }
+    }
+
+    /// How many processes per side would settle an unclear verdict: the width
+    /// of the interval falls with the square root of their number.
+    fn needed(&self, verdict: Verdict, margin: f64) -> Option<usize> {
+        let Verdict::Unclear(reason) = verdict else { return None };
+        let distance = if self.estimate.abs() > margin { self.estimate.abs() } else { margin - self.estimate.abs() };
+        let wider = match reason {
+            Reason::TooFewProcesses { .. } => return Some(LEAST_PROCESSES),
+            Reason::ManyCases { cases } => {
+                normal_quantile(1.0 - (1.0 - LEVEL) / cases as f64)? / normal_quantile(LEVEL)?
+            }
+            Reason::TooWide { .. } | Reason::AroundMargin => 1.0,
+        };
+        let [a, b] = self.processes.map(|count| count as f64);
+        let arm = 0.5 * self.interval?.width() * wider;
+        let needed = 2.0 * a * b / (a + b) * (LIKELY_FIT * arm / distance).powi(2);
+        // More than there are, whatever the estimate says: these did not settle it.
+        let needed = needed.max(a.min(b) + 1.0);
+        (needed <= MOST_ADVISED as f64).then_some(needed.ceil() as usize)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn verdict(estimate: f64, low: f64, high: f64) -> Verdict {
-        judge(&LogDifference { estimate, interval: Interval { low, high, level: 0.95 } }, 0.01)
-    }
-
-    fn group(typical: f64) -> Group {
-        let process = |shift: f64| vec![typical * (1.0 + shift), typical * (1.001 + shift)];
-        Group::new(&[-0.002, -0.001, 0.0, 0.001, 0.002].map(process)).unwrap()
-    }
-
-    fn few(typical: f64, processes: usize) -> Group {
-        Group::new(&vec![vec![typical]; processes]).unwrap()
-    }
-
-    fn compared(a: &Group, b: &Group) -> Comparison {
-        compare(a, b, &Settings::default())
-    }
-
-    #[test]
-    fn an_interval_on_one_side_of_zero_with_the_difference_beyond_the_floor_decides() {
-        assert_eq!(verdict(0.03, 0.005, 0.06), Verdict::Slower);
-        assert_eq!(verdict(-0.03, -0.06, -0.005), Verdict::Faster);
-    }
-
-    #[test]
-    fn an_interval_within_the_floor_is_the_same_even_off_zero() {
-        assert_eq!(verdict(0.0, -0.01, 0.01), Verdict::Same);
-        assert_eq!(verdict(0.005, 0.001, 0.009), Verdict::Same);
-    }
-
-    #[test]
-    fn a_certain_difference_at_the_floor_is_unclear() {
-        assert_eq!(verdict(0.009, 0.002, 0.016), Verdict::Unclear(Reason::AroundFloor));
-    }
-
-    #[test]
-    fn an_interval_that_holds_zero_and_more_than_the_floor_is_too_wide() {
-        let Verdict::Unclear(Reason::TooWide { furthest }) = verdict(0.03, -0.001, 0.06) else { panic!() };
-        assert!((furthest - 0.06_f64.exp_m1()).abs() < 1e-12);
-    }
-
-    #[test]
-    fn sides_alike_give_the_degrees_of_both_and_one_process_gives_none() {
-        let (five, one) = (few(1.0, 5), few(1.0, 1));
-        assert_eq!(welch_degrees([(&five, &[0.1, -0.1]), (&five, &[-0.1, 0.1])]), 8);
-        assert_eq!(welch_degrees([(&five, &[0.1, -0.1]), (&five, &[0.0, 0.0])]), 4);
-        assert_eq!(welch_degrees([(&five, &[0.1, -0.1]), (&one, &[0.1, -0.1])]), 0);
-    }
-
-    #[test]
-    fn a_fifth_more_time_is_slower_and_the_way_back_faster() {
-        let (short, long) = (group(100.0), group(120.0));
-        assert_eq!(compared(&short, &long).verdict, Verdict::Slower);
-        assert_eq!(compared(&long, &short).verdict, Verdict::Faster);
-        assert!((compared(&short, &long).difference - 0.2).abs() < 1e-9);
-    }
-
-    #[test]
-    fn the_same_takes_are_the_same() {
-        assert_eq!(compared(&group(100.0), &group(100.0)).verdict, Verdict::Same);
-    }
-
-    #[test]
-    fn two_processes_a_side_are_too_few_however_far_apart() {
-        let reason = Reason::TooFewProcesses { found: 2 };
-        assert_eq!(compared(&few(1.0, 2), &few(9.0, 5)).verdict, Verdict::Unclear(reason));
-    }
-
-    #[test]
-    fn one_process_a_side_still_gets_its_figures() {
-        let comparison = compared(&few(1.0, 1), &few(2.0, 1));
-        assert_eq!((comparison.difference, comparison.a.between), (1.0, None));
-    }
-
-    #[test]
-    fn a_threshold_raises_the_floor() {
-        let settings = Settings { threshold: Some(0.3), ..Settings::default() };
-        let comparison = compare(&group(100.0), &group(120.0), &settings);
-        assert_eq!(comparison.floor, Floor { share: 0.3, origin: Origin::Threshold });
-        assert_eq!(comparison.verdict, Verdict::Same);
-    }
-
-    #[test]
-    fn a_threshold_below_one_per_cent_changes_nothing() {
-        let settings = Settings { threshold: Some(0.001), ..Settings::default() };
-        let comparison = compare(&group(100.0), &group(100.0), &settings);
-        assert_eq!(comparison.floor, Floor { share: LEAST_FLOOR, origin: Origin::Least });
-    }
-
-    #[test]
-    fn the_wider_spread_of_the_two_sides_sets_the_floor() {
-        let wide = Group::new(&[90.0, 95.0, 100.0, 105.0, 110.0].map(|take| vec![take])).unwrap();
-        let floor = compared(&group(100.0), &wide).floor;
-        assert_eq!((floor.origin, Some(floor.share)), (Origin::Spread, wide.between()));
-    }
-
-    #[test]
-    fn a_reason_reads_as_a_sentence() {
-        let reasons = [Reason::TooFewProcesses { found: 1 }, Reason::TooWide { furthest: -0.034 }];
-        assert_eq!(
-            reasons.map(|reason| reason.to_string()),
-            ["a side has 1 of the 3 processes that an answer needs", "the difference may be nothing and may be -3.4 %"]
-        );
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use crate::bootstrap::{
-    percentile_interval, resampled_median, small_sample_stretch, student_stretch, variance_stretch,
+    can_carry, percentile_interval, resampled_median, small_sample_stretch, student_stretch, variance_stretch,
 };
 use crate::interval::Interval;
 use crate::quantile::Sorted;
@@ -79,39 +79,42 @@ impl Group {
         median(&spreads)
     }
 
+    /// Tells whether there is an interval of this level. Six processes are the
+    /// fewest for 95 %; a single process needs six takes, and its interval
+    /// covers nothing but the takes in it.
+    pub fn carries(&self, level: f64) -> bool {
+        let count = match self.processes.as_slice() {
+            [only] => only.len(),
+            several => several.len(),
+        };
+        can_carry(count, level)
+    }
+
     /// Returns the interval of the typical value, bootstrapped over processes
-    /// and takes and widened for few processes.
-    ///
-    /// With one process it knows of nothing but the takes in it. `None` for a
-    /// level outside 0 to 1.
+    /// and takes and widened for few of them; `None` where the group does not
+    /// [carry](Self::carries) the level.
     pub fn interval(&self, level: f64, seed: u64) -> Option<Interval> {
-        let draws = self.draws(RESAMPLES, &mut Rng::new(seed));
-        self.interval_of(&draws, level)
+        let draws = self.resampled_logs(RESAMPLES, level, seed);
+        Some(percentile_interval(draws, level)?.map(f64::exp))
     }
 
     /// Draws logarithms of the typical value as they would be if processes and
     /// takes were drawn again, widened for few of them: the middle `level` of
     /// them is an interval of that level, and draws of several groups make one
-    /// of whatever is computed from them. Empty for a level outside 0 to 1.
+    /// of whatever is computed from them. Empty where the group does not
+    /// [carry](Self::carries) the level.
     pub fn resampled_logs(&self, resamples: usize, level: f64, seed: u64) -> Vec<f64> {
         let stretch = match self.processes.as_slice() {
             [only] => small_sample_stretch(only.len(), level),
             several => student_stretch(level, several.len() - 1),
         };
-        let Some(stretch) = stretch.filter(|_| (0.0..1.0).contains(&level)) else { return Vec::new() };
+        let Some(stretch) = stretch.filter(|_| self.carries(level)) else { return Vec::new() };
         let centre = self.log_typical();
         self.draws(resamples, &mut Rng::new(seed)).into_iter().map(|draw| centre + stretch * draw).collect()
     }
 
     pub(crate) fn log_typical(&self) -> f64 {
         hodges_lehmann(&self.log_medians()).unwrap_or(f64::NAN)
-    }
-
-    pub(crate) fn interval_of(&self, draws: &[f64], level: f64) -> Option<Interval> {
-        let centre = self.log_typical();
-        let stretch = student_stretch(level, self.processes.len().saturating_sub(1))?;
-        let draws = draws.iter().map(|draw| centre + stretch * draw).collect();
-        Some(percentile_interval(draws, level)?.map(f64::exp))
     }
 
     /// Draws how far the logarithm of the typical value moves when processes
@@ -122,7 +125,7 @@ impl Group {
     /// would count it twice; of `n` processes it counts for one n-th, which
     /// resampling processes leaves out. The whole is then stretched, since
     /// resampling `n` processes shows (n - 1) / n of the variance between them.
-    pub(crate) fn draws(&self, resamples: usize, rng: &mut Rng) -> Vec<f64> {
+    fn draws(&self, resamples: usize, rng: &mut Rng) -> Vec<f64> {
         let n = self.processes.len();
         let medians = self.log_medians();
         let take_share = 1.0 / (n as f64).sqrt();
@@ -245,19 +248,31 @@ mod tests {
 
     #[test]
     fn equal_takes_have_an_interval_without_width() {
-        let interval = group(&[&[4.0, 4.0], &[4.0]]).interval(0.95, 1).unwrap();
+        let interval = group(&[&[4.0, 4.0], &[4.0], &[4.0], &[4.0], &[4.0], &[4.0]]).interval(0.95, 1).unwrap();
         assert!((interval.low - 4.0).abs() < 1e-12 && (interval.high - 4.0).abs() < 1e-12);
     }
 
     #[test]
+    fn five_processes_have_no_95_per_cent_interval_however_many_takes_they_have() {
+        let takes: Vec<f64> = (0..30).map(|take| 10.0 + f64::from(take % 7)).collect();
+        let five = Group::new(&vec![takes.clone(); 5]).unwrap();
+        assert_eq!((five.interval(0.95, 1), five.resampled_logs(5, 0.95, 1)), (None, Vec::new()));
+        assert!(Group::new(&vec![takes.clone(); 6]).unwrap().interval(0.95, 1).is_some());
+        assert!(Group::new(&[takes]).unwrap().interval(0.95, 1).is_some());
+        assert_eq!(group(&[&[1.0, 2.0, 3.0, 4.0, 5.0]]).interval(0.95, 1), None);
+    }
+
+    const SIX: [&[f64]; 6] = [&[10.0, 10.2], &[11.0, 11.1], &[10.4], &[10.6], &[10.9, 10.8], &[10.3]];
+
+    #[test]
     fn resampled_logs_of_several_processes_make_their_interval() {
-        let three = group(&[&[10.0, 10.2], &[11.0, 11.1], &[10.4]]);
-        let mut draws = three.resampled_logs(RESAMPLES, 0.95, 7);
+        let six = group(&SIX);
+        let mut draws = six.resampled_logs(RESAMPLES, 0.95, 7);
         draws.sort_unstable_by(f64::total_cmp);
         let ends = [0.025, 0.975].map(|p| crate::quantile_of_sorted(&draws, p).unwrap().exp());
-        let interval = three.interval(0.95, 7).unwrap();
+        let interval = six.interval(0.95, 7).unwrap();
         assert!((ends[0] - interval.low).abs() < 1e-12 && (ends[1] - interval.high).abs() < 1e-12);
-        assert!(three.resampled_logs(5, 1.5, 7).is_empty());
+        assert!(six.resampled_logs(5, 1.5, 7).is_empty());
     }
 
     #[test]
@@ -270,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn few_processes_make_a_wide_interval() {
+    fn fewer_processes_make_a_wider_interval() {
         let width = |takes: &[&[f64]]| group(takes).interval(0.95, 1).unwrap().width();
-        let (two, five): (&[&[f64]], &[&[f64]]) = (&[&[10.0], &[11.0]], &[&[10.0], &[11.0], &[10.0], &[11.0], &[10.5]]);
-        assert!(width(two) > 5.0 * width(five), "{} {}", width(two), width(five));
+        let many = [SIX, SIX, SIX].concat();
+        assert!(width(&SIX) > 1.5 * width(&many), "{} {}", width(&SIX), width(&many));
     }
 }

@@ -23,7 +23,7 @@ pub mod trend;
 
 pub use bootstrap::median_interval;
 pub use changepoint::change_points;
-pub use compare::{Comparison, Floor, Level, Origin, Reason, Settings, Verdict, compare};
+pub use compare::{Comparison, Judged, Level, Reason, Settings, Verdict, compare, judge, judge_all};
 pub use group::{Group, Unfit};
 pub use interval::Interval;
 pub use outliers::{Mark, Severity, SlowStart, marks, slow_start};

@@ -14,7 +14,7 @@ pub struct Cost {
     /// The median over the pairs of the first take over the second, less one:
     /// 0.01 is 1 % more.
     pub share: f64,
-    /// Its 95 % interval; none of one pair.
+    /// Its 95 % interval; none of fewer than six pairs.
     pub interval: Option<Interval>,
     /// How many pairs there are.
     pub pairs: usize,

@@ -1,24 +1,34 @@
-//! How often a comparison cries wolf, and how often it sleeps.
+//! How often a comparison gives a false alarm, and how often it misses.
 //!
 //! From recorded takes of one thing, pairs of sides are drawn that differ in
-//! nothing, and judged; then the same pairs with one side slowed. Whoever
-//! changes a rule of comparing runs this before and after.
+//! nothing, and judged; then the same pairs with one side slowed a little, and
+//! slowed more. Whoever changes a rule of comparing runs this before and after.
 
 use std::fmt;
 
-use crate::compare::{Settings, Verdict, compare};
+use crate::compare::{Verdict, judge};
 use crate::group::{Group, Unfit};
 use crate::random::Rng;
 
 /// The largest share of equal sides that may be told apart.
 pub const MOST_FALSE_ALARMS: f64 = 0.05;
 
-/// The smallest share of slowed sides that must be called slower.
+/// The largest share of slightly slowed sides that may be called the same.
+pub const MOST_CALLED_SAME: f64 = 0.025;
+
+/// The smallest share of slowed sides that must be called slower, if the
+/// processes of the recording spread by less than [`MOST_SPREAD`].
 pub const LEAST_FOUND: f64 = 0.9;
 
-/// A recording whose processes spread by this much or more need not be judged
-/// well: see [`Group::between`].
+/// See [`LEAST_FOUND`]. The spread is that of [`Group::between`].
 pub const MOST_SPREAD: f64 = 0.02;
+
+/// The smallest share of equal sides of ten processes or more that must be
+/// called the same, if the processes spread by at most [`QUIET_SPREAD`].
+pub const LEAST_SAME: f64 = 0.8;
+
+/// See [`LEAST_SAME`].
+pub const QUIET_SPREAD: f64 = 0.005;
 
 /// How a recording is tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,6 +37,9 @@ pub struct Trial {
     pub processes: usize,
     /// How many pairs of sides are drawn.
     pub pairs: usize,
+    /// What the takes of the slightly slowed side are multiplied by: beyond
+    /// the margin, so that it is not the same.
+    pub slight: f64,
     /// What the takes of the slowed side are multiplied by.
     pub slowdown: f64,
     /// What the drawing starts from.
@@ -35,7 +48,7 @@ pub struct Trial {
 
 impl Default for Trial {
     fn default() -> Self {
-        Self { processes: 5, pairs: 200, slowdown: 1.05, seed: 0 }
+        Self { processes: 10, pairs: 500, slight: 1.015, slowdown: 1.05, seed: 0 }
     }
 }
 
@@ -46,8 +59,12 @@ pub struct Power {
     pub between: Option<f64>,
     /// The relative spread between the takes of a process.
     pub within: Option<f64>,
+    /// How many processes each side had.
+    pub processes: usize,
     /// The verdicts on sides that differ in nothing.
     pub alike: Tally,
+    /// The verdicts on the same sides with the second slowed slightly.
+    pub slight: Tally,
     /// The verdicts on the same sides with the second slowed.
     pub slowed: Tally,
 }
@@ -70,8 +87,12 @@ pub struct Tally {
 pub enum Shortfall {
     /// More than [`MOST_FALSE_ALARMS`].
     FalseAlarms,
+    /// More than [`MOST_CALLED_SAME`].
+    CalledSame,
     /// Less than [`LEAST_FOUND`], although the recording is quiet enough.
     Misses,
+    /// Less than [`LEAST_SAME`], although the recording is quiet enough.
+    RarelySame,
     /// Every verdict was unclear.
     NeverDecides,
 }
@@ -114,29 +135,38 @@ impl Power {
         share(self.slowed.slower, self.slowed.all())
     }
 
+    /// Returns the share of slightly slowed sides that were called the same.
+    pub fn called_same(&self) -> Option<f64> {
+        share(self.slight.same, self.slight.all())
+    }
+
+    /// Returns the share of equal sides that were called the same.
+    pub fn same(&self) -> Option<f64> {
+        share(self.alike.same, self.alike.all())
+    }
+
     /// Names every requirement that the trial does not meet.
     pub fn shortfalls(&self) -> Vec<Shortfall> {
-        let is_quiet = self.between.is_some_and(|spread| spread < MOST_SPREAD);
+        let is_below = |most: f64| self.between.is_some_and(|spread| spread < most);
+        let is_quiet = self.processes >= 10 && is_below(QUIET_SPREAD * (1.0 + 1e-9));
         let unclear = self.alike.unclear + self.slowed.unclear;
         let checks = [
             (Shortfall::FalseAlarms, self.false_alarms() > Some(MOST_FALSE_ALARMS)),
-            (Shortfall::Misses, is_quiet && self.found() < Some(LEAST_FOUND)),
-            (Shortfall::NeverDecides, unclear == self.alike.all() + self.slowed.all()),
+            (Shortfall::CalledSame, self.called_same() > Some(MOST_CALLED_SAME)),
+            (Shortfall::Misses, is_below(MOST_SPREAD) && self.found() < Some(LEAST_FOUND)),
+            (Shortfall::RarelySame, is_quiet && self.same() < Some(LEAST_SAME)),
+            (Shortfall::NeverDecides, is_below(MOST_SPREAD) && unclear == self.alike.all() + self.slowed.all()),
         ];
         checks.into_iter().filter_map(|(shortfall, holds)| holds.then_some(shortfall)).collect()
     }
 }
 
-/// Tries [`compare`] on a recording: the takes of one thing, by process.
+/// Tries [`judge`] on a recording: the takes of one thing, by process.
 ///
 /// The sides of a pair share no process. A recording of four times
 /// [`Trial::processes`] or more gives pairs that differ enough to count.
 pub fn power(recording: &[Vec<f64>], trial: &Trial) -> Result<Power, CannotTry> {
-    let mut seed = trial.seed;
-    power_of(recording, trial, |a, b| {
-        seed = seed.wrapping_add(1);
-        compare(a, b, &Settings { seed, threshold: None }).verdict
-    })
+    power_of(recording, trial, |a, b| judge(a, b, None).verdict)
 }
 
 /// Tries any way of comparing on a recording, as [`power`] does.
@@ -150,14 +180,17 @@ pub fn power_of(
         return Err(CannotTry::TooFewProcesses { found: recording.len(), a_side: trial.processes });
     }
     let mut rng = Rng::new(trial.seed);
-    let (mut alike, mut slowed) = (Tally::default(), Tally::default());
+    let mut tallies = [Tally::default(); 3];
     for _ in 0..trial.pairs {
         let (a, b) = draw_pair(recording, trial.processes, &mut rng);
-        let (group_a, slow_b) = (Group::new(&a)?, Group::new(&times(&b, trial.slowdown))?);
-        alike.add(judge(&group_a, &Group::new(&b)?));
-        slowed.add(judge(&group_a, &slow_b));
+        let a = Group::new(&a)?;
+        for (tally, factor) in tallies.iter_mut().zip([1.0, trial.slight, trial.slowdown]) {
+            tally.add(judge(&a, &Group::new(&times(&b, factor))?));
+        }
     }
-    Ok(Power { between: whole.between(), within: whole.within(), alike, slowed })
+    let [alike, slight, slowed] = tallies;
+    let processes = trial.processes;
+    Ok(Power { between: whole.between(), within: whole.within(), processes, alike, slight, slowed })
 }
 
 type Side = Vec<Vec<f64>>;

@@ -6,8 +6,10 @@
 //! reject: two of the ordered differences. It holds for any distribution, and
 //! a few members far off move it by no more than one place each.
 
+use std::cell::RefCell;
+
 use crate::interval::Interval;
-use crate::student::normal_quantile;
+use crate::student::{normal_quantile, normal_share};
 
 /// Beyond this many differences the normal distribution stands in for the
 /// exact one, whose table would grow with the fourth power of the samples.
@@ -39,6 +41,27 @@ pub fn shift(a: &[f64], b: &[f64], level: f64) -> Option<Shift> {
     Some(Shift { estimate, interval })
 }
 
+/// Returns how often the ranks of samples of these sizes are at least as far
+/// apart as those of `a` and `b` if nothing differs, to either side. Equal
+/// members count against a difference. 1 if a sample is empty.
+pub fn rank_probability(a: &[f64], b: &[f64]) -> f64 {
+    let count = |is_so: fn(&f64, &f64) -> bool| b.iter().map(|b| a.iter().filter(|a| is_so(b, a)).count()).sum();
+    let statistic: usize = usize::min(count(|b, a| b <= a), count(|b, a| b >= a));
+    let (n, m) = (a.len(), b.len());
+    let tail = if n * m > MOST_EXACT { normal_tail } else { exact_tail };
+    (2.0 * tail(n, m, statistic)).min(1.0)
+}
+
+/// Returns how often the statistic is at most this when all orders are alike.
+fn exact_tail(n: usize, m: usize, statistic: usize) -> f64 {
+    with_chances(n, m, |chances| chances.iter().take(statistic + 1).sum())
+}
+
+fn normal_tail(n: usize, m: usize, statistic: usize) -> f64 {
+    let below = ((n * m) as f64 / 2.0 - statistic as f64 - 0.5).max(0.0);
+    0.5 * (1.0 - normal_share(below / deviation(n, m)))
+}
+
 /// Returns which of the ordered differences, counted from 0, is the lower end:
 /// the largest place below which the statistic lies with at most half of what
 /// the level leaves over.
@@ -51,17 +74,31 @@ fn place(n: usize, m: usize, level: f64) -> Option<usize> {
 }
 
 fn exact_place(n: usize, m: usize, tail: f64) -> Option<usize> {
-    let mut below = 0.0;
-    let mut place = None;
-    for (statistic, chance) in chances(n, m).into_iter().enumerate() {
-        below += chance;
+    with_chances(n, m, |chances| {
+        let mut below = 0.0;
         // Against rounding in the sum of the chances.
-        if below > tail * (1.0 + 1e-12) {
-            break;
-        }
-        place = Some(statistic);
+        let is_within = |chance: &&f64| {
+            below += **chance;
+            below <= tail * (1.0 + 1e-12)
+        };
+        chances.iter().take_while(is_within).count().checked_sub(1)
+    })
+}
+
+/// A table of chances, with the sizes of the samples that it is of.
+type Chances = ((usize, usize), Vec<f64>);
+
+/// Looks into the table of chances, which is kept: a sweep compares many samples of the same sizes.
+fn with_chances<T>(n: usize, m: usize, look: impl FnOnce(&[f64]) -> T) -> T {
+    thread_local! {
+        static KEPT: RefCell<Chances> = const { RefCell::new(((0, 0), Vec::new())) };
     }
-    place
+    KEPT.with_borrow_mut(|(sizes, kept)| {
+        if *sizes != (n, m) {
+            (*sizes, *kept) = ((n, m), chances(n, m));
+        }
+        look(kept)
+    })
 }
 
 /// Returns the chance of each value of the statistic when all orders are
@@ -90,10 +127,14 @@ fn chances(n: usize, m: usize) -> Vec<f64> {
 }
 
 fn normal_place(n: usize, m: usize, level: f64) -> Option<usize> {
-    let (n, m) = (n as f64, m as f64);
-    let deviation = (n * m * (n + m + 1.0) / 12.0).sqrt();
-    let place = n * m / 2.0 - normal_quantile(level)? * deviation - 0.5;
+    let place = (n * m) as f64 / 2.0 - normal_quantile(level)? * deviation(n, m) - 0.5;
     (place >= 1.0).then(|| place as usize - 1)
+}
+
+/// Returns the standard deviation of the statistic when all orders are alike.
+fn deviation(n: usize, m: usize) -> f64 {
+    let (n, m) = (n as f64, m as f64);
+    (n * m * (n + m + 1.0) / 12.0).sqrt()
 }
 
 #[cfg(test)]
@@ -117,6 +158,29 @@ mod tests {
         }
         assert_eq!(place(3, 3, 0.95), None);
         assert_eq!(place(3, 3, 0.9), Some(0));
+    }
+
+    #[test]
+    fn ranks_that_reject_are_those_whose_interval_excludes_zero() {
+        let a: Vec<f64> = (0..10).map(f64::from).collect();
+        for by in 0..20 {
+            let b: Vec<f64> = a.iter().map(|value| value + 0.5 * f64::from(by)).collect();
+            let is_outside = shift(&a, &b, 0.95).unwrap().interval.low > 0.0;
+            assert_eq!(rank_probability(&a, &b) <= 0.05, is_outside, "{by}");
+            assert_eq!(rank_probability(&a, &b), rank_probability(&b, &a));
+        }
+        // All ten above all ten: two of the 184,756 orders.
+        let b: Vec<f64> = a.iter().map(|value| value + 10.0).collect();
+        assert!((rank_probability(&a, &b) - 2.0 / 184_756.0).abs() < 1e-12);
+        assert_eq!(rank_probability(&[1.0; 5], &[1.0; 5]), 1.0);
+    }
+
+    #[test]
+    fn large_samples_have_about_the_probability_of_counting() {
+        for statistic in [900, 1000, 1200] {
+            let (exact, normal) = (exact_tail(50, 50, statistic), normal_tail(50, 50, statistic));
+            assert!((exact / normal - 1.0).abs() < 0.1, "{statistic}: {exact} {normal}");
+        }
     }
 
     #[test]

@@ -29,6 +29,36 @@ pub fn normal_quantile(level: f64) -> Option<f64> {
     Some(bisect(0.0, t, |z| expanded(z, MANY) < t))
 }
 
+/// Returns how often the means of samples are at least as far apart as those of
+/// `a` and `b` if nothing differs, to either side: Welch's t test, which assumes
+/// normal samples. `None` if a sample has fewer than two members.
+pub fn welch_probability(a: &[f64], b: &[f64]) -> Option<f64> {
+    let [(mean_a, error_a), (mean_b, error_b)] = [mean_and_error(a)?, mean_and_error(b)?];
+    let (distance, error) = ((mean_b - mean_a).abs(), error_a + error_b);
+    if error == 0.0 {
+        return Some(if distance == 0.0 { 1.0 } else { 0.0 });
+    }
+    let parts = error_a.powi(2) / (a.len() - 1) as f64 + error_b.powi(2) / (b.len() - 1) as f64;
+    // Rounded down, to the wider side.
+    let degrees = (error.powi(2) / parts) as usize;
+    let t = distance / error.sqrt();
+    Some(1.0 - two_sided_share((t / (degrees as f64).sqrt()).atan(), degrees))
+}
+
+/// Returns the mean and the square of its standard error.
+fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (mean, squares / (n - 1.0) / n))
+}
+
+/// Returns the share of normal errors that lie within `z` standard errors of
+/// the centre, where `z` is not negative.
+pub(crate) fn normal_share(z: f64) -> f64 {
+    two_sided_share((expanded(z, MANY) / (MANY as f64).sqrt()).atan(), MANY)
+}
+
 /// Returns the quantile of t that belongs to the normal quantile `z`
 /// (Abramowitz and Stegun 26.7.5).
 fn expanded(z: f64, degrees: usize) -> f64 {
@@ -71,6 +101,24 @@ mod tests {
     #[test]
     fn one_degree_of_freedom_is_the_cauchy_distribution() {
         assert!((t_quantile(0.5, 1).unwrap() - 1.0).abs() < 1e-12);
+    }
+
+    // By hand: means 2.25 apart, squared errors 5/12 and 35/48, so t is 2.25 / sqrt(55/48) with 5.58 degrees of freedom.
+    #[test]
+    fn welchs_test_rounds_its_degrees_of_freedom_down() {
+        let found = welch_probability(&[1.0, 2.0, 3.0, 4.0], &[3.0, 4.0, 5.0, 7.0]).unwrap();
+        let t = t_quantile(1.0 - found, 5).unwrap();
+        assert!((t - 2.25 / (55.0_f64 / 48.0).sqrt()).abs() < 1e-9, "{t}");
+        assert_eq!(welch_probability(&[1.0, 1.0], &[1.0, 1.0]), Some(1.0));
+        assert_eq!(welch_probability(&[1.0, 1.0], &[2.0, 2.0]), Some(0.0));
+        assert_eq!(welch_probability(&[1.0], &[2.0, 3.0]), None);
+    }
+
+    #[test]
+    fn the_share_within_a_quantile_is_its_level() {
+        for level in [0.5, 0.95, 0.999] {
+            assert!((normal_share(normal_quantile(level).unwrap()) - level).abs() < 1e-9);
+        }
     }
 
     #[test]

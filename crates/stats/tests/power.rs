@@ -5,78 +5,162 @@
 mod common;
 
 use common::{Noise, TYPICAL, recording};
-use laptime_stats::{CannotTry, Power, Reason, Shortfall, Tally, Trial, Verdict, power, power_of};
+use laptime_stats::{
+    CannotTry, Group, Judged, Power, Reason, Rng, Shortfall, Tally, Trial, Verdict, judge, judge_all, power, power_of,
+};
 
-fn tried(between: f64, seed: u64) -> Power {
-    power(&recording(Noise { between, ..TYPICAL }, seed), &Trial { seed, ..Trial::default() })
-        .expect("the recording is large enough")
+/// The spreads between processes that are tried, from a quiet machine to one that nothing can be measured on.
+const SPREADS: [f64; 9] = [0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.3];
+
+/// Recordings of each spread.
+const RECORDINGS: u64 = 4;
+
+/// Processes whose takes vary as much as they do, so that the spread of their medians is about the one given.
+fn noise(between: f64) -> Noise {
+    Noise { between, within: between, processes: 40, ..TYPICAL }
 }
 
-fn assert_meets_the_requirements(between: f64, seed: u64) {
-    let power = tried(between, seed);
-    assert_eq!(power.shortfalls(), [], "{between} {seed} {power:?}");
+/// Tries 500 pairs of each of several recordings and adds up what came of them.
+fn tried(between: f64) -> Power {
+    let each = |seed: u64| {
+        let trial = Trial { seed, ..Trial::default() };
+        power(&recording(noise(between), seed), &trial).expect("the recording is large enough")
+    };
+    let added = |sum: Tally, more: Tally| Tally {
+        faster: sum.faster + more.faster,
+        slower: sum.slower + more.slower,
+        same: sum.same + more.same,
+        unclear: sum.unclear + more.unclear,
+    };
+    let all = (1..=RECORDINGS).map(each).reduce(|sum, more| Power {
+        alike: added(sum.alike, more.alike),
+        slight: added(sum.slight, more.slight),
+        slowed: added(sum.slowed, more.slowed),
+        ..more
+    });
+    // The spread that was asked for, and not that of one recording, says what is required.
+    Power { between: Some(between), ..all.expect("there are recordings") }
 }
 
 #[test]
-fn a_quiet_recording_meets_the_requirements() {
-    assert_meets_the_requirements(0.005, 1);
+fn recordings_of_every_spread_meet_the_requirements() {
+    for between in SPREADS {
+        let power = tried(between);
+        assert_eq!(power.alike.all(), 500 * RECORDINGS as usize);
+        assert_eq!(power.shortfalls(), [], "{between}: {power:?}");
+    }
 }
 
 #[test]
-fn an_ordinary_recording_meets_the_requirements() {
-    assert_meets_the_requirements(0.01, 2);
+fn however_noisy_a_machine_sides_that_differ_are_not_called_the_same() {
+    for between in SPREADS.into_iter().filter(|&between| between >= 0.02) {
+        let power = tried(between);
+        assert_eq!((power.slight.same, power.slowed.same), (0, 0), "{between}: {power:?}");
+    }
 }
 
 #[test]
-fn a_restless_recording_meets_the_requirements() {
-    assert_meets_the_requirements(0.015, 4);
+fn more_processes_find_a_slowdown_on_a_noisy_machine() {
+    let noisy = recording(Noise { processes: 600, ..noise(0.25) }, 1);
+    let tried = |processes| {
+        let trial = Trial { processes, pairs: 40, slowdown: 1.15, ..Trial::default() };
+        power(&noisy, &trial).expect("the recording is large enough")
+    };
+    let (few, many) = (tried(20), tried(300));
+    assert!(many.found() >= Some(0.95) && many.found() > few.found(), "{few:?} {many:?}");
+    assert_eq!((few.slowed.same, many.slowed.same), (0, 0));
+}
+
+/// The levels of some processes of a case, one take each.
+fn side(between: f64, processes: usize, rng: &mut Rng) -> Group {
+    let takes: Vec<Vec<f64>> = (0..processes).map(|_| vec![(between * common::normal(rng)).exp()]).collect();
+    Group::new(&takes).expect("the takes are above 0")
+}
+
+/// In how many of 500 sweeps of 40 cases that differ in nothing some case is called slower.
+fn regressions(between: f64, processes: usize) -> usize {
+    let mut rng = Rng::new(40);
+    let mut sweep = || {
+        let mut pair = || (side(between, processes, &mut rng), side(between, processes, &mut rng));
+        let pairs: Vec<(Group, Group)> = (0..40).map(|_| pair()).collect();
+        judge_all(&pairs, None).iter().any(|judged| judged.verdict == Verdict::Slower)
+    };
+    (0..500).filter(|_| sweep()).count()
 }
 
 #[test]
-fn a_very_quiet_recording_is_often_called_the_same() {
-    let noise = Noise { between: 0.002, within: 0.005, ..TYPICAL };
-    let power = power(&recording(noise, 1), &Trial { pairs: 50, ..Trial::default() }).unwrap();
-    assert!(power.alike.same >= 20, "{power:?}");
+fn a_sweep_of_40_cases_that_differ_in_nothing_rarely_finds_a_slower_one() {
+    for (between, processes) in [(0.02, 5), (0.3, 5), (0.3, 10), (0.3, 20)] {
+        let found = regressions(between, processes);
+        assert!(found <= 25, "{found} of 500 sweeps, {processes} processes that spread by {between}");
+    }
+}
+
+#[test]
+fn a_slow_case_is_found_among_40() {
+    let mut rng = Rng::new(3);
+    let found = (0..50).filter(|_| {
+        let mut pairs: Vec<(Group, Group)> =
+            (0..40).map(|_| (side(0.01, 10, &mut rng), side(0.01, 10, &mut rng))).collect();
+        let slowed: Vec<Vec<f64>> = pairs[5].1.medians().iter().map(|median| vec![1.05 * median]).collect();
+        pairs[5].1 = Group::new(&slowed).unwrap();
+        judge_all(&pairs, None)[5].verdict == Verdict::Slower
+    });
+    assert!(found.count() >= 45);
+}
+
+#[test]
+fn as_many_processes_as_advised_settle_most_unclear_verdicts() {
+    let mut rng = Rng::new(11);
+    let (mut settled, mut tried) = (0, 0);
+    while tried < 200 {
+        let judged = |processes: usize, rng: &mut Rng| -> Judged {
+            let slower =
+                side(0.03, processes, rng).medians().iter().map(|median| vec![1.025 * median]).collect::<Vec<_>>();
+            judge(&side(0.03, processes, rng), &Group::new(&slower).unwrap(), None)
+        };
+        let first = judged(10, &mut rng);
+        let Some(needed) = first.needed else { continue };
+        tried += 1;
+        settled += usize::from(!matches!(judged(needed, &mut rng).verdict, Verdict::Unclear(_)));
+    }
+    assert!(settled >= 120, "{settled} of {tried}");
 }
 
 #[test]
 fn always_answering_unclear_falls_short() {
-    let recording = recording(TYPICAL, 1);
-    let silent = |_: &_, _: &_| Verdict::Unclear(Reason::AroundFloor);
-    let power = power_of(&recording, &Trial::default(), silent).unwrap();
-    assert_eq!(power.shortfalls(), [Shortfall::Misses, Shortfall::NeverDecides]);
+    let silent = |_: &_, _: &_| Verdict::Unclear(Reason::AroundMargin);
+    let power = power_of(&recording(noise(0.004), 1), &Trial::default(), silent).unwrap();
+    assert_eq!(power.shortfalls(), [Shortfall::Misses, Shortfall::RarelySame, Shortfall::NeverDecides]);
     assert_eq!(power.alike.decided(), Some(0.0));
 }
 
 #[test]
 fn always_answering_slower_falls_short() {
-    let power = power_of(&recording(TYPICAL, 1), &Trial::default(), |_, _| Verdict::Slower).unwrap();
+    let power = power_of(&recording(noise(0.01), 1), &Trial::default(), |_, _| Verdict::Slower).unwrap();
     assert_eq!(power.shortfalls(), [Shortfall::FalseAlarms]);
-    assert_eq!(power.alike, Tally { slower: 200, ..Tally::default() });
+    assert_eq!(power.alike, Tally { slower: 500, ..Tally::default() });
 }
 
 #[test]
-fn always_answering_same_falls_short() {
-    let power = power_of(&recording(TYPICAL, 1), &Trial::default(), |_, _| Verdict::Same).unwrap();
-    assert_eq!(power.shortfalls(), [Shortfall::Misses]);
-}
-
-#[test]
-fn a_recording_whose_processes_differ_widely_may_hide_a_slowdown() {
-    let wide = recording(Noise { between: 0.06, ..TYPICAL }, 1);
-    let power = power_of(&wide, &Trial::default(), |_, _| Verdict::Same).unwrap();
-    assert_eq!(power.shortfalls(), []);
+fn always_answering_same_falls_short_however_noisy_the_recording() {
+    let shortfalls = |between| {
+        let always = |_: &_, _: &_| Verdict::Same;
+        power_of(&recording(noise(between), 1), &Trial::default(), always).unwrap().shortfalls()
+    };
+    assert_eq!(shortfalls(0.01), [Shortfall::CalledSame, Shortfall::Misses]);
+    assert_eq!(shortfalls(0.3), [Shortfall::CalledSame]);
 }
 
 #[test]
 fn a_recording_too_small_for_two_sides_is_refused() {
-    let small = recording(Noise { processes: 9, ..TYPICAL }, 1);
-    let refused = CannotTry::TooFewProcesses { found: 9, a_side: 5 };
+    let small = recording(Noise { processes: 19, ..TYPICAL }, 1);
+    let refused = CannotTry::TooFewProcesses { found: 19, a_side: 10 };
     assert_eq!(power(&small, &Trial::default()), Err(refused));
 }
 
 #[test]
 fn a_trial_repeats_itself() {
-    let trial = |seed| power(&recording(TYPICAL, 1), &Trial { pairs: 10, seed, ..Trial::default() });
+    let trial = |seed| power(&recording(noise(0.01), 1), &Trial { pairs: 10, seed, ..Trial::default() });
     assert_eq!(trial(3), trial(3));
 }

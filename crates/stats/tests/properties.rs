@@ -1,8 +1,8 @@
 //! What holds for any samples.
 
 use laptime_stats::{
-    Comparison, Group, Interval, Mark, Settings, Sorted, Steadiness, Summary, Verdict, change_points, compare, marks,
-    median_interval, slow_start, steadiness,
+    Comparison, Group, Interval, Mark, Settings, Sorted, Steadiness, Summary, Verdict, change_points, compare, judge,
+    marks, median_interval, slow_start, steadiness,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,16 +10,16 @@ use proptest::prelude::*;
 type Takes = Vec<Vec<f64>>;
 
 fn samples() -> impl Strategy<Value = Vec<f64>> {
-    vec(1.0..1e6, 2..40)
+    vec(1.0..1e6, 6..40)
 }
 
 /// Values of which many are equal, as a coarse clock gives them.
 fn ticks() -> impl Strategy<Value = Vec<f64>> {
-    vec((1..6_u32).prop_map(f64::from), 2..40)
+    vec((1..6_u32).prop_map(f64::from), 6..40)
 }
 
 fn takes() -> impl Strategy<Value = Takes> {
-    vec(vec(90.0..110.0, 1..6), 1..7)
+    vec(vec(90.0..110.0, 1..6), 1..9)
 }
 
 fn shuffled<T: Clone + std::fmt::Debug>(values: Vec<T>) -> impl Strategy<Value = (Vec<T>, Vec<T>)> {
@@ -31,7 +31,7 @@ fn sorted(values: &[f64]) -> Sorted<f64> {
 }
 
 fn interval(values: &[f64], level: f64, seed: u64) -> Interval {
-    median_interval(&sorted(values), level, seed).expect("there are two values")
+    median_interval(&sorted(values), level, seed).expect("there are six values")
 }
 
 fn group(takes: &Takes) -> Group {
@@ -41,6 +41,11 @@ fn group(takes: &Takes) -> Group {
 fn compared(a: &Takes, b: &Takes, seed: u64) -> Comparison {
     let settings = Settings { seed, threshold: None };
     compare(&group(a), &group(b), &settings)
+}
+
+/// The ends of the interval of the difference, if there is one.
+fn ends(found: &Comparison) -> Option<[f64; 2]> {
+    found.judged.interval.map(|interval| [interval.low, interval.high])
 }
 
 fn mirrored(verdict: Verdict) -> Verdict {
@@ -80,6 +85,7 @@ proptest! {
 
     #[test]
     fn a_higher_level_never_narrows_the_interval(values in samples(), one in 0.1..0.99, other in 0.1..0.99, seed: u64) {
+        prop_assume!(values.len() >= 8);
         let narrow = interval(&values, f64::min(one, other), seed);
         let wide = interval(&values, f64::max(one, other), seed);
         prop_assert!(wide.low <= narrow.low && narrow.high <= wide.high);
@@ -118,17 +124,20 @@ proptest! {
     #[test]
     fn swapping_the_sides_mirrors_the_comparison(a in takes(), b in takes(), seed: u64) {
         let (there, back) = (compared(&a, &b, seed), compared(&b, &a, seed));
-        prop_assert_eq!(kind(there.verdict), kind(mirrored(back.verdict)));
-        prop_assert_eq!((there.a, there.b, there.floor), (back.b, back.a, back.floor));
-        prop_assert!(is_close((1.0 + there.difference) * (1.0 + back.difference), 1.0));
-        prop_assert!(is_close((1.0 + there.interval.low) * (1.0 + back.interval.high), 1.0));
+        prop_assert_eq!(kind(there.judged.verdict), kind(mirrored(back.judged.verdict)));
+        prop_assert_eq!((there.a, there.b, there.judged.needed), (back.b, back.a, back.judged.needed));
+        prop_assert!(is_close((1.0 + there.judged.difference) * (1.0 + back.judged.difference), 1.0));
+        prop_assert_eq!(ends(&there).is_some(), ends(&back).is_some());
+        for ([low, _], [_, high]) in ends(&there).into_iter().zip(ends(&back)) {
+            prop_assert!(is_close((1.0 + low) * (1.0 + high), 1.0));
+        }
     }
 
     #[test]
     fn the_same_takes_are_never_faster_or_slower(takes in takes(), seed: u64) {
-        let found = compared(&takes, &takes, seed);
+        let found = compared(&takes, &takes, seed).judged;
         prop_assert!(matches!(found.verdict, Verdict::Same | Verdict::Unclear(_)));
-        prop_assert!(found.interval.contains(0.0));
+        prop_assert!(found.interval.is_none_or(|interval| interval.contains(0.0)));
     }
 
     #[test]
@@ -143,25 +152,37 @@ proptest! {
     fn a_comparison_does_not_depend_on_the_unit(a in takes(), b in takes(), power in -20..20_i32, seed: u64) {
         let unit = 2_f64.powi(power);
         let (one, other) = (compared(&a, &b, seed), compared(&times(&a, unit), &times(&b, unit), seed));
-        prop_assert!(is_close(one.difference, other.difference) && is_close(one.floor.share, other.floor.share));
-        prop_assert!(is_close(one.interval.low, other.interval.low));
+        prop_assert!(is_close(one.judged.difference, other.judged.difference));
+        for ([one, _], [other, _]) in ends(&one).into_iter().zip(ends(&other)) {
+            prop_assert!(is_close(one, other));
+        }
         prop_assert!(is_close(one.a.typical * unit, other.a.typical));
     }
 
     #[test]
     fn a_threshold_never_makes_a_difference(a in takes(), b in takes(), threshold in 0.0..0.5, seed: u64) {
-        let with = compare(&group(&a), &group(&b), &Settings { seed, threshold: Some(threshold) });
-        let without = compared(&a, &b, seed);
-        prop_assert!(with.floor.share >= without.floor.share);
+        let with = compare(&group(&a), &group(&b), &Settings { seed, threshold: Some(threshold) }).judged;
+        let without = compared(&a, &b, seed).judged;
+        prop_assert!(with.margin >= without.margin);
         let is_told = |verdict| matches!(verdict, Verdict::Faster | Verdict::Slower);
         prop_assert!(!is_told(with.verdict) || with.verdict == without.verdict);
     }
 
     #[test]
-    fn the_intervals_of_a_comparison_hold_their_figures(a in takes(), b in takes(), seed: u64) {
+    fn the_intervals_of_a_comparison_contain_their_figures(a in takes(), b in takes(), seed: u64) {
         let found = compared(&a, &b, seed);
-        prop_assert!(found.interval.contains(found.difference));
-        prop_assert!(found.a.interval.contains(found.a.typical) && found.b.interval.contains(found.b.typical));
+        let is_within = |interval: Option<Interval>, figure| interval.is_none_or(|ends| ends.contains(figure));
+        prop_assert!(is_within(found.judged.interval, found.judged.difference));
+        prop_assert!(is_within(found.a.interval, found.a.typical) && is_within(found.b.interval, found.b.typical));
+    }
+
+    #[test]
+    fn the_same_requires_an_interval_within_the_margin_and_unclear_means_more_processes(a in takes(), b in takes()) {
+        let found = judge(&group(&a), &group(&b), None);
+        let fits = found.interval.is_some_and(|ends| -0.991e-2 < ends.low && ends.high < 1.001e-2);
+        prop_assert_eq!(found.verdict == Verdict::Same, fits);
+        let has = group(&a).processes().min(group(&b).processes());
+        prop_assert!(found.needed.is_none_or(|needed| needed > has));
     }
 
     #[test]

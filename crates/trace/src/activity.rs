@@ -79,10 +79,10 @@ impl Activity {
             category::COPY | "Memcpy" => Self::Copy,
             category::MEMSET | "Memset" => Self::Memset,
             category::DEVICE_STAGE => Self::DeviceStage,
-            category::DEVICE_SYNC => Self::DeviceSync,
-            category::RUNTIME | category::DRIVER | "Runtime" | "hip_runtime" | "privateuse1_runtime" => {
-                call_activity(name)
-            }
+            category::DEVICE_SYNC | "xpu_sync" => Self::DeviceSync,
+            category::RUNTIME | category::DRIVER => call_activity(name),
+            "Runtime" | "hip_runtime" | "xpu_runtime" | "xpu_driver" => call_activity(name),
+            "mtia_runtime" | "privateuse1_runtime" | "privateuse1_driver" => call_activity(name),
             category::OPERATION | "Operator" => Self::Operation,
             category::PYTHON | "Python" => Self::Python,
             SYNC => Self::Wait,
@@ -117,6 +117,9 @@ const QUEUE_FULL: &str = "Command Buffer Full";
 /// when it is done, or nearly so, and is a wait. `hipMemcpyWithStream` is one too. Memsets and copies within a device or
 /// between devices return at once, whatever their name.
 fn call_activity(name: &str) -> Activity {
+    if let Some(activity) = xpu_activity(name) {
+        return activity;
+    }
     let Some(call) = ["cuda", "hip", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix)) else {
         return Activity::Call;
     };
@@ -136,6 +139,23 @@ fn call_activity(name: &str) -> Activity {
         }
         _ => Activity::Call,
     }
+}
+
+/// What a call of Level Zero (`ze…`), of Unified Runtime (`ur…`) or of SYCL's older plugins (`pi…`) is; none if it is
+/// none of these. Enqueued waits order work on the device, and the host does not wait in them.
+fn xpu_activity(name: &str) -> Option<Activity> {
+    let call = ["ze", "ur", "piext", "pi"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
+    if !call.starts_with(|letter: char| letter.is_ascii_uppercase()) {
+        return None;
+    }
+    let waits = ["Synchronize", "QueueFinish", "EventWait", "EventsWait"];
+    let is_enqueued = ["Enqueue", "Append", "ExecuteCommandLists"].iter().any(|word| call.contains(word));
+    let is_work = ["Launch", "Mem", "USM", "Fill", "Copy", "ExecuteCommandLists", "CommandBuffer"];
+    Some(match () {
+        () if !is_enqueued && waits.iter().any(|word| call.contains(word)) => Activity::Wait,
+        () if is_enqueued && is_work.iter().any(|word| call.contains(word)) => Activity::Launch,
+        () => Activity::Call,
+    })
 }
 
 /// Where memory lies that a copy reads or writes.
@@ -186,6 +206,11 @@ impl MemoryKind {
             (_, Self::Array) => "DtoA",
             _ => "DtoD",
         }
+    }
+
+    /// The kind of a word in any case: `pageable`.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(word)).map(|(kind, _)| *kind)
     }
 
     fn from_words(words: &str) -> Self {
@@ -268,7 +293,7 @@ impl Trace {
         let mut known = std::collections::HashMap::new();
         let pairs = self.spans.category.iter().zip(&self.spans.name);
         pairs
-            .map(|(&category, &name)| {
+            .map(|(category, &name)| {
                 let activity = || Activity::of(self.name(category), self.name(name));
                 *known.entry((category, name)).or_insert_with(activity)
             })
@@ -307,6 +332,41 @@ mod tests {
             assert_eq!(of(name), Activity::Launch, "{name}");
         }
         for name in ["cudaMalloc", "cudaEventRecord", "cudaStreamWaitEvent", "cudaLaunchHostFunc", "poll"] {
+            assert_eq!(of(name), Activity::Call, "{name}");
+        }
+    }
+
+    #[test]
+    fn calls_of_xpus_are_launches_waits_and_others() {
+        let of = |name| Activity::of("xpu_runtime", name);
+        for name in [
+            "urEnqueueKernelLaunch",
+            "urEnqueueKernelLaunchWithArgsExp",
+            "urEnqueueUSMMemcpy",
+            "urEnqueueUSMFill",
+            "urEnqueueMemBufferRead",
+            "zeCommandListAppendLaunchKernel",
+            "zeCommandListAppendMemoryCopy",
+            "zeCommandQueueExecuteCommandLists",
+            "piEnqueueKernelLaunch",
+            "piextUSMEnqueueMemcpy",
+        ] {
+            assert_eq!(of(name), Activity::Launch, "{name}");
+        }
+        for name in [
+            "zeEventHostSynchronize",
+            "zeCommandQueueSynchronize",
+            "zeFenceHostSynchronize",
+            "zeCommandListHostSynchronize",
+            "urQueueFinish",
+            "urEventWait",
+            "piEventsWait",
+        ] {
+            assert_eq!(of(name), Activity::Wait, "{name}");
+        }
+        for name in
+            ["urEnqueueEventsWaitWithBarrier", "zeEventQueryStatus", "urKernelCreate", "zeMemAllocDevice", "zero"]
+        {
             assert_eq!(of(name), Activity::Call, "{name}");
         }
     }

@@ -2,7 +2,7 @@
 
 mod build;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, TryReserveError};
 
 use crate::{
     fields::{FieldBlock, FieldBlocks, StoredValue},
@@ -73,6 +73,8 @@ pub struct TraceBuilder {
     pub warnings: Vec<String>,
     /// What is known of the run as a whole.
     pub metadata: Metadata,
+    /// The file ended early or is damaged.
+    pub is_cut_off: bool,
 }
 
 impl TraceBuilder {
@@ -98,6 +100,7 @@ impl TraceBuilder {
             lost: trace.lost,
             warnings: trace.warnings,
             metadata: trace.metadata,
+            is_cut_off: trace.is_cut_off,
         }
     }
 
@@ -185,13 +188,14 @@ impl TraceBuilder {
 
     /// Says that a span was still open at the end.
     pub fn leave_open(&mut self, span: SpanEntry) {
-        self.spans.flags[span.at()] |= OPEN;
+        self.set_flag(span, OPEN);
     }
 
     /// Adds a field to a span; a field of the same name is replaced.
     pub fn span_field<'v>(&mut self, span: SpanEntry, name: &str, value: impl Into<Value<'v>>) {
         let block = self.spans.fields[span.at()];
-        self.spans.fields[span.at()] = self.add_field(block, name, value.into());
+        let block = self.add_field(block, name, value.into());
+        self.spans.fields.set(span.at(), block);
     }
 
     /// Adds a mark.
@@ -269,7 +273,8 @@ impl TraceBuilder {
 
     /// Gives a new span its fields.
     pub(crate) fn set_span_fields(&mut self, span: SpanEntry, fields: &[(NameId, StoredValue)]) {
-        self.spans.fields[span.at()] = self.keep_fields(fields);
+        let block = self.keep_fields(fields);
+        self.spans.fields.set(span.at(), block);
     }
 
     /// Gives a span fields that were kept.
@@ -278,7 +283,8 @@ impl TraceBuilder {
             return;
         }
         let more: Vec<_> = self.fields.fields(kept).collect();
-        self.spans.fields[span.at()] = self.add_stored(self.spans.fields[span.at()], &more);
+        let block = self.add_stored(self.spans.fields[span.at()], &more);
+        self.spans.fields.set(span.at(), block);
     }
 
     /// Adds a mark whose names are known.
@@ -342,7 +348,70 @@ impl TraceBuilder {
 
     /// Takes a span back.
     pub(crate) fn discard_span(&mut self, span: SpanEntry) {
-        self.spans.flags[span.at()] |= DISCARDED;
+        self.set_flag(span, DISCARDED);
+    }
+
+    /// Whether there is a span, a mark or a value.
+    pub(crate) fn has_events(&self) -> bool {
+        !(self.spans.start.is_empty() && self.marks.time.is_empty() && self.values.time.is_empty())
+    }
+
+    fn set_flag(&mut self, span: SpanEntry, flag: u8) {
+        let flags = self.spans.flags[span.at()] | flag;
+        self.spans.flags.set(span.at(), flags);
+    }
+
+    /// Bytes that its events hold, without what is to spare.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let marks = self.marks.time.len() * 28;
+        let values = self.values.time.len() * (12 + size_of::<Number>());
+        let flows = self.flows.len() * 8 + self.placed_flows.len() * size_of::<(FlowPlace, FlowPlace)>();
+        (self.spans.bytes() + marks + values + flows + self.fields.bytes() + self.names.bytes()) as u64
+    }
+
+    /// Makes room for more spans, or says that there is none.
+    pub(crate) fn try_reserve(&mut self, spans: usize) -> Result<(), TryReserveError> {
+        self.spans.try_reserve(spans)
+    }
+
+    /// All spans that were added.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = SpanEntry> + use<> {
+        (0..self.spans.start.len() as u32).map(SpanEntry)
+    }
+
+    /// A track that was added before.
+    pub(crate) fn track_at(&self, id: TrackId) -> &Track {
+        &self.tracks[id.index()]
+    }
+
+    /// The track of a span.
+    pub(crate) fn track_of(&self, span: SpanEntry) -> TrackId {
+        self.spans.track[span.at()]
+    }
+
+    /// The name and the category of a span.
+    pub(crate) fn label_of(&self, span: SpanEntry) -> (NameId, NameId) {
+        (self.spans.name[span.at()], self.spans.category[span.at()])
+    }
+
+    /// Gives a span another name and category.
+    pub(crate) fn relabel(&mut self, span: SpanEntry, name: NameId, category: NameId) {
+        self.spans.name[span.at()] = name;
+        self.spans.category.set(span.at(), category);
+    }
+
+    /// The field of a span with this name.
+    pub(crate) fn field_of(&self, span: SpanEntry, name: NameId) -> Option<StoredValue> {
+        let mut fields = self.fields.fields(self.spans.fields[span.at()]);
+        fields.find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Takes back the spans that are not kept, by their order, and the flows that touch them.
+    pub(crate) fn retain_spans(&mut self, kept: &[bool]) {
+        for at in (0..kept.len()).filter(|&at| !kept[at]) {
+            self.discard_span(SpanEntry(at as u32));
+        }
+        self.flows.retain(|(from, to)| kept[from.at()] && kept[to.at()]);
     }
 
     /// When a span began.

@@ -78,6 +78,11 @@ impl FieldBlocks {
         fields.bytes.is_empty()
     }
 
+    /// Bytes that the blocks hold.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn shrink(&mut self) {
         self.0.shrink_to_fit();
     }

@@ -81,7 +81,7 @@ impl Trace {
         rule(columns.iter().all(|&len| len == spans.start.len()), "the columns of the spans are equally long")?;
         let names = self.tracks.iter().flat_map(|track| [track.name, track.unit]);
         let names = names.chain(self.processes.iter().map(|process| process.name));
-        let names = names.chain(spans.name.iter().chain(&spans.category).copied());
+        let names = names.chain(spans.name.iter().copied().chain(spans.category.iter()));
         let mut names = names.chain(marks.name.iter().chain(&marks.category).copied());
         let is_name = |name: NameId| name.index() < self.names.len();
         foreign(names.all(is_name), "name")?;
@@ -150,10 +150,10 @@ impl Trace {
     }
 
     fn check_fields(&self) -> Result<(), InvalidTrace> {
-        let blocks = self.spans.fields.iter().chain(&self.marks.fields);
+        let blocks = self.spans.fields.iter().chain(self.marks.fields.iter().copied());
         let is_name = |name: NameId| name.index() < self.names.len();
         let mut seen = Vec::new();
-        for &block in blocks.filter(|block| **block != FieldBlock::NONE) {
+        for block in blocks.filter(|&block| block != FieldBlock::NONE) {
             let fields = self.fields.fields(block);
             let promised = fields.len();
             seen.clear();
@@ -220,13 +220,13 @@ mod tests {
         assert_eq!(found, rule("spans are ordered by track, start and length"));
         let found = broken(|trace| trace.spans.duration[2] = u64::MAX);
         assert_eq!(found, rule("spans end in time"));
-        let found = broken(|trace| trace.spans.parent[1] = NO_PARENT);
+        let found = broken(|trace| trace.spans.parent.set(1, NO_PARENT));
         assert_eq!(found, rule("on one lane spans nest"));
-        let found = broken(|trace| trace.spans.lane[2] = 0);
+        let found = broken(|trace| trace.spans.lane.set(2, 0));
         assert_eq!(found, rule("on one lane spans nest"));
-        let found = broken(|trace| trace.spans.parent[2] = 0);
+        let found = broken(|trace| trace.spans.parent.set(2, 0));
         assert_eq!(found, rule("a parent lies on its children's lane"));
-        let found = broken(|trace| trace.spans.lane[1] = 5);
+        let found = broken(|trace| trace.spans.lane.set(1, 5));
         assert_eq!(found, rule("lanes are numbered without gaps"));
         let found = broken(|trace| trace.values.track[0] = TrackId(0));
         assert_eq!(found, rule("values lie on counters"));

@@ -25,6 +25,7 @@
 
 pub mod activity;
 mod builder;
+mod column;
 mod fields;
 pub mod format;
 mod invariants;
@@ -34,7 +35,9 @@ pub mod metadata;
 mod names;
 mod outline;
 pub mod replays;
+mod retain;
 pub mod run;
+pub mod small_file;
 mod time;
 mod trace;
 mod track;

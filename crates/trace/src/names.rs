@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The number of an interned string.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(pub(crate) u32);
 
 impl NameId {
@@ -94,6 +94,11 @@ impl Names {
     /// The name of a number; empty for one of another table.
     pub fn name(&self, id: NameId) -> &str {
         if id.index() < self.ends.len() { slice(&self.text, &self.ends, id.0) } else { "" }
+    }
+
+    /// Bytes that the names hold, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len() + self.ends.len() * (size_of::<u64>() + size_of::<u32>() + 1)
     }
 
     /// How many names there are.

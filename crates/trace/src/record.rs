@@ -4,6 +4,7 @@
 //! encoding falls behind, batches wait in memory up to a bound; beyond it the buffers fill, and what finds no room is
 //! counted as lost. At least ten times a second what there is goes to the file, so a killed program leaves a trace.
 
+mod at_exit;
 mod waiting;
 
 use std::{
@@ -85,7 +86,11 @@ pub struct Recorded {
     pub start_ns: u64,
 }
 
-/// A recording in progress; it ends when this is dropped, or with [`Recording::finish`], which says how it went.
+/// A recording in progress; it ends when this is dropped, or with [`Recording::finish`], which says how it went. If it
+/// cannot be written whole, `finish` returns the error, and dropping it writes a warning to standard error.
+///
+/// `std::process::exit` drops nothing. On Unix what was recorded until then is in the file all the same, as of a killed
+/// program: spans that were open are marked so. A `.json` is then left as the `.pftrace` that it would have been made of.
 #[must_use = "the recording ends when this is dropped"]
 #[derive(Debug)]
 pub struct Recording {
@@ -121,8 +126,14 @@ pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recordin
     let file = File::create(&recorded).map_err(failed)?;
     let (control, start_ns) = (Arc::new(Control::default()), start.anchor.nanos);
     let thread = WriterThread::new(start, config, recorder, file, Arc::clone(&control));
-    let writer =
-        std::thread::Builder::new().name("laptime-writer".to_owned()).spawn(move || thread.run()).map_err(failed)?;
+    let writer = std::thread::Builder::new()
+        .name("laptime-writer".to_owned())
+        .spawn(move || {
+            let _ended = NoteEnd(Arc::clone(&thread.control));
+            thread.run()
+        })
+        .map_err(failed)?;
+    at_exit::flush(&control, writer.thread().clone());
     if cfg!(panic = "abort") {
         flush_on_panic(&control, writer.thread().clone());
     }
@@ -174,9 +185,17 @@ fn convert(recorded: &Path, path: &Path) -> Result<(), RecordError> {
     Ok(())
 }
 
+/// Whoever drops a recording does not ask how it went, so an error goes to standard error.
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.end();
+        if let Some(Err(error)) = self.end() {
+            let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+            let causes: Vec<String> = causes.map(ToString::to_string).collect();
+            #[allow(clippy::print_stderr, reason = "a trace must not be lost without a word")]
+            {
+                eprintln!("warning: the recording is not whole: {}", causes.join(": "));
+            }
+        }
     }
 }
 
@@ -192,6 +211,8 @@ struct Control {
 struct FlushState {
     asked: u64,
     done: u64,
+    /// The writing thread has ended: nothing more is done.
+    has_ended: bool,
 }
 
 impl Control {
@@ -206,7 +227,18 @@ impl Control {
         state.asked += 1;
         let asked = state.asked;
         writer.unpark();
-        let _ = self.flushed.wait_timeout_while(state, LONGEST, |state| state.done < asked);
+        // How far it got is not known here; the caller can do no more.
+        let _ = self.flushed.wait_timeout_while(state, LONGEST, |state| state.done < asked && !state.has_ended);
+    }
+}
+
+/// Notes that the writing thread has ended, however it did.
+struct NoteEnd(Arc<Control>);
+
+impl Drop for NoteEnd {
+    fn drop(&mut self) {
+        self.0.flush_state().has_ended = true;
+        self.0.flushed.notify_all();
     }
 }
 

@@ -11,9 +11,10 @@
 //! 7. Only counters have a unit; no host thread and no host lane has a device.
 //! 8. Flows are ordered, and each stands once.
 
-use std::ops::Range;
+use std::{collections::TryReserveError, ops::Range};
 
 use crate::{
+    column::Column,
     fields::{FieldBlock, FieldBlocks, Fields},
     metadata::Metadata,
     names::{NameId, Names},
@@ -49,12 +50,32 @@ pub(crate) struct SpanColumns {
     pub start: Vec<u64>,
     pub duration: Vec<u64>,
     pub track: Vec<TrackId>,
-    pub lane: Vec<u32>,
+    pub lane: Column<u32>,
     pub name: Vec<NameId>,
-    pub category: Vec<NameId>,
-    pub parent: Vec<u32>,
-    pub fields: Vec<FieldBlock>,
-    pub flags: Vec<u8>,
+    pub category: Column<NameId>,
+    pub parent: Column<u32>,
+    pub fields: Column<FieldBlock>,
+    pub flags: Column<u8>,
+}
+
+impl SpanColumns {
+    /// Bytes that they hold.
+    pub fn bytes(&self) -> usize {
+        let plain = 2 * size_of::<u64>() + size_of::<TrackId>() + size_of::<NameId>();
+        let columns = self.lane.bytes() + self.category.bytes() + self.parent.bytes();
+        self.start.len() * plain + columns + self.fields.bytes() + self.flags.bytes()
+    }
+
+    /// Makes room for more rows, or says that there is none.
+    pub fn try_reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
+        self.start.try_reserve(more)?;
+        self.duration.try_reserve(more)?;
+        self.track.try_reserve(more)?;
+        self.name.try_reserve(more)?;
+        self.category.try_reserve(more)?;
+        self.fields.try_reserve(more)?;
+        self.flags.try_reserve(more)
+    }
 }
 
 /// The columns of the marks.
@@ -96,6 +117,8 @@ pub struct Trace {
     pub warnings: Vec<String>,
     /// What the file says of the run as a whole: ranks, devices, versions.
     pub metadata: Metadata,
+    /// The file ended early or is damaged: what is missing here may have followed.
+    pub is_cut_off: bool,
 }
 
 /// A span, seen whole.
@@ -168,6 +191,11 @@ pub struct Flow {
 }
 
 impl Trace {
+    /// Whether there is no span, no mark and no value in it.
+    pub fn is_empty(&self) -> bool {
+        self.spans.start.is_empty() && self.marks.time.is_empty() && self.values.time.is_empty()
+    }
+
     /// All tracks, in the order they were added.
     pub fn tracks(&self) -> impl ExactSizeIterator<Item = (TrackId, &Track)> {
         self.tracks.iter().enumerate().map(|(at, track)| (TrackId(at as u32), track))

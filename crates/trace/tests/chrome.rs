@@ -157,7 +157,7 @@ fn numbers_that_are_no_json_and_bytes_that_are_no_text_are_read() {
 
 #[test]
 fn kinds_of_events_that_have_no_place_are_counted_by_their_letter() {
-    let events = r#"{"ph":"P","ts":1},{"ph":"N","ts":1},{"ph":"P","ts":1},{"ph":"i","ts":1,"name":"a"}"#;
-    let expected = ["1 event of kind `N` was passed over", "2 events of kind `P` were passed over"];
+    let events = r#"{"ph":"v","ts":1},{"ph":"c","ts":1},{"ph":"v","ts":1},{"ph":"i","ts":1,"name":"a"}"#;
+    let expected = ["1 event of kind `c` was passed over", "2 events of kind `v` were passed over"];
     assert_eq!(read(events).warnings, expected);
 }

@@ -1,4 +1,4 @@
-//! A program of one's own: every command of laptime, with one workload more.
+//! A program of your own: every command of laptime, with one more workload.
 //!
 //! ```sh
 //! cargo run --release -p laptime-example-custom-workload -- list tokenize
@@ -50,7 +50,7 @@ impl Workload for Tokenize {
 
     fn metrics(&self) -> Vec<MetricSpec> {
         vec![
-            MetricSpec { name: "tok_s", about: "tokens a second", better: Better::Higher },
+            MetricSpec { name: "tok_s", about: "tokens per second", better: Better::Higher },
             MetricSpec { name: "bytes_a_token", about: "mean length of a token", better: Better::Higher },
         ]
     }

@@ -1,7 +1,7 @@
-//! A pipeline of one's own, marked with `laptime-probe` and recorded with `laptime-trace`.
+//! A pipeline of your own, marked with `laptime-probe` and recorded with `laptime-trace`.
 //!
-//! `cargo run -p laptime-example-pipeline --features profiling` writes `pipeline.pftrace` into the present folder;
-//! without the feature the same program runs and nothing of Laptime is in it.
+//! `cargo run -p laptime-example-pipeline --features profiling` writes `pipeline.pftrace` into the current folder;
+//! without the feature the same program runs without any recording code.
 
 use laptime_probe::{lap, mark, stage, sync_point, value};
 

@@ -10,6 +10,9 @@ use std::{
 
 use laptime::bench::{AxisSpec, Case, Cost, Device, Prepared, Take, Takes, Workload};
 
+#[global_allocator]
+static HEAP: laptime::CountingHeap = laptime::CountingHeap;
+
 fn main() -> ExitCode {
     let workloads: Vec<Box<dyn Workload>> = vec![
         Box::new(Hard),
@@ -25,11 +28,14 @@ const KILL_AT: &str = "HARD_CASES_KILL_AT";
 /// Set to a number, the process that was started by hand gets Ctrl-C at that call of a take.
 const INTERRUPT_AT: &str = "HARD_CASES_INTERRUPT_AT";
 
+/// Bytes that no process can have.
+const MORE_THAN_THERE_IS: usize = 1 << 60;
+
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 struct Hard;
 
-const ENDS: &[&str] = &["well", "error", "panic", "abort", "exit", "kill", "hang", "wrong", "noise"];
+const ENDS: &[&str] = &["well", "error", "panic", "abort", "exit", "kill", "hang", "wrong", "noise", "memory"];
 
 impl Workload for Hard {
     fn name(&self) -> &'static str {
@@ -97,6 +103,7 @@ impl Take for HardTake {
                 println!("even {{\"result\": true}}");
                 eprintln!("and complain");
             }
+            "memory" => drop(std::hint::black_box(Vec::<u8>::with_capacity(MORE_THAN_THERE_IS))),
             _ => {}
         }
         std::hint::black_box((0..1000).sum::<u64>());

@@ -134,7 +134,7 @@ fn a_full_disk_is_one_error_and_the_finished_cases_stay() {
 #[test]
 fn in_a_process_of_its_own_every_bad_end_is_a_row_and_the_sweep_goes_on() {
     let place = Place::new();
-    let ends = "error,wrong,panic,abort,exit,kill,noise,well";
+    let ends = "error,wrong,panic,abort,exit,kill,memory,noise,well";
     let swept = place.run(&format!("bench hard --end {ends} --takes 2 --warmup 0 --isolate --out run"));
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
     let told: Vec<(String, String)> = outcomes(&place);
@@ -148,10 +148,27 @@ fn in_a_process_of_its_own_every_bad_end_is_a_row_and_the_sweep_goes_on() {
             ("abort", "its process was aborted (signal 6, SIGABRT)"),
             ("exit", "its process ended with status 3 before the case was done"),
             ("kill", "its process was killed (signal 9, SIGKILL): by the kernel for want of memory, or by somebody"),
+            ("memory", "out_of_memory"),
             ("noise", "measured"),
             ("well", "measured"),
         ]
     );
+}
+
+#[test]
+fn memory_that_ends_in_this_process_is_an_error_and_finished_cases_stay() {
+    let place = Place::new();
+    let swept = place.run("bench hard --end well,memory --takes 2 --warmup 0 --out run");
+    assert_eq!(swept.status.code(), Some(2), "{}", err(&swept));
+    assert!(
+        err(&swept).contains("error: out of memory: the system refused an allocation\n\nhint: "),
+        "{}",
+        err(&swept)
+    );
+    assert_eq!(outcomes(&place), [("well".to_owned(), "measured".to_owned())]);
+    // Any other abort is still one.
+    let aborted = place.run("bench hard --end abort --takes 2 --warmup 0 --out other");
+    assert_eq!(aborted.status.signal(), Some(6), "{}", err(&aborted));
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn the_answers_are_told_in_sentences() {
     );
     let same = said(&[1.0, 2.0], &[1.0, 2.0]);
     assert!(
-        same.starts_with("which of `sparse` and `dense` is faster cannot be told at any length measured (512 to 1024)"),
+        same.starts_with("the difference in time between `sparse` and `dense` is not distinguishable at any length measured (512 to 1024)"),
         "{same}"
     );
 }
@@ -102,7 +102,7 @@ fn a_difference_within_the_floor_decides_nothing() {
 }
 
 #[test]
-fn a_length_in_the_noise_at_the_beginning_leaves_the_lower_end_open() {
+fn a_length_at_which_nothing_is_distinguishable_is_not_part_of_a_claim_about_all_lengths() {
     let mut results = both(&[1.0, 2.0], &[1.005, 1.0]);
     for result in &mut results {
         if let Outcome::Measured(measured) = &mut result.outcome {
@@ -111,10 +111,33 @@ fn a_length_in_the_noise_at_the_beginning_leaves_the_lower_end_open() {
         }
     }
     let crossover = only(&results);
-    let Some(Answer::From(Crossing { ends: Some(Ends { low: None, high: Some(_) }), .. })) = crossover.time else {
-        panic!("{crossover:?}")
-    };
-    assert!(crossover.time_sentence().unwrap().contains("[below 512, "), "{crossover:?}");
+    assert_eq!(crossover.time, Some(Answer::AtSome { less: vec![1024], more: Vec::new() }));
+    let said = crossover.time_sentence().unwrap();
+    assert!(said.starts_with("`sparse` is faster than `dense` at 1024 tokens; at the other lengths"), "{said}");
+}
+
+#[test]
+fn places_change_from_a_length_on_only_if_all_lengths_beyond_it_are_known() {
+    let both_known = only(&both(&[1.0, 1.0, 4.0, 8.0], &[2.0, 1.0, 2.0, 4.0]));
+    assert!(matches!(both_known.time, Some(Answer::From(_))), "the unknown one lies between: {both_known:?}");
+    let last_unknown = only(&both(&[1.0, 4.0, 4.0], &[2.0, 2.0, 4.0]));
+    assert_eq!(last_unknown.time, Some(Answer::AtSome { less: vec![1024], more: vec![512] }));
+    let said = last_unknown.time_sentence().unwrap();
+    assert!(said.starts_with("`sparse` is faster than `dense` at 1024, and slower at 512 tokens; at"), "{said}");
+}
+
+#[test]
+fn without_an_interval_nothing_is_said_of_times() {
+    let mut results = both(&[1.0, 4.0], &[0.5, 1.0]);
+    for result in &mut results {
+        if let Outcome::Measured(measured) = &mut result.outcome {
+            measured.wall_ns.truncate(5);
+        }
+    }
+    let crossover = only(&results);
+    assert_eq!(crossover.time, Some(Answer::Unclear));
+    let said = crossover.time_sentence().unwrap();
+    assert!(said.ends_with("is not distinguishable at any length measured (512 to 1024)"), "{said}");
 }
 
 #[test]
@@ -168,8 +191,8 @@ fn memory_within_the_floor_is_the_same() {
         }
     }
     let crossover = only(&results);
-    assert_eq!(crossover.memory, Some(Answer::AtSome(vec![512])));
-    let expected = "`sparse` is smaller in memory than `dense` at 512 tokens; at the other lengths measured the two cannot be told apart";
+    assert_eq!(crossover.memory, Some(Answer::AtSome { less: vec![512], more: Vec::new() }));
+    let expected = "`sparse` is smaller in memory than `dense` at 512 tokens; at the other lengths measured the difference is not distinguishable";
     assert_eq!(crossover.memory_sentence().unwrap(), expected);
 }
 
@@ -208,7 +231,9 @@ proptest! {
         for (one, other) in one.faster.iter().zip(&other.faster) {
             prop_assert!((one.ratio * other.ratio - 1.0).abs() < 1e-9);
         }
-        let is_ahead = matches!(one.time, Some(Answer::Always | Answer::AtSome(_)));
-        prop_assert_eq!(is_ahead, matches!(other.time, Some(Answer::Never { .. })));
+        prop_assert_eq!(one.time == Some(Answer::Always), matches!(other.time, Some(Answer::Never { .. })));
+        if let (Some(Answer::AtSome { less, more }), Some(Answer::AtSome { less: more_of, more: less_of })) = (one.time, other.time) {
+            prop_assert_eq!((less, more), (less_of, more_of));
+        }
     }
 }

@@ -8,8 +8,9 @@ impl Crossover {
     /// Where the kind is faster; none if no length was measured of both.
     pub fn time_sentence(&self) -> Option<String> {
         let mut said = self.sentence(self.time.as_ref()?, &self.faster, "faster", "slower");
-        if let Some(longest) = self.faster.last() {
-            said.push_str(&format!("; at {} tokens it takes {}", longest.length, share(longest)));
+        let longest = self.faster.last();
+        if let Some((longest, share)) = longest.and_then(|longest| Some((longest, share(longest)?))) {
+            said.push_str(&format!("; at {} tokens it takes {share}", longest.length));
         }
         Some(said)
     }
@@ -33,10 +34,13 @@ impl Crossover {
         let measured = measured(points);
         match answer {
             Answer::Always => format!("{is} at every length measured ({measured})"),
-            Answer::AtSome(lengths) => {
-                let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-                let lengths = lengths.join(", ");
-                format!("{is} at {lengths} tokens; at the other lengths measured the two cannot be told apart")
+            Answer::AtSome { less: at, more: against } => {
+                let at = match (at.as_slice(), against.as_slice()) {
+                    ([], against) => format!("`{kind}` is {more} than `{base}` at {}", list(against)),
+                    (at, []) => format!("{is} at {}", list(at)),
+                    (at, against) => format!("{is} at {}, and {more} at {}", list(at), list(against)),
+                };
+                format!("{at} tokens; at the other lengths measured the difference is not distinguishable")
             }
             Answer::Never { extrapolated: None } => format!("{is} at no length measured ({measured})"),
             Answer::Never { extrapolated: Some(length) } => format!(
@@ -54,7 +58,10 @@ impl Crossover {
                 )
             }
             Answer::Unclear => {
-                format!("which of `{kind}` and `{base}` is {less} cannot be told at any length measured ({measured})")
+                let what = if less == "faster" { "time" } else { "memory" };
+                format!(
+                    "the difference in {what} between `{kind}` and `{base}` is not distinguishable at any length measured ({measured})"
+                )
             }
         }
     }
@@ -68,11 +75,15 @@ fn measured(points: &[Ratio]) -> String {
     }
 }
 
-/// This kind's time as a share of the other's: `0.21x [0.20x, 0.22x] of its time`.
-fn share(point: &Ratio) -> String {
-    let interval =
-        point.interval.map_or_else(String::new, |ends| format!(" [{:.2}, {:.2}]", 1.0 / ends.high, 1.0 / ends.low));
-    format!("{:.2}{interval} times as long", 1.0 / point.ratio)
+/// This kind's time over the other's, with its interval: `0.21 [0.20, 0.22] times as long`.
+fn share(point: &Ratio) -> Option<String> {
+    let ends = point.interval?;
+    Some(format!("{:.2} [{:.2}, {:.2}] times as long", 1.0 / point.ratio, 1.0 / ends.high, 1.0 / ends.low))
+}
+
+/// Lengths in a row: `512, 1024`.
+pub(crate) fn list(lengths: &[u64]) -> String {
+    lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A crossing with its ends.

@@ -149,10 +149,26 @@ pub enum Check {
         /// Why not, if not.
         reason: Option<String>,
     },
-    /// Whether it is known what the machine can do at most.
+    /// Whether it is known what a device can do at most.
     Peaks {
-        /// Whether that was measured.
-        are_measured: bool,
+        /// The device.
+        device: String,
+        /// What is known.
+        state: PeaksState,
+    },
+}
+
+/// What is known of the peaks of a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PeaksState {
+    /// They were not measured.
+    NotMeasured,
+    /// They were measured, and a brief test did not exceed them.
+    Measured,
+    /// A brief test exceeded them, so they were measured while something else ran.
+    TooLow {
+        /// How many times the kept peak it reached.
+        times: f64,
     },
 }
 
@@ -201,13 +217,11 @@ impl Check {
                 (true, false) => Level::Note,
                 _ => Level::Doubt,
             },
-            Self::Peaks { are_measured } => {
-                if *are_measured {
-                    Level::Good
-                } else {
-                    Level::Note
-                }
-            }
+            Self::Peaks { state, .. } => match state {
+                PeaksState::NotMeasured => Level::Note,
+                PeaksState::Measured => Level::Good,
+                PeaksState::TooLow { .. } => Level::Doubt,
+            },
         }
     }
 }

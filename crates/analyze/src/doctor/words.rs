@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Check, GpuHealth, Level};
+use super::{Check, GpuHealth, Level, PeaksState};
 
 const NOT_KNOWN: &str = "not known";
 
@@ -67,7 +67,14 @@ impl Check {
             Self::KernelRecords { device, reason } => {
                 format!("{device}: {}", if reason.is_none() { "CUPTI is found" } else { "none" })
             }
-            Self::Peaks { are_measured } => if *are_measured { "measured" } else { "not measured" }.into(),
+            Self::Peaks { device, state } => {
+                let of = if device == "cpu" { String::new() } else { format!("{device}: ") };
+                match state {
+                    PeaksState::NotMeasured => format!("{of}not measured"),
+                    PeaksState::Measured => format!("{of}measured"),
+                    PeaksState::TooLow { times } => format!("{of}too low: a brief test reached {times:.2} x"),
+                }
+            }
         }
     }
 
@@ -133,6 +140,9 @@ impl Check {
                 (true, None, true) => "no driver is loaded: only the CPU can be measured",
                 (true, None, false) => "no driver is loaded, and this build has no CUDA: only the CPU can be measured",
             },
+            Self::Peaks { state: PeaksState::TooLow { .. }, .. } => {
+                "they were measured while something else ran, so `mfu`, `mbu` and limits are wrong"
+            }
             Self::Peaks { .. } => "how far a result is from the machine's limit cannot be told",
         }
         .into()
@@ -174,7 +184,8 @@ impl Check {
             Self::Gpu { has_cuda: true, .. } => {
                 "install NVIDIA's driver, or give the container its GPUs (`docker run --gpus all`)"
             }
-            Self::Peaks { .. } => "`laptime peaks`",
+            Self::Peaks { device, .. } if device != "cpu" => return Some(format!("`laptime peaks --device {device}`")),
+            Self::Peaks { .. } => "`laptime peaks --device cpu`",
             _ => return None,
         };
         Some(step.to_owned())
@@ -314,6 +325,18 @@ mod tests {
         assert_eq!(gpu(&[], Some("580"), true), (Level::Doubt, "none, driver 580".into(), true));
         assert_eq!(gpu(&[], None, true), (Level::Doubt, none.clone(), true));
         assert_eq!(gpu(&[], None, false), (Level::Note, none, false));
+    }
+
+    #[test]
+    fn peaks_that_a_brief_test_exceeds_are_not_good() {
+        let check = |device: &str, state| Check::Peaks { device: device.to_owned(), state };
+        let poisoned = check("cuda:0", PeaksState::TooLow { times: 3.094 });
+        assert_eq!(
+            (poisoned.level(), poisoned.seen().as_str(), poisoned.next().as_deref()),
+            (Level::Doubt, "cuda:0: too low: a brief test reached 3.09 x", Some("`laptime peaks --device cuda:0`"))
+        );
+        assert_eq!(check("cpu", PeaksState::Measured).level(), Level::Good);
+        assert_eq!(check("cpu", PeaksState::NotMeasured).seen(), "not measured");
     }
 
     #[test]

@@ -118,10 +118,38 @@ fn a_copy_is_one_whatever_its_name() {
 }
 
 #[test]
-fn the_page_lists_every_rule() {
-    let page = include_str!("../../../../docs/top.md");
-    let rules = RULES.iter().flat_map(|rule| rule.parts.iter().chain(rule.words));
-    for word in rules.chain(FUSED_PRODUCTS).chain(FUSED_COPIES) {
-        assert!(page.contains(&format!("`{word}`")), "docs/top.md does not name `{word}`");
+fn types_in_template_arguments_decide_nothing() {
+    let of = |name: &str| Group::of(Activity::Kernel, name);
+    for argument in
+        ["cutlass::bfloat16_t", "cutlass::float_e4m3_t", "(vllm::Fp8KVCacheDataType)0", "c10::Float8_e4m3fn"]
+    {
+        assert_eq!(of(&format!("void a::dequantize<{argument}, 4>({argument}*)")), Group::Other, "{argument}");
+        assert_eq!(of(&format!("void deep_ep::intranode::combine<{argument}>(int)")), Group::Communication);
     }
+    assert_eq!(of("void a::run(cublasLtEpilogue_t, int)"), Group::Other);
+}
+
+#[test]
+fn the_function_decides_before_its_namespaces_and_its_arguments() {
+    let of = |name| Group::of(Activity::Kernel, name);
+    assert_eq!(of("void flash::transpose<float>(int)"), Group::Copy);
+    assert_eq!(of("void a::rms_norm<b::gemm<float>>(int)"), Group::Norm);
+    assert_eq!(of("void a::run<b::silu<c::gemm<float>>>(int)"), Group::Activation);
+    assert_eq!(of("_ZN5cudnn8softmax_ILi64EN1a4gemmEEEvv"), Group::Attention);
+}
+
+/// Names of real kernels with their groups, one a line.
+const REAL_KERNELS: &str = include_str!("../../../../tests/data/top/kernel_groups.tsv");
+
+#[test]
+fn real_kernels_of_many_libraries_find_their_group() {
+    let kernels: Vec<(&str, &str)> = REAL_KERNELS.lines().filter_map(|line| line.split_once('\t')).collect();
+    assert!(kernels.len() >= 150, "{} names", kernels.len());
+    let wrong: Vec<String> = kernels
+        .iter()
+        .map(|&(group, name)| (group, Group::of(Activity::Kernel, name).word(), name))
+        .filter(|(group, found, _)| group != found)
+        .map(|(group, found, name)| format!("{group}, not {found}: {name}"))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

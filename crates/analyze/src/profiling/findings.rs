@@ -4,9 +4,9 @@ use super::{ColdRun, Part, Profiling, RUN_AXIS};
 use crate::{
     by_case::{CaseId, Trouble, TroubleKind},
     cases::{CaseFigures, MeasuredFigures},
-    crossover::{Answer, Crossover},
-    doubt::Doubt,
-    doubts::{Told, Varying},
+    crossover::{Answer, Crossover, words::list},
+    doubts::{SharedDoubt, Varying},
+    explain::explain,
     finding::Finding,
     scaling::{Exponent, ScalingSeries},
     series::without,
@@ -73,30 +73,10 @@ impl Profiling {
     }
 }
 
-fn doubt(name: &str, told: &Told) -> KeyFinding {
-    let whole = told.to_string();
-    let said = whole.split(" Next: ").next().unwrap_or_default();
-    let (rule, next) = remedy(&told.doubt);
-    KeyFinding::new(rule, format!("In the run of `{name}`: {said}"), Some(next.to_owned()))
-}
-
-/// What a doubt is called, and what helps against it, in words that stand alone.
-fn remedy(doubt: &Doubt) -> (&'static str, &'static str) {
-    match doubt {
-        Doubt::Unoptimised { .. } => ("unoptimised", "Build with `--release` and measure again."),
-        Doubt::Loaded { .. } => ("loaded", "Stop what else runs on the machine and measure again."),
-        Doubt::Interrupted { .. } => ("interrupted", "Go on with `laptime bench --resume DIR`."),
-        Doubt::Throttled { .. } => ("throttled", "Look at power and temperature of the device: `laptime doctor`."),
-        Doubt::BeyondLimit { .. } => ("beyond_limit", "Measure the peaks again on an idle machine: `laptime peaks`."),
-        Doubt::SlowStart { .. } => ("slow_start", "See how many takes to leave out: `laptime warmup`."),
-        Doubt::NeverSteady { .. } => ("never_steady", "See how the takes run: `laptime warmup`."),
-        Doubt::BecameSlower { .. } => ("became_slower", "Watch clocks and temperature, and rest between cases."),
-        Doubt::Outliers { .. } => ("outliers", "Read p95 and the largest take beside the median."),
-        Doubt::TimeUp { .. } => ("time_up", "Give each case more time: `--max-time`."),
-        Doubt::FewTakes { .. } => ("few_takes", "Take more: `--takes 20`, or `--max-time`."),
-        Doubt::ProcessesDiffer { .. } => ("processes_differ", "Compare by process: `--runs 5` and `laptime compare`."),
-        Doubt::OneProcess => ("one_process", "Measure in several processes before comparing: `--runs 5`."),
-    }
+fn doubt(name: &str, shared: &SharedDoubt) -> KeyFinding {
+    let id = shared.doubt.id();
+    let remedy = explain(id).map(|topic| topic.remedy.to_owned());
+    KeyFinding::new(id, format!("In the run of `{name}`: {shared}."), remedy)
 }
 
 fn capital(sentence: &str) -> String {
@@ -127,7 +107,12 @@ fn faster(pair: &Crossover) -> Option<String> {
     let (kind, base) = (&pair.kind, &pair.base);
     let longest = pair.faster.last()?.length;
     match pair.time.as_ref()? {
-        Answer::AtSome(_) | Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
+        Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
+        Answer::AtSome { less, more } => Some(match (less.as_slice(), more.as_slice()) {
+            ([], more) => format!("For time, use `{base}` at {} tokens; elsewhere either will do.", list(more)),
+            (less, []) => format!("For time, use `{kind}` at {} tokens; elsewhere either will do.", list(less)),
+            (less, more) => format!("For time, use `{kind}` at {} tokens and `{base}` at {}.", list(less), list(more)),
+        }),
         Answer::Never { .. } => Some(format!("For time, stay with `{base}`, not `{kind}`, up to {longest} tokens.")),
         Answer::From(crossing) => {
             Some(format!("For time, use `{base}` below about {:.0} tokens and `{kind}` above.", crossing.length))
@@ -136,7 +121,7 @@ fn faster(pair: &Crossover) -> Option<String> {
             Some(format!("For time, use `{kind}` below about {:.0} tokens and `{base}` above.", crossing.length))
         }
         Answer::Several(_) | Answer::Unclear => {
-            Some(format!("Measure `{kind}` and `{base}` in more processes (`--runs 5`) before choosing."))
+            Some(format!("Measure `{kind}` and `{base}` in more processes (`--runs 10`) before choosing."))
         }
     }
 }
@@ -155,11 +140,15 @@ fn grown(series: &ScalingSeries, varying: &Varying) -> Option<String> {
         let ends = exponent.interval.map_or_else(String::new, |ends| format!(" [{:.2}, {:.2}]", ends.low, ends.high));
         format!("N^{:.2}{ends}", exponent.value)
     };
-    let time = series.time.overall.or(series.time.last)?;
     let memory = series.memory.overall.or(series.memory.last);
     let name = varying.name(&series.id).map_or_else(String::new, |name| format!("`{name}` "));
+    let time = match series.time_exponent() {
+        Some(time) if time.interval.is_some_and(|ends| !ends.contains(0.0)) => format!("{} in time", told(time)),
+        _ => "not distinguishable in time".to_owned(),
+    };
     let memory = memory.map_or_else(String::new, |memory| format!(" and {} in memory", told(memory)));
-    Some(format!("{name}{} in time{memory} ({} to {} tokens)", told(time), time.from, time.to))
+    let (from, to) = (series.lengths.first()?, series.lengths.last()?);
+    Some(format!("{name}{time}{memory} ({from} to {to} tokens)"))
 }
 
 /// What a sparse pattern gives up, of synthetic inputs.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use laptime_trace::run::{Case, CaseResult};
+use laptime_trace::run::{AxisValue, Case, CaseResult};
 
 use super::Part;
 use crate::{
@@ -54,7 +54,7 @@ pub struct TrainingCost {
 pub struct LossCurve {
     /// The case.
     pub case: Case,
-    /// The losses of the first process, in the order of its takes.
+    /// The losses of the first process from its first update on: that of the check, those of the warm-up, then the rest.
     pub losses: Vec<f64>,
 }
 
@@ -131,8 +131,15 @@ fn is_first_step(result: &CaseResult) -> bool {
 }
 
 fn losses(result: &CaseResult) -> Option<Vec<f64>> {
-    let values = &result.measured()?.metric("loss")?.values;
-    let known: Vec<f64> = values.iter().flatten().copied().filter(|loss| loss.is_finite()).collect();
+    let measured = result.measured()?;
+    let counted = measured.metric("loss")?;
+    let early = measured.warmup_metrics.iter().filter(|metric| metric.name == "loss");
+    let taken = early.chain([counted]).flat_map(|metric| metric.values.iter().flatten().copied());
+    let checked = match measured.fact("check_loss") {
+        Some(AxisValue::Float(loss)) => Some(*loss),
+        _ => None,
+    };
+    let known: Vec<f64> = checked.into_iter().chain(taken).filter(|loss| loss.is_finite()).collect();
     (!known.is_empty()).then_some(known)
 }
 

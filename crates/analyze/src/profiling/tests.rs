@@ -1,5 +1,6 @@
 use laptime_trace::run::{
-    Better, Build, Depth, Environment, Machine, Measured, Metric, Outcome, SCHEMA, Stop, StopReason, Timing, WarmUp,
+    Better, Build, Depth, Environment, Fact, Machine, Measured, Metric, Outcome, SCHEMA, Stop, StopReason, Timing,
+    WarmUp,
 };
 
 use super::*;
@@ -135,6 +136,33 @@ fn kinds_over_lengths_say_where_they_cross_and_how_they_grow() {
 }
 
 #[test]
+fn what_is_known_at_some_lengths_is_recommended_at_those_alone() {
+    let mut results = Vec::new();
+    for (length, dense, sparse) in [(512, 1000, 1000), (1024, 4000, 2000)] {
+        results.extend([attention("dense", length, dense), attention("sparse", length, sparse)]);
+    }
+    let found = profiling(vec![read("a", None, results)]).findings();
+    assert_eq!(found[0].rule, "crossover");
+    assert_eq!(found[0].next.as_deref(), Some("For time, use `sparse` at 1024 tokens; elsewhere either will do."));
+}
+
+#[test]
+fn growth_without_support_is_not_distinguishable() {
+    let flat = [512, 1024, 2048].map(|length| attention("dense", length, 1000));
+    let mut few = [512, 1024, 2048].map(|length| attention("dense", length, 1000 * length as u64));
+    for result in &mut few {
+        if let Outcome::Measured(measured) = &mut result.outcome {
+            measured.wall_ns.truncate(5);
+        }
+    }
+    for results in [flat, few] {
+        let found = profiling(vec![read("a", None, results.to_vec())]).findings();
+        let growth = found.iter().find(|finding| finding.rule == "growth").unwrap();
+        assert!(growth.said.contains("N: not distinguishable in time"), "{growth:?}");
+    }
+}
+
+#[test]
 fn training_is_held_against_the_forward_pass_of_the_same_case() {
     let results =
         vec![model("forward", 1000, &[]), model("forward_backward", 3000, &[]), model("step", 3500, &[6.0, 5.5, 4.0])];
@@ -148,6 +176,18 @@ fn training_is_held_against_the_forward_pass_of_the_same_case() {
         (loss.said.as_str(), &loss.next),
         ("The loss of `tiny` fell from 6.000 to 4.000 over 3 steps on one batch.", &None)
     );
+}
+
+#[test]
+fn a_loss_curve_begins_with_the_first_update() {
+    let mut step = model("step", 3500, &[4.0, 3.0]);
+    if let Outcome::Measured(measured) = &mut step.outcome {
+        measured.facts.push(Fact::new("check_loss", AxisValue::Float(6.0)));
+        let early = Metric { name: "loss".to_owned(), better: Better::Lower, values: vec![Some(5.0)] };
+        measured.warmup_metrics.push(early);
+    }
+    let curves = profiling(vec![read("m", None, vec![step])]).models.loss_curves();
+    assert_eq!(curves[0].losses, [6.0, 5.0, 4.0, 3.0]);
 }
 
 #[test]
@@ -174,7 +214,7 @@ fn a_doubt_is_a_finding_and_its_next_step_a_recommendation() {
     let told = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
     let doubt = told.findings().into_iter().find(|finding| finding.rule == "one_process").unwrap();
     assert!(doubt.said.starts_with("In the run of `attention`: each case ran in one process"), "{doubt:?}");
-    assert_eq!(doubt.next.as_deref(), Some("Measure in several processes before comparing: `--runs 5`."));
+    assert_eq!(doubt.next.as_deref(), Some("Measure in several processes before comparing: `--runs 10`."));
 }
 
 #[test]

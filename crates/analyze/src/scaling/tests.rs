@@ -95,10 +95,17 @@ fn quadratic_time_of_a_model_is_told_above_the_limit_and_not_below() {
         answer.findings().iter().map(|finding| finding.rule).collect::<Vec<_>>()
     };
     assert_eq!(rules(1.75), ["quadratic_time"]);
+    let mut few = results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n);
+    for result in &mut few {
+        if let Outcome::Measured(measured) = &mut result.outcome {
+            measured.wall_ns.truncate(5);
+        }
+    }
+    assert_eq!(scaling(&few).findings(), [], "without an interval there is no claim");
     assert_eq!(rules(1.65), [""; 0]);
     let answer = scaling(&results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n));
     let told = answer.findings()[0].to_string();
-    let expected = "From 1024 to 2048 tokens the time of `model=tiny` grew as N^2.00 (limit: N^1.7); quadratic: attention is the bottleneck. Next: measure a sparse pattern: `laptime bench model … --attention dense,sparse`.";
+    let expected = "From 1024 to 2048 tokens the time of `model=tiny` grew as N^2.00 (limit: N^1.7); quadratic, as attention is; the results do not say how much of the work is attention. Next: measure a sparse pattern: `laptime bench model … --attention dense,sparse`.";
     assert_eq!(told, expected);
 }
 
@@ -107,6 +114,19 @@ fn quadratic_memory_is_told_whatever_the_workload() {
     let answer = scaling(&results(&[512, 1024], |n| 1e3 * n, |n| n * n));
     let rules: Vec<&str> = answer.findings().iter().map(|finding| finding.rule).collect();
     assert_eq!(rules, ["quadratic_memory"]);
+}
+
+#[test]
+fn nobody_is_advised_to_use_the_attention_that_was_measured() {
+    for kind in ["naive", "dense", "sparse"] {
+        let mut all = results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n * n);
+        all.iter_mut().for_each(|result| result.case = result.case.with("attention", kind));
+        let advice: Vec<String> = scaling(&all).findings().into_iter().map(|finding| finding.next).collect();
+        assert_eq!(advice.len(), 2, "{kind}");
+        let own = format!("`--attention {kind}`");
+        assert!(advice.iter().all(|next| !next.contains(&own)), "{kind}: {advice:?}");
+        assert_eq!(advice[0].contains("sparse pattern"), kind != "sparse", "{advice:?}");
+    }
 }
 
 /// Adds operations that grow as N, and as N² so that they are this share at 2048.

@@ -37,7 +37,7 @@ pub fn processes(size: i64, around: u64, shifts: &[f64]) -> Vec<CaseResult> {
     shifts.iter().enumerate().map(shifted).collect()
 }
 
-pub const QUIET: [f64; 5] = [-0.002, -0.001, 0.0, 0.001, 0.002];
+pub const QUIET: [f64; 6] = [-0.002, -0.001, 0.0, 0.0005, 0.001, 0.002];
 
 /// The same results with the rate that follows from each time.
 pub fn with_rate(mut results: Vec<CaseResult>) -> Vec<CaseResult> {

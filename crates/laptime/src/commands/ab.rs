@@ -1,15 +1,12 @@
 //! `laptime ab`: two variants in fresh processes, interleaved, judged.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::Write,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::mpsc::{Receiver, channel},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::Context;
-use laptime_bench::{Case, CaseResult, GivenSettings, Job, Outcome, Seconds, Share, WarmUp};
+use laptime_bench::{Case, CaseResult, GivenSettings, Interrupt, Job, Outcome, Seconds, Share, WarmUp};
 use laptime_stats::{Rng, Verdict};
 use laptime_trace::run::{AxisValue, AxisValues, Measured, RESULTS_FILE, ResultsWriter, Run, SCHEMA, StopReason};
 
@@ -22,12 +19,14 @@ use crate::{
     output::{FormatArgs, say, warn, write_to_screen},
     progress::Progress,
     run_folder,
+    session::command_line,
+    shell::{self, Ended},
 };
 
 /// Runs two variants in turns, in fresh processes and random order, and says which is faster
 ///
 /// A variant is a workload with its settings, or any shell command. Both are measured on the same machine in the same
-/// minutes, so that what drifts hits both. Exit status 1 says that B is slower than A by more than noise.
+/// minutes, so that what drifts hits both. Exit status 1 says that B is slower than A.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime ab --a 'matmul --size 512 --threads 1' --b 'matmul --size 512 --threads 2'\n  laptime ab --a 'python old.py' --b 'python new.py' --runs 20"
@@ -53,6 +52,10 @@ pub struct Args {
     #[arg(long)]
     shell: bool,
 
+    /// Stop with an error when a process takes longer than this; it is killed with all that it started
+    #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
+    timeout: Option<Seconds>,
+
     /// What the random order starts from
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     seed: u64,
@@ -69,7 +72,7 @@ pub struct Args {
     format: FormatArgs,
 }
 
-/// Processes of a workload: five find a 5 % slowdown only where processes differ by less than about 1 %.
+/// Processes of a workload: ten find a 5 % slowdown where processes differ by less than 2 %.
 const WORKLOAD_RUNS: u32 = 10;
 
 /// Processes of a command, each of which is one take.
@@ -80,7 +83,7 @@ const SECONDS: f64 = 2.0;
 
 /// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let variants = [Variant::read(app, "a", &args.a, args.shell)?, Variant::read(app, "b", &args.b, args.shell)?];
+    let variants = [Variant::read(app, "a", &args.a, args)?, Variant::read(app, "b", &args.b, args)?];
     let is_command = variants.iter().any(|variant| matches!(variant.kind, Kind::Command));
     let runs = args.runs.unwrap_or(if is_command { COMMAND_RUNS } else { WORKLOAD_RUNS });
     if app.environment().build.is_unoptimised() && !is_command {
@@ -90,7 +93,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     app.listen_for_interrupts();
     let run = describe(app, &variants, runs);
     run.write(&folder)?;
-    let mut taker = Taker::new(app, &folder, &run, args.quiet)?;
+    let mut taker = Taker::new(app, &folder, &run, args)?;
     taker.warm_up(&variants)?;
     if app.interrupt.is_asked() {
         return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair"), "run it again"));
@@ -109,7 +112,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         let error = anyhow::anyhow!("interrupted after {pairs} of {runs} pairs");
         return Err(Hinted::wrap(error, "the verdict is of the pairs that were taken; run it again for all"));
     }
-    Ok(if answer.comparison.verdict == Verdict::Slower { Status::BadNews } else { Status::Done })
+    Ok(if answer.comparison.judged.verdict == Verdict::Slower { Status::BadNews } else { Status::Done })
 }
 
 /// One side.
@@ -125,24 +128,25 @@ enum Kind {
 }
 
 impl Variant {
-    fn read(app: &App, label: &'static str, text: &str, is_shell: bool) -> anyhow::Result<Self> {
+    fn read(app: &App, label: &'static str, text: &str, args: &Args) -> anyhow::Result<Self> {
         let words = shlex::split(text).unwrap_or_default();
         let is_workload = words.first().is_some_and(|word| app.registry.workload(word).is_some());
         if text.trim().is_empty() {
             let error = anyhow::anyhow!("variant `{label}` is empty");
             return Err(Hinted::wrap(error, "give a workload with its flags, or a shell command"));
         }
+        let is_workload = is_workload && !args.shell;
         let kind =
-            if is_workload && !is_shell { Kind::Workload(Box::new(job(app, label, words)?)) } else { Kind::Command };
+            if is_workload { Kind::Workload(Box::new(job(app, label, words, args.timeout)?)) } else { Kind::Command };
         Ok(Self { label, text: text.to_owned(), kind })
     }
 }
 
 /// The job of a workload and its flags, as `bench` reads them.
-fn job(app: &App, label: &str, words: Vec<String>) -> anyhow::Result<Job> {
+fn job(app: &App, label: &str, words: Vec<String>, timeout: Option<Seconds>) -> anyhow::Result<Job> {
     let wrong = |error: anyhow::Error| error.context(format!("variant `{label}` cannot be settled"));
     let asked = cli::read_bench(app, words).map_err(wrong)?;
-    let defaults = GivenSettings { max_time: Some(Seconds(SECONDS)), ..GivenSettings::default() };
+    let defaults = GivenSettings { max_time: Some(Seconds(SECONDS)), timeout, ..GivenSettings::default() };
     let order = asked.settle(app, defaults).map_err(wrong)?;
     let cases = order.plan.cases();
     if cases.len() != 1 {
@@ -171,7 +175,7 @@ fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
     let values = variants.iter().map(|variant| AxisValue::Text(variant.text.clone())).collect();
     Run {
         schema: SCHEMA,
-        command: std::env::args().collect(),
+        command: command_line(),
         started: Moment::now().record(),
         workload: "ab".to_owned(),
         device,
@@ -191,27 +195,24 @@ struct Taker<'a> {
     writer: ResultsWriter,
     progress: Progress,
     runs: u32,
+    timeout: Option<Seconds>,
     /// The takes of each process of each variant.
     takes: [Vec<Vec<f64>>; 2],
 }
 
 impl<'a> Taker<'a> {
-    fn new(app: &'a App, folder: &Path, run: &Run, is_quiet: bool) -> anyhow::Result<Self> {
+    fn new(app: &'a App, folder: &Path, run: &Run, args: &Args) -> anyhow::Result<Self> {
         let writer = ResultsWriter::open(folder)?;
         let runs = run.settings.runs;
-        let progress = Progress::new(2 * runs as usize, is_quiet);
+        let progress = Progress::new(2 * runs as usize, args.quiet);
         let environment = run.environment_fingerprint.clone();
-        Ok(Self { app, environment, writer, progress, runs, takes: [Vec::new(), Vec::new()] })
+        Ok(Self { app, environment, writer, progress, runs, timeout: args.timeout, takes: [Vec::new(), Vec::new()] })
     }
 
     /// Runs each command once, so that files are in memory; fresh processes of a workload warm up by themselves.
     fn warm_up(&mut self, variants: &[Variant; 2]) -> anyhow::Result<()> {
         for variant in variants.iter().filter(|variant| matches!(variant.kind, Kind::Command)) {
-            let taken = run_command(variant);
-            if self.app.interrupt.is_asked() {
-                return Ok(());
-            }
-            taken?;
+            run_command(variant, self.timeout, &self.app.interrupt)?;
         }
         Ok(())
     }
@@ -250,11 +251,8 @@ impl<'a> Taker<'a> {
     }
 
     fn take_command(&self, variant: &Variant, pair: u32) -> anyhow::Result<Option<CaseResult>> {
-        let taken = run_command(variant);
-        if self.app.interrupt.is_asked() {
-            return Ok(None);
-        }
-        let measured = Measured { wall_ns: vec![taken?], stopped: StopReason::Takes(1), ..Measured::default() };
+        let Some(taken) = run_command(variant, self.timeout, &self.app.interrupt)? else { return Ok(None) };
+        let measured = Measured { wall_ns: vec![taken], stopped: StopReason::Takes(1), ..Measured::default() };
         let case = Case::new(vec![("command".to_owned(), variant.text.as_str().into())]);
         let case = with_variant(&case, variant.label);
         Ok(Some(CaseResult::new("command", "host", case, pair, &self.environment, Outcome::Measured(measured))))
@@ -287,38 +285,23 @@ fn not_measured(variant: &Variant, outcome: &Outcome) -> anyhow::Error {
     Hinted::wrap(error, format!("try it alone: `laptime bench {}`", variant.text))
 }
 
-/// Runs a command in a shell; returns its time in nanoseconds, until the shell has ended. What the command left
-/// running in the background is not waited for.
-fn run_command(variant: &Variant) -> anyhow::Result<u64> {
-    let mut command = Command::new("sh");
-    command.arg("-c").arg(&variant.text).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let start = Instant::now();
-    let mut child = command.spawn().context("cannot start a shell")?;
-    let complaints = child.stderr.take().map(last_complaint);
-    let status = child.wait().context("cannot wait for a shell")?;
-    let nanos = start.elapsed().as_nanos();
-    if status.success() {
-        return Ok(u64::try_from(nanos).unwrap_or(u64::MAX));
-    }
-    let last = complaints.and_then(|told| told.recv_timeout(PATIENCE).ok().flatten());
-    let last = last.unwrap_or_else(|| "it said nothing on standard error".to_owned());
-    let error = anyhow::anyhow!("{last}").context(format!("variant `{}` failed ({status})", variant.label));
+/// Runs a command in a shell; returns its time in nanoseconds, none if somebody asked to stop.
+fn run_command(variant: &Variant, limit: Option<Seconds>, interrupt: &Interrupt) -> anyhow::Result<Option<u64>> {
+    let ended = shell::run(&variant.text, limit.map(|limit| Duration::from_nanos(limit.nanos())), interrupt)?;
+    let error = match (ended, limit) {
+        (Ended::Well(nanos), _) => return Ok(Some(nanos)),
+        (Ended::Interrupted, _) => return Ok(None),
+        (Ended::Badly(status, last), _) => {
+            let last = last.unwrap_or_else(|| "it wrote nothing to standard error".to_owned());
+            anyhow::anyhow!("{last}").context(format!("variant `{}` failed ({status})", variant.label))
+        }
+        (Ended::TimedOut, limit) => {
+            let limit = limit.map_or_else(String::new, |limit| format!(" within {limit}"));
+            let error = anyhow::anyhow!("variant `{}` did not end{limit} and was stopped", variant.label);
+            return Err(Hinted::wrap(error, "give it more time with `--timeout`"));
+        }
+    };
     Err(Hinted::wrap(error, format!("try it alone: `{}`", variant.text)))
-}
-
-/// How long the last words of a command that has ended are waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Reads a stream to its end on a thread of its own, so that a command never waits for it; gives its last line.
-fn last_complaint(stream: impl Read + Send + 'static) -> Receiver<Option<String>> {
-    let (told, complaint) = channel();
-    std::thread::spawn(move || {
-        let lines = BufReader::new(stream).split(b'\n').map_while(Result::ok);
-        let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
-        // Nobody asks after a command that did well.
-        drop(told.send(lines.filter(|line| !line.trim().is_empty()).last()));
-    });
-    complaint
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use anyhow::Context;
 use laptime_analyze::WaitPlace;
 use laptime_audit::{Answer, Limits, Recorded, Rule, Rules, RulesFile, Seen};
 use laptime_report::tables::{self, Listed};
+use laptime_trace::small_file;
 
 use crate::{
     absent,
@@ -128,7 +129,7 @@ fn rules_files(args: &SyncsArgs) -> anyhow::Result<Vec<RulesFile>> {
 }
 
 fn read_rules(path: &Path) -> anyhow::Result<RulesFile> {
-    let text = std::fs::read_to_string(path)
+    let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE)
         .with_context(|| format!("cannot read the rules `{}`", path.display()))
         .map_err(|error| Hinted::wrap(error, "check the name; docs/audit.md shows such a file"))?;
     let wrong = |error: laptime_audit::RulesFileError| {

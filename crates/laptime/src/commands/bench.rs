@@ -14,14 +14,15 @@ use crate::{
     failure::Hinted,
     kit_files, offload_files, offload_profile,
     output::{FormatArgs, say, write_to_screen},
+    screen,
     session::{Finished, Session},
-    speech_files, speech_header,
+    tts_files, tts_header,
 };
 
 /// Runs the command.
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
-    if speech_files::takes_standard_output(asked) {
-        return run_to(app, asked, &mut std::io::stderr());
+    if tts_files::takes_standard_output(asked) {
+        return run_to(app, asked, &mut screen::stderr());
     }
     run_to(app, asked, out)
 }
@@ -40,7 +41,7 @@ fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Statu
         None => {
             let order = asked.settle(app, GivenSettings::default())?;
             kit_files::refuse_unused(asked, order.workload.name())?;
-            speech_files::refuse_unused(asked, &order)?;
+            tts_files::refuse_unused(asked, &order)?;
             if asked.run.dry_run {
                 return show_cases(&order, &asked.place.format, out);
             }
@@ -52,7 +53,7 @@ fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Statu
         }
     };
     if asked.place.format.format() == Format::Text {
-        speech_header::write(&session.run, out)?;
+        tts_header::write(&session.run, out)?;
     }
     let finished = session.sweep(app, asked.run.quiet)?;
     show(&finished, asked.place.format.format(), out)?;
@@ -65,7 +66,7 @@ fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Statu
     for file in kit_files::write(app, &finished, &asked.kit_files)? {
         say(&format!("Written: {}", file.display()));
     }
-    for file in speech_files::write(app, &finished, &asked.speech)? {
+    for file in tts_files::write(app, &finished, &asked.tts)? {
         say(&format!("Written: {}", file.display()));
     }
     if let (Format::Text, Some(block)) = (asked.place.format.format(), offload_files::comparison(&finished.results)) {

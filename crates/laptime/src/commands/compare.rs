@@ -21,8 +21,8 @@ use crate::{
 /// Compares two runs case by case with a verdict, or two traces step by step
 ///
 /// Two runs: medians, difference with interval, verdict and reason. The first run is the one to measure against.
-/// Processes are what is compared, so both need `--runs`; with fewer than three on a side every verdict is `unclear`.
-/// Exit status 1 says that a case got slower by more than noise. Two traces: what makes the difference, as steps that
+/// Processes are what is compared, so both runs need `--runs`; fewer than four per side are `unclear`. `same` means that
+/// the whole 95 % interval lies within 1 % or `--threshold`. Exit status 1 says that a case is slower. Two traces: what makes the difference, as steps that
 /// add up to it; exit status 1 if `--threshold` is given and the second takes longer by more than that.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -53,9 +53,6 @@ pub struct Args {
     #[command(flatten)]
     output: OutputArgs,
 }
-
-/// What the resampling starts from.
-const SEED: u64 = 31;
 
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -104,7 +101,7 @@ fn compare_runs(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     check_alike(&a, &b, args)?;
     check_metric(&a, &b, args)?;
-    let how = Comparing { metric: args.metric.clone(), threshold: args.threshold.map(|share| share.0), seed: SEED };
+    let how = Comparing { metric: args.metric.clone(), threshold: args.threshold.map(|share| share.0) };
     let compared = laptime_analyze::compare(&a.as_side(), &b.as_side(), &how);
     args.output.write(&laptime_report::tables::compare(&compared), out)?;
     if compared.tally().compared() == 0 {

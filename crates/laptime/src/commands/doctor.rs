@@ -2,12 +2,16 @@
 
 use std::io::Write;
 
-use laptime_analyze::{GpuHealth, Patient};
-use laptime_pipelines::GpuFound;
+use laptime_analyze::{GpuHealth, Patient, PeaksState};
+use laptime_pipelines::{GpuFound, PeakSearch};
+use laptime_trace::run::Machine;
 
 use crate::{app::App, cli::Status, kept_peaks, output::OutputArgs};
 
-/// Looks whether this machine is fit to measure on, and what to do about it
+/// Checks whether this machine is fit to measure on, and what to do about it
+///
+/// Exit status 1 says that it is unfit: this build is not optimised, or threads here lose so much time, or run at such
+/// different speeds, that differences below 10 % cannot be told from noise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  laptime doctor")]
 pub struct Args {
@@ -19,11 +23,13 @@ pub struct Args {
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let environment = app.environment();
     let noise = laptime_bench::noise::noise();
-    let has_peaks = kept_peaks::read(&environment.machine, "cpu").is_some();
     let driver = laptime_bench::environment::nvidia_driver();
     let found = laptime_pipelines::gpus();
     let no_gpu = found.as_ref().err().map(|none| none.reason.clone());
     let gpus: Vec<GpuHealth> = found.unwrap_or_default().into_iter().map(health).collect();
+    let devices = std::iter::once("cpu").chain(gpus.iter().map(|gpu| gpu.device.as_str()));
+    let peaks: Vec<(String, PeaksState)> =
+        devices.filter_map(|device| Some((device.to_owned(), peaks(app, &environment.machine, device)?))).collect();
     let patient = Patient {
         environment: &environment,
         noise: &noise,
@@ -31,12 +37,27 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         has_cuda: laptime_pipelines::HAS_CUDA,
         gpus: &gpus,
         no_gpu: no_gpu.as_deref(),
-        has_peaks,
+        peaks: &peaks,
     };
     let answer = laptime_analyze::doctor(&patient);
     args.output.write(&laptime_report::tables::doctor(&answer), out)?;
-    Ok(Status::Done)
+    Ok(if answer.is_fit() { Status::Done } else { Status::BadNews })
 }
+
+/// What is known of the peaks of a device; none if it cannot be opened.
+fn peaks(app: &App, machine: &Machine, device: &str) -> Option<PeaksState> {
+    let device = app.device(device).ok()?;
+    let Some(kept) = kept_peaks::read(machine, &*device) else { return Some(PeaksState::NotMeasured) };
+    let search = PeakSearch { budget_ns: BRIEF_NS, largest_size: BRIEF_SIZE, ..PeakSearch::of(&*device) };
+    let exceeded = laptime_pipelines::peaks_below(&*device, &search, &kept).ok()?;
+    Some(exceeded.map_or(PeaksState::Measured, |times| PeaksState::TooLow { times }))
+}
+
+/// The time for a brief look at peaks, in nanoseconds.
+const BRIEF_NS: u64 = 1_400_000_000;
+
+/// The largest matrices of that look.
+const BRIEF_SIZE: usize = 4096;
 
 fn health(gpu: GpuFound) -> GpuHealth {
     let GpuFound { device, name, cuda, clock_limit_mhz, power_limit_watts, state, no_kernels, .. } = gpu;

@@ -57,7 +57,7 @@ pub fn run(
     let mut rows: Vec<FleetRow> = Vec::new();
     let (mut doubts, mut failures) = (Told::default(), Told::default());
     for (path, label) in args.traces.iter().zip(labels(&args.traces)) {
-        let read = trace_of(path).and_then(|file| laptime_trace::read(&file).context("cannot read it"));
+        let read = trace_of(path).and_then(|file| crate::trace_input::read(&file).context("cannot read it"));
         let answered = read.and_then(|trace| {
             trace.warnings.iter().for_each(|warning| doubts.warn(path, warning));
             of_trace(&trace, &label, &mut rows_of)

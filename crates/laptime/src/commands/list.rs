@@ -1,7 +1,8 @@
 //! `laptime list`: the workloads, and the axes and metrics of one; the models.
 
-use std::io::Write;
+use std::{ffi::OsStr, io::Write};
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use laptime_bench::{Alias, Better, StandsFor, Workload};
 use laptime_report::{Cell, Column, Table};
 
@@ -17,6 +18,35 @@ pub struct Args {
 
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// The names that shells complete behind `list`; any other name is let through, for its error offers the nearest one.
+#[derive(Debug, Clone)]
+pub struct Names(Vec<String>);
+
+impl Names {
+    /// The workloads of the program, and `models`.
+    pub fn of(app: &App) -> Self {
+        let workloads = app.registry.workloads.iter().map(|workload| workload.name());
+        Self(workloads.chain([MODELS]).map(str::to_owned).collect())
+    }
+}
+
+impl TypedValueParser for Names {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(PossibleValue::new)))
+    }
 }
 
 /// The word that asks for the models.

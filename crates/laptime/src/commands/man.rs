@@ -9,7 +9,7 @@ use laptime_trace::format::write_whole;
 
 use crate::{app::App, cli, cli::Status, failure::Hinted, output::say};
 
-/// Writes manual pages: one for the program and one for each command
+/// Writes manual pages: one for the program, each command and each workload of a command
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime man | man -l -\n  laptime man --out ~/.local/share/man/man1")]
 pub struct Args {
@@ -20,33 +20,38 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let command = cli::command(app);
+    // Built, a command knows what it is called with (`laptime bench`) and the flags that all below it share.
+    let mut command = cli::command(app).disable_help_subcommand(true);
+    command.build();
     match &args.out {
-        None => out.write_all(&page(command)?)?,
+        None => out.write_all(&page(&command)?)?,
         Some(folder) => write_all(&command, folder)?,
     }
     out.flush()?;
     Ok(Status::Done)
 }
 
-fn page(command: clap::Command) -> std::io::Result<Vec<u8>> {
+fn page(command: &clap::Command) -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page)?;
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
     Ok(page)
 }
 
 fn write_all(command: &clap::Command, folder: &Path) -> anyhow::Result<()> {
     let made = std::fs::create_dir_all(folder);
     made.map_err(|error| Hinted::wrap(error, format!("`{}` cannot be made; name another folder", folder.display())))?;
-    let mut pages = vec![("laptime".to_owned(), command.clone())];
-    for inner in command.get_subcommands() {
-        let name = format!("laptime-{}", inner.get_name());
-        pages.push((name.clone(), inner.clone().name(name)));
-    }
-    for (name, command) in &pages {
-        let page = page(command.clone())?;
-        write_whole(&folder.join(format!("{name}.1")), |file| file.write_all(&page))?;
-    }
-    say(&format!("{} pages in {}", pages.len(), folder.display()));
+    let pages = write_below(command, "laptime", folder)?;
+    say(&format!("{pages} pages in {}", folder.display()));
     Ok(())
+}
+
+/// Writes the pages of a command and of those below it; returns how many.
+fn write_below(command: &clap::Command, name: &str, folder: &Path) -> anyhow::Result<usize> {
+    let page = page(command)?;
+    write_whole(&folder.join(format!("{name}.1")), |file| file.write_all(&page))?;
+    let mut pages = 1;
+    for inner in command.get_subcommands() {
+        pages += write_below(inner, &format!("{name}-{}", inner.get_name()), folder)?;
+    }
+    Ok(pages)
 }

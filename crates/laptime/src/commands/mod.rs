@@ -9,6 +9,7 @@ pub mod completions;
 pub mod convert;
 pub mod diagnose;
 pub mod doctor;
+pub mod explain;
 pub mod fit;
 pub mod fleet;
 pub mod gaps;

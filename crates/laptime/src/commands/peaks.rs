@@ -16,12 +16,18 @@ use crate::{
 };
 
 /// Measures arithmetic and memory bandwidth of this machine and keeps them for `mfu`, `mbu` and limits
+///
+/// The better of the new and the kept peak is kept for each quantity: other programs make peaks too low, never too high.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  laptime peaks\n  laptime peaks --show")]
+#[command(after_help = "Examples:\n  laptime peaks\n  laptime peaks --show\n  laptime peaks --reset")]
 pub struct Args {
     /// Show what was kept and measure nothing
     #[arg(long)]
     show: bool,
+
+    /// Forget the peaks that were kept before
+    #[arg(long, conflicts_with = "show")]
+    reset: bool,
 
     /// Device to measure: `auto`, `cpu`, `cuda`, `cuda:N`
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
@@ -40,7 +46,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let device = app.device(&args.device)?;
     let environment = app.environment();
     let peaks = if args.show {
-        kept_peaks::read(&environment.machine, device.name()).ok_or_else(|| {
+        kept_peaks::read(&environment.machine, &*device).ok_or_else(|| {
             let error = anyhow::anyhow!("the peaks of `{}` were not measured on this machine", device.name());
             Hinted::wrap(error, "`laptime peaks` measures them in about 20 seconds")
         })?
@@ -50,17 +56,21 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         }
         if let Some(load) = environment.load.filter(|&load| load > 0.5 * f64::from(environment.machine.cpus)) {
             warn(&format!(
-                "{load:.1} processes wanted to run on {} processors a minute ago: these peaks may be too low; \
-                 measure them again when nothing else runs",
+                "load average was {load:.1} on {} CPUs: these peaks may be too low; measure again when nothing else runs",
                 environment.machine.cpus
             ));
         }
         measure(app, &*device, &environment.machine, args.quiet)?
     };
-    let kept = if args.show { None } else { Some(kept_peaks::keep(&peaks, &environment.machine)?) };
-    args.output.write(&laptime_report::tables::peaks(&peaks), out)?;
-    if let Some(path) = kept {
-        say(&format!("\nKept in {}", path.display()));
+    if args.show {
+        args.output.write(&laptime_report::tables::peaks(&peaks), out)?;
+        return Ok(Status::Done);
+    }
+    let (kept, path) = kept_peaks::keep(peaks.clone(), &environment.machine, args.reset)?;
+    args.output.write(&laptime_report::tables::peaks(&kept), out)?;
+    say(&format!("\nKept in {}", path.display()));
+    if (&kept.flops, &kept.bandwidth) != (&peaks.flops, &peaks.bandwidth) {
+        say("Some earlier peaks were better and stay; `laptime peaks --reset` forgets them");
     }
     Ok(Status::Done)
 }

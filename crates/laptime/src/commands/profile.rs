@@ -3,9 +3,10 @@
 use std::{io::Write, path::Path};
 
 use anyhow::Context;
+use laptime_analyze::measured;
 use laptime_bench::{
-    Case, CaseResult, Depth, GivenSettings, Interrupt, Outcome, ProfileSettings, Profiled, Seconds, Share, Sink, Stop,
-    Timing, TimingPairs, WarmUp,
+    Case, CaseResult, Depth, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds, Share, Sink,
+    Stop, Timing, TimingPairs, WarmUp,
 };
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
@@ -28,8 +29,11 @@ use crate::{
     progress::Progress,
     run_folder::TRACE_FILE,
     session::Session,
-    speech_files, speech_profile,
+    tts_files, tts_profile,
 };
+
+/// Stages that people are shown.
+const MOST_STAGES: usize = 40;
 
 /// Takes before the first pair, unless asked otherwise.
 const WARM_UP: usize = 3;
@@ -47,7 +51,7 @@ const SECONDS: f64 = 10.0;
 pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Status> {
     let mut order = asked.settle(app, defaults())?;
     refuse_processes(&order)?;
-    speech_files::refuse_unused(asked, &order)?;
+    tts_files::refuse_unused(asked, &order)?;
     offload_profile::refuse_unused(asked, order.workload.name())?;
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
@@ -55,7 +59,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     let device = app.device(&order.device)?;
     order = order.on(&*device);
     let baseline = offload_profile::part_baseline(&mut order)?;
-    let case = only_case(&order)?;
+    let case = only_case(&mut order, asked)?;
     let offloaded = offload_profile::look(&order, &case, &*device)?;
     let timings = order.timings_on(&*device)?;
     drop(device);
@@ -86,7 +90,7 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
             tell_where(&session.folder, &files, &recorded, out)?;
         }
         c2c_profile::write(app, &order, &trace, &result, &session, asked, out)?;
-        speech_profile::write(app, &trace, &result, &session, asked, out)?;
+        tts_profile::write(app, &trace, &result, &session, asked, out)?;
         offload_profile::write(app, Some(&trace), &of_offload, &session, asked, out)?;
         if app.interrupt.is_asked() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
@@ -120,15 +124,24 @@ fn refuse_processes(order: &Order<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn only_case(order: &Order<'_>) -> anyhow::Result<Case> {
+/// The case to record: the only one, or the last of several that nobody asked for.
+fn only_case(order: &mut Order<'_>, asked: &Asked) -> anyhow::Result<Case> {
     let mut cases = order.plan.cases();
-    if cases.len() > 1 {
-        let several: Vec<&str> =
-            order.plan.axes().filter(|(_, values)| values.len() > 1).map(|(axis, _)| axis.name).collect();
-        let error = anyhow::anyhow!("a profile is of one case, and this is {} of them", cases.len());
+    let several: Vec<&str> =
+        order.plan.axes().filter(|(_, values)| values.len() > 1).map(|(axis, _)| axis.name).collect();
+    if cases.len() > 1 && asked.names_any(order.workload, &several) {
+        let error = anyhow::anyhow!("a profile records one case, not {}", cases.len());
         return Err(Hinted::wrap(error, format!("give one value on each axis; several on: {}", several.join(", "))));
     }
-    cases.pop().context("the plan has no case")
+    let is_chosen = cases.len() > 1;
+    let case = cases.pop().context("the plan has no case")?;
+    if is_chosen {
+        let axis = several.first().copied().unwrap_or_default();
+        let value = case.get(axis).map(ToString::to_string).unwrap_or_default();
+        say(&format!("note: recording `{axis}` {value}; `--{}` chooses another", axis.replace('_', "-")));
+        order.plan = Plan::of_cases(order.workload.axes(), vec![case.clone()])?;
+    }
+    Ok(case)
 }
 
 fn settings(run: &Run, timings: &[Timing]) -> ProfileSettings {
@@ -211,10 +224,12 @@ impl Sink for Shown {
 fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<Vec<(&'static str, &'static str)>> {
     let at = |name: &str| folder.join(name);
     laptime_trace::write(trace, at("trace.json"))?;
-    convert::draw(trace, By::Host, pftrace, &at("flamegraph.svg"))?;
+    let measured = measured(trace).transpose()?;
+    let iterations = measured.as_ref().map_or(trace, |part| &part.trace);
+    convert::draw(iterations, By::Host, pftrace, &at("flamegraph.svg"))?;
     let stages = laptime_report::tables::stages(&laptime_analyze::stages(trace));
     write_file(&stages, Format::Tsv, &at("stages.tsv"))?;
-    let top = laptime_analyze::top(trace);
+    let top = laptime_analyze::top(iterations);
     write_file(&laptime_report::tables::top(&top, &Ranking::all()), Format::Json, &at("top.json"))?;
     Ok(vec![
         (TRACE_FILE, "open in https://ui.perfetto.dev"),
@@ -240,8 +255,12 @@ fn write_pairs(costs: &[TimingPairs], folder: &Path) -> anyhow::Result<()> {
 
 fn show(trace: &Trace, profiled: &Profiled, asked: &Asked, depth: Depth, out: &mut dyn Write) -> anyhow::Result<()> {
     let [only] = profiled.costs.as_slice() else { return show_timings(trace, profiled, asked, out) };
-    let mut table = laptime_report::tables::stages(&laptime_analyze::stages(trace));
-    table.fact("depth", "depth", Cell::text(depth.word()));
+    let measured = measured(trace).filter(|_| asked.place.format.is_for_people() && !asked.run.all).transpose()?;
+    let mut table = match &measured {
+        Some(part) => laptime_report::tables::iteration(&laptime_analyze::stages(&part.trace), part, MOST_STAGES),
+        None => laptime_report::tables::stages(&laptime_analyze::stages(trace)),
+    };
+    table.machine_fact("depth", Cell::text(depth.word()));
     let overhead = laptime_analyze::overhead(&only.pairs, trace);
     laptime_report::tables::add_overhead(&mut table, &overhead);
     if let Some(cost) = overhead.cost.filter(|_| !asked.place.format.is_for_people()) {

@@ -2,7 +2,12 @@
 
 use std::io::Write;
 
-use laptime_report::tables::StageLimits;
+use laptime_analyze::{measured, stages};
+use laptime_report::{
+    Table,
+    tables::{self, StageLimits},
+};
+use laptime_trace::Trace;
 
 use crate::{
     cli::Status,
@@ -30,6 +35,10 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "COUNT")]
     most: Option<usize>,
 
+    /// Show the setup of a profiled run too: opening the device, weights, the check and warm-up
+    #[arg(long)]
+    all: bool,
+
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -42,6 +51,15 @@ impl Args {
         let most = if self.output.is_for_people() { MOST } else { usize::MAX };
         StageLimits { depth: self.depth.map_or(usize::MAX, usize::from), most: self.most.unwrap_or(most) }
     }
+
+    /// People see the measured iteration of a profiled run; machines, and all other traces, the whole tree.
+    fn table(&self, trace: &Trace) -> anyhow::Result<Table> {
+        let is_whole = self.all || self.depth.is_some() || !self.output.is_for_people();
+        Ok(match measured(trace).filter(|_| !is_whole).transpose()? {
+            Some(part) => tables::iteration(&stages(&part.trace), &part, self.limits().most),
+            None => tables::stages_within(&stages(trace), self.limits()),
+        })
+    }
 }
 
 /// Runs the command.
@@ -52,7 +70,6 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     };
     let trace = args.output.read_trace(path)?;
     warn_of_loss(&trace, &args.output);
-    let answer = laptime_analyze::stages(&trace);
-    args.output.write(&laptime_report::tables::stages_within(&answer, args.limits()), out)?;
+    args.output.write(&args.table(&trace)?, out)?;
     Ok(Status::Done)
 }

@@ -17,7 +17,7 @@ use crate::{
     failure::{self, Hinted},
     moment::Moment,
     output::say,
-    run_folder, run_input,
+    run_folder, run_input, screen,
 };
 
 /// Where the Nano kit keeps its reports.
@@ -77,11 +77,11 @@ struct Step {
 /// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.dry_run {
-        return show(args, out);
+        return show(app, args, out);
     }
     let asked = enter(args)?;
     let folder = run_folder::make(asked.as_deref(), "suite", Moment::now())?;
-    let steps = steps(args, &folder);
+    let steps = steps(app, args, &folder);
     let mut estimate = Estimate::of(app, &args.device, args.full, max_time(args).0);
     if let Some(told) = estimate.sentence() {
         say(&told);
@@ -122,19 +122,38 @@ fn enter(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     Ok(out)
 }
 
-/// The steps that measure, each into a folder of its own.
-fn steps(args: &Args, folder: &Path) -> Vec<Step> {
-    let (attention, model) = if args.full {
-        (
-            "attention --seq-lens 512-8192*2 --attention-types dense,sparse",
-            "model --presets decoder_tiny,decoder_small --seq-lens 256-1024*2 --pass-type forward,step",
-        )
-    } else {
-        (
+/// Whether the suite runs on a GPU; one that is not there fails when it is measured on.
+fn is_gpu(app: &App, device: &str) -> bool {
+    let opened = app.device(device);
+    opened.map_or_else(|_| device.starts_with("cuda"), |device| device.name().starts_with("cuda"))
+}
+
+/// What the steps measure. A GPU finishes short sequences before its host has launched them, so that every curve is flat
+/// there: its lengths reach as far as dense and sparse attention differ, and as the models' contexts.
+fn commands(is_gpu: bool, is_full: bool) -> [&'static str; 2] {
+    match (is_gpu, is_full) {
+        (false, false) => [
             "attention --seq-lens 512,1024 --attention-types dense,sparse",
             "model --presets decoder_tiny --seq-lens 256,512 --no-training",
-        )
-    };
+        ],
+        (false, true) => [
+            "attention --seq-lens 512-8192*2 --attention-types dense,sparse",
+            "model --presets decoder_tiny,decoder_small --seq-lens 256-1024*2 --pass-type forward,step",
+        ],
+        (true, false) => [
+            "attention --seq-lens 2048-32768*4 --attention-types dense,sparse",
+            "model --presets decoder_medium --seq-lens 1024-4096*2 --no-training",
+        ],
+        (true, true) => [
+            "attention --seq-lens 1024-65536*2 --attention-types dense,sparse",
+            "model --presets decoder_small,decoder_medium --seq-lens 512-2048*2 --pass-type forward,step",
+        ],
+    }
+}
+
+/// The steps that measure, each into a folder of its own.
+fn steps(app: &App, args: &Args, folder: &Path) -> Vec<Step> {
+    let [attention, model] = commands(is_gpu(app, &args.device), args.full);
     let step = |name: &'static str, line: &str| {
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         words.extend(["--device".to_owned(), args.device.clone()]);
@@ -148,9 +167,9 @@ fn steps(args: &Args, folder: &Path) -> Vec<Step> {
 }
 
 /// Shows what would be run.
-fn show(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+fn show(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("DIR"));
-    let steps = steps(args, &folder);
+    let steps = steps(app, args, &folder);
     for step in &steps {
         let words: Vec<String> = step.words.iter().map(|word| quoted(word)).collect();
         writeln!(out, "laptime bench {}", words.join(" "))?;
@@ -194,9 +213,38 @@ fn told(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
     match done {
         Err(error) if app.interrupt.is_asked() || failure::is_closed_pipe(&error) => Err(error),
         Err(error) => {
-            failure::tell(&error, &mut anstream::stderr().lock());
+            failure::tell(&error, &mut screen::stderr());
             Ok(false)
         }
         Ok(is_done) => Ok(is_done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laptime_bench::Workload;
+    use laptime_pipelines::{Attention, Model};
+
+    use super::*;
+
+    /// The lengths of a command, as its workload settles them.
+    fn lengths(command: &str) -> Vec<i64> {
+        let words: Vec<&str> = command.split(' ').collect();
+        let flags = words[1..].iter().position(|word| *word == "--seq-lens").unwrap();
+        let given = [("seq_len".to_owned(), vec![words[flags + 2].to_owned()])];
+        let plan = match words[0] {
+            "attention" => Attention.plan(&given),
+            _ => Model::new().plan(&[&given[..], &[("preset".to_owned(), vec!["decoder_medium".to_owned()])]].concat()),
+        };
+        plan.unwrap().cases().iter().map(|case| case.int("seq_len").unwrap()).collect()
+    }
+
+    #[test]
+    fn lengths_on_a_gpu_begin_where_those_on_a_cpu_end() {
+        for at in 0..2 {
+            let [cpu, gpu] = [false, true].map(|is_gpu| lengths(commands(is_gpu, false)[at]));
+            assert!(cpu.iter().max() <= gpu.iter().min(), "{cpu:?} {gpu:?}");
+        }
+        assert!(lengths(commands(true, false)[0]).len() >= 3, "a curve needs three lengths to show its growth");
     }
 }

@@ -88,7 +88,7 @@ fn a_sweep_over_lengths_has_a_row_each_and_a_plan_names_the_pair() {
 fn a_prompt_that_cannot_be_run_is_an_error_with_a_hint() {
     let place = Place::new();
     let failed = |line: &str| place.laptime(words(line)).failed();
-    assert!(failed("profile c2c --preset tiny --prompt-tokens 600").contains("`tiny` has 512 positions"));
+    assert!(failed("profile c2c --preset tiny --prompt-tokens 600").contains("exceeds the context of `tiny` (512)"));
     assert!(failed("profile c2c --base-model tiny --teacher-model nobody").contains("there is no model `nobody`"));
 }
 
@@ -131,6 +131,16 @@ fn a_response_that_is_fused_is_told_apart() {
     let said = place.laptime(words(&format!("profile c2c {TINY} --takes 1 --include-response")));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.contains("Projector of new tokens (in Decode)"), "{}", said.out);
+}
+
+#[test]
+fn a_pair_on_a_cpu_needs_no_other_flags() {
+    for command in ["profile c2c --preset tiny", "profile c2c --device cpu"] {
+        let place = Place::new();
+        let said = place.laptime(words(&format!("{command} --takes 1 --warmup 0 --max-new-tokens 2")));
+        assert_eq!(said.status, Some(0), "{command}: {}", said.err);
+        assert!(said.out.contains("Base model: tiny, teacher model: tiny-qwen2"), "{}", said.out);
+    }
 }
 
 #[test]

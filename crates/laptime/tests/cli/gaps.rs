@@ -58,15 +58,6 @@ fn the_time_of_a_device_divides_at_80_and_at_140_columns() {
 }
 
 #[test]
-fn the_docs_show_the_tables_as_they_are() {
-    let page = std::fs::read_to_string(crate::common::data("../../docs/gaps.md")).unwrap();
-    let place = place();
-    assert!(page.contains(&said_at(&place, "80", &["gaps", "decode.json"])));
-    let each = said_at(&place, "80", &["gaps", "decode.json", "--each", "5"]);
-    assert!(page.contains(each.split("\n\n").next().unwrap()));
-}
-
-#[test]
 fn machines_get_the_parts_with_their_device_and_all_figures() {
     let place = place();
     let said = place.laptime(["gaps", "decode.json", "--format", "json"]).done();

@@ -2,7 +2,7 @@
 
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, activity::category};
 
-use crate::common::{Place, Said, assert_golden, data, small_trace};
+use crate::common::{Place, Said, assert_golden, small_trace};
 
 /// Twenty-four tokens of about 20 ms: the first is cold, one allocates memory while the device is idle.
 fn tokens() -> Trace {
@@ -89,11 +89,4 @@ fn several_traces_give_a_row_each_and_one_without_laps_is_told() {
     assert_eq!(said.status, Some(2));
     assert!(said.err.contains("1 of 2 traces have no answer"), "{}", said.err);
     assert!(said.out.contains("a.json"), "{}", said.out);
-}
-
-#[test]
-fn the_page_shows_the_tables_as_they_are() {
-    let read = |path: &str| std::fs::read_to_string(data(path)).unwrap();
-    let page = read("../../docs/laps.md");
-    assert!(page.contains(&read("laps/laps_80.txt")), "docs/laps.md does not show laps_80.txt");
 }

@@ -131,6 +131,19 @@ fn two_variants_of_a_workload_run_in_fresh_processes() {
 }
 
 #[test]
+fn a_variant_that_takes_too_long_is_stopped_with_an_error() {
+    let place = Place::new();
+    let ab = |b: &str| {
+        let limits = ["--runs", "3", "--timeout", "300ms", "--out", b];
+        place.laptime([&["ab", "--a", "true", "--b", b][..], &limits].concat()).failed()
+    };
+    let told = ab("sleep 1000");
+    assert!(told.contains("variant `b` did not end within 0.3 s and was stopped"), "{told}");
+    let told = ab("matmul --size 4096 --threads 1");
+    assert!(told.contains("variant `b` was not measured: it gave no result within 0.3 s"), "{told}");
+}
+
+#[test]
 fn a_variant_that_fails_is_told_with_what_it_said() {
     let place = Place::new();
     let ab = |a: &str| place.laptime(["ab", "--a", a, "--b", "true", "--runs", "3"]).failed();
@@ -144,7 +157,11 @@ fn a_variant_that_fails_is_told_with_what_it_said() {
 #[test]
 fn the_doctor_answers_in_every_format() {
     let place = Place::new();
-    let answer = json(&place.laptime(["doctor", "--format", "json"]).done());
+    let said = place.laptime(["doctor", "--format", "json"]);
+    assert_eq!(said.err, "");
+    let answer = json(&said.out);
+    let is_fit = answer["notes"].to_string().contains("is fit for comparing runs");
+    assert_eq!(said.status, Some(if is_fit { 0 } else { 1 }), "{}", said.out);
     let checks: Vec<&str> =
         answer["checks"].as_array().unwrap().iter().filter_map(|row| row["check"].as_str()).collect();
     for check in ["build", "governor", "load", "clock", "memory", "GPU", "peaks"] {
@@ -188,6 +205,10 @@ fn completions_know_the_axes_of_workloads() {
         let script = place.laptime(["completions", shell]).done();
         assert!(script.contains("max-time") && script.contains("dtype"), "{shell}");
     }
+    let script = place.laptime(["completions", "bash"]).done();
+    let list = script.split("laptime__subcmd__list)").nth(1).or_else(|| script.split("laptime__list)").nth(1)).unwrap();
+    let words = list.lines().find(|line| line.contains("opts=")).unwrap();
+    assert!(words.contains("matmul") && words.contains("models"), "{words}");
 }
 
 #[test]
@@ -196,10 +217,31 @@ fn there_is_a_manual_page_for_every_command() {
     assert!(place.laptime(["man"]).done().contains(".SH SYNOPSIS"));
     let said = place.laptime(["man", "--out", "man1"]);
     assert_eq!(said.status, Some(0));
-    for command in ["laptime", "laptime-bench", "laptime-compare", "laptime-doctor"] {
-        let page = String::from_utf8(place.read(&format!("man1/{command}.1"))).unwrap();
-        assert!(page.contains(".SH SYNOPSIS"), "{command}");
+    for command in ["laptime", "laptime bench", "laptime bench tts", "laptime doctor", "laptime audit syncs"] {
+        let page = String::from_utf8(place.read(&format!("man1/{}.1", command.replace(' ', "-")))).unwrap();
+        let synopsis = page.split(".SH SYNOPSIS\n").nth(1).unwrap_or_else(|| panic!("{command}: {page}"));
+        assert!(synopsis.starts_with(&format!("\\fB{command}\\fR ")), "{command}: {synopsis}");
     }
+}
+
+#[test]
+fn flags_for_files_are_in_the_help_of_their_workloads_alone() {
+    let place = Place::new();
+    for (command, flag, workload, other) in [
+        ("bench", "--kit-files", "model", "matmul"),
+        ("bench", "--wav", "tts", "model"),
+        ("bench", "--stream-to", "tts", "c2c"),
+        ("profile", "--kit-files", "tts", "model"),
+        ("profile", "--output-dir", "offload", "tts"),
+    ] {
+        let help = |words: &[&str]| place.laptime([&[command], words, &["--help"]].concat()).done();
+        assert!(help(&[workload]).contains(flag), "{command} {workload} {flag}");
+        assert!(!help(&[other]).contains(flag) && !help(&[]).contains(flag), "{command} {other} {flag}");
+    }
+    // A plan may name the workload, so they are read before it is known.
+    place.write("plan.toml", "workload = \"tts\"\n");
+    let said = place.laptime(["bench", "--plan", "plan.toml", "--wav", "a.wav", "--dry-run"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
 }
 
 #[test]

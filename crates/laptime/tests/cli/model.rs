@@ -192,12 +192,39 @@ fn what_no_model_can_run_is_told_with_a_hint() {
             "cannot be timed by `events`",
             "`--timing host`",
         ),
-        ("profile model", "a profile is of one case", "several on: test"),
+        ("profile model --test pp8,tg2", "a profile records one case, not 2", "several on: test"),
     ] {
         let told = place.laptime(words(line)).failed();
         assert!(told.contains(error), "{line}: {told}");
         assert!(told.split_once("\nhint: ").unwrap().1.contains(hint), "{line}: {told}");
     }
+}
+
+#[test]
+fn a_profile_of_a_model_records_decoding_unless_a_test_is_named() {
+    let place = Place::new();
+    let line = "profile model --preset tiny --depth layer --takes 1 --warmup 0 --threads 1 --device cpu --out run";
+    let said = place.laptime(words(line));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.err.contains("note: recording `test` tg128; `--test` chooses another"), "{}", said.err);
+    assert!(said.out.contains("ffn"), "{}", said.out);
+}
+
+#[test]
+fn a_folder_with_a_config_alone_runs_with_synthetic_weights_and_says_so() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("mine")).unwrap();
+    let config =
+        r#"{"model_type": "nano", "n_layer": 1, "n_head": 2, "n_embd": 64, "block_size": 512, "vocab_size": 99}"#;
+    place.write("mine/config.json", config);
+    let said =
+        place.laptime(words("bench model --model ./mine --test pp8 --takes 1 --warmup 0 --device cpu --out run"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(
+        said.err.contains("note: `./mine` has a config.json and no weights; synthetic weights are used"),
+        "{}",
+        said.err
+    );
 }
 
 #[test]

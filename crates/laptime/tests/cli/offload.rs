@@ -137,11 +137,21 @@ fn a_benchmark_sets_modes_beside_the_run_without_offloading() {
     let said = place.laptime(words(&line));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_golden("offload/bench.txt", &without_figures(&blocks(&said.out)));
-    // Of 40 ms each there are in a token none, two copies, four, and four with the way back.
-    let token = |result: &CaseResult| result.measured().unwrap().metric("token_p50_ms").unwrap().values[0].unwrap();
-    let tokens: Vec<f64> = results(&place).iter().map(token).collect();
-    let [none, sync, wrap, batched] = tokens[..] else { panic!("{tokens:?}") };
-    assert!(none < batched && batched < wrap && wrap < sync, "{tokens:?}");
+    // The mode, the layers that stay, passes a token in which layers are copied, and the copies that are asked for ahead.
+    let told = |result: &CaseResult| {
+        let measured = result.measured().unwrap();
+        let fact = |name: &str| measured.fact(name).map_or_else(String::new, ToString::to_string);
+        let ahead = measured.metric("async_share").unwrap().values[0];
+        (fact("mode"), fact("gpu_layers"), fact("streams"), ahead)
+    };
+    let found: Vec<_> = results(&place).iter().map(told).collect();
+    let expected = [
+        ("", "4", "2", None),
+        ("sync", "2", "2", Some(0.0)),
+        ("wrap", "2", "2", Some(1.0)),
+        ("batched", "2", "1", Some(1.0)),
+    ];
+    assert_eq!(found, expected.map(|(mode, stay, passes, ahead)| (mode.into(), stay.into(), passes.into(), ahead)));
 }
 
 #[test]
@@ -296,7 +306,10 @@ fn ctrl_c_still_tells_the_summary_and_writes_the_audio_so_far() {
 fn a_layer_file_that_is_cut_off_fails_the_case_and_the_audio_so_far_is_kept() {
     let place = Place::new();
     let begun = begun(&place);
-    let file = std::fs::read_dir(place.path("slow")).unwrap().next().unwrap().unwrap().path();
+    // The file has no name; the program has it open.
+    let mut open = std::fs::read_dir(format!("/proc/{}/fd", begun.0.id())).unwrap().map(|entry| entry.unwrap().path());
+    let is_layers = |link: &PathBuf| std::fs::read_link(link).is_ok_and(|file| file.starts_with(place.path("slow")));
+    let file = open.find(is_layers).unwrap();
     std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1000).unwrap();
     let said = ended(begun);
     assert_eq!(said.status, Some(1), "{}", said.err);

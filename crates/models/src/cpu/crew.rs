@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::ThreadPool;
 
+use super::product::settle;
 use crate::{ModelError, threads};
 
 /// Numbers that are touched in less time than it takes to wake a thread.
@@ -22,7 +23,9 @@ impl Crew {
             return Ok(Self { others: None });
         }
         let refuse = |error| ModelError::Refused(format!("cannot start {threads} threads: {error}"));
-        Ok(Self { others: Some(threads::start(threads - 1, 1, "decoder").map_err(refuse)?) })
+        let others = threads::start(threads - 1, 1, "decoder").map_err(refuse)?;
+        others.broadcast(|_| settle());
+        Ok(Self { others: Some(others) })
     }
 
     /// How many there are.

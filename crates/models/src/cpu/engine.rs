@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens, Weights,
-    marks::mark_embedding,
+    marks::{mark, mark_embedding},
 };
 
 /// A decoder whose numbers are all of one type.
@@ -54,9 +54,18 @@ impl<T: Number> Engine<T> {
     /// Runs tokens behind the cache and chooses the most likely ones.
     fn run_behind(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.pass(ids, Before::Cache)?;
+        let _stage = mark!(self.stack.options().marks, Layer, "choose");
         let rows = self.stack.logits().chunks(self.stack.config().vocab);
         self.chosen = Some(rows.map(|row| index_of_largest(row) as u32).collect());
         Ok(())
+    }
+
+    /// The logits of the last pass.
+    fn last_logits(&self) -> Result<&[T], ModelError> {
+        match self.stack.logits() {
+            [] => Err(ModelError::no_pass()),
+            logits => Ok(logits),
+        }
     }
 
     /// Refuses tokens that are not of as many sequences as the decoder has.
@@ -111,16 +120,16 @@ impl<T: Number> Decoder for Engine<T> {
     }
 
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
-        self.chosen.clone().ok_or_else(|| refused("no token was chosen yet".to_owned()))
+        self.chosen.clone().ok_or_else(ModelError::no_token)
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        Ok(self.stack.logits().iter().map(|logit| logit.wide()).collect())
+        Ok(self.last_logits()?.iter().map(|logit| logit.wide()).collect())
     }
 
     fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
         let mut wide = vec![0.0; self.stack.config().vocab];
-        for logits in self.stack.logits().chunks(self.stack.config().vocab) {
+        for logits in self.last_logits()?.chunks(self.stack.config().vocab) {
             wide.iter_mut().zip(logits).for_each(|(wide, logit)| *wide = logit.wide());
             row(&wide);
         }

@@ -92,8 +92,7 @@ impl<T: Number> Streamed<T> {
             file.append(&Layer::<T>::load(config, layer, source)?.parts())?;
         }
         let marks = Marks { lane: offload.lane.clone(), ..options.marks.clone() };
-        let is_pinned = offload.mode != StreamMode::Sync;
-        let copier = Copier::start(Copying { file, link, bytes, is_pinned, marks })?;
+        let copier = Copier::start(Copying { file, link, bytes, marks })?;
         Self::new(config, options, offload, copier, count, bytes).map(Some)
     }
 

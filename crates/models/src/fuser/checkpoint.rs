@@ -2,10 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path as FilePath, PathBuf},
 };
 
+use laptime_trace::small_file;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -96,7 +96,8 @@ fn find(folder: &FilePath) -> Result<PathBuf, ModelError> {
 }
 
 fn read_json<T: DeserializeOwned>(path: &FilePath, what: &str) -> Result<T, ModelError> {
-    let text = fs::read(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
+    let text = small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE)
+        .map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
     let damaged = |error| ModelError::Damaged { path: path.to_owned(), reason: format!("it is no {what}: {error}") };
     serde_json::from_slice(&text).map_err(damaged)
 }

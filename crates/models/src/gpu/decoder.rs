@@ -171,7 +171,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         match (self.logits, &self.buffers, &self.stepper) {
             (Logits::OfPass, Some(buffers), _) => Ok(&buffers.logits),
             (Logits::OfStep, _, Some(stepper)) => Ok(&stepper.activations.logits),
-            _ => Err(ModelError::Refused("no pass has run yet".to_owned())),
+            _ => Err(ModelError::no_pass()),
         }
     }
 
@@ -260,7 +260,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
 
     fn step(&mut self) -> Result<(), ModelError> {
         if !self.has_token {
-            return Err(ModelError::Refused("there is no token to go on from: run a prompt first".to_owned()));
+            return Err(ModelError::no_token());
         }
         if self.sparse.is_some() {
             return Err(behind_a_cache());
@@ -282,7 +282,10 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
-        Ok(self.state.token.read()?)
+        match self.has_token {
+            true => Ok(self.state.token.read()?),
+            false => Err(ModelError::no_token()),
+        }
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {

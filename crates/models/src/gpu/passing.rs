@@ -127,15 +127,18 @@ fn finish<T: Number>(
     let (hidden, epsilon) = (size(pass.config.hidden)?, pass.config.norm_eps as f32);
     let (batch, operations) = (pass.heads.batch, pass.operations);
     let Buffers { x, normed, logits, sizes, .. } = buffers;
+    let norm = mark!(pass.marks(), Ops, "norm");
     match head {
         Head::All => {
             let shape = [size(sizes.rows)?, hidden];
             operations.rms_norm(pass.stream, &*x, &weights.parameters.norm, &mut *normed, shape, epsilon)?;
+            drop(norm);
             pass.head(normed.all(), weights.parameters.head(), logits)
         }
         Head::Last => {
             operations.last_rows(pass.stream, &*x, &mut *normed, [batch, size(tokens)?, hidden])?;
             operations.rms_norm(pass.stream, &*normed, &weights.parameters.norm, &mut *x, [batch, hidden], epsilon)?;
+            drop(norm);
             let rows = batch as usize * pass.config.hidden;
             pass.head(x.slice(0..rows)?, weights.parameters.head(), logits)
         }

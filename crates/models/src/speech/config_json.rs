@@ -1,7 +1,8 @@
 //! Speech models by the `config.json` of a published folder: as `transformers` writes it, or as the first checkpoints have it.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
+use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
 use super::{HeadConfig, SpeechConfig, SpeechIds, TokenizerConfig};
@@ -25,7 +26,8 @@ impl SpeechConfig {
         if folder.is_dir() && !path.exists() {
             return Err(ModelError::NoConfig { folder: folder.to_owned() });
         }
-        let text = fs::read_to_string(&path).map_err(|source| ModelError::Open { path, source })?;
+        let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
+            .map_err(|source| ModelError::Open { path, source })?;
         Self::from_json(&text, &name)
     }
 

@@ -1,6 +1,8 @@
 //! Scripts: who says what.
 
-use std::{fs, path::Path};
+use std::path::Path;
+
+use laptime_trace::small_file;
 
 use crate::ModelError;
 
@@ -36,7 +38,8 @@ impl Script {
 
     /// The script of a file.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
-        let text = fs::read_to_string(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
+        let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE)
+            .map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
         Self::parse(&text).map_err(|error| ModelError::Refused(format!("`{}`: {error}", path.display())))
     }
 

@@ -1,8 +1,9 @@
 //! The tokenizer of a folder that has it in the older files: `vocab.json`, `merges.txt` and `tokenizer_config.json`, as
 //! Qwen's are published where there is no `tokenizer.json`.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
+use laptime_trace::small_file;
 use serde::Deserialize;
 use tokenizers::{
     AddedToken, Tokenizer,
@@ -72,7 +73,8 @@ fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Result<(), ModelError
     if !path.exists() {
         return Ok(());
     }
-    let text = fs::read_to_string(&path).map_err(|source| ModelError::Open { path: path.clone(), source })?;
+    let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
+        .map_err(|source| ModelError::Open { path: path.clone(), source })?;
     let damaged = |reason: String| ModelError::Damaged { path: path.clone(), reason };
     let config: Config =
         serde_json::from_str(&text).map_err(|error| damaged(format!("it is no such file: {error}")))?;

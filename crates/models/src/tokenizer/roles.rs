@@ -1,7 +1,8 @@
 //! Tokens that stand for something else than text, by what they stand for.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{collections::HashMap, path::Path};
 
+use laptime_trace::small_file;
 use serde_json::Value;
 
 use crate::ModelError;
@@ -40,7 +41,8 @@ pub fn read(folder: &Path, id_of: impl Fn(&str) -> Option<u32>) -> Result<HashMa
     if !path.exists() {
         return Ok(HashMap::new());
     }
-    let text = fs::read(&path).map_err(|source| ModelError::Open { path: path.clone(), source })?;
+    let text = small_file::read_bytes(&path, small_file::LARGEST_SMALL_FILE)
+        .map_err(|source| ModelError::Open { path: path.clone(), source })?;
     let damaged = |error| ModelError::Damaged { path: path.clone(), reason: format!("it is no JSON: {error}") };
     let fields: Value = serde_json::from_slice(&text).map_err(damaged)?;
     let token = |role: TokenRole| {

@@ -1,7 +1,8 @@
 //! Text-to-speech models by the two `config.json` of a published folder.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
+use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
 use super::{CodecConfig, Language, Speaker, TokenIds, TtsConfig, weights::CODEC_FOLDER};
@@ -46,7 +47,7 @@ fn read(folder: &Path) -> Result<String, ModelError> {
     if folder.is_dir() && !path.exists() {
         return Err(ModelError::NoConfig { folder: folder.to_owned() });
     }
-    fs::read_to_string(&path).map_err(|source| ModelError::Open { path, source })
+    small_file::read_text(&path, small_file::LARGEST_SMALL_FILE).map_err(|source| ModelError::Open { path, source })
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, String> {

@@ -1,7 +1,8 @@
 //! How codes are chosen: what can be set.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
+use laptime_trace::small_file;
 use serde_json::Value;
 
 use crate::{ModelError, config_json::Fields};
@@ -104,7 +105,8 @@ impl Sampling {
         if !path.exists() {
             return Ok(Self::default());
         }
-        let text = fs::read_to_string(&path).map_err(|source| ModelError::Open { path: path.clone(), source })?;
+        let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
+            .map_err(|source| ModelError::Open { path: path.clone(), source })?;
         Self::from_json(&text).map_err(|reason| ModelError::Damaged { path, reason })
     }
 

@@ -1,6 +1,6 @@
 //! A case of `attention`, read.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use anyhow::Context;
 use laptime_bench::{AxisValue, Case};
@@ -8,6 +8,7 @@ use laptime_models::{
     Dtype,
     attention::{AttentionSizes, BlockMask, Kept, Kind, Pattern, Random, Synthetic},
 };
+use laptime_trace::small_file;
 
 use super::axes::BUILT_IN;
 
@@ -75,6 +76,7 @@ pub fn pattern(case: &Case) -> anyhow::Result<Pattern> {
 
 /// Reads a mask of blocks from a file.
 pub fn read_mask(path: &str) -> anyhow::Result<BlockMask> {
-    let text = fs::read_to_string(Path::new(path)).with_context(|| format!("cannot read the mask `{path}`"))?;
+    let text = small_file::read_text(Path::new(path), small_file::LARGEST_SMALL_FILE)
+        .with_context(|| format!("cannot read the mask `{path}`"))?;
     BlockMask::parse(&text).with_context(|| format!("`{path}` is no mask"))
 }

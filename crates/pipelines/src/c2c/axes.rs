@@ -4,7 +4,7 @@ use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, Takes};
 
 use crate::crew::threads_axis;
 
-/// What stands for the number type of the base model.
+/// What stands for the number type of the base model, and for the pair that suits a device.
 pub const AUTO: &str = "auto";
 
 /// What stands for a fuser by formula.
@@ -28,7 +28,16 @@ const ALIGNMENTS: &[&str] = &["last_aligned", "k_nearest"];
 /// The pairs that have a name: name, base model, teacher model.
 pub const PAIRS: &[(&str, &str, &str)] = &[("default", "Qwen3-0.6B", "Qwen3-4B-Base"), ("tiny", "tiny", "tiny-qwen2")];
 
-const PAIR_NAMES: &[&str] = &["default", "tiny"];
+const PAIR_NAMES: &[&str] = &[AUTO, "default", "tiny"];
+
+/// The base model and the teacher model that [`AUTO`] stands for on a device.
+pub fn usual_pair(is_gpu: bool) -> [&'static str; 2] {
+    let (_, base, teacher) = PAIRS[usize::from(!is_gpu)];
+    [base, teacher]
+}
+
+/// Random tokens of a prompt where nobody says how many; models with a short context read half of it.
+pub const PROMPT_TOKENS: usize = 512;
 
 /// Axes that say which cases are meant, and that no case has.
 pub const OF_PLAN: &[&str] = &["preset", "samples"];
@@ -56,13 +65,25 @@ pub fn axes() -> Vec<AxisSpec> {
     vec![
         axis(
             "base_model",
-            "the model that answers: preset, or folder with a config.json",
+            "the model that answers: preset, or folder with a config.json; auto is Qwen3-0.6B on a GPU and tiny on a CPU",
             Takes::Name,
-            PAIRS[0].1.into(),
+            AUTO.into(),
             Cost::High,
         ),
-        axis("teacher_model", "the model that is heard, likewise", Takes::Name, PAIRS[0].2.into(), Cost::High),
-        axis("preset", "both by a name; tiny is for CPUs", Takes::OneOf(PAIR_NAMES), PAIRS[0].0.into(), Cost::High),
+        axis(
+            "teacher_model",
+            "the model whose cache is fused in; auto is Qwen3-4B-Base on a GPU and tiny-qwen2 on a CPU",
+            Takes::Name,
+            AUTO.into(),
+            Cost::High,
+        ),
+        axis(
+            "preset",
+            "both models by a name; auto is default on a GPU and tiny on a CPU",
+            Takes::OneOf(PAIR_NAMES),
+            AUTO.into(),
+            Cost::High,
+        ),
         axis(
             "fuser_checkpoint",
             "folder of the fuser, as they are published; or one by formula",
@@ -70,7 +91,13 @@ pub fn axes() -> Vec<AxisSpec> {
             SYNTHETIC.into(),
             Cost::High,
         ),
-        axis("prompt_tokens", "random tokens of the prompt, where none is given", from(1), 512.into(), Cost::Low),
+        axis(
+            "prompt_tokens",
+            "random tokens of the prompt, if none is given; half the context of models that are shorter",
+            from(1),
+            AxisValue::Int(PROMPT_TOKENS as i64),
+            Cost::Low,
+        ),
         axis("max_new_tokens", "tokens that are generated", from(1), 32.into(), Cost::Low),
         axis(
             "fuse",

@@ -18,7 +18,8 @@ pub fn refusal(wanted: &Wanted, device: &dyn Device) -> Option<String> {
     (wanted.overlap && !has_streams).then(|| format!("`{name}` has no second stream to read a prompt on"))
 }
 
-fn is_gpu(device: &dyn Device) -> bool {
+/// Whether a device is a GPU.
+pub fn is_gpu(device: &dyn Device) -> bool {
     #[cfg(feature = "cuda")]
     return crate::gpu::gpu(device).is_some();
     #[cfg(not(feature = "cuda"))]

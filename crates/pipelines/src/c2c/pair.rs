@@ -39,10 +39,32 @@ pub fn find(name: &str) -> Result<Found, PlanError> {
     BuiltIn::default().find(Named::Any(name))
 }
 
+/// A prompt that does not fit the context of a model.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct TooLong(String);
+
 impl Pair {
+    /// As [`Pair::of`]; the inner error says why the case cannot run.
+    pub fn runnable(wanted: &Wanted) -> anyhow::Result<Result<Self, String>> {
+        match Self::of(wanted) {
+            Ok(pair) => Ok(match pair.refusal(wanted) {
+                Some(reason) => Err(reason),
+                None => Ok(pair),
+            }),
+            Err(error) => error.downcast::<TooLong>().map(|TooLong(reason)| Err(reason)),
+        }
+    }
+
     /// Finds models and fuser, and makes tokens of the prompt. Of weights only names and shapes are read.
     pub fn of(wanted: &Wanted) -> anyhow::Result<Self> {
         let (base, teacher) = (find(&wanted.base_model)?, find(&wanted.teacher_model)?);
+        // Before tokens are generated: there may be billions of them.
+        if let Source::Random(tokens) = wanted.prompt {
+            if let Some(reason) = base_refusal(&base, tokens, wanted) {
+                return Err(TooLong(reason).into());
+            }
+        }
         let (fuser, weights) = match &wanted.checkpoint {
             Some(folder) => FuserWeights::open(folder, &base.config, &teacher.config)?,
             None => {
@@ -86,8 +108,7 @@ impl Pair {
 
     /// Positions of the base model's cache: the last new token is chosen and never run.
     pub fn positions(&self, wanted: &Wanted) -> usize {
-        let behind = wanted.new_tokens.saturating_sub(1).max(wanted.text_tokens.unwrap_or(0));
-        self.tokens().saturating_add(behind)
+        positions(self.tokens(), wanted)
     }
 
     /// Positions of the teacher's cache, likewise.
@@ -104,24 +125,36 @@ impl Pair {
     /// Why the case makes no sense, if it does not.
     pub fn refusal(&self, wanted: &Wanted) -> Option<String> {
         let (base, teacher) = (&self.base, &self.teacher);
-        let (positions, tokens) = (self.positions(wanted), self.tokens());
-        let longer = |found: &Found, what: String| {
-            format!("`{}` has {} positions, and {what} are longer", found.name, found.config.context)
-        };
-        if positions > base.config.context {
-            let what = match wanted.text_tokens {
-                Some(text) => format!("{tokens} tokens of the prompt with {text} of a text"),
-                None => format!("{tokens} tokens of the prompt with {} new ones", wanted.new_tokens),
-            };
-            return Some(longer(base, what));
+        if let Some(reason) = base_refusal(base, self.tokens(), wanted) {
+            return Some(reason);
         }
         if wanted.response != Response::Plain && self.prompt.is_aligned {
             let (base, teacher) = (&base.name, &teacher.name);
             return Some(format!("the response can be fused only in tokens that `{base}` and `{teacher}` share"));
         }
         let heard = self.teacher_positions(wanted);
-        (heard > teacher.config.context).then(|| longer(teacher, format!("{heard} tokens")))
+        (heard > teacher.config.context).then(|| exceeds(teacher, &format!("{heard} tokens exceed")))
     }
+}
+
+/// Positions of the base model's cache behind a prompt of so many tokens.
+fn positions(tokens: usize, wanted: &Wanted) -> usize {
+    let behind = wanted.new_tokens.saturating_sub(1).max(wanted.text_tokens.unwrap_or(0));
+    tokens.saturating_add(behind)
+}
+
+/// Why the base model cannot read a prompt of so many tokens and answer it, if it cannot.
+fn base_refusal(base: &Found, tokens: usize, wanted: &Wanted) -> Option<String> {
+    let behind = match wanted.text_tokens {
+        Some(text) => format!("{text} tokens of text"),
+        None => format!("{} new tokens", wanted.new_tokens),
+    };
+    let is_longer = positions(tokens, wanted) > base.config.context;
+    is_longer.then(|| exceeds(base, &format!("the prompt ({tokens} tokens) plus {behind} exceeds")))
+}
+
+fn exceeds(found: &Found, what: &str) -> String {
+    format!("{what} the context of `{}` ({})", found.name, found.config.context)
 }
 
 fn tokenizer(found: &Found) -> Result<Tokenizer, ModelError> {

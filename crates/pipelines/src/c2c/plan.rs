@@ -6,7 +6,7 @@ use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanErro
 use laptime_models::ModelError;
 
 use super::{
-    axes::{ALIASES, NONE, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, TEXT, axes},
+    axes::{ALIASES, AUTO, NONE, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair},
     pair::{Pair, find},
     prompts,
     wanted::Wanted,
@@ -23,6 +23,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::settle(NAME, axes(), &resolved)?;
     name_pair(&mut resolved)?;
     let lines = lines(&texts, &resolved)?;
+    let has_length = resolved.iter().any(|(axis, _)| axis == PROMPT_AXIS) || lines.iter().any(|line| !line.is_empty());
     let is_against = is_against(&resolved)?;
     let mut left_out = [OF_PLAN, OF_PROMPT].concat();
     if !is_against {
@@ -33,6 +34,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let mut cases = Vec::new();
     for case in plain.cases() {
         let case = with_names(&case)?;
+        let case = if has_length { case } else { case.with(PROMPT_AXIS, AUTO) };
         cases.extend(lines.iter().map(|line| with_prompt(&case, line)));
         if cases.len() > MOST_CASES {
             return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
@@ -40,6 +42,23 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     }
     let cases = checked(cases)?;
     Plan::of_cases(without(axes(), OF_PLAN), cases)
+}
+
+/// How many random tokens a prompt has.
+const PROMPT_AXIS: &str = "prompt_tokens";
+
+/// The case with the models that `auto` stands for on such a device, and with a length of its prompt.
+pub fn on_device(case: &Case, is_gpu: bool) -> Case {
+    let names = ["base_model", "teacher_model"].into_iter().zip(usual_pair(is_gpu));
+    let is_open = |(axis, _): &(&str, &str)| case.text(axis) == Ok(AUTO);
+    let case = names.filter(is_open).fold(case.clone(), |case, (axis, usual)| case.with(axis, usual));
+    if case.text(PROMPT_AXIS).ok() != Some(AUTO) {
+        return case;
+    }
+    let contexts = ["base_model", "teacher_model"].map(|axis| case.text(axis).ok().and_then(|name| find(name).ok()));
+    let shortest = contexts.iter().flatten().map(|found| found.config.context).min().unwrap_or(usize::MAX);
+    let tokens = PROMPT_TOKENS.min((shortest / 2).max(1));
+    case.with(PROMPT_AXIS, AxisValue::Int(i64::try_from(tokens).unwrap_or(i64::MAX)))
 }
 
 /// Flags whose words are a text and no list.
@@ -85,12 +104,12 @@ fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
     else {
         return Ok(());
     };
+    if name == AUTO {
+        return Ok(());
+    }
     let Some((_, base, teacher)) = PAIRS.iter().find(|(pair, ..)| *pair == name) else {
         let known: Vec<&str> = PAIRS.iter().map(|(pair, ..)| *pair).collect();
-        return Err(refused(
-            format!("a pair has one name, and `{name}` is none"),
-            &format!("pairs: {}", known.join(", ")),
-        ));
+        return Err(refused(format!("there is no pair `{name}`"), &format!("pairs: {}", known.join(", "))));
     };
     for (axis, model) in [("base_model", base), ("teacher_model", teacher)] {
         if !given.iter().any(|(known, _)| known == axis) {
@@ -154,7 +173,7 @@ fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPr
 fn with_names(case: &Case) -> Result<Case, PlanError> {
     ["base_model", "teacher_model"].iter().try_fold(case.clone(), |case, axis| {
         let name = case.get(axis).map(ToString::to_string).unwrap_or_default();
-        Ok(case.with(axis, find(&name)?.name))
+        Ok(if name == AUTO { case } else { case.with(axis, find(&name)?.name) })
     })
 }
 
@@ -163,23 +182,33 @@ fn with_prompt(case: &Case, prompt: &OfPrompt) -> Case {
     Case::new(values.chain(prompt.iter().cloned()).collect())
 }
 
-/// Refuses pairs, fusers and prompts that cannot be run; lengths only if no case has one that can.
+/// Refuses pairs, fusers and prompts that cannot be run; lengths only if no case has one that can. A case that depends
+/// on the device is refused if it can run on none.
 fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
-    let (mut told, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
+    let (mut settled, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
     for case in cases {
-        let wanted =
-            Wanted::of(&case).map_err(|error| refused(format!("{error:#}"), "see `laptime bench c2c --help`"))?;
-        let pair = Pair::of(&wanted).map_err(|error| refusal(&error))?;
-        match pair.refusal(&wanted) {
-            Some(reason) => first = first.or(Some(reason)),
-            None => can_run = true,
+        let [on_gpu, on_cpu] = [true, false].map(|is_gpu| on_device(&case, is_gpu));
+        let is_open = on_gpu != on_cpu;
+        let (mut tokens, mut errors) = (None, Vec::new());
+        let settlements: Vec<Case> = [Some(on_gpu), is_open.then_some(on_cpu)].into_iter().flatten().collect();
+        for case in &settlements {
+            let wanted =
+                Wanted::of(case).map_err(|error| refused(format!("{error:#}"), "see `laptime bench c2c --help`"))?;
+            match Pair::runnable(&wanted) {
+                Err(error) => errors.push(refusal(&error)),
+                Ok(Err(reason)) => first = first.or(Some(reason)),
+                Ok(Ok(pair)) => (can_run, tokens) = (true, Some(pair.tokens())),
+            }
         }
-        let tokens = i64::try_from(pair.tokens()).unwrap_or(i64::MAX);
-        told.push(case.with("prompt_tokens", tokens));
+        if errors.len() == settlements.len() {
+            return Err(errors.swap_remove(0));
+        }
+        let tokens = tokens.filter(|_| !is_open).and_then(|tokens| i64::try_from(tokens).ok());
+        settled.push(tokens.map_or_else(|| case.clone(), |tokens| case.with(PROMPT_AXIS, tokens)));
     }
     match first {
-        Some(reason) if !can_run => Err(refused(reason, "take a shorter prompt, fewer new tokens or other models")),
-        _ => Ok(told),
+        Some(reason) if !can_run => Err(refused(reason, "use a shorter prompt, fewer new tokens or other models")),
+        _ => Ok(settled),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use laptime_trace::small_file;
 
 /// The message of a line, counted from 1; lines that are blank are not counted.
 pub fn line(file: &Path, line: usize) -> anyhow::Result<String> {
@@ -18,7 +19,8 @@ pub fn count(file: &Path) -> anyhow::Result<usize> {
 
 fn read(file: &Path) -> anyhow::Result<Vec<String>> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the prompts of `{name}`"))?;
+    let text = small_file::read_text(file, small_file::LARGEST_SMALL_FILE)
+        .with_context(|| format!("cannot read the prompts of `{name}`"))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(at, line)| message(line).with_context(|| format!("line {} of `{name}`", at + 1))).collect()
 }

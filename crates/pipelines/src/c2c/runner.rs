@@ -165,6 +165,14 @@ impl<'a> Runner<'a> {
         self.wanted.new_tokens.saturating_sub(1)
     }
 
+    /// Decode steps that the teacher runs too: it reads each new token if the response is fused.
+    pub fn teacher_steps(&self) -> u64 {
+        match self.wanted.response {
+            Response::Plain => 0,
+            Response::Fused(_) => self.steps() as u64,
+        }
+    }
+
     /// Text between the models: the teacher reads the prompt and writes so many tokens, each of which is read, and the
     /// base model reads the prompt with them.
     pub fn read_with_text(&mut self, count: usize) -> Result<(), ModelError> {

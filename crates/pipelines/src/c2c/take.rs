@@ -25,6 +25,8 @@ struct Last {
     read: Read,
     /// What was fused behind the prompt.
     fused_behind: Fused,
+    /// New tokens that the teacher ran too.
+    teacher_steps: u64,
     first_ns: u64,
     decode_ns: u64,
     /// Where both prompts are read at the same time.
@@ -86,6 +88,7 @@ impl Take for JoinedTake<'_> {
         let first = runner.device.now();
         if runner.steps() > 0 {
             last.fused_behind = runner.decode(&mut last.tokens).map_err(told)?;
+            last.teacher_steps = runner.teacher_steps();
         }
         last.first_ns = first.saturating_sub(start).0;
         last.decode_ns = runner.device.now().saturating_sub(first).0;
@@ -119,7 +122,7 @@ impl Take for JoinedTake<'_> {
         let (read, behind) = (&self.last.read, &self.last.fused_behind);
         let mut facts = self.runner.facts();
         facts.extend([
-            whole("teacher_calls", read.teacher_calls),
+            whole("teacher_calls", read.teacher_calls.saturating_add(self.last.teacher_steps)),
             whole("projector_calls", read.fused.layers as u64),
             whole("closed_paths", read.fused.closed as u64),
         ]);

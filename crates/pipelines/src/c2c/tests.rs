@@ -42,17 +42,52 @@ fn a_pair_is_named_together_or_apart() {
         let case = settled(given).unwrap().remove(0);
         [case.text("base_model").unwrap().to_owned(), case.text("teacher_model").unwrap().to_owned()]
     };
-    assert_eq!(models(&[]), ["Qwen3-0.6B", "Qwen3-4B-Base"]);
+    assert_eq!(models(&[("preset", "default")]), ["Qwen3-0.6B", "Qwen3-4B-Base"]);
     assert_eq!(models(&[("preset", "tiny"), ("prompt_tokens", "9")]), ["tiny", "tiny-qwen2"]);
-    assert_eq!(models(&[("teacher_model", "qwen/qwen3-1.7b")]), ["Qwen3-0.6B", "Qwen3-1.7B"]);
-    let lengths = settled(&[("prompt_tokens", "32-2048*2")]).unwrap();
+    assert_eq!(models(&[("teacher_model", "qwen/qwen3-1.7b")]), ["auto", "Qwen3-1.7B"]);
+    let lengths = settled(&[("preset", "default"), ("prompt_tokens", "32-2048*2")]).unwrap();
     assert_eq!(lengths.len(), 7);
     assert!(lengths[0].get("prompt").is_none() && lengths[0].get("preset").is_none());
 }
 
 #[test]
+fn the_default_pair_and_its_prompt_suit_the_device() {
+    let open = settled(&[]).unwrap().remove(0);
+    assert_eq!((open.text("base_model"), open.text("prompt_tokens")), (Ok("auto"), Ok("auto")));
+    let on_cpu = CacheToCache.on_device(&open, &Simulated::new());
+    assert_eq!((on_cpu.text("base_model"), on_cpu.text("teacher_model")), (Ok("tiny"), Ok("tiny-qwen2")));
+    assert_eq!(on_cpu.size("prompt_tokens"), Ok(256), "half of the context");
+    let on_gpu = super::plan::on_device(&open, true);
+    assert_eq!((on_gpu.text("base_model"), on_gpu.text("teacher_model")), (Ok("Qwen3-0.6B"), Ok("Qwen3-4B-Base")));
+    assert_eq!(on_gpu.size("prompt_tokens"), Ok(512));
+    assert_eq!(settled(&[("preset", "tiny")]).unwrap()[0].size("prompt_tokens"), Ok(256));
+    let asked = CacheToCache.on_device(&settled(&[("prompt_tokens", "99")]).unwrap()[0], &Simulated::new());
+    assert_eq!(asked.size("prompt_tokens"), Ok(99), "a length that was given stays");
+}
+
+#[test]
+fn billions_of_tokens_are_refused_before_any_is_generated() {
+    for (axis, models) in [("prompt_tokens", "default"), ("prompt_tokens", "auto"), ("max_new_tokens", "default")] {
+        let told = refused(&[("preset", models), (axis, "4294967295")]);
+        assert!(told.contains("exceeds the context of `"), "{told}");
+    }
+}
+
+#[test]
+fn a_teacher_that_runs_new_tokens_is_counted_for_each() {
+    for (response, calls) in [("false", 1), ("true", 4)] {
+        ready(&tiny(&[("prompt_tokens", "8"), ("include_response", response)]), |take| {
+            take.check().unwrap();
+            take.ready().unwrap();
+            take.run().unwrap();
+            assert_eq!(fact(take, "teacher_calls"), AxisValue::Int(calls), "{response}");
+        });
+    }
+}
+
+#[test]
 fn the_number_type_is_that_of_the_base_model() {
-    let case = CacheToCache.on_device(&settled(&[]).unwrap()[0], &Simulated::new());
+    let case = CacheToCache.on_device(&settled(&[("preset", "default")]).unwrap()[0], &Simulated::new());
     assert_eq!(case.text("dtype").unwrap(), "bf16");
 }
 
@@ -92,7 +127,7 @@ fn lines_of_a_file_are_cases() {
 fn what_cannot_be_joined_or_run_is_told_before_anything_is_timed() {
     assert_eq!(refused(&[("preset", "tiny"), ("prompt", " ")]), "the prompt is empty");
     let long = refused(&[("preset", "tiny"), ("prompt_tokens", "510"), ("max_new_tokens", "4")]);
-    assert_eq!(long, "`tiny` has 512 positions, and 510 tokens of the prompt with 4 new ones are longer");
+    assert_eq!(long, "the prompt (510 tokens) plus 4 new tokens exceeds the context of `tiny` (512)");
     assert!(refused(&[("base_model", "qwen9")]).contains("there is no model `qwen9`"));
     let missing = refused(&[("preset", "tiny"), ("fuser_checkpoint", "./nowhere"), ("prompt_tokens", "8")]);
     assert!(missing.contains("nowhere"), "{missing}");
@@ -107,7 +142,7 @@ fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
     let Prepared::DoesNotApply(reason) = CacheToCache.prepare(&cases[1], &Simulated::new()).unwrap() else {
         panic!("2048 tokens are too many")
     };
-    assert!(reason.starts_with("`tiny` has 512 positions, and 2048 tokens"), "{reason}");
+    assert!(reason.starts_with("the prompt (2048 tokens) plus 32 new tokens exceeds"), "{reason}");
 }
 
 #[test]
@@ -242,5 +277,5 @@ fn what_has_no_meaning_against_a_text_is_refused() {
     let tokens = refused(&[("preset", "tiny"), ("against", "text"), ("max_new_tokens", "8")]);
     assert!(tokens.starts_with("`against` compares times to the first token"), "{tokens}");
     let long = refused(&[("preset", "tiny"), ("prompt_tokens", "500"), ("against", "text"), ("text_tokens", "64")]);
-    assert_eq!(long, "`tiny` has 512 positions, and 500 tokens of the prompt with 64 of a text are longer");
+    assert_eq!(long, "the prompt (500 tokens) plus 64 tokens of text exceeds the context of `tiny` (512)");
 }

@@ -23,7 +23,7 @@ pub fn prepare<'a>(sizes: Sizes, threads: usize, device: &'a dyn Device) -> anyh
     Prepared::if_it_fits(needed, device, || {
         let _stage = stage!("prepare_inputs", small = sizes.small, large = sizes.large);
         let (small, large) = (Products::new(sizes.small, SMALL_PRODUCTS)?, Products::new(sizes.large, LARGE_PRODUCTS)?);
-        let (crew, lane) = (Crew::new(threads)?, device.lane());
+        let (crew, lane) = (Crew::for_products(threads)?, device.lane());
         Ok(Box::new(ChainTake { sizes, crew, lane, small, large, read: Vec::new() }))
     })
 }

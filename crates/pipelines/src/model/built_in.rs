@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use laptime_bench::{Device, PlanError};
+use laptime_bench::{Case, Device, PlanError};
 use laptime_models::{
     Config, Decoder, GraphMode, ModelError, Options, TrainOptions, Trainer, Weights,
     cpu::{self, CpuDecoder, CpuTrainer},
@@ -100,11 +100,29 @@ impl Maker for BuiltIn {
     }
 }
 
+/// Where weights come from if a folder has none.
+pub const SYNTHETIC_FOR_FOLDER: &str = "synthetic, the folder has none";
+
+/// The folders of a case's models that have a `config.json` and no weights, so that synthetic ones are used.
+pub fn folders_without_weights(case: &Case) -> Vec<String> {
+    let names = ["model", "base_model", "teacher_model"].into_iter().filter_map(|axis| case.text(axis).ok());
+    let has_none = |name: &&str| {
+        let folder = Path::new(name);
+        let opened = Config::from_folder(folder).and_then(|config| Weights::open(folder, &config));
+        looks_like_a_folder(name) && matches!(opened, Err(ModelError::NoWeights { other: None, .. }))
+    };
+    names.filter(has_none).map(str::to_owned).collect()
+}
+
 /// The weights of a case, which are finite numbers, and where they come from.
 pub fn checked_weights(found: &Found, seed: u64) -> anyhow::Result<(Weights, &'static str)> {
     let weights = weights(found, seed).map_err(hinted)?;
     weights.check_finite(&found.config).map_err(hinted)?;
-    let kind = if weights.is_synthetic() { "synthetic" } else { "folder" };
+    let kind = match (weights.is_synthetic(), looks_like_a_folder(&found.name)) {
+        (true, false) => "synthetic",
+        (true, true) => SYNTHETIC_FOR_FOLDER,
+        (false, _) => "folder",
+    };
     Ok((weights, kind))
 }
 
@@ -165,11 +183,16 @@ pub fn looks_like_a_folder(name: &str) -> bool {
     is_path || Path::new(name).is_dir() && !is_preset()
 }
 
+/// The weights of a folder; synthetic ones for a preset, and for a folder that has a `config.json` and no weights.
 fn weights(found: &Found, seed: u64) -> Result<Weights, ModelError> {
-    if looks_like_a_folder(&found.name) {
-        Weights::open(Path::new(&found.name), &found.config)
-    } else {
-        Ok(Weights::synthetic(&found.config, seed))
+    let synthetic = || Ok(Weights::synthetic(&found.config, seed));
+    if !looks_like_a_folder(&found.name) {
+        return synthetic();
+    }
+    match Weights::open(Path::new(&found.name), &found.config) {
+        // Weights that are there and cannot be read are an error.
+        Err(ModelError::NoWeights { other: None, .. }) => synthetic(),
+        opened => opened,
     }
 }
 
@@ -210,6 +233,25 @@ mod tests {
         let preset = [("preset".to_owned(), vec!["decoder_small".to_owned()])];
         let plan = laptime_bench::Workload::plan(&model, &preset).unwrap();
         assert!(plan.cases().iter().all(|case| case.to_string().contains("attention=dense")));
+    }
+
+    #[test]
+    fn a_folder_with_a_config_alone_gets_synthetic_weights_and_one_with_unread_weights_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = r#"{"model_type": "nano", "n_layer": 1, "n_head": 2, "n_embd": 64, "block_size": 512,
+            "vocab_size": 100}"#;
+        std::fs::write(folder.path().join("config.json"), config).unwrap();
+        let name = folder.path().display().to_string();
+        let found = find(Named::Any(&name)).unwrap();
+        let (weights, kind) = checked_weights(&found, 1).unwrap();
+        assert!(weights.is_synthetic());
+        assert_eq!(kind, SYNTHETIC_FOR_FOLDER);
+        let case = Case::new(vec![("model".to_owned(), name.as_str().into())]);
+        assert_eq!(folders_without_weights(&case), [name.clone()]);
+        assert!(folders_without_weights(&Case::new(vec![("model".to_owned(), "tiny".into())])).is_empty());
+        std::fs::write(folder.path().join("pytorch_model.bin"), "").unwrap();
+        let error = format!("{:#}", checked_weights(&found, 1).unwrap_err());
+        assert!(error.contains("`pytorch_model.bin` is not read"), "{error}");
     }
 
     #[test]

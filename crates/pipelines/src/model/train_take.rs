@@ -1,7 +1,7 @@
 //! A model that is ready to be trained: what of a step is timed, and its check.
 
 use anyhow::ensure;
-use laptime_bench::{Device, Fact, Nanos, Take, Work};
+use laptime_bench::{AxisValue, Device, Fact, Nanos, Take, Work};
 use laptime_models::{Config, ModelError, TensorSpec, Tokens, Trainer, random_batch};
 use laptime_probe::{Lane, stage};
 
@@ -21,6 +21,10 @@ pub struct TrainTake<'a> {
     lane: Option<&'a Lane>,
     tokens: Tokens,
     targets: Vec<u32>,
+    /// Steps that were run.
+    steps: u64,
+    /// The loss of the check, if its step was the first.
+    check_loss: Option<f64>,
 }
 
 impl<'a> TrainTake<'a> {
@@ -33,7 +37,7 @@ impl<'a> TrainTake<'a> {
     ) -> anyhow::Result<Self> {
         let batch = random_batch(made.model.config(), wanted.batch, wanted.test.tokens, wanted.seed);
         let (tokens, targets) = batch.map_err(told)?;
-        Ok(Self { wanted, part, made, lane: device.lane(), tokens, targets })
+        Ok(Self { wanted, part, made, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
     }
 
     fn forward(&mut self) -> Result<(), ModelError> {
@@ -98,6 +102,7 @@ impl Take for TrainTake<'_> {
         self.run()?;
         let loss = self.made.model.loss().map_err(told)?;
         ensure!(loss.is_finite(), "the loss is {loss}: the weights may hold what is no number");
+        self.check_loss = (self.steps == 1).then_some(f64::from(loss));
         self.check_gradients()?;
         if self.part == Training::Step { self.check_parameters() } else { Ok(()) }
     }
@@ -117,6 +122,7 @@ impl Take for TrainTake<'_> {
         if self.part == Training::Step {
             self.update().map_err(told)?;
         }
+        self.steps += 1;
         Ok(())
     }
 
@@ -135,6 +141,9 @@ impl Take for TrainTake<'_> {
         let mut facts = facts(self.made.model.config(), &self.wanted);
         facts.extend(training_facts(self.made.model.config(), self.made.model.options()));
         facts.push(Fact::new("weights", self.made.weights));
+        // A curve of losses begins with the first update, which is that of the check.
+        let check_loss = self.check_loss.filter(|_| self.part == Training::Step);
+        facts.extend(check_loss.map(|loss| Fact::new("check_loss", AxisValue::Float(loss))));
         facts
     }
 

@@ -53,6 +53,22 @@ fn the_loss_of_every_step_is_kept() {
 }
 
 #[test]
+fn the_loss_of_the_first_update_is_kept_though_it_is_the_check_s() {
+    let check_loss = |take: &dyn Take| take.facts().into_iter().find(|fact| fact.name == "check_loss");
+    with_take("--model-size tiny --context-length 8 --pass-type step", Fault::None, |take, _| {
+        take.check().unwrap();
+        take.run().unwrap();
+        assert_eq!(check_loss(take).unwrap().value, 99.0.into());
+        assert_eq!(take.readings(Nanos(1))[3], Some(98.0));
+    });
+    with_take("--model-size tiny --context-length 8 --pass-type step", Fault::None, |take, _| {
+        take.run().unwrap();
+        take.check().unwrap();
+        assert!(check_loss(take).is_none(), "the first update was another");
+    });
+}
+
+#[test]
 fn what_is_no_number_in_a_step_is_a_case_that_failed() {
     for (fault, error) in [
         (Fault::Nan, "the loss is NaN: the weights may hold what is no number"),

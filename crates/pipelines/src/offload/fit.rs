@@ -43,6 +43,11 @@ pub fn fit(subject: &Subject, wanted: &Wanted, device: &dyn Device) -> Fit {
     Fit { resident, needed: needed(resident), budget }
 }
 
+/// A memory budget in which the model cannot run.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BudgetTooSmall(pub String);
+
 /// Why a budget that somebody set is too small, if it is.
 pub fn too_small(subject: &Subject, wanted: &Wanted, fit: &Fit) -> Option<String> {
     let budget = wanted.budget.filter(|_| !fit.fits())?;

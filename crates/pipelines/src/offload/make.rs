@@ -58,7 +58,11 @@ pub fn check_weights(subject: &Subject, seed: u64) -> Result<(), ModelError> {
     match &subject.kind {
         Kind::Speech { config, .. } => speech_weights(subject, config, seed).map(drop),
         Kind::Lm { found, .. } => match &subject.folder {
-            Some(folder) => Weights::open(folder, &found.config).map(drop),
+            Some(folder) => match Weights::open(folder, &found.config) {
+                // Synthetic weights take their place.
+                Err(ModelError::NoWeights { other: None, .. }) => Ok(()),
+                opened => opened.map(drop),
+            },
             None => Ok(()),
         },
     }

@@ -7,6 +7,7 @@ use laptime_models::{
     Dtype, ModelError,
     tts::{Prompt, Sampling, TextFeed, TtsConfig, TtsWeights},
 };
+use laptime_trace::small_file;
 
 use super::{
     axes::{AUTO, ON_GPU},
@@ -119,9 +120,7 @@ fn text(source: &Source) -> anyhow::Result<String> {
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
-    let length = std::fs::metadata(file)?.len();
-    anyhow::ensure!(length <= MOST_BYTES, "it has {length} bytes, and a text has at most {MOST_BYTES}");
-    Ok(std::fs::read_to_string(file)?)
+    Ok(small_file::read_text(file, MOST_BYTES)?)
 }
 
 #[cfg(test)]

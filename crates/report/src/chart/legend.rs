@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Chart, Content, Line, Panel, Point, Reading, Theme,
+    BarSeries, Chart, Content, Line, Panel, Point, Reading, Theme,
     font::{self, Weight},
     geometry::{At, Rect},
     lines::whisker,
     picture::{Anchor, Shape, Text},
-    style::Style,
+    style::{LookNumber, Style},
 };
 
 /// The size of names.
@@ -36,7 +36,7 @@ const MOST_NAMES: usize = 40;
 /// The names of a chart, in the order in which they first come.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
-    numbers: HashMap<&'a str, usize>,
+    numbers: HashMap<&'a str, LookNumber>,
     shown: Vec<Shown<'a>>,
 }
 
@@ -44,6 +44,7 @@ pub(crate) struct Names<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shown<'a> {
     name: &'a str,
+    subject: &'a str,
     note: &'a str,
     kind: Kind,
 }
@@ -61,28 +62,53 @@ impl<'a> Names<'a> {
         let mut shown: Vec<Shown<'a>> = Vec::new();
         let mut seen = HashSet::new();
         shown.extend(chart.panels.iter().flat_map(named).filter(|named| seen.insert(named.name)));
-        let mut numbers = HashMap::new();
-        for name in chart.known_names.iter().map(String::as_str).chain(shown.iter().map(|shown| shown.name)) {
-            let next = numbers.len();
-            numbers.entry(name).or_insert(next);
+        let mut colours = HashMap::new();
+        for subject in chart.known_subjects.iter().map(String::as_str).chain(shown.iter().map(|shown| shown.subject)) {
+            let next = colours.len();
+            colours.entry(subject).or_insert(next);
         }
-        Self { numbers, shown }
+        let mut of_subject: HashMap<&str, usize> = HashMap::new();
+        let numbers = shown.iter().map(|shown| {
+            let colour = colours.get(shown.subject).copied().unwrap_or(0);
+            let others = of_subject.entry(shown.subject).or_default();
+            let number = LookNumber { colour, shape: colour + *others };
+            *others += 1;
+            (shown.name, number)
+        });
+        Self { numbers: numbers.collect(), shown }
     }
 
-    /// The number of a name, counted from 0.
-    pub(crate) fn number(&self, name: &str) -> usize {
-        self.numbers.get(name).copied().unwrap_or(0)
+    /// How a name looks.
+    pub(crate) fn number(&self, name: &str) -> LookNumber {
+        self.numbers.get(name).copied().unwrap_or(LookNumber { colour: 0, shape: 0 })
     }
 }
 
-fn named(panel: &Panel) -> Vec<Shown<'_>> {
+/// What the colours of a panel stand for.
+pub(crate) fn subjects(panel: &Panel) -> Vec<&str> {
+    named(panel).into_iter().map(|shown| shown.subject).collect()
+}
+
+fn or_name<'a>(subject: &'a str, name: &'a str) -> &'a str {
+    if subject.is_empty() { name } else { subject }
+}
+
+fn named<'a>(panel: &'a Panel) -> Vec<Shown<'a>> {
     match &panel.content {
         Content::Lines(lines) => {
             let kind = |line: &Line| if line.is_loose { Kind::Points } else { Kind::Line };
-            lines.iter().map(|line| Shown { name: &line.name, note: &line.note, kind: kind(line) }).collect()
+            let shown = |line: &'a Line| {
+                let subject = or_name(&line.subject, &line.name);
+                Shown { name: &line.name, subject, note: &line.note, kind: kind(line) }
+            };
+            lines.iter().map(shown).collect()
         }
         Content::Bars(bars) => {
-            bars.series.iter().map(|series| Shown { name: &series.name, note: "", kind: Kind::Bar }).collect()
+            let shown = |series: &'a BarSeries| {
+                let subject = or_name(&series.subject, &series.name);
+                Shown { name: &series.name, subject, note: "", kind: Kind::Bar }
+            };
+            bars.series.iter().map(shown).collect()
         }
     }
 }
@@ -100,7 +126,7 @@ struct Entry {
 #[derive(Debug, Clone, Copy)]
 enum Sample {
     Nothing,
-    Name(usize, Kind),
+    Name(LookNumber, Kind),
     /// An interval around a line, or around points alone.
     Interval {
         is_area: bool,

@@ -93,20 +93,22 @@ fn placed<'a>(point: &'a Point, panel: &Panel, frame: &Frame) -> Option<Placed<'
     Some(Placed { point, at, interval: interval.map(|ends| ends.map(|end| frame.y.held(end))) })
 }
 
-/// The intervals of a run: an area, or a bar of its own for points that are not joined.
+/// The intervals of a run: an area over neighbours that have one, and a bar for points that are not joined to another
+/// that has one. Where a point has no interval the area ends: tapering to nothing there would say that it is exact.
 fn interval(run: &[Placed<'_>], is_loose: bool, style: Style) -> Vec<Shape> {
-    let has_one = run.iter().any(|placed| placed.interval.is_some());
-    if is_loose || run.len() == 1 {
-        let alone = |placed: &Placed<'_>| Some(whisker(placed.at, placed.interval?, style.colour, 1.2));
-        return run.iter().filter_map(alone).collect();
+    let known: Vec<Option<(At, [f64; 2])>> = run.iter().map(|placed| Some((placed.at, placed.interval?))).collect();
+    let stretches = known.split(Option::is_none).map(|stretch| stretch.iter().flatten().copied().collect::<Vec<_>>());
+    let mut shapes = Vec::new();
+    for stretch in stretches {
+        if is_loose || stretch.len() == 1 {
+            shapes.extend(stretch.iter().map(|(at, ends)| whisker(*at, *ends, style.colour, 1.2)));
+        } else if !stretch.is_empty() {
+            let side = |end: usize| thinned(stretch.iter().map(|(at, ends)| At::new(at.x, ends[end])).collect());
+            let area = side(1).into_iter().chain(side(0).into_iter().rev()).collect();
+            shapes.push(Shape::around(area, style.band()));
+        }
     }
-    let side = |end: usize| {
-        let place =
-            move |placed: &Placed<'_>| At::new(placed.at.x, placed.interval.map_or(placed.at.y, |ends| ends[end]));
-        thinned(run.iter().map(place).collect())
-    };
-    let area = || side(1).into_iter().chain(side(0).into_iter().rev()).collect();
-    has_one.then(|| Shape::around(area(), style.band())).into_iter().collect()
+    shapes
 }
 
 /// An interval as a bar with ends.
@@ -165,6 +167,21 @@ fn outermost(column: &[At]) -> Vec<At> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chart::Theme;
+
+    #[test]
+    fn an_area_ends_where_a_point_has_no_interval() {
+        let point = Point::missing(0.0);
+        let placed = |x: f64, interval| Placed { point: &point, at: At::new(x, 50.0), interval };
+        let known = Some([60.0, 40.0]);
+        let of = |run: &[Placed<'_>]| interval(run, false, Style::of(0, Theme::Light));
+        let alone = [placed(0.0, known), placed(1.0, None), placed(2.0, known)];
+        assert_eq!(of(&alone).len(), 2, "a bar at either end and no area between");
+        let shapes = of(&[placed(0.0, known), placed(1.0, known), placed(2.0, None)]);
+        let [Shape::Path { places, .. }] = shapes.as_slice() else { panic!("{shapes:?}") };
+        assert!(places.iter().all(|at| at.x <= 1.0 && at.y != 50.0), "{places:?}");
+        assert!(of(&[placed(0.0, None), placed(1.0, None)]).is_empty());
+    }
 
     #[test]
     fn thinning_keeps_what_a_column_of_pixels_shows() {

@@ -60,8 +60,9 @@ pub struct Chart {
     pub panels: Vec<Panel>,
     /// What an area around a line is, such as `95 % interval`. Told only where there is one.
     pub interval: &'static str,
-    /// Names that take the first looks whether they are drawn or not, so that they look the same in several charts.
-    pub known_names: Vec<String>,
+    /// Subjects that take the first colours whether they are drawn or not, so that a colour means the same in several
+    /// charts.
+    pub known_subjects: Vec<String>,
 }
 
 /// One pair of axes and what is drawn between them.
@@ -115,6 +116,8 @@ pub enum Content {
 pub struct Line {
     /// The name in the legend.
     pub name: String,
+    /// What its colour stands for, such as a model of which there are several lines. Empty for its name.
+    pub subject: String,
     /// What the legend says behind the name, such as `exponent 1.97`. Empty for nothing.
     pub note: String,
     /// The points, from left to right.
@@ -166,6 +169,8 @@ pub struct Bars {
 pub struct BarSeries {
     /// The name in the legend.
     pub name: String,
+    /// What its colour stands for. Empty for its name.
+    pub subject: String,
     /// One reading for each group.
     pub readings: Vec<Reading>,
 }
@@ -213,10 +218,28 @@ pub struct Stretch {
     pub label: String,
 }
 
+impl Chart {
+    /// What the colours of the chart stand for, in the order in which they first come.
+    pub fn subjects(&self) -> Vec<String> {
+        let mut subjects: Vec<String> = Vec::new();
+        for subject in self.panels.iter().flat_map(legend::subjects) {
+            if !subjects.iter().any(|known| known == subject) {
+                subjects.push(subject.to_owned());
+            }
+        }
+        subjects
+    }
+}
+
 impl Line {
     /// Points of a name, joined.
     pub fn new(name: impl Into<String>, points: Vec<Point>) -> Self {
         Self { name: name.into(), points, ..Self::default() }
+    }
+
+    /// The same in the colour of a subject.
+    pub fn of(self, subject: impl Into<String>) -> Self {
+        Self { subject: subject.into(), ..self }
     }
 }
 

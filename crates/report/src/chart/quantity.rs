@@ -7,7 +7,7 @@ pub enum Quantity {
     Nanos,
     /// Memory in bytes.
     Bytes,
-    /// Tokens: powers of two on an axis of ratios, and `4k` for 4096.
+    /// Tokens: powers of two on an axis of ratios.
     Tokens,
     /// Something counted, such as steps.
     Count,
@@ -94,8 +94,11 @@ impl Quantity {
 
     /// Writes a value of a mark in a unit, without the unit.
     pub(crate) fn mark(self, value: f64, unit: Unit) -> String {
-        let is_thousands = self == Self::Tokens && (2048.0..1e9).contains(&value) && value % 1024.0 == 0.0;
-        if is_thousands { format!("{}k", value / 1024.0) } else { figures(value / unit.size, 6) }
+        match self {
+            // Lengths are typed as they are read here.
+            Self::Tokens if value.abs() < 1e9 => format!("{value:.0}"),
+            _ => figures(value / unit.size, 6),
+        }
     }
 }
 
@@ -155,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_written_in_thousands_from_2048_on() {
+    fn lengths_are_written_as_they_are_typed() {
         let lengths = [512.0, 1024.0, 2048.0, 16_384.0, 3000.0].map(|tokens| Quantity::Tokens.text(tokens));
-        assert_eq!(lengths, ["512", "1024", "2k", "16k", "3000"]);
+        assert_eq!(lengths, ["512", "1024", "2048", "16384", "3000"]);
     }
 }

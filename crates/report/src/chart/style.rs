@@ -75,6 +75,13 @@ pub(crate) struct Style {
     behind: Colour,
 }
 
+/// Which look a name has, counted from 0: the colour is that of its subject, the rest its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LookNumber {
+    pub(crate) colour: usize,
+    pub(crate) shape: usize,
+}
+
 /// How wide lines are.
 const LINE: f64 = 2.0;
 
@@ -82,13 +89,13 @@ const LINE: f64 = 2.0;
 pub(crate) const MARKER: f64 = 4.5;
 
 impl Style {
-    /// The style of the name with a number, counted from 0.
-    pub(crate) fn of(number: usize, theme: Theme) -> Self {
+    /// The style of a name.
+    pub(crate) fn of(number: LookNumber, theme: Theme) -> Self {
         let colours = if theme == Theme::Light { ON_LIGHT } else { ON_DARK };
         Self {
-            colour: Colour::rgb(colours[number % colours.len()]),
-            dash: DASHES[number % DASHES.len()],
-            marker: number % MARKERS,
+            colour: Colour::rgb(colours[number.colour % colours.len()]),
+            dash: DASHES[number.shape % DASHES.len()],
+            marker: number.shape % MARKERS,
             behind: theme.background(),
         }
     }
@@ -165,10 +172,14 @@ fn hatching(number: usize, rect: Rect) -> Vec<[At; 2]> {
 mod tests {
     use super::*;
 
+    fn style(number: usize, theme: Theme) -> Style {
+        Style::of(LookNumber { colour: number, shape: number }, theme)
+    }
+
     #[test]
     fn forty_names_look_forty_ways() {
         for theme in [Theme::Light, Theme::Dark] {
-            let styles: Vec<Style> = (0..40).map(|number| Style::of(number, theme)).collect();
+            let styles: Vec<Style> = (0..40).map(|number| style(number, theme)).collect();
             for (at, style) in styles.iter().enumerate() {
                 assert!(!styles[..at].contains(style), "{at}");
             }
@@ -177,10 +188,18 @@ mod tests {
 
     #[test]
     fn neighbours_differ_without_colour() {
-        let styles: Vec<Style> = (0..8).map(|number| Style::of(number, Theme::Light)).collect();
+        let styles: Vec<Style> = (0..8).map(|number| style(number, Theme::Light)).collect();
         for pair in styles.windows(2) {
             assert!(pair[0].dash != pair[1].dash && pair[0].marker != pair[1].marker);
         }
+    }
+
+    #[test]
+    fn names_of_one_subject_share_a_colour_and_differ_in_all_else() {
+        let of = |shape| Style::of(LookNumber { colour: 2, shape }, Theme::Light);
+        let (one, other) = (of(2), of(3));
+        assert_eq!(one.colour, other.colour);
+        assert!(one.dash != other.dash && one.marker != other.marker);
     }
 
     #[test]

@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn lengths_stand_at_powers_of_two() {
         let lengths = shown(Quantity::Tokens, Scale::Log, 400.0, 20_000.0, 8).0;
-        assert_eq!(lengths, ["512", "1024", "2k", "4k", "8k", "16k"]);
-        assert_eq!(shown(Quantity::Tokens, Scale::Log, 400.0, 20_000.0, 3).0, ["1024", "4k", "16k"]);
+        assert_eq!(lengths, ["512", "1024", "2048", "4096", "8192", "16384"]);
+        assert_eq!(shown(Quantity::Tokens, Scale::Log, 400.0, 20_000.0, 3).0, ["1024", "4096", "16384"]);
     }
 
     #[test]

@@ -1,4 +1,7 @@
 //! JSON: one object for the whole table, or one a line for each row.
+//!
+//! Characters that are invisible or reorder text (C1 controls, marks of direction) are written as JSON's own escapes, so
+//! that a terminal or an editor shows the file as it is. Who parses it sees no difference.
 
 use std::io;
 
@@ -6,20 +9,33 @@ use serde::{Serialize, Serializer};
 
 use crate::machine::{self, Machine};
 use crate::table::{Cell, Table};
+use crate::visible::is_hidden;
 
 /// Writes facts, rows and notes as one indented object.
 pub(super) fn write_object(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &Whole(table))?;
-    out.write_all(b"\n")
+    write_escaped(&serde_json::to_string_pretty(&Whole(table))?, out)
 }
 
 /// Writes each row as an object on a line of its own.
 pub(super) fn write_lines(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
     for cells in &table.rows {
-        serde_json::to_writer(&mut *out, &Row { table, cells })?;
-        out.write_all(b"\n")?;
+        write_escaped(&serde_json::to_string(&Row { table, cells })?, out)?;
     }
     Ok(())
+}
+
+/// Writes JSON on a line. Outside of strings JSON has no characters but plain ones, so all others are inside.
+fn write_escaped(json: &str, out: &mut dyn io::Write) -> io::Result<()> {
+    let is_escaped = |letter: char| letter == '\u{7f}' || (!letter.is_ascii() && is_hidden(letter));
+    for piece in json.split_inclusive(is_escaped) {
+        let last = piece.chars().next_back().filter(|&letter| is_escaped(letter));
+        let kept = last.map_or(piece.len(), |letter| piece.len() - letter.len_utf8());
+        out.write_all(piece[..kept].as_bytes())?;
+        for unit in last.iter().flat_map(|letter| letter.encode_utf16(&mut [0; 2]).to_vec()) {
+            write!(out, "\\u{unit:04x}")?;
+        }
+    }
+    out.write_all(b"\n")
 }
 
 struct Whole<'a>(&'a Table);
@@ -38,8 +54,18 @@ impl Serialize for Whole<'_> {
         let rows: Vec<_> = table.rows.iter().map(|cells| Row { table, cells }).collect();
         map.serialize_entry(table.name, &rows)?;
         map.serialize_entry("notes", &table.notes)?;
+        if !table.warnings.is_empty() {
+            let warnings = table.warnings.iter().map(|note| Warning { id: note.id, text: &note.text });
+            map.serialize_entry("warnings", &warnings.collect::<Vec<_>>())?;
+        }
         map.end()
     }
+}
+
+#[derive(Serialize)]
+struct Warning<'a> {
+    id: &'static str,
+    text: &'a str,
 }
 
 struct Row<'a> {
@@ -51,5 +77,20 @@ impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let cell = |at| Machine::from(self.cells.get(at).unwrap_or(&Cell::Empty));
         serializer.collect_map(machine::columns(self.table).map(|(at, column)| (&column.key, cell(at))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invisible_characters_are_escaped_and_parse_back() {
+        let text = "a\u{9b}b\u{202e}c\u{7f}d\u{e0001}é層\n";
+        let mut written = Vec::new();
+        write_escaped(&serde_json::to_string(text).unwrap(), &mut written).unwrap();
+        let written = String::from_utf8(written).unwrap();
+        assert_eq!(written, "\"a\\u009bb\\u202ec\\u007fd\\udb40\\udc01é層\\n\"\n");
+        assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
     }
 }

@@ -6,6 +6,7 @@
 
 use std::io;
 
+use super::note_lines;
 use crate::layout::{self, Shown, ShownCell};
 use crate::table::Table;
 use crate::visible::{visible, width};
@@ -13,7 +14,7 @@ use crate::visible::{visible, width};
 /// One level of a tree; ordinary blanks at the start of a cell are dropped.
 const INDENT: &str = "&emsp;";
 
-pub(super) fn write(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(table: &Table, verbose: bool, out: &mut dyn io::Write) -> io::Result<()> {
     let columns: Vec<Rendered> = layout::columns(table).iter().map(Rendered::from).collect();
     if !columns.is_empty() {
         write_rows(table.rows.len(), &columns, out)?;
@@ -22,8 +23,8 @@ pub(super) fn write(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
     if !facts.is_empty() {
         writeln!(out, "\n{}", facts.join("\n"))?;
     }
-    for note in &table.notes {
-        writeln!(out, "\n{}", escape_prose(&visible(note)))?;
+    for sentence in table.notes.iter().cloned().chain(note_lines(table, verbose)) {
+        writeln!(out, "\n{}", escape_prose(&visible(&sentence)))?;
     }
     Ok(())
 }

@@ -11,6 +11,8 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
+use laptime_analyze::Note;
+
 use crate::table::Table;
 
 /// A way to write a table down.
@@ -77,13 +79,42 @@ pub struct TextStyle {
     pub width: usize,
     /// Whether the header is bold and lines are dim.
     pub colour: bool,
+    /// Whether all notes and the legend are shown, and not the first notes alone.
+    pub verbose: bool,
+}
+
+impl TextStyle {
+    /// Plain text of this width.
+    pub fn plain(width: usize) -> Self {
+        Self { width, colour: false, verbose: false }
+    }
+}
+
+/// Notes that people see without `--verbose`.
+pub(crate) const MOST_NOTES: usize = 3;
+
+/// The notes and the legend as people see them: `note: … [id]`, then how many are left.
+pub(crate) fn note_lines(table: &Table, verbose: bool) -> Vec<String> {
+    let is_shown = |note: &&Note| verbose || !note.is_minor;
+    let most = if verbose { usize::MAX } else { MOST_NOTES };
+    let shown: Vec<&Note> = table.warnings.iter().filter(is_shown).collect();
+    let mut lines: Vec<String> = shown.iter().take(most).map(|note| format!("note: {note}")).collect();
+    match shown.len().saturating_sub(most) {
+        0 => {}
+        1 => lines.push("1 more note: `--verbose` shows it".to_owned()),
+        more => lines.push(format!("{more} more notes: `--verbose` shows them")),
+    }
+    if verbose {
+        lines.extend(table.legend.iter().cloned());
+    }
+    lines
 }
 
 /// Writes a table.
 pub fn write(table: &Table, format: Format, style: TextStyle, out: &mut dyn io::Write) -> io::Result<()> {
     match format {
         Format::Text => text::write(table, style, out),
-        Format::Md => markdown::write(table, out),
+        Format::Md => markdown::write(table, style.verbose, out),
         Format::Csv => delimited::write(table, b',', out),
         Format::Tsv => delimited::write(table, b'\t', out),
         Format::Json => json::write_object(table, out),

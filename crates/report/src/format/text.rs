@@ -6,11 +6,12 @@
 
 use std::io;
 
-use super::TextStyle;
+use super::{TextStyle, note_lines};
 use crate::kernel_name::short;
 use crate::layout::{self, Shown, ShownCell};
 use crate::table::{Keep, Table};
-use crate::visible::{head, shorten, visible, width};
+use crate::visible::{shorten, visible, width};
+use crate::wrap::wrap;
 
 const GAP: usize = 2;
 /// Columns that names get at least before another column is left out.
@@ -26,7 +27,7 @@ pub(super) fn write(table: &Table, style: TextStyle, out: &mut dyn io::Write) ->
     if !columns.is_empty() {
         pen.write_rows(table.rows.len(), &columns, out)?;
     }
-    let below = remarks(table, &left_out, style.width);
+    let below = remarks(table, &left_out, style);
     if !columns.is_empty() && !below.is_empty() {
         writeln!(out)?;
     }
@@ -127,7 +128,7 @@ fn widen(columns: &mut [Fitted], room: usize) {
 }
 
 /// Returns what is said below the rows: facts, notes, and what was left out.
-fn remarks(table: &Table, left_out: &[String], room: usize) -> Vec<String> {
+fn remarks(table: &Table, left_out: &[String], style: TextStyle) -> Vec<String> {
     let facts = table.facts.iter().filter(|fact| !fact.value.is_empty());
     let facts: Vec<_> = facts
         .filter_map(|fact| Some(format!("{} {}", visible(fact.label.as_ref()?), layout::single(&fact.value))))
@@ -137,12 +138,9 @@ fn remarks(table: &Table, left_out: &[String], room: usize) -> Vec<String> {
         remarks.push(facts.join(" · "));
     }
     remarks.extend(table.notes.iter().map(|note| visible(note).into_owned()));
-    if !left_out.is_empty() {
-        remarks.push(format!(
-            "Left out to fit {room} columns: {}. A wider terminal or another `--format` shows {}.",
-            left_out.join(", "),
-            if left_out.len() == 1 { "it" } else { "them" },
-        ));
+    remarks.extend(note_lines(table, style.verbose).iter().map(|line| visible(line).into_owned()));
+    if !left_out.is_empty() && style.verbose {
+        remarks.push(format!("Columns that do not fit: {}. `--wide` shows them.", left_out.join(", ")));
     }
     remarks
 }
@@ -207,56 +205,14 @@ fn line(columns: &[Fitted], cell: impl Fn(&Fitted) -> (usize, String)) -> String
     line
 }
 
-/// Breaks a sentence into lines of at most `room` columns, between words
-/// where that is possible.
-fn wrap(sentence: &str, room: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for mut word in sentence.split(' ').filter(|word| !word.is_empty()) {
-        if used > 0 && used + 1 + width(word) > room {
-            lines.push(String::new());
-            used = 0;
-        }
-        while width(word) > room {
-            let first = word.chars().next().map_or(0, char::len_utf8);
-            let (start, rest) = word.split_at(head(word, room).len().max(first));
-            lines.extend([start.to_owned(), String::new()]);
-            word = rest;
-        }
-        let line = lines.last_mut().expect("there is always a last line");
-        if used > 0 {
-            line.push(' ');
-        }
-        line.push_str(word);
-        used = width(line);
-    }
-    lines.retain(|line| !line.is_empty());
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::table::{Cell, Column};
 
-    #[test]
-    fn sentences_are_broken_between_words() {
-        assert_eq!(wrap("one two three four", 9), ["one two", "three", "four"]);
-    }
-
-    #[test]
-    fn a_word_longer_than_the_line_is_broken_anywhere() {
-        assert_eq!(wrap("a bbbbbbb 層層 c", 3), ["a", "bbb", "bbb", "b", "層", "層", "c"]);
-    }
-
-    #[test]
-    fn a_character_wider_than_the_line_does_not_stop_the_wrapping() {
-        assert_eq!(wrap("層層", 1), ["層", "層"]);
-    }
-
     fn written(table: &Table, width: usize) -> String {
         let mut out = Vec::new();
-        let style = TextStyle { width, colour: false };
+        let style = TextStyle::plain(width);
         write(table, style, &mut out).expect("a vector takes everything");
         String::from_utf8(out).expect("the format is text")
     }

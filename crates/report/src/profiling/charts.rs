@@ -22,7 +22,18 @@ pub fn charts(answer: &Profiling) -> Vec<Chart> {
         drawn::warmup_laps(&warmup::laps(answer)),
         roofline::roofline(answer).as_ref().and_then(drawn::roofline),
     ];
-    all.into_iter().flatten().collect()
+    let mut charts: Vec<Chart> = all.into_iter().flatten().collect();
+    // A colour means the same thing in every chart of a report.
+    let mut subjects: Vec<String> = Vec::new();
+    for subject in charts.iter().flat_map(Chart::subjects) {
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    for chart in &mut charts {
+        chart.known_subjects.clone_from(&subjects);
+    }
+    charts
 }
 
 /// The time of a series over its length.
@@ -95,4 +106,54 @@ pub(super) fn device_name(machine: &Machine, device: &str) -> Option<String> {
 fn common<'a>(mut ids: impl Iterator<Item = &'a CaseId>, axis: &str, word: fn(&AxisValue) -> String) -> Option<String> {
     let first = ids.next()?.case.get(axis)?;
     ids.all(|id| id.case.get(axis) == Some(first)).then(|| word(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use laptime_analyze::{ProfiledRun, profiling};
+    use laptime_trace::run::{Case, CaseResult, Measured, Outcome, StopReason};
+
+    use super::*;
+
+    fn result(workload: &str, values: &[(&str, AxisValue)], nanos: u64) -> CaseResult {
+        let case = Case::new(values.iter().map(|(axis, value)| ((*axis).to_owned(), value.clone())).collect());
+        let wall_ns = (0..20).map(|take| nanos + nanos * (take % 5) / 500).collect();
+        let stopped = StopReason::Takes(20);
+        let measured = Measured { wall_ns, stopped, peak_bytes: Some(nanos), ..Measured::default() };
+        CaseResult::new(workload, "cpu", case, 0, "", Outcome::Measured(measured))
+    }
+
+    /// Sparse attention is slower at first, and a model is measured next to it.
+    fn report() -> Vec<Chart> {
+        let mut results = Vec::new();
+        for (length, dense, sparse) in [(512, 1_000, 2_000), (1024, 4_000, 4_000), (2048, 16_000, 8_000)] {
+            for (kind, nanos) in [("dense", dense), ("sparse", sparse)] {
+                let values = [("attention", kind.into()), ("seq_len", AxisValue::Int(length))];
+                results.push(result("attention", &values, nanos * 1000));
+            }
+            for (pass, nanos) in [("forward", dense), ("step", 3 * dense)] {
+                let values =
+                    [("model", "tiny".into()), ("pass_type", pass.into()), ("seq_len", AxisValue::Int(length))];
+                results.push(result("model", &values, nanos * 1000));
+            }
+        }
+        charts(&profiling(vec![ProfiledRun { folder: "run".to_owned(), run: None, results }]))
+    }
+
+    #[test]
+    fn a_colour_stands_for_the_same_thing_in_all_charts_of_a_report() {
+        let charts = report();
+        assert!(charts.len() > 3, "{}", charts.len());
+        for chart in &charts {
+            assert_eq!(chart.known_subjects, ["dense", "sparse", "tiny"], "{}", chart.name);
+        }
+    }
+
+    #[test]
+    fn a_crossing_names_the_kind_that_crosses() {
+        let charts = report();
+        let crossover = charts.iter().find(|chart| chart.name == "crossover").unwrap();
+        let stretches: Vec<&str> = crossover.panels[0].stretches.iter().map(|stretch| stretch.label.as_str()).collect();
+        assert!(!stretches.is_empty() && stretches.iter().all(|label| label.starts_with("sparse: ")), "{stretches:?}");
+    }
 }

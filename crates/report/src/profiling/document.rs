@@ -188,7 +188,7 @@ fn quiet(table: Option<Table>) -> Option<Table> {
 
 fn markdown(table: &Table) -> String {
     let mut text = Vec::new();
-    let style = TextStyle { width: usize::MAX, colour: false };
+    let style = TextStyle::plain(usize::MAX);
     // Writing to memory does not fail.
     let _ = write(table, Format::Md, style, &mut text);
     String::from_utf8_lossy(&text).into_owned()

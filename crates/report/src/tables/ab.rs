@@ -1,7 +1,7 @@
 //! The table of two variants.
 
 use laptime_analyze::Ab;
-use laptime_stats::{Comparison, Level, Origin, Verdict};
+use laptime_stats::{Judged, Level, Reason, Verdict, compare::MOST_ADVISED};
 
 use crate::table::{Cell, Column, Table};
 
@@ -20,30 +20,29 @@ pub fn ab(answer: &Ab) -> Table {
         Column::new("difference", "").machine_only(),
         Column::new("difference_lo", "").machine_only(),
         Column::new("difference_hi", "").machine_only(),
-        Column::new("noise_floor", "").machine_only(),
+        Column::new("margin", "").machine_only(),
         Column::new("verdict", "").machine_only(),
         Column::new("reason", "").machine_only(),
+        Column::new("processes_needed", "").machine_only(),
     ];
     let mut table = Table::new("variants", columns);
     let comparison = &answer.comparison;
     for (label, (what, level)) in ["A", "B"].into_iter().zip(answer.variants.iter().zip([comparison.a, comparison.b])) {
         let mut cells = row(label, what, &level);
         // The verdict is of B, against A.
-        cells.extend(if label == "A" { [const { Cell::Empty }; 6] } else { judged(comparison) });
+        cells.extend(if label == "A" { [const { Cell::Empty }; 7] } else { judged(&comparison.judged) });
         table.push(cells);
     }
-    table.machine_fact("difference", Cell::Number(comparison.difference));
-    table.machine_fact("difference_lo", Cell::Number(comparison.interval.low));
-    table.machine_fact("difference_hi", Cell::Number(comparison.interval.high));
-    table.machine_fact("noise_floor", Cell::Number(comparison.floor.share));
-    table.machine_fact("verdict", Cell::text(word(comparison.verdict)));
+    let judged = &comparison.judged;
+    table.machine_fact("difference", Cell::Number(judged.difference));
+    table.machine_fact("difference_lo", judged.interval.map(|ends| Cell::Number(ends.low)));
+    table.machine_fact("difference_hi", judged.interval.map(|ends| Cell::Number(ends.high)));
+    table.machine_fact("margin", Cell::Number(judged.margin));
+    table.machine_fact("verdict", Cell::text(word(judged.verdict)));
     for (label, what) in ["A", "B"].into_iter().zip(&answer.variants) {
         table.note(format!("{label}: `{what}`"));
     }
-    table.note(sentence(answer));
-    table.note(
-        "`between` is the spread of processes, `within` that of the takes of one; times with their 95 % intervals.",
-    );
+    table.note(sentence(judged, comparison.a.processes.min(comparison.b.processes)));
     table
 }
 
@@ -55,25 +54,26 @@ fn row(label: &str, what: &str, level: &Level) -> Vec<Cell> {
         Cell::Count(level.processes as u64),
         Cell::Count(level.takes as u64),
         nanos(level.typical),
-        nanos(level.interval.low),
-        nanos(level.interval.high),
+        level.interval.map(|ends| nanos(ends.low)).into(),
+        level.interval.map(|ends| nanos(ends.high)).into(),
         level.between.map(Cell::Share).into(),
         level.within.map(Cell::Share).into(),
     ]
 }
 
-fn judged(comparison: &Comparison) -> [Cell; 6] {
-    let reason = match comparison.verdict {
+fn judged(judged: &Judged) -> [Cell; 7] {
+    let reason = match judged.verdict {
         Verdict::Unclear(reason) => Cell::text(reason.to_string()),
         _ => Cell::Empty,
     };
     [
-        Cell::Number(comparison.difference),
-        Cell::Number(comparison.interval.low),
-        Cell::Number(comparison.interval.high),
-        Cell::Number(comparison.floor.share),
-        Cell::text(word(comparison.verdict)),
+        Cell::Number(judged.difference),
+        judged.interval.map(|ends| Cell::Number(ends.low)).into(),
+        judged.interval.map(|ends| Cell::Number(ends.high)).into(),
+        Cell::Number(judged.margin),
+        Cell::text(word(judged.verdict)),
         reason,
+        judged.needed.map(|needed| Cell::Count(needed as u64)).into(),
     ]
 }
 
@@ -86,23 +86,86 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-fn sentence(answer: &Ab) -> String {
-    let comparison = &answer.comparison;
-    let per_cent = |share: f64| format!("{:+.1} %", 100.0 * share);
-    let range =
-        format!("95 % interval {} to {}", per_cent(comparison.interval.low), per_cent(comparison.interval.high));
-    let origin = match comparison.floor.origin {
-        Origin::Least => "the least there is",
-        Origin::Spread => "the spread between processes",
-        Origin::Threshold => "your threshold",
-    };
-    let floor = format!("noise floor {:.1} %, {origin}", 100.0 * comparison.floor.share);
-    let difference = 100.0 * comparison.difference.abs();
-    let verdict = match comparison.verdict {
-        Verdict::Faster => format!("B is faster by {difference:.1} %"),
-        Verdict::Slower => format!("B is slower by {difference:.1} %"),
-        Verdict::Same => "A and B are the same".to_owned(),
-        Verdict::Unclear(reason) => format!("It is unclear: {reason}"),
-    };
-    format!("{verdict} ({range}; {floor}).")
+/// The verdict: `B is slower: +10.7 % (+6.5 to +14.9 %)`.
+fn sentence(judged: &Judged, processes: usize) -> String {
+    let number = |share: f64| format!("{:+.1}", 100.0 * share);
+    let (difference, margin) = (number(judged.difference), three_figures_at_most(100.0 * judged.margin));
+    let range = judged.interval.map(|ends| [number(ends.low), number(ends.high)]);
+    match (judged.verdict, range) {
+        (Verdict::Faster, Some([low, high])) => format!("B is faster: {difference} % ({low} to {high} %)."),
+        (Verdict::Slower, Some([low, high])) => format!("B is slower: {difference} % ({low} to {high} %)."),
+        (Verdict::Same, Some([low, high])) => {
+            format!("The same: no difference larger than {margin} % ({low} to {high} %).")
+        }
+        (Verdict::Unclear(Reason::AroundMargin), Some([low, high])) => format!(
+            "Unclear: {low} % to {high} %, and differences up to {margin} % do not matter; {}.",
+            advice(judged, processes)
+        ),
+        (Verdict::Unclear(_), Some([low, high])) => {
+            format!("Unclear: {low} % to {high} %; {}.", advice(judged, processes))
+        }
+        (Verdict::Unclear(reason), None) => format!("Unclear: {reason}."),
+        (verdict, None) => format!("{}: {difference} %.", word(verdict)),
+    }
+}
+
+/// How many more processes would settle an unclear verdict.
+fn advice(judged: &Judged, processes: usize) -> String {
+    match judged.needed {
+        Some(needed) => {
+            format!("about {} more processes per side would settle it", rounded(needed.saturating_sub(processes)))
+        }
+        None => format!("more than {MOST_ADVISED} processes per side would be needed to settle it"),
+    }
+}
+
+/// A count that is an estimate: two figures of it, rounded up.
+pub(crate) fn rounded(count: usize) -> usize {
+    let step = 10_usize.pow(count.max(1).ilog10().saturating_sub(1));
+    count.div_ceil(step) * step
+}
+
+/// A percentage without needless zeros: `1`, `2.5`.
+fn three_figures_at_most(percent: f64) -> String {
+    let text = format!("{percent:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laptime_stats::Interval;
+
+    fn said(verdict: Verdict, ends: Option<[f64; 2]>, needed: Option<usize>) -> String {
+        let interval = ends.map(|[low, high]| Interval { low, high, level: 0.95 });
+        sentence(&Judged { difference: 0.107, interval, margin: 0.01, verdict, needed }, 20)
+    }
+
+    #[test]
+    fn the_verdict_is_one_sentence_with_its_interval() {
+        let ends = Some([0.065, 0.149]);
+        assert_eq!(said(Verdict::Slower, ends, None), "B is slower: +10.7 % (+6.5 to +14.9 %).");
+        assert_eq!(
+            said(Verdict::Same, Some([-0.004, 0.006]), None),
+            "The same: no difference larger than 1 % (-0.4 to +0.6 %)."
+        );
+    }
+
+    #[test]
+    fn an_unclear_verdict_says_how_many_more_processes_would_settle_it() {
+        let wide = Verdict::Unclear(Reason::TooWide { furthest: 0.06 });
+        let ends = Some([-0.023, 0.06]);
+        assert_eq!(
+            said(wide, ends, Some(103)),
+            "Unclear: -2.3 % to +6.0 %; about 83 more processes per side would settle it."
+        );
+        assert!(said(wide, ends, None).ends_with("; more than 1000 processes per side would be needed to settle it."));
+        let few = said(Verdict::Unclear(Reason::TooFewProcesses { found: 1 }), None, Some(4));
+        assert_eq!(few, "Unclear: 1 process on a side is too few for a 95 % interval; use at least 4.");
+    }
+
+    #[test]
+    fn an_estimated_count_has_two_figures() {
+        assert_eq!([0, 7, 83, 101, 119, 980, 981].map(rounded), [0, 7, 83, 110, 120, 980, 990]);
+    }
 }

@@ -1,6 +1,6 @@
 //! The cases of a benchmark as a table.
 
-use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, StateFigures, Told};
+use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, SharedDoubt, StateFigures};
 use laptime_trace::run::{Steady, StopReason};
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 use crate::{Cell, Column, Table, layout::single};
 
 /// Lays out the cases of a run, with the doubts about them as notes.
-pub fn cases(answer: &Cases, doubts: &[Told]) -> Table {
+pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let (metrics, facts) = (metric_names(answer), fact_names(answer));
     let mut table = Table::new("cases", columns(answer, &axes, &metrics, &facts));
@@ -28,7 +28,7 @@ pub fn cases(answer: &Cases, doubts: &[Told]) -> Table {
     });
     troubles::add_notes(&mut table, &axes, told);
     add_peaks(&mut table, answer);
-    doubts.iter().for_each(|doubt| table.note(troubles::capital(&doubt.to_string())));
+    doubts.iter().for_each(|doubt| table.warn(doubt.note()));
     table
 }
 
@@ -271,9 +271,9 @@ fn add_peaks(table: &mut Table, answer: &Cases) {
         table.machine_fact(format!("peak_{}_gb_s", peak.traffic.word()), Cell::Number(peak.bytes_s / 1e9));
     }
     table.machine_fact("peaks_measured", Cell::text(&peaks.measured));
-    table.note(format!(
-        "Operations (`mfu`) and bytes (`mbu`) that a take needs at least, counted from its shapes{}, are held against \
-         the peaks that `laptime peaks` measured on `{}` at {}: {}.",
+    table.legend(format!(
+        "`mfu` and `mbu` are the FLOPs and bytes of an iteration{}, divided by the peaks that `laptime peaks` measured \
+         on `{}` at {}: {}.",
         numerators(answer),
         peaks.device,
         peaks.measured,

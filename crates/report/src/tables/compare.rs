@@ -1,17 +1,18 @@
 //! The comparison of two runs as a table.
 
 use laptime_analyze::{Compared, ComparedCase, Difference, Figures, NotCompared, Pair, Tally, Trouble, Which};
-use laptime_stats::{Origin, Reason, Verdict};
+use laptime_stats::{
+    Interval, Reason, Verdict,
+    compare::{LEAST_PROCESSES, MOST_ADVISED},
+};
 
 use super::{
+    ab::rounded,
     axes::{Axes, Taken},
     cases::nanos,
     troubles,
 };
 use crate::{Cell, Column, Table};
-
-/// From so many comparisons on a false alarm is worth a word.
-const MANY: usize = 5;
 
 /// Lays out how two runs compare.
 pub fn compare(answer: &Compared) -> Table {
@@ -56,11 +57,11 @@ fn difference_columns() -> Vec<Column> {
         Column::new("difference", "change"),
         Column::new("difference_lo", "from").drop(2),
         Column::new("difference_hi", "to").drop(2),
-        Column::new("noise_floor", "floor").drop(4),
-        Column::new("noise_floor_from", "").machine_only(),
+        Column::new("margin", "").machine_only(),
         Column::new("verdict", "verdict"),
         Column::new("why", "why").human_only().drop(3),
         Column::new("reason", "").machine_only(),
+        Column::new("processes_needed", "").machine_only(),
     ]
 }
 
@@ -75,7 +76,7 @@ fn cells(answer: &Compared, case: &ComparedCase) -> Vec<Cell> {
         true => nanos(value),
         false => Cell::from(value.map(Cell::Number)),
     };
-    let change = |change: fn(&Pair) -> f64| Cell::from(pair.map(|pair| Cell::Change(change(pair))));
+    let end = |end: fn(Interval) -> f64| Cell::from(pair.and_then(|pair| Some(Cell::Change(end(pair.interval?)))));
     let mut cells = Vec::new();
     for side in [pair.map(|pair| pair.a), pair.map(|pair| pair.b)] {
         let ends = side.and_then(|side| side.interval);
@@ -83,14 +84,14 @@ fn cells(answer: &Compared, case: &ComparedCase) -> Vec<Cell> {
         cells.extend(values.map(value));
     }
     cells.extend([
-        change(|pair| pair.difference),
-        change(|pair| pair.interval.low),
-        change(|pair| pair.interval.high),
-        Cell::from(pair.map(|pair| Cell::Share(pair.floor.share))),
-        Cell::from(pair.map(|pair| Cell::text(origin(pair.floor.origin)))),
+        Cell::from(pair.map(|pair| Cell::Change(pair.difference))),
+        end(|ends| ends.low),
+        end(|ends| ends.high),
+        Cell::from(pair.map(|pair| Cell::Share(pair.margin))),
         Cell::text(verdict(case)),
         Cell::from(why(case).map(Cell::text)),
         Cell::from(reason(case).map(Cell::text)),
+        Cell::from(pair.and_then(|pair| Some(Cell::Count(pair.needed? as u64)))),
     ]);
     cells.extend(side_cells(pair.map(|pair| &pair.a)));
     cells.extend(side_cells(pair.map(|pair| &pair.b)));
@@ -101,14 +102,6 @@ fn side_cells(side: Option<&Figures>) -> [Cell; 4] {
     let count = |count: fn(&Figures) -> usize| Cell::from(side.map(|side| Cell::Count(count(side) as u64)));
     let share = |share: fn(&Figures) -> Option<f64>| Cell::from(side.and_then(share).map(Cell::Share));
     [count(|side| side.n), count(|side| side.processes), share(|side| side.between), share(|side| side.within)]
-}
-
-fn origin(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Least => "least",
-        Origin::Spread => "spread",
-        Origin::Threshold => "threshold",
-    }
 }
 
 fn verdict(case: &ComparedCase) -> &'static str {
@@ -127,7 +120,8 @@ fn why(case: &ComparedCase) -> Option<&'static str> {
         Ok(pair) => match pair.verdict {
             Verdict::Unclear(Reason::TooFewProcesses { .. }) => "few processes",
             Verdict::Unclear(Reason::TooWide { .. }) => "too wide",
-            Verdict::Unclear(Reason::AroundFloor) => "around floor",
+            Verdict::Unclear(Reason::AroundMargin) => "at the margin",
+            Verdict::Unclear(Reason::ManyCases { .. }) => "many cases",
             _ => return None,
         },
         Err(NotCompared::OnlyIn(Which::A)) => "only in a",
@@ -217,42 +211,50 @@ fn add_overall(table: &mut Table, tally: &Tally) {
     table.note(format!(
         "{cases} compared, b against a: {faster} faster, {slower} slower, {same} same, {unclear} unclear."
     ));
-    if tally.compared() >= MANY {
-        table.note(format!(
-            "Of {} comparisons at least one is called faster or slower though nothing changed with a chance of up to \
-             {:.0} %, so a single verdict should come back in a second run before it is believed.",
-            tally.compared(),
-            100.0 * tally.false_alarm_chance()
-        ));
+}
+
+/// One sentence per reason, with what to do about it.
+fn add_unclear(table: &mut Table, answer: &Compared) {
+    let unclear: Vec<(Reason, Option<usize>)> = answer.cases.iter().filter_map(unclear).collect();
+    let kinds: [(fn(&Reason) -> bool, String); 4] = [
+        (
+            |reason| matches!(reason, Reason::TooFewProcesses { .. }),
+            format!("fewer than {LEAST_PROCESSES} processes per side are too few for a 95 % interval"),
+        ),
+        (
+            |reason| matches!(reason, Reason::TooWide { .. }),
+            "the interval contains zero and also differences beyond the margin".to_owned(),
+        ),
+        (
+            |reason| matches!(reason, Reason::AroundMargin),
+            "there is a difference, but it may be smaller than the margin".to_owned(),
+        ),
+        (
+            |reason| matches!(reason, Reason::ManyCases { .. }),
+            format!("differences like these are expected by chance among {} cases", answer.tally().compared()),
+        ),
+    ];
+    for (is_kind, meaning) in kinds {
+        let needed: Vec<Option<usize>> =
+            unclear.iter().filter(|(reason, _)| is_kind(reason)).map(|(_, needed)| *needed).collect();
+        if !needed.is_empty() {
+            table.note(format!("Unclear ({}): {meaning}. Next: {}.", needed.len(), advice(&needed)));
+        }
     }
 }
 
-/// One sentence a reason, with what to do about it.
-fn add_unclear(table: &mut Table, answer: &Compared) {
-    let count = |wanted: fn(&Reason) -> bool| {
-        let reasons = answer.cases.iter().filter_map(|case| match case.pair.as_ref().ok()?.verdict {
-            Verdict::Unclear(reason) => Some(reason),
-            _ => None,
-        });
-        reasons.filter(wanted).count()
-    };
-    let kinds: [(usize, &str); 3] = [
-        (
-            count(|reason| matches!(reason, Reason::TooFewProcesses { .. })),
-            "a side has fewer than 3 processes, so nothing is known of how processes differ. Next: measure both sides \
-             with `--runs 5`",
-        ),
-        (
-            count(|reason| matches!(reason, Reason::TooWide { .. })),
-            "the interval holds zero and also differences beyond the noise floor. Next: more processes, not more takes",
-        ),
-        (
-            count(|reason| matches!(reason, Reason::AroundFloor)),
-            "there is a difference, but perhaps one smaller than the noise floor. Next: more processes, or leave it",
-        ),
-    ];
-    for (count, meaning) in kinds.into_iter().filter(|(count, _)| *count > 0) {
-        table.note(format!("Unclear ({count}): {meaning}."));
+fn unclear(case: &ComparedCase) -> Option<(Reason, Option<usize>)> {
+    match case.pair.as_ref().ok()? {
+        Pair { verdict: Verdict::Unclear(reason), needed, .. } => Some((*reason, *needed)),
+        _ => None,
+    }
+}
+
+/// How many processes would settle unclear cases: as many as the one that needs most, of those that can be settled.
+fn advice(needed: &[Option<usize>]) -> String {
+    match needed.iter().flatten().max() {
+        Some(&most) => format!("measure both sides with `--runs {}`", rounded(most)),
+        None => format!("raise `--threshold`; more than {MOST_ADVISED} processes per side would be needed"),
     }
 }
 

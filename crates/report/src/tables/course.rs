@@ -38,14 +38,23 @@ const COLUMNS: [&str; 25] = [
     "activation_bytes",
 ];
 
+/// Steps that were asked for; none where a rule decides how many there are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AskedSteps {
+    /// Before those that count.
+    pub warmup: Option<usize>,
+    /// That count.
+    pub measure: Option<usize>,
+}
+
 /// Lays out the cases that ran without a cache: a row a case. None if there are none. `parameters` knows the size of a
-/// model that was not measured.
+/// model that was not measured, and `asked` how many steps it would have had.
 ///
 /// `std_time_ms` is the standard deviation of the sample.
-pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>) -> Option<Table> {
+pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, asked: AskedSteps) -> Option<Table> {
     let mut table = Table::new("course", COLUMNS.map(|name| Column::new(name, name)));
     for case in answer.cases.iter().filter(|case| is_of_course(case)) {
-        table.push(row(case, parameters));
+        table.push(row(case, parameters, asked));
     }
     (!table.rows.is_empty()).then_some(table)
 }
@@ -165,7 +174,7 @@ fn cv_percent(wall: &Figures) -> Option<f64> {
     wall.std.filter(|_| wall.mean > 0.0).map(|std| 100.0 * std / wall.mean)
 }
 
-fn row(case: &CaseFigures, parameters: &dyn Fn(&Case) -> Option<AxisValue>) -> Vec<Cell> {
+fn row(case: &CaseFigures, parameters: &dyn Fn(&Case) -> Option<AxisValue>, asked: AskedSteps) -> Vec<Cell> {
     let measured = case.measured.as_ref();
     let wall = measured.map(|measured| &measured.wall);
     let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
@@ -179,8 +188,8 @@ fn row(case: &CaseFigures, parameters: &dyn Fn(&Case) -> Option<AxisValue>) -> V
         axis(case, "model"),
         axis(case, "seq_len"),
         axis(case, "batch_size"),
-        count(measured.map(|measured| measured.warmup_takes)),
-        count(wall.map(|wall| wall.n)),
+        count(measured.map(|measured| measured.warmup_takes).or(asked.warmup)),
+        count(wall.map(|wall| wall.n).or(asked.measure)),
         axis(case, "pass_type"),
         match fact(case, "parameters") {
             Cell::Empty => Cell::from(parameters(&case.id.case).as_ref().map(value)),
@@ -231,7 +240,12 @@ mod tests {
             facts: vec![Fact::new("parameters", 128_625_408)],
             ..Measured::default()
         });
-        let table = course(&laptime_analyze::cases(&[result("step", measured)], None), &|_| Some(7.into())).unwrap();
+        let table = course(
+            &laptime_analyze::cases(&[result("step", measured)], None),
+            &|_| Some(7.into()),
+            AskedSteps::default(),
+        )
+        .unwrap();
         assert_eq!(cell(&table, 0, "mean_time_ms"), Cell::Nanos(2_000_000));
         assert_eq!(cell(&table, 0, "std_time_ms"), Cell::Nanos(1_414_214));
         assert_eq!(
@@ -247,7 +261,12 @@ mod tests {
         let lack = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
         let failed = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
         let results = [result("forward", lack), result("backward", failed)];
-        let table = course(&laptime_analyze::cases(&results, None), &|_| Some(7.into())).unwrap();
+        let asked = AskedSteps { warmup: Some(5), measure: Some(10) };
+        let table = course(&laptime_analyze::cases(&results, None), &|_| Some(7.into()), asked).unwrap();
+        for row in 0..2 {
+            let steps = (cell(&table, row, "warmup_steps"), cell(&table, row, "measure_steps"));
+            assert_eq!(steps, (Cell::Count(5), Cell::Count(10)), "what was asked for is known");
+        }
         assert_eq!(
             (cell(&table, 0, "error"), cell(&table, 1, "error")),
             (Cell::text("OOM"), Cell::text("runtime_error"))
@@ -282,7 +301,7 @@ mod tests {
     fn what_runs_behind_a_cache_is_no_row_of_the_course() {
         let results = [result("decode", Outcome::Measured(Measured { wall_ns: vec![1], ..Measured::default() }))];
         let answer = laptime_analyze::cases(&results, None);
-        assert_eq!((course(&answer, &|_| None), course_summary(&answer)), (None, None));
+        assert_eq!((course(&answer, &|_| None, AskedSteps::default()), course_summary(&answer)), (None, None));
         assert_eq!(course_separate(&answer), None);
     }
 }

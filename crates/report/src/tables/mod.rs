@@ -13,6 +13,7 @@ mod diagnose;
 mod doctor;
 mod fleet;
 mod gaps;
+mod iteration;
 mod laps;
 mod models;
 mod overhead;
@@ -25,6 +26,7 @@ mod stages;
 mod syncs;
 mod timings;
 mod top;
+mod topics;
 mod troubles;
 mod warmup;
 mod warmup_study;
@@ -38,12 +40,13 @@ pub use self::{
     cases::cases,
     cold_start::cold_start,
     compare::compare,
-    course::{course, course_separate, course_summary, with_pass},
+    course::{AskedSteps, course, course_separate, course_summary, with_pass},
     crossover::crossovers,
     diagnose::{TrialRow, diagnosis, experiment, offload_findings, offload_layers, offload_tokens},
     doctor::doctor,
     fleet::fleet,
     gaps::{gap_list, gaps},
+    iteration::iteration,
     laps::{each_lap, laps},
     models::models,
     overhead::add_overhead,
@@ -55,6 +58,7 @@ pub use self::{
     syncs::{syncs, waits},
     timings::timings,
     top::{Ranking, Side, Sort, groups, top},
+    topics::topics,
     warmup::warmup,
     warmup_study::{warmup_laps, warmup_study},
     waterfall::waterfall,

@@ -1,6 +1,6 @@
 //! The cases of models in Markdown, in the columns that llama-bench made known.
 
-use laptime_analyze::{CaseFigures, Cases, Told};
+use laptime_analyze::{CaseFigures, Cases, SharedDoubt};
 use laptime_trace::run::AxisValue;
 
 use super::{axes::value, cases::cases};
@@ -17,7 +17,7 @@ const VARYING: [&str; 7] = ["batch_size", "dtype", "attention", "pattern", "grap
 
 /// Lays out the cases of models: name, size, parameters, device, threads, test, tokens a second. None if there are
 /// others among them.
-pub fn models(answer: &Cases, doubts: &[Told]) -> Option<Table> {
+pub fn models(answer: &Cases, doubts: &[SharedDoubt]) -> Option<Table> {
     let is_model = |case: &CaseFigures| case.id.case.get(TEST).is_some() && case.id.case.get("model").is_some();
     if answer.cases.is_empty() || !answer.cases.iter().all(is_model) {
         return None;
@@ -30,8 +30,9 @@ pub fn models(answer: &Cases, doubts: &[Told]) -> Option<Table> {
         table.push(row(case, &varying));
     }
     let full = cases(answer, doubts);
-    (table.facts, table.notes) = (full.facts, full.notes);
-    table.notes.insert(0, "t/s is the mean of the takes ± their sample standard deviation.".to_owned());
+    let Table { facts, notes, warnings, mut legend, .. } = full;
+    legend.insert(0, "t/s is the mean of the iterations ± their standard deviation.".to_owned());
+    table = Table { facts, notes, warnings, legend, ..table };
     Some(table)
 }
 

@@ -15,7 +15,7 @@ pub fn add(table: &mut Table, overview: &Overview) {
     if let Some(uncertainty) = overview.clock_uncertainty {
         table.fact("clock_uncertainty_ms", "clock uncertainty", Cell::Nanos(uncertainty.0));
     }
-    table.fact("lost_events", "events lost", Cell::Count(overview.lost));
+    table.fact("lost_events", "dropped events", Cell::Count(overview.lost));
     if overview.open > 0 {
         let told = match overview.open {
             1 => "1 span was still open when the recording ended, and counts up to there.".to_owned(),

@@ -20,6 +20,14 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
         axes.add_common(&mut table, &first.id);
     }
     table.note(rule(answer));
+    let unsupported = answer.series.iter().filter(|series| series.time_exponent().is_none()).count();
+    if unsupported > 0 {
+        table.note(format!(
+            "Growth in time is not distinguishable in {unsupported} of {} series: each length needs {INTERVAL_TAKES} \
+             iterations, or {INTERVAL_TAKES} processes if there are several.",
+            answer.series.len()
+        ));
+    }
     for finding in answer.findings() {
         table.note(finding.to_string());
     }
@@ -55,7 +63,9 @@ fn value(exponent: Option<Exponent>) -> Cell {
     Cell::from(exponent.map(|exponent| Cell::Number(exponent.value)))
 }
 
+/// An exponent of time with its interval; without one it supports no claim and is left out.
 fn with_ends(exponent: Option<Exponent>) -> [Cell; 3] {
+    let exponent = exponent.filter(|exponent| exponent.interval.is_some());
     let interval = exponent.and_then(|exponent| exponent.interval);
     let [low, high] = [interval.map(|ends| ends.low), interval.map(|ends| ends.high)];
     [value(exponent), Cell::from(low.map(Cell::Number)), Cell::from(high.map(Cell::Number))]

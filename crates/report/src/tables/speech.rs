@@ -1,6 +1,6 @@
 //! Cases of text to speech in the columns of the kit, and a few more.
 
-use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, Told};
+use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, SharedDoubt};
 use laptime_trace::run::AxisValue;
 
 use super::{
@@ -17,7 +17,7 @@ const TOLD: &[&str] = &["label", "text", "text_file", "frames", "streaming"];
 
 /// Lays out cases of text to speech: those that were said at once and those that were streamed, each as a table with the
 /// columns of the kit and then ours. Nothing if other workloads are among them.
-pub fn speech(answer: &Cases, doubts: &[Told]) -> Vec<Table> {
+pub fn speech(answer: &Cases, doubts: &[SharedDoubt]) -> Vec<Table> {
     if answer.cases.iter().any(|case| case.id.workload != WORKLOAD) {
         return Vec::new();
     }
@@ -26,7 +26,7 @@ pub fn speech(answer: &Cases, doubts: &[Told]) -> Vec<Table> {
     };
     let mut tables: Vec<Table> = [false, true].into_iter().filter_map(|is| table(&of(is), is)).collect();
     if let Some(last) = tables.last_mut() {
-        doubts.iter().for_each(|doubt| last.note(troubles::capital(&doubt.to_string())));
+        doubts.iter().for_each(|doubt| last.warn(doubt.note()));
     }
     tables
 }
@@ -167,15 +167,15 @@ fn add_notes(table: &mut Table, cases: &[&CaseFigures], axes: &Axes, is_streamin
     let told =
         cases.iter().map(|case| troubles::Told { id: &case.id, troubles: &case.troubles, measured: processes(case) });
     troubles::add_notes(table, &Axes::of(cases.iter().map(|case| &case.id)), told);
-    table.note(
-        "Wall is the mean of the takes, ± their sample standard deviation; RTF is wall by audio, lower is better; Tok/s \
-         are frames a second; Mem is the peak of the device. p50, p95 and p99 are of the time of a frame, in the take in \
-         the middle.",
+    table.legend(
+        "Wall is the mean of the iterations ± their standard deviation. RTF is wall time / audio; lower is better. Tok/s \
+         is frames per second. Mem is the peak memory of the device. p50, p95 and p99 are the time per frame in the \
+         median iteration.",
     );
     if is_streaming {
-        table.note(
-            "TTFA is the time until the first chunk can be played. Late are frames that are not there when they are to \
-             be played, 80 ms behind each other from then on; with the buffer none would be.",
+        table.legend(
+            "TTFA is the time to first audio. Late frames arrive after their playback time, one every 80 ms from the \
+             first audio on; a buffer of the size shown would avoid them.",
         );
     }
 }

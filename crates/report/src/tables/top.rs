@@ -61,7 +61,8 @@ pub fn top(answer: &Top, ranking: &Ranking) -> Table {
     add_profiler(&mut table, answer);
     add_overlap(&mut table, answer, chosen.iter().copied());
     if let Some(more @ 1..) = chosen.len().checked_sub(ranking.most) {
-        table.note(format!("{more} more names are not shown; `--most {}` shows all.", chosen.len()));
+        let names = if more == 1 { "1 more name is".to_owned() } else { format!("{more} more names are") };
+        table.note(format!("{names} not shown; `--most {}` shows all.", chosen.len()));
     }
     if chosen.is_empty() && !ranking.matching.is_empty() {
         table.note(format!("No name has `{}` in it.", ranking.matching));

@@ -1,6 +1,6 @@
 //! A study of warm-ups as a table: a row a number of warm-up takes.
 
-use laptime_analyze::{ColdStart, ColdWork, Distance, Told, WarmUpRow, WarmUpRows, WarmUpStudy};
+use laptime_analyze::{ColdStart, ColdWork, Distance, SharedDoubt, WarmUpRow, WarmUpRows, WarmUpStudy};
 
 use super::{
     axes::{Axes, Taken},
@@ -11,7 +11,7 @@ use crate::{Cell, Column, Table};
 
 /// Lays out what numbers of warm-up takes would have said, in the columns of the course and ours behind them, with the
 /// doubts about them as notes.
-pub fn warmup_study(answer: &WarmUpStudy, doubts: &[Told]) -> Table {
+pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let (mut columns, paid) = (columns(), Paid::of(answer));
     columns.extend(paid.columns());
@@ -164,13 +164,13 @@ fn add_notes(table: &mut Table, answer: &WarmUpStudy, axes: &Axes) {
 }
 
 /// Doubts about takes are about those of the largest warm-up: early ones are meant to differ.
-fn add_doubts(table: &mut Table, answer: &WarmUpStudy, doubts: &[Told]) {
+fn add_doubts(table: &mut Table, answer: &WarmUpStudy, doubts: &[SharedDoubt]) {
     let largest = answer.cases.iter().flat_map(|case| &case.rows).map(|row| row.warmup_takes).max().unwrap_or(0);
-    for told in doubts {
-        let sentence = match told.doubt.is_of_run() {
-            true => told.to_string(),
-            false => format!("with {largest} warm-up takes, {told}"),
-        };
-        table.note(troubles::capital(&sentence));
+    for doubt in doubts {
+        let mut note = doubt.note();
+        if !doubt.doubt.is_of_run() {
+            note.text = format!("with {largest} warm-up iterations: {}", note.text);
+        }
+        table.warn(note);
     }
 }

@@ -15,13 +15,13 @@ pub fn written(table: &Table, format: Format, style: TextStyle) -> String {
 
 /// Compares a table on a terminal of a width.
 pub fn compare_text(case: &str, table: &Table, width: usize) {
-    let style = TextStyle { width, colour: false };
+    let style = TextStyle::plain(width);
     compare(&format!("{case}_{width}.txt"), &written(table, Format::Text, style));
 }
 
 /// Compares a table in all formats but text.
 pub fn compare_others(case: &str, table: &Table) {
-    let style = TextStyle { width: 80, colour: false };
+    let style = TextStyle::plain(80);
     for format in Format::ALL.into_iter().filter(|&format| format != Format::Text) {
         compare(&format!("{case}.{format}"), &written(table, format, style));
     }

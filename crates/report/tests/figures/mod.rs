@@ -260,10 +260,7 @@ fn few_lengths() -> Crossovers {
     Crossovers {
         subtitle: "two lengths, two crossings near each other".to_owned(),
         ratios: vec![Line::new("time", points)],
-        crossings: vec![
-            crossing("faster from 660 [590, 720] on", 660.0),
-            crossing("smaller from 700 [630, 770] on", 700.0),
-        ],
+        crossings: vec![crossing("sparse: faster from 660 on", 660.0), crossing("sparse: smaller from 700 on", 700.0)],
     }
 }
 

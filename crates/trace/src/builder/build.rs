@@ -5,6 +5,8 @@
 
 use super::{DISCARDED, FlowPlace, SpanEntry, TraceBuilder};
 use crate::{
+    column::Column,
+    format::counted,
     invariants::InvalidTrace,
     lanes,
     names::NameId,
@@ -27,7 +29,7 @@ impl TraceBuilder {
         let order = span_order(&self.spans, self.tracks.len());
         let flows = std::mem::take(&mut self.flows);
         let entries = self.spans.start.len();
-        let mut trace = Trace { flows: renumbered(flows, &order, entries), ..Trace::default() };
+        let mut trace = Trace { flows: renumbered(flows, order.as_deref(), entries), ..Trace::default() };
         trace.spans = ordered_spans(std::mem::take(&mut self.spans), order);
         self.find_placed_flows(&mut trace);
         trace.flows.sort_unstable();
@@ -44,6 +46,7 @@ impl TraceBuilder {
         trace.lost = self.lost.min(i64::MAX as u64);
         trace.warnings = self.warnings;
         trace.metadata = self.metadata;
+        trace.is_cut_off = self.is_cut_off;
         trace.check()?;
         Ok(trace)
     }
@@ -96,7 +99,7 @@ impl TraceBuilder {
         let good = |at: usize| fits(values.track[at], u128::from(values.time[at]), true);
         let good_values: Vec<bool> = (0..values.time.len()).map(good).collect();
         for &at in &bad_spans {
-            self.spans.flags[at] |= DISCARDED;
+            self.discard_span(SpanEntry(at as u32));
         }
         let bad_points = good_marks.iter().chain(&good_values).filter(|good| !**good).count();
         if bad_points > 0 {
@@ -126,7 +129,7 @@ impl TraceBuilder {
             }
         }
         if lost > 0 {
-            self.warnings.push(format!("{lost} flows have lost one of their spans"));
+            self.warnings.push(counted(lost, "flows have lost one of their spans"));
         }
     }
 
@@ -161,11 +164,16 @@ fn keep<T>(column: &mut Vec<T>, good: &[bool]) {
 }
 
 /// The spans' numbers by track, start, longer first; equal ones stay in the order they came. Spans taken back are left
-/// out.
+/// out. None if the spans are in order as they are.
 ///
 /// Sorted track by track: most tracks of most files are in order already, or are a few ordered runs.
-fn span_order(spans: &SpanColumns, tracks: usize) -> Vec<u32> {
+fn span_order(spans: &SpanColumns, tracks: usize) -> Option<Vec<u32>> {
     let kept = |at: usize| spans.flags[at] & DISCARDED == 0;
+    let place = |at: usize| (spans.track[at], spans.start[at], std::cmp::Reverse(spans.duration[at]));
+    let is_in_order = |at: usize| kept(at) && (at == 0 || place(at - 1) <= place(at));
+    if (0..spans.start.len()).all(is_in_order) {
+        return None;
+    }
     let mut next = vec![0_usize; tracks + 1];
     for at in (0..spans.start.len()).filter(|&at| kept(at)) {
         next[spans.track[at].index() + 1] += 1;
@@ -187,7 +195,7 @@ fn span_order(spans: &SpanColumns, tracks: usize) -> Vec<u32> {
             sort_by_key(of_track, key);
         }
     }
-    order
+    Some(order)
 }
 
 /// Sorts with the keys side by side: looking each up in its column, far apart, takes several times as long.
@@ -217,10 +225,14 @@ fn permute<T: Copy>(column: &mut Vec<T>, order: &Option<Vec<u32>>) {
     }
 }
 
-fn renumbered(flows: Vec<(SpanEntry, SpanEntry)>, order: &[u32], entries: usize) -> Vec<Flow> {
+fn renumbered(flows: Vec<(SpanEntry, SpanEntry)>, order: Option<&[u32]>, entries: usize) -> Vec<Flow> {
     if flows.is_empty() {
         return Vec::new();
     }
+    let Some(order) = order else {
+        let flow = |(from, to): (SpanEntry, SpanEntry)| Flow { from: SpanId(from.0), to: SpanId(to.0) };
+        return flows.into_iter().map(flow).collect();
+    };
     let mut places = vec![NO_PARENT; entries];
     for (place, &entry) in order.iter().enumerate() {
         places[entry as usize] = place as u32;
@@ -229,20 +241,17 @@ fn renumbered(flows: Vec<(SpanEntry, SpanEntry)>, order: &[u32], entries: usize)
     flows.into_iter().filter_map(|(from, to)| Some(Flow { from: place(from)?, to: place(to)? })).collect()
 }
 
-fn ordered_spans(mut spans: SpanColumns, order: Vec<u32>) -> SpanColumns {
-    let order = Some(order).filter(|order| {
-        order.len() != spans.start.len() || !order.iter().enumerate().all(|(place, &at)| place == at as usize)
-    });
+fn ordered_spans(mut spans: SpanColumns, order: Option<Vec<u32>>) -> SpanColumns {
     permute(&mut spans.start, &order);
     permute(&mut spans.duration, &order);
     permute(&mut spans.track, &order);
     permute(&mut spans.name, &order);
-    permute(&mut spans.category, &order);
-    permute(&mut spans.fields, &order);
-    permute(&mut spans.flags, &order);
+    spans.category.permute(&order);
+    spans.fields.permute(&order);
+    spans.flags.permute(&order);
     drop(order);
     let count = spans.start.len();
-    (spans.lane, spans.parent) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    (spans.lane, spans.parent) = (Column::default(), Column::default());
     let mut first = 0;
     while first < count {
         let track = spans.track[first];

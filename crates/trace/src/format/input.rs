@@ -8,7 +8,13 @@ use std::{
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{ReadError, chrome, folded, map::Map, pftrace};
+use super::{
+    ReadError, Unsupported,
+    budget::{Budget, Packed},
+    chrome, folded,
+    map::Map,
+    pftrace,
+};
 use crate::trace::Trace;
 
 /// Reads a trace of any known format, on several threads if it is large.
@@ -23,8 +29,11 @@ pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
     }
     let mut input = BufReader::with_capacity(1 << 18, File::open(path).map_err(open)?);
     let start = peek(&mut input)?;
+    if let Some(known) = Unsupported::of(start, Some(path)) {
+        return Err(ReadError::Unsupported(known));
+    }
     if is_gzip(start) {
-        return read_gzip(input, |unpacked| chrome::read_stream(unpacked));
+        return read_gzip(input, |unpacked, budget| chrome::read_stream(unpacked, budget));
     }
     match Content::of(start) {
         Content::Json => match Map::of(input.get_ref()) {
@@ -32,16 +41,16 @@ pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
             None => chrome::read(input),
         },
         Content::Database => read_database(path),
-        _ => read_plain(&mut input),
+        _ => read_plain(&mut input, Budget::default()),
     }
 }
 
 /// Reads a trace of any known format from a stream, on this thread. A database cannot be read from a stream.
 pub fn read_from(mut input: impl BufRead) -> Result<Trace, ReadError> {
     if is_gzip(peek(&mut input)?) {
-        read_gzip(input, |unpacked| chrome::read(unpacked))
+        read_gzip(input, |unpacked, budget| chrome::read_within(unpacked, budget))
     } else {
-        read_plain(&mut input)
+        read_plain(&mut input, Budget::default())
     }
 }
 
@@ -64,20 +73,23 @@ type UnpackedInput<R> = BufReader<Unpacked<MultiGzDecoder<R>>>;
 
 fn read_gzip<R: BufRead>(
     input: R,
-    read_json: impl FnOnce(&mut UnpackedInput<R>) -> Result<Trace, ReadError>,
+    read_json: impl FnOnce(&mut UnpackedInput<Packed<R>>, Budget) -> Result<Trace, ReadError>,
 ) -> Result<Trace, ReadError> {
+    let budget = Budget::of_packed();
+    let input = Packed { input, budget: budget.clone() };
     // In small steps: what is unpacked together with the damage is lost with it.
     let mut unpacked =
         BufReader::with_capacity(1 << 14, Unpacked { packed: MultiGzDecoder::new(input), is_damaged: false });
     let mut trace = match Content::of(peek(&mut unpacked)?) {
-        Content::Json => read_json(&mut unpacked)?,
-        _ => read_plain(&mut unpacked)?,
+        Content::Json => read_json(&mut unpacked, budget)?,
+        _ => read_plain(&mut unpacked, budget)?,
     };
     // The checksum stands at the very end, behind the last bracket.
     io::copy(&mut unpacked, &mut io::sink()).or_else(|error| if is_damage(&error) { Ok(0) } else { Err(error) })?;
     if unpacked.get_ref().is_damaged {
         let warning = "the gzip data are damaged; what was read before the damage may be wrong too";
         trace.warnings.push(warning.to_owned());
+        trace.is_cut_off = true;
     }
     Ok(trace)
 }
@@ -101,16 +113,17 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-fn read_plain(input: &mut impl BufRead) -> Result<Trace, ReadError> {
+fn read_plain(input: &mut impl BufRead, budget: Budget) -> Result<Trace, ReadError> {
     match Content::of(peek(input)?) {
         Content::Empty => Err(ReadError::Empty),
-        Content::Json => chrome::read(input),
+        Content::Json => chrome::read_within(input, budget),
         Content::Speedscope => Err(ReadError::OneWay { format: "speedscope files" }),
         Content::Folded => Err(ReadError::OneWay { format: "folded stacks" }),
-        Content::Pftrace => pftrace::read(input),
+        Content::Pftrace => pftrace::read_within(input, budget),
         Content::Database => {
             Err(ReadError::NotATrace { found: "an SQLite database, which can be read from a file only".to_owned() })
         }
+        Content::Unsupported(known) => Err(ReadError::Unsupported(known)),
         Content::Other(found) => Err(ReadError::NotATrace { found }),
     }
 }
@@ -145,6 +158,7 @@ enum Content {
     Folded,
     Pftrace,
     Database,
+    Unsupported(Unsupported),
     Other(String),
 }
 
@@ -155,6 +169,7 @@ impl Content {
         let head = &start[..start.len().min(4096)];
         match start {
             [] => Self::Empty,
+            _ if let Some(known) = Unsupported::of(start, None) => Self::Unsupported(known),
             _ if opens_json && memchr::memmem::find(head, b"speedscope.app/file-format-schema").is_some() => {
                 Self::Speedscope
             }
@@ -162,7 +177,6 @@ impl Content {
             _ if text.is_empty() => Self::Other("nothing but white space".to_owned()),
             [pftrace::PACKET_TAG, ..] => Self::Pftrace,
             _ if start.starts_with(b"SQLite format 3\0") => Self::Database,
-            _ if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) => Self::Other("zstd data".to_owned()),
             _ if folded::looks_folded(head) => Self::Folded,
             _ => Self::Other(format!("it begins with {}", shown_bytes(start))),
         }

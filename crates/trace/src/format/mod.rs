@@ -1,7 +1,6 @@
 //! Reading and writing: one module a format, told apart by content when reading and by extension when writing.
 
 use std::{
-    ffi::OsStr,
     fs::File,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -11,6 +10,7 @@ use flate2::{Compression, write::GzEncoder};
 
 use crate::{invariants::InvalidTrace, trace::Trace};
 
+mod budget;
 pub mod chrome;
 pub mod folded;
 mod input;
@@ -21,9 +21,11 @@ pub mod nsys;
 mod pairing;
 pub mod pftrace;
 pub mod speedscope;
+mod unsupported;
 
 use self::input::{filled, is_damage};
 pub use self::input::{read, read_from};
+pub use self::unsupported::Unsupported;
 
 /// A file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,7 +59,8 @@ impl Format {
 
     /// Finds the format that a file's name asks for.
     pub fn from_path(path: &Path) -> Option<Self> {
-        let name = path.file_name().and_then(OsStr::to_str)?.to_ascii_lowercase();
+        // Only the ending counts, and that is text.
+        let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
         let fits = |format: &Self| format.extensions().iter().any(|extension| name.ends_with(extension));
         // `.speedscope.json` ends in `.json` too.
         [Self::Speedscope, Self::ChromeGz, Self::Chrome, Self::Pftrace, Self::Folded].into_iter().find(fits)
@@ -99,6 +102,10 @@ pub enum ReadError {
         found: String,
     },
 
+    /// It is a format of another tool that cannot be read.
+    #[error("this is {}, which cannot be read", .0.format)]
+    Unsupported(Unsupported),
+
     /// It is a format that can be written and not read.
     #[error("{format} keep only part of a trace and cannot be read back")]
     OneWay {
@@ -118,6 +125,22 @@ pub enum ReadError {
     /// It is a database that cannot be read.
     #[error("this is an SQLite database that cannot be read")]
     Database(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// It unpacks to far more than any trace of its size.
+    #[error("{} MiB of compressed data unpack to events that take {} MiB of memory", .packed >> 20, .needed >> 20)]
+    TooLarge {
+        /// The compressed bytes that were read.
+        packed: u64,
+        /// The memory that their events take.
+        needed: u64,
+    },
+
+    /// There is too little memory.
+    #[error("cannot allocate memory for more events; those read so far take {} MiB", .needed >> 20)]
+    Memory {
+        /// The memory that the events before it take.
+        needed: u64,
+    },
 
     /// Its content makes no trace.
     #[error("the trace contradicts itself")]
@@ -203,21 +226,25 @@ pub fn write_to(trace: &Trace, format: Format, mut out: impl Write) -> io::Resul
     }
 }
 
+/// The warning of a trace that was read and has nothing in it.
+const NO_EVENTS: &str = "the trace is empty: it has no spans, no marks and no values";
+
 /// What was counted, in words; they are given for several and put into the singular for one.
-fn counted(count: u64, what: &str) -> String {
+pub(crate) fn counted(count: u64, what: &str) -> String {
     if count != 1 {
         return format!("{count} {what}");
     }
     let mut has_noun = false;
     let word = |word: &'_ str| {
         let singular = match word {
-            "events" | "packets" | "flows" | "strings" | "spans" | "entries" if has_noun => word,
+            "events" | "packets" | "flows" | "strings" | "spans" | "entries" | "ends" if has_noun => word,
             "events" => "event",
             "packets" => "packet",
             "flows" => "flow",
             "strings" => "string",
             "spans" => "span",
             "entries" => "entry",
+            "ends" if !has_noun => "end",
             "were" => "was",
             "have" => "has",
             "are" => "is",
@@ -242,6 +269,10 @@ mod tests {
         let flows = "flows have lost one of their spans";
         assert_eq!(counted(2, flows), "2 flows have lost one of their spans");
         assert_eq!(counted(1, flows), "1 flow has lost one of its spans");
+        let ends = "ends of spans have no beginning and were passed over";
+        assert_eq!(counted(1, ends), "1 end of spans has no beginning and was passed over");
+        let open = "spans have no end and were closed where the trace ends";
+        assert_eq!(counted(1, open), "1 span has no end and was closed where the trace ends");
         assert_eq!(
             counted(1, "events do not fit their track and were passed over"),
             "1 event does not fit its track and was passed over"

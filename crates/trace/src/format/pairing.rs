@@ -3,6 +3,7 @@
 use crate::{
     builder::{SpanEntry, TraceBuilder},
     fields::FieldBlock,
+    format::counted,
     time::Nanos,
 };
 
@@ -36,10 +37,10 @@ impl Unpaired {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.ends > 0 {
-            warnings.push(format!("{} ends of spans have no beginning and were passed over", self.ends));
+            warnings.push(counted(self.ends, "ends of spans have no beginning and were passed over"));
         }
         if self.begins > 0 {
-            warnings.push(format!("{} spans have no end and were closed where the trace ends", self.begins));
+            warnings.push(counted(self.begins, "spans have no end and were closed where the trace ends"));
         }
         warnings
     }

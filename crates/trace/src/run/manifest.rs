@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{AxisValue, Case, Environment, Peaks, Settings, results::RunFileError};
-use crate::format::write_whole;
+use crate::{format::write_whole, small_file};
 
 /// The name of the file in a run's folder.
 pub const RUN_FILE: &str = "run.json";
@@ -62,7 +62,7 @@ impl Run {
     pub fn read(folder: &Path) -> Result<Self, RunFileError> {
         let path = folder.join(RUN_FILE);
         let open = |source| RunFileError::Open { path: path.clone(), source };
-        let text = std::fs::read(&path).map_err(open)?;
+        let text = small_file::read_bytes(&path, small_file::LARGEST_SMALL_FILE).map_err(open)?;
         super::results::parse(&text, &path, None)
     }
 }

@@ -25,7 +25,7 @@ pub use self::{
     l2::{L2, NoL2},
     manifest::{AxisValues, RUN_FILE, Run},
     noise::{HostClock, Noise, Steal, Watch},
-    peaks::{Bandwidth, PeakFlops, Peaks},
+    peaks::{Bandwidth, PeakFlops, PeakGpu, Peaks},
     result::{Better, CaseResult, Fact, Measured, Metric, Outcome, Steady, StopReason, Traffic, Work},
     results::{RESULTS_FILE, Results, ResultsFile, ResultsWriter, RunFileError, read_results},
     settings::{Settings, Stop, WarmUp},

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{CaseResult, OLDEST_SCHEMA, SCHEMA};
-use crate::format::WriteError;
+use crate::{format::WriteError, small_file};
 
 /// The name of the file in a run's folder.
 pub const RESULTS_FILE: &str = "results.jsonl";
@@ -96,7 +96,8 @@ pub struct Results {
 
 /// Reads the results of a run's folder. An unterminated last line is what a kill left, and is dropped.
 pub fn read_results(path: &Path) -> Result<Results, RunFileError> {
-    let text = std::fs::read(path).map_err(|source| RunFileError::Open { path: path.to_owned(), source })?;
+    let text = small_file::read_bytes(path, small_file::LARGEST_RESULTS)
+        .map_err(|source| RunFileError::Open { path: path.to_owned(), source })?;
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let mut read = Results { was_cut: whole < text.len(), ..Results::default() };
     let mut places = HashMap::new();

@@ -84,3 +84,22 @@ fn a_packet_beyond_all_sense_ends_its_block() {
     assert_eq!(trace.span_count(), 1);
     assert!(held < 4 * MIB, "{held} bytes");
 }
+
+/// A gzipped array of tiny events.
+fn tiny_events(count: usize) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(b"[").unwrap();
+    (0..count).for_each(|at| write!(encoder, "{{\"ph\":\"X\",\"name\":\"a\",\"ts\":{at}}},").unwrap());
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn tiny_events_take_little_memory_each() {
+    // Just below a power of two, where columns have least to spare.
+    const EVENTS: usize = (1 << 18) - 16;
+    let bytes = tiny_events(EVENTS);
+    let (trace, held) = peak_of(|| read(&bytes).unwrap());
+    assert_eq!(trace.span_count(), EVENTS);
+    // Start and length, track and name; thirty million of them fit into a gigabyte.
+    assert!(held < 26 * EVENTS + MIB, "{} bytes an event", held / EVENTS);
+}

@@ -62,7 +62,7 @@ fn other_files_are_told_by_what_they_are() {
     let cases: [(&[u8], &str); 5] = [
         (b"SQLite format 3\0rest", "this is not a trace: an SQLite database, which can be read from a file only"),
         (b"hello world", "this is not a trace: it begins with `hello world`"),
-        (&[0x28, 0xb5, 0x2f, 0xfd, 1], "this is not a trace: zstd data"),
+        (&[0x28, 0xb5, 0x2f, 0xfd, 1], "this is zstd data, which cannot be read"),
         (&[1, 2, 3], "this is not a trace: it begins with the bytes 01 02 03"),
         (b"main;prefill 12\n", "folded stacks keep only part of a trace and cannot be read back"),
     ];

@@ -1,4 +1,4 @@
-//! A program that is killed while it is recorded.
+//! A program that is killed, or ends without a word, while it is recorded.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -50,4 +50,48 @@ fn record_until_killed(path: &Path) -> ! {
         }
     }
     unreachable!("the laps do not end");
+}
+
+/// Runs a test of this file again as a program of its own, with the file to record to.
+fn run_again(test: &str, path: &Path) -> std::process::Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("killed::{test}"), "--nocapture"]).env(CHILD, path).output().unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_program_that_exits_leaves_all_that_it_recorded() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        let _recording = record_to(path).unwrap();
+        let _open = stage!("open");
+        (0..LAPS).for_each(|count| drop(lap!("lap", count = count as u64)));
+        #[allow(clippy::exit, reason = "this is what is tried")]
+        std::process::exit(7);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.pftrace");
+    let ended = run_again("a_program_that_exits_leaves_all_that_it_recorded", &path);
+    assert_eq!(ended.status.code(), Some(7));
+    let trace = read(&path).unwrap();
+    assert_eq!(trace.spans().filter(|span| span.name == "lap").count(), LAPS);
+    assert!(trace.spans().any(|span| span.name == "open" && span.is_open));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_reported_when_the_recording_is_dropped() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        let recording = record_to(path).unwrap();
+        drop(stage!("stage"));
+        drop(recording);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.pftrace");
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let ended = run_again("a_full_disk_is_reported_when_the_recording_is_dropped", &path);
+    assert!(ended.status.success());
+    let told = String::from_utf8(ended.stderr).unwrap();
+    let expected = format!("warning: the recording is not whole: cannot write `{}`: No space left", path.display());
+    assert!(told.contains(&expected), "{told}");
 }

@@ -12,6 +12,8 @@ mod right;
 mod speech;
 mod speech_offload;
 mod speed;
+#[cfg(feature = "profiling")]
+mod stages;
 mod tts;
 
 use std::{
@@ -67,6 +69,8 @@ const TESTS: &[Test] = &[
     ("synthetic weights give the CPU's logits", right::against_cpu),
     ("sparse passes give the CPU's logits", right::sparse),
     ("what cannot be done is refused", right::refused),
+    #[cfg(feature = "profiling")]
+    ("stages have the names and the order that the CPU's have", stages::alike),
     ("gradients are the CPU's", learn::gradients),
     ("a model learns as on the CPU", learn::steps),
     ("fused caches and tokens are the fixtures', batched and by layer", joined::fixtures),

@@ -1,7 +1,7 @@
 //! Whether the decoder on a GPU is right.
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Replay, Room, Tokens, Weights,
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Replay, Room, Tokens, Weights,
     attention::{Kept, Pattern, Random},
     cpu::CpuDecoder,
     gpu::GpuModel,
@@ -273,24 +273,35 @@ pub fn refused(bench: &Bench) -> Answer {
     let weights = Weights::synthetic(&config, 1);
     let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
     let mut decoder = model.decoder(&bench.device, options(Dtype::F32, Attention::Dense, 1))?;
-    let mut told = Vec::new();
+    let logits = decoder.logits().map(drop);
+    let chosen = decoder.chosen().map(drop);
     let attempts = [
-        decoder.prefill(&Tokens::one(vec![1; 65])),
-        decoder.prefill(&Tokens::one(vec![config.vocab as u32])),
-        decoder.forward(&Tokens::one(vec![1; config.context + 1])),
-        decoder.prefill(&Tokens { ids: vec![1; 4], batch: 2 }),
-        decoder.set_length(1),
-        decoder.step(),
+        ("a prompt beyond the cache", "65", decoder.prefill(&Tokens::one(vec![1; 65]))),
+        ("a token beyond the vocabulary", "is beyond the", decoder.prefill(&Tokens::one(vec![config.vocab as u32]))),
+        ("a pass beyond the context", "513", decoder.forward(&Tokens::one(vec![1; config.context + 1]))),
+        ("two sequences for one", "2 sequences", decoder.prefill(&Tokens { ids: vec![1; 4], batch: 2 })),
+        ("a length that was never written", "position", decoder.set_length(1)),
+        ("a step without a token", "no token was chosen yet", decoder.step()),
+        ("logits before a pass", "no pass has run yet", logits),
+        ("a token before a pass", "no token was chosen yet", chosen),
     ];
-    for attempt in attempts {
-        match attempt {
-            Ok(()) => return Err(Failed("what cannot be done was done".to_owned())),
-            Err(error) => told.push(error.to_string()),
-        }
+    let mut told = Vec::new();
+    for (what, reason, attempt) in attempts {
+        told.push(refusal(what, reason, attempt)?);
     }
     decoder.prefill(&Tokens::one(vec![1; 64]))?;
-    expect(decoder.step().is_err(), || "a step beyond the cache was done".to_owned())?;
+    told.push(refusal("a step beyond the cache", "65", decoder.step())?);
     let naive = Options { graph: GraphMode::On, ..options(Dtype::F32, Attention::Naive, 1) };
-    expect(model.decoder(&bench.device, naive).is_err(), || "naive attention had a graph".to_owned())?;
+    told.push(refusal("a graph of naive attention", "graph", model.decoder(&bench.device, naive).map(drop))?);
     Ok(told.join("\n"))
+}
+
+/// The words of a refusal, which names its reason; a failure of the GPU is none.
+fn refusal(what: &str, reason: &str, attempt: Result<(), ModelError>) -> Answer {
+    match attempt {
+        Ok(()) => Err(Failed(format!("{what} was done"))),
+        Err(ModelError::Cuda(error)) => Err(Failed(format!("{what} failed on the GPU: {error}"))),
+        Err(error) if error.to_string().contains(reason) => Ok(error.to_string()),
+        Err(error) => Err(Failed(format!("{what} was refused for another reason: {error}"))),
+    }
 }

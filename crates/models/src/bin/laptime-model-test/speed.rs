@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
-use laptime_models::{Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, gpu::GpuModel};
+use laptime_models::{
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, PassWork, Room, Tokens, Weights, gpu::GpuModel,
+};
 
-use crate::{Answer, Bench, Failed};
+use crate::{Answer, Bench, Failed, expect};
 
 pub fn small(bench: &Bench) -> Answer {
     preset(bench, "Qwen3-0.6B")
@@ -16,6 +18,24 @@ pub fn large(bench: &Bench) -> Answer {
 
 fn milliseconds(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
+}
+
+/// Operations a second, and bytes a second, that no GPU reaches: what takes less time than at these rates was not done.
+const FLOPS_S: f64 = 1e16;
+const BYTES_S: f64 = 5e13;
+
+/// Refuses a time in which the work cannot have been done.
+pub fn check_time(what: &str, milliseconds: f64, work: &PassWork) -> Result<(), Failed> {
+    let work = work.total();
+    let least = 1e3 * (work.flops as f64 / FLOPS_S).max(work.bytes_read() as f64 / BYTES_S);
+    expect(milliseconds >= least, || format!("{what}: {milliseconds:.6} ms, and no GPU does it below {least:.6} ms"))
+}
+
+/// Refuses logits that are no numbers.
+fn check_logits(what: &str, decoder: &mut dyn Decoder) -> Result<(), Failed> {
+    let mut are_finite = true;
+    decoder.look(&mut |row| are_finite &= row.iter().all(|logit| logit.is_finite()))?;
+    expect(are_finite, || format!("{what}: the logits are no finite numbers"))
 }
 
 /// The median time of so many calls, after three that do not count.
@@ -41,6 +61,7 @@ fn preset(bench: &Bench, name: &str) -> Answer {
     let model = GpuModel::load(&bench.device, &config, &weights, Dtype::Bf16)?;
     let mut told = vec![format!("weights in {:.0} ms", milliseconds(began))];
     let prompt = Tokens::one((0..512).collect());
+    let mut said: Vec<Vec<u32>> = Vec::new();
     for graph in [GraphMode::On, GraphMode::Off] {
         let options = Options {
             dtype: Dtype::Bf16,
@@ -62,9 +83,27 @@ fn preset(bench: &Bench, name: &str) -> Answer {
             (0..64).try_for_each(|_| decoder.step())?;
             Ok(())
         })?;
+        let of_prompt = config.prefill_work(1, 512, 0, Attention::Dense, Dtype::Bf16);
+        check_time("prefill", prefill, &of_prompt)?;
+        check_time("token", tokens / 64.0, &config.step_work(1, 512, Dtype::Bf16))?;
+        check_logits(name, &mut *decoder)?;
+        said.push(greedy(&mut *decoder, &prompt)?);
         told.push(format!("{graph:?}: prefill 512 {prefill:.3} ms, token at 512 {:.4} ms", tokens / 64.0));
     }
+    expect(said[0] == said[1], || format!("with a graph it says {:?}, without {:?}", said[0], said[1]))?;
     Ok(told.join("\n"))
+}
+
+/// A few tokens behind a prompt.
+fn greedy(decoder: &mut dyn Decoder, prompt: &Tokens) -> Result<Vec<u32>, Failed> {
+    decoder.truncate(0)?;
+    decoder.prefill(prompt)?;
+    let mut tokens = decoder.chosen()?;
+    for _ in 0..8 {
+        decoder.step()?;
+        tokens.extend(decoder.chosen()?);
+    }
+    Ok(tokens)
 }
 
 pub fn course(bench: &Bench) -> Answer {
@@ -87,6 +126,9 @@ pub fn course(bench: &Bench) -> Answer {
                 let mut decoder = model.decoder(&bench.device, options)?;
                 let tokens = Tokens { ids: (0..4 * 512).map(|at| at % 10_000).collect(), batch: 4 };
                 let forward = median(bench, 10, || Ok(decoder.forward(&tokens)?))?;
+                let what = format!("{name} {dtype} {attention:?}");
+                check_time(&what, forward, &config.forward_work(4, 512, attention, dtype))?;
+                check_logits(&what, &mut *decoder)?;
                 told.push(format!("{name} {dtype} {attention:?}: forward 4 x 512 {forward:.3} ms"));
             }
         }

@@ -55,8 +55,6 @@ pub struct Copying {
     pub link: Link,
     /// Bytes of a layer.
     pub bytes: u64,
-    /// Whether the file stands for pinned memory.
-    pub is_pinned: bool,
     /// Marks on the lane of the copies, if they have one.
     pub marks: Marks,
 }
@@ -118,15 +116,7 @@ impl Copying {
     fn bring<T: Number>(&mut self, mut order: Order<T>, is_over: &AtomicBool) -> Done<T> {
         let (layer, bytes) = (order.layer, self.bytes);
         let began = Instant::now();
-        let _stage = mark!(
-            self.marks,
-            Pipeline,
-            "layer_copy",
-            layer = layer,
-            forward = order.pass,
-            bytes = bytes,
-            pinned = self.is_pinned
-        );
+        let _stage = mark!(self.marks, Pipeline, "layer_copy", layer = layer, forward = order.pass, bytes = bytes);
         let outcome = self.file.get(layer, &mut order.buffer.parts_mut(), is_over);
         self.link.hold(bytes, began, is_over);
         Done { order, copy_ns: nanos(began), outcome }
@@ -162,12 +152,12 @@ mod tests {
         file.append(&Layer::<f32>::blank(&config).unwrap().parts()).unwrap();
         // A copy over this link takes years.
         let link = Link::new(Some(1e-12)).unwrap();
-        let copier = Copier::start(Copying { file, link, bytes, is_pinned: true, marks: Marks::default() }).unwrap();
+        let copier = Copier::start(Copying { file, link, bytes, marks: Marks::default() }).unwrap();
         for pass in 0..2 {
             let buffer = Layer::<f32>::blank(&config).unwrap();
             copier.ask(Order { way: Way::In, layer: 0, pass, buffer }).unwrap();
         }
         drop(copier);
-        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "and the file is removed");
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "the file has no name");
     }
 }

@@ -19,9 +19,11 @@ const PIECE: usize = 1 << 18;
 /// Files of this process so far: each has a name of its own.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// A file of layers that all have the same bytes. It is removed when this is dropped.
+/// A file of layers that all have the same bytes. It has no name any more, so that the system frees its space when the
+/// process ends, however it ends.
 #[derive(Debug)]
 pub struct LayerFile {
+    /// Where it was created.
     path: PathBuf,
     file: File,
     /// Bytes of each layer.
@@ -31,11 +33,12 @@ pub struct LayerFile {
 }
 
 impl LayerFile {
-    /// Makes an empty file in a folder, under a name that nothing else has.
+    /// Creates an empty file in a folder and removes its name at once.
     pub fn create(folder: &Path, layer_bytes: u64) -> Result<Self, ModelError> {
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("laptime-layers-{}-{number}.bin", process::id()));
-        match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+        let created = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        match created.and_then(|file| fs::remove_file(&path).map(|()| file)) {
             Ok(file) => Ok(Self { path, file, layer_bytes, sums: Vec::new() }),
             Err(source) => Err(ModelError::Write { path, source }),
         }
@@ -91,13 +94,6 @@ impl LayerFile {
     }
 }
 
-impl Drop for LayerFile {
-    fn drop(&mut self) {
-        // Nobody is left to be told if it is gone already.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
 /// What words are multiplied with: the odd number nearest to 2^64 over the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -137,15 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_read_as_they_were_written_and_the_file_goes_with_its_owner() {
+    fn layers_are_read_as_they_were_written_from_a_file_that_a_kill_cannot_leave_behind() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(folder.path());
         for layer in [2, 0, 1, 1] {
             assert_eq!(read(&mut file, layer).unwrap(), [vec![layer as u8; 299_999], vec![9]].concat());
         }
-        assert!(fs::read_dir(folder.path()).unwrap().count() == 1 && file.path.exists());
-        drop(file);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the file has no name while it is in use");
     }
 
     #[test]
@@ -159,7 +153,7 @@ mod tests {
     fn a_file_that_was_cut_off_is_named_with_the_layer() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(folder.path());
-        OpenOptions::new().write(true).open(&file.path).unwrap().set_len(500_000).unwrap();
+        file.file.set_len(500_000).unwrap();
         assert!(read(&mut file, 0).is_ok());
         let error = read(&mut file, 1).unwrap_err();
         let path = file.path.display();
@@ -173,7 +167,8 @@ mod tests {
     fn what_cannot_be_read_is_named_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(folder.path());
-        file.file = OpenOptions::new().write(true).open(&file.path).unwrap();
+        // It can be written and not read.
+        file.file = File::create(folder.path().join("other")).unwrap();
         let error = read(&mut file, 0).unwrap_err().to_string();
         assert!(error.starts_with("layer 0 cannot be read back from") && !error.contains("cut off"), "{error}");
     }
@@ -183,7 +178,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(folder.path());
         for at in [0, 63, 64, PIECE - 1, PIECE, 299_990, 299_999] {
-            let mut other = OpenOptions::new().write(true).open(&file.path).unwrap();
+            let mut other = file.file.try_clone().unwrap();
             other.seek(SeekFrom::Start(300_000 + at as u64)).unwrap();
             other.write_all(&[77]).unwrap();
             let error = read(&mut file, 1).unwrap_err().to_string();

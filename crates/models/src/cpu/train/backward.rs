@@ -56,9 +56,15 @@ impl<T: Number> Pass<'_, T> {
         Factor::Plain(Rows::dense(numbers, self.rows(), numbers.len() / self.rows()))
     }
 
+    /// Norms once more what forward did not keep.
+    fn norm_again(&self, weight: &[f32], from: &[T], out: &mut [T]) {
+        let _stage = mark!(self.marks(), Ops, "norm_again");
+        self.norm(weight).rows(self.crew, 1, from, out);
+    }
+
     fn head_back(&self, ids: &[u32], kept: &mut Kept<T>, scratch: &mut Scratch<T>, gradients: &mut Model<T>) {
+        // What forward normed for the logits is still there.
         let Scratch { normed, d_normed, d_stream, sums, places, .. } = scratch;
-        self.norm_rows(&self.model.norm, &kept.last, normed);
         {
             let _stage = mark!(self.marks(), Ops, "head_weights");
             // A tied head overwrites the gradients of the table; of a table by itself the rows of the last batch go.
@@ -94,7 +100,7 @@ impl<T: Number> Pass<'_, T> {
                 sums.columns(self.crew, d_stream, d_bias);
             }
         }
-        self.norm_rows(&layer.ffn_norm, &kept.middle, normed);
+        self.norm_again(&layer.ffn_norm, &kept.middle, normed);
         {
             let _stage = mark!(marks, Ops, "gate_up_weights");
             self.weights_back(&kept.gate_up, normed, &mut gradients.gate_up);
@@ -129,7 +135,7 @@ impl<T: Number> Pass<'_, T> {
             self.input_back(&scratch.d_stream, &layer.output, &mut scratch.d_attended);
         }
         {
-            let _stage = mark!(marks, Ops, "rope");
+            let _stage = mark!(marks, Ops, "rope_again");
             self.enter_positions(layer, &kept.qkv, &mut scratch.heads);
         }
         self.attend_back(kept, scratch);
@@ -189,7 +195,7 @@ impl<T: Number> Pass<'_, T> {
     ) {
         let marks = self.marks();
         let Scratch { normed, d_stream, d_normed, d_heads, sums, .. } = scratch;
-        self.norm_rows(&layer.attention_norm, &kept.input, normed);
+        self.norm_again(&layer.attention_norm, &kept.input, normed);
         {
             let _stage = mark!(marks, Ops, "qkv_weights");
             self.weights_back(d_heads, normed, &mut gradients.qkv);

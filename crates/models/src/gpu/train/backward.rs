@@ -47,10 +47,22 @@ impl<T: Number> GpuTrainer<'_, T> {
         let Scratch { normed, dx, d_normed, sums, .. } = &mut self.scratch;
         let of_weights = weights_product(self.sizes.rows, vocab, hidden)?;
         let of_rows = rows_product(self.sizes.rows, vocab, hidden)?;
-        // What was normed for the logits is still there.
-        let d_head = head_mut(&mut self.gradients);
-        self.blas.multiply_batch([self.kept.logits.all(), normed.all()], d_head.all_mut(), &of_weights)?;
-        self.blas.multiply_batch([self.kept.logits.all(), parameters.head().all()], d_normed.all_mut(), &of_rows)?;
+        let marks = &self.options.marks;
+        {
+            let _op = mark!(marks, Ops, "head_weights");
+            // What forward normed for the logits is still there.
+            let d_head = head_mut(&mut self.gradients);
+            self.blas.multiply_batch([self.kept.logits.all(), normed.all()], d_head.all_mut(), &of_weights)?;
+        }
+        {
+            let _op = mark!(marks, Ops, "head_input");
+            self.blas.multiply_batch(
+                [self.kept.logits.all(), parameters.head().all()],
+                d_normed.all_mut(),
+                &of_rows,
+            )?;
+        }
+        let _op = mark!(marks, Ops, "norm_back");
         let (weight, d_weight) = (&parameters.norm, &mut self.gradients.norm);
         let norm = Normed { x: self.kept.x.all(), weight: weight.all(), dy: d_normed.all(), epsilon };
         self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, shape, false)
@@ -65,7 +77,7 @@ impl<T: Number> GpuTrainer<'_, T> {
         let kept = &mut self.kept.layers[index];
         let Scratch { normed, dx, d_normed, activated, d_activated, sums, .. } = &mut self.scratch;
         {
-            let _op = mark!(marks, Ops, "down");
+            let _op = mark!(marks, Ops, "down_input");
             let product = rows_product(rows, hidden, ffn)?;
             self.blas.multiply_batch([dx.all(), weights.down.all()], d_activated.all_mut(), &product)?;
         }
@@ -104,11 +116,11 @@ impl<T: Number> GpuTrainer<'_, T> {
             }
         }
         {
-            let _op = mark!(marks, Ops, "gate_up");
+            let _op = mark!(marks, Ops, "gate_up_input");
             let product = rows_product(rows, 2 * ffn, hidden)?;
             self.blas.multiply_batch([kept.gate_up.all(), weights.gate_up.all()], d_normed.all_mut(), &product)?;
         }
-        let _op = mark!(marks, Ops, "norm");
+        let _op = mark!(marks, Ops, "norm_back");
         let norm = Normed { x: kept.middle.all(), weight: weights.ffn_norm.all(), dy: d_normed.all(), epsilon };
         let d_weight = &mut gradients.ffn_norm;
         self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, by_hidden, true)
@@ -121,12 +133,15 @@ impl<T: Number> GpuTrainer<'_, T> {
             let weights = &self.weights.parameters.layers[index];
             let gradients = &mut self.gradients.layers[index];
             let Scratch { dx, d_attended, .. } = &mut self.scratch;
-            let _op = mark!(marks, Ops, "output");
+            {
+                let _op = mark!(marks, Ops, "output_weights");
+                let product = weights_product(rows, hidden, width)?;
+                let attended = &self.kept.layers[index].attended;
+                self.blas.multiply_batch([dx.all(), attended.all()], gradients.output.all_mut(), &product)?;
+            }
+            let _op = mark!(marks, Ops, "output_input");
             let product = rows_product(rows, hidden, width)?;
             self.blas.multiply_batch([dx.all(), weights.output.all()], d_attended.all_mut(), &product)?;
-            let product = weights_product(rows, hidden, width)?;
-            let attended = &self.kept.layers[index].attended;
-            self.blas.multiply_batch([dx.all(), attended.all()], gradients.output.all_mut(), &product)?;
         }
         {
             let _op = mark!(marks, Ops, "rope_again");
@@ -217,7 +232,7 @@ impl<T: Number> GpuTrainer<'_, T> {
         let kept = &self.kept.layers[index];
         let Scratch { normed, dx, d_normed, d_queries, d_keys, d_values, d_qkv, sums, .. } = &mut self.scratch;
         {
-            let _op = mark!(marks, Ops, "rope");
+            let _op = mark!(marks, Ops, "rope_back");
             let packed = packed(&self.config, &self.turns, &self.start, weights, &kept.qkv);
             let heads = [d_queries.all(), d_keys.all(), d_values.all()];
             let norms = gradients.query_norm.as_mut().zip(gradients.key_norm.as_mut());
@@ -226,9 +241,12 @@ impl<T: Number> GpuTrainer<'_, T> {
             self.operations.split_heads_backward(stream, &packed, heads, &mut *d_qkv, norms, &self.heads)?;
         }
         {
-            let _op = mark!(marks, Ops, "qkv_weights");
+            let _op = mark!(marks, Ops, "norm_again");
             let norm = &weights.attention_norm;
             self.weights.operations.rms_norm(stream, &kept.x, norm, &mut *normed, shape, epsilon)?;
+        }
+        {
+            let _op = mark!(marks, Ops, "qkv_weights");
             let product = weights_product(rows, width, hidden)?;
             self.blas.multiply_batch([d_qkv.all(), normed.all()], gradients.qkv.all_mut(), &product)?;
             if let Some(bias) = &mut gradients.qkv_bias {
@@ -236,11 +254,11 @@ impl<T: Number> GpuTrainer<'_, T> {
             }
         }
         {
-            let _op = mark!(marks, Ops, "qkv");
+            let _op = mark!(marks, Ops, "qkv_input");
             let product = rows_product(rows, width, hidden)?;
             self.blas.multiply_batch([d_qkv.all(), weights.qkv.all()], d_normed.all_mut(), &product)?;
         }
-        let _op = mark!(marks, Ops, "norm");
+        let _op = mark!(marks, Ops, "norm_back");
         let norm = Normed { x: kept.x.all(), weight: weights.attention_norm.all(), dy: d_normed.all(), epsilon };
         let d_weight = &mut gradients.attention_norm;
         self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, shape, true)

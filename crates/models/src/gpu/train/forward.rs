@@ -155,7 +155,10 @@ impl<T: Number> GpuTrainer<'_, T> {
         let sizes = self.product(self.config.vocab, self.config.hidden)?;
         let parameters = &self.weights.parameters;
         let normed = &mut self.scratch.normed;
-        self.weights.operations.rms_norm(stream, &self.kept.x, &parameters.norm, &mut *normed, shape, epsilon)?;
+        {
+            let _op = mark!(self.options.marks, Ops, "norm");
+            self.weights.operations.rms_norm(stream, &self.kept.x, &parameters.norm, &mut *normed, shape, epsilon)?;
+        }
         self.blas.multiply_slices([normed.all(), parameters.head().all()], self.kept.logits.all_mut(), sizes)
     }
 

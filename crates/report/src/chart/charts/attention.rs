@@ -69,7 +69,7 @@ pub fn attention_efficiency(attention: &Attention) -> Option<Chart> {
     let saved = bars_panel("What it saves", saved, &ratios, vec![equal]);
     let panels = [left_out, saved].into_iter().flatten().collect();
     let chart = chart("attention_efficiency", "Attention: what sparseness saves", &attention.subtitle, panels)?;
-    Some(Chart { known_names: names(attention), ..chart })
+    Some(Chart { known_subjects: names(attention), ..chart })
 }
 
 fn growth(name: &'static str, title: &str, attention: &Attention, y: Axis, lines: Vec<Line>) -> Option<Chart> {
@@ -77,7 +77,7 @@ fn growth(name: &'static str, title: &str, attention: &Attention, y: Axis, lines
     if let Content::Lines(lines) = &panel.content {
         panel.references = slopes(lines);
     }
-    Some(Chart { known_names: names(attention), ..chart(name, title, &attention.subtitle, vec![panel])? })
+    Some(Chart { known_subjects: names(attention), ..chart(name, title, &attention.subtitle, vec![panel])? })
 }
 
 fn names(attention: &Attention) -> Vec<String> {
@@ -129,6 +129,7 @@ fn bars_panel(title: &str, y: Axis, lines: &[&Line], references: Vec<Reference>)
     };
     let series = lines.iter().filter(|line| !line.points.is_empty()).map(|line| BarSeries {
         name: line.name.clone(),
+        subject: line.subject.clone(),
         readings: lengths.iter().map(|&length| at(&line.points, length)).collect(),
     });
     let series: Vec<BarSeries> = series.collect();

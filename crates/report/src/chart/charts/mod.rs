@@ -46,6 +46,6 @@ fn lines_panel(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Option<Panel>
 
 fn chart(name: &'static str, title: &str, subtitle: &str, panels: Vec<Panel>) -> Option<Chart> {
     let (title, subtitle) = (title.to_owned(), subtitle.to_owned());
-    let chart = Chart { name, title, subtitle, panels, interval: INTERVAL, known_names: Vec::new() };
+    let chart = Chart { name, title, subtitle, panels, interval: INTERVAL, known_subjects: Vec::new() };
     (!chart.panels.is_empty()).then_some(chart)
 }

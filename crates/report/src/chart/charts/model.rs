@@ -1,7 +1,7 @@
 //! Whole models over sequence length, in four panels.
 
 use super::{LENGTHS, axis, chart, lines_panel};
-use crate::chart::{Chart, Line, Quantity, Reference, Scale};
+use crate::chart::{Chart, Line, Panel, Quantity, Reference, Scale};
 
 /// What models cost over sequence length.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -36,6 +36,30 @@ pub fn model_performance(models: &Models) -> Option<Chart> {
         against,
         lines_panel("Loss", steps, loss, models.loss.clone()),
     ];
-    let panels = panels.into_iter().flatten().collect();
-    chart("model_performance", "Models: time, memory and training", &models.subtitle, panels)
+    let panels: Vec<Panel> = panels.into_iter().flatten().collect();
+    let title = format!("Models: {}", in_words(panels.iter().map(|panel| panel.title.to_lowercase()).collect()));
+    chart("model_performance", &title, &models.subtitle, panels)
+}
+
+/// Words as a list: `time, memory and loss`.
+fn in_words(mut words: Vec<String>) -> String {
+    let last = words.pop().unwrap_or_default();
+    if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::Point;
+
+    #[test]
+    fn the_title_names_what_was_measured_and_nothing_else() {
+        let line = || vec![Line::new("tiny, inference", vec![Point::measured(512.0, 1e6)])];
+        let title = |models: &Models| model_performance(models).unwrap().title;
+        let time = Models { time_ns: line(), ..Models::default() };
+        assert_eq!(title(&time), "Models: time");
+        let both = Models { peak_bytes: line(), ..time };
+        assert_eq!(title(&both), "Models: time and memory");
+        assert_eq!(title(&Models { loss: line(), ..both }), "Models: time, memory and loss");
+    }
 }

@@ -26,7 +26,8 @@ pub(super) fn attention(answer: &Profiling) -> drawn::Attention {
         let exponent = |exponent: Option<Exponent>| exponent.map(drawn_exponent);
         drawn::AttentionKind {
             time_ns: time_line(&name, series),
-            time_exponent: exponent(grown.and_then(|grown| grown.time.overall)),
+            // Without an interval an exponent of time supports no claim.
+            time_exponent: exponent(grown.and_then(|grown| grown.time.overall).filter(|time| time.interval.is_some())),
             peak_bytes: memory_line(&name, series),
             memory_exponent: exponent(grown.and_then(|grown| grown.memory.overall)),
             sparsity: sparsity_line(&name, series, &sparsity),
@@ -67,15 +68,22 @@ fn sparsity_line(name: &str, series: &LengthSeries, known: &HashMap<String, f64>
 
 /// Dense over another kind, in time and in memory.
 fn ratios(part: &ProfilingPart) -> Vec<Line> {
+    let of_pair = |(name, pair): (String, &Crossover)| {
+        let time = ratio_line(&format!("time, {name}"), &pair.faster).of(&name);
+        [time, ratio_line(&format!("memory, {name}"), &pair.smaller).of(&name)]
+    };
+    named_pairs(part).into_iter().flat_map(of_pair).filter(|line| !line.points.is_empty()).collect()
+}
+
+/// The pairs that are drawn, each by its kind and what else tells it apart.
+fn named_pairs(part: &ProfilingPart) -> Vec<(String, &Crossover)> {
     let pairs = || part.crossovers.pairs.iter().filter(|pair| is_drawn(pair));
     let labels = Labels::of(pairs().map(|pair| &pair.id), &["model"]);
-    let of_pair = |pair: &Crossover| {
+    let name = |pair: &Crossover| {
         let parts = [pair.kind.clone(), labels.label(&pair.id)];
-        let name = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-        let time = ratio_line(&format!("time, {name}"), &pair.faster);
-        [time, ratio_line(&format!("memory, {name}"), &pair.smaller)]
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     };
-    pairs().flat_map(of_pair).filter(|line| !line.points.is_empty()).collect()
+    pairs().map(|pair| (name(pair), pair)).collect()
 }
 
 fn is_drawn(pair: &Crossover) -> bool {
@@ -94,22 +102,27 @@ fn ratio_line(name: &str, ratios: &[Ratio]) -> Line {
 pub(super) fn crossovers(answer: &Profiling) -> drawn::Crossovers {
     let parts = [&answer.attention, &answer.models];
     let ratios = parts.iter().flat_map(|part| ratios(part)).collect();
-    let pairs = parts.iter().flat_map(|part| &part.crossovers.pairs).filter(|pair| is_drawn(pair));
+    let pairs = parts.iter().flat_map(|part| named_pairs(part));
     let part = if answer.attention.cases.is_empty() { &answer.models } else { &answer.attention };
     drawn::Crossovers {
         subtitle: subtitle(answer, part, "ratios of medians"),
         ratios,
-        crossings: pairs.flat_map(crossings).collect(),
+        crossings: pairs.flat_map(|(name, pair)| crossings(&name, pair)).collect(),
     }
 }
 
-fn crossings(pair: &Crossover) -> Vec<drawn::Crossing> {
-    let time = pair.time.as_ref().and_then(|answer| crossing(answer, &pair.faster, ["faster", "slower"]));
-    let memory = pair.memory.as_ref().and_then(|answer| crossing(answer, &pair.smaller, ["smaller", "larger"]));
+fn crossings(name: &str, pair: &Crossover) -> Vec<drawn::Crossing> {
+    let time = pair.time.as_ref().and_then(|answer| crossing(name, answer, &pair.faster, ["faster", "slower"]));
+    let memory = pair.memory.as_ref().and_then(|answer| crossing(name, answer, &pair.smaller, ["smaller", "larger"]));
     [time, memory].into_iter().flatten().collect()
 }
 
-fn crossing(answer: &CrossoverAnswer, points: &[Ratio], [less, more]: [&str; 2]) -> Option<drawn::Crossing> {
+fn crossing(
+    name: &str,
+    answer: &CrossoverAnswer,
+    points: &[Ratio],
+    [less, more]: [&str; 2],
+) -> Option<drawn::Crossing> {
     let (crossing, word) = match answer {
         CrossoverAnswer::From(crossing) => (crossing, less),
         CrossoverAnswer::Until(crossing) => (crossing, more),
@@ -119,5 +132,5 @@ fn crossing(answer: &CrossoverAnswer, points: &[Ratio], [less, more]: [&str; 2])
     // An end beyond what was measured is drawn at the edge of it.
     let edges = [points.first()?.length as f64, points.last()?.length as f64];
     let interval = ends.map(|Ends { low, high }| [low.unwrap_or(edges[0]), high.unwrap_or(edges[1])]);
-    Some(drawn::Crossing { seq_len: length, interval, label: format!("{word} from {length:.0} on") })
+    Some(drawn::Crossing { seq_len: length, interval, label: format!("{name}: {word} from {length:.0} on") })
 }

@@ -17,12 +17,15 @@ pub(super) fn models(answer: &Profiling) -> drawn::Models {
     let labels =
         Labels::of(part.cases.iter().map(|case| &case.id).filter(|id| Mode::of(&id.case).is_some()), &["model"]);
     let parts = parts_of_steps(part);
-    let series: Vec<(String, &LengthSeries)> =
-        part.series.iter().filter_map(|series| Some((name(&parts, &labels, series)?, series))).collect();
+    let series: Vec<(String, String, &LengthSeries)> = part
+        .series
+        .iter()
+        .filter_map(|series| Some((name(&parts, &labels, series)?, subject(&labels, &series.id), series)))
+        .collect();
     drawn::Models {
         subtitle: subtitle(answer, part, "medians"),
-        time_ns: series.iter().map(|(name, series)| time_line(name, series)).collect(),
-        peak_bytes: series.iter().map(|(name, series)| memory_line(name, series)).collect(),
+        time_ns: series.iter().map(|(name, of, series)| time_line(name, series).of(of)).collect(),
+        peak_bytes: series.iter().map(|(name, of, series)| memory_line(name, series).of(of)).collect(),
         training_over_inference: costs(part, &labels),
         loss: losses(part, &labels),
     }
@@ -50,8 +53,12 @@ fn name(parts: &HashSet<(String, String)>, labels: &Labels<'_>, series: &LengthS
 }
 
 fn named(labels: &Labels<'_>, id: &CaseId, mode: Mode) -> String {
-    let label = labels.label(&without(id, &["pass_type"]));
-    format!("{label}, {}", mode.word())
+    format!("{}, {}", subject(labels, id), mode.word())
+}
+
+/// The model, whatever it does: what a colour stands for.
+fn subject(labels: &Labels<'_>, id: &CaseId) -> String {
+    labels.label(&without(id, &["pass_type"]))
 }
 
 fn without(id: &CaseId, axes: &[&str]) -> CaseId {
@@ -73,7 +80,7 @@ fn costs(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {
         let point = Point::measured(cost.length as f64, cost.ratio);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line::new(name, vec![point])),
+            None => lines.push(Line::new(name, vec![point]).of(subject(labels, &as_id(&cost.case)))),
         }
     }
     for line in &mut lines {
@@ -85,7 +92,8 @@ fn costs(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {
 fn losses(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {
     let line = |curve: laptime_analyze::LossCurve| {
         let steps = curve.losses.iter().enumerate().map(|(at, loss)| Point::measured((at + 1) as f64, *loss));
-        Line::new(named(labels, &as_id(&curve.case), Mode::Training), steps.collect())
+        let id = as_id(&curve.case);
+        Line::new(named(labels, &id, Mode::Training), steps.collect()).of(subject(labels, &id))
     };
     part.loss_curves().into_iter().map(line).collect()
 }

@@ -38,6 +38,11 @@ pub trait Sink {
     /// Takes events; their names are those of the batch.
     fn events(&mut self, batch: &Batch);
 
+    /// Whether it takes no more.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Takes a member of the object, with its value in JSON.
     fn member(&mut self, key: &[u8], json: &[u8]);
 

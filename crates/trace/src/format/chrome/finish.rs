@@ -10,9 +10,10 @@ use super::{
     meta,
     read::{At, Reader},
     tracks::OwnTrack,
+    xprof,
 };
 use crate::{
-    format::{ReadError, counted, pairing::Unpaired},
+    format::{NO_EVENTS, ReadError, Unsupported, counted, pairing::Unpaired},
     metadata::SOURCE,
     time::{Nanos, Origin},
     trace::Trace,
@@ -87,6 +88,9 @@ impl Reader {
 
     /// Makes the trace, or says why there is none.
     pub fn finish(mut self, document: &Document) -> Result<Trace, ReadError> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
         let end = document.finish();
         let counts = &self.counts;
         let found = match end {
@@ -97,6 +101,11 @@ impl Reader {
             End::Damaged(_) => "it is JSON damaged before its first event ends",
             _ => "",
         };
+        if counts.understood == 0
+            && let Some(known) = Unsupported::of_members(&self.members)
+        {
+            return Err(ReadError::Unsupported(known));
+        }
         if !found.is_empty() {
             return Err(ReadError::NotATrace { found: found.to_owned() });
         }
@@ -108,11 +117,18 @@ impl Reader {
         for pairs in pairs.chain(std::mem::take(&mut self.tracks.async_pairs).into_values()) {
             pairs.settle(self.last_time, &mut self.builder, &mut unpaired);
         }
+        if !self.is_ours {
+            xprof::settle(&mut self);
+        }
         self.tracks.name_processes(&mut self.builder);
         self.connect_flows();
         self.counts.misplaced = self.builder.discard_misplaced();
         self.warn(end);
         self.builder.warnings.extend(unpaired.warnings());
+        self.builder.is_cut_off = matches!(end, End::CutOff | End::Damaged(_));
+        if !self.builder.has_events() {
+            self.builder.warnings.push(NO_EVENTS.to_owned());
+        }
         drop(std::mem::take(&mut self.tracks));
         Ok(self.builder.build()?)
     }

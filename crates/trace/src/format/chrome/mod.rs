@@ -20,8 +20,9 @@ mod time;
 mod tracks;
 mod walk;
 mod write;
+mod xprof;
 
-pub(crate) use self::read::{read_stream, read_text};
+pub(crate) use self::read::{read_stream, read_text, read_within};
 pub use self::{read::read, write::write};
 
 /// Metadata events of our own.

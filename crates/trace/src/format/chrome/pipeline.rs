@@ -74,7 +74,7 @@ pub fn read_chunks<C: AsRef<[u8]> + Send>(
             let Ok(done) = output.recv() else { break };
             let batch = take(done, document, sink);
             let _ = free.try_send(batch);
-            if document.has_ended() {
+            if document.has_ended() || sink.is_full() {
                 break;
             }
         }

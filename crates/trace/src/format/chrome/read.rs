@@ -18,7 +18,7 @@ use super::{
 use crate::{
     builder::{SpanEntry, TraceBuilder},
     fields::{FieldBlock, StoredValue},
-    format::{ReadError, filled, launches::Launches, pairing::Ending},
+    format::{ReadError, budget::Budget, filled, launches::Launches, pairing::Ending},
     metadata::SOURCE,
     names::{NameId, Names},
     time::Nanos,
@@ -28,10 +28,15 @@ use crate::{
 };
 
 /// Reads a trace from a stream, on this thread.
-pub fn read(mut input: impl BufRead) -> Result<Trace, ReadError> {
+pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
+    read_within(input, Budget::default())
+}
+
+/// Reads a trace from a stream, on this thread, in bounded memory.
+pub(crate) fn read_within(mut input: impl BufRead, budget: Budget) -> Result<Trace, ReadError> {
     let hasher = DefaultHashBuilder::default();
-    let (mut document, mut reader) = (Document::new(hasher), Reader::default());
-    while !document.has_ended() {
+    let (mut document, mut reader) = (Document::new(hasher), Reader { budget, ..Reader::default() });
+    while !document.has_ended() && !reader.is_full() {
         let bytes = filled(&mut input)?;
         if bytes.is_empty() {
             break;
@@ -49,21 +54,21 @@ pub(crate) fn read_text(text: &[u8]) -> Result<Trace, ReadError> {
         return read(text);
     }
     let mut cut = Cut::new(text, CHUNK);
-    read_parallel(move || Ok(cut.next()))
+    read_parallel(move || Ok(cut.next()), Budget::default())
 }
 
 /// Reads a trace from a stream that another thread may read, on several threads.
-pub(crate) fn read_stream(input: impl Read + Send) -> Result<Trace, ReadError> {
+pub(crate) fn read_stream(input: impl Read + Send, budget: Budget) -> Result<Trace, ReadError> {
     let mut chunks = Chunks::new(input, CHUNK);
-    read_parallel(move || chunks.next())
+    read_parallel(move || chunks.next(), budget)
 }
 
-fn read_parallel<C>(next: impl FnMut() -> io::Result<Option<C>> + Send) -> Result<Trace, ReadError>
+fn read_parallel<C>(next: impl FnMut() -> io::Result<Option<C>> + Send, budget: Budget) -> Result<Trace, ReadError>
 where
     C: AsRef<[u8]> + Send,
 {
     let hasher = DefaultHashBuilder::default();
-    let (mut document, mut reader) = (Document::new(hasher.clone()), Reader::default());
+    let (mut document, mut reader) = (Document::new(hasher.clone()), Reader { budget, ..Reader::default() });
     read_chunks(thread_count(), next, &mut document, &hasher, &mut reader)?;
     reader.finish(&document)
 }
@@ -113,10 +118,25 @@ pub struct Reader {
     /// Time zero in nanoseconds since 1970, as torch.profiler says it.
     pub base_nanos: Option<i64>,
     pub counts: Counts,
+    /// The first members of the object around the events.
+    pub members: Vec<String>,
+    budget: Budget,
+    /// Why no more events can be taken.
+    pub refused: Option<ReadError>,
 }
 
 impl Sink for Reader {
+    fn is_full(&self) -> bool {
+        self.refused.is_some()
+    }
+
     fn events(&mut self, batch: &Batch) {
+        if self.refused.is_none() {
+            self.refused = self.budget.room_for(batch.rows.len(), &mut self.builder).err();
+        }
+        if self.is_full() {
+            return;
+        }
         self.counts.damaged += batch.damaged;
         self.counts.strange += batch.no_events;
         self.counts.replaced += batch.replaced;
@@ -125,7 +145,8 @@ impl Sink for Reader {
         self.classes.clear();
         self.classes.resize(batch.names.len(), None);
         self.known = kineto::Known::of(&batch.names);
-        for row in &batch.rows {
+        // XProf ends its events with an empty object.
+        for row in batch.rows.iter().filter(|row| !row.is_blank()) {
             match self.event(batch, row) {
                 Some(()) => self.counts.understood += 1,
                 None => self.counts.strange += 1,
@@ -135,6 +156,7 @@ impl Sink for Reader {
 
     fn member(&mut self, key: &[u8], json: &[u8]) {
         let (Ok(key), Ok(json)) = (serde_json::from_slice::<String>(key), std::str::from_utf8(json)) else { return };
+        self.keep_member(&key);
         match key.as_str() {
             // The times are microseconds all the same; the unit is a wish of how to show them.
             "traceEvents" | "displayTimeUnit" => {}
@@ -146,12 +168,23 @@ impl Sink for Reader {
         }
     }
 
-    fn long_member(&mut self, _: &[u8]) {
+    fn long_member(&mut self, key: &[u8]) {
         self.counts.long_members += 1;
+        if let Ok(key) = serde_json::from_slice::<String>(key) {
+            self.keep_member(&key);
+        }
     }
 }
 
 impl Reader {
+    fn keep_member(&mut self, key: &str) {
+        const KEPT: usize = 16;
+        const LONGEST: usize = 64;
+        if self.members.len() < KEPT && key.len() <= LONGEST {
+            self.members.push(key.to_owned());
+        }
+    }
+
     fn event(&mut self, batch: &Batch, row: &Row) -> Option<()> {
         let pid = self.tracks.number(row.pid, batch);
         let tid = self.tracks.number(row.tid, batch);
@@ -161,14 +194,15 @@ impl Reader {
             b's' => self.flow(at, Step::Start),
             b't' => self.flow(at, Step::Middle),
             b'f' => self.flow(at, Step::Finish),
-            b'i' | b'I' | b'R' => self.instant(at),
+            b'i' | b'I' | b'R' | b'P' => self.instant(at),
             b'M' => self.metadata(at),
             b'B' => self.begin(at),
             b'E' => self.end(at),
             b'C' => self.counter(at),
-            b'b' | b'S' => self.begin_async(at),
-            b'e' | b'F' => self.end_async(at),
-            b'n' | b'T' | b'p' => self.instant_async(at),
+            // Objects live from `N` to `D`, with snapshots between.
+            b'b' | b'S' | b'N' => self.begin_async(at),
+            b'e' | b'F' | b'D' => self.end_async(at),
+            b'n' | b'T' | b'p' | b'O' => self.instant_async(at),
             0 => None,
             OTHER_PHASE => {
                 self.counts.other_phases += 1;

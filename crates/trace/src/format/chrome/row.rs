@@ -46,6 +46,11 @@ pub struct Row {
 pub const OTHER_PHASE: u8 = 0xff;
 
 impl Row {
+    /// Whether the event says nothing at all: `{}`.
+    pub fn is_blank(&self) -> bool {
+        self.phase == 0 && self.time == Time::Missing && self.name == NameId::EMPTY && !self.has_fields
+    }
+
     /// Which end of a flow the span itself is.
     pub fn flow_step(&self) -> Option<Step> {
         match (self.flows_out, self.flows_in) {

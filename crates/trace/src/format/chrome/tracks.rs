@@ -139,6 +139,17 @@ impl Tracks {
         self.process_labels.insert(pid, label.to_owned());
     }
 
+    /// The lines of the host's threads and of all that looks like one, with the names that the file gives them.
+    pub fn lines(&self, builder: &TraceBuilder) -> Vec<Line> {
+        let threads = self.places.iter().filter(|(place, _)| !place.is_device);
+        let line = |(place, &track): (&Place, &TrackId)| Line {
+            track,
+            process: self.process_names.get(&place.pid).cloned().unwrap_or_default(),
+            thread: builder.text(builder.track_at(track).name).to_owned(),
+        };
+        threads.map(line).collect()
+    }
+
     /// Names the processes that were seen.
     pub fn name_processes(&self, builder: &mut TraceBuilder) {
         for (number, process) in builder.processes() {
@@ -196,6 +207,14 @@ impl Tracks {
             builder.track(Track { process, kind, name, number: None, device: None, unit: NameId::EMPTY })
         })
     }
+}
+
+/// A line of a file: its track, and the names of its process and thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    pub track: TrackId,
+    pub process: String,
+    pub thread: String,
 }
 
 /// A track as our own metadata describes it.

@@ -8,6 +8,7 @@
 
 mod annotations;
 mod clock;
+mod contents;
 mod encode;
 mod events;
 mod proto;
@@ -15,6 +16,7 @@ mod read;
 mod tracks;
 mod write;
 
+pub(crate) use self::read::read_within;
 pub use self::{
     read::read,
     write::{Begin, Sequence, TrackPlace, TrackText, Writer, write, write_uncompressed},

@@ -30,6 +30,14 @@ pub struct TracePacket {
     pub track_descriptor: Option<TrackDescriptor>,
 }
 
+impl TracePacket {
+    /// Whether nothing in the packet makes a trace.
+    pub fn is_of_no_use(&self) -> bool {
+        let has_events = self.track_event.is_some() || self.chrome_events.is_some();
+        !has_events && self.track_descriptor.is_none() && self.compressed_packets.is_none()
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackEvent {
     #[prost(uint64, repeated, tag = "3")]

@@ -12,6 +12,7 @@ use super::{
     OPEN, PACKET_TAG, VOID,
     annotations::{AnnotationNames, intern, name_of},
     clock::{Clocks, SharedClocks},
+    contents::Contents,
     meta,
     proto::{COUNTER, ChromeMetadata, INSTANT, SLICE_BEGIN, SLICE_END, TracePacket, TrackEvent},
     tracks::Tracks,
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     builder::{SpanEntry, TraceBuilder},
     fields::FieldBlock,
-    format::{ReadError, counted, filled, is_damage, pairing::Ending},
+    format::{NO_EVENTS, ReadError, budget::Budget, counted, filled, is_damage, pairing::Ending},
     names::NameId,
     time::{Nanos, Origin},
     trace::Trace,
@@ -33,13 +34,18 @@ const LONGEST_PACKET: u64 = 64 << 20;
 const LONGEST_BLOCK: u64 = 2 * LONGEST_PACKET;
 
 /// Reads a trace.
+///
+/// Its blocks are compressed, so that its memory is bounded by its size.
 pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
-    let mut reader = Reader::default();
+    read_within(input, Budget::default())
+}
+
+/// Reads a trace; `outer` is the budget of the file around it, if that is compressed too.
+pub(crate) fn read_within(input: impl BufRead, outer: Budget) -> Result<Trace, ReadError> {
+    let mut reader = Reader { outer, budget: Budget::of_packed(), ..Reader::default() };
     let end = reader.packets(input, 0)?;
-    if reader.understood == 0 {
-        return Err(ReadError::NotATrace {
-            found: "it begins like a Perfetto trace, but no packet is whole".to_owned(),
-        });
+    if let Some(found) = reader.why_no_trace() {
+        return Err(ReadError::NotATrace { found });
     }
     reader.finish(end)
 }
@@ -80,11 +86,26 @@ struct Reader {
     impossible_times: u64,
     misplaced: u64,
     other_kinds: u64,
+    /// What its blocks and the file around them allow.
+    budget: Budget,
+    outer: Budget,
+    /// What the packets hold that have nothing to read.
+    contents: Contents,
     /// A block could not be read: what follows it depends on it.
     is_broken: bool,
 }
 
 impl Reader {
+    /// Why nothing was read that makes a trace; none if something was.
+    fn why_no_trace(&self) -> Option<String> {
+        if self.understood == 0 && self.contents.words().is_none() {
+            return Some("it begins like a Perfetto trace, but no packet is whole".to_owned());
+        }
+        let has_tracks = self.builder.has_events() || !self.tracks.is_empty() || self.schema.is_some();
+        let contents = self.contents.words().filter(|_| !has_tracks)?;
+        Some(format!("it is a Perfetto trace without track events; it has {contents}"))
+    }
+
     fn packets(&mut self, mut input: impl BufRead, depth: u32) -> Result<End, ReadError> {
         let mut packet = Vec::new();
         let mut offset = 0;
@@ -104,7 +125,12 @@ impl Reader {
                 return Ok(End::CutOff);
             }
             match TracePacket::decode(packet.as_slice()) {
-                Ok(packet) => self.packet(packet, depth)?,
+                Ok(decoded) => {
+                    if decoded.is_of_no_use() {
+                        self.contents.count(&packet);
+                    }
+                    self.packet(decoded, depth)?;
+                }
                 // In our own files times are differences: without this packet those that follow would be wrong.
                 Err(_) if self.schema.is_some() => self.is_broken = true,
                 Err(_) => self.damaged_packets += 1,
@@ -113,6 +139,11 @@ impl Reader {
                 return Ok(End::Damaged(offset));
             }
             offset += 1 + length_bytes + length;
+            if depth == 0 {
+                self.budget.read(1 + length_bytes + length);
+                self.budget.room_for(0, &mut self.builder)?;
+                self.outer.room_for(0, &mut self.builder)?;
+            }
         }
     }
 
@@ -266,6 +297,10 @@ impl Reader {
         self.misplaced = self.builder.discard_misplaced();
         self.warn(&end);
         self.builder.warnings.extend(unpaired.warnings());
+        self.builder.is_cut_off = end != End::Whole;
+        if !self.builder.has_events() {
+            self.builder.warnings.push(NO_EVENTS.to_owned());
+        }
         Ok(self.builder.build()?)
     }
 

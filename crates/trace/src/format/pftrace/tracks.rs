@@ -36,6 +36,11 @@ struct Seen {
 }
 
 impl Tracks {
+    /// Whether no track was described or used.
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
     pub fn seen(&mut self, uuid: u64) -> usize {
         *self.by_uuid.entry(uuid).or_insert_with(|| {
             self.seen.push(Seen { uuid, ..Seen::default() });

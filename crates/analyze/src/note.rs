@@ -1,0 +1,27 @@
+//! A note: one line under an answer. `laptime explain ID` prints the rule behind it.
+
+use std::fmt;
+
+/// One line under an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// The id that `laptime explain` takes, in kebab case.
+    pub id: &'static str,
+    /// What was seen and what to do, as one clause without a full stop.
+    pub text: String,
+    /// Whether it only informs: people see it with `--verbose` alone.
+    pub is_minor: bool,
+}
+
+impl Note {
+    /// A note that people always see.
+    pub fn new(id: &'static str, text: impl Into<String>) -> Self {
+        Self { id, text: text.into(), is_minor: false }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]", self.text, self.id)
+    }
+}

@@ -1,0 +1,93 @@
+//! Other processes: groups that end together, and what is kept of their output.
+
+use std::{
+    io::{ErrorKind, Read},
+    process::{Child, Command},
+};
+
+/// Bytes that are kept of a stream at most.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Gives a command a process group of its own, so that [`kill_group`] reaches all it starts, and Ctrl-C does not.
+pub fn in_own_group(command: &mut Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    #[cfg(not(unix))]
+    let _ = command;
+}
+
+/// Kills a process that was not waited for yet, and the group that it leads.
+pub fn kill_group(child: &mut Child) {
+    #[cfg(unix)]
+    if let Some(group) = group_of(child) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    // It may have ended by itself in this moment.
+    let _ = child.kill();
+}
+
+/// Asks the group that a process leads to end; on systems without groups nothing happens.
+pub fn ask_group_to_end(child: &Child) {
+    #[cfg(unix)]
+    if let Some(group) = group_of(child) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+    }
+    #[cfg(not(unix))]
+    let _ = child;
+}
+
+#[cfg(unix)]
+fn group_of(child: &Child) -> Option<rustix::process::Pid> {
+    i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
+}
+
+/// Reads a stream to its end and gives its last lines that are not blank, at most so many and at most 64 KiB of them.
+/// A line that was cut begins with `…`.
+pub fn last_lines(stream: impl Read, most: usize) -> Vec<String> {
+    let (bytes, was_cut) = tail(stream);
+    let text = String::from_utf8_lossy(&bytes);
+    let text = if was_cut { format!("…{text}") } else { text.into_owned() };
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(most)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// The last bytes of a stream, and whether there were more.
+fn tail(mut stream: impl Read) -> (Vec<u8>, bool) {
+    let (mut kept, mut chunk, mut was_cut) = (Vec::new(), [0; 8 << 10], false);
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(length) => kept.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+        // Seldom, so that each byte is moved about once.
+        if kept.len() > 2 * KEPT_BYTES {
+            kept.drain(..kept.len() - KEPT_BYTES);
+            was_cut = true;
+        }
+    }
+    was_cut |= kept.len() > KEPT_BYTES;
+    kept.drain(..kept.len().saturating_sub(KEPT_BYTES));
+    (kept, was_cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_without_blank_ones() {
+        assert_eq!(last_lines(&b"a\nb\n\n  \nc"[..], 2), ["b", "c"]);
+        assert!(last_lines(&b"\n \n"[..], 2).is_empty());
+    }
+
+    #[test]
+    fn an_endless_line_is_cut_to_its_end() {
+        let endless = std::io::repeat(b'x').take(10 << 20).chain(&b"end"[..]);
+        let lines = last_lines(endless, 5);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("…x") && lines[0].ends_with("xend"));
+        assert_eq!(lines[0].len(), KEPT_BYTES + '…'.len_utf8());
+    }
+}

@@ -1,0 +1,223 @@
+//! The names of stages inside a pass: one list, so that a stage has the same name on every device.
+
+use crate::Attention;
+
+/// Every name that [`mark!`](crate::marks) may use; another one does not compile.
+const NAMES: &[&str] = &[
+    // Passes and training.
+    "embed",
+    "layer",
+    "attention",
+    "norm",
+    "qkv",
+    "rope",
+    "scores",
+    "softmax",
+    "weighted",
+    "fused",
+    "blocks",
+    "build_pattern",
+    "output",
+    "ffn",
+    "gate_up",
+    "swiglu",
+    "down",
+    "head",
+    "choose",
+    "loss",
+    // Backward: gradients of what was multiplied, of weights, and of what norms and rotations changed; what forward did
+    // not keep is computed again.
+    "head_input",
+    "head_weights",
+    "down_input",
+    "down_weights",
+    "gate_up_input",
+    "gate_up_weights",
+    "output_input",
+    "output_weights",
+    "qkv_input",
+    "qkv_weights",
+    "norm_back",
+    "rope_back",
+    "norm_again",
+    "rope_again",
+    "weights_again",
+    // Offloaded layers.
+    "layer_copy",
+    "layer_issue",
+    "layer_release",
+    "layer_wait",
+    "resident",
+    // Fusers.
+    "projector",
+    "fuse_add",
+    "fuse_common",
+    "fuse_input",
+    "fuse_keys",
+    "fuse_value",
+    "fuse_values",
+    "fuse_weight",
+    // Text to speech.
+    "prefill",
+    "decode",
+    "sampling",
+    "code_predictor",
+    "talker_step",
+    "top_k",
+    "top_p",
+    "transformer",
+    "transformer_negative",
+    "transformer_positive",
+    "diffusion",
+    "audio_decode",
+    "semantic_encode",
+    "connect",
+    "voice_encode",
+];
+
+/// Whether a stage may have this name.
+pub const fn is_known(name: &str) -> bool {
+    let mut at = 0;
+    while at < NAMES.len() {
+        if is_same(NAMES[at].as_bytes(), name.as_bytes()) {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// The stages of a forward pass without a cache at depth `ops`, in their order, on every device.
+pub fn forward_stages(layers: usize, attention: Attention) -> Vec<&'static str> {
+    let layer = [&["layer", "attention", "norm", "qkv", "rope"], attended(attention), &FORWARD_FFN].concat();
+    [&["embed"], &layer.repeat(layers)[..], &["head", "norm"]].concat()
+}
+
+/// The stages of a training pass and its gradients at depth `ops`, in their order, on every device.
+pub fn training_stages(layers: usize, attention: Attention) -> Vec<&'static str> {
+    let back = [&BACK_FFN, attended_back(attention), &BACK_QKV].concat();
+    let forward = forward_stages(layers, attention);
+    [&forward[..], &["loss"], &BACK_HEAD, &back.repeat(layers), &["embed"]].concat()
+}
+
+const FORWARD_FFN: [&str; 6] = ["output", "ffn", "norm", "gate_up", "swiglu", "down"];
+
+const BACK_HEAD: [&str; 4] = ["head", "head_weights", "head_input", "norm_back"];
+
+/// The feed-forward part, and attention until its own gradients.
+const BACK_FFN: [&str; 13] = [
+    "layer",
+    "ffn",
+    "down_input",
+    "swiglu",
+    "down_weights",
+    "norm_again",
+    "gate_up_weights",
+    "gate_up_input",
+    "norm_back",
+    "attention",
+    "output_weights",
+    "output_input",
+    "rope_again",
+];
+
+const BACK_QKV: [&str; 5] = ["rope_back", "norm_again", "qkv_weights", "qkv_input", "norm_back"];
+
+fn attended(attention: Attention) -> &'static [&'static str] {
+    match attention {
+        Attention::Naive => &["scores", "softmax", "weighted"],
+        Attention::Dense => &["fused"],
+    }
+}
+
+fn attended_back(attention: Attention) -> &'static [&'static str] {
+    match attention {
+        Attention::Naive => &["weights_again", "weighted", "softmax", "scores"],
+        Attention::Dense => &["fused"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+
+    /// The names that source files below some paths mark.
+    fn marked(paths: &[&str]) -> BTreeSet<String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        paths.iter().flat_map(|path| files(&root.join(path))).flat_map(|file| names(&file)).collect()
+    }
+
+    fn files(path: &Path) -> Vec<PathBuf> {
+        if path.is_file() {
+            return vec![path.to_owned()];
+        }
+        fs::read_dir(path).unwrap().flat_map(|entry| files(&entry.unwrap().path())).collect()
+    }
+
+    fn names(file: &Path) -> Vec<String> {
+        let text = fs::read_to_string(file).unwrap();
+        let marks = text.match_indices("mark!(").map(|(at, _)| &text[at..]);
+        marks.filter_map(|mark| mark.split('"').nth(1)).map(str::to_owned).collect()
+    }
+
+    /// Checks that both sides mark the same names, but for those that only one of them can have.
+    fn both(cpu: &[&str], gpu: &[&str], only_one: &[&str]) {
+        let [cpu, gpu] = [marked(cpu), marked(gpu)];
+        let differ: Vec<&str> = cpu.symmetric_difference(&gpu).map(String::as_str).collect();
+        assert!(cpu.len() > 3, "the marks were found: {cpu:?}");
+        assert_eq!(differ, only_one);
+    }
+
+    #[test]
+    fn training_marks_the_same_stages_on_cpu_and_gpu() {
+        // The CPU shares the forward stages of naive attention with its other passes.
+        both(&["cpu/train", "cpu/attention.rs"], &["gpu/train"], &[]);
+    }
+
+    #[test]
+    fn passes_mark_the_same_stages_on_cpu_and_gpu() {
+        // On a GPU all resident layers of an offloaded model are one graph.
+        let cpu = ["cpu/pass.rs", "cpu/attention.rs", "cpu/blocks.rs", "cpu/stack.rs", "cpu/engine.rs"];
+        both(&cpu, &["gpu/pass.rs", "gpu/passing.rs", "gpu/sparse.rs", "gpu/stepping.rs"], &["resident"]);
+        let steps = marked(&["gpu/step.rs"]);
+        assert!(steps.is_subset(&marked(&[&cpu[..], &["gpu/passing.rs"]].concat()).union(&embed()).cloned().collect()));
+    }
+
+    /// The embedding of a pass is marked by a macro of its own.
+    fn embed() -> BTreeSet<String> {
+        BTreeSet::from(["embed".to_owned()])
+    }
+
+    #[test]
+    fn fusers_mark_the_same_stages_on_cpu_and_gpu() {
+        both(&["cpu/fuser"], &["gpu/fuser"], &[]);
+    }
+
+    #[test]
+    fn the_lists_in_order_hold_known_names_alone() {
+        for attention in [Attention::Naive, Attention::Dense] {
+            let unknown: Vec<_> = training_stages(2, attention).into_iter().filter(|name| !is_known(name)).collect();
+            assert!(unknown.is_empty(), "{unknown:?}");
+        }
+    }
+}
