@@ -15,6 +15,7 @@ use crate::{
     overlap::overlap,
     overview::{Overview, overview},
     profiling::FAR_FROM_LIMIT,
+    python_lines::{LineShares, idle_lines},
     syncs::{Syncs, syncs},
     units::{per_cent, three_figures, time},
 };
@@ -67,6 +68,7 @@ impl Diagnosis {
         let of_devices = found.devices.into_iter().flat_map(|device| device.findings);
         let notable = |finding| Bottleneck { severity: Severity::Notable, finding, gain_ns: None };
         self.findings.extend(of_copies.into_iter().chain(of_devices).map(notable));
+        self.remarks.extend(idle_lines(trace).iter().flat_map(LineShares::sentences));
     }
 
     fn add_device(&mut self, device: &DeviceGaps, waits: Option<&Syncs>) {

@@ -164,8 +164,11 @@ impl fmt::Display for Doubt {
                 }
             }
             Self::FewTakes { takes, processes } => {
-                let (count, what, flag) =
-                    if *processes > 1 { (*processes, "processes", "runs") } else { (*takes, "iterations", "iterations") };
+                let (count, what, flag) = if *processes > 1 {
+                    (*processes, "processes", "runs")
+                } else {
+                    (*takes, "iterations", "iterations")
+                };
                 let few = if count == 1 { "1 iteration is".to_owned() } else { format!("{count} {what} are") };
                 write!(f, "{few} too few for a 95 % interval; use `--{flag} {FEW_TAKES}` or more")
             }

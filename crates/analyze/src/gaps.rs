@@ -191,7 +191,7 @@ fn device_answer(
     most: usize,
 ) -> DeviceGaps {
     let (gaps, judge) = judged_gaps(trace, found, device);
-    let window = device.window().map_or(0, |(first, last)| last - first);
+    let window = device.recorded_length();
     let parts = parts(device, &gaps, window);
     let host = host_times(trace, &judge, &gaps);
     let basis = basis(trace, device, &judge, &gaps, &parts);

@@ -43,6 +43,7 @@ mod overhead;
 mod overlap;
 mod overview;
 mod profiling;
+mod python_lines;
 mod quantile;
 mod repeats;
 mod scaling;
@@ -107,6 +108,7 @@ pub use self::{
         ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, Passes, ProfiledRun,
         Profiling, RUN_AXIS, TrainingCost, profiling,
     },
+    python_lines::{LineShare, LineShares, idle_lines, wait_lines},
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
     series::{Clock, INTERVAL_TAKES, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},

@@ -144,8 +144,7 @@ fn a_case_beyond_a_peak_doubts_the_peak() {
         let found = doubts(&cases(&results, Some(&peaks)), &settings(), &environment());
         found.iter().map(SharedDoubt::to_string).collect::<Vec<_>>()
     };
-    let expected =
-        "133.3 % of the measured arithmetic peak is impossible; measure it again with `laptime peaks`";
+    let expected = "133.3 % of the measured arithmetic peak is impossible; measure it again with `laptime peaks`";
     assert_eq!(told(15), [expected]);
     assert!(told(19)[0].starts_with("105.3 % of the measured"));
     assert_eq!(told(20), [""; 0]);

@@ -93,16 +93,8 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
-        Self::Cupti,
-        Self::Kernel,
-        Self::Copy,
-        Self::Fill,
-        Self::Wait,
-        Self::Call,
-        Self::Memory,
-        Self::Range,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Cupti, Self::Kernel, Self::Copy, Self::Fill, Self::Wait, Self::Call, Self::Memory, Self::Range];
 
     /// The kind in words, in the plural.
     pub const fn words(self) -> &'static str {

@@ -11,8 +11,7 @@ use std::{
 };
 
 /// Signals that are meant for the program, not for its recorder.
-const FORWARDED: [i32; 6] =
-    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+const FORWARDED: [i32; 6] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
 /// Signals that are held back in this process, to be waited for.
 #[derive(Clone, Copy)]
@@ -96,7 +95,8 @@ pub fn user() -> u32 {
 pub fn is_executable(file: &File) -> bool {
     // SAFETY: a new mapping of one byte, which is removed at once.
     unsafe {
-        let found = libc::mmap(ptr::null_mut(), 1, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
+        let found =
+            libc::mmap(ptr::null_mut(), 1, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
         if found == libc::MAP_FAILED {
             return false;
         }

@@ -57,7 +57,7 @@ pub use self::{
     format::{Format, ReadError, WriteError, read, read_from, write, write_to},
     invariants::InvalidTrace,
     kernels::KernelRecords,
-    metadata::{DeviceProperties, Metadata},
+    metadata::{DeviceProperties, Metadata, NotRecorded},
     names::{NameId, Names},
     replays::{GraphReplay, GraphReplays, InnerStage},
     time::{Nanos, Origin},
@@ -77,6 +77,9 @@ pub const LAP: &str = "lap";
 
 /// The category of a stage inside a graph, which the device stamped: it has no span of the host.
 pub const STAMPED: &str = "stamped";
+
+/// The category of a mark that says where the Python code of a thread was: a sample of its stack.
+pub const PYTHON_SAMPLE: &str = "python_sample";
 
 /// The category of a wait of the host for a device, as a span or as a mark.
 pub const SYNC: &str = "sync";

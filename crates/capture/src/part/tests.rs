@@ -138,10 +138,7 @@ fn what_could_not_be_written_is_counted_by_kind_and_the_next_part_stands_alone()
     let part = read(encoder.block().unwrap());
     assert_eq!(part.name(1), "softmax");
     let dropped = |kind| Event::Dropped { kind, count: 1 };
-    assert_eq!(
-        part.events,
-        [Event::Work(kernel(name, 2_000, 2)), dropped(Kind::Kernel), dropped(Kind::Call)]
-    );
+    assert_eq!(part.events, [Event::Work(kernel(name, 2_000, 2)), dropped(Kind::Kernel), dropped(Kind::Call)]);
 }
 
 proptest! {

@@ -5,9 +5,7 @@ use std::{
     hash::{BuildHasherDefault, Hash, Hasher},
 };
 
-use super::{
-    Anchor, BLOCK_MARK, Call, Device, HEADER_BYTES, Kind, Payload, Range, RangeAction, State, checksum, tag,
-};
+use super::{Anchor, BLOCK_MARK, Call, Device, HEADER_BYTES, Kind, Payload, Range, RangeAction, State, checksum, tag};
 use crate::{
     cupti::{Direction, GraphNode, Memory, MemoryKind, Wait, WaitKind, Work, WorkKind},
     varint::{put, zigzag},

@@ -9,8 +9,25 @@ fn a_paused_recording_is_started_and_stopped_from_another_terminal() {
     let place = Place::new();
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| place.text(name));
     let words = [
-        "init", "kernels", "3", "push", "before", "pop", "touch", &a, "await", &b, "kernels", "8", "until-flushed",
-        "touch", &c, "await", &d, "kernels", "2",
+        "init",
+        "kernels",
+        "3",
+        "push",
+        "before",
+        "pop",
+        "touch",
+        &a,
+        "await",
+        &b,
+        "kernels",
+        "8",
+        "until-flushed",
+        "touch",
+        &c,
+        "await",
+        &d,
+        "kernels",
+        "2",
     ];
     let child = place.command(&["--paused"], &words).spawn().unwrap();
     place.await_file("a");
@@ -54,7 +71,8 @@ fn the_flight_recorder_is_dumped_on_request_and_kept_after_a_kill() {
 fn a_flight_recorder_forgets_what_is_older_than_asked_for() {
     let place = Place::new();
     // The time to keep is so short that every flush begins another part and removes the one before.
-    let words = ["init", "kernels", "40", "until-flushed", "until-flushed", "until-flushed", "kernels", "2", "exit", "0"];
+    let words =
+        ["init", "kernels", "40", "until-flushed", "until-flushed", "until-flushed", "kernels", "2", "exit", "0"];
     let recorded = place.record(&["--keep", "0.2s"], &words).good();
     assert_eq!(recorded.count(Activity::Kernel), 2, "{}", recorded.err);
 }

@@ -3,6 +3,7 @@
 
 mod control;
 mod odd;
+mod python;
 mod stand_in;
 
 use laptime_trace::{Activity, TrackKind};
@@ -27,7 +28,11 @@ fn kernels_calls_and_ranges_of_an_unchanged_program_are_in_the_trace() {
     let kernel = trace.spans().find(|span| span.activity() == Activity::Kernel).unwrap();
     assert!(kernel.start >= step.start && kernel.end() <= step.end().saturating_add(laptime_trace::Nanos(1_000_000)));
     assert!(["gemm(float*)", "_Z4gemmPf"].contains(&kernel.name), "{}", kernel.name);
-    assert!(recorded.err.contains("Recorded ") && recorded.err.contains("1 process, 30 kernels, 0 dropped"), "{}", recorded.err);
+    assert!(
+        recorded.err.contains("Recorded ") && recorded.err.contains("1 process, 30 kernels, 0 dropped"),
+        "{}",
+        recorded.err
+    );
     assert!(recorded.err.contains("laptime diagnose run"), "{}", recorded.err);
 }
 

@@ -10,7 +10,8 @@ use crate::stand_in::{Place, stand_in};
 fn a_program_without_cuda_is_told_in_one_line() {
     let place = Place::new();
     let mut command = place.laptime();
-    let recorded = place.recorded(command.args(["record", "--out", "run", "--", "sh", "-c", "exit 3"]).output().unwrap());
+    let recorded =
+        place.recorded(command.args(["record", "--out", "run", "--", "sh", "-c", "exit 3"]).output().unwrap());
     assert_eq!((recorded.status, recorded.out.as_str()), (Some(3), ""));
     assert_eq!(recorded.err, "\nnote: the program did not use CUDA, so nothing was recorded\n");
 }
@@ -75,11 +76,30 @@ fn a_program_that_closes_every_file_or_clears_its_environment_is_recorded() {
 #[test]
 fn what_cannot_be_written_is_counted_and_the_program_goes_on() {
     let place = Place::new();
-    let words =
-        ["init", "kernels", "4", "until-flushed", "touch", "a", "await", "b", "kernels", "6", "until-flushed", "touch", "c", "await", "d", "kernels", "5"];
+    let words = [
+        "init",
+        "kernels",
+        "4",
+        "until-flushed",
+        "touch",
+        "a",
+        "await",
+        "b",
+        "kernels",
+        "6",
+        "until-flushed",
+        "touch",
+        "c",
+        "await",
+        "d",
+        "kernels",
+        "5",
+    ];
     let absolute: Vec<String> = words
         .iter()
-        .map(|word| if word.len() == 1 && word.chars().all(char::is_alphabetic) { place.text(word) } else { (*word).to_owned() })
+        .map(|word| {
+            if word.len() == 1 && word.chars().all(char::is_alphabetic) { place.text(word) } else { (*word).to_owned() }
+        })
         .collect();
     let absolute: Vec<&str> = absolute.iter().map(String::as_str).collect();
     let child = place.command(&["--no-overhead"], &absolute).spawn().unwrap();
@@ -148,11 +168,8 @@ fn many_starts_kills_and_forks_change_no_exit_status() {
     ];
     for round in 0..6 {
         let places: Vec<Place> = kinds.iter().map(|_| Place::new()).collect();
-        let children: Vec<_> = places
-            .iter()
-            .zip(kinds)
-            .map(|(place, (words, _))| place.command(&[], words).spawn().unwrap())
-            .collect();
+        let children: Vec<_> =
+            places.iter().zip(kinds).map(|(place, (words, _))| place.command(&[], words).spawn().unwrap()).collect();
         for ((place, child), (words, status)) in places.iter().zip(children).zip(kinds) {
             let recorded = place.finished(child);
             assert_eq!(recorded.status, Some(status), "round {round}, {words:?}: {}", recorded.err);

@@ -140,7 +140,8 @@ impl Place {
 
 impl Recorded {
     pub fn trace(&self) -> Trace {
-        laptime_trace::read(self.place.path("run/trace.pftrace")).unwrap_or_else(|error| panic!("{error}: {}", self.err))
+        laptime_trace::read(self.place.path("run/trace.pftrace"))
+            .unwrap_or_else(|error| panic!("{error}: {}", self.err))
     }
 
     pub fn json(&self) -> serde_json::Value {

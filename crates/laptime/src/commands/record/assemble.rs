@@ -4,16 +4,15 @@ use std::{collections::HashMap, sync::Arc};
 
 use laptime_capture::part::{Payload, RangeAction, State};
 use laptime_trace::{
-    InvalidTrace, Metadata, Nanos, Number, Origin, SpanEntry, Trace, TraceBuilder, TrackId, TrackKind, Value,
-    activity::category,
-    metadata,
+    InvalidTrace, Metadata, Nanos, NotRecorded, Number, Origin, PYTHON_SAMPLE, SpanEntry, Trace, TraceBuilder, TrackId,
+    TrackKind, Value, activity::category, metadata,
 };
 use serde_json::json;
 
-use super::parts::{Process, Range};
-
-/// The key of the times in which nothing, or not everything, was recorded.
-pub const NOT_RECORDED: &str = "notRecorded";
+use super::{
+    parts::{Process, Range},
+    python::{Line, Samples},
+};
 
 /// When the trace begins.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +24,7 @@ pub struct Start {
 }
 
 /// Makes one trace. Numbers of devices in `processes` become those of the trace.
-pub fn assemble(processes: &mut [Process], start: Start) -> Result<Trace, InvalidTrace> {
+pub fn assemble(processes: &mut [Process], samples: &Samples, start: Start) -> Result<Trace, InvalidTrace> {
     let mut builder = TraceBuilder::default();
     builder.origin = Origin { name: "start of the program".to_owned(), unix_nanos: Some(start.unix_ns) };
     number_devices(processes, &mut builder.metadata);
@@ -45,12 +44,13 @@ pub fn assemble(processes: &mut [Process], start: Start) -> Result<Trace, Invali
         add_memory(process, start, &mut builder);
         pauses.extend(not_recorded(process, end_ns).into_iter().map(|(from, to)| {
             let since = |at: u64| at.saturating_sub(start.host_ns);
-            json!({ "process": number, "start_ns": since(from), "end_ns": since(to) })
+            NotRecorded { process: number, start_ns: since(from), end_ns: since(to) }
         }));
     }
+    add_samples(samples, start, &mut builder);
     builder.metadata.set_text(metadata::SOURCE, "laptime record");
     if !pauses.is_empty() {
-        builder.metadata.set(NOT_RECORDED, &serde_json::Value::from(pauses).to_string());
+        builder.metadata.set(metadata::NOT_RECORDED, &serde_json::json!(pauses).to_string());
     }
     builder.build()
 }
@@ -227,5 +227,103 @@ fn add_memory(process: &Process, start: Start, builder: &mut TraceBuilder) {
         });
         *bytes = bytes.saturating_add(change);
         builder.value(*track, Nanos(at.saturating_sub(start.host_ns)), Number::Int(*bytes));
+    }
+}
+
+/// Sampled stacks: a mark per sample on a lane per thread, named by the innermost line of the user's own code.
+fn add_samples(samples: &Samples, start: Start, builder: &mut TraceBuilder) {
+    let texts: Vec<SampleText> = samples.stacks.iter().map(|stack| SampleText::of(stack)).collect();
+    let mut lanes: HashMap<(u32, u32), TrackId> = HashMap::new();
+    for sample in &samples.samples {
+        let lane = *lanes.entry((sample.pid, sample.thread)).or_insert_with(|| {
+            let track = laptime_trace::Track {
+                process: builder.process(i64::from(sample.pid)),
+                kind: TrackKind::Lane,
+                name: builder.name("Python, sampled"),
+                number: Some(i64::from(sample.thread)),
+                device: None,
+                unit: laptime_trace::NameId::EMPTY,
+            };
+            builder.track(track)
+        });
+        let text = &texts[sample.stack as usize];
+        let time = Nanos(sample.host_ns.saturating_sub(start.host_ns));
+        let mark = builder.mark(lane, time, &text.line, PYTHON_SAMPLE);
+        if let Some(inside) = &text.inside {
+            builder.mark_field(mark, "inside", inside.as_str());
+        }
+        builder.mark_field(mark, "stack", text.stack.as_str());
+    }
+}
+
+/// A stack in words.
+struct SampleText {
+    line: String,
+    inside: Option<String>,
+    stack: String,
+}
+
+impl SampleText {
+    fn of(stack: &[Line]) -> Self {
+        let told: Vec<String> = stack.iter().map(short).collect();
+        // Without code of the user's own, the innermost line.
+        let own = stack.iter().position(is_own).unwrap_or(0);
+        let inside = (own > 0).then(|| told[0].clone());
+        let whole: Vec<&str> = told.iter().rev().map(String::as_str).collect();
+        Self { line: told.get(own).cloned().unwrap_or_default(), inside, stack: whole.join(";") }
+    }
+}
+
+/// Folders of code that is not the user's own.
+const FOREIGN: [&str; 2] = ["/site-packages/", "/dist-packages/"];
+
+fn is_own(line: &Line) -> bool {
+    let is_foreign = FOREIGN.iter().any(|folder| line.file.contains(folder));
+    !is_foreign && !line.file.starts_with('<') && standard_library(&line.file).is_none()
+}
+
+/// What follows the folder of the standard library: `.../lib/python3.12/threading.py`.
+fn standard_library(file: &str) -> Option<&str> {
+    let (_, after) = file.split_once("/lib/python3.")?;
+    after.split_once('/').map(|(_, path)| path)
+}
+
+/// A line as people name it: `train.py:88 in step`, with the package for code that is not the user's own.
+fn short(line: &Line) -> String {
+    let of_package = FOREIGN.iter().find_map(|folder| line.file.split_once(folder)).map(|(_, path)| path);
+    let path = of_package.or_else(|| standard_library(&line.file));
+    let file = path.unwrap_or_else(|| line.file.rsplit('/').next().unwrap_or_default());
+    format!("{file}:{} in {}", line.number, line.function)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(file: &str, number: u32, function: &str) -> Line {
+        Line { file: file.into(), function: function.into(), number }
+    }
+
+    #[test]
+    fn a_sample_is_named_by_the_innermost_line_of_the_users_own_code() {
+        let text = SampleText::of(&[
+            line("/usr/lib/python3.12/threading.py", 355, "Condition.wait"),
+            line(
+                "/venv/lib/python3.12/site-packages/torch/utils/data/dataloader.py",
+                633,
+                "_BaseDataLoaderIter.__next__",
+            ),
+            line("/home/me/train.py", 41, "main"),
+            line("/home/me/train.py", 90, "<module>"),
+        ]);
+        assert_eq!(text.line, "train.py:41 in main");
+        assert_eq!(text.inside.as_deref(), Some("threading.py:355 in Condition.wait"));
+        assert_eq!(
+            text.stack,
+            "train.py:90 in <module>;train.py:41 in main;torch/utils/data/dataloader.py:633 in \
+             _BaseDataLoaderIter.__next__;threading.py:355 in Condition.wait"
+        );
+        let text = SampleText::of(&[line("<frozen importlib._bootstrap>", 1, "load")]);
+        assert_eq!((text.line.as_str(), text.inside), ("<frozen importlib._bootstrap>:1 in load", None));
     }
 }

@@ -15,8 +15,8 @@ const FIRST_ON: Duration = Duration::from_secs(4);
 /// How long the first pauses are. Later ones are longer, for programs whose steps are.
 const FIRST_OFF: Duration = Duration::from_millis(300);
 const LONGEST_OFF: Duration = Duration::from_millis(2400);
-/// Recording lasts this many times as long as the pause after it: 5 % is not recorded.
-const ON_PER_OFF: u32 = 19;
+/// Recording lasts this many times as long as the pause after it: 6 % is not recorded.
+const ON_PER_OFF: u32 = 15;
 /// Pauses of each length.
 const PAUSES_PER_LENGTH: u32 = 8;
 
@@ -107,8 +107,7 @@ impl State {
     fn new(plan: Plan, control: Control) -> Self {
         let now = Instant::now();
         let random = u64::from(std::process::id()) | 1;
-        let mut state =
-            Self { control, wanted: plan.first(), next: None, plan, window_end: None, pauses: 0, random };
+        let mut state = Self { control, wanted: plan.first(), next: None, plan, window_end: None, pauses: 0, random };
         match plan.after.filter(|_| !plan.is_paused) {
             Some(after) => state.next = Some((now + after, Step::Begin)),
             None if !plan.is_paused => state.begun(now),

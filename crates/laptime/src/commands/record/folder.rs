@@ -16,6 +16,7 @@ use super::{
     launch::exit_code,
     overhead::Overhead,
     parts::{self, Process},
+    python::Samples,
     redact,
 };
 use crate::run_folder::TRACE_FILE;
@@ -46,15 +47,17 @@ pub struct Recording {
     pub trace: Trace,
     /// What recording cost.
     pub overhead: Overhead,
+    /// Python stacks that were sampled, and why none were.
+    pub samples: (usize, Option<String>),
 }
 
 impl Recording {
-    /// Reads the parts of a folder.
-    pub fn read(parts: &Path, start: Start) -> anyhow::Result<Self> {
+    /// Reads the parts of a folder, and puts the Python stacks beside them.
+    pub fn read(parts: &Path, samples: &Samples, start: Start) -> anyhow::Result<Self> {
         let mut processes = parts::read(parts);
         let overhead = Overhead::of(&processes);
-        let trace = assemble(&mut processes, start).context("the parts cannot be put together to a trace")?;
-        Ok(Self { processes, trace, overhead })
+        let trace = assemble(&mut processes, samples, start).context("the parts cannot be put together to a trace")?;
+        Ok(Self { processes, trace, overhead, samples: (samples.samples.len(), samples.problem.clone()) })
     }
 
     /// How many kernels and graphs ran.
@@ -89,6 +92,7 @@ pub fn write_record(known: &Known, recording: &Recording, status: ExitStatus) ->
     record["processes"] = recording.processes.iter().map(of_process).collect();
     record["kernels"] = recording.kernels().into();
     record["dropped"] = dropped.into();
+    record["python_samples"] = recording.samples.0.into();
     record["overhead"] = recording.overhead.json();
     write_json(&known.run, &record)
 }
@@ -136,7 +140,8 @@ pub fn read_start(run: &Path) -> anyhow::Result<Start> {
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let record: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("`{}` is damaged", path.display()))?;
-    let start = || Some(Start { host_ns: record["start_monotonic_ns"].as_u64()?, unix_ns: record["start_unix_ns"].as_i64()? });
+    let start =
+        || Some(Start { host_ns: record["start_monotonic_ns"].as_u64()?, unix_ns: record["start_unix_ns"].as_i64()? });
     start().with_context(|| format!("`{}` does not say when the recording started", path.display()))
 }
 

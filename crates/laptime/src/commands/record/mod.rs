@@ -7,6 +7,7 @@ mod launch;
 mod library;
 mod overhead;
 mod parts;
+mod python;
 mod redact;
 mod socket;
 mod summary;
@@ -32,6 +33,7 @@ use self::{
     conduct::{Conductor, Plan},
     folder::{Known, PARTS_FOLDER, Recording},
     launch::Program,
+    python::{Sampler, Samples},
     socket::Request,
 };
 use crate::{
@@ -89,6 +91,10 @@ pub struct Args {
     /// Record a CUDA graph kernel by kernel, or as one span per launch
     #[arg(long, value_enum, default_value_t = Graphs::Nodes)]
     graphs: Graphs,
+
+    /// Do not sample Python stacks
+    #[arg(long)]
+    no_python: bool,
 
     /// Record without a break: do not measure what recording costs
     #[arg(long)]
@@ -157,7 +163,7 @@ fn merge(run: &Path) -> anyhow::Result<Status> {
         let error = anyhow::anyhow!("`{}` holds no parts of a recording", run.display());
         return Err(Hinted::wrap(error, "name the folder that `laptime record` made, such as runs/record-…"));
     }
-    let recording = Recording::read(&parts, folder::read_start(run)?)?;
+    let recording = Recording::read(&parts, &Samples::default(), folder::read_start(run)?)?;
     recording.write_trace(run)?;
     summary::show(&recording, run);
     Ok(Status::Done)
@@ -189,10 +195,11 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     if let Err(error) = control_folder.listen(conductor.requests()) {
         warn(&format!("the recording cannot be controlled from another terminal: {error:#}"));
     }
+    let sampler = (!args.no_python).then(|| Sampler::start(program.pid(), control, settings.keep));
     let status = program.wait().context("cannot wait for the program")?;
     conductor.finish();
-    let pid = program.pid();
-    let finished = finish(&known, parts, control, status, pid);
+    let samples = sampler.map(Sampler::finish).unwrap_or_default();
+    let finished = finish(&known, parts, &samples, control, status);
     if let Err(error) = finished {
         // The program's status matters more than ours.
         crate::failure::tell(&error, &mut anstream::stderr().lock());
@@ -204,20 +211,16 @@ fn record(args: &Args) -> anyhow::Result<Status> {
 fn finish(
     known: &Known,
     parts: Parts,
+    samples: &Samples,
     control: Control,
     status: std::process::ExitStatus,
-    pid: u32,
 ) -> anyhow::Result<()> {
-    let mut recording = Recording::read(parts.path(), known.start)?;
-    let is_alive = |process: &parts::Process| {
-        process.pid != pid && !process.has_ended() && Path::new("/proc").join(process.pid.to_string()).exists()
-    };
-    if recording.processes.iter().any(is_alive) {
-        // Processes that outlive the program get a moment to write what they have.
+    // Processes that outlive the program get a moment to write what they have.
+    if parts::process_numbers(parts.path()).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
         control.wake();
         std::thread::sleep(WRITING_TIME);
-        recording = Recording::read(parts.path(), known.start)?;
     }
+    let recording = Recording::read(parts.path(), samples, known.start)?;
     recording.write_trace(&known.run)?;
     folder::write_record(known, &recording, status)?;
     parts.keep_in(&known.run);
@@ -235,7 +238,7 @@ fn dump(known: &Known, parts: &Path) -> impl Fn() -> String + Send + 'static {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let folder = known.run.join(format!("dump-{number}"));
         let written = run_folder::create(&folder)
-            .and_then(|()| Recording::read(&parts, known.start))
+            .and_then(|()| Recording::read(&parts, &Samples::default(), known.start))
             .and_then(|recording| recording.write_trace(&folder).map(|()| recording.kernels()));
         match written {
             Ok(kernels) => format!("{kernels} kernels written to {}", folder.join(run_folder::TRACE_FILE).display()),
@@ -259,14 +262,14 @@ impl Parts {
         }
     }
 
-    /// Moves parts from memory to the folder of the run.
+    /// Keeps the parts compressed in the folder of the run, now that the trace is written.
     fn keep_in(&self, run: &Path) {
-        let Self::InMemory(memory) = self else { return };
         let kept = run.join(PARTS_FOLDER);
         let _ = fs::create_dir_all(&kept);
-        for path in fs::read_dir(memory).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            if let Some(name) = path.file_name() {
-                let _ = fs::copy(&path, kept.join(name));
+        for path in parts::files(self.path()) {
+            // A part that cannot be compressed stays as it is.
+            if parts::compress(&path, &kept).is_ok() {
+                let _ = fs::remove_file(&path);
             }
         }
     }

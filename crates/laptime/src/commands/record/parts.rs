@@ -3,10 +3,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use laptime_capture::{
     PART_ENDING,
     cupti::{self, Wait, WaitKind, Work},
@@ -97,7 +99,7 @@ impl Process {
 /// Reads every part in a folder: the processes in order of their start.
 pub fn read(folder: &Path) -> Vec<Process> {
     let mut files: BTreeMap<(u64, u32), Vec<(u32, PathBuf)>> = BTreeMap::new();
-    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+    for path in self::files(folder) {
         if let Some((pid, start, number)) = named(&path) {
             files.entry((start, pid)).or_default().push((number, path));
         }
@@ -105,20 +107,57 @@ pub fn read(folder: &Path) -> Vec<Process> {
     files.into_iter().map(|((start, pid), parts)| process(pid, start, parts)).collect()
 }
 
-/// `PID-START.NUMBER.part`
+/// The part files in a folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| named(path).is_some()).collect()
+}
+
+/// The processes that wrote parts to a folder.
+pub fn process_numbers(folder: &Path) -> Vec<u32> {
+    files(folder).iter().filter_map(|path| named(path)).map(|(pid, _, _)| pid).collect()
+}
+
+/// `PID-START.NUMBER.part`, or the same with `.gz`.
 fn named(path: &Path) -> Option<(u32, u64, u32)> {
-    if path.extension()? != PART_ENDING {
-        return None;
-    }
-    let (process, number) = path.file_stem()?.to_str()?.split_once('.')?;
+    let name = path.file_name()?.to_str()?;
+    let stem = name.strip_suffix(COMPRESSED).unwrap_or(name).strip_suffix(PART_ENDING)?.strip_suffix('.')?;
+    let (process, number) = stem.split_once('.')?;
     let (pid, start) = process.split_once('-')?;
     Some((pid.parse().ok()?, start.parse().ok()?, number.parse().ok()?))
 }
 
+/// The ending of parts that were compressed after the end of the recording.
+const COMPRESSED: &str = ".gz";
+
+/// Writes a part compressed to a folder.
+pub fn compress(path: &Path, folder: &Path) -> io::Result<()> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| !name.ends_with(COMPRESSED)) else {
+        return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+    };
+    let to = folder.join(format!("{name}{COMPRESSED}"));
+    let mut encoder = GzEncoder::new(fs::File::create(&to)?, Compression::fast());
+    let written = fs::File::open(path).and_then(|mut file| io::copy(&mut file, &mut encoder));
+    let finished = written.and_then(|_| encoder.finish()).map(drop);
+    if finished.is_err() {
+        let _ = fs::remove_file(&to);
+    }
+    finished
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let bytes = fs::read(path)?;
+    if path.extension().is_none_or(|ending| ending != "gz") {
+        return Ok(bytes);
+    }
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&bytes[..]).read_to_end(&mut unpacked)?;
+    Ok(unpacked)
+}
+
 fn process(pid: u32, start_ns: u64, mut files: Vec<(u32, PathBuf)>) -> Process {
     files.sort();
-    let parts: Vec<Part> =
-        files.iter().filter_map(|(_, path)| Some(part::read(&fs::read(path).ok()?))).collect();
+    let parts: Vec<Part> = files.iter().filter_map(|(_, path)| Some(part::read(&bytes(path).ok()?))).collect();
     let mut process = Process { pid, start_ns, ..Process::default() };
     let clock = Clock::new(&parts);
     process.records.uncertainty_ns = clock.uncertainty();
@@ -273,10 +312,7 @@ fn outer_calls(mut calls: Vec<HostCall>, work: &mut [DeviceWork]) -> Vec<HostCal
     let mut aliases: HashMap<u64, u64> = HashMap::new();
     for call in calls {
         let outer = kept.last().filter(|outer| {
-            call.is_driver
-                && !outer.is_driver
-                && outer.thread == call.thread
-                && call.time.end_ns <= outer.time.end_ns
+            call.is_driver && !outer.is_driver && outer.thread == call.thread && call.time.end_ns <= outer.time.end_ns
         });
         match outer {
             Some(outer) => {
@@ -320,9 +356,8 @@ impl Clock {
     fn host(&self, cupti: u64) -> u64 {
         let after = self.0.partition_point(|anchor| anchor.cupti_nanos <= cupti);
         let before = after.checked_sub(1).and_then(|at| self.0.get(at));
-        let shifted = |anchor: &Anchor| {
-            anchor.host_nanos.saturating_add_signed(cupti.wrapping_sub(anchor.cupti_nanos) as i64)
-        };
+        let shifted =
+            |anchor: &Anchor| anchor.host_nanos.saturating_add_signed(cupti.wrapping_sub(anchor.cupti_nanos) as i64);
         match (before, self.0.get(after)) {
             (Some(a), Some(b)) => {
                 let (theirs, ours) = (b.cupti_nanos - a.cupti_nanos, b.host_nanos.saturating_sub(a.host_nanos));

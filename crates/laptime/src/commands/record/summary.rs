@@ -84,7 +84,8 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     if attached == 0 {
         found.push("the program did not use CUDA, so nothing was recorded".to_owned());
     }
-    let has = |name: &str| recording.processes.iter().filter(|process| process.problems.iter().any(|p| p == name)).count();
+    let has =
+        |name: &str| recording.processes.iter().filter(|process| process.problems.iter().any(|p| p == name)).count();
     if has("no-cupti") > 0 {
         found.push(
             "libcupti was not found, so no kernels were recorded; install it with `pip install nvidia-cuda-cupti` \
@@ -105,7 +106,11 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
         found.push("another profiler in the program took CUPTI over; kernels are missing here".to_owned());
     }
     if has("no-calls") > 0 {
-        found.push("this CUPTI is older than 12.6: launches and other calls were not recorded, kernels were".to_owned());
+        found
+            .push("this CUPTI is older than 12.6: launches and other calls were not recorded, kernels were".to_owned());
+    }
+    if let Some(problem) = &recording.samples.1 {
+        found.push(format!("Python stacks were not sampled: {problem}"));
     }
     let refused = recording.processes.iter().flat_map(|process| &process.problems);
     let refused: Vec<&str> = refused.filter_map(|problem| problem.strip_prefix("cupti-refused ")).collect();
