@@ -40,7 +40,7 @@ pub struct Dividing {
     pub by: By,
     /// The name of the repeating unit; found if none.
     pub lap: Option<String>,
-    /// The number of the device; the first one if none.
+    /// The number of the device; all devices if none.
     pub device: Option<i64>,
 }
 
@@ -51,7 +51,7 @@ pub struct Accounts {
     pub of_laps: Option<Account>,
     /// All of it.
     pub whole: Account,
-    /// Devices beside the one that was divided.
+    /// Devices that were not divided.
     pub other_devices: usize,
     /// What cannot be in the trace.
     pub findings: Vec<Finding>,
@@ -64,10 +64,12 @@ pub struct Account {
     pub of: Owner,
     /// The laps it holds; none if it is all of a trace.
     pub laps: Option<LapsHeld>,
-    /// How long it is, in nanoseconds.
+    /// How long it is, in nanoseconds; of several devices the sum.
     pub total: u64,
     /// Its entries; together as long as the whole.
     pub entries: Vec<Entry>,
+    /// How many devices are added up; 1 of a thread.
+    pub devices: u64,
 }
 
 /// Laps of a stretch.
@@ -78,7 +80,7 @@ pub struct LapsHeld {
     /// How often.
     pub count: u64,
     /// How many turns the stretch is long: it ends where the last lap begins, so that each lap counts with what comes
-    /// after it.
+    /// after it. Of several devices the sum, so that a share of it is that of one device.
     pub turns: u64,
     /// The median lap, in nanoseconds.
     pub median: f64,
@@ -91,6 +93,8 @@ pub struct LapsHeld {
 pub enum Owner {
     /// A device's, by its name.
     Device(String),
+    /// That of so many devices, on average.
+    Devices(u64),
     /// A thread's, by its name: the trace shows no device.
     Thread(String),
 }
@@ -153,7 +157,7 @@ pub enum NoAccount {
     NoLaps(NoLaps),
 }
 
-/// Divides the time of a device, or of a thread where the trace shows no device.
+/// Divides the time of all devices or of one, or that of a thread where the trace shows no device.
 ///
 /// Where several kernels run at once the moment goes to the one that began first; to a copy only where no kernel runs.
 pub fn accounts(trace: &Trace, how: &Dividing) -> Result<Accounts, NoAccount> {
@@ -166,13 +170,36 @@ pub fn accounts(trace: &Trace, how: &Dividing) -> Result<Accounts, NoAccount> {
     if devices.devices.is_empty() {
         return on_thread(trace, &devices, unit.as_ref()).ok_or(NoAccount::Empty);
     }
-    let device = match how.device {
-        None => devices.devices.first(),
-        Some(number) => devices.devices.iter().find(|device| device.number == Some(number)),
+    let wanted: Vec<&DeviceWork> = match how.device {
+        None => devices.devices.iter().collect(),
+        Some(number) => devices.devices.iter().filter(|device| device.number == Some(number)).collect(),
     };
-    let numbers = || devices.devices.iter().filter_map(|device| device.number).collect();
-    let device = device.ok_or_else(|| NoAccount::NoSuchDevice(numbers()))?;
-    on_device(trace, &devices, device, unit.as_ref(), how.by).ok_or(NoAccount::Empty)
+    if wanted.is_empty() {
+        let numbers = devices.devices.iter().filter_map(|device| device.number).collect();
+        return Err(NoAccount::NoSuchDevice(numbers));
+    }
+    let others = devices.devices.len() - wanted.len();
+    let of_device = |device: &DeviceWork| on_device(trace, &devices, device, unit.as_ref(), how.by);
+    let (of_laps, whole): (Vec<_>, Vec<_>) = wanted.into_iter().filter_map(of_device).unzip();
+    let whole = together(whole).ok_or(NoAccount::Empty)?;
+    let of_laps = together(of_laps.into_iter().flatten().collect());
+    Ok(Accounts { of_laps, whole, other_devices: others, findings: check(trace, &devices) })
+}
+
+/// Adds up the accounts of devices.
+fn together(mut accounts: Vec<Account>) -> Option<Account> {
+    if accounts.len() <= 1 {
+        return accounts.pop();
+    }
+    let devices = accounts.len() as u64;
+    let mut entries = Entries::default();
+    for entry in accounts.iter().flat_map(|account| &account.entries) {
+        entries.add(entry.kind, &entry.name, entry.time, entry.count);
+    }
+    let turns = accounts.iter().filter_map(|account| Some(account.laps.as_ref()?.turns)).sum();
+    let laps = accounts.iter().find_map(|account| account.laps.clone()).map(|laps| LapsHeld { turns, ..laps });
+    let total = accounts.iter().map(|account| account.total).sum();
+    Some(Account { of: Owner::Devices(devices), laps, total, entries: entries.into_entries(), devices })
 }
 
 /// Entries while they are gathered.
@@ -203,7 +230,7 @@ fn on_device(
     device: &DeviceWork,
     unit: Option<&LapUnit>,
     by: By,
-) -> Option<Accounts> {
+) -> Option<(Option<Account>, Account)> {
     let window = device.window()?;
     let pieces = pieces(trace, devices, device, by);
     let of = Owner::Device(device.name.clone());
@@ -211,8 +238,7 @@ fn on_device(
         let (stretch, turns) = stretch_of_laps(trace, device, unit)?;
         Some(account(&pieces, stretch, of.clone(), Some(held(unit, turns))))
     });
-    let whole = account(&pieces, window, of.clone(), None);
-    Some(Accounts { of_laps, whole, other_devices: devices.devices.len() - 1, findings: check(trace, devices) })
+    Some((of_laps, account(&pieces, window, of, None)))
 }
 
 fn held(unit: &LapUnit, turns: u64) -> LapsHeld {
@@ -256,7 +282,7 @@ fn account(pieces: &[Piece<'_>], (from, to): (u64, u64), of: Owner, laps: Option
             entries.add(piece.kind, &piece.name, time, u64::from(piece.is_first && is_inside));
         }
     }
-    Account { of, laps, total: to - from, entries: entries.into_entries() }
+    Account { of, laps, total: to - from, entries: entries.into_entries(), devices: 1 }
 }
 
 /// Divides the window of a device.

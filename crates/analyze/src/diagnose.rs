@@ -7,24 +7,26 @@ use laptime_trace::{
 
 use crate::{
     cases::cases,
+    devices::devices,
     finding::Finding,
-    gap_cause::Cause,
     gap_verdict::VerdictKind,
-    gaps::{DeviceGaps, PartKind, gaps},
+    gaps::{DeviceGaps, gaps_of},
+    host_tree::HostPlace,
     offload::{Bottleneck, Severity},
-    overlap::overlap,
-    overview::{Overview, overview},
+    overlap::overlap_of,
+    overview::Overview,
     profiling::FAR_FROM_LIMIT,
     python_lines::{LineShares, idle_lines},
-    syncs::{Syncs, syncs},
+    syncs::{Syncs, syncs_of},
+    timeline::Timeline,
     units::{per_cent, three_figures, time},
 };
 
 /// Up to this many times its limit a case is near it.
 pub const NEAR_LIMIT: f64 = 1.25;
 
-/// The share of the time lost to the host from which on its waits are the reason.
-pub const LEAST_WAITS: f64 = 0.5;
+/// What the host loses besides is a finding if it is this share of the time without kernels.
+const NOTABLE: f64 = 0.1;
 
 /// What holds up a run of any kind.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -53,32 +55,60 @@ pub fn diagnose(trace: Option<&Trace>, results: &[CaseResult], peaks: Option<&Pe
 
 impl Diagnosis {
     fn add_trace(&mut self, trace: &Trace) {
-        self.overview = Some(overview(trace));
-        let Ok(found) = gaps(trace, None, 0) else {
+        let devices = devices(trace);
+        let Ok(timeline) = Timeline::of(trace, &devices, None) else { return };
+        self.overview = Some(timeline.overview.clone());
+        if devices.devices.is_empty() {
+            // Of an empty trace the overview says so.
+            if trace.span_count() == 0 {
+                return;
+            }
             self.remarks.push(
-                "The trace shows no work of a device: `laptime stages` shows where the time of the host goes.".into(),
+                "The trace shows no GPU work, so there is no GPU to diagnose. `laptime stages` shows where the host's \
+                 time goes."
+                    .into(),
             );
             return;
-        };
-        let waits = syncs(trace, None).ok();
-        for device in &found.devices {
-            self.add_device(device, waits.as_ref());
         }
-        let of_copies = overlap(trace).findings;
-        let of_devices = found.devices.into_iter().flat_map(|device| device.findings);
+        let found = gaps_of(&timeline, 0);
+        let waits = syncs_of(&timeline);
+        for device in &found.devices {
+            self.add_device(device, &waits);
+        }
+        let of_copies = overlap_of(trace, &devices, timeline.overview.clone()).findings;
         let notable = |finding| Bottleneck { severity: Severity::Notable, finding, gain_ns: None };
-        self.findings.extend(of_copies.into_iter().chain(of_devices).map(notable));
+        self.findings.extend(of_copies.into_iter().map(notable));
         self.remarks.extend(idle_lines(trace).iter().flat_map(LineShares::sentences));
     }
 
-    fn add_device(&mut self, device: &DeviceGaps, waits: Option<&Syncs>) {
-        let busy = format!("{} computed {} of its time", device.name, per_cent(device.verdict.busy));
-        match device.verdict.kind {
-            VerdictKind::Saturated => self.remarks.push(format!("Kernels are continuous: {busy}.")),
-            VerdictKind::TooLittle => {
-                self.remarks.push(format!("There is too little work of {} to judge: record longer.", device.name));
+    fn add_device(&mut self, device: &DeviceGaps, waits: &Syncs) {
+        let verdict = &device.verdict;
+        match verdict.kind {
+            VerdictKind::Saturated => self.remarks.push(format!(
+                "No bottleneck outside the kernels: {} ran kernels {} of the time. {}.",
+                device.name,
+                per_cent(verdict.busy),
+                upper(&verdict.next())
+            )),
+            VerdictKind::TooLittle => self.remarks.push(format!(
+                "There is too little work on {} to judge it ({} in {} of the wall time). Next: {}.",
+                device.name,
+                plural(verdict.basis.work, "piece of work", "pieces of work"),
+                per_cent(verdict.basis.extent),
+                verdict.next()
+            )),
+            kind => {
+                let is_of_host = VerdictKind::OF_HOST.contains(&kind);
+                self.findings.push(held_up(device, kind, waits, true));
+                let least = NOTABLE * verdict.rest as f64;
+                let others = VerdictKind::OF_HOST.into_iter().filter(|other| *other != kind);
+                let others = others.filter(|other| {
+                    let time = verdict.host.time(*other);
+                    // Where something else holds the device up, what the host does besides is less important.
+                    time as f64 >= least && time > 0 && (is_of_host || *other != VerdictKind::Host)
+                });
+                self.findings.extend(others.map(|other| held_up(device, other, waits, false)));
             }
-            kind => self.findings.push(held_up(device, kind, busy, waits)),
         }
     }
 
@@ -110,57 +140,77 @@ fn far(evidence: String, gain_ns: f64) -> Bottleneck {
     Bottleneck { severity: Severity::Notable, finding, gain_ns: Some(gain_ns) }
 }
 
-fn held_up(device: &DeviceGaps, kind: VerdictKind, busy: String, waits: Option<&Syncs>) -> Bottleneck {
-    let idle = (1.0 - device.verdict.busy) * device.window.0 as f64;
-    let gain = idle * device.verdict.share.unwrap_or(0.0);
-    let waits = waits.filter(|waits| kind == VerdictKind::Host && is_of_waits(device, waits));
-    let most = waits.and_then(|waits| waits.groups.first());
-    let (rule, meaning, next) = match most {
-        Some(most) => {
-            let site = if most.site.is_empty() { String::new() } else { format!(" in `{}`", most.site) };
-            let next =
-                format!("wait less, first of all for `{}`{site} ({} times): `laptime syncs`", most.call, most.count);
-            ("sync_bound", "the host waits for the device and launches too late after it".to_owned(), next)
-        }
-        None => (rule(kind), lower(kind.meaning()), device.verdict.next().to_owned()),
+/// One of the things that hold a device up; the first of them says how busy the device was.
+fn held_up(device: &DeviceGaps, kind: VerdictKind, waits: &Syncs, is_first: bool) -> Bottleneck {
+    let verdict = &device.verdict;
+    let lost = match verdict.host.time(kind) {
+        0 => verdict.rest as f64 * verdict.share.unwrap_or(0.0),
+        lost => lost as f64,
     };
-    let share = device
-        .verdict
-        .share
-        .map_or_else(String::new, |share| format!(", and {} took {} of the rest", taker(kind), per_cent(share)));
+    let share = per_cent(lost / verdict.rest.max(1) as f64);
+    let busy = format!("{} ran kernels {} of the time", upper(&device.name), per_cent(verdict.busy));
+    let of_rest = format!("{} of the {} without kernels", time(lost), time(verdict.rest as f64));
+    let seen = format!("{of_rest} ({share}) {}", where_it_went(device, kind));
+    let evidence = if is_first { format!("{busy}; {seen}") } else { format!("{}: {seen}", upper(&device.name)) };
+    let next = match kind {
+        VerdictKind::Sync => next_of_sync(waits),
+        _ => verdict.next_of(kind),
+    };
+    let is_bad = is_first && !matches!(kind, VerdictKind::Unexplained | VerdictKind::ColdStart);
     Bottleneck {
-        severity: if kind == VerdictKind::Unexplained { Severity::Notable } else { Severity::Bad },
-        finding: Finding {
-            rule,
-            evidence: format!(
-                "{} ({} of {}){share}",
-                upper(&busy),
-                time(device.verdict.busy * device.window.0 as f64),
-                time(device.window.0 as f64)
-            ),
-            limit: per_cent(crate::gap_verdict::BUSY),
-            meaning,
-            next,
-        },
-        gain_ns: Some(gain),
+        severity: if is_bad { Severity::Bad } else { Severity::Notable },
+        finding: Finding { rule: rule(kind), evidence, limit: String::new(), meaning: meaning(kind).to_owned(), next },
+        gain_ns: Some(lost),
     }
 }
 
-/// Whether waits, and the idle time that follows them, are most of what the host loses.
-fn is_of_waits(device: &DeviceGaps, waits: &Syncs) -> bool {
-    let part = |cause| {
-        let wanted = device.parts.iter().filter(|part| part.kind == PartKind::Gap(cause));
-        wanted.map(|part| part.time.0 as f64).sum::<f64>()
+/// What the time without kernels was spent on: the end of a sentence.
+fn where_it_went(device: &DeviceGaps, kind: VerdictKind) -> String {
+    let host = &device.verdict.host;
+    let place = host.place(kind).map(in_words);
+    match (kind, place) {
+        (VerdictKind::Host, Some(place)) => format!("went to a late host: {place}"),
+        (VerdictKind::Host, None) => "went to a late host".to_owned(),
+        (VerdictKind::DataLoading, Some(place)) => format!("went to data loading: {place}"),
+        (VerdictKind::ColdStart, Some(place)) => format!("went to one-off initialisation: {place}"),
+        (VerdictKind::ColdStart, None) => "went to the first laps or to what came before them".to_owned(),
+        (kind, _) => format!("{} {}", if kind == VerdictKind::Sync { "would vanish" } else { "went to" }, taker(kind)),
+    }
+}
+
+/// A place with what is inside it: `287 ms inside A, of which 213 ms in B`.
+fn in_words(place: &HostPlace) -> String {
+    let inside = place
+        .inside
+        .as_ref()
+        .map_or_else(String::new, |(name, inside)| format!(", of which {} in `{name}`", time(inside.0 as f64)));
+    format!("{} inside `{}`{inside}", time(place.time.0 as f64), place.name)
+}
+
+/// The wait that costs most is named.
+fn next_of_sync(waits: &Syncs) -> String {
+    let most = waits.groups.iter().filter(|group| group.cost.is_some_and(|cost| cost.0 > 0));
+    let Some(most) = most.max_by_key(|group| (group.cost, group.count)) else {
+        return "launch the next work before waiting: `laptime syncs`".to_owned();
     };
-    let (late, waited) = (part(Cause::Host), part(Cause::Sync));
-    let after = waits.idle_after.map_or(0.0, |idle| idle.0 as f64).min(late);
-    let lost = late + waited;
-    lost > 0.0 && waited + after >= LEAST_WAITS * lost
+    let site = if most.site.is_empty() { String::new() } else { format!(" in `{}`", most.site) };
+    let times = plural(most.count, "time", "times");
+    format!(
+        "launch the next work before waiting, or wait less, first in `{}`{site} ({times}): `laptime syncs`",
+        most.call
+    )
+}
+
+fn plural(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
 const fn rule(kind: VerdictKind) -> &'static str {
     match kind {
         VerdictKind::Host => "host_bound",
+        VerdictKind::Sync => "sync_bound",
+        VerdictKind::DataLoading => "data-loading",
+        VerdictKind::ColdStart => "cold-start",
         VerdictKind::Copies => "copy_bound",
         VerdictKind::Communication => "communication_bound",
         VerdictKind::Streams => "stream_bound",
@@ -169,21 +219,39 @@ const fn rule(kind: VerdictKind) -> &'static str {
     }
 }
 
-/// What took the time without kernels.
-const fn taker(kind: VerdictKind) -> &'static str {
+const fn meaning(kind: VerdictKind) -> &'static str {
     match kind {
-        VerdictKind::Host => "the host",
-        VerdictKind::Copies => "copies",
-        VerdictKind::Communication => "communication",
-        VerdictKind::Streams => "waiting for other streams",
-        VerdictKind::Turnaround => "the device's own turnaround",
-        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => "what the trace does not explain",
+        VerdictKind::Host => "the GPU waits for the host to launch work",
+        VerdictKind::Sync => {
+            "the host waits until the GPU has nothing left to do, and launches the next work only then"
+        }
+        VerdictKind::DataLoading => "the GPU waits for data",
+        VerdictKind::ColdStart => "the recording holds the warm-up, which says nothing about later laps",
+        VerdictKind::Copies => "the GPU waits for copies",
+        VerdictKind::Communication => "compute waits for communication",
+        VerdictKind::Streams => "streams of the GPU wait for each other",
+        VerdictKind::Turnaround => "kernels are so short that the GPU's own time between them counts",
+        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => {
+            "the trace does not show why the GPU was idle"
+        }
     }
 }
 
-fn lower(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+/// What took the time without kernels.
+const fn taker(kind: VerdictKind) -> &'static str {
+    match kind {
+        VerdictKind::Host => "a late host",
+        VerdictKind::Sync => "if the host had not waited",
+        VerdictKind::DataLoading => "data loading",
+        VerdictKind::ColdStart => "one-off initialisation",
+        VerdictKind::Copies => "copies",
+        VerdictKind::Communication => "communication",
+        VerdictKind::Streams => "waiting for other streams",
+        VerdictKind::Turnaround => "the pauses between kernels",
+        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => {
+            "gaps that the trace does not explain"
+        }
+    }
 }
 
 fn upper(text: &str) -> String {
@@ -246,7 +314,7 @@ mod tests {
     fn continuous_kernels_are_as_they_should_be() {
         let found = diagnose(Some(&launched(500, 0, false)), &[], None);
         assert_eq!(rules(&found), Vec::<&str>::new());
-        assert!(found.remarks[0].starts_with("Kernels are continuous: device 0 computed 99."), "{:?}", found.remarks);
+        assert!(found.remarks[0].contains("device 0 ran kernels 99."), "{:?}", found.remarks);
     }
 
     #[test]

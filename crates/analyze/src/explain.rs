@@ -27,7 +27,7 @@ pub const TOPICS: &[Topic] = &[
     Topic {
         id: "beyond-peak",
         title: "faster than the measured peak",
-        rule: "The case reaches more than 103 % of the arithmetic or memory peak that `laptime peaks` measured.",
+        rule: "The case reaches more than 100 % of the arithmetic or memory peak that `laptime peaks` measured.",
         meaning: "Nothing runs faster than the hardware. Either the peaks were measured on a busy machine, the work is \
                   counted too high, or the data stays in a cache that the memory peak does not include.",
         remedy: "Run `laptime peaks --reset` on an idle machine, then measure again.",
@@ -67,7 +67,7 @@ pub const TOPICS: &[Topic] = &[
         rule: "The run used `--runs 1`, which is the default.",
         meaning: "Memory layout, clocks and caches differ between processes. An interval from one process does not \
                   include that variation, so it is no basis for comparing two runs.",
-        remedy: "Use `--runs 5` or more for both sides of a comparison, or `laptime ab`.",
+        remedy: "Use `--runs 10` for both sides of a comparison, or `laptime ab`.",
     },
     Topic {
         id: "outliers",
@@ -83,7 +83,7 @@ pub const TOPICS: &[Topic] = &[
         title: "processes differ more than iterations",
         rule: "The medians of the processes spread by more than 1 % and by more than twice the spread within a process.",
         meaning: "The interval of a single process would be too narrow: the next process may be off by more.",
-        remedy: "Compare with several processes per side (`--runs 5` or more); `laptime compare` then uses them as samples.",
+        remedy: "Compare with several processes per side (`--runs 10`); `laptime compare` then uses them as samples.",
     },
     Topic {
         id: "slow-start",

@@ -6,7 +6,9 @@ use laptime_trace::{Activity, SpanId, Trace, TrackId};
 
 use crate::{
     devices::{DeviceWork, Devices, Work, WorkKind, uncertainty},
+    gap_charge::{Charge, Leads},
     host::Host,
+    waits::{Found, Place, waits},
 };
 
 /// A device needs up to this long from one piece of queued work to the next.
@@ -48,7 +50,7 @@ impl Gap {
 pub enum Cause {
     /// The host launched the next work too late.
     Host,
-    /// The host was in a wait while the device had nothing to do.
+    /// The host had waited for the device: without that wait the next work would have been launched in time.
     Sync,
     /// The host was held by a copy, or the next work waited for one.
     Copy,
@@ -95,7 +97,7 @@ impl Cause {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Host => "the host was late",
-            Self::Sync => "the host waited (sync)",
+            Self::Sync => "caused by a host sync",
             Self::Copy => "held by a copy",
             Self::Stream => "waited for a stream",
             Self::Turnaround => "turnaround",
@@ -108,18 +110,33 @@ impl Cause {
 
 /// The gaps of a device in order, each in parts of one cause: exactly what its work leaves free of its window.
 pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Vec<Gap> {
-    judged_gaps(trace, devices, device).0
+    judged_gaps(trace, devices, device, &waits(trace, devices)).gaps
 }
 
-/// The gaps of a device, and the judge, who can say what the host did meanwhile.
-pub(crate) fn judged_gaps<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork) -> (Vec<Gap>, Judge<'a>) {
+/// The gaps of a device with what waits are charged with, and the judge, who can say what the host did meanwhile.
+pub(crate) struct Judged<'a> {
+    pub(crate) gaps: Vec<Gap>,
+    pub(crate) charges: Vec<Charge>,
+    pub(crate) judge: Judge<'a>,
+}
+
+/// Judges the gaps of a device.
+pub(crate) fn judged_gaps<'a>(
+    trace: &'a Trace,
+    devices: &'a Devices,
+    device: &DeviceWork,
+    waits: &[Found],
+) -> Judged<'a> {
     let open = open_gaps(device);
-    let judge = Judge::of(trace, devices, device, &open);
-    let parts = |open: &OpenGap| {
-        let (before, next) = (open.before, open.next);
-        judge.causes(open).into_iter().map(move |(from, to, cause)| Gap { from, to, cause, before, next })
-    };
-    (open.iter().flat_map(parts).collect(), judge)
+    let mut leads = Leads::of(trace, devices, device, waits);
+    let judge = Judge::of(trace, devices, device, leads.threads(), waits);
+    let (mut gaps, mut charges) = (Vec::with_capacity(open.len()), Vec::new());
+    for gap in &open {
+        let (before, next) = (gap.before, gap.next);
+        let causes = judge.charged(gap, judge.causes(gap), &mut leads, &mut charges);
+        gaps.extend(causes.into_iter().map(|(from, to, cause)| Gap { from, to, cause, before, next }));
+    }
+    Judged { gaps, charges, judge }
 }
 
 /// The parts of each gap together: those that the same work ended.
@@ -183,20 +200,25 @@ pub(crate) struct Judge<'a> {
     host: Host<'a>,
     /// Calls that launched a copy and returned no sooner than the copy allowed, and whether its memory is pageable.
     holding: HashMap<SpanId, bool>,
+    /// Spans in which the host waited, with the places of the waits.
+    waits: HashMap<SpanId, usize>,
     /// When work of other devices ended, in order.
     ends_elsewhere: Vec<u64>,
     slack: u64,
 }
 
 impl<'a> Judge<'a> {
-    fn of(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, gaps: &[OpenGap]) -> Self {
-        let launching: HashSet<TrackId> =
-            gaps.iter().filter_map(|gap| gap.next.launch).map(|launch| trace.span_track(launch)).collect();
+    fn of(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, launching: &[TrackId], waits: &[Found]) -> Self {
+        let spans = waits.iter().enumerate().filter_map(|(at, wait)| match wait.place {
+            Place::Span(id) => Some((id, at)),
+            Place::Mark(..) => None,
+        });
         Self {
             trace,
             activities: &devices.activities,
-            host: Host::of(trace, launching),
+            host: Host::of(trace, launching.iter().copied()),
             holding: holding(trace, devices),
+            waits: spans.collect(),
             ends_elsewhere: ends_elsewhere(devices, device),
             slack: uncertainty(trace),
         }
@@ -233,16 +255,17 @@ impl<'a> Judge<'a> {
         self.queued(launch) > moment.saturating_add(self.slack)
     }
 
-    /// What the launching thread did in a gap: each part with its span, and how long. What follows the launch is the
+    /// What the launching thread did in a gap, each part with when it began and ended. What follows the launch is the
     /// work on its way.
-    pub(crate) fn doing(&self, gap: &Gap) -> Vec<(Doing, u64)> {
+    pub(crate) fn doing(&self, gap: &Gap) -> Vec<(Doing, u64, u64)> {
         let Some(launch) = gap.next.launch else { return Vec::new() };
         let launched = self.queued(launch).clamp(gap.from, gap.to);
         let parts = self.host.doing_within(self.trace.span_track(launch), gap.from, launched);
         let of = |span: Option<SpanId>| span.map_or(Doing::NothingRecorded, Doing::Span);
-        let mut doing: Vec<(Doing, u64)> = parts.into_iter().map(|(span, from, to)| (of(span), to - from)).collect();
+        let mut doing: Vec<(Doing, u64, u64)> =
+            parts.into_iter().map(|(span, from, to)| (of(span), from, to)).collect();
         if launched < gap.to {
-            doing.push((Doing::Launched, gap.to - launched));
+            doing.push((Doing::Launched, launched, gap.to));
         }
         doing
     }
@@ -263,16 +286,46 @@ impl<'a> Judge<'a> {
         causes
     }
 
-    /// The wait, or the copy that held the host, in which the launching thread was when a gap began: it let the queue
-    /// drain. None if the next work was on its way by then, or was launched in the wait.
-    pub(crate) fn drained_by(&self, gap: &Gap) -> Option<SpanId> {
-        let launch = gap.next.launch.filter(|launch| self.is_late(*launch, gap.from))?;
-        let track = self.trace.span_track(launch);
-        let (first, last) = (gap.from.saturating_sub(self.slack), gap.from.saturating_add(self.slack));
-        let held = |moment| Some(self.held_in(self.host.doing(track, moment)?)?.0);
-        // A call that waits for the work that it launched itself came in time.
-        let is_over = |wait: &SpanId| self.trace.span_end(*wait) <= self.trace.span_start(launch);
-        [gap.from, first, last].into_iter().filter_map(held).find(is_over)
+    /// Charges waits with what of a gap would vanish without them.
+    ///
+    /// Moments in which the host waited come first. What is left of the lead goes to the earliest moments in which the
+    /// host was late: so much later did it begin with what it did then.
+    fn charged(
+        &self,
+        gap: &OpenGap,
+        causes: Vec<Caused>,
+        leads: &mut Leads<'_>,
+        charges: &mut Vec<Charge>,
+    ) -> Vec<Caused> {
+        let Some(launch) = gap.next.launch.filter(|launch| self.is_late(*launch, gap.from)) else { return causes };
+        let lead = leads.before(launch, &self.host);
+        let mut spent = 0;
+        for &(from, to, _) in causes.iter().filter(|(_, _, cause)| matches!(cause, Cause::Sync | Cause::Copy)) {
+            spent += to - from;
+            charges.extend(self.wait_at(launch, from).map(|wait| Charge { wait, from, to }));
+        }
+        let Some((wait, time)) = lead else { return causes };
+        let mut left = time.saturating_sub(spent);
+        let mut charged = Vec::with_capacity(causes.len() + 1);
+        for (from, to, cause) in causes {
+            let early = if cause == Cause::Host { left.min(to - from) } else { 0 };
+            if early > 0 {
+                left -= early;
+                charges.push(Charge { wait, from, to: from + early });
+                add_cause(&mut charged, (from, from + early, Cause::Sync));
+            }
+            if from + early < to {
+                add_cause(&mut charged, (from + early, to, cause));
+            }
+        }
+        leads.spend(launch, time - left);
+        charged
+    }
+
+    /// The wait that the launching thread was in at a moment.
+    fn wait_at(&self, launch: SpanId, moment: u64) -> Option<usize> {
+        let inner = self.host.doing(self.trace.span_track(launch), moment)?;
+        self.host.outwards(inner).take(MOST_OUTWARDS).filter_map(|id| self.waits.get(&id).copied()).last()
     }
 
     /// Whether a part of a gap that a copy is the cause of is that of pageable memory.

@@ -1,16 +1,17 @@
 //! Gaps as wholes: the longest, those of a lap, those that a wait began.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use laptime_stats::Sorted;
-use laptime_trace::{NameId, Nanos, Trace};
+use laptime_trace::{Nanos, Trace};
 
 use crate::{
     finding::Finding,
-    gap_cause::{Cause, Gap, Judge, whole_gaps},
+    gap_cause::{Cause, Gap, Judge, Judged, whole_gaps},
     gaps::{LapIdle, LongGap, doing_by_name},
     lap_unit::LapUnit,
-    units::per_cent,
+    timeline::Timeline,
+    units::{per_cent, time},
 };
 
 /// A lap with more idle time than the median lap is told if the difference is this share of the window.
@@ -19,7 +20,7 @@ const OUTSTANDING: f64 = 0.01;
 /// From this many laps on one can stand out.
 const LEAST_LAPS: usize = 3;
 
-/// Gaps that begin inside waits are told if they are this share of the idle time.
+/// What waits cost is a finding if it is this share of the idle time.
 const DRAINED: f64 = 0.1;
 
 /// And this share of the window.
@@ -92,28 +93,28 @@ fn main_cause(parts: &[Gap]) -> Cause {
     Cause::ALL.into_iter().rev().max_by_key(|cause| time(*cause)).unwrap_or(Cause::NoLaunch)
 }
 
-/// Waits that let the queue drain: gaps that begin inside one, if they are much of the idle time and of the window.
-pub(crate) fn drained(trace: &Trace, judge: &Judge<'_>, gaps: &[Gap], window: u64) -> Option<Finding> {
-    let (mut all, mut count, mut time) = (0_u64, 0_u64, 0_u64);
-    let mut waits: HashMap<NameId, u64> = HashMap::new();
-    for parts in whole_gaps(gaps) {
-        all += 1;
-        if let Some(wait) = judge.drained_by(&parts[0]) {
-            (count, time) = (count + 1, time + length(parts));
-            *waits.entry(trace.span_name(wait)).or_default() += length(parts);
-        }
+/// Waits that let the queue drain, if they cost much of the idle time and of the window.
+pub(crate) fn drained(timeline: &Timeline<'_>, idle: &Judged<'_>, window: u64) -> Option<Finding> {
+    let mut costs: HashMap<&str, u64> = HashMap::new();
+    let mut waits: HashSet<usize> = HashSet::new();
+    for charge in &idle.charges {
+        *costs.entry(timeline.waits[charge.wait].name(timeline.trace)).or_default() += charge.to - charge.from;
+        waits.insert(charge.wait);
     }
-    let (name, _) = waits.into_iter().max_by_key(|&(name, time)| (time, std::cmp::Reverse(name)))?;
-    let [share, of_window] = [length(gaps), window].map(|whole| time as f64 / whole.max(1) as f64);
+    let cost: u64 = costs.values().sum();
+    let (name, _) = costs.into_iter().max_by_key(|&(name, time)| (time, std::cmp::Reverse(name)))?;
+    let [share, of_window] = [length(&idle.gaps), window].map(|whole| cost as f64 / whole.max(1) as f64);
+    let syncs = if waits.len() == 1 { "1 sync".to_owned() } else { format!("{} syncs", waits.len()) };
     (share >= DRAINED && of_window >= LEAST_DRAINED).then(|| Finding {
         rule: "drained_by_waits",
         evidence: format!(
-            "Gaps that begin inside a wait, most of that time after `{}`: {count} of {all}, {} of the idle time",
-            trace.name(name),
+            "{} of idle time ({} of it) would vanish if the host had not waited in {syncs}, mostly in `{name}`",
+            time(cost as f64),
             per_cent(share)
         ),
-        limit: per_cent(DRAINED),
-        meaning: "the host waited until the device had nothing left to do, and launched only then".to_owned(),
+        limit: String::new(),
+        meaning: "the host waited until the device had nothing left to do, and launched the next work only then"
+            .to_owned(),
         next: "launch the next work before waiting, or wait less often (`laptime syncs`)".to_owned(),
     })
 }

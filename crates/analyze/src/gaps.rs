@@ -6,17 +6,19 @@ use laptime_stats::Sorted;
 use laptime_trace::{NameId, Nanos, Trace};
 
 use crate::{
-    devices::{DeviceWork, Devices, Work, WorkKind, devices},
+    devices::{DeviceWork, Work, WorkKind, devices},
     families::Families,
     finding::Finding,
     fleet::{Figure, Unit},
-    gap_cause::{Cause, Doing, Gap, Judge, is_pageable, judged_gaps, whole_gaps},
-    gap_verdict::{Basis, Verdict, verdict},
+    gap_cause::{Cause, Doing, Gap, Judge, Judged, is_pageable, whole_gaps},
+    gap_verdict::{Basis, HostSplit, Verdict, verdict},
     gap_whole::{drained, idlest, longest},
+    host_tree::{HostTree, HostWork},
     intervals::Stretches,
-    lap_unit::{LapSource, LapUnit, NoLaps, family, lap_unit},
+    lap_unit::{LapSource, NoLaps, family},
     launch_figures::{LaunchFigures, launch_figures},
-    overview::{Overview, overview_with},
+    overview::Overview,
+    timeline::Timeline,
 };
 
 /// When devices did nothing, and why.
@@ -170,44 +172,66 @@ pub fn gaps(trace: &Trace, lap: Option<&str>, most: usize) -> Result<Gaps, NoGap
     if found.devices.is_empty() {
         return Err(NoGaps::NoDevices);
     }
-    let unit = match lap_unit(trace, &found, lap) {
-        Ok(unit) => Some(unit),
-        Err(NoLaps::NothingRepeats) => None,
-        Err(error) => return Err(NoGaps::NoLaps(error)),
-    };
-    let of_device = |device| device_answer(trace, &found, device, unit.as_ref(), most);
-    Ok(Gaps {
-        devices: found.devices.iter().map(of_device).collect(),
-        laps: unit.as_ref().map(|unit| (unit.name.clone(), unit.source)),
-        overview: overview_with(trace, &found),
-    })
+    Ok(gaps_of(&Timeline::of(trace, &found, lap).map_err(NoGaps::NoLaps)?, most))
 }
 
-fn device_answer(
-    trace: &Trace,
-    found: &Devices,
-    device: &DeviceWork,
-    unit: Option<&LapUnit>,
-    most: usize,
-) -> DeviceGaps {
-    let (gaps, judge) = judged_gaps(trace, found, device);
+/// The same of a trace that is prepared.
+pub(crate) fn gaps_of(timeline: &Timeline<'_>, most: usize) -> Gaps {
+    let devices = std::iter::zip(&timeline.devices.devices, &timeline.idle);
+    Gaps {
+        devices: devices.map(|(device, idle)| device_answer(timeline, device, idle, most)).collect(),
+        laps: timeline.unit.as_ref().map(|unit| (unit.name.clone(), unit.source)),
+        overview: timeline.overview.clone(),
+    }
+}
+
+fn device_answer(timeline: &Timeline<'_>, device: &DeviceWork, idle: &Judged<'_>, most: usize) -> DeviceGaps {
+    let (trace, unit) = (timeline.trace, timeline.unit.as_ref());
+    let Judged { gaps, judge, .. } = idle;
     let window = device.recorded_length();
-    let parts = parts(device, &gaps, window);
-    let host = host_times(trace, &judge, &gaps);
-    let basis = basis(trace, device, &judge, &gaps, &parts);
+    let parts = parts(device, gaps, window);
+    let basis = basis(trace, device, judge, gaps, &parts);
     DeviceGaps {
         name: device.name.clone(),
         is_stages: device.is_stages,
         window: Nanos(window),
-        verdict: verdict(&parts, &host, basis),
+        verdict: verdict(&parts, host_split(timeline, idle), basis),
         parts,
-        host,
+        host: host_times(trace, judge, gaps),
         launches: launch_figures(trace, device, unit),
-        idlest: unit.and_then(|unit| idlest(&gaps, unit, window)),
-        longest: longest(trace, &judge, &gaps, unit, most),
-        count: whole_gaps(&gaps).count() as u64,
-        findings: drained(trace, &judge, &gaps, window).into_iter().collect(),
+        idlest: unit.and_then(|unit| idlest(gaps, unit, window)),
+        longest: longest(trace, judge, gaps, unit, most),
+        count: whole_gaps(gaps).count() as u64,
+        findings: drained(timeline, idle, window).into_iter().collect(),
     }
+}
+
+/// What the host did while it was late, by kind of work and by place.
+fn host_split(timeline: &Timeline<'_>, idle: &Judged<'_>) -> HostSplit {
+    let trace = timeline.trace;
+    let mut split = HostSplit::default();
+    let mut tree = HostTree::new(trace, &timeline.devices.activities, &timeline.one_offs);
+    for gap in idle.gaps.iter().filter(|gap| gap.cause == Cause::Host) {
+        let track = gap.next.launch.map(|launch| trace.span_track(launch));
+        for (doing, from, to) in idle.judge.doing(gap) {
+            let is_start = track.is_some_and(|track| timeline.one_offs.is_at(track, from));
+            let work = match doing {
+                Doing::Launched => HostWork::Other,
+                _ if is_start => HostWork::Starting,
+                Doing::Span(span) => tree.add(Some(span), to - from),
+                Doing::NothingRecorded => tree.add(None, to - from),
+            };
+            match work {
+                HostWork::Loading => split.loading += to - from,
+                HostWork::Starting => split.starting += to - from,
+                HostWork::Other => split.other += to - from,
+            }
+        }
+    }
+    split.loading_place = tree.place_of(HostWork::Loading);
+    split.starting_place = tree.place_of(HostWork::Starting);
+    split.place = tree.place(timeline.unit.as_ref().map(|unit| unit.name.as_str()));
+    split
 }
 
 fn parts(device: &DeviceWork, gaps: &[Gap], window: u64) -> Vec<Part> {
@@ -245,7 +269,18 @@ fn basis(trace: &Trace, device: &DeviceWork, judge: &Judge<'_>, gaps: &[Gap], pa
         extent: if wall == 0 { 1.0 } else { window as f64 / wall as f64 },
         pageable: alone(device, |work| is_pageable(trace, work)).length() + held.sum::<u64>(),
         copies: parts.iter().filter(is_copies).map(|part| part.time.0).sum(),
+        within: alone(device, |work| is_within_device(trace, work)).length(),
     }
+}
+
+/// Whether a copy stays on the device, or is a memset: nothing crosses a link.
+fn is_within_device(trace: &Trace, work: &Work) -> bool {
+    let span = trace.span(work.id);
+    let stays = |path: laptime_trace::CopyPath| {
+        let is_here = |kind| matches!(kind, laptime_trace::MemoryKind::Device | laptime_trace::MemoryKind::Array);
+        is_here(path.from) && is_here(path.to)
+    };
+    span.copy_path().is_some_and(stays) || span.activity() == laptime_trace::Activity::Memset
 }
 
 impl Part {
@@ -327,8 +362,8 @@ impl HostName {
 /// What the launching thread did in the parts of a gap that have this cause.
 pub(crate) fn doing_by_name(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], cause: Cause) -> HashMap<HostName, u64> {
     let mut times = HashMap::new();
-    for (doing, time) in parts.iter().filter(|part| part.cause == cause).flat_map(|part| judge.doing(part)) {
-        *times.entry(HostName::of(trace, doing)).or_default() += time;
+    for (doing, from, to) in parts.iter().filter(|part| part.cause == cause).flat_map(|part| judge.doing(part)) {
+        *times.entry(HostName::of(trace, doing)).or_default() += to - from;
     }
     times
 }

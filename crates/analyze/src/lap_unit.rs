@@ -127,18 +127,45 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
         return named(trace, &families, wanted);
     }
     let wall = trace.bounds().map_or(0, |(first, last)| last.saturating_sub(first).0);
-    let found = families.iter().find(|family| family.is_unit(trace, wall));
-    let unit = match found {
-        Some(family) => Some(family.unit(trace, &families, family.source)),
-        None => repeats(trace, devices).map(|(kernels, laps)| LapUnit {
+    let is_unit = |family: &&Family| family.is_unit(trace, wall);
+    let by_name = |family: &Family| family.unit(trace, &families, family.source);
+    let found = families.iter().filter(|family| !family.is_operator()).find(is_unit).map(by_name);
+    let of_operators = || {
+        let operators = families.iter().filter(|family| family.is_operator()).find(is_unit)?;
+        // Where every operator is a range, ranges that cover less are coarser all the same.
+        let is_coarser = |family: &&Family| !family.is_operator() && family.is_long(trace, wall);
+        Some(by_name(families.iter().find(is_coarser).unwrap_or(operators)))
+    };
+    let of_kernels = || {
+        repeats(trace, devices).map(|(kernels, laps)| LapUnit {
             name: format!("sequence of {kernels} {}", if kernels == 1 { "kernel" } else { "kernels" }),
             source: LapSource::Kernels,
             kernels: Some(kernels as u64),
             laps,
             others: offered(&families, None),
-        }),
+        })
     };
-    unit.ok_or(NoLaps::NothingRepeats)
+    let unit = found.or_else(of_operators).or_else(of_kernels).ok_or(NoLaps::NothingRepeats)?;
+    Ok(without_prologue(unit))
+}
+
+/// A first lap that is shorter than this share of the median lap is what came before the first whole one.
+const PROLOGUE: f64 = 0.5;
+
+/// From this many laps on the first may be left out.
+const LEAST_WITH_PROLOGUE: usize = 4;
+
+/// Leaves out a short prologue: the end of a lap that had begun before the recording, or what leads to the first lap.
+fn without_prologue(mut unit: LapUnit) -> LapUnit {
+    if unit.laps.len() >= LEAST_WITH_PROLOGUE {
+        let length = |lap: &LapTime| (lap.end - lap.start) as f64;
+        let others: Vec<f64> = unit.laps[1..].iter().map(length).collect();
+        let median = laptime_stats::spread::median(&others).unwrap_or(0.0);
+        if length(&unit.laps[0]) < PROLOGUE * median {
+            unit.laps.remove(0);
+        }
+    }
+    unit
 }
 
 /// The units that could be asked for by name, with how often they turn.
@@ -180,13 +207,27 @@ impl Family {
     fn is_unit(&self, trace: &Trace, wall: u64) -> bool {
         match self.source {
             LapSource::Lap | LapSource::Step => self.spans.len() >= LEAST_STEPS,
-            _ => {
-                let (Some(first), Some(last)) = (self.spans.first(), self.spans.last()) else { return false };
-                let extent = trace.span(*last).end().0.saturating_sub(trace.span(*first).start.0) as f64;
-                let is_long = extent >= LEAST_EXTENT * wall as f64;
-                self.spans.len() >= LEAST_RANGES && is_long && self.covered as f64 >= LEAST_COVER * extent
-            }
+            _ => self.is_long(trace, wall) && self.covered as f64 >= LEAST_COVER * self.extent(trace),
         }
+    }
+
+    /// Whether it turns often enough, over most of the trace.
+    fn is_long(&self, trace: &Trace, wall: u64) -> bool {
+        self.spans.len() >= LEAST_RANGES && self.extent(trace) >= LEAST_EXTENT * wall as f64
+    }
+
+    /// From the beginning of the first turn to the end of the last.
+    fn extent(&self, trace: &Trace) -> f64 {
+        let (Some(first), Some(last)) = (self.spans.first(), self.spans.last()) else { return 0.0 };
+        trace.span(*last).end().0.saturating_sub(trace.span(*first).start.0) as f64
+    }
+
+    /// Whether it is a range that was written for every operator: `emit_nvtx` does so.
+    fn is_operator(&self) -> bool {
+        const OPERATORS: [&str; 6] = ["aten::", "prims::", "prim::", "autograd::", "torch::autograd::", "c10d::"];
+        self.source == LapSource::Range
+            && (OPERATORS.iter().any(|prefix| self.name.starts_with(prefix))
+                || [", op_id = *", ", seq = *"].iter().any(|field| self.name.contains(field)))
     }
 
     fn unit(&self, trace: &Trace, families: &[Self], source: LapSource) -> LapUnit {
@@ -217,15 +258,22 @@ fn label(span: &Span<'_>, at: usize) -> String {
     }
 }
 
-/// Runs of digits in a name are what it counts with.
+/// Runs of digits in a name are what it counts with, but for those within a word: `conv2d`, `fpr4pk2x`.
 pub fn counted(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
-    for letter in name.chars() {
-        if !letter.is_ascii_digit() {
-            text.push(letter);
-        } else if !text.ends_with('*') {
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let is_part = |letter: char| letter.is_alphanumeric();
+        let end = rest.find(|letter| !is_part(letter)).filter(|end| *end > 0);
+        let end = end.unwrap_or(if is_part(first) { rest.len() } else { first.len_utf8() });
+        let word = &rest[..end];
+        let letters = word.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let has_number = letters.len() < word.len() && !letters.contains(|letter: char| letter.is_ascii_digit());
+        text.push_str(if has_number { letters } else { word });
+        if has_number {
             text.push('*');
         }
+        rest = &rest[end..];
     }
     text
 }
@@ -251,16 +299,20 @@ pub fn family(name: &str) -> Cow<'_, str> {
 
 /// Whether a span is one turn of a loop: the program said so, or it is a step of the profiler.
 pub fn is_lap(span: &Span<'_>) -> bool {
-    let is_step = || span.name.starts_with("ProfilerStep#") && family(span.name) == STEPS;
-    span.category == LAP || (is_step() && span.activity() == Activity::Stage)
+    span.category == LAP || (is_step(span.name) && !span.activity().is_on_device())
+}
+
+/// Whether a name is that of a step of torch.profiler. Older versions write steps as operators.
+fn is_step(name: &str) -> bool {
+    name.starts_with("ProfilerStep#") && family(name) == STEPS
 }
 
 /// What the steps of torch.profiler are called.
-const STEPS: &str = "ProfilerStep#*";
+pub const STEPS: &str = "ProfilerStep#*";
 
 /// The units that a trace might have, best source first, then those that cover most time.
 fn families(trace: &Trace, activities: &[Activity]) -> Vec<Family> {
-    gathered(trace, |span| activities[span.id.index()] == Activity::Stage)
+    gathered(trace, |span| activities[span.id.index()] == Activity::Stage || is_step(span.name))
 }
 
 /// Spans of the host that are wanted, by name, whatever number it counts with.
@@ -387,6 +439,54 @@ mod tests {
         assert_eq!(unit(operations, Some("aten::linear")).unwrap().laps.len(), 3);
         let known = vec![("iteration *".to_owned(), 3)];
         assert_eq!(unit(trace(20), Some("tok")), Err(NoLaps::NoSuchName { name: "tok".to_owned(), known }));
+    }
+
+    #[test]
+    fn ranges_of_operators_are_no_laps_where_a_coarser_range_repeats() {
+        let trace = |coarser: &str| {
+            let mut builder = TraceBuilder::default();
+            let main = builder.thread(1, 1, "main");
+            for step in 0..17_u64 {
+                builder.span(main, Nanos(step * 100), Nanos(10), coarser, category::NVTX);
+                for at in 1..10 {
+                    let name = format!("aten::copy_, op_id = {}", step * 10 + at);
+                    builder.span(main, Nanos(step * 100 + at * 10), Nanos(10), &name, category::NVTX);
+                }
+            }
+            unit(builder, None).unwrap()
+        };
+        let found = trace("FSDP::pre_forward");
+        assert_eq!((found.name.as_str(), found.laps.len()), ("FSDP::pre_forward", 17));
+        assert_eq!(trace("aten::sum, op_id = 1").name, "aten::copy_, op_id = *", "nothing is coarser");
+    }
+
+    #[test]
+    fn a_short_prologue_is_no_lap() {
+        let trace = |first: u64| {
+            let mut builder = TraceBuilder::default();
+            let main = builder.thread(1, 1, "main");
+            builder.span(main, Nanos(1_000 - first), Nanos(first), "ProfilerStep#0", category::USER);
+            for step in 1..5 {
+                builder.span(main, Nanos(step * 1_000), Nanos(1_000), &format!("ProfilerStep#{step}"), category::USER);
+            }
+            unit(builder, None).unwrap().laps.len()
+        };
+        assert_eq!((trace(499), trace(500), trace(1_000)), (4, 5, 5));
+    }
+
+    #[test]
+    fn digits_within_a_word_are_a_part_of_it() {
+        let names = [
+            ("iteration 7", "iteration *"),
+            ("layer_3_attn12", "layer_*_attn*"),
+            ("ProfilerStep#12", "ProfilerStep#*"),
+            ("## Call CompiledFxGraph fpr4pk2x7c ##", "## Call CompiledFxGraph fpr4pk2x7c ##"),
+            ("conv2d é3", "conv2d é*"),
+            ("", ""),
+        ];
+        for (name, expected) in names {
+            assert_eq!(counted(name), expected);
+        }
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     let unit = lap_unit(trace, &devices, wanted)?;
     let mut laps = each(trace, &devices, &unit);
     let lengths: Vec<f64> = laps.iter().map(|lap| lap.length() as f64).collect();
-    let cold = cold(&lengths);
+    let cold = cold_laps(&lengths);
     let limit = limit(&lengths[cold..]);
     for (at, lap) in laps.iter_mut().enumerate() {
         lap.is_cold = at < cold;
@@ -149,7 +149,7 @@ fn limit(lengths: &[f64]) -> Option<f64> {
 }
 
 /// How many laps at the beginning are slow.
-fn cold(lengths: &[f64]) -> usize {
+pub(crate) fn cold_laps(lengths: &[f64]) -> usize {
     let Some(limit) = limit(lengths) else { return 0 };
     let slow = lengths.iter().take_while(|length| **length > limit).count();
     let most = ((MOST_COLD * lengths.len() as f64) as usize).max(1);

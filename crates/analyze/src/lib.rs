@@ -26,11 +26,13 @@ mod figures;
 mod finding;
 mod fleet;
 mod gap_cause;
+mod gap_charge;
 mod gap_verdict;
 mod gap_whole;
 mod gaps;
 mod group;
 mod host;
+mod host_tree;
 mod intervals;
 mod lap_unit;
 mod laps;
@@ -39,6 +41,7 @@ mod limits;
 mod measured;
 mod note;
 mod offload;
+mod one_off;
 mod overhead;
 mod overlap;
 mod overview;
@@ -51,6 +54,7 @@ mod series;
 mod stage_figures;
 mod stages;
 mod syncs;
+mod timeline;
 mod timings;
 mod top;
 mod units;
@@ -73,7 +77,7 @@ pub use self::{
         Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
         REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
     },
-    diagnose::{Diagnosis, LEAST_WAITS, NEAR_LIMIT, diagnose},
+    diagnose::{Diagnosis, NEAR_LIMIT, diagnose},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, PeaksState, doctor},
     doubt::Doubt,
@@ -83,9 +87,10 @@ pub use self::{
     finding::Finding,
     fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, ODD_DISTANCE, ODD_SHARE, Odd, Unit},
     gap_cause::{Cause, Gap, LAUNCH, TURNAROUND},
-    gap_verdict::{BUSY, Basis, LEAST_EXTENT, LEAST_WORK, Verdict, VerdictKind},
+    gap_verdict::{BUSY, Basis, HostSplit, LEAST_EXTENT, LEAST_WORK, Verdict, VerdictKind},
     gaps::{DeviceGaps, Gaps, HostTime, LapIdle, LongGap, NoGaps, Part, PartKind, gaps},
     group::Group,
+    host_tree::HostPlace,
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
     laps::{
         EXPLAINED, LEAST_LAPS, Lap, LapFigures, LapPart, Laps, MOST_COLD, PartDifference, SLOW_DISTANCE, SLOW_SHARE,
@@ -97,7 +102,7 @@ pub use self::{
     note::Note,
     offload::{
         AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS,
-        Minimum, Offload, OffloadFacts, OffloadedLayer, Prefetch, Rates, Severity, Sizes, Step as ReplayStep,
+        Minimum, Offload, OffloadFacts, OffloadedLayer, PassKind, Prefetch, Rates, Severity, Sizes, Step as ReplayStep,
         Thresholds, Token, TokenPart, Trial, Usual, expected as expected_of_offload, experiment,
         names as offload_names, offload,
     },

@@ -21,12 +21,16 @@ pub use self::{
     experiment::{Conclusion, Experiment, ExperimentLimits, Trial, experiment},
     facts::OffloadFacts,
     findings::{Bottleneck, Severity},
-    layers::{HIT, OffloadedLayer, Prefetch},
+    layers::{HIT, OffloadedLayer, PassKind, Prefetch},
     replay::{BUFFERS, Minimum, Step},
     thresholds::{AUDIO_OF_A_TOKEN, Thresholds},
     tokens::{LEAST_TOKENS, Token, TokenPart},
 };
-use self::{gather::gather, layers::layers, tokens::steps};
+use self::{
+    gather::gather,
+    layers::{by_pass, layers},
+    tokens::steps,
+};
 use crate::{
     figures::{Figures, numbers},
     overview::{Overview, overview},
@@ -49,6 +53,8 @@ pub struct Offload {
     pub usual: Usual,
     /// Offloaded layers in order of their numbers.
     pub layers: Vec<OffloadedLayer>,
+    /// The same for each forward pass of a token apart; the passes of a layer follow each other.
+    pub passes: Vec<OffloadedLayer>,
     /// The least time of the token of median length.
     pub minimum: Minimum,
     /// What it should take, where sizes and peaks are known.
@@ -140,6 +146,7 @@ pub fn offload(trace: &Trace, facts: OffloadFacts, thresholds: Thresholds) -> Op
         parts: tokens::parts(counted),
         usual: usual(counted),
         layers,
+        passes: by_pass(&found, cold),
         minimum: Minimum::of(tokens[typical].length, &steps(&found, typical)),
         expected: facts.sizes.zip(facts.rates).and_then(|(sizes, rates)| expected(&sizes, &rates)),
         findings: Vec::new(),

@@ -9,11 +9,11 @@ use laptime_trace::{Nanos, Trace};
 
 pub use self::path::{Family, Path};
 use crate::{
-    devices::{DeviceWork, Work, WorkKind, devices},
+    devices::{DeviceWork, Devices, Work, WorkKind, devices},
     finding::Finding,
     fleet::{Figure, Unit},
     intervals::Stretches,
-    overview::{Overview, overview},
+    overview::{Overview, overview_with},
 };
 
 /// What copies and communication took, and what of it was hidden.
@@ -87,6 +87,12 @@ impl Traffic {
 /// Sets copies and communication of each device against its compute.
 pub fn overlap(trace: &Trace) -> Overlap {
     let found = devices(trace);
+    let overview = overview_with(trace, &found);
+    overlap_of(trace, &found, overview)
+}
+
+/// The same of a trace that is prepared.
+pub(crate) fn overlap_of(trace: &Trace, found: &Devices, overview: Overview) -> Overlap {
     let mut told = Vec::new();
     let mut findings = Vec::new();
     for device in &found.devices {
@@ -95,7 +101,7 @@ pub fn overlap(trace: &Trace) -> Overlap {
         findings.extend(findings::findings(&moves, &overlap, found.devices.len() > 1));
         told.push(overlap);
     }
-    Overlap { devices: told, findings, overview: overview(trace) }
+    Overlap { devices: told, findings, overview }
 }
 
 /// What a device moved, and when it computed.

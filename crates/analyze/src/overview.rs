@@ -6,7 +6,7 @@ use crate::{
     check::check,
     devices::{Devices, devices},
     finding::Finding,
-    waits::{waiting, waits},
+    waits::{Found, waiting, waits},
 };
 
 /// A trace in a few numbers.
@@ -50,6 +50,11 @@ pub fn overview(trace: &Trace) -> Overview {
 
 /// Sums a trace up of which the devices are known.
 pub fn overview_with(trace: &Trace, devices: &Devices) -> Overview {
+    overview_of(trace, devices, &waits(trace, devices))
+}
+
+/// Sums a trace up of which the devices and the waits are known.
+pub fn overview_of(trace: &Trace, devices: &Devices, waits: &[Found]) -> Overview {
     let wall = trace.bounds().map_or(Nanos(0), |(first, last)| last.saturating_sub(first));
     let tracks = |wanted: fn(TrackKind) -> bool| {
         let has_spans = |id| trace.spans_on(id).len() > 0;
@@ -63,14 +68,13 @@ pub fn overview_with(trace: &Trace, devices: &Devices) -> Overview {
         open: trace.spans().filter(|span| span.is_open).count() as u64,
         lost: trace.lost,
         clock_uncertainty: trace.clock_uncertainty,
-        waits: waited(trace, devices),
+        waits: waited(waits),
         warnings: trace.warnings.clone(),
         findings: check(trace, devices),
     }
 }
 
-fn waited(trace: &Trace, devices: &Devices) -> Option<Waits> {
-    let found = waits(trace, devices);
-    let time = Nanos(waiting(&found).length());
+fn waited(found: &[Found]) -> Option<Waits> {
+    let time = Nanos(waiting(found).length());
     (!found.is_empty()).then_some(Waits { count: found.len() as u64, time })
 }

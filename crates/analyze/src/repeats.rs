@@ -189,7 +189,11 @@ fn is_once(places: &[usize], period: usize) -> bool {
 /// follows it, if anything, need not follow at once.
 fn laps(kernels: &[&Work], places: &[usize], period: usize) -> Vec<LapTime> {
     let is_turn = |pair: &&[usize]| (period.div_ceil(2)..=LONGEST_TURN * period).contains(&(pair[1] - pair[0]));
-    let turns = places.windows(2).filter(is_turn).map(|pair| (kernels[pair[0]].start, kernels[pair[1]].start));
+    // What comes before the first whole turn, and lacks some of its kernels, is no turn.
+    let least = ((1.0 - TOLERANCE) * period as f64) as usize;
+    let prologue = places.windows(2).take(1).filter(|pair| pair[1] - pair[0] < least).count();
+    let turns = places.windows(2).skip(prologue).filter(is_turn);
+    let turns = turns.map(|pair| (kernels[pair[0]].start, kernels[pair[1]].start));
     let lap = |(at, (start, end)): (usize, (u64, u64))| LapTime { label: format!("{at}"), start, end, span: None };
     turns.filter(|(start, end)| start < end).enumerate().map(lap).collect()
 }
@@ -250,6 +254,15 @@ mod tests {
     fn what_comes_before_the_first_turn_is_left_out() {
         let (period, laps) = found("xyzw abc abc abc abc").unwrap();
         assert_eq!((period, laps.len(), laps[0].0), (3, 3, 90));
+    }
+
+    #[test]
+    fn the_end_of_a_turn_that_began_before_the_recording_is_no_turn() {
+        let layers = "qkvm".repeat(6);
+        let usual = format!(" e{layers}h");
+        let letters = format!(" e{}h{}", &layers[8..], usual.repeat(5));
+        let (period, laps) = found(&letters).unwrap();
+        assert_eq!((period, laps.len()), (26, 4));
     }
 
     #[test]

@@ -24,10 +24,11 @@ use crate::{
     devices::{Devices, devices},
     fleet::{Figure, Unit},
     intervals::Stretches,
-    lap_unit::{LapSource, LapTime, LapUnit, NoLaps, lap_names, lap_unit},
-    overview::{Overview, overview_with},
+    lap_unit::{LapSource, LapTime, LapUnit, NoLaps, lap_names},
+    overview::Overview,
     quantile::median_with_zeros,
-    waits::{Found, waiting, waits},
+    timeline::Timeline,
+    waits::{Found, waiting},
 };
 
 /// The waits of a trace.
@@ -47,8 +48,9 @@ pub struct Syncs {
     pub thread: Option<WaitingThread>,
     /// Devices that did any work.
     pub devices: u64,
-    /// Time after waits in which a device stood idle until the next work came, which was launched after the wait.
-    pub idle_after: Option<Nanos>,
+    /// The idle time of devices that would vanish had the host not waited; none if no wait has a known length or the
+    /// trace has no device.
+    pub cost: Option<Nanos>,
     /// The trace as a whole.
     pub overview: Overview,
 }
@@ -70,8 +72,9 @@ pub struct Wait {
     pub length: Option<Nanos>,
     /// How long the busiest device was busy meanwhile.
     pub busy: Option<Nanos>,
-    /// How long a device stood idle after it until the next work came, if that was launched after the wait.
-    pub idle_after: Option<Nanos>,
+    /// The idle time of devices that would vanish had the host not waited; none if its length is not known or the trace
+    /// has no device.
+    pub cost: Option<Nanos>,
 }
 
 impl Wait {
@@ -163,27 +166,28 @@ impl WaitingThread {
 /// If a lap is named that the trace does not have.
 pub fn syncs(trace: &Trace, lap: Option<&str>) -> Result<Syncs, NoLaps> {
     let devices = devices(trace);
-    let unit = match lap_unit(trace, &devices, lap) {
-        Ok(unit) => Some(unit),
-        Err(NoLaps::NothingRepeats) => None,
-        Err(error) => return Err(error),
-    };
-    let found = waits(trace, &devices);
-    let meanwhile = Meanwhile::of(trace, &devices);
-    let idle = meanwhile.idle_after(&found);
-    let Grouped { groups, stages, waits } = grouped(trace, &devices, unit.as_ref(), &found, &meanwhile, &idle);
-    Ok(Syncs {
-        laps: unit.map(|unit| lap_waits(trace, &unit, &found, &waits)),
-        lap_names: lap_names(trace, &devices),
-        thread: waiting_thread(trace, &devices, &found),
+    Ok(syncs_of(&Timeline::of(trace, &devices, lap)?))
+}
+
+/// The same of a trace that is prepared.
+pub(crate) fn syncs_of(timeline: &Timeline<'_>) -> Syncs {
+    let (trace, devices, found) = (timeline.trace, timeline.devices, &timeline.waits);
+    let meanwhile = Meanwhile::of(devices);
+    let costs = costs(timeline);
+    let unit = timeline.unit.as_ref();
+    let Grouped { groups, stages, waits } = grouped(trace, devices, unit, found, &meanwhile, &costs);
+    Syncs {
+        laps: unit.map(|unit| lap_waits(trace, unit, found, &waits)),
+        lap_names: lap_names(trace, devices),
+        thread: waiting_thread(trace, devices, found),
         devices: devices.devices.len() as u64,
-        idle_after: total_idle(&idle),
+        cost: total_cost(&costs),
         // What the overview says of waits is a part of this answer.
-        overview: Overview { waits: None, ..overview_with(trace, &devices) },
+        overview: Overview { waits: None, ..timeline.overview.clone() },
         groups,
         waits,
         stages,
-    })
+    }
 }
 
 /// When any of these waits was under way.
@@ -192,13 +196,27 @@ fn stretches<'w>(waits: impl IntoIterator<Item = &'w Wait>) -> Stretches {
     Stretches::union(waits.into_iter().filter_map(stretch).collect())
 }
 
-/// When a device stood idle after each wait, if that is known: from when to when.
-type Idle = Option<(u64, u64)>;
+/// When devices were idle because of a wait; none if that cannot be known.
+type Cost = Option<Vec<(u64, u64)>>;
 
-/// The time of these stretches together, counted once where waits of several threads share it.
-fn total_idle<'i>(idle: impl IntoIterator<Item = &'i Idle>) -> Option<Nanos> {
-    let known: Vec<(u64, u64)> = idle.into_iter().copied().flatten().collect();
-    (!known.is_empty()).then(|| Nanos(Stretches::union(known).length()))
+/// What each wait costs.
+fn costs(timeline: &Timeline<'_>) -> Vec<Cost> {
+    let has_devices = !timeline.devices.devices.is_empty();
+    let known = |wait: &Found| wait.end.filter(|_| has_devices).map(|_| Vec::new());
+    let mut costs: Vec<Cost> = timeline.waits.iter().map(known).collect();
+    for charge in timeline.idle.iter().flat_map(|idle| &idle.charges) {
+        if let Some(cost) = &mut costs[charge.wait] {
+            cost.push((charge.from, charge.to));
+        }
+    }
+    costs
+}
+
+/// The time of these stretches together, counted once where devices or waits share it.
+fn total_cost<'c>(costs: impl IntoIterator<Item = &'c Cost>) -> Option<Nanos> {
+    let known: Vec<&Vec<(u64, u64)>> = costs.into_iter().flatten().collect();
+    let stretches = || known.iter().flat_map(|cost| cost.iter().copied()).collect();
+    (!known.is_empty()).then(|| Nanos(Stretches::union(stretches()).length()))
 }
 
 fn lap_waits(trace: &Trace, unit: &LapUnit, found: &[Found], waits: &[Wait]) -> LapWaits {
@@ -276,7 +294,7 @@ impl Syncs {
             figure("waits_a_lap", "a lap", Unit::Number),
             figure("waits_ms", "waited", Unit::Time),
             figure("wait_share", "share of wall", Unit::Share),
-            figure("idle_after_ms", "idle after", Unit::Time),
+            figure("cost_ms", "cost", Unit::Time),
         ]
     }
 
@@ -287,7 +305,7 @@ impl Syncs {
             self.laps.as_ref().and_then(|laps| Some(laps.counts()?.median)),
             Some(self.time().0 as f64),
             self.share(),
-            self.idle_after.map(|idle| idle.0 as f64),
+            self.cost.map(|cost| cost.0 as f64),
         ]
     }
 }

@@ -237,7 +237,8 @@ impl Rows {
                 rows.rows.push(Row::new(name, kind, activity, span.name));
             }
             rows.of_span[at] = place as u32;
-            let total = if is_inside_itself { 0 } else { span.duration.0 };
+            // On a device nothing is inside anything: kernels of one name that overlap are added.
+            let total = if is_inside_itself && !is_on_device { 0 } else { span.duration.0 };
             rows.rows[place].add(span.duration.0, own[at].0, total);
         }
         rows
@@ -338,8 +339,9 @@ fn groups(rows: &Rows, launched: &Launched, host: u64, device: u64) -> Vec<Group
 }
 
 impl Top {
-    /// The figures that traces are set side by side by: the time of devices, in all and by group.
-    pub const FIGURES: [Figure; 9] = {
+    /// The figures that traces are set side by side by: the time of devices, in all and by group; the same of the host
+    /// where a trace has no device.
+    pub const FIGURES: [Figure; 18] = {
         const fn time(key: &'static str, label: &'static str) -> Figure {
             Figure { key, label, unit: Unit::Time }
         }
@@ -353,13 +355,27 @@ impl Top {
             time("copy_ms", "copy"),
             time("communication_ms", "communication"),
             time("other_ms", "other"),
+            time("host_ms", "host"),
+            time("host_matmul_ms", "host matmul"),
+            time("host_attention_ms", "host attention"),
+            time("host_norm_ms", "host norm"),
+            time("host_activation_ms", "host activation"),
+            time("host_embedding_ms", "host embedding"),
+            time("host_copy_ms", "host copy"),
+            time("host_communication_ms", "host communication"),
+            time("host_other_ms", "host other"),
         ]
     };
 
     /// The values of those figures.
     pub fn values(&self) -> Vec<Option<f64>> {
-        let of = |group: Group| self.groups.iter().find(|known| known.group == group)?.device;
-        let all = std::iter::once(self.device).chain(Group::ALL.into_iter().map(of));
+        let of = |group: Group| self.groups.iter().find(|known| known.group == group);
+        let on_device = Group::ALL.into_iter().map(|group| of(group)?.device);
+        let is_host_only = self.device.is_none();
+        let on_host = Group::ALL.into_iter().map(|group| of(group)?.host.filter(|_| is_host_only));
+        let host: u64 = self.groups.iter().filter_map(|group| group.host).map(|time| time.0).sum();
+        let all = std::iter::once(self.device).chain(on_device);
+        let all = all.chain(std::iter::once(is_host_only.then_some(Nanos(host)))).chain(on_host);
         all.map(|time| time.map(|time| time.0 as f64)).collect()
     }
 }

@@ -48,6 +48,16 @@ pub struct Found {
     pub place: Place,
 }
 
+impl Found {
+    /// The call, or the name that the program gave the wait.
+    pub fn name<'t>(&self, trace: &'t Trace) -> &'t str {
+        match self.place {
+            Place::Span(id) => trace.name(trace.span_name(id)),
+            Place::Mark(_, name) => trace.name(name),
+        }
+    }
+}
+
 /// What tells of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
@@ -104,6 +114,12 @@ fn outermost(mut waits: Vec<Found>) -> Vec<Found> {
     waits
 }
 
+/// Clocks of host and device may be apart by this, though the trace does not say so.
+const SKEW: u64 = 5_000;
+
+/// A call that is shorter may have returned early by as much as that.
+const LEAST_SKEWED: u64 = 4 * SKEW;
+
 /// A device by its place, and the process that gave it work; none where that is not known.
 type Given = (usize, Option<ProcessId>);
 
@@ -126,6 +142,8 @@ struct Done {
     all: u64,
     /// Those that may hold the host up; none if none does.
     holding: Option<u64>,
+    /// Those into pageable memory of the host.
+    read: Option<u64>,
 }
 
 impl<'a> Evidence<'a> {
@@ -136,8 +154,12 @@ impl<'a> Evidence<'a> {
             if work.kind == WorkKind::Copy {
                 let known = done.entry(launch).or_default();
                 known.all = known.all.max(work.end);
-                if trace.span(work.id).copy_path().is_some_and(|path| may_hold_up(&path)) {
+                let path = trace.span(work.id).copy_path();
+                if path.is_some_and(|path| may_hold_up(&path)) {
                     known.holding = known.holding.max(Some(work.end));
+                }
+                if path.is_some_and(|path| path.is_download() && path.to == MemoryKind::Pageable) {
+                    known.read = known.read.max(Some(work.end));
                 }
             }
         }
@@ -167,7 +189,8 @@ impl<'a> Evidence<'a> {
 
     /// Whether a call to copy was certainly back before its copies were done.
     fn is_back_early(&self, call: &Span<'_>) -> bool {
-        self.done.get(&call.id).is_some_and(|done| call.end().0.saturating_add(self.apart) < done.all)
+        let apart = self.apart.max(skew(call));
+        self.done.get(&call.id).is_some_and(|done| call.end().0.saturating_add(apart) < done.all)
     }
 
     /// Whether a call certainly lasted until something was done that was not when it began.
@@ -180,8 +203,12 @@ impl<'a> Evidence<'a> {
     /// Between a device and pinned memory, or within a device, a copy never holds the host up: there a call that lasted
     /// so long was slow for another reason.
     fn is_held_by_copy(&self, call: &Span<'_>) -> bool {
-        let done = self.done.get(&call.id).and_then(|done| done.holding);
-        call.name.contains("Memcpy") && done.is_some_and(|done| self.lasted_until(call, done))
+        let Some(done) = self.done.get(&call.id).filter(|_| call.name.contains("Memcpy")) else { return false };
+        // What is read into pageable memory is there when the call returns: a copy that seems to end later is a matter of
+        // clocks, unless the trace says how far these are apart.
+        let is_silent = self.trace.clock_uncertainty.is_none();
+        let is_read = |done: u64| is_silent && done > call.start.0 && call.end().0.saturating_add(skew(call)) >= done;
+        done.holding.is_some_and(|done| self.lasted_until(call, done)) || done.read.is_some_and(is_read)
     }
 
     /// Whether a memset, or a copy within a device, that is not asynchronous by name lasted until it and all work before
@@ -233,6 +260,11 @@ impl Pending {
         let before = self.given.partition_point(|(given, _)| *given < moment);
         Some(self.given[before.checked_sub(1)?].1)
     }
+}
+
+/// How far apart clocks may be where a call of this length is set against its copy.
+fn skew(call: &Span<'_>) -> u64 {
+    if call.duration.0 >= LEAST_SKEWED { SKEW } else { 0 }
 }
 
 fn may_hold_up(path: &CopyPath) -> bool {

@@ -103,7 +103,7 @@ pub fn waterfall(a: &Accounts, b: &Accounts) -> Waterfall {
     };
     let turns = match &per {
         Per::Lap(held) => held.each_ref().map(|held| held.turns.max(1) as f64),
-        Per::Trace(_) => [1.0, 1.0],
+        Per::Trace(_) => sides.map(|side| side.devices.max(1) as f64),
     };
     let steps = steps(sides, turns);
     Waterfall {
@@ -187,7 +187,7 @@ mod tests {
             kernels: None,
         });
         let total = entries.iter().map(|entry| entry.time).sum();
-        Account { of: Owner::Device("device 0".to_owned()), laps, total, entries }
+        Account { of: Owner::Device("device 0".to_owned()), laps, total, entries, devices: 1 }
     }
 
     fn accounts(laps: Option<(&str, u64)>, entries: &[(EntryKind, &str, u64, u64)]) -> Accounts {

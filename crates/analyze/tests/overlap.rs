@@ -141,12 +141,12 @@ fn devices_are_kept_apart() {
 #[test]
 fn pageable_copies_are_found_and_set_against_pinned_ones() {
     let mut made = Made::new();
-    made.kernel(0, 30_000).copy(0, 16_384, PAGEABLE, Some(65_536)).copy(20_000, 4096, PINNED, Some(98_304));
+    made.kernel(0, 600_000).copy(0, 262_144, PAGEABLE, Some(1 << 20)).copy(320_000, 4096, PINNED, Some(98_304));
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
     let finding = &answer.findings[0];
     assert_eq!(finding.rule, "pageable_copies");
-    let evidence = "1 copy HtoD went through pageable memory of 64.0 KiB at 4.0 GB/s where pinned ones reach 24.0 GB/s";
+    let evidence = "1 copy HtoD went through pageable memory of 1.0 MiB at 4.0 GB/s where pinned ones reach 24.0 GB/s";
     assert_eq!(finding.evidence, evidence);
     assert!(finding.next.contains("pin_memory"), "{finding}");
 }
@@ -155,24 +155,27 @@ fn pageable_copies_are_found_and_set_against_pinned_ones() {
 fn pageable_copies_are_called_slower_only_where_they_are() {
     let told = |length| {
         let mut made = Made::new();
-        made.kernel(0, 30_000).copy(0, length, PAGEABLE, Some(95_000)).copy(20_000, 9500, PINNED, Some(95_000));
+        made.kernel(0, 600_000).copy(0, length, PAGEABLE, Some(1_900_000)).copy(400_000, 9500, PINNED, Some(95_000));
         made.answer().findings[0].to_string()
     };
-    let same = told(9500);
+    let same = told(190_000);
     assert!(same.contains("at 10.0 GB/s, pinned ones at 10.0 GB/s; such a copy goes through a buffer"), "{same}");
     assert!(!same.contains("slower"), "{same}");
-    assert!(!told(10_000).contains("slower"), "95 % of the rate is not slower");
-    assert!(told(10_010).contains("at 9.5 GB/s where pinned ones reach 10.0 GB/s"), "{}", told(10_010));
-    assert!(told(10_010).contains("is slower than a pinned one"), "{}", told(10_010));
+    assert!(!told(200_000).contains("slower"), "95 % of the rate is not slower");
+    assert!(told(200_200).contains("at 9.5 GB/s where pinned ones reach 10.0 GB/s"), "{}", told(200_200));
+    assert!(told(200_200).contains("is slower than a pinned one"), "{}", told(200_200));
 }
 
 #[test]
-fn pageable_copies_that_are_small_or_of_unknown_size_are_found_without_a_rate() {
-    let mut made = Made::new();
-    made.kernel(0, 100).copy(0, 10, "Memcpy DtoH (Device -> Pageable)", None).copy(20, 10, PAGEABLE, Some(65_535));
-    let evidence: Vec<_> = made.answer().findings.into_iter().map(|finding| finding.evidence).collect();
-    let upload = "1 copy HtoD went through pageable memory of 64.0 KiB";
-    assert_eq!(evidence, [upload, "1 copy DtoH went through pageable memory"]);
+fn pageable_copies_are_found_where_their_bytes_and_their_time_matter() {
+    let rules = |length: u64, bytes: Option<i64>| {
+        let mut made = Made::new();
+        made.kernel(0, 1_000_000).copy(0, length, PAGEABLE, bytes).rules()
+    };
+    assert_eq!(rules(1_000, Some(1 << 20)), ["pageable_copies"]);
+    assert_eq!(rules(999, Some(1 << 20)), [""; 0], "less than a thousandth of the device's time");
+    assert_eq!(rules(1_000, Some((1 << 20) - 1)), [""; 0], "few bytes");
+    assert_eq!(rules(1_000, None), ["pageable_copies"], "nobody knows how many bytes");
 }
 
 #[test]
@@ -214,7 +217,12 @@ fn a_stream_for_copies_with_less_than_a_hundredth_of_the_compute_is_one_for_copi
 fn copies_within_a_device_need_no_stream_of_their_own() {
     let mut made = Made::new();
     let compute = made.compute;
-    assert_eq!(made.kernel(0, 90).copy_on(compute, 90, 10, WITHIN, None).rules(), [""; 0]);
+    let mut rules = |length: u64| {
+        let mut made = std::mem::replace(&mut made, Made::new());
+        made.kernel(0, 100 - length).copy_on(compute, 100 - length, length, WITHIN, None).rules()
+    };
+    assert_eq!(rules(4), [""; 0]);
+    assert_eq!(rules(5), ["device-copies"], "but to be avoided");
 }
 
 #[test]

@@ -401,48 +401,45 @@ fn without_a_device_nothing_is_said_of_one() {
     let mut made = Made::new();
     made.host(20, 100, "read_token", SYNC);
     let answer = made.answer();
-    assert_eq!((answer.waits[0].busy, answer.waits[0].idle_after, answer.devices), (None, None, 0));
-    assert_eq!((answer.groups[0].busy_share, answer.groups[0].idle_after), (None, None));
+    assert_eq!((answer.waits[0].busy, answer.waits[0].cost, answer.devices), (None, None, 0));
+    assert_eq!((answer.groups[0].busy_share, answer.groups[0].cost), (None, None));
 }
 
-/// How long the device is idle after a wait from 20 to 50, while the first kernel runs from 10 to 40.
-fn idle_after(then: impl FnOnce(&mut Made)) -> Option<u64> {
+/// What a wait from 20 to 50 costs, while the first kernel runs from 10 to 40.
+fn cost(then: impl FnOnce(&mut Made)) -> Option<u64> {
     let mut made = Made::new();
     made.kernel(0, 10, 30);
     made.call(20, 30, "cudaStreamSynchronize");
     then(&mut made);
-    made.answer().waits[0].idle_after.map(|idle| idle.0)
+    made.answer().waits[0].cost.map(|cost| cost.0)
 }
 
 #[test]
-fn the_device_is_idle_after_a_wait_until_work_begins_that_was_launched_after_it() {
-    assert_eq!(idle_after(|made| made.kernel(60, 70, 10)), Some(20));
+fn a_wait_costs_the_idle_time_that_would_vanish_without_it() {
+    assert_eq!(cost(|made| made.kernel(60, 70, 10)), Some(30), "all of the gap from 40 to 70");
+    assert_eq!(cost(|made| made.kernel(160, 170, 10)), Some(30), "no more than the wait lasted");
 }
 
 #[test]
-fn work_that_was_launched_before_the_wait_ended_is_not_held_up_by_it() {
-    assert_eq!(idle_after(|made| made.kernel(12, 70, 10)), Some(0));
-    assert_eq!(idle_after(|made| made.kernel(12, 45, 10)), Some(0), "the device is busy");
-}
-
-#[test]
-fn nothing_is_said_where_nothing_follows_or_the_launch_is_not_known() {
-    assert_eq!(idle_after(|_| ()), None);
+fn a_wait_after_which_nothing_comes_too_late_costs_nothing() {
+    assert_eq!(cost(|made| made.kernel(12, 70, 10)), Some(0));
+    assert_eq!(cost(|made| made.kernel(12, 45, 10)), Some(0), "the device is busy");
+    assert_eq!(cost(|_| ()), Some(0), "nothing follows");
     let orphan = |made: &mut Made| {
         made.device(70, 10, "gemm", category::KERNEL);
     };
-    assert_eq!(idle_after(orphan), None);
+    assert_eq!(cost(orphan), Some(0), "the launch is not known");
 }
 
 #[test]
-fn idle_time_within_what_the_clocks_may_be_apart_is_none() {
+fn a_launch_that_is_late_by_less_than_clocks_may_be_apart_is_not_late() {
     let apart = |uncertainty| {
-        idle_after(|made| {
+        cost(|made| {
             made.builder.clock_uncertainty = Some(Nanos(uncertainty));
             made.kernel(60, 70, 10);
         })
     };
-    assert_eq!((apart(19), apart(20)), (Some(20), Some(0)));
+    assert_eq!((apart(21), apart(40)), (Some(30), Some(0)));
 }
 
 #[test]
@@ -453,20 +450,39 @@ fn work_of_another_process_is_not_held_up() {
         let kernel = made.device(70, 10, "gemm", category::KERNEL);
         made.builder.flow(launch, kernel);
     };
-    assert_eq!(idle_after(other), Some(0));
+    assert_eq!(cost(other), Some(0));
 }
 
 #[test]
-fn idle_time_before_the_next_wait_counts_for_the_first_and_once() {
+fn idle_time_is_charged_once() {
     let mut made = Made::new();
     made.kernel(0, 10, 30);
     made.call(20, 30, "cudaStreamSynchronize");
     made.call(56, 4, "cudaStreamSynchronize");
     made.kernel(65, 70, 10);
     let answer = made.answer();
-    let idle: Vec<_> = answer.waits.iter().map(|wait| wait.idle_after).collect();
-    assert_eq!(idle, [Some(Nanos(6)), Some(Nanos(10))]);
-    assert_eq!((answer.idle_after, answer.groups[0].idle_after), (Some(Nanos(16)), Some(Nanos(16))));
+    let costs: Vec<_> = answer.waits.iter().map(|wait| wait.cost).collect();
+    assert_eq!(costs, [Some(Nanos(26)), Some(Nanos(4))]);
+    assert_eq!((answer.cost, answer.groups[0].cost), (Some(Nanos(30)), Some(Nanos(30))));
+}
+
+#[test]
+fn a_copy_that_seems_to_end_after_the_call_that_waited_for_it_is_a_matter_of_clocks() {
+    // A call of 100 µs whose copy ends so much later.
+    let waits = |name: &str, path: &str, call: u64, late: u64| {
+        let mut made = Made::new();
+        let launch = made.host(1_000, call, name, category::RUNTIME);
+        let copy = made.device(1_000 + call / 2, call / 2 + late, path, category::COPY);
+        made.builder.flow(launch, copy);
+        made.answer().waits.len()
+    };
+    for late in [0, 2_000, 4_000] {
+        assert_eq!(waits("hipMemcpyWithStream", "CopyDeviceToHost", 100_000, late), 1, "{late}");
+        let path = "Memcpy DtoH (Device -> Pageable)";
+        assert_eq!(waits("cudaMemcpyAsync", path, 100_000, late), 1, "{late}");
+    }
+    assert_eq!(waits("hipMemcpyWithStream", "CopyDeviceToHost", 100_000, 6_000), 0, "it was back before");
+    assert_eq!(waits("hipMemcpyWithStream", "CopyDeviceToHost", 8_000, 4_000), 0, "so short a call was back before");
 }
 
 #[test]
@@ -590,7 +606,7 @@ fn a_trace_without_waits_has_none() {
     let mut made = Made::new();
     made.kernel(0, 10, 30);
     let answer = made.answer();
-    assert_eq!((answer.waits.len(), answer.time(), answer.idle_after), (0, Nanos(0), None));
+    assert_eq!((answer.waits.len(), answer.time(), answer.cost), (0, Nanos(0), None));
     assert_eq!(answer.thread.unwrap().waited, Nanos(0));
     assert_eq!(answer.groups, []);
 }

@@ -15,6 +15,7 @@ mod interrupt;
 mod job;
 mod measure;
 pub mod noise;
+mod open_once;
 mod plan;
 mod plan_file;
 pub mod process;
@@ -39,6 +40,7 @@ pub use self::{
     interrupt::Interrupt,
     job::{Job, Registry},
     measure::{is_measuring, measure, measure_ready},
+    open_once::OpenOnce,
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, Takes},
     plan_file::{PlanFile, PlanFileError},
     profile::{ProfileSettings, Profiled, TimingPairs, profile},

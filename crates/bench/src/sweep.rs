@@ -1,5 +1,7 @@
 //! A sweep: the cases of a plan, one after the other, in this process or in fresh ones.
 
+use std::sync::Arc;
+
 use laptime_probe::stage;
 use laptime_trace::run::{Case, CaseResult};
 
@@ -27,16 +29,21 @@ pub enum Swept {
 }
 
 /// Measures the cases of a job in as many fresh processes as its settings ask for, leaving out those that
-/// `is_done` already. The job's own `run` is not looked at.
+/// `is_done` already. The job's own `run` is not looked at. A device that is open already is used, or closed where fresh
+/// processes measure.
 pub fn sweep(
     registry: &Registry,
     job: &Job,
+    mut device: Option<Arc<dyn Device>>,
     is_done: impl Fn(&Case, u32) -> bool,
     interrupt: &Interrupt,
     sink: &mut dyn Sink,
 ) -> anyhow::Result<Swept> {
     let settings = &job.settings;
     let in_children = settings.runs > 1 || settings.isolate || settings.timeout_ns.is_some();
+    if in_children {
+        device = None;
+    }
     for run in 0..settings.runs.max(1) {
         let cases: Vec<Case> = job.cases.iter().filter(|case| !is_done(case, run)).cloned().collect();
         if cases.is_empty() {
@@ -46,7 +53,7 @@ pub fn sweep(
         let mut swept = if in_children {
             Children::of_this_program().run(&job, interrupt, sink)?
         } else {
-            here(registry, &job, sink)?
+            here(registry, &job, device.take(), sink)?
         };
         if let Swept::Lost { done } = swept {
             let rest = job.with_cases(job.cases[done..].to_vec());
@@ -60,12 +67,20 @@ pub fn sweep(
 }
 
 /// Measures the cases of a job in this process.
-pub(crate) fn here(registry: &Registry, job: &Job, sink: &mut dyn Sink) -> anyhow::Result<Swept> {
+pub(crate) fn here(
+    registry: &Registry,
+    job: &Job,
+    device: Option<Arc<dyn Device>>,
+    sink: &mut dyn Sink,
+) -> anyhow::Result<Swept> {
     let unknown = || anyhow::anyhow!("there is no workload `{}` in this program", job.workload);
     let workload = registry.workload(&job.workload).ok_or_else(unknown)?;
-    let device = {
-        let _stage = stage!("open_device", device = job.device.as_str());
-        registry.devices.open(&job.device)?
+    let device = match device {
+        Some(device) => device,
+        None => {
+            let _stage = stage!("open_device", device = job.device.as_str());
+            registry.devices.open(&job.device)?
+        }
     };
     measure_all(workload, &*device, job, sink)
 }

@@ -78,7 +78,7 @@ fn serve(registry: &Registry) -> anyhow::Result<()> {
     let mut sink = Teller { interrupt, begun: 0 };
     // Without its trace a case is still measured; whoever looks for the trace says that it is not there.
     let recording = job.trace.as_ref().and_then(|path| laptime_trace::record_to(path).ok());
-    let swept = here(registry, &job, &mut sink);
+    let swept = here(registry, &job, None, &mut sink);
     touch_memory();
     drop(recording);
     match swept {

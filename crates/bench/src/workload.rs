@@ -1,6 +1,6 @@
 //! What is measured, and on what: the traits that a workload and a device implement.
 
-use std::any::Any;
+use std::{any::Any, sync::Arc};
 
 use laptime_probe::Lane;
 use laptime_trace::{
@@ -285,5 +285,5 @@ pub trait KernelRecording {
 /// The devices that there are.
 pub trait Devices: Send + Sync {
     /// Opens a device by the name that a user gives: `auto`, `cpu`, `cuda`, `cuda:1`.
-    fn open(&self, name: &str) -> anyhow::Result<Box<dyn Device>>;
+    fn open(&self, name: &str) -> anyhow::Result<Arc<dyn Device>>;
 }

@@ -13,6 +13,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use laptime_bench::{
@@ -23,8 +24,8 @@ use laptime_bench::{
 struct OneDevice;
 
 impl Devices for OneDevice {
-    fn open(&self, _: &str) -> anyhow::Result<Box<dyn Device>> {
-        Ok(Box::new(Simulated::new()))
+    fn open(&self, _: &str) -> anyhow::Result<Arc<dyn Device>> {
+        Ok(Arc::new(Simulated::new()))
     }
 }
 
@@ -114,7 +115,7 @@ fn main() -> ExitCode {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let mut results = Results::default();
-    let swept = sweep(&registry, &job(&path), |_, _| false, &Interrupt::new(), &mut results);
+    let swept = sweep(&registry, &job(&path), None, |_, _| false, &Interrupt::new(), &mut results);
     assert!(matches!(swept, Ok(Swept::Whole)), "{swept:?}");
     let mut folders = HashSet::new();
     for result in &results.0 {

@@ -4,7 +4,7 @@
 
 #![allow(clippy::print_stdout, reason = "without a harness a test tells itself that it passed")]
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use laptime_bench::{
     AxisSpec, Case, CaseResult, Depth, Device, Devices, Interrupt, Job, Nanos, Outcome, Prepared, Registry, Settings,
@@ -15,8 +15,8 @@ use laptime_bench::{
 struct OneDevice;
 
 impl Devices for OneDevice {
-    fn open(&self, _: &str) -> anyhow::Result<Box<dyn Device>> {
-        Ok(Box::new(Losable { simulated: Simulated::new(), name: format!("process {}", std::process::id()) }))
+    fn open(&self, _: &str) -> anyhow::Result<Arc<dyn Device>> {
+        Ok(Arc::new(Losable { simulated: Simulated::new(), name: format!("process {}", std::process::id()) }))
     }
 }
 
@@ -139,7 +139,7 @@ fn main() -> ExitCode {
     // In this process first, and in a fresh one from the beginning.
     for runs in [1, 2] {
         let mut kept = Kept::default();
-        let swept = sweep(&registry, &job(runs), |_, _| false, &Interrupt::new(), &mut kept);
+        let swept = sweep(&registry, &job(runs), None, |_, _| false, &Interrupt::new(), &mut kept);
         assert!(matches!(swept, Ok(Swept::Whole)), "{swept:?}");
         for of_run in kept.0.chunks(6) {
             let failed = of_run.iter().map(|result| matches!(result.outcome, Outcome::Failed { .. }));

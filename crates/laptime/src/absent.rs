@@ -1,12 +1,17 @@
 //! How a trace is told that lacks what a question is about.
 
 use laptime_analyze::NoLaps;
+use laptime_trace::Trace;
 
 use crate::{failure::Hinted, near::nearest};
 
 /// A trace without any work of a device.
-pub fn no_device_work(asked: &str) -> anyhow::Error {
-    let error = anyhow::anyhow!("the trace shows no work of a device, so there is nothing to say about {asked}");
+pub fn no_device_work(trace: &Trace, asked: &str) -> anyhow::Error {
+    if trace.span_count() == 0 {
+        let error = anyhow::anyhow!("the trace is empty: it has no spans");
+        return Hinted::wrap(error, "check that the recording ran and was written to this file");
+    }
+    let error = anyhow::anyhow!("the trace shows no GPU work, so it has no {asked}");
     Hinted::wrap(
         error,
         "record devices too: torch.profiler with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, \

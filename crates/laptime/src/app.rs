@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Once};
 
-use laptime_bench::{Device, Interrupt, NoDevice, Registry, Workload};
+use laptime_bench::{Device, Interrupt, NoDevice, OpenOnce, Registry, Workload};
 use laptime_pipelines::{BuiltInDevices, OffloadedLayers};
 use laptime_trace::run::{Build, Environment, Gpu};
 
@@ -34,7 +34,7 @@ impl App {
         all.retain(|built_in| !is_replaced(built_in.name()));
         all.extend(workloads);
         let workloads = all;
-        let registry = Registry { workloads, devices: Box::new(BuiltInDevices) };
+        let registry = Registry { workloads, devices: Box::new(OpenOnce::new(BuiltInDevices)) };
         Self { registry, interrupt, live }
     }
 
@@ -49,8 +49,8 @@ impl App {
         })
     }
 
-    /// Opens a device, or says what can be had instead.
-    pub fn device(&self, name: &str) -> anyhow::Result<Box<dyn Device>> {
+    /// Opens a device, or gives the one that is open; else says what can be had instead.
+    pub fn device(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
         let opened = self.registry.devices.open(name);
         opened.map_err(|error| {
             let general = "`--device cpu` measures on the CPU; `laptime doctor` says what there is";

@@ -18,7 +18,15 @@ use laptime_trace::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{app::App, asked::Asked, attention_profile, failure::Hinted, output::write_file, session::Finished};
+use crate::{
+    app::App,
+    asked::Asked,
+    attention_profile,
+    failure::Hinted,
+    kit_input::{ATTENTION_FILE, MODEL_FILE, OWN_KEY},
+    output::write_file,
+    session::Finished,
+};
 
 /// Where the course keeps its tables.
 const COURSE_FOLDER: &str = "results";
@@ -95,10 +103,11 @@ pub fn write(app: &App, finished: &Finished, places: &Places) -> anyhow::Result<
     let of_course = laptime_report::tables::course(&answer, &parameters, asked_steps(&finished.run.settings));
     let mut outside = Vec::new();
     if let Some(profile) = attention_profile::profile(&answer) {
-        outside.extend(write_profile(&profile, "attention_profile.json", &finished.folder, places)?);
+        outside.extend(write_profile(with_run(profile, finished)?, ATTENTION_FILE, &finished.folder, places)?);
     } else if let Some(table) = &of_course {
         outside.extend(write_course(table, finished, &answer, places.is_asked)?);
-        outside.extend(write_profile(&profile(&answer, &known), "model_profile.json", &finished.folder, places)?);
+        let profile = with_run(profile(&answer, &known), finished)?;
+        outside.extend(write_profile(profile, MODEL_FILE, &finished.folder, places)?);
     }
     let table = || of_course.unwrap_or_else(|| laptime_report::tables::cases(&answer, &[]));
     if let Some(path) = places.output_of("csv") {
@@ -114,8 +123,16 @@ fn asked_steps(settings: &Settings) -> AskedSteps {
     AskedSteps { warmup, measure }
 }
 
+/// Adds the run itself to a profile, so that a report says the same of it as of the run's folder.
+fn with_run(mut profile: Value, finished: &Finished) -> anyhow::Result<Value> {
+    let (run, results) = (serde_json::to_value(&finished.run)?, serde_json::to_value(&finished.results)?);
+    profile[OWN_KEY] = json!({ "run": run, "results": results });
+    Ok(profile)
+}
+
 /// Writes a profile of the Nano kit wherever it is wanted.
-fn write_profile(profile: &Value, name: &str, run: &Path, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
+fn write_profile(profile: Value, name: &str, run: &Path, places: &Places) -> anyhow::Result<Vec<PathBuf>> {
+    let profile = &profile;
     for folder in folders(run, NANO_FOLDER, places.is_asked)? {
         write_json(profile, &folder.join(name))?;
     }

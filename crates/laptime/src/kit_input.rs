@@ -1,6 +1,8 @@
 //! The profiles of the Nano kit, read as results: one take a case, for the kit timed one.
 
-use laptime_trace::run::{AxisValue, Better, Case, CaseResult, Fact, Measured, Metric, Outcome, Steady, StopReason};
+use laptime_trace::run::{
+    AxisValue, Better, Case, CaseResult, Fact, Measured, Metric, Outcome, Run, Steady, StopReason,
+};
 use serde_json::Value;
 
 /// The file of attention.
@@ -8,6 +10,16 @@ pub const ATTENTION_FILE: &str = "attention_profile.json";
 
 /// The file of models.
 pub const MODEL_FILE: &str = "model_profile.json";
+
+/// The key under which our own profiles hold the run itself: the other keys hold one figure per case.
+pub const OWN_KEY: &str = "laptime";
+
+/// The run of a profile, if it is one of ours.
+pub fn own_run(profile: &Value) -> Option<(Run, Vec<CaseResult>)> {
+    let own = profile.get(OWN_KEY)?;
+    let run = serde_json::from_value(own["run"].clone()).ok()?;
+    Some((run, serde_json::from_value(own["results"].clone()).ok()?))
+}
 
 /// Metrics that our own profiles of attention have beside the kit's keys.
 const METRICS: [(&str, Better); 4] = [

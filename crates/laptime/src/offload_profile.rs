@@ -2,6 +2,7 @@
 //! it took, and the audio.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use laptime_analyze::{Expected, Offload, OffloadFacts, Thresholds};
 use laptime_bench::{
@@ -74,13 +75,14 @@ pub fn plan_of(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> 
     })
 }
 
-/// Refuses an order with a case that cannot be done.
-pub fn look_at_all(app: &App, order: &Order<'_>) -> anyhow::Result<()> {
+/// Refuses an order with a case that cannot be done. Gives the device if it had to be opened for that.
+pub fn look_at_all(app: &App, order: &Order<'_>) -> anyhow::Result<Option<Arc<dyn Device>>> {
     if order.workload.name() != WORKLOAD {
-        return Ok(());
+        return Ok(None);
     }
     let device = app.device(&order.device)?;
-    order.plan.cases().iter().try_for_each(|case| look(order, case, &*device).map(drop))
+    order.plan.cases().iter().try_for_each(|case| look(order, case, &*device).map(drop))?;
+    Ok(Some(device))
 }
 
 /// Tells people how layers are offloaded and what a token should take, and shows layers from here on.

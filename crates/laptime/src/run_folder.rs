@@ -37,6 +37,39 @@ pub fn make(asked: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<Pat
     unreachable!("one of endlessly many names is free")
 }
 
+/// A folder that was made for a run and goes again, with the trace that was begun in it, unless the run begins.
+pub struct Tentative {
+    folder: Option<PathBuf>,
+}
+
+impl Tentative {
+    /// Makes the folder as [`make`] does.
+    pub fn make(asked: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<Self> {
+        make(asked, what, now).map(|folder| Self { folder: Some(folder) })
+    }
+
+    /// A file in it.
+    pub fn join(&self, file: &str) -> PathBuf {
+        self.folder.as_deref().unwrap_or(Path::new("")).join(file)
+    }
+
+    /// The run begins: the folder stays.
+    pub fn keep(mut self) -> PathBuf {
+        self.folder.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Tentative {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder.take() {
+            let _ = fs::remove_file(folder.join(TRACE_FILE));
+            // Only what is empty goes: `runs` may be old, and the folder that was asked for may hold other files.
+            let _ = fs::remove_dir(&folder);
+            let _ = folder.parent().filter(|parent| parent.ends_with("runs")).map(fs::remove_dir);
+        }
+    }
+}
+
 /// Makes a folder, and those it lies in.
 pub fn create(path: &Path) -> anyhow::Result<()> {
     let Err(source) = fs::create_dir_all(path) else { return Ok(()) };

@@ -98,6 +98,9 @@ fn read_profile(path: &Path) -> anyhow::Result<ProfiledRun> {
         .with_context(|| format!("cannot read `{}`", path.display()))?;
     let profile: Value =
         serde_json::from_slice(&text).with_context(of_kit).map_err(|error| Hinted::wrap(error, hint()))?;
+    if let Some((run, results)) = kit_input::own_run(&profile) {
+        return Ok(ProfiledRun { folder: name(path), run: Some(run), results });
+    }
     let is_of_attention = path.file_name().is_some_and(|name| name == ATTENTION_FILE);
     let results: Vec<CaseResult> =
         if is_of_attention { kit_input::attention(&profile) } else { kit_input::models(&profile) };

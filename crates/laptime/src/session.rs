@@ -3,9 +3,10 @@
 use std::{
     collections::{BTreeSet, HashSet},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use laptime_bench::{Case, CaseResult, GivenSettings, Job, Plan, Swept, sweep};
+use laptime_bench::{Case, CaseResult, Device, GivenSettings, Job, Plan, Swept, sweep};
 use laptime_trace::run::{AxisValues, RESULTS_FILE, Results, Run, SCHEMA, read_results};
 
 use crate::{
@@ -29,6 +30,8 @@ pub struct Session {
     pub run: Run,
     cases: Vec<Case>,
     before: Vec<CaseResult>,
+    /// The device, open from the beginning on.
+    device: Option<Arc<dyn Device>>,
 }
 
 /// A run after its sweep.
@@ -48,11 +51,17 @@ pub struct Finished {
 impl Session {
     /// Opens the device, makes the folder and writes `run.json`.
     pub fn begin(app: &App, order: &Order<'_>, what: &str, out: Option<&Path>) -> anyhow::Result<Self> {
-        let run = describe(app, order)?;
+        let device = app.device(&order.device)?;
+        let run = describe(app, order, &*device)?;
         let folder = run_folder::make(out, what, Moment::now())?;
+        Self::begin_in(app, run, folder, device)
+    }
+
+    /// Begins a run in a folder that is there.
+    pub fn begin_in(app: &App, run: Run, folder: PathBuf, device: Arc<dyn Device>) -> anyhow::Result<Self> {
         run.write(&folder)?;
         let cases = recorded(app, &run)?.plan.cases();
-        Ok(Self { folder, run, cases, before: Vec::new() })
+        Ok(Self { folder, run, cases, before: Vec::new(), device: Some(device) })
     }
 
     /// Goes on with a run that was stopped, unless the program, the machine or the plan is another one now.
@@ -63,25 +72,26 @@ impl Session {
             let error = anyhow::anyhow!("a run that is resumed stays in its folder, `{}`", folder.display());
             return Err(Hinted::wrap(error, "leave `--out` out"));
         }
+        let device = app.device(&run.device)?;
         if asked.is_specific() {
             let (timing, l2) = (Some(run.settings.timing), run.settings.l2);
             let defaults = GivenSettings { timing, l2, ..GivenSettings::default() };
-            let order = asked.named(&run.workload).settle(app, defaults)?.on(&*app.device(&run.device)?);
+            let order = asked.named(&run.workload).settle(app, defaults)?.on(&*device);
             refuse_other_plan(&run, &order, asked, folder)?;
         }
-        refuse_other_place(&run, &describe(app, &order)?)?;
+        refuse_other_place(&run, &describe(app, &order, &*device)?)?;
         let path = folder.join(RESULTS_FILE);
         let read = if path.exists() { read_results(&path)? } else { Results::default() };
         if read.was_cut {
             warn("the last result was cut off when the run was stopped; its case is measured again");
         }
         let before = read.results.into_iter().filter(CaseResult::is_finished).collect();
-        Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before })
+        Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before, device: Some(device) })
     }
 
     /// The same run with one case to measure behind what was measured already.
     pub fn turned_to(&self, case: Case, before: Vec<CaseResult>) -> Self {
-        Self { folder: self.folder.clone(), run: self.run.clone(), cases: vec![case], before }
+        Self { folder: self.folder.clone(), run: self.run.clone(), cases: vec![case], before, device: None }
     }
 
     /// The cases that are left to measure in some process.
@@ -95,7 +105,7 @@ impl Session {
     /// Measures what is left to measure.
     pub fn sweep(self, app: &App, is_quiet: bool) -> anyhow::Result<Finished> {
         app.listen_for_interrupts();
-        let Self { folder, run, cases, before } = self;
+        let Self { folder, run, cases, before, device } = self;
         let runs = run.settings.runs.max(1);
         let expected = cases.len() * runs as usize;
         let done = done(&before);
@@ -112,7 +122,7 @@ impl Session {
         };
         let is_done = |case: &Case, run: u32| done.contains(&(case.to_string(), run));
         let aside = Aside::begin();
-        let swept = sweep(&app.registry, &job, is_done, &app.interrupt, &mut keeper);
+        let swept = sweep(&app.registry, &job, device, is_done, &app.interrupt, &mut keeper);
         drop(aside);
         let swept = swept?;
         Ok(Finished { folder, run, results: keeper.results, expected, was_interrupted: swept == Swept::Interrupted })
@@ -124,15 +134,14 @@ fn done(results: &[CaseResult]) -> HashSet<(String, u32)> {
     results.iter().map(|result| (result.case.to_string(), result.run)).collect()
 }
 
-/// What `run.json` says of an order. The device is opened once, to know what `auto` stands for.
-pub fn describe(app: &App, order: &Order<'_>) -> anyhow::Result<Run> {
-    let device = app.device(&order.device)?;
-    let settings = order.settings_on(&*device)?;
-    let plan = order.plan.clone().map(|case| order.workload.on_device(case, &*device));
-    app.say_device(&order.device, &*device);
+/// What `run.json` says of an order on a device.
+pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Result<Run> {
+    let settings = order.settings_on(device)?;
+    let plan = order.plan.clone().map(|case| order.workload.on_device(case, device));
+    app.say_device(&order.device, device);
     say_synthetic(&plan.cases());
     let environment = app.environment();
-    let peaks = kept_peaks::read(&environment.machine, &*device);
+    let peaks = kept_peaks::read(&environment.machine, device);
     let device = device.name().to_owned();
     if environment.build.is_unoptimised() {
         warn("this is a debug build: its times mean nothing; build with `--release`");

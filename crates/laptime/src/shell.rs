@@ -107,7 +107,8 @@ fn last_complaint(stream: impl std::io::Read + Send + 'static) -> Receiver<Optio
     complaint
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,5 +1,7 @@
 //! The devices of this build, by the names that users give.
 
+use std::sync::Arc;
+
 use anyhow::bail;
 use laptime_bench::{Device, Devices, NoDevice};
 
@@ -10,10 +12,10 @@ use crate::cpu::{CPU, CpuDevice};
 pub struct BuiltInDevices;
 
 impl Devices for BuiltInDevices {
-    fn open(&self, name: &str) -> anyhow::Result<Box<dyn Device>> {
+    fn open(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
         match (name, cuda_index(name)) {
-            (CPU, _) => Ok(Box::new(CpuDevice::new())),
-            ("auto", _) => Ok(open_gpu(name, 0).unwrap_or_else(|_| Box::new(CpuDevice::new()))),
+            (CPU, _) => Ok(Arc::new(CpuDevice::new())),
+            ("auto", _) => Ok(open_gpu(name, 0).unwrap_or_else(|_| Arc::new(CpuDevice::new()))),
             (_, Some(index)) => Ok(open_gpu(name, index)?),
             _ => bail!("there is no device `{name}`, expected `auto`, `cpu`, `cuda` or `cuda:N`"),
         }
@@ -21,12 +23,12 @@ impl Devices for BuiltInDevices {
 }
 
 #[cfg(feature = "cuda")]
-fn open_gpu(_: &str, index: u32) -> Result<Box<dyn Device>, NoDevice> {
-    Ok(Box::new(crate::gpu::CudaDevice::open(index)?))
+fn open_gpu(_: &str, index: u32) -> Result<Arc<dyn Device>, NoDevice> {
+    Ok(Arc::new(crate::gpu::CudaDevice::open(index)?))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn open_gpu(name: &str, _: u32) -> Result<Box<dyn Device>, NoDevice> {
+fn open_gpu(name: &str, _: u32) -> Result<Arc<dyn Device>, NoDevice> {
     Err(NoDevice {
         device: name.to_owned(),
         reason: "this build has no CUDA".to_owned(),

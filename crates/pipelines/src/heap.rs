@@ -117,9 +117,9 @@ fn refuse() {
 ///
 /// It needs a [`CountingHeap`], on Linux; elsewhere nothing changes.
 pub fn exit_when_out_of_memory(status: u8) {
+    STATUS.store(status, Relaxed);
     #[cfg(unix)]
     if HAS_PENDING {
-        STATUS.store(status, Relaxed);
         // SAFETY: the handler calls only what may be called in a handler.
         unsafe { libc::signal(libc::SIGABRT, on_abort as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     }

@@ -371,18 +371,24 @@ fn told_rate(rate: f64) -> String {
     if rate < 1.0 { format!("{rate:.3}") } else { format!("{rate:.1}") }
 }
 
-/// The first, the middle and the last layer.
+/// The first, the middle and the last layer, each forward pass of a token apart.
 fn shared_layers(answer: &Offload) -> Vec<String> {
     let count = answer.layers.len();
-    let mut places = vec![0, count / 2, count.saturating_sub(1)];
-    places.dedup();
-    let lines = places.into_iter().filter_map(|at| answer.layers.get(at)).map(|layer| LayerLine {
-        layer: layer.layer,
-        pre_ns: layer.exposed_ns.unwrap_or(0.0),
-        post_ns: layer.release_ns.unwrap_or(0.0),
-        is_async: layer.is_async() == Some(true),
+    let places = [0, count / 2, count.saturating_sub(1)];
+    let chosen: Vec<u64> = places.iter().filter_map(|at| Some(answer.layers.get(*at)?.layer)).collect();
+    let has_kinds = answer.passes.iter().any(|layer| layer.pass.is_some_and(|pass| pass.place > 0));
+    let shown = answer.passes.iter().filter(|layer| chosen.contains(&layer.layer));
+    let lines = shown.map(|layer| {
+        let line = LayerLine {
+            layer: layer.layer,
+            pre_ns: layer.exposed_ns.unwrap_or(0.0),
+            post_ns: layer.release_ns.unwrap_or(0.0),
+            is_async: layer.is_async() == Some(true),
+        };
+        let pass = layer.pass.filter(|_| has_kinds).map_or_else(String::new, |pass| format!("  {}", pass.label()));
+        line.told(&answer.thresholds) + &pass
     });
-    lines.map(|line| line.told(&answer.thresholds)).collect()
+    lines.collect()
 }
 
 fn machine(environment: &Environment) -> String {

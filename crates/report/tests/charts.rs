@@ -158,7 +158,7 @@ fn a_panel_without_figures_is_left_out() {
 #[test]
 fn lengths_and_times_stand_at_round_numbers() {
     let seen = Seen::of(&figures::charts()[0].to_svg(Theme::Light));
-    for tick in ["512", "1024", "2k", "4k", "8k", "16k", "0.02", "0.05", "0.1", "5", "10", "∝ N", "∝ N²"] {
+    for tick in ["512", "1024", "2048", "4096", "8192", "16384", "0.02", "0.05", "0.1", "5", "10", "∝ N", "∝ N²"] {
         seen.text(tick);
     }
     seen.text("time of a take (ms)");

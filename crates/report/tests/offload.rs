@@ -245,6 +245,7 @@ fn the_block_to_share_has_three_layers_and_the_machine() {
         Build { version: "0.1.0".into(), commit: "abc1234".into(), profile: "release".into(), ..Build::default() };
     let environment = Environment { machine, build, ..Environment::default() };
     let told = share(&slow_link(), Some(120e6), Some(&environment));
-    assert_eq!(told.matches("  Layer ").count(), 3);
+    assert_eq!(told.matches("  Layer ").count(), 6, "three layers, for each of two forward passes");
+    assert_eq!(told.matches("transformer_negative").count(), 3);
     compare("offload_share.txt", &told);
 }

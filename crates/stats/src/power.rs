@@ -8,7 +8,9 @@ use std::fmt;
 
 use crate::compare::{Verdict, judge};
 use crate::group::{Group, Unfit};
+use crate::quantile::Sorted;
 use crate::random::Rng;
+use crate::summary::Summary;
 
 /// The largest share of equal sides that may be told apart.
 pub const MOST_FALSE_ALARMS: f64 = 0.05;
@@ -27,7 +29,8 @@ pub const MOST_SPREAD: f64 = 0.02;
 /// called the same, if the processes spread by at most [`QUIET_SPREAD`].
 pub const LEAST_SAME: f64 = 0.8;
 
-/// See [`LEAST_SAME`].
+/// See [`LEAST_SAME`]. The spread is the standard deviation, since outlying
+/// processes widen the interval too.
 pub const QUIET_SPREAD: f64 = 0.005;
 
 /// How a recording is tried.
@@ -57,6 +60,9 @@ impl Default for Trial {
 pub struct Power {
     /// The relative spread between the processes of the recording.
     pub between: Option<f64>,
+    /// The standard deviation of the logarithms of process medians: unlike
+    /// [`between`](Self::between) it counts outlying processes.
+    pub deviation: Option<f64>,
     /// The relative spread between the takes of a process.
     pub within: Option<f64>,
     /// How many processes each side had.
@@ -148,14 +154,14 @@ impl Power {
     /// Names every requirement that the trial does not meet.
     pub fn shortfalls(&self) -> Vec<Shortfall> {
         let is_below = |most: f64| self.between.is_some_and(|spread| spread < most);
-        let is_quiet = self.processes >= 10 && is_below(QUIET_SPREAD * (1.0 + 1e-9));
+        let is_quiet = self.processes >= 10 && self.deviation.is_some_and(|deviation| deviation <= QUIET_SPREAD);
         let unclear = self.alike.unclear + self.slowed.unclear;
         let checks = [
             (Shortfall::FalseAlarms, self.false_alarms() > Some(MOST_FALSE_ALARMS)),
             (Shortfall::CalledSame, self.called_same() > Some(MOST_CALLED_SAME)),
             (Shortfall::Misses, is_below(MOST_SPREAD) && self.found() < Some(LEAST_FOUND)),
             (Shortfall::RarelySame, is_quiet && self.same() < Some(LEAST_SAME)),
-            (Shortfall::NeverDecides, is_below(MOST_SPREAD) && unclear == self.alike.all() + self.slowed.all()),
+            (Shortfall::NeverDecides, unclear == self.alike.all() + self.slowed.all()),
         ];
         checks.into_iter().filter_map(|(shortfall, holds)| holds.then_some(shortfall)).collect()
     }
@@ -190,7 +196,8 @@ pub fn power_of(
     }
     let [alike, slight, slowed] = tallies;
     let processes = trial.processes;
-    Ok(Power { between: whole.between(), within: whole.within(), processes, alike, slight, slowed })
+    let deviation = Sorted::<f64>::from_unsorted(whole.log_medians()).ok().and_then(|logs| Summary::of(&logs, 0)?.std);
+    Ok(Power { between: whole.between(), deviation, within: whole.within(), processes, alike, slight, slowed })
 }
 
 type Side = Vec<Vec<f64>>;

@@ -39,7 +39,7 @@ fn tried(between: f64) -> Power {
         ..more
     });
     // The spread that was asked for, and not that of one recording, says what is required.
-    Power { between: Some(between), ..all.expect("there are recordings") }
+    Power { between: Some(between), deviation: Some(between), ..all.expect("there are recordings") }
 }
 
 #[test]
@@ -48,14 +48,8 @@ fn recordings_of_every_spread_meet_the_requirements() {
         let power = tried(between);
         assert_eq!(power.alike.all(), 500 * RECORDINGS as usize);
         assert_eq!(power.shortfalls(), [], "{between}: {power:?}");
-    }
-}
-
-#[test]
-fn however_noisy_a_machine_sides_that_differ_are_not_called_the_same() {
-    for between in SPREADS.into_iter().filter(|&between| between >= 0.02) {
-        let power = tried(between);
-        assert_eq!((power.slight.same, power.slowed.same), (0, 0), "{between}: {power:?}");
+        // However noisy the machine, sides that differ are not called the same.
+        assert!(between < 0.02 || power.slight.same + power.slowed.same == 0, "{between}: {power:?}");
     }
 }
 
@@ -90,7 +84,7 @@ fn regressions(between: f64, processes: usize) -> usize {
 
 #[test]
 fn a_sweep_of_40_cases_that_differ_in_nothing_rarely_finds_a_slower_one() {
-    for (between, processes) in [(0.02, 5), (0.3, 5), (0.3, 10), (0.3, 20)] {
+    for (between, processes) in [(0.02, 10), (0.3, 5), (0.3, 10)] {
         let found = regressions(between, processes);
         assert!(found <= 25, "{found} of 500 sweeps, {processes} processes that spread by {between}");
     }
@@ -130,7 +124,7 @@ fn as_many_processes_as_advised_settle_most_unclear_verdicts() {
 #[test]
 fn always_answering_unclear_falls_short() {
     let silent = |_: &_, _: &_| Verdict::Unclear(Reason::AroundMargin);
-    let power = power_of(&recording(noise(0.004), 1), &Trial::default(), silent).unwrap();
+    let power = power_of(&recording(Noise { drift: 0.0, ..noise(0.004) }, 1), &Trial::default(), silent).unwrap();
     assert_eq!(power.shortfalls(), [Shortfall::Misses, Shortfall::RarelySame, Shortfall::NeverDecides]);
     assert_eq!(power.alike.decided(), Some(0.0));
 }

@@ -1,4 +1,4 @@
-use laptime_trace::{Nanos, Number, TraceBuilder};
+use laptime_trace::{LAP, Nanos, Number, TraceBuilder};
 use proptest::prelude::*;
 
 use super::*;

@@ -26,6 +26,8 @@ pub(super) struct Stage {
     pub name: &'static str,
     pub token: usize,
     pub time: Stretch,
+    /// The same on the host.
+    pub host: Stretch,
 }
 
 /// What happened to one layer in one forward pass.
@@ -33,6 +35,8 @@ pub(super) struct Stage {
 pub(super) struct Pass {
     /// The token in which its turn came.
     pub token: Option<usize>,
+    /// When the host first came to it or to its wait.
+    pub reached: Option<u64>,
     /// When the host came to it.
     pub turn: Option<u64>,
     /// When the host asked for its copy.
@@ -78,7 +82,7 @@ pub(super) fn gather(trace: &Trace) -> Gathered {
         if OF_LAYERS.contains(&name) {
             found.add_to_layer(name, &span, host, device);
         } else if let Some(token) = found.token_at(host.0) {
-            found.stages.push(Stage { name, token, time: device.unwrap_or(host) });
+            found.stages.push(Stage { name, token, time: device.unwrap_or(host), host });
         }
     }
     found
@@ -121,6 +125,9 @@ impl Gathered {
         let token = self.token_at(host.0);
         let pass = self.passes.entry((forward, layer)).or_default();
         let time = device.unwrap_or(host);
+        if matches!(name, names::LAYER_WAIT | names::LAYER) {
+            pass.reached = Some(pass.reached.map_or(host.0, |known| known.min(host.0)));
+        }
         match name {
             names::LAYER_WAIT => {
                 (pass.wait, pass.turn, pass.is_on_device) = (Some(time), Some(host.0), device.is_some());

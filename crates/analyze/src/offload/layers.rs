@@ -1,10 +1,13 @@
 //! Offloaded layers, one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use laptime_stats::spread::median;
 
-use super::gather::{Pass, Stretch};
+use super::{
+    gather::{Gathered, Pass, Stretch},
+    tokens::TokenPart,
+};
 
 /// A wait below this share of its copy counts as none: the copy was there in time.
 pub const HIT: f64 = 0.1;
@@ -20,11 +23,29 @@ pub enum Prefetch {
     Miss,
 }
 
+/// Which forward pass of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PassKind {
+    /// Its place in the token, from zero on.
+    pub place: u64,
+    /// What it is, where a stage says so.
+    pub part: Option<TokenPart>,
+}
+
+impl PassKind {
+    /// Its name: that of its stage, or its number in the token.
+    pub fn label(self) -> String {
+        self.part.map_or_else(|| format!("pass {}", self.place + 1), |part| part.word().to_owned())
+    }
+}
+
 /// What is known of an offloaded layer over all forward passes that count.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OffloadedLayer {
     /// Its number.
     pub layer: u64,
+    /// The forward pass of a token that this is about; none if it is about all of them.
+    pub pass: Option<PassKind>,
     /// Forward passes in which its copy was seen.
     pub copies: u64,
     /// The median time of its copy, in nanoseconds.
@@ -122,10 +143,50 @@ pub(super) fn layers<'a>(passes: impl Iterator<Item = (u64, &'a Pass)>) -> Vec<O
     for (layer, pass) in passes.filter(|(_, pass)| pass.copy.is_some() || pass.wait.is_some()) {
         by_layer.entry(layer).or_default().push(pass);
     }
-    by_layer.into_iter().map(|(layer, passes)| summed(layer, &passes)).collect()
+    by_layer.into_iter().map(|(layer, passes)| summed(layer, None, &passes)).collect()
 }
 
-fn summed(layer: u64, passes: &[&Pass]) -> OffloadedLayer {
+/// Sums the passes up by layer and place in the token: passes of two kinds have nothing in common but the layer.
+pub(super) fn by_pass(found: &Gathered, cold: usize) -> Vec<OffloadedLayer> {
+    let kinds = kinds(found);
+    let mut by_kind: BTreeMap<(u64, PassKind), Vec<&Pass>> = BTreeMap::new();
+    for ((forward, layer), pass) in &found.passes {
+        let is_counted = pass.token.is_some_and(|token| token >= cold);
+        if let Some(kind) = kinds.get(forward).filter(|_| is_counted && (pass.copy.is_some() || pass.wait.is_some())) {
+            by_kind.entry((*layer, *kind)).or_default().push(pass);
+        }
+    }
+    by_kind.into_iter().map(|((layer, kind), passes)| summed(layer, Some(kind), &passes)).collect()
+}
+
+/// The kind of each forward pass.
+fn kinds(found: &Gathered) -> HashMap<u64, PassKind> {
+    let mut of_token: BTreeMap<usize, BTreeMap<u64, u64>> = BTreeMap::new();
+    for ((forward, _), pass) in &found.passes {
+        if let (Some(token), Some(reached)) = (pass.token, pass.reached) {
+            let first = of_token.entry(token).or_default().entry(*forward).or_insert(reached);
+            *first = (*first).min(reached);
+        }
+    }
+    let mut stages: HashMap<usize, Vec<(Stretch, TokenPart)>> = HashMap::new();
+    for stage in &found.stages {
+        if let Some(part) = TokenPart::of(stage.name).filter(|part| part.is_transformer()) {
+            stages.entry(stage.token).or_default().push((stage.host, part));
+        }
+    }
+    let mut kinds = HashMap::new();
+    for (token, forwards) in of_token {
+        let stages = stages.get(&token).map_or(&[][..], Vec::as_slice);
+        for (place, (forward, reached)) in forwards.into_iter().enumerate() {
+            let around = stages.iter().find(|((from, to), _)| (*from..*to).contains(&reached));
+            let part = around.map(|(_, part)| *part);
+            kinds.insert(forward, PassKind { place: place as u64, part });
+        }
+    }
+    kinds
+}
+
+fn summed(layer: u64, pass: Option<PassKind>, passes: &[&Pass]) -> OffloadedLayer {
     let of = |amount: &dyn Fn(&Pass) -> Option<f64>| {
         let amounts: Vec<f64> = passes.iter().filter_map(|pass| amount(pass)).collect();
         median(&amounts)
@@ -135,6 +196,7 @@ fn summed(layer: u64, passes: &[&Pass]) -> OffloadedLayer {
     let pinned: Vec<bool> = passes.iter().filter_map(|pass| pass.pinned).collect();
     OffloadedLayer {
         layer,
+        pass,
         copies: passes.iter().filter(|pass| pass.copy.is_some()).count() as u64,
         copy_ns: of(&|pass| time(pass.copy)),
         bytes: passes.iter().find_map(|pass| pass.bytes),

@@ -80,6 +80,28 @@ fn a_layer_is_told_with_its_copy_its_wait_and_its_compute() {
 }
 
 #[test]
+fn the_passes_of_a_token_are_told_apart_so_that_no_wait_is_hidden_by_a_median() {
+    let answer = asked(of_a_slow_link(), facts());
+    let passes: Vec<_> = answer.passes.iter().filter(|layer| layer.layer == 0).collect();
+    let parts: Vec<_> = passes.iter().map(|layer| layer.pass.unwrap().part).collect();
+    assert_eq!(parts, [Some(TokenPart::Positive), Some(TokenPart::Negative)]);
+    assert!(passes[0].exposed_ns < passes[1].exposed_ns, "copies of the first hide behind the diffusion head");
+    let all: f64 = answer.passes.iter().filter_map(|layer| layer.exposed_ns).sum();
+    assert!((all - answer.usual.exposed).abs() < 0.01 * all, "{all} of {}", answer.usual.exposed);
+}
+
+#[test]
+fn at_best_a_token_still_computes() {
+    for (tokens, release) in [(1, 10), (2, 0), (5, 10)] {
+        let made = Made { tokens, release, ..of_a_slow_link() };
+        let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
+        let found = answer.findings.iter().find(|found| found.finding.rule == "link_limit").unwrap();
+        let best = answer.length.median - found.gain_ns.unwrap();
+        assert!(best >= answer.minimum.compute as f64 - 1.0, "{tokens} tokens: {best}, {:?}", answer.minimum);
+    }
+}
+
+#[test]
 fn a_wait_from_a_tenth_of_the_copy_on_is_late() {
     // The copy is asked for 5.01 ms before its turn, so that copy - 5.01 ms are waited for.
     let kind = |copy| asked(Made { copy, ..Made::default() }, facts()).layers[1].prefetch();

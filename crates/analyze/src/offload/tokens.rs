@@ -60,7 +60,7 @@ impl TokenPart {
         matches!(self, Self::Positive | Self::Negative | Self::Transformer)
     }
 
-    fn of(name: &str) -> Option<Self> {
+    pub(super) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|part| part.word() == name)
     }
 }

@@ -19,6 +19,15 @@ const LEAST_COMPUTE: f64 = 0.01;
 /// Copies that are smaller on average have no rate to speak of: they take as long as it takes to begin.
 const LEAST_BYTES: u64 = 64 << 10;
 
+/// Fewer bytes through pageable memory are not worth a finding …
+const LEAST_PAGEABLE_BYTES: u64 = 1 << 20;
+
+/// … nor is a smaller share of the device's time.
+const LEAST_PAGEABLE_SHARE: f64 = 0.001;
+
+/// Copies within a device are a finding from this share of its time on.
+const LEAST_WITHIN: f64 = 0.05;
+
 /// Pageable copies are slower than pinned ones below this share of their rate.
 const SLOWER: f64 = 0.95;
 
@@ -28,11 +37,38 @@ pub(super) fn findings(moves: &Moves<'_>, overlap: &DeviceOverlap, is_named: boo
     let mut found: Vec<Finding> = overlap
         .copies
         .iter()
-        .filter(|(path, _)| path.is_pageable())
+        .filter(|(path, traffic)| path.is_pageable() && matters(overlap, traffic))
         .map(|(path, traffic)| pageable(overlap, *path, traffic, &on))
         .collect();
     found.extend(exposed(moves, overlap, &on));
+    found.extend(within(overlap, &on));
     found
+}
+
+/// Whether it is worth changing where pageable memory is used: enough bytes, and enough of the device's time.
+fn matters(overlap: &DeviceOverlap, traffic: &Traffic) -> bool {
+    let share = traffic.time.0 as f64 / overlap.window.0.max(1) as f64;
+    traffic.bytes.is_none_or(|bytes| bytes >= LEAST_PAGEABLE_BYTES) && share >= LEAST_PAGEABLE_SHARE
+}
+
+/// Copies that stay on the device and take long while nothing is computed.
+fn within(overlap: &DeviceOverlap, on: &str) -> Option<Finding> {
+    let (_, traffic) = overlap.copies.iter().find(|(path, _)| *path == Path::Within)?;
+    let share = traffic.exposed().0 as f64 / overlap.window.0.max(1) as f64;
+    (share >= LEAST_WITHIN).then(|| Finding {
+        rule: "device-copies",
+        evidence: format!(
+            "{}{on} within the device{} took {:.1} % of its time while nothing was computed",
+            counted(traffic.count, "copy", "copies"),
+            traffic.bytes.map_or_else(String::new, |bytes| format!(" of {}", size(bytes))),
+            100.0 * share
+        ),
+        limit: String::new(),
+        meaning: "tensors are copied from one place of the device's memory to another".to_owned(),
+        next: "avoid the copies (`contiguous()`, `clone()`, `cat`), write results where they are needed, or fuse the \
+               copies into kernels"
+            .to_owned(),
+    })
 }
 
 fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) -> Finding {

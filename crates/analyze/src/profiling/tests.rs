@@ -212,9 +212,9 @@ fn a_doubt_is_a_finding_and_its_next_step_a_recommendation() {
     let mut of_run = run("attention", "1", "t");
     of_run.settings.runs = 1;
     let told = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
-    let doubt = told.findings().into_iter().find(|finding| finding.rule == "one_process").unwrap();
+    let doubt = told.findings().into_iter().find(|finding| finding.rule == "one-process").unwrap();
     assert!(doubt.said.starts_with("In the run of `attention`: each case ran in one process"), "{doubt:?}");
-    assert_eq!(doubt.next.as_deref(), Some("Measure in several processes before comparing: `--runs 10`."));
+    assert_eq!(doubt.next.as_deref(), crate::explain::explain("one-process").map(|topic| topic.remedy));
 }
 
 #[test]

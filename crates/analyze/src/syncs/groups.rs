@@ -6,10 +6,10 @@ use laptime_stats::Sorted;
 use laptime_trace::{Nanos, Trace};
 
 use super::{
-    Idle, Wait, WaitKind,
+    Cost, Wait, WaitKind,
     meanwhile::Meanwhile,
     sites::{Site, Sites, without_number},
-    total_idle,
+    total_cost,
 };
 use crate::{
     devices::Devices,
@@ -42,8 +42,8 @@ pub struct WaitGroup {
     pub longest: Option<Nanos>,
     /// The share of this time in which the busiest device was busy.
     pub busy_share: Option<f64>,
-    /// How long a device stood idle after them until work came that was launched after the wait.
-    pub idle_after: Option<Nanos>,
+    /// The idle time of devices that would vanish had the host not waited.
+    pub cost: Option<Nanos>,
 }
 
 /// Waits with their groups and stages.
@@ -58,13 +58,13 @@ pub(super) fn grouped(
     devices: &Devices,
     unit: Option<&LapUnit>,
     found: &[Found],
-    meanwhile: &Meanwhile<'_>,
-    idle: &[Idle],
+    meanwhile: &Meanwhile,
+    costs: &[Cost],
 ) -> Grouped {
     let first = trace.bounds().map_or(0, |(first, _)| first.0);
     let mut places = Places::new(trace, devices, unit, found);
-    let waits: Vec<Wait> = std::iter::zip(found, idle)
-        .map(|(wait, idle)| {
+    let waits: Vec<Wait> = std::iter::zip(found, costs)
+        .map(|(wait, cost)| {
             let (group, stage) = places.of(wait);
             Wait {
                 group,
@@ -74,7 +74,7 @@ pub(super) fn grouped(
                 start: Nanos(wait.start.saturating_sub(first)),
                 length: wait.end.map(|end| Nanos(end - wait.start)),
                 busy: wait.end.and_then(|end| meanwhile.busy(wait.start, end)).map(Nanos),
-                idle_after: idle.map(|(from, to)| Nanos(to - from)),
+                cost: total_cost([cost]),
             }
         })
         .collect();
@@ -86,7 +86,7 @@ pub(super) fn grouped(
     let groups = std::iter::zip(&places.groups, of_group);
     let groups: Vec<WaitGroup> = groups
         .map(|(key, members)| {
-            group(key, &members, &waits, &places.stages, laps, total_idle(members.iter().map(|&at| &idle[at])))
+            group(key, &members, &waits, &places.stages, laps, total_cost(members.iter().map(|&at| &costs[at])))
         })
         .collect();
     in_order(Grouped { groups, stages: places.stages, waits })
@@ -181,7 +181,7 @@ fn group(
     waits: &[Wait],
     stages: &[String],
     laps: Option<usize>,
-    idle_after: Option<Nanos>,
+    cost: Option<Nanos>,
 ) -> WaitGroup {
     let members: Vec<&Wait> = members.iter().map(|&at| &waits[at]).collect();
     let lengths: Vec<u64> = members.iter().filter_map(|wait| wait.length).map(|length| length.0).collect();
@@ -202,7 +202,7 @@ fn group(
         median: lengths.median(),
         longest: lengths.max().map(Nanos),
         busy_share: has_busy.then(|| busy as f64 / total as f64),
-        idle_after,
+        cost,
     }
 }
 

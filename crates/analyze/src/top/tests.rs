@@ -142,6 +142,29 @@ fn one_kernel_on_two_streams_at_once_counts_once_on_a_device_and_twice_on_two() 
 }
 
 #[test]
+fn kernels_of_one_name_that_overlap_on_a_stream_are_added() {
+    let mut builder = TraceBuilder::default();
+    let stream = builder.stream(1, 7, "stream 7");
+    builder.span(stream, Nanos(0), Nanos(50), "gemm", category::KERNEL);
+    builder.span(stream, Nanos(10), Nanos(30), "gemm", category::KERNEL);
+    assert_eq!(shown(&builder.build().unwrap()), [("gemm".into(), "kernel", 2, 50, 80)]);
+}
+
+#[test]
+fn traces_of_the_host_alone_have_figures_to_compare() {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    builder.span(main, Nanos(0), Nanos(50), "aten::mm", category::OPERATION);
+    builder.span(main, Nanos(60), Nanos(10), "aten::add", category::OPERATION);
+    let answer = top(&builder.build().unwrap());
+    let values = answer.values();
+    let known = Top::FIGURES.iter().zip(&values).filter_map(|(figure, value)| Some((figure.key, (*value)?)));
+    assert_eq!(values.len(), Top::FIGURES.len());
+    assert_eq!(known.collect::<Vec<_>>(), [("host_ms", 60.0), ("host_matmul_ms", 50.0), ("host_other_ms", 10.0)]);
+    assert!(top(&nested()).values()[8..].iter().all(Option::is_none), "of a device the device's figures are enough");
+}
+
+#[test]
 fn a_stage_projected_to_a_stream_is_no_work() {
     assert!(top(&nested()).operations.iter().all(|operation| operation.name != "step"));
 }

@@ -45,7 +45,8 @@ fn run_to(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Statu
             if asked.run.dry_run {
                 return show_cases(&order, &asked.place.format, out);
             }
-            offload_profile::look_at_all(app, &order)?;
+            // Held until the run has it, so that it is opened once.
+            let _device = offload_profile::look_at_all(app, &order)?;
             if let Some(axis) = &asked.fit {
                 return fit::run(app, asked, order, axis, out);
             }

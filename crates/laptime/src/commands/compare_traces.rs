@@ -24,7 +24,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
 
-    /// The device to compare, if there are several [default: the first]
+    /// The device to compare, if there are several [default: all of them, on average]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     device: Option<i64>,
 
@@ -98,7 +98,7 @@ pub fn run(
 
 /// The time of a device and that of a thread are not the same thing.
 fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<()> {
-    let has_device = accounts.map(|accounts| matches!(accounts.whole.of, Owner::Device(_)));
+    let has_device = accounts.map(|accounts| !matches!(accounts.whole.of, Owner::Thread(_)));
     if has_device[0] == has_device[1] {
         return Ok(());
     }

@@ -70,7 +70,7 @@ fn rows(args: &Args, trace: &Trace) -> anyhow::Result<Vec<Row>> {
 
 fn gaps(args: &Args, trace: &Trace) -> anyhow::Result<Gaps> {
     laptime_analyze::gaps(trace, args.lap.as_deref(), args.each.unwrap_or(0)).map_err(|error| match error {
-        NoGaps::NoDevices => absent::no_device_work("gaps"),
+        NoGaps::NoDevices => absent::no_device_work(trace, "gaps"),
         NoGaps::NoLaps(reason) => absent::no_laps(&reason),
     })
 }

@@ -49,5 +49,5 @@ fn rows(trace: &Trace) -> anyhow::Result<Vec<Row>> {
 
 fn answer(trace: &Trace) -> anyhow::Result<Overlap> {
     let answer = laptime_analyze::overlap(trace);
-    if answer.devices.is_empty() { Err(absent::no_device_work("overlap")) } else { Ok(answer) }
+    if answer.devices.is_empty() { Err(absent::no_device_work(trace, "overlap")) } else { Ok(answer) }
 }

@@ -1,12 +1,12 @@
 //! `laptime profile`: one case recorded, with what recording cost.
 
-use std::{io::Write, path::Path};
+use std::{io::Write, path::Path, sync::Arc};
 
 use anyhow::Context;
 use laptime_analyze::measured;
 use laptime_bench::{
-    Case, CaseResult, Depth, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds, Share, Sink,
-    Stop, Timing, TimingPairs, WarmUp,
+    Case, CaseResult, Depth, Device, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds,
+    Share, Sink, Stop, Timing, TimingPairs, WarmUp,
 };
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
@@ -24,11 +24,12 @@ use crate::{
     cli::Status,
     commands::{bench, convert},
     failure::Hinted,
+    moment::Moment,
     offload_profile,
     output::{read_trace, say, warn, write_file, write_to_screen},
     progress::Progress,
-    run_folder::TRACE_FILE,
-    session::Session,
+    run_folder::{TRACE_FILE, Tentative},
+    session::{Session, describe},
     tts_files, tts_profile,
 };
 
@@ -56,23 +57,30 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.run.dry_run {
         return bench::show_cases(&order, &asked.place.format, out);
     }
-    let device = app.device(&order.device)?;
+    let what = format!("profile-{}", order.workload.name());
+    let folder = Tentative::make(asked.place.out.as_deref(), &what, Moment::now())?;
+    let pftrace = folder.join(TRACE_FILE);
+    // From here on, so that the trace shows how long the device took to open.
+    let recording = laptime_trace::record_to(&pftrace)?;
+    let device = {
+        let _stage = stage!("open_device");
+        app.device(&order.device)?
+    };
     order = order.on(&*device);
     let baseline = offload_profile::part_baseline(&mut order)?;
     let case = only_case(&mut order, asked)?;
     let offloaded = offload_profile::look(&order, &case, &*device)?;
     let timings = order.timings_on(&*device)?;
-    drop(device);
     // The record of the run names the first; the table has them all.
     order.timings.truncate(1);
-    let session =
-        Session::begin(app, &order, &format!("profile-{}", order.workload.name()), asked.place.out.as_deref())?;
-    let pftrace = session.folder.join(TRACE_FILE);
+    let run = describe(app, &order, &*device)?;
+    let session = Session::begin_in(app, run, folder.keep(), Arc::clone(&device))?;
     app.listen_for_interrupts();
     if let Some(plan) = &offloaded {
         offload_profile::begin(app, plan, &session.run, asked, out)?;
     }
-    let (mut profiled, recorded) = record(app, &order, &session.run, &case, &timings, asked, &pftrace)?;
+    let mut profiled = record(app, &order, &session.run, &case, &timings, asked, &*device);
+    let recorded = recording.finish().context("the recording was not kept")?;
     let run = &session.run;
     let baseline = baseline.filter(|_| !app.interrupt.is_asked());
     let baseline = baseline.map(|case| offload_profile::measure_baseline(app, &order, run, case)).transpose()?;
@@ -167,20 +175,12 @@ fn record(
     case: &Case,
     timings: &[Timing],
     asked: &Asked,
-    path: &Path,
-) -> anyhow::Result<(Profiled, Recorded)> {
+    device: &dyn Device,
+) -> Profiled {
     let mut shown = Shown { progress: Progress::new(1, asked.run.quiet), interrupt: app.interrupt.clone() };
     shown.progress.begin(case, 0, 1);
-    let recording = laptime_trace::record_to(path)?;
-    let device = {
-        let _stage = stage!("open_device");
-        app.device(&run.device)?
-    };
-    let aside = Aside::begin();
-    let profiled = laptime_bench::profile(order.workload, case, &*device, &settings(run, timings), &mut shown);
-    drop(aside);
-    let recorded = recording.finish().context("the recording was not kept")?;
-    Ok((profiled, recorded))
+    let _aside = Aside::begin();
+    laptime_bench::profile(order.workload, case, device, &settings(run, timings), &mut shown)
 }
 
 /// The trace with what the device did, if it was listened to or stamped stages itself; the file is written anew.

@@ -86,7 +86,7 @@ fn run_several(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 fn answer(args: &Args, trace: &Trace) -> anyhow::Result<Syncs> {
     let answer = laptime_analyze::syncs(trace, args.lap.as_deref()).map_err(|reason| absent::no_laps(&reason))?;
     if answer.devices == 0 && answer.waits.is_empty() {
-        return Err(absent::no_device_work("waits for one"));
+        return Err(absent::no_device_work(trace, "syncs"));
     }
     Ok(answer)
 }

@@ -73,7 +73,8 @@ pub fn run(app: &App, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<Stat
     if asked.run.dry_run {
         return show(&order, &numbers, asked, out);
     }
-    let run = describe(app, &order)?;
+    // Closed again before fresh processes open it.
+    let run = describe(app, &order, &*app.device(&order.device)?)?;
     let folder = run_folder::make(asked.place.out.as_deref(), "warmup", Moment::now())?;
     let mut study = Study::begin(app, &run, order.plan.cases(), &numbers, &folder)?;
     study.take_all(asked.run.quiet)?;

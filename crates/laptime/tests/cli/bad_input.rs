@@ -151,7 +151,7 @@ fn a_side_without_time_is_told_whatever_the_format() {
 #[test]
 fn a_folder_in_the_way_is_told() {
     let place = Place::new();
-    place.write("a.json", "[]");
+    place.write("a.json", r#"[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a"}]"#);
     std::fs::create_dir(place.path("out.json")).unwrap();
     let error = place.laptime(["convert", "a.json", "out.json"]).failed();
     assert!(error.contains("that is a folder; name a file in it"), "{error}");

@@ -64,7 +64,7 @@ fn a_cut_off_trace_is_made_whole_by_converting_it() {
 fn what_is_written_through_a_link_keeps_the_link_and_the_mode() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
-    place.write("a.json", "[]");
+    place.write("a.json", r#"[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a"}]"#);
     place.write("kept.json", "old");
     std::fs::set_permissions(place.path("kept.json"), std::fs::Permissions::from_mode(0o600)).unwrap();
     std::os::unix::fs::symlink("kept.json", place.path("link.json")).unwrap();

@@ -108,7 +108,7 @@ fn continuous_kernels_are_told_as_a_saturated_device() {
     let place = Place::new();
     laptime_trace::write(&saturated_trace(), place.path("busy.json")).unwrap();
     let said = place.laptime(["gaps", "busy.json"]).done();
-    let verdict = "Continuous kernels, so the GPU is saturated: kernels ran 99.1 % (threshold 90.0 %) of the time";
+    let verdict = "The GPU is busy almost all the time: kernels ran 99.1 % of the time";
     assert!(said.contains(verdict), "{said}");
 }
 
@@ -164,7 +164,20 @@ fn a_single_kernel_is_not_judged() {
     builder.span(stream, Nanos(500), Nanos(10_000), "gemm", category::KERNEL);
     laptime_trace::write(&builder.build().unwrap(), place.path("one.json")).unwrap();
     let said = place.laptime(["gaps", "one.json"]).done();
-    assert!(said.contains("Too little work to judge: 1 piece of work in <0.1 % of the wall time"), "{said}");
+    assert!(said.contains("There is too little work to judge: 1 piece of work in <0.1 % of the wall time"), "{said}");
+}
+
+#[test]
+fn an_empty_trace_is_called_empty_and_prints_no_table() {
+    let place = Place::new();
+    place.write("empty.json", "[]");
+    for command in ["gaps", "syncs", "overlap"] {
+        let said = place.laptime([command, "empty.json"]).failed();
+        assert!(said.contains("the trace is empty") && !said.contains("torch.profiler"), "{command}: {said}");
+    }
+    let said = place.laptime(["diagnose", "empty.json"]).done();
+    assert!(said.contains("The trace is empty") && !said.contains("─"), "{said}");
+    assert!(!said.contains("bottleneck"), "{said}");
 }
 
 #[test]
@@ -175,7 +188,7 @@ fn a_trace_without_devices_is_told_with_what_to_record() {
     builder.span(main, Nanos(0), Nanos(10), "forward", "");
     laptime_trace::write(&builder.build().unwrap(), place.path("host.json")).unwrap();
     let said = place.laptime(["gaps", "host.json"]).failed();
-    assert!(said.contains("no work of a device") && said.contains("torch.profiler"), "{said}");
+    assert!(said.contains("no GPU work") && said.contains("torch.profiler"), "{said}");
 }
 
 #[test]

@@ -33,6 +33,28 @@ fn a_profile_states_its_overhead_and_says_how_to_open_what_it_wrote() {
 }
 
 #[test]
+fn a_profile_that_cannot_begin_leaves_nothing_behind() {
+    let place = Place::new();
+    for arguments in ["--device nowhere", "--size 8,16", "--timing events --device cpu", "--device nowhere --out mine"]
+    {
+        let arguments = words("profile matmul --quiet").into_iter().chain(words(arguments));
+        place.laptime(arguments).failed();
+        assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_profile_begins_with_the_device_that_is_opened() {
+    let place = Place::new();
+    let said = place.laptime(words("profile matmul --size 8 --device cpu --takes 2 --quiet --out run"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let trace = laptime_trace::read(place.path("run/trace.pftrace")).unwrap();
+    let opened: Vec<_> = trace.spans().filter(|span| span.name == "open_device").collect();
+    assert_eq!(opened.len(), 1);
+    assert_eq!(trace.spans().next().unwrap().name, "open_device");
+}
+
+#[test]
 fn a_profile_of_a_chain_shows_its_stages_and_their_wait() {
     let place = Place::new();
     let said = place.laptime(words(

@@ -64,6 +64,25 @@ fn a_report_of_runs_has_every_chart_table_and_finding() {
 }
 
 #[test]
+fn reports_from_a_folder_and_from_its_profile_agree() {
+    let place = Place::new();
+    for (command, profile) in [
+        ("bench attention --seq-len 32,64,128 --attention dense,sparse --takes 6", "attention_profile.json"),
+        ("bench model --preset tiny --seq-len 16,32 --takes 6 --pass-type forward,step", "model_profile.json"),
+    ] {
+        let words = format!("{command} --warmup 1 --device cpu --quiet --out run-{profile}");
+        let said = place.laptime(words.split(' '));
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        place.write(&format!("apart/{profile}"), &text(&place, &format!("run-{profile}/{profile}")));
+        report(&place, &[format!("run-{profile}")], "of-folder");
+        report(&place, &[format!("apart/{profile}")], "of-profile");
+        let whole =
+            |of: &str| text(&place, &format!("{of}/profiling_report.md")).replace(&format!("run-{profile}"), profile);
+        assert_eq!(whole("of-folder"), whole("of-profile"));
+    }
+}
+
+#[test]
 fn the_same_runs_give_the_same_bytes() {
     let place = Place::new();
     report(&place, &runs(), "one");

@@ -288,8 +288,10 @@ pub fn settle() {
     const SIZE: usize = 64;
     let zeros = [0.0; SIZE * SIZE];
     let mut product = [0.0; SIZE * SIZE];
-    let factor = || Factor::Plain(Rows::dense(&zeros, SIZE, SIZE));
-    kernel(factor(), factor(), &mut RowsMut::dense(&mut product, SIZE, SIZE), Put::OVER);
+    let rows = || Rows::dense(&zeros, SIZE, SIZE);
+    // The kernels pack the left factor into the workspace if it lies column by column, and may change sides before.
+    let (left, right) = (Factor::Transposed(rows()), Factor::Plain(rows()));
+    kernel(left, right, &mut RowsMut::dense(&mut product, SIZE, SIZE), Put::OVER);
 }
 
 #[cfg(test)]

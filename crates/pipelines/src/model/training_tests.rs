@@ -54,11 +54,11 @@ fn the_loss_of_every_step_is_kept() {
 
 #[test]
 fn the_loss_of_the_first_update_is_kept_though_it_is_the_check_s() {
-    let check_loss = |take: &dyn Take| take.facts().into_iter().find(|fact| fact.name == "check_loss");
+    let check_loss = |take: &dyn laptime_bench::Take| take.facts().into_iter().find(|fact| fact.name == "check_loss");
     with_take("--model-size tiny --context-length 8 --pass-type step", Fault::None, |take, _| {
         take.check().unwrap();
         take.run().unwrap();
-        assert_eq!(check_loss(take).unwrap().value, 99.0.into());
+        assert_eq!(check_loss(take).unwrap().value, laptime_bench::AxisValue::Float(99.0));
         assert_eq!(take.readings(Nanos(1))[3], Some(98.0));
     });
     with_take("--model-size tiny --context-length 8 --pass-type step", Fault::None, |take, _| {

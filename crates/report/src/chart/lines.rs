@@ -167,14 +167,14 @@ fn outermost(column: &[At]) -> Vec<At> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::Theme;
+    use crate::chart::{Theme, style::LookNumber};
 
     #[test]
     fn an_area_ends_where_a_point_has_no_interval() {
         let point = Point::missing(0.0);
         let placed = |x: f64, interval| Placed { point: &point, at: At::new(x, 50.0), interval };
         let known = Some([60.0, 40.0]);
-        let of = |run: &[Placed<'_>]| interval(run, false, Style::of(0, Theme::Light));
+        let of = |run: &[Placed<'_>]| interval(run, false, Style::of(LookNumber { colour: 0, shape: 0 }, Theme::Light));
         let alone = [placed(0.0, known), placed(1.0, None), placed(2.0, known)];
         assert_eq!(of(&alone).len(), 2, "a bar at either end and no area between");
         let shapes = of(&[placed(0.0, known), placed(1.0, known), placed(2.0, None)]);

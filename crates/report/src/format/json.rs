@@ -30,7 +30,7 @@ fn write_escaped(json: &str, out: &mut dyn io::Write) -> io::Result<()> {
     for piece in json.split_inclusive(is_escaped) {
         let last = piece.chars().next_back().filter(|&letter| is_escaped(letter));
         let kept = last.map_or(piece.len(), |letter| piece.len() - letter.len_utf8());
-        out.write_all(piece[..kept].as_bytes())?;
+        out.write_all(&piece.as_bytes()[..kept])?;
         for unit in last.iter().flat_map(|letter| letter.encode_utf16(&mut [0; 2]).to_vec()) {
             write!(out, "\\u{unit:04x}")?;
         }

@@ -24,11 +24,14 @@ const TIGHT_FLOOR: usize = 8;
 pub(super) fn write(table: &Table, style: TextStyle, out: &mut dyn io::Write) -> io::Result<()> {
     let (columns, left_out) = fit(layout::columns(table), style.width);
     let pen = Pen { style };
-    if !columns.is_empty() {
+    let left_out = if table.rows.is_empty() { Vec::new() } else { left_out };
+    let below = remarks(table, &left_out, style);
+    // A header without rows says nothing that the remarks do not.
+    let has_rows = !columns.is_empty() && (!table.rows.is_empty() || below.is_empty());
+    if has_rows {
         pen.write_rows(table.rows.len(), &columns, out)?;
     }
-    let below = remarks(table, &left_out, style);
-    if !columns.is_empty() && !below.is_empty() {
+    if has_rows && !below.is_empty() {
         writeln!(out)?;
     }
     for remark in below {
@@ -241,9 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_rows_has_its_header_and_its_notes() {
+    fn a_table_without_rows_has_its_notes_and_no_header() {
         let mut table = Table::new("gaps", [Column::new("track", "track")]);
         table.note("No gap was found.");
-        assert_eq!(written(&table, 80), "track\n─────\n\nNo gap was found.\n");
+        assert_eq!(written(&table, 80), "No gap was found.\n");
+        let silent = Table::new("gaps", [Column::new("track", "track")]);
+        assert_eq!(written(&silent, 80), "track\n─────\n", "something is printed all the same");
     }
 }

@@ -213,10 +213,13 @@ fn add_overall(table: &mut Table, tally: &Tally) {
     ));
 }
 
+/// Tells one kind of reason from the others.
+type IsKind = fn(&Reason) -> bool;
+
 /// One sentence per reason, with what to do about it.
 fn add_unclear(table: &mut Table, answer: &Compared) {
     let unclear: Vec<(Reason, Option<usize>)> = answer.cases.iter().filter_map(unclear).collect();
-    let kinds: [(fn(&Reason) -> bool, String); 4] = [
+    let kinds: [(IsKind, String); 4] = [
         (
             |reason| matches!(reason, Reason::TooFewProcesses { .. }),
             format!("fewer than {LEAST_PROCESSES} processes per side are too few for a 95 % interval"),

@@ -49,8 +49,9 @@ pub fn diagnosis(answer: &Diagnosis) -> Table {
     if let Some(whole) = &answer.overview {
         overview::add(&mut table, whole);
     }
-    if answer.findings.is_empty() {
-        table.note("Nothing was found that holds it up.");
+    let is_empty = answer.overview.as_ref().is_some_and(|overview| overview.spans == 0);
+    if answer.findings.is_empty() && answer.remarks.is_empty() && !is_empty {
+        table.note("No bottleneck found.");
     }
     add_notes(&mut table, &answer.findings);
     answer.remarks.iter().for_each(|remark| table.note(remark.clone()));
@@ -145,6 +146,7 @@ pub fn offload_layers(answer: &Offload) -> Table {
         "layers",
         [
             Column::new("layer", "layer"),
+            Column::new("pass", "pass"),
             Column::new("tag", "tag"),
             Column::new("prefetch", "prefetch"),
             Column::new("copy_ms", "copy"),
@@ -162,21 +164,23 @@ pub fn offload_layers(answer: &Offload) -> Table {
             Column::new("misses", "misses").machine_only(),
         ],
     );
-    answer.layers.iter().for_each(|layer| table.push(layer_row(layer)));
+    let has_kinds = answer.passes.iter().any(|layer| layer.pass.is_some_and(|pass| pass.place > 0));
+    answer.passes.iter().for_each(|layer| table.push(layer_row(layer, has_kinds)));
     add_run(&mut table, answer);
     overview::add(&mut table, &answer.overview);
     table.note(
-        "Times are medians. Issued and finished are counted from the moment that the layer was needed; what is ahead of it \
-         is positive.",
+        "Times are medians over tokens, for each forward pass of a token apart. Issued and finished are counted from the \
+         moment that the layer was needed; what is ahead of it is positive.",
     );
     table
 }
 
-fn layer_row(layer: &OffloadedLayer) -> Vec<Cell> {
+fn layer_row(layer: &OffloadedLayer, has_kinds: bool) -> Vec<Cell> {
     let text = |text: Option<&'static str>| Cell::from(text.map(Cell::text));
     let shift = |time: Option<f64>| Cell::from(time.map(|time| Cell::Shift(time.round() as i64)));
     vec![
         Cell::Whole(i64::try_from(layer.layer).unwrap_or(i64::MAX)),
+        Cell::from(layer.pass.filter(|_| has_kinds).map(|pass| Cell::text(pass.label()))),
         text(layer.tag()),
         text(layer.prefetch().map(laptime_analyze::Prefetch::word)),
         maybe(layer.copy_ns),

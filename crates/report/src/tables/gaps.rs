@@ -1,8 +1,8 @@
 //! Gaps of devices as a table: how their time divides, or the longest gaps one by one.
 
 use laptime_analyze::{
-    BUSY, Cause, Delay, DeviceGaps, Gaps, HostTime, LAUNCH, LEAST_EXTENT, LEAST_WORK, LongGap, Part, PartKind,
-    TURNAROUND, VerdictKind,
+    Cause, Delay, DeviceGaps, Gaps, HostTime, LAUNCH, LEAST_EXTENT, LEAST_WORK, LongGap, Part, PartKind, TURNAROUND,
+    VerdictKind,
 };
 
 use super::overview;
@@ -13,6 +13,9 @@ const NAMED: usize = 6;
 
 /// Columns that a name gets.
 const NAME_WIDTH: usize = 40;
+
+/// A place of the host is named if it takes this share of the idle time.
+const LEAST_PLACE: f64 = 0.1;
 
 /// Lays out how the time of each device divides: rows that add up to its window.
 pub fn gaps(answer: &Gaps) -> Table {
@@ -184,6 +187,7 @@ fn add_around(table: &mut Table, answer: &Gaps) {
         );
     }
     for device in &answer.devices {
+        add_places(table, device, answer.devices.len() > 1);
         add_findings(table, device, answer.devices.len() > 1);
     }
     for device in &answer.devices {
@@ -309,7 +313,7 @@ fn verdict(device: &DeviceGaps, is_one_of_many: bool) -> String {
     let verdict = &device.verdict;
     let name = if is_one_of_many { format!("{}: ", device.name) } else { String::new() };
     let told = if verdict.kind == VerdictKind::TooLittle { too_little(device) } else { judged(device) };
-    format!("{name}{}: {told}. Next: {}.", verdict.kind.meaning(), verdict.next())
+    format!("{name}{}: {told}. Next: {}.", verdict.meaning(), verdict.next())
 }
 
 fn too_little(device: &DeviceGaps) -> String {
@@ -321,24 +325,42 @@ fn too_little(device: &DeviceGaps) -> String {
 
 fn judged(device: &DeviceGaps) -> String {
     let verdict = &device.verdict;
-    let [busy, limit, extent] = [verdict.busy, BUSY, verdict.basis.extent].map(|share| single(&Cell::Share(share)));
-    let mut told = format!(
-        "kernels ran {busy} (threshold {limit}) of the time from first to last work ({extent} of the wall time)"
-    );
+    let [busy, extent] = [verdict.busy, verdict.basis.extent].map(|share| single(&Cell::Share(share)));
+    let mut told =
+        format!("kernels ran {busy} of the time from first to last work, which is {extent} of the wall time");
     if let Some(share) = verdict.share.map(|share| single(&Cell::Share(share))) {
         told += &match verdict.kind {
             VerdictKind::Saturated | VerdictKind::TooLittle => String::new(),
-            VerdictKind::Host => format!(", the host was late or waited for {share} of the rest"),
-            VerdictKind::Copies => format!(", copies are {share} of the rest"),
-            VerdictKind::Communication => format!(", communication alone is {share} of the rest"),
-            VerdictKind::Streams => format!(", other streams are {share} of the rest"),
-            VerdictKind::Turnaround => format!(", turnaround is {share} of the rest"),
-            VerdictKind::Unexplained => format!(", {share} of the rest is unexplained"),
+            VerdictKind::Host => format!("; the host was late for {share} of the rest"),
+            VerdictKind::Sync => format!("; {share} of the rest would vanish if the host had not waited"),
+            VerdictKind::DataLoading => format!("; the host loaded data for {share} of the rest"),
+            VerdictKind::ColdStart => format!("; one-off initialisation is {share} of the rest"),
+            VerdictKind::Copies => format!("; copies are {share} of the rest"),
+            VerdictKind::Communication => format!("; communication alone is {share} of the rest"),
+            VerdictKind::Streams => format!("; other streams are {share} of the rest"),
+            VerdictKind::Turnaround => format!("; turnaround is {share} of the rest"),
+            VerdictKind::Unexplained => format!("; {share} of the rest is unexplained"),
         };
     }
-    if let Some(most) = verdict.most.as_ref().filter(|most| most.name.is_some()) {
-        let share = single(&Cell::Share(most.share));
-        told += &format!(", {share} of that lateness in `{}`", short(doing(most), NAME_WIDTH));
-    }
     told
+}
+
+/// The places inside which the host spent the idle time: inclusive, with what was inside.
+fn add_places(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
+    let host = &device.verdict.host;
+    let idle = device.idle();
+    for (key, place) in [("loading", &host.loading_place), ("starting", &host.starting_place), ("place", &host.place)] {
+        let Some(place) = place.as_ref().filter(|place| place.time.0 as f64 >= LEAST_PLACE * idle.0 as f64) else {
+            continue;
+        };
+        let [time, all] = crate::layout::in_one_unit([place.time, idle].map(|time| Cell::Nanos(time.0)));
+        let inside = place.inside.as_ref().map_or_else(String::new, |(name, time)| {
+            format!(", of which {} in `{}`", single(&Cell::Nanos(time.0)), short(name, NAME_WIDTH))
+        });
+        let on = if is_one_of_many { format!(" of {}", device.name) } else { String::new() };
+        table.note(format!("{time} of {all} of idle time{on} inside `{}`{inside}.", short(&place.name, NAME_WIDTH)));
+        let key = |suffix: &str| key_of(device, &format!("{key}_{suffix}"), is_one_of_many);
+        table.machine_fact(key("name"), Cell::text(place.name.clone()));
+        table.machine_fact(format!("{}_ms", key("time")), Cell::Nanos(place.time.0));
+    }
 }

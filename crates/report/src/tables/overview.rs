@@ -16,6 +16,9 @@ pub fn add(table: &mut Table, overview: &Overview) {
         table.fact("clock_uncertainty_ms", "clock uncertainty", Cell::Nanos(uncertainty.0));
     }
     table.fact("lost_events", "dropped events", Cell::Count(overview.lost));
+    if overview.spans == 0 {
+        table.note("The trace is empty: it has no spans.");
+    }
     if overview.open > 0 {
         let told = match overview.open {
             1 => "1 span was still open when the recording ended, and counts up to there.".to_owned(),
@@ -46,7 +49,9 @@ pub fn waited(overview: &Overview, waits: Waits) -> String {
         _ if share < LEAST => format!(", <{LEAST} % of the wall time"),
         _ => format!(", {share:.1} % of the wall time"),
     };
-    format!("The host waited for a device {times}{share}.")
+    // Without a device the program waited for something else: a thread, a file.
+    let on = if overview.streams > 0 { " for a device" } else { "" };
+    format!("The host waited{on} {times}{share}.")
 }
 
 #[cfg(test)]
@@ -57,11 +62,14 @@ mod tests {
     #[test]
     fn a_share_of_the_wall_time_is_told_if_there_is_one() {
         let trace = TraceBuilder::default().build().unwrap();
-        let overview = Overview { wall: Nanos(100_000), ..laptime_analyze::overview(&trace) };
+        let overview = Overview { wall: Nanos(100_000), streams: 1, ..laptime_analyze::overview(&trace) };
         let told = |count, time| waited(&overview, Waits { count, time: Nanos(time) });
         assert_eq!(told(2, 50_000), "The host waited for a device 2 times, 50.0 % of the wall time.");
         assert_eq!(told(1, 99), "The host waited for a device once, <0.1 % of the wall time.");
         assert_eq!(told(1, 100), "The host waited for a device once, 0.1 % of the wall time.");
         assert_eq!(told(1, 0), "The host waited for a device once.");
+        let on_cpu = Overview { streams: 0, ..overview.clone() };
+        let told = waited(&on_cpu, Waits { count: 177, time: Nanos(1_000) });
+        assert_eq!(told, "The host waited 177 times, 1.0 % of the wall time.", "there is no device to wait for");
     }
 }

@@ -32,7 +32,7 @@ pub fn syncs(answer: &Syncs, judged: Option<&Judged>) -> Table {
             Column::new("median_ms", "median").drop(4),
             Column::new("max_ms", "longest").in_unit_of("median_ms").drop(5),
             Column::new("busy_share", "busy").drop(2),
-            Column::new("idle_after_ms", "idle after").drop(3),
+            Column::new("cost_ms", "cost").drop(3),
             if is_over { over } else { over.machine_only() },
         ],
     );
@@ -58,7 +58,7 @@ fn group_row(group: &WaitGroup, over: Option<u64>) -> Vec<Cell> {
         nanos(group.median.map(|median| median.round() as u64)),
         nanos(group.longest.map(|longest| longest.0)),
         Cell::from(group.busy_share.map(Cell::Share)),
-        nanos(group.idle_after.map(|idle| idle.0)),
+        nanos(group.cost.map(|cost| cost.0)),
         Cell::from(over.map(Cell::Count)),
     ]
 }
@@ -79,7 +79,7 @@ pub fn waits(answer: &Syncs, judged: Option<&Judged>) -> Table {
             Column::new("length_ms", "length"),
             Column::new("busy_ms", "busy").in_unit_of("length_ms").drop(1),
             Column::new("idle_ms", "idle").in_unit_of("length_ms").drop(4),
-            Column::new("idle_after_ms", "idle after").drop(3),
+            Column::new("cost_ms", "cost").drop(3),
         ],
     );
     for wait in &answer.waits {
@@ -104,7 +104,7 @@ fn wait_row(answer: &Syncs, wait: &Wait) -> Vec<Cell> {
         nanos(wait.length.map(|length| length.0)),
         nanos(wait.busy.map(|busy| busy.0)),
         nanos(wait.idle().map(|idle| idle.0)),
-        nanos(wait.idle_after.map(|idle| idle.0)),
+        nanos(wait.cost.map(|cost| cost.0)),
     ]
 }
 
@@ -153,8 +153,8 @@ fn add_remarks(table: &mut Table, answer: &Syncs, judged: Option<&Judged>) {
     if let Some(share) = answer.share().filter(|_| !answer.waits.is_empty()) {
         table.machine_fact("wait_share", Cell::Share(share));
     }
-    if let Some(idle) = answer.idle_after {
-        table.fact("idle_after_ms", "device idle after waits", Cell::Nanos(idle.0));
+    if let Some(cost) = answer.cost {
+        table.fact("cost_ms", "idle time caused by syncs", Cell::Nanos(cost.0));
     }
     overview::add(table, &answer.overview);
     let waits = Waits { count: answer.waits.len() as u64, time: answer.time() };
@@ -162,6 +162,9 @@ fn add_remarks(table: &mut Table, answer: &Syncs, judged: Option<&Judged>) {
         0 => "The host never waited for a device.".to_owned(),
         _ => overview::waited(&answer.overview, waits),
     });
+    if answer.cost.is_some() && waits.count > 0 {
+        table.note("Cost is the device's idle time that would vanish if the host had not waited.");
+    }
     if let Some(thread) = &answer.thread {
         add_thread(table, thread);
     }

@@ -111,6 +111,7 @@ fn add_facts(table: &mut Table, answer: &Waterfall) {
 fn owner(of: &Owner) -> String {
     match of {
         Owner::Device(name) => name.clone(),
+        Owner::Devices(count) => format!("{count} devices, on average"),
         Owner::Thread(name) if name.is_empty() => "a thread".to_owned(),
         Owner::Thread(name) if name.starts_with("thread") => name.clone(),
         Owner::Thread(name) => format!("thread {name}"),

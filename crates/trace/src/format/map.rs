@@ -4,7 +4,7 @@
 
 use std::fs::File;
 
-use memmap2::{Advice, Mmap};
+use memmap2::Mmap;
 
 /// A file mapped into memory, to be read once from its beginning to its end.
 pub struct Map(Mmap);
@@ -20,7 +20,8 @@ impl Map {
         // `read` documents; nothing is read beyond the mapping.
         let map = unsafe { Mmap::map(file) }.ok()?;
         // A hint; without it reading works the same.
-        let _ = map.advise(Advice::Sequential);
+        #[cfg(unix)]
+        let _ = map.advise(memmap2::Advice::Sequential);
         Some(Self(map))
     }
 

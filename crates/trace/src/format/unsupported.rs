@@ -100,7 +100,7 @@ impl Unsupported {
     /// The format of a JSON object with these members and no events.
     pub fn of_members(members: &[String]) -> Option<Self> {
         let has = |wanted: &&str| members.iter().any(|member| member == wanted);
-        MEMBERS.iter().find(|(wanted, _)| wanted.iter().all(|name| has(&name))).map(|(_, known)| *known)
+        MEMBERS.iter().find(|(wanted, _)| wanted.iter().all(has)).map(|(_, known)| *known)
     }
 }
 

@@ -90,7 +90,8 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
             meaning: "the link is the limit, and prefetching cannot hide it".into(),
             next: remedies(seen, left),
         },
-        gain_ns: Some(left.max(seen.usual.exposed)),
+        // At best everything is hidden: a token is never shorter than what it computes.
+        gain_ns: Some(left.max(seen.usual.exposed).min((seen.length.median - least.compute as f64).max(0.0))),
     })
 }
 

@@ -37,7 +37,7 @@ fn saved(seen: &Offload) -> Option<f64> {
 
 fn not_running(seen: &Offload) -> Bottleneck {
     let (_, all) = seen.ahead();
-    let longest = seen.layers.iter().filter_map(|layer| layer.exposed_ns).fold(0.0, f64::max);
+    let longest = seen.passes.iter().filter_map(|layer| layer.exposed_ns).fold(0.0, f64::max);
     let next = match seen.facts.mode.as_deref() {
         Some(mode @ ("sync" | "pinned")) => format!("mode `{mode}` copies when a layer is needed: take `--mode wrap`"),
         _ => {
@@ -126,7 +126,7 @@ fn first_layer(seen: &Offload, first: &OffloadedLayer) -> Bottleneck {
 pub(super) fn long_wait(seen: &Offload) -> Option<Bottleneck> {
     let limits = &seen.thresholds;
     let waited = |layer: &OffloadedLayer| layer.exposed_ns.unwrap_or(0.0);
-    let worst = seen.layers.iter().max_by(|a, b| waited(a).total_cmp(&waited(b)))?;
+    let worst = seen.passes.iter().max_by(|a, b| waited(a).total_cmp(&waited(b)))?;
     let is_long = waited(worst) >= limits.pre_good_ns;
     is_long.then(|| Bottleneck {
         severity: if waited(worst) > limits.pre_bad_ns { Severity::Bad } else { Severity::Notable },
@@ -145,7 +145,7 @@ pub(super) fn long_wait(seen: &Offload) -> Option<Bottleneck> {
 pub(super) fn release(seen: &Offload) -> Option<Bottleneck> {
     let limits = &seen.thresholds;
     let took = |layer: &OffloadedLayer| layer.release_ns.unwrap_or(0.0);
-    let worst = seen.layers.iter().max_by(|a, b| took(a).total_cmp(&took(b)))?;
+    let worst = seen.passes.iter().max_by(|a, b| took(a).total_cmp(&took(b)))?;
     let is_long = took(worst) >= limits.post_good_ns;
     is_long.then(|| Bottleneck {
         severity: if took(worst) > limits.post_bad_ns { Severity::Bad } else { Severity::Notable },

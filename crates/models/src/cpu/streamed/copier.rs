@@ -116,6 +116,7 @@ impl Copying {
     fn bring<T: Number>(&mut self, mut order: Order<T>, is_over: &AtomicBool) -> Done<T> {
         let (layer, bytes) = (order.layer, self.bytes);
         let began = Instant::now();
+        // Nothing is said of pinned memory: the layer comes from a file.
         let _stage = mark!(self.marks, Pipeline, "layer_copy", layer = layer, forward = order.pass, bytes = bytes);
         let outcome = self.file.get(layer, &mut order.buffer.parts_mut(), is_over);
         self.link.hold(bytes, began, is_over);

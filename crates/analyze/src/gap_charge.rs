@@ -1,0 +1,123 @@
+//! What a wait of the host costs: the idle time that would vanish had the host not waited.
+//!
+//! The launches are replayed. Without a wait, everything that the host did after it happens earlier by the length of the
+//! wait: that is the host's lead. The next launch that came too late comes earlier by the lead, and so much of the gap
+//! vanishes. The rest of the gap belongs to what the host did after the wait.
+
+use std::collections::{HashMap, HashSet};
+
+use laptime_trace::{SpanId, Trace, TrackId, activity::category};
+
+use crate::{
+    devices::{DeviceWork, Devices},
+    host::Host,
+    waits::{Found, Place},
+};
+
+/// Idle time that a wait is charged with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Charge {
+    /// The wait, by its place among all waits.
+    pub(crate) wait: usize,
+    /// When the idle time began.
+    pub(crate) from: u64,
+    /// When it ended.
+    pub(crate) to: u64,
+}
+
+/// How much earlier a thread would be without a wait, and which wait that is.
+#[derive(Debug, Clone, Copy)]
+struct Lead {
+    time: u64,
+    wait: usize,
+    /// When the last wait ended.
+    since: u64,
+}
+
+/// The lead of each launching thread over one device, to be asked in order of time.
+pub(crate) struct Leads<'a> {
+    trace: &'a Trace,
+    waits: &'a [Found],
+    /// Places of waits that hold the host up, in order of their ends.
+    order: Vec<usize>,
+    next: usize,
+    /// When anything was launched, in order.
+    launches: Vec<u64>,
+    threads: Vec<TrackId>,
+    leads: HashMap<TrackId, Lead>,
+}
+
+impl<'a> Leads<'a> {
+    pub(crate) fn of(trace: &'a Trace, devices: &Devices, device: &DeviceWork, waits: &'a [Found]) -> Self {
+        // A launch that waits for room in the queue is no sync: the host is ahead of the device by as much as it can be.
+        let is_full = |wait: &Found| match wait.place {
+            Place::Span(id) => trace.span(id).category == category::OVERHEAD,
+            Place::Mark(..) => false,
+        };
+        let mut order: Vec<usize> =
+            (0..waits.len()).filter(|at| waits[*at].end.is_some() && !is_full(&waits[*at])).collect();
+        order.sort_by_key(|at| (waits[*at].end, waits[*at].start));
+        let work = || devices.devices.iter().flat_map(|device| &device.work);
+        let started: HashSet<SpanId> = work().filter_map(|work| work.launch).collect();
+        let mut launches: Vec<u64> = started.into_iter().map(|launch| trace.span_start(launch).0).collect();
+        launches.sort_unstable();
+        let mut threads: Vec<TrackId> =
+            device.work.iter().filter_map(|work| Some(trace.span_track(work.launch?))).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        Self { trace, waits, order, next: 0, launches, threads, leads: HashMap::new() }
+    }
+
+    /// The threads that launch work of the device.
+    pub(crate) fn threads(&self) -> &[TrackId] {
+        &self.threads
+    }
+
+    /// How much earlier a launch could have come, and the wait that held it up.
+    pub(crate) fn before(&mut self, launch: SpanId, host: &Host<'_>) -> Option<(usize, u64)> {
+        let moment = self.trace.span_start(launch).0;
+        while let Some(&at) = self.order.get(self.next) {
+            let Some(end) = self.waits[at].end.filter(|end| *end <= moment) else { break };
+            self.next += 1;
+            self.add(at, end, host);
+        }
+        let lead = self.leads.get(&self.trace.span_track(launch))?;
+        (lead.time > 0).then_some((lead.wait, lead.time))
+    }
+
+    /// Takes back what a gap used up of a lead.
+    pub(crate) fn spend(&mut self, launch: SpanId, time: u64) {
+        if let Some(lead) = self.leads.get_mut(&self.trace.span_track(launch)) {
+            lead.time = lead.time.saturating_sub(time);
+        }
+    }
+
+    /// A wait gives a lead to its own thread, and to launching threads of its process that stood still meanwhile: they
+    /// waited for the thread that waited, as the thread of `backward` does.
+    fn add(&mut self, at: usize, end: u64, host: &Host<'_>) {
+        let wait = &self.waits[at];
+        let length = end - wait.start;
+        let process = |track: TrackId| self.trace.track(track).process;
+        let stands_still = |track: TrackId| {
+            process(track) == process(wait.track) && host.doing_within(track, wait.start, end).len() <= 1
+        };
+        let threads = self.threads.iter().copied();
+        let held: Vec<TrackId> = threads.filter(|track| *track == wait.track || stands_still(*track)).collect();
+        for track in held {
+            let lead = self.leads.entry(track).or_insert(Lead { time: 0, wait: at, since: wait.start });
+            let between = self.launches.partition_point(|launch| *launch < lead.since)
+                ..self.launches.partition_point(|launch| *launch < wait.start);
+            if between.is_empty() {
+                // One wait after another, for the same work: only without both the host would be early.
+                if length > lead.time {
+                    lead.wait = at;
+                }
+                lead.time = lead.time.saturating_add(length);
+            } else if length > lead.time {
+                // The later wait would have held the host up anyway, so that leads do not add up.
+                (lead.time, lead.wait) = (length, at);
+            }
+            lead.since = lead.since.max(end);
+        }
+    }
+}

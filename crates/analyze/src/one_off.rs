@@ -1,0 +1,146 @@
+//! What a program does once, when it starts: it loads modules, captures graphs, compiles, allocates for the first time.
+
+use std::collections::{HashMap, HashSet};
+
+use laptime_trace::{Activity, NameId, SpanId, Trace, TrackId};
+
+use crate::{
+    intervals::Stretches,
+    lap_unit::{LapSource, LapUnit},
+    laps::cold_laps,
+};
+
+/// A call of the runtime that takes longer does more than its name says.
+const LONG: u64 = 1_000_000;
+
+/// A call that takes so long more often than this is no part of the start.
+const MOST_LONG: u64 = 2;
+
+/// A call that takes longer than this sets something up: a context, a library, a heap.
+const VERY_LONG: u64 = 100_000_000;
+
+/// A call that takes very long more often than this does so all the time.
+const MOST_VERY_LONG: u64 = 10;
+
+/// Of launches one in this many may take so long: those that load their kernel.
+const LOADING_LAUNCHES: u64 = 10;
+
+/// Cold laps are a start if so much of them is beyond the usual lap.
+const BEYOND: f64 = 0.5;
+
+/// From this many laps on it is known what is usual.
+const LEAST_LAPS: usize = 3;
+
+/// The spans and the time of a start.
+#[derive(Debug, Default)]
+pub(crate) struct OneOffs {
+    spans: HashSet<SpanId>,
+    names: HashSet<NameId>,
+    capturing: HashMap<TrackId, Stretches>,
+    /// What the host did before this moment was its start.
+    pub(crate) until: u64,
+}
+
+impl OneOffs {
+    pub(crate) fn of(trace: &Trace, activities: &[Activity], unit: Option<&LapUnit>) -> Self {
+        let mut long: HashMap<NameId, (Activity, u64, Vec<SpanId>)> = HashMap::new();
+        let mut found = Self { until: unit.map_or(0, started), ..Self::default() };
+        let mut known: HashMap<NameId, bool> = HashMap::new();
+        let mut captures: HashMap<TrackId, Vec<(u64, bool)>> = HashMap::new();
+        for id in trace.spans().map(|span| span.id) {
+            let (name, activity) = (trace.span_name(id), activities[id.index()]);
+            if *known.entry(name).or_insert_with(|| is_start(trace.name(name))) {
+                found.names.insert(name);
+            }
+            if !matches!(activity, Activity::Call | Activity::Launch) {
+                continue;
+            }
+            let entry = long.entry(name).or_insert((activity, 0, Vec::new()));
+            entry.1 += 1;
+            let length = trace.span_end(id).saturating_sub(trace.span_start(id));
+            if length.0 >= LONG {
+                entry.2.push(id);
+            }
+            let is_begin = activity == Activity::Call && trace.name(name).contains("StreamBeginCapture");
+            if is_begin || activity == Activity::Call && trace.name(name).contains("StreamEndCapture") {
+                let moment = if is_begin { trace.span_start(id) } else { trace.span_end(id) };
+                captures.entry(trace.span_track(id)).or_default().push((moment.0, is_begin));
+            }
+        }
+        for (activity, all, spans) in long.into_values() {
+            let count = spans.len() as u64;
+            let is_rare = count <= MOST_LONG || activity == Activity::Launch && count * LOADING_LAUNCHES <= all;
+            let length = |id: &SpanId| trace.span_end(*id).saturating_sub(trace.span_start(*id)).0;
+            let very_long: HashSet<SpanId> = spans.iter().copied().filter(|id| length(id) >= VERY_LONG).collect();
+            if is_rare {
+                found.spans.extend(spans);
+            } else if very_long.len() as u64 <= MOST_VERY_LONG {
+                found.spans.extend(very_long);
+            }
+        }
+        found.capturing = captures.into_iter().map(|(track, moments)| (track, between(moments))).collect();
+        found
+    }
+
+    /// Whether a span is part of a start.
+    pub(crate) fn has(&self, trace: &Trace, span: SpanId) -> bool {
+        self.spans.contains(&span) || self.names.contains(&trace.span_name(span))
+    }
+
+    /// Whether a thread was starting at a moment, or captured a graph.
+    pub(crate) fn is_at(&self, track: TrackId, moment: u64) -> bool {
+        moment < self.until || self.capturing.get(&track).is_some_and(|stretches| stretches.contains(moment))
+    }
+}
+
+/// When graphs were captured.
+fn between(moments: Vec<(u64, bool)>) -> Stretches {
+    let mut stretches = Vec::new();
+    let mut begun = None;
+    for (moment, is_begin) in moments {
+        match (is_begin, begun) {
+            (true, None) => begun = Some(moment),
+            (false, Some(from)) => {
+                stretches.push((from, moment));
+                begun = None;
+            }
+            _ => {}
+        }
+    }
+    Stretches::union(stretches)
+}
+
+/// When the first lap began, or the last cold one ended.
+fn started(unit: &LapUnit) -> u64 {
+    if unit.laps.len() < LEAST_LAPS {
+        return 0;
+    }
+    let lengths: Vec<f64> = unit.laps.iter().map(|lap| (lap.end - lap.start) as f64).collect();
+    let cold = cold_laps(&lengths);
+    let usual = laptime_stats::spread::median(&lengths[cold..]).unwrap_or(0.0);
+    let all: f64 = lengths[..cold].iter().sum();
+    if cold > 0 && all - cold as f64 * usual >= BEYOND * all {
+        unit.laps[cold - 1].end
+    } else if unit.source == LapSource::Kernels {
+        // Before the first sequence that was found there may be others that count as much.
+        0
+    } else {
+        unit.laps[0].start
+    }
+}
+
+/// Whether a name says that something is loaded, captured or compiled.
+fn is_start(name: &str) -> bool {
+    const PARTS: [&str; 9] = [
+        "ModuleLoad",
+        "LibraryLoad",
+        "Module Loading",
+        "Lazy Function Loading",
+        "GraphInstantiate",
+        "LinkComplete",
+        "CtxCreate",
+        "PrimaryCtxRetain",
+        "(dynamo_timed)",
+    ];
+    name == "cuInit" || name == "hipInit" || PARTS.iter().any(|part| name.contains(part))
+}

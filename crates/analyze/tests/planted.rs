@@ -1,0 +1,240 @@
+//! Traces with a known answer: a loop is played on a host and a device, with what holds it up planted.
+
+use laptime_analyze::{Cause, Dividing, PartKind, Severity, accounts, diagnose, gaps, laps, syncs, waterfall};
+use laptime_trace::{Nanos, SpanEntry, Trace, TraceBuilder, TrackId, activity::category};
+use proptest::prelude::*;
+
+/// A loop of training; times in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Loop {
+    steps: u64,
+    /// Loading the data of a step, 3 parts of 4 of it in `decode_jpeg`.
+    loading: u64,
+    /// Kernels of a step, and how long each runs.
+    kernels: u64,
+    kernel: u64,
+    /// What the host does after the launches, and after the wait.
+    python: u64,
+    /// Every step ends in a wait.
+    waits: bool,
+    /// The recording ends in a wait.
+    waits_at_end: bool,
+    /// The first step loads its kernels so long.
+    module: u64,
+    /// Devices that do the same.
+    devices: i64,
+}
+
+impl Loop {
+    const fn new() -> Self {
+        Self {
+            steps: 10,
+            loading: 0,
+            kernels: 20,
+            kernel: 500,
+            python: 50,
+            waits: false,
+            waits_at_end: true,
+            module: 0,
+            devices: 1,
+        }
+    }
+}
+
+struct Player {
+    builder: TraceBuilder,
+    main: TrackId,
+    streams: Vec<TrackId>,
+    now: u64,
+    /// When each device is done.
+    free: Vec<u64>,
+}
+
+impl Player {
+    fn host(&mut self, length: u64, name: &str, category: &str) -> SpanEntry {
+        let span = self.builder.span(self.main, us(self.now), us(length), name, category);
+        self.now += length;
+        span
+    }
+
+    fn launch(&mut self, kernel: u64) {
+        for device in 0..self.streams.len() {
+            let launch = self.host(5, "cudaLaunchKernel", category::RUNTIME);
+            let start = self.free[device].max(self.now + 3);
+            let work = self.builder.span(self.streams[device], us(start), us(kernel), "gemm", category::KERNEL);
+            self.builder.flow(launch, work);
+            self.free[device] = start + kernel;
+        }
+    }
+
+    fn wait(&mut self) {
+        let done = self.free.iter().copied().max().unwrap_or(0).max(self.now) + 2;
+        self.host(done - self.now, "cudaDeviceSynchronize", category::RUNTIME);
+    }
+
+    fn load(&mut self, time: u64) {
+        let begin = self.now;
+        let name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__";
+        self.builder.span(self.main, us(begin), us(time), name, category::USER);
+        self.now += time / 8;
+        self.host(time * 3 / 4, "decode_jpeg", category::PYTHON);
+        self.now = begin + time;
+    }
+}
+
+const fn us(micros: u64) -> Nanos {
+    Nanos(1_000 * micros)
+}
+
+fn played(of: Loop) -> Trace {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    let mut streams = Vec::new();
+    for device in 0..of.devices {
+        let stream = builder.stream(1, 7 + device, "stream");
+        builder.track_mut(stream).device = Some(device);
+        streams.push(stream);
+    }
+    let free = vec![0; streams.len()];
+    let mut player = Player { builder, main, streams, now: 0, free };
+    // The window of a device begins with its first work.
+    player.launch(5);
+    for step in 0..of.steps {
+        let begin = player.now;
+        if of.loading > 0 {
+            player.load(of.loading);
+        }
+        if step == 0 && of.module > 0 {
+            player.host(of.module, "cuModuleLoadData", category::DRIVER);
+        }
+        for _ in 0..of.kernels {
+            player.launch(of.kernel);
+        }
+        if of.waits {
+            player.wait();
+        }
+        player.host(of.python, "logging.py(3): log", category::PYTHON);
+        let length = player.now - begin;
+        player.builder.span(main, us(begin), us(length), &format!("ProfilerStep#{step}"), "Operator");
+    }
+    if of.waits_at_end {
+        player.wait();
+    }
+    player.builder.build().expect("what is played nests")
+}
+
+fn idle(trace: &Trace) -> u64 {
+    gaps(trace, None, 0).expect("there is a device").devices[0].idle().0
+}
+
+fn part(trace: &Trace, cause: Cause) -> u64 {
+    let answer = gaps(trace, None, 0).expect("there is a device");
+    let parts = answer.devices[0].parts.iter().filter(|part| part.kind == PartKind::Gap(cause));
+    parts.map(|part| part.time.0).sum()
+}
+
+fn rules(trace: &Trace) -> Vec<(&'static str, Severity)> {
+    let found = diagnose(Some(trace), &[], None);
+    found.findings.iter().map(|found| (found.finding.rule, found.severity)).collect()
+}
+
+#[test]
+fn a_loader_that_the_device_waits_for_is_found_with_its_place() {
+    let trace = played(Loop { loading: 20_000, kernel: 100, ..Loop::new() });
+    let found = diagnose(Some(&trace), &[], None);
+    let first = &found.findings[0];
+    assert_eq!((first.finding.rule, first.severity), ("data-loading", Severity::Bad), "{found:?}");
+    let evidence = &first.finding.evidence;
+    assert!(evidence.contains("_SingleProcessDataLoaderIter.__next__`, of which"), "{evidence}");
+    assert!(first.finding.next.contains("`decode_jpeg`"), "{}", first.finding.next);
+    assert!(!rules(&trace).iter().any(|(rule, _)| *rule == "sync_bound"));
+    let place = gaps(&trace, None, 0).unwrap().devices[0].verdict.host.loading_place.clone().unwrap();
+    let (inside, time) = place.inside.unwrap();
+    // Of each load of 20 ms about 2 ms of the device's work of the step before hide the beginning.
+    assert_eq!((inside.as_str(), place.time.0 / 1_000_000 >= 9 * 17), ("decode_jpeg", true), "{}", place.time.0);
+    assert!(time < place.time && time.0 > place.time.0 / 2);
+}
+
+#[test]
+fn a_wait_before_slow_loading_is_charged_with_no_more_than_it_lasted() {
+    let trace = played(Loop { loading: 20_000, kernel: 100, waits: true, ..Loop::new() });
+    assert_eq!(rules(&trace)[0].0, "data-loading");
+    // Twenty kernels of 100 µs are launched within 100 µs, so that a wait lasts about 1.9 ms of the 20 ms.
+    let (sync, idle) = (part(&trace, Cause::Sync), idle(&trace));
+    assert!((5..12).contains(&(100 * sync / idle)), "{sync} of {idle}");
+}
+
+#[test]
+fn a_wait_that_makes_the_next_launch_late_is_the_bottleneck_and_its_place_is_named() {
+    let trace = played(Loop { kernel: 100, python: 1_000, waits: true, ..Loop::new() });
+    let found = diagnose(Some(&trace), &[], None);
+    assert_eq!(found.findings[0].finding.rule, "sync_bound", "{found:?}");
+    assert!(found.findings[0].finding.next.contains("`cudaDeviceSynchronize`"), "{found:?}");
+    let cost = syncs(&trace, None).unwrap().cost.unwrap().0;
+    assert_eq!(cost, part(&trace, Cause::Sync), "`syncs` and `gaps` say the same");
+    assert!((found.findings[0].gain_ns.unwrap() - cost as f64).abs() < 1.0, "and so does `diagnose`");
+}
+
+#[test]
+fn waits_during_which_the_device_is_busy_and_that_nothing_follows_are_harmless() {
+    for waits in [false, true] {
+        let trace = played(Loop { waits, kernel: 2_000, python: 10, ..Loop::new() });
+        assert_eq!(rules(&trace), [], "{waits}");
+    }
+    let trace = played(Loop { loading: 20_000, kernel: 300, ..Loop::new() });
+    assert!(!rules(&trace).iter().any(|(rule, _)| *rule == "sync_bound"), "{:?}", rules(&trace));
+    assert_eq!(part(&trace, Cause::Sync), 0);
+}
+
+#[test]
+fn modules_that_are_loaded_in_the_first_step_are_a_cold_start() {
+    let trace = played(Loop { module: 500_000, kernel: 1_000, ..Loop::new() });
+    let found = diagnose(Some(&trace), &[], None);
+    assert_eq!(rules(&trace)[0], ("cold-start", Severity::Notable), "{found:?}");
+    assert!(found.findings[0].finding.next.contains("record after warm-up"), "{found:?}");
+}
+
+#[test]
+fn steps_count_whatever_their_category_is() {
+    let found = laps(&played(Loop::new()), None).unwrap();
+    assert_eq!((found.name.as_str(), found.laps.len()), ("ProfilerStep#*", 10));
+    assert_eq!(laps(&played(Loop::new()), Some("ProfilerStep#*")).unwrap().laps.len(), 10);
+}
+
+#[test]
+fn every_device_is_judged_and_compared() {
+    let of = |kernel| played(Loop { devices: 2, kernel, python: 2_000, kernels: 4, ..Loop::new() });
+    let (a, b) = (of(100), of(300));
+    let first = diagnose(Some(&a), &[], None);
+    let named = |name: &str| first.findings.iter().any(|found| found.finding.evidence.starts_with(name));
+    assert!(named("Device 0") && named("Device 1"), "{first:?}");
+    let [a, b] = [&a, &b].map(|trace| accounts(trace, &Dividing::default()).unwrap());
+    assert_eq!((a.other_devices, a.whole.devices), (0, 2));
+    let answer = waterfall(&a, &b);
+    let gemm = answer.steps.iter().find(|step| step.name == "gemm").unwrap();
+    // Four kernels a step on each device.
+    assert_eq!(gemm.times.map(|time| time.unwrap().round()), [400_000.0, 1_200_000.0], "a lap, on average");
+    assert_eq!(gemm.counts, [4.0, 4.0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The same loop is played with its waits and without them: what disappears is what they cost.
+    #[test]
+    fn waits_cost_what_disappears_when_the_loop_runs_without_them(
+        kernels in 1_u64..30, kernel in 10_u64..800, python in 0_u64..5_000, loading in 0_u64..5_000,
+    ) {
+        let of = Loop { kernels, kernel, python, loading, ..Loop::new() };
+        let (with, without) = (played(Loop { waits: true, ..of }), played(of));
+        let disappears = idle(&with).saturating_sub(idle(&without));
+        let charged = part(&with, Cause::Sync);
+        // A launch that comes early takes up to 10 µs of its own from each gap.
+        let slack = 20_000 * of.steps;
+        prop_assert!(charged <= disappears + slack, "{charged} of {disappears}");
+        prop_assert!(charged + slack >= disappears, "{charged} of {disappears}");
+        let cost = syncs(&with, None).unwrap().cost.unwrap().0;
+        prop_assert_eq!(cost, charged);
+        prop_assert_eq!(part(&without, Cause::Sync), 0, "the wait at the end holds nothing up");
+    }
+}
