@@ -189,6 +189,11 @@ fn named_process(trace: &Trace, process: laptime_trace::ProcessId) -> String {
     }
 }
 
+/// When the call of the host began that led to each span of a device, where the trace says.
+pub fn launch_starts(trace: &Trace) -> HashMap<SpanId, u64> {
+    launches(trace, &trace.activities()).into_iter().map(|(work, call)| (work, trace.span_start(call).0)).collect()
+}
+
 /// The call of the host behind each span of a device.
 fn launches(trace: &Trace, activities: &[Activity]) -> HashMap<SpanId, SpanId> {
     let is_on_host = |id: SpanId| !trace.track(trace.span_track(id)).kind.is_device();

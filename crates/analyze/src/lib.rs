@@ -77,6 +77,7 @@ pub use self::{
         Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
         REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
     },
+    devices::launch_starts,
     diagnose::{Diagnosis, NEAR_LIMIT, diagnose},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, PeaksState, doctor},

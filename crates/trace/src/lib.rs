@@ -49,7 +49,7 @@ mod live;
 mod record;
 
 #[cfg(feature = "record")]
-pub use self::record::{RecordError, Recorded, Recording, record_to, record_to_with};
+pub use self::record::{ANNOUNCED, RecordError, Recorded, Recording, record_to, record_to_with};
 pub use self::{
     activity::{Activity, CopyPath, MemoryKind},
     builder::{SpanEntry, TraceBuilder},

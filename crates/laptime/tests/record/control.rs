@@ -93,6 +93,16 @@ fn a_window_that_begins_later_than_the_program_ends_records_nothing() {
     assert_eq!(recorded.count(Activity::Kernel), 0);
 }
 
+#[test]
+fn a_window_of_laps_is_cut_out_of_the_recording() {
+    let flags = ["--after-laps", "2", "--for-laps", "5", "--no-overhead"];
+    let recorded = Place::new().record(&flags, &["init", "kernels", "10", "steps", "20"]).good();
+    let trace = recorded.trace();
+    assert_eq!(trace.spans().filter(|span| span.name == "step").count(), 5, "{}", recorded.err);
+    assert_eq!(crate::stand_in::count(&trace, Activity::Kernel), 30);
+    assert!(recorded.err.contains("Window: laps 3 to 7 of 20 (`step`)"), "{}", recorded.err);
+}
+
 fn user() -> u32 {
     laptime_capture::process::user()
 }

@@ -138,3 +138,19 @@ fn secrets_on_the_command_line_are_hidden_in_the_record() {
     assert_eq!(recorded.json()["environment"]["OMP_NUM_THREADS"], "3");
     assert_eq!(recorded.out, "hf_0123456789abcdef\n");
 }
+
+#[test]
+fn a_program_that_records_itself_has_its_stages_merged_in() {
+    let place = Place::new();
+    let own = env!("CARGO_BIN_EXE_laptime");
+    let mut command = place.laptime();
+    // Laptime itself wants more of a driver than the stand-in has.
+    command.env_remove("LD_LIBRARY_PATH");
+    command.args(["record", "--out", "run", "--", own, "profile", "matmul", "--size", "16", "--device", "cpu"]);
+    let recorded = place.recorded(command.args(["--max-time", "0.1s", "--out", "own"]).output().unwrap()).good();
+    let trace = recorded.trace();
+    let alone = laptime_trace::read(place.path("own/trace.pftrace")).unwrap();
+    assert!(alone.span_count() > 0);
+    assert_eq!(trace.span_count(), alone.span_count(), "{}", recorded.err);
+    assert!(recorded.err.contains("the stages that it recorded itself"), "{}", recorded.err);
+}

@@ -10,6 +10,8 @@ use laptime_trace::{
 use serde_json::json;
 
 use super::{
+    append::{OwnTrace, append},
+    clocks::Reading,
     parts::{Process, Range},
     python::{Line, Samples},
 };
@@ -23,11 +25,22 @@ pub struct Start {
     pub unix_ns: i64,
 }
 
+/// What was seen of the program from outside, and what it recorded itself.
+#[derive(Debug, Default)]
+pub struct Aside {
+    /// Python stacks.
+    pub samples: Samples,
+    /// Clocks of the GPUs.
+    pub clocks: Vec<Reading>,
+    /// Traces that processes recorded themselves.
+    pub own: Vec<OwnTrace>,
+}
+
 /// Makes one trace. Numbers of devices in `processes` become those of the trace.
-pub fn assemble(processes: &mut [Process], samples: &Samples, start: Start) -> Result<Trace, InvalidTrace> {
+pub fn assemble(processes: &mut [Process], aside: &Aside, start: Start) -> Result<Trace, InvalidTrace> {
     let mut builder = TraceBuilder::default();
     builder.origin = Origin { name: "start of the program".to_owned(), unix_nanos: Some(start.unix_ns) };
-    number_devices(processes, &mut builder.metadata);
+    let numbers = number_devices(processes, &mut builder.metadata);
     let end_ns = processes.iter().map(last_moment).max().unwrap_or(start.host_ns);
     let mut pauses = Vec::new();
     for process in processes.iter() {
@@ -39,6 +52,9 @@ pub fn assemble(processes: &mut [Process], samples: &Samples, start: Start) -> R
             threads.track(*thread, &mut builder);
             threads.rename(*thread, name, &mut builder);
         }
+        for own in aside.own.iter().filter(|own| own.pid == process.pid) {
+            append(own, start.host_ns, &mut threads.tracks, &mut builder);
+        }
         add_ranges(process, start, end_ns, &mut threads, &mut builder);
         builder.add_kernels(number, &process.records, start.host_ns);
         add_memory(process, start, &mut builder);
@@ -47,7 +63,12 @@ pub fn assemble(processes: &mut [Process], samples: &Samples, start: Start) -> R
             NotRecorded { process: number, start_ns: since(from), end_ns: since(to) }
         }));
     }
-    add_samples(samples, start, &mut builder);
+    // A process without CUDA may have recorded itself all the same.
+    for own in aside.own.iter().filter(|own| !processes.iter().any(|process| process.pid == own.pid)) {
+        append(own, start.host_ns, &mut HashMap::new(), &mut builder);
+    }
+    add_samples(&aside.samples, start, &mut builder);
+    add_clocks(&aside.clocks, &numbers, start, &mut builder);
     builder.metadata.set_text(metadata::SOURCE, "laptime record");
     if !pauses.is_empty() {
         builder.metadata.set(metadata::NOT_RECORDED, &serde_json::json!(pauses).to_string());
@@ -82,7 +103,7 @@ fn last_moment(process: &Process) -> u64 {
 }
 
 /// Processes may number GPUs differently (`CUDA_VISIBLE_DEVICES`): the address on the bus says which is which.
-fn number_devices(processes: &mut [Process], metadata: &mut Metadata) {
+fn number_devices(processes: &mut [Process], metadata: &mut Metadata) -> HashMap<String, u32> {
     let mut buses: Vec<&str> = processes.iter().flat_map(|process| &process.devices).map(|gpu| &*gpu.bus).collect();
     buses.sort_unstable();
     buses.dedup();
@@ -111,6 +132,37 @@ fn number_devices(processes: &mut [Process], metadata: &mut Metadata) {
         let number = |device: u32| of_process.get(&device).copied().unwrap_or(device);
         process.records.work.iter_mut().for_each(|work| work.device = number(work.device));
         process.memory.iter_mut().for_each(|(_, device, _)| *device = number(*device));
+    }
+    numbers
+}
+
+/// Clocks, power, temperature and throttling of the cards that the program used, as curves.
+fn add_clocks(readings: &[Reading], numbers: &HashMap<String, u32>, start: Start, builder: &mut TraceBuilder) {
+    // The driver and NVML write an address with another number of digits.
+    let bare = |bus: &str| bus.trim_start_matches(['0', ':']).to_ascii_lowercase();
+    let numbers: HashMap<String, u32> = numbers.iter().map(|(bus, number)| (bare(bus), *number)).collect();
+    let mut curves: HashMap<(u32, &str), TrackId> = HashMap::new();
+    for reading in readings.iter().filter(|reading| reading.host_ns >= start.host_ns) {
+        let Some(&device) = numbers.get(&bare(&reading.bus)) else { continue };
+        let values = [
+            ("SM clock", "MHz", reading.sm_mhz.map(|mhz| Number::Int(mhz.into()))),
+            ("power", "W", reading.power_mw.map(|power| Number::Float(f64::from(power) / 1e3))),
+            ("temperature", "°C", reading.celsius.map(|celsius| Number::Int(celsius.into()))),
+            ("throttled", "", Some(Number::Int(reading.is_throttled.into()))),
+        ];
+        for (name, unit, number) in values {
+            let Some(number) = number else { continue };
+            let track = *curves.entry((device, name)).or_insert_with(|| {
+                let track = builder.counter(0, name, unit);
+                builder.track_mut(track).device = Some(i64::from(device));
+                track
+            });
+            builder.value(track, Nanos(reading.host_ns - start.host_ns), number);
+        }
+    }
+    if !curves.is_empty() {
+        let process = builder.process(0);
+        builder.name_process(process, "GPUs");
     }
 }
 
@@ -302,6 +354,30 @@ mod tests {
 
     fn line(file: &str, number: u32, function: &str) -> Line {
         Line { file: file.into(), function: function.into(), number }
+    }
+
+    #[test]
+    fn clocks_of_the_cards_that_were_used_are_curves() {
+        let reading = |bus: &str, host_ns, sm_mhz| Reading {
+            host_ns,
+            bus: bus.to_owned(),
+            sm_mhz: Some(sm_mhz),
+            ..Reading::default()
+        };
+        let numbers = HashMap::from([("0000:41:00.0".to_owned(), 1)]);
+        let readings = [
+            reading("00000000:41:00.0", 1_500, 1_980),
+            reading("00000000:01:00.0", 1_500, 345),
+            reading("00000000:41:00.0", 1_700, 1_410),
+        ];
+        let mut builder = TraceBuilder::default();
+        add_clocks(&readings, &numbers, Start { host_ns: 1_000, unix_ns: 0 }, &mut builder);
+        let trace = builder.build().unwrap();
+        let (clock, track) = trace.tracks().find(|(_, track)| trace.name(track.name) == "SM clock").unwrap();
+        assert_eq!(track.device, Some(1));
+        let points = trace.values().filter(|point| point.track == clock);
+        let points: Vec<(u64, Number)> = points.map(|point| (point.time.0, point.number)).collect();
+        assert_eq!(points, [(500, Number::Int(1_980)), (700, Number::Int(1_410))]);
     }
 
     #[test]

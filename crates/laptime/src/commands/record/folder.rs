@@ -12,11 +12,11 @@ use laptime_trace::{Trace, format::write_whole};
 use serde_json::json;
 
 use super::{
-    assemble::{Start, assemble, not_recorded},
+    assemble::{Aside, Start, assemble, not_recorded},
+    lap_window::LapWindow,
     launch::exit_code,
     overhead::Overhead,
     parts::{self, Process},
-    python::Samples,
     redact,
 };
 use crate::run_folder::TRACE_FILE;
@@ -49,15 +49,24 @@ pub struct Recording {
     pub overhead: Overhead,
     /// Python stacks that were sampled, and why none were.
     pub samples: (usize, Option<String>),
+    /// Which laps the trace was cut to, in words.
+    pub laps: Option<String>,
 }
 
 impl Recording {
-    /// Reads the parts of a folder, and puts the Python stacks beside them.
-    pub fn read(parts: &Path, samples: &Samples, start: Start) -> anyhow::Result<Self> {
+    /// Reads the parts of a folder, and puts together with them what was seen from outside.
+    pub fn read(parts: &Path, aside: &Aside, start: Start) -> anyhow::Result<Self> {
         let mut processes = parts::read(parts);
         let overhead = Overhead::of(&processes);
-        let trace = assemble(&mut processes, samples, start).context("the parts cannot be put together to a trace")?;
-        Ok(Self { processes, trace, overhead, samples: (samples.samples.len(), samples.problem.clone()) })
+        let trace = assemble(&mut processes, aside, start).context("the parts cannot be put together to a trace")?;
+        let samples = (aside.samples.samples.len(), aside.samples.problem.clone());
+        Ok(Self { processes, trace, overhead, samples, laps: None })
+    }
+
+    /// Cuts the trace to some of its laps; says which, or why it is whole.
+    pub fn cut_to_laps(self, wanted: &LapWindow) -> anyhow::Result<Self> {
+        let (trace, laps) = wanted.cut(self.trace)?;
+        Ok(Self { trace, laps: Some(laps), ..self })
     }
 
     /// How many kernels and graphs ran.

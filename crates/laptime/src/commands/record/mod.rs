@@ -1,8 +1,11 @@
 //! `laptime record`: profiles any CUDA program without a change to it.
 
+mod append;
 mod assemble;
+mod clocks;
 mod conduct;
 mod folder;
+mod lap_window;
 mod launch;
 mod library;
 mod overhead;
@@ -29,11 +32,13 @@ use laptime_capture::{
 };
 
 use self::{
-    assemble::Start,
+    assemble::{Aside, Start},
+    clocks::Clocks,
     conduct::{Conductor, Plan},
     folder::{Known, PARTS_FOLDER, Recording},
+    lap_window::LapWindow,
     launch::Program,
-    python::{Sampler, Samples},
+    python::Sampler,
     socket::Request,
 };
 use crate::{
@@ -75,6 +80,18 @@ pub struct Args {
     /// Record for this long, then stop; the program goes on
     #[arg(long = "for", value_name = "TIME")]
     during: Option<Seconds>,
+
+    /// Keep only what comes after this many laps; a lap is an NVTX range or a detected step that repeats
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["keep", "paused"])]
+    after_laps: Option<usize>,
+
+    /// Keep this many laps
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["keep", "paused"], value_parser = clap::value_parser!(u32).range(1..))]
+    for_laps: Option<u32>,
+
+    /// The NVTX range that is a lap [default: detected]
+    #[arg(long, value_name = "NAME")]
+    lap: Option<String>,
 
     /// Record nothing until `laptime record start`
     #[arg(long, conflicts_with = "after")]
@@ -163,7 +180,7 @@ fn merge(run: &Path) -> anyhow::Result<Status> {
         let error = anyhow::anyhow!("`{}` holds no parts of a recording", run.display());
         return Err(Hinted::wrap(error, "name the folder that `laptime record` made, such as runs/record-…"));
     }
-    let recording = Recording::read(&parts, &Samples::default(), folder::read_start(run)?)?;
+    let recording = Recording::read(&parts, &Aside::default(), folder::read_start(run)?)?;
     recording.write_trace(run)?;
     summary::show(&recording, run);
     Ok(Status::Done)
@@ -196,10 +213,15 @@ fn record(args: &Args) -> anyhow::Result<Status> {
         warn(&format!("the recording cannot be controlled from another terminal: {error:#}"));
     }
     let sampler = (!args.no_python).then(|| Sampler::start(program.pid(), control, settings.keep));
+    let clocks = Clocks::start();
     let status = program.wait().context("cannot wait for the program")?;
     conductor.finish();
-    let samples = sampler.map(Sampler::finish).unwrap_or_default();
-    let finished = finish(&known, parts, &samples, control, status);
+    let aside = Aside {
+        samples: sampler.map(Sampler::finish).unwrap_or_default(),
+        clocks: clocks.finish(),
+        own: append::announced(control_folder.path()),
+    };
+    let finished = finish(&known, parts, &aside, control, status, args.lap_window().as_ref());
     if let Err(error) = finished {
         // The program's status matters more than ours.
         crate::failure::tell(&error, &mut anstream::stderr().lock());
@@ -211,16 +233,21 @@ fn record(args: &Args) -> anyhow::Result<Status> {
 fn finish(
     known: &Known,
     parts: Parts,
-    samples: &Samples,
+    aside: &Aside,
     control: Control,
     status: std::process::ExitStatus,
+    laps: Option<&LapWindow>,
 ) -> anyhow::Result<()> {
     // Processes that outlive the program get a moment to write what they have.
     if parts::process_numbers(parts.path()).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
         control.wake();
         std::thread::sleep(WRITING_TIME);
     }
-    let recording = Recording::read(parts.path(), samples, known.start)?;
+    let recording = Recording::read(parts.path(), aside, known.start)?;
+    let recording = match laps {
+        Some(laps) => recording.cut_to_laps(laps)?,
+        None => recording,
+    };
     recording.write_trace(&known.run)?;
     folder::write_record(known, &recording, status)?;
     parts.keep_in(&known.run);
@@ -238,7 +265,7 @@ fn dump(known: &Known, parts: &Path) -> impl Fn() -> String + Send + 'static {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let folder = known.run.join(format!("dump-{number}"));
         let written = run_folder::create(&folder)
-            .and_then(|()| Recording::read(&parts, &Samples::default(), known.start))
+            .and_then(|()| Recording::read(&parts, &Aside::default(), known.start))
             .and_then(|recording| recording.write_trace(&folder).map(|()| recording.kernels()));
         match written {
             Ok(kernels) => format!("{kernels} kernels written to {}", folder.join(run_folder::TRACE_FILE).display()),
@@ -309,6 +336,15 @@ impl Args {
             is_paused: self.paused,
             measures_cost: !self.no_overhead,
         }
+    }
+
+    fn lap_window(&self) -> Option<LapWindow> {
+        let is_wanted = self.after_laps.is_some() || self.for_laps.is_some();
+        is_wanted.then(|| LapWindow {
+            after: self.after_laps.unwrap_or(0),
+            during: self.for_laps.map(|laps| laps as usize),
+            lap: self.lap.clone(),
+        })
     }
 
     fn redacted(&self) -> Vec<String> {

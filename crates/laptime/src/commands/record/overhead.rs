@@ -242,7 +242,7 @@ mod tests {
         let mut at = 0_u64;
         uneven.records.work.retain(|work| {
             at += 1;
-            matches!(work.kind, WorkKind::Sync { .. }) || at % (1 + at / 700 % 5) == 0
+            matches!(work.kind, WorkKind::Sync { .. }) || at.is_multiple_of(1 + at / 700 % 5)
         });
         assert!(matches!(Overhead::of(&[uneven]), Overhead::Unknown { .. }));
     }

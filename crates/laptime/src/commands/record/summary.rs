@@ -17,7 +17,7 @@ pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, a
     for problem in problems(recording, attached) {
         say(&format!("note: {problem}"));
     }
-    if recording.kernels() > 0 || !recording.processes.is_empty() {
+    if recording.trace.span_count() > 0 || !recording.processes.is_empty() {
         show(recording, run);
     }
 }
@@ -28,6 +28,9 @@ pub fn show(recording: &Recording, run: &Path) {
     if recording.kernels() > 0 {
         say("");
         answer(&recording.trace).iter().for_each(|line| say(line));
+    }
+    if let Some(laps) = &recording.laps {
+        say(&format!("Window: {laps}"));
     }
     let run = shortened(run);
     say(&format!("\nTrace: {run}/{TRACE_FILE} (opens in ui.perfetto.dev)"));
@@ -81,8 +84,10 @@ fn answer(trace: &Trace) -> Vec<String> {
 /// What went wrong, each in a line that says what to do.
 fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     let mut found = Vec::new();
-    if attached == 0 {
+    if attached == 0 && recording.trace.span_count() == 0 {
         found.push("the program did not use CUDA, so nothing was recorded".to_owned());
+    } else if attached == 0 {
+        found.push("the program did not use CUDA; the trace holds the stages that it recorded itself".to_owned());
     }
     let has =
         |name: &str| recording.processes.iter().filter(|process| process.problems.iter().any(|p| p == name)).count();
@@ -132,7 +137,7 @@ fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
