@@ -100,7 +100,7 @@ mod tests {
         append(&own, 1_000, &mut threads, &mut builder);
         let outline = builder.build().unwrap().outline();
         assert_eq!(
-            outline, "main thread\n  nvtx:range  90..190\n    step  105..125  token=3\n  mark seen  107\n",
+            outline, "main thread\n  nvtx:range  90..190\n    step  105..125  token=3\n  ! seen  107\n",
             "{outline}"
         );
     }
