@@ -8,7 +8,7 @@ use std::{
 
 use laptime_capture::{
     control::Wanted,
-    cupti::{self, Record, kind},
+    cupti::{self, Record, WorkKind, kind},
     monotonic_nanos,
     part::{Anchor, Call, Kind, State as PartState},
 };
@@ -147,8 +147,14 @@ fn plain_name(name: &'static str) -> &'static str {
 
 impl Session {
     /// Switches a rare call on for good, before there is a context.
+    ///
+    /// Whole graphs too must be on before a graph is made; there is one record per launch, and it is left out while
+    /// nothing is wanted.
     fn arm(&self) {
         self.functions.use_system_threads();
+        if self.whole_graphs {
+            let _ = self.functions.enable(kind::GRAPH);
+        }
         for is_driver in [false, true] {
             let is_rare = |function: &u32| {
                 let name = self.functions.function_name(is_driver, *function);
@@ -200,8 +206,6 @@ impl Session {
     fn kinds_of(&self, wanted: Wanted) -> impl Iterator<Item = u32> {
         let (is_full, is_on) = (wanted == Wanted::Everything, wanted != Wanted::Nothing);
         let kinds = [
-            // Must be on before a graph is made.
-            (kind::GRAPH, is_full && self.whole_graphs),
             (kind::KERNEL, is_full),
             (kind::COPY, is_on),
             (kind::PEER_COPY, is_on),
@@ -219,6 +223,7 @@ impl Session {
             return;
         }
         self.switch(*applied, Wanted::Nothing);
+        self.functions.disable(kind::GRAPH);
         *applied = Wanted::Nothing;
         self.functions.flush(true);
         let mut output = state.output();
@@ -257,6 +262,7 @@ impl Session {
         // SAFETY: the address in a record is that of a text of CUPTI's.
         let name = |address: u64| unsafe { text_at(address) };
         match cupti::decode(bytes, name) {
+            Some(Record::Work(work)) if work.kind == WorkKind::Graph && self.is_paused() => {}
             Some(Record::Work(work)) => {
                 let work = work.map_name(|name| encoder.name(name));
                 encoder.work(&work);
@@ -272,6 +278,11 @@ impl Session {
             Some(Record::Tie(_)) | None => {}
         }
         output.write_if_large();
+    }
+
+    fn is_paused(&self) -> bool {
+        // Whoever has the lock is switching: the record is of the time before.
+        self.applied.try_lock().is_ok_and(|applied| *applied == Wanted::Nothing)
     }
 
     fn call_name(&self, is_driver: bool, function: u32) -> Option<&'static str> {

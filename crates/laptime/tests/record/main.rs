@@ -111,6 +111,8 @@ fn graphs_are_recorded_by_node_or_whole_and_memory_is_a_curve() {
     assert_eq!(bytes, [1 << 20, 2 << 20, 1 << 20]);
     let whole = Place::new().record(&["--graphs", "whole"], &words).good();
     assert_eq!((whole.count(Activity::Graph), whole.count(Activity::Kernel)), (2, 0));
+    let paused = Place::new().record(&["--graphs", "whole", "--paused"], &words).good();
+    assert_eq!(paused.count(Activity::Graph), 0);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
 
-use laptime_analyze::Diagnosis;
+use laptime_analyze::{Diagnosis, LineShares};
 use laptime_trace::Trace;
 
 use super::{folder::Recording, overhead::Overhead};
@@ -65,20 +65,25 @@ fn headline(recording: &Recording) -> String {
 
 /// The diagnosis in a few lines.
 fn answer(trace: &Trace) -> Vec<String> {
-    let Diagnosis { findings, remarks, .. } = laptime_analyze::diagnose(Some(trace), &[], None);
-    let mut lines = Vec::new();
+    let Diagnosis { findings, mut remarks, .. } = laptime_analyze::diagnose(Some(trace), &[], None);
+    let lines = laptime_analyze::idle_lines(trace);
+    let python: Vec<String> = lines.iter().flat_map(LineShares::sentences).take(2).collect();
+    // They are told with the bottleneck that they explain.
+    remarks.retain(|remark| !python.contains(remark));
+    let mut told = Vec::new();
     if let Some(first) = findings.first() {
         let found = &first.finding;
-        lines.push(format!("Main bottleneck: {} [{}]", found.meaning, found.rule));
-        lines.push(format!("  {}", found.evidence));
-        lines.push(format!("  Next: {}", found.next));
+        told.push(format!("Main bottleneck: {} [{}]", found.meaning, found.rule));
+        told.push(format!("  {}", found.evidence));
+        told.extend(python.iter().map(|line| format!("  {line}")));
+        told.push(format!("  Next: {}", found.next));
         let others: Vec<&str> = findings.iter().skip(1).map(|other| other.finding.rule).take(4).collect();
         if !others.is_empty() {
-            lines.push(format!("Also: {}", others.join(", ")));
+            told.push(format!("Also: {}", others.join(", ")));
         }
     }
-    lines.extend(remarks.into_iter().take(2));
-    lines
+    told.extend(remarks.into_iter().take(2));
+    told
 }
 
 /// What went wrong, each in a line that says what to do.
