@@ -70,8 +70,36 @@ static int switch_function(int is_driver, uint32_t id, uint8_t on) {
     if (on && !has_context && armed[is_driver] == 0) armed[is_driver] = 1;
     return 0;
 }
+#ifndef OLD_CUPTI
 int cuptiActivityEnableRuntimeApi(uint32_t id, uint8_t on) { return switch_function(0, id, on); }
 int cuptiActivityEnableDriverApi(uint32_t id, uint8_t on) { return switch_function(1, id, on); }
+#endif
+
+// Callbacks around calls: one subscriber at a time.
+struct callback_data {
+    uint32_t site;
+    const char *function_name;
+    const void *parameters;
+    void *return_value;
+    const char *symbol_name;
+    void *context;
+    uint32_t context_number;
+    uint64_t *own;
+    uint32_t correlation;
+};
+typedef void (*callback_t)(void *, uint32_t, uint32_t, const struct callback_data *);
+static callback_t subscriber;
+static int callback_on[2][FUNCTIONS];
+int cuptiSubscribe(void **handle, callback_t callback, void *own) {
+    (void)own;
+    if (subscriber) return 39;
+    return *handle = &subscriber, subscriber = callback, 0;
+}
+int cuptiUnsubscribe(void *handle) { return (void)handle, subscriber = NULL, 0; }
+int cuptiEnableCallback(uint32_t on, void *handle, uint32_t domain, uint32_t id) {
+    (void)handle, (void)switch_function;
+    return id < FUNCTIONS ? (callback_on[domain == 1][id] = on, 0) : 1;
+}
 int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count) {
     (void)context, (void)stream;
     return *count = dropped, dropped = 0, 0;
@@ -149,6 +177,11 @@ static int is_recorded(int is_driver, uint32_t id) {
     return enabled[is_driver ? DRIVER : RUNTIME] || (function_on[is_driver][id] && armed[is_driver] == 1);
 }
 
+static void around(int is_driver, uint32_t id, uint32_t site, uint64_t *own) {
+    struct callback_data data = {.site = site, .own = own, .correlation = correlation};
+    if (subscriber && callback_on[is_driver][id]) subscriber(NULL, is_driver ? 1 : 2, id, &data);
+}
+
 static void call(int is_driver, uint32_t id, uint64_t start, uint64_t end) {
     uint8_t record[40] = {0};
     if (!is_recorded(is_driver, id)) return;
@@ -180,6 +213,11 @@ void stand_in_kernel(const char *name, uint32_t grid, uint64_t busy_ns) {
     uint64_t start = now();
     call(0, 3, start, start + 100);
     correlation++;
+    uint64_t outer = 0, inner = 0;
+    around(0, 505, 0, &outer);
+    around(1, 307, 0, &inner);
+    around(1, 307, 1, &inner);
+    around(0, 505, 1, &outer);
     call(1, 307, start + 300, start + 1500);
     call(0, 505, start + 200, start + 2000);
     uint64_t begin = device_begins(start + 3000, busy_ns);

@@ -5,6 +5,7 @@
 
 int cuptiActivityRegisterCallbacks(void (*)(uint8_t **, size_t *, size_t *),
                                    void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
+int cuptiSubscribe(void **, void (*)(void *, uint32_t, uint32_t, const void *), void *);
 int cuptiActivityEnable(uint32_t);
 int cuptiActivityDisable(uint32_t);
 int cuptiActivityFlushAll(uint32_t);
@@ -26,7 +27,13 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t si
     free(buffer);
 }
 
+static void callback(void *own, uint32_t domain, uint32_t id, const void *data) {
+    (void)own, (void)domain, (void)id, (void)data;
+}
+
 void kineto_start(void) {
+    void *handle;
+    if (cuptiSubscribe(&handle, callback, NULL)) printf("kineto cannot subscribe\n");
     cuptiActivityRegisterCallbacks(requested, completed);
     cuptiActivityEnable(10);
 }

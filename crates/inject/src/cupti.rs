@@ -8,6 +8,26 @@ pub type BufferRequested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub type BufferCompleted = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 pub type Register = unsafe extern "C" fn(BufferRequested, BufferCompleted) -> u32;
 type Switch = unsafe extern "C" fn(u32, u8) -> u32;
+/// What CUPTI calls around a function: ours, the domain, the function, and what is known about the call.
+pub type Callback = extern "C" fn(*mut c_void, u32, u32, *const CallbackData);
+pub type Subscribe = unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void) -> u32;
+
+/// What CUPTI says about a call (`CUpti_CallbackData`).
+#[repr(C)]
+#[derive(Debug)]
+pub struct CallbackData {
+    /// 0 before the call, 1 after it.
+    pub site: u32,
+    pub function_name: *const c_char,
+    pub parameters: *const c_void,
+    pub return_value: *mut c_void,
+    pub symbol_name: *const c_char,
+    pub context: *mut c_void,
+    pub context_number: u32,
+    /// A place for a number of ours, from before the call to after it.
+    pub own: *mut u64,
+    pub correlation: u32,
+}
 
 /// The numbers of CUPTI's callback domains.
 const DRIVER: u32 = 1;
@@ -29,6 +49,10 @@ pub struct Functions {
     /// Switches for single functions; CUPTI before 12.6 has none.
     switch_runtime: Option<Switch>,
     switch_driver: Option<Switch>,
+    /// Callbacks around single functions, for a CUPTI without those switches.
+    subscribe: Option<Subscribe>,
+    unsubscribe: Option<unsafe extern "C" fn(*mut c_void) -> u32>,
+    enable_callback: Option<unsafe extern "C" fn(u32, *mut c_void, u32, u32) -> u32>,
 }
 
 impl Functions {
@@ -49,6 +73,9 @@ impl Functions {
                 dropped: library.function(c"cuptiActivityGetNumDroppedRecords")?,
                 switch_runtime: library.function(c"cuptiActivityEnableRuntimeApi"),
                 switch_driver: library.function(c"cuptiActivityEnableDriverApi"),
+                subscribe: library.function(c"cuptiSubscribe"),
+                unsubscribe: library.function(c"cuptiUnsubscribe"),
+                enable_callback: library.function(c"cuptiEnableCallback"),
             })
         }
     }
@@ -110,6 +137,35 @@ impl Functions {
         }
     }
 
+    /// Becomes CUPTI's one subscriber; `None` if somebody else is, or this CUPTI has no callbacks.
+    pub fn subscribe(&self, callback: Callback) -> Option<Subscriber> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the place is valid and the function lives as long as the process.
+        let code = unsafe { (self.subscribe?)(&mut handle, callback, std::ptr::null_mut()) };
+        (code == 0 && self.enable_callback.is_some()).then_some(Subscriber(handle))
+    }
+
+    /// Ends a subscription.
+    pub fn unsubscribe(&self, subscriber: Subscriber) {
+        if let Some(unsubscribe) = self.unsubscribe {
+            // SAFETY: the handle is CUPTI's own.
+            unsafe { unsubscribe(subscriber.0) };
+        }
+    }
+
+    /// Switches the callback around one function on or off.
+    pub fn switch_callback(&self, subscriber: Subscriber, is_driver: bool, function: u32, is_on: bool) {
+        if let Some(enable) = self.enable_callback {
+            let domain = if is_driver { DRIVER } else { RUNTIME };
+            // SAFETY: the handle is CUPTI's own.
+            unsafe { enable(u32::from(is_on), subscriber.0, domain, function) };
+        }
+    }
+
+    pub fn subscribe_function(&self) -> Option<Subscribe> {
+        self.subscribe
+    }
+
     /// The record after `record` in a buffer, or the first if that is null.
     ///
     /// # Safety
@@ -155,4 +211,16 @@ impl Functions {
             }
         }
     }
+}
+
+/// A subscription of ours.
+#[derive(Debug, Clone, Copy)]
+pub struct Subscriber(*mut c_void);
+
+// SAFETY: the handle is a number to CUPTI, which takes it on any thread.
+unsafe impl Send for Subscriber {}
+
+/// Whether a callback's domain is the driver's.
+pub fn is_driver(domain: u32) -> bool {
+    domain == DRIVER
 }

@@ -13,12 +13,14 @@ use std::{
 };
 
 use crate::{
-    cupti::{BufferCompleted, BufferRequested},
+    cupti::{BufferCompleted, BufferRequested, Callback},
     guarded,
     state::{self, State},
 };
 
-const FUNCTION: &CStr = c"cuptiActivityRegisterCallbacks";
+/// Registering buffers takes records away from us; subscribing needs the one place that callbacks of ours may have.
+const REGISTER: &CStr = c"cuptiActivityRegisterCallbacks";
+const SUBSCRIBE: &CStr = c"cuptiSubscribe";
 
 /// How many libraries were loaded when we last looked.
 static SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -57,6 +59,25 @@ extern "C" fn register_of_others(requested: BufferRequested, completed: BufferCo
         Some(session) => unsafe { session.functions.register_function()(requested, completed) },
         None => of_fork(requested, completed),
     }
+}
+
+extern "C" fn subscribe_of_others(subscriber: *mut *mut c_void, callback: Callback, own: *mut c_void) -> u32 {
+    const UNKNOWN: u32 = 999;
+    let mut done = UNKNOWN;
+    guarded(|| {
+        let session = state::current().and_then(|state| state.session.get());
+        if let Some(session) = session {
+            session.end_callbacks();
+        }
+        let functions = session
+            .map(|session| session.functions)
+            .or_else(|| crate::library::candidates().find_map(crate::cupti::Functions::load));
+        if let Some(subscribe) = functions.and_then(|functions| functions.subscribe_function()) {
+            // SAFETY: what the caller passes goes to CUPTI as it came.
+            done = unsafe { subscribe(subscriber, callback, own) };
+        }
+    });
+    done
 }
 
 /// A forked child has no state of ours: the function is looked up again.
@@ -116,8 +137,12 @@ unsafe fn hook_library(base: usize, headers: &[libc::Elf64_Phdr]) {
                 }
                 let symbol = &*(tables.symbols as *const libc::Elf64_Sym).add(symbol);
                 let name = (tables.texts + symbol.st_name as usize) as *const std::ffi::c_char;
-                if CStr::from_ptr(name) == FUNCTION {
-                    point_to_us((base + entry.r_offset as usize) as *mut usize);
+                let place = (base + entry.r_offset as usize) as *mut usize;
+                let name = CStr::from_ptr(name);
+                if name == REGISTER {
+                    point(place, register_of_others as *const () as usize);
+                } else if name == SUBSCRIBE {
+                    point(place, subscribe_of_others as *const () as usize);
                 }
             }
         }
@@ -163,8 +188,7 @@ unsafe fn tables(base: usize, headers: &[libc::Elf64_Phdr]) -> Option<Tables> {
 /// # Safety
 ///
 /// `place` is an entry of a loaded library's table of imports.
-unsafe fn point_to_us(place: *mut usize) {
-    let ours = register_of_others as *const () as usize;
+unsafe fn point(place: *mut usize, ours: usize) {
     // SAFETY: the caller's. Such tables are often read-only; the page is made writable and stays so.
     unsafe {
         if *place == ours {

@@ -1,6 +1,6 @@
-//! NVTX ranges between the thread that marks them and the one that writes them.
+//! NVTX ranges, and calls that callbacks see, between the thread they are on and the one that writes them.
 //!
-//! A thread puts its ranges into a buffer of its own, under a lock that only the writer takes too, once a second.
+//! A thread puts them into a buffer of its own, under a lock that only the writer takes too, once a second.
 
 use std::{
     cell::RefCell,
@@ -12,8 +12,8 @@ use std::{
 };
 
 use laptime_capture::{
-    monotonic_nanos,
-    part::{Kind, Payload, Range, RangeAction},
+    cupti, monotonic_nanos,
+    part::{Call, Kind, Payload, Range, RangeAction},
 };
 
 use crate::{output::Output, state::State};
@@ -31,6 +31,7 @@ pub struct Ranges {
     pub texts: Mutex<Texts>,
     bytes: AtomicUsize,
     dropped: AtomicU64,
+    dropped_calls: AtomicU64,
     next: AtomicU64,
 }
 
@@ -46,6 +47,8 @@ pub struct Texts {
 struct Waiting {
     thread: u32,
     events: Mutex<Vec<Marked>>,
+    /// Calls that callbacks saw, with their names.
+    calls: Mutex<Vec<(cupti::Call, &'static str)>>,
 }
 
 /// A range as its thread marked it.
@@ -113,27 +116,50 @@ impl Ranges {
             ranges.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let key = std::ptr::from_ref(state) as usize;
-        let kept = OWN.try_with(|own| {
-            let Ok(mut own) = own.try_borrow_mut() else { return false };
-            if own.as_ref().is_none_or(|(known, _)| *known != key) {
-                *own = Some((key, ranges.register()));
-            }
-            let Some((_, waiting)) = own.as_ref() else { return false };
-            let mut events = waiting.events.lock().unwrap_or_else(PoisonError::into_inner);
-            events.push(marked);
-            true
+        let is_kept = ranges.with_own(state, |own| {
+            own.events.lock().unwrap_or_else(PoisonError::into_inner).push(marked);
         });
-        if kept != Ok(true) {
+        if !is_kept {
             ranges.bytes.fetch_sub(size, Ordering::Relaxed);
             ranges.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Keeps a call that a callback saw until it is written.
+    pub fn add_call(state: &'static State, call: &cupti::Call, name: &'static str) {
+        let ranges = &state.ranges;
+        let size = size_of::<(cupti::Call, &str)>();
+        let has_room = ranges.bytes.fetch_add(size, Ordering::Relaxed) + size <= MOST_BYTES;
+        let is_kept = has_room
+            && ranges.with_own(state, |own| {
+                own.calls.lock().unwrap_or_else(PoisonError::into_inner).push((call.clone(), name));
+            });
+        if !is_kept {
+            ranges.bytes.fetch_sub(size, Ordering::Relaxed);
+            ranges.dropped_calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Works with the buffer of this thread; says whether it has one.
+    fn with_own(&self, state: &'static State, work: impl FnOnce(&Waiting)) -> bool {
+        let key = std::ptr::from_ref(state) as usize;
+        let done = OWN.try_with(|own| {
+            let Ok(mut own) = own.try_borrow_mut() else { return false };
+            if own.as_ref().is_none_or(|(known, _)| *known != key) {
+                *own = Some((key, self.register()));
+            }
+            own.as_ref().is_some_and(|(_, waiting)| {
+                work(waiting);
+                true
+            })
+        });
+        done == Ok(true)
+    }
+
     fn register(&self) -> Arc<Waiting> {
         // SAFETY: asks for a number.
         let thread = unsafe { libc::gettid() } as u32;
-        let waiting = Arc::new(Waiting { thread, events: Mutex::default() });
+        let waiting = Arc::new(Waiting { thread, events: Mutex::default(), calls: Mutex::default() });
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&waiting));
         waiting
     }
@@ -159,8 +185,17 @@ impl Ranges {
                 self.put(waiting.thread, &marked, &texts, output);
                 output.write_if_large();
             }
+            let calls = std::mem::take(&mut *waiting.calls.lock().unwrap_or_else(PoisonError::into_inner));
+            for (call, name) in calls {
+                self.bytes.fetch_sub(size_of::<(cupti::Call, &str)>(), Ordering::Relaxed);
+                let name = output.encoder.name(name.as_bytes());
+                let cupti::Call { is_driver, start_nanos, end_nanos, thread, correlation, .. } = call;
+                output.encoder.call(&Call { is_driver, name, start_nanos, end_nanos, thread, correlation });
+                output.write_if_large();
+            }
         }
         output.encoder.dropped(Kind::Range, self.dropped.swap(0, Ordering::Relaxed));
+        output.encoder.dropped(Kind::Call, self.dropped_calls.swap(0, Ordering::Relaxed));
     }
 
     fn put(&self, thread: u32, marked: &Marked, texts: &Texts, output: &mut Output) {

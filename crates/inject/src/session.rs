@@ -15,9 +15,10 @@ use laptime_capture::{
 
 use crate::{
     buffers::BUFFER_BYTES,
-    cupti::Functions,
+    cupti::{CallbackData, Functions, Subscriber, is_driver},
     guarded, hooks, library,
     output::Output,
+    ranges::Ranges,
     state::{self, State},
     worker,
 };
@@ -62,6 +63,8 @@ pub struct Session {
     /// What is on, as it was last applied.
     applied: Mutex<Wanted>,
     calls: Vec<CallOfInterest>,
+    /// Callbacks around calls, for a CUPTI that cannot record single ones.
+    callbacks: Mutex<Option<Subscriber>>,
     whole_graphs: bool,
     memory: bool,
 }
@@ -89,7 +92,8 @@ pub fn start(state: &'static State) {
     let session = Session {
         functions,
         applied: Mutex::new(Wanted::Nothing),
-        calls: if functions.can_switch_functions() { calls_of_interest(&functions) } else { Vec::new() },
+        calls: calls_of_interest(&functions),
+        callbacks: Mutex::new(None),
         whole_graphs: settings.whole_graphs,
         memory: settings.memory,
     };
@@ -97,9 +101,6 @@ pub fn start(state: &'static State) {
     let registered = functions.register(buffer_requested, buffer_completed);
     let mut output = state.output();
     output.info("cupti", &functions.version().to_string());
-    if !functions.can_switch_functions() {
-        output.info("problem", "no-calls");
-    }
     if let Err(problem) = registered {
         output.info("problem", &format!("cupti-refused {problem}"));
         output.write();
@@ -180,6 +181,9 @@ impl Session {
         if let Some(problem) = problem {
             output.info("problem", &format!("cupti-refused {problem}"));
         }
+        if wanted == Wanted::Everything && !self.has_calls() {
+            output.info("problem", "no-calls");
+        }
     }
 
     fn switch(&self, before: Wanted, wanted: Wanted) -> Option<String> {
@@ -196,11 +200,45 @@ impl Session {
             }
         }
         if is_full != (before == Wanted::Everything) {
-            for call in &self.calls {
-                self.functions.switch(call.is_driver, call.function, is_full);
-            }
+            self.switch_calls(is_full);
         }
         problem
+    }
+
+    fn switch_calls(&self, is_on: bool) {
+        if self.functions.can_switch_functions() {
+            for call in &self.calls {
+                self.functions.switch(call.is_driver, call.function, is_on);
+            }
+            return;
+        }
+        let mut callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_on && callbacks.is_none() {
+            *callbacks = self.functions.subscribe(around_call);
+        }
+        let Some(subscriber) = *callbacks else { return };
+        for call in &self.calls {
+            self.functions.switch_callback(subscriber, call.is_driver, call.function, is_on);
+        }
+    }
+
+    /// Whether calls are recorded, by either way.
+    fn has_calls(&self) -> bool {
+        self.functions.can_switch_functions() || self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Gives CUPTI's one subscription back; calls are not recorded any more.
+    pub fn end_callbacks(&self) {
+        if let Some(subscriber) = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.functions.unsubscribe(subscriber);
+        }
+    }
+
+    /// A call that ended, as CUPTI's callback saw it.
+    fn add_call(&self, state: &'static State, call: &cupti::Call) {
+        if let Some(name) = self.call_name(call.is_driver, call.function) {
+            Ranges::add_call(state, call, name);
+        }
     }
 
     fn kinds_of(&self, wanted: Wanted) -> impl Iterator<Item = u32> {
@@ -223,6 +261,7 @@ impl Session {
             return;
         }
         self.switch(*applied, Wanted::Nothing);
+        self.end_callbacks();
         self.functions.disable(kind::GRAPH);
         *applied = Wanted::Nothing;
         self.functions.flush(true);
@@ -328,6 +367,35 @@ extern "C" fn buffer_completed(context: *mut c_void, stream: u32, buffer: *mut u
         }
         if !buffer.is_null() {
             state.pool.put(buffer);
+        }
+    });
+}
+
+/// Around a call, with a CUPTI that cannot record single ones: the time before it is kept in CUPTI's place for us.
+extern "C" fn around_call(_: *mut c_void, domain: u32, function: u32, data: *const CallbackData) {
+    const ENTER: u32 = 0;
+    guarded(|| {
+        // SAFETY: CUPTI passes a valid description, whose place for us stays from before the call to after it.
+        let Some(data) = (unsafe { data.as_ref() }).filter(|data| !data.own.is_null()) else { return };
+        let Some((state, session)) = state::current().and_then(|state| Some((state, state.session.get()?))) else {
+            return;
+        };
+        let Some(now) = session.functions.timestamp() else { return };
+        // SAFETY: as above.
+        unsafe {
+            if data.site == ENTER {
+                *data.own = now;
+                return;
+            }
+            let call = cupti::Call {
+                is_driver: is_driver(domain),
+                function,
+                start_nanos: *data.own,
+                end_nanos: now,
+                thread: libc::gettid() as u32,
+                correlation: data.correlation,
+            };
+            session.add_call(state, &call);
         }
     });
 }

@@ -26,6 +26,20 @@ fn without_libcupti_the_package_is_named_and_the_program_runs() {
 }
 
 #[test]
+fn an_older_cupti_records_calls_through_callbacks_and_another_profiler_gets_the_subscription() {
+    let place = Place::new();
+    let mut command = place.command(&[], &["init", "kernels", "12"]);
+    let recorded = place.recorded(command.env("LD_LIBRARY_PATH", &stand_in().old).output().unwrap()).good();
+    assert_eq!((recorded.count(Activity::Kernel), recorded.count(Activity::Launch)), (12, 12), "{}", recorded.err);
+    let place = Place::new();
+    let kineto = stand_in().kineto.to_str().unwrap();
+    let mut command = place.command(&[], &["init", "kernels", "5", "kineto", kineto]);
+    let recorded = place.recorded(command.env("LD_LIBRARY_PATH", &stand_in().old).output().unwrap()).good();
+    assert_eq!(recorded.out, "kineto saw 9 kernels, 0 strange buffers\n", "{}", recorded.err);
+    assert_eq!((recorded.count(Activity::Kernel), recorded.count(Activity::Launch)), (9, 9), "{}", recorded.err);
+}
+
+#[test]
 fn without_a_gpu_the_programs_own_failure_stays() {
     let place = Place::new();
     let recorded = place.recorded(place.command(&[], &["init"]).env("STAND_IN_NO_GPU", "1").output().unwrap());

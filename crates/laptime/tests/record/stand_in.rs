@@ -17,6 +17,8 @@ pub struct StandIn {
     pub libraries: PathBuf,
     /// The driver alone.
     pub driver: PathBuf,
+    /// The driver and a CUPTI that cannot record single calls.
+    pub old: PathBuf,
     /// A program that does what its arguments say.
     pub program: PathBuf,
     /// A library that registers CUPTI callbacks of its own.
@@ -28,18 +30,23 @@ pub fn stand_in() -> &'static StandIn {
     static MADE: OnceLock<StandIn> = OnceLock::new();
     MADE.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stand-in-{}", std::process::id()));
-        let (libraries, driver) = (folder.join("all"), folder.join("driver"));
+        let [libraries, driver, old] = ["all", "driver", "old"].map(|name| folder.join(name));
         fs::create_dir_all(&libraries).unwrap();
         fs::create_dir_all(&driver).unwrap();
+        fs::create_dir_all(&old).unwrap();
         compile("cuda.c", &libraries.join("libcuda.so.1"), &["-shared", "-Wl,-soname,libcuda.so.1"]);
-        fs::copy(libraries.join("libcuda.so.1"), driver.join("libcuda.so.1")).unwrap();
-        compile("cupti.c", &libraries.join("libcupti.so.13"), &["-shared", "-Wl,-soname,libcupti.so.13"]);
+        for folder in [&driver, &old] {
+            fs::copy(libraries.join("libcuda.so.1"), folder.join("libcuda.so.1")).unwrap();
+        }
+        let flags = ["-shared", "-Wl,-soname,libcupti.so.13"];
+        compile("cupti.c", &old.join("libcupti.so.13"), &[&flags[..], &["-DOLD_CUPTI"]].concat());
+        compile("cupti.c", &libraries.join("libcupti.so.13"), &flags);
         let program = folder.join("program");
         compile("program.c", &program, &[]);
         let kineto = folder.join("libkineto.so");
         let cupti = libraries.join("libcupti.so.13");
         compile("kineto.c", &kineto, &["-shared", cupti.to_str().unwrap()]);
-        StandIn { libraries, driver, program, kineto }
+        StandIn { libraries, driver, old, program, kineto }
     })
 }
 

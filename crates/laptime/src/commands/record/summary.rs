@@ -116,8 +116,10 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
         found.push("another profiler in the program took CUPTI over; kernels are missing here".to_owned());
     }
     if has("no-calls") > 0 {
-        found
-            .push("this CUPTI is older than 12.6: launches and other calls were not recorded, kernels were".to_owned());
+        found.push(
+            "CUPTI is older than 12.6 and another profiler listens to calls: kernels were recorded, calls were not"
+                .to_owned(),
+        );
     }
     if let Some(problem) = &recording.samples.1 {
         found.push(format!("Python stacks were not sampled: {problem}"));
