@@ -1,6 +1,6 @@
 //! Reads the stacks of a CPython interpreter out of its process's memory.
 
-use std::{collections::HashMap, fs, io, sync::Arc};
+use std::{collections::HashMap, fs, io, os::unix::fs::MetadataExt, sync::Arc};
 
 use laptime_capture::process::read_memory;
 
@@ -37,21 +37,27 @@ struct Code {
     table: Vec<u8>,
 }
 
+/// Where programs and libraries have what we look for, by device and inode: workers of one program share a Python.
+pub type Symbols = HashMap<(u64, u64), Option<(elf::Symbol, Option<elf::Symbol>)>>;
+
 impl Interpreter {
     /// Finds the interpreter of a process, if it has one of a version that is known.
-    pub fn find(pid: u32) -> Option<Self> {
+    pub fn find(pid: u32, symbols: &mut Symbols) -> Option<Self> {
         let mapped = elf::mapped(pid);
         let is_python = |name: &str| name.starts_with("libpython3") || name.starts_with("python");
-        let candidates = mapped.iter().filter(|mapped| is_python(&mapped.name));
-        candidates.into_iter().find_map(|mapped| {
-            let bytes = fs::read(&mapped.file).ok()?;
-            let address = |name: &str| {
-                let symbol = elf::symbol(&bytes, name)?;
-                Some(if symbol.is_address { symbol.value } else { mapped.start + symbol.value })
-            };
-            let runtime = address("_PyRuntime")?;
-            let minor = match address("Py_Version") {
-                Some(version) => (u32::try_from(number(pid, version).ok()?).ok()? >> 16) & 0xFF,
+        mapped.iter().filter(|mapped| is_python(&mapped.name)).find_map(|mapped| {
+            let file = fs::metadata(&mapped.file).ok()?;
+            let (runtime, version) = *symbols
+                .entry((file.dev(), file.ino()))
+                .or_insert_with(|| {
+                    let bytes = fs::read(&mapped.file).ok()?;
+                    Some((elf::symbol(&bytes, "_PyRuntime")?, elf::symbol(&bytes, "Py_Version")))
+                })
+                .as_ref()?;
+            let address = |symbol: elf::Symbol| symbol.value + if symbol.is_address { 0 } else { mapped.start };
+            let runtime = address(runtime);
+            let minor = match version {
+                Some(version) => (u32::try_from(number(pid, address(version)).ok()?).ok()? >> 16) & 0xFF,
                 None => minor_of_name(&mapped.name)?,
             };
             let layout = layout(pid, minor, runtime)?;
@@ -276,7 +282,8 @@ mod tests {
         let mut line = String::new();
         BufReader::new(python.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        let mut interpreter = Interpreter::find(python.id()).expect("this version of Python is known");
+        let mut interpreter =
+            Interpreter::find(python.id(), &mut Symbols::new()).expect("this version of Python is known");
         // It may still be on its way from `print` to `read`.
         let is_reading = |stack: &[Line]| stack.iter().any(|line| line.number == 6);
         let stack = loop {
