@@ -14,7 +14,7 @@ use std::{
     },
     path::{Path, PathBuf},
     ptr::{self, NonNull},
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -33,8 +33,6 @@ struct Page {
     /// How many processes have mapped the page since the start.
     attached: AtomicU32,
     path_length: u32,
-    /// Laps that ended in any process: outermost NVTX ranges of the wanted name.
-    laps: AtomicU64,
     path: [u8; LONGEST_PATH],
 }
 
