@@ -16,6 +16,7 @@ use crate::{
     overlap::overlap_of,
     overview::Overview,
     profiling::FAR_FROM_LIMIT,
+    python_lines::{LineShares, idle_lines},
     syncs::{Syncs, syncs_of},
     timeline::Timeline,
     units::{per_cent, three_figures, time},
@@ -74,6 +75,7 @@ impl Diagnosis {
         let of_copies = overlap_of(trace, &devices, timeline.overview.clone()).findings;
         let notable = |finding| Bottleneck { severity: Severity::Notable, finding, gain_ns: None };
         self.findings.extend(of_copies.into_iter().map(notable));
+        self.remarks.extend(idle_lines(trace).iter().flat_map(LineShares::sentences));
     }
 
     fn add_device(&mut self, device: &DeviceGaps, waits: &Syncs) {

@@ -10,6 +10,7 @@ mod finding;
 mod machine;
 mod note;
 mod offload;
+mod python_lines;
 mod results;
 mod trace;
 mod units;
@@ -40,6 +41,7 @@ pub use self::{
         Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
         REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
     },
+    devices::launch_starts,
     diagnose::{Diagnosis, NEAR_LIMIT, diagnose},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, PeaksState, doctor},
@@ -76,6 +78,7 @@ pub use self::{
         ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, Passes, ProfiledRun,
         Profiling, RUN_AXIS, TrainingCost, profiling,
     },
+    python_lines::{LineShare, LineShares, idle_lines, wait_lines},
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
     series::{Clock, INTERVAL_ITERATIONS, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},

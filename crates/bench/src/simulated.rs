@@ -98,7 +98,15 @@ impl Simulated {
         stream.device.submit(length.0);
         let mut kernels = locked(&stream.kernels);
         if kernels.is_recording {
-            let kind = WorkKind::Kernel { name: "work".to_owned(), grid: [1; 3], block: [1; 3], graph: None };
+            let kind = WorkKind::Kernel {
+                name: "work".into(),
+                grid: [1; 3],
+                block: [1; 3],
+                registers: None,
+                shared_bytes: None,
+                graph: None,
+                node: None,
+            };
             let time = Stretch { start_ns, end_ns: stream.device.busy_until() };
             kernels.records.work.push(DeviceWork { time, device: 0, stream: Some(7), correlation: 0, kind });
         }

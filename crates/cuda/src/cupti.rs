@@ -6,23 +6,33 @@
 #![allow(unsafe_code)]
 
 mod functions;
-mod names;
-mod record;
 
 use std::{
     alloc::{self, Layout},
-    ffi::c_void,
+    collections::HashMap,
+    ffi::{CStr, c_void},
     ptr, slice,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+pub use laptime_capture::cupti::{Call, Direction, GraphNode, MemoryKind, Tie, Wait, WaitKind};
+use laptime_capture::{
+    cupti::{self, kind},
+    demangle::readable,
+};
 use laptime_probe::{DeviceAnchor, DeviceMoment};
 
-pub use self::record::{Call, Direction, GraphNode, MemoryKind, Record, Tie, Wait, WaitKind, Work, WorkKind};
-use self::{functions::Functions, names::Names, record::kind};
+use self::functions::Functions;
 use crate::error::CudaError;
 
-/// Bytes per CUPTI buffer: about ten thousand records.
+/// One thing that CUPTI saw.
+pub type Record = cupti::Record<Arc<str>>;
+/// A kernel, a copy or a fill.
+pub type Work = cupti::Work<Arc<str>>;
+/// What the device did.
+pub type WorkKind = cupti::WorkKind<Arc<str>>;
+
+/// Bytes of a buffer that CUPTI fills: some ten thousand records.
 const BUFFER_BYTES: usize = 4 << 20;
 /// The alignment that CUPTI requires.
 const BUFFER_ALIGN: usize = 8;
@@ -210,6 +220,24 @@ extern "C" fn buffer_completed(context: *mut c_void, stream: u32, buffer: *mut u
     }
 }
 
+/// Readable names by the address of CUPTI's text: each is read once.
+#[derive(Debug, Default)]
+struct Names(HashMap<u64, Arc<str>>);
+
+impl Names {
+    /// # Safety
+    ///
+    /// `address` is zero or that of a text that ends in a zero and stays.
+    unsafe fn at(&mut self, address: u64) -> Arc<str> {
+        let read = || match address {
+            0 => String::new(),
+            // SAFETY: the caller's.
+            _ => readable(&unsafe { CStr::from_ptr(address as *const _) }.to_string_lossy()),
+        };
+        Arc::clone(self.0.entry(address).or_insert_with(|| read().into()))
+    }
+}
+
 impl Recording {
     /// # Safety
     ///
@@ -231,9 +259,9 @@ impl Recording {
             self.lost = self.lost.saturating_add(1);
             return;
         }
-        let names = std::cell::RefCell::new(&mut self.names);
+        let names = &mut self.names;
         // SAFETY: the address in a record is that of a text of CUPTI's, which stays.
-        let record = record::decode(bytes, |address| unsafe { names.borrow_mut().at(address) });
+        let record = cupti::decode(bytes, |address| unsafe { names.at(address) });
         self.records.extend(record);
     }
 }

@@ -82,7 +82,21 @@ impl Card {
         Ok(card)
     }
 
-    /// The constant properties.
+    /// Every card of the machine; none where there is no driver.
+    pub fn all() -> Vec<Self> {
+        let buses = || -> Result<Vec<String>, NvmlError> {
+            let nvml = Nvml::init()?;
+            (0..nvml.device_count()?).map(|number| Ok(nvml.device_by_index(number)?.pci_info()?.bus_id)).collect()
+        };
+        buses().unwrap_or_default().iter().filter_map(|bus| Self::open(bus).ok()).collect()
+    }
+
+    /// Its address on the bus.
+    pub fn bus(&self) -> &str {
+        &self.bus
+    }
+
+    /// What does not change.
     pub fn facts(&self) -> Result<CardFacts, CudaError> {
         let asked = || -> Result<CardFacts, NvmlError> {
             let device = self.device()?;

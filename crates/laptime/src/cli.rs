@@ -66,6 +66,9 @@ enum Plain {
     Doctor(commands::doctor::Args),
     #[command(display_order = 8)]
     List(commands::list::Args),
+    #[cfg(target_os = "linux")]
+    #[command(display_order = 9)]
+    Record(commands::record::Args),
     #[command(display_order = 10)]
     Stages(commands::stages::Args),
     #[command(display_order = 11)]
@@ -103,6 +106,8 @@ pub enum Status {
     Done,
     /// Done, and the answer is a failure such as a regression.
     BadNews,
+    /// Done, and the status is that of the program that was run.
+    Exit(u8),
 }
 
 /// A command that measures: its flags are those of the workload that follows.
@@ -339,6 +344,7 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match done {
         Ok(Status::Done) => ExitCode::SUCCESS,
         Ok(Status::BadNews) => ExitCode::from(1),
+        Ok(Status::Exit(code)) => ExitCode::from(code),
         Err(error) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
         // The flags behind `--experiment` and the like are arguments too: their help is no error.
         Err(error) if error.is::<clap::Error>() => {
@@ -364,6 +370,8 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Peaks(args) => commands::peaks::run(app, args, out),
         Plain::Doctor(args) => commands::doctor::run(app, args, out),
         Plain::List(args) => commands::list::run(app, args, out),
+        #[cfg(target_os = "linux")]
+        Plain::Record(args) => commands::record::run(args),
         Plain::Compare(args) => commands::compare::run(args, out),
         Plain::Stages(args) => commands::stages::run(args, out),
         Plain::Top(args) => commands::top::run(args, out),

@@ -318,10 +318,28 @@ impl TraceBuilder {
         numbered.map(|(at, process)| (process.number, ProcessId(at as u32))).collect()
     }
 
-    /// The tracks of a kind that have a number, by number.
-    pub(crate) fn tracks_of(&self, kind: TrackKind) -> HashMap<i64, TrackId> {
-        let numbered = self.tracks.iter().enumerate().filter(|(_, track)| track.kind == kind);
-        numbered.filter_map(|(at, track)| Some((track.number?, TrackId(at as u32)))).collect()
+    /// The tracks of a kind that have a number, by it, in one process.
+    pub(crate) fn tracks_in(&self, process: ProcessId, kind: TrackKind) -> HashMap<i64, TrackId> {
+        let tracks = self.tracks.iter().enumerate();
+        let wanted = tracks.filter(|(_, track)| track.kind == kind && track.process == process);
+        wanted.filter_map(|(at, track)| Some((track.number?, TrackId(at as u32)))).collect()
+    }
+
+    /// The moments at which spans of each thread of a process begin or end, in order.
+    pub(crate) fn boundaries(&self, process: ProcessId) -> HashMap<TrackId, Vec<u64>> {
+        let is_wanted = |track: &Track| track.kind == TrackKind::Thread && track.process == process;
+        let wanted: Vec<bool> = self.tracks.iter().map(is_wanted).collect();
+        let mut boundaries: HashMap<TrackId, Vec<u64>> = HashMap::new();
+        let spans = &self.spans;
+        for (at, &track) in spans.track.iter().enumerate().filter(|(_, track)| wanted[track.index()]) {
+            let start = spans.start[at];
+            boundaries.entry(track).or_default().extend([start, start.saturating_add(spans.duration[at])]);
+        }
+        for moments in boundaries.values_mut() {
+            moments.sort_unstable();
+            moments.dedup();
+        }
+        boundaries
     }
 
     /// Whether a span begins at this place.

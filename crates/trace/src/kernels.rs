@@ -5,7 +5,9 @@
 
 mod insert;
 
-/// The recorded activity of a device.
+use std::sync::Arc;
+
+/// What a device did while it was listened to.
 ///
 /// All times are nanoseconds on the host's monotonic clock, as returned by [`laptime_probe::monotonic_nanos`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -51,14 +53,20 @@ pub struct DeviceWork {
 pub enum WorkKind {
     /// A kernel.
     Kernel {
-        /// The demangled name.
-        name: String,
-        /// The grid size in each dimension.
+        /// Its name, as people read it.
+        name: Arc<str>,
+        /// Blocks in each direction.
         grid: [u32; 3],
         /// The block size in each dimension.
         block: [u32; 3],
+        /// Registers per thread, if they are known.
+        registers: Option<u16>,
+        /// Bytes of shared memory per block, if they are known.
+        shared_bytes: Option<u64>,
         /// The graph that it belongs to.
         graph: Option<u64>,
+        /// Its node in that graph.
+        node: Option<u64>,
     },
     /// A graph as a whole, without its kernels.
     Graph {
@@ -103,8 +111,8 @@ pub struct HostCall {
     /// The system id of the calling thread.
     pub thread: i64,
     /// The function: `cuLaunchKernel`.
-    pub name: String,
-    /// Whether it is a driver call rather than a runtime call.
+    pub name: Arc<str>,
+    /// Whether it is one of the driver, not of the runtime.
     pub is_driver: bool,
     /// The correlation id of the launched work; 0 for none.
     pub correlation: u64,

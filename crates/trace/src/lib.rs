@@ -48,7 +48,7 @@ mod live;
 mod record;
 
 #[cfg(feature = "record")]
-pub use self::record::{RecordError, Recorded, Recording, record_to, record_to_with};
+pub use self::record::{ANNOUNCED, RecordError, Recorded, Recording, record_to, record_to_with};
 pub use self::{
     activity::{Activity, CopyPath, MemoryKind},
     builder::{SpanEntry, TraceBuilder},
@@ -56,7 +56,7 @@ pub use self::{
     format::{Format, ReadError, WriteError, read, read_from, write, write_to},
     invariants::InvalidTrace,
     kernels::KernelRecords,
-    metadata::{DeviceProperties, Metadata},
+    metadata::{DeviceProperties, Metadata, NotRecorded},
     names::{NameId, Names},
     replays::{GraphReplay, GraphReplays, InnerStage},
     time::{Nanos, Origin},
@@ -77,5 +77,8 @@ pub const LAP: &str = "lap";
 /// The category of a stage inside a graph, stamped by the device: it has no host span.
 pub const STAMPED: &str = "stamped";
 
-/// The category of a host sync, as a span or as a mark.
+/// The category of a mark that says where the Python code of a thread was: a sample of its stack.
+pub const PYTHON_SAMPLE: &str = "python_sample";
+
+/// The category of a wait of the host for a device, as a span or as a mark.
 pub const SYNC: &str = "sync";

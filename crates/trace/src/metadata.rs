@@ -8,7 +8,10 @@ pub const DEVICES: &str = "deviceProperties";
 /// The key of the distributed run information, as in torch.profiler.
 pub const DISTRIBUTED: &str = "distributedInfo";
 
-/// The key of the program that wrote the trace.
+/// The key of the times in which a process did not record everything.
+pub const NOT_RECORDED: &str = "notRecorded";
+
+/// The key of the program that made the trace.
 pub const SOURCE: &str = "source";
 
 /// Entries with a key and a JSON value, in file order.
@@ -45,6 +48,17 @@ pub struct DeviceProperties {
     pub compute_minor: Option<u64>,
     /// Threads per warp (wavefront).
     pub warp_size: Option<u64>,
+}
+
+/// A stretch of time in which a process did not record everything: recording was paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct NotRecorded {
+    /// The number of the process.
+    pub process: i64,
+    /// When it began, in nanoseconds of the trace.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -106,6 +120,11 @@ impl Metadata {
     pub fn devices(&self) -> Vec<DeviceProperties> {
         let listed: Option<Vec<serde_json::Value>> = self.get(DEVICES).and_then(|json| serde_json::from_str(json).ok());
         listed.unwrap_or_default().into_iter().filter_map(|device| serde_json::from_value(device).ok()).collect()
+    }
+
+    /// The times in which processes did not record everything: no gaps, although nothing seems to run in them.
+    pub fn not_recorded(&self) -> Vec<NotRecorded> {
+        self.get(NOT_RECORDED).and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
     }
 
     fn distributed(&self) -> Option<Distributed> {

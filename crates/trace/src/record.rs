@@ -71,7 +71,13 @@ pub enum RecordError {
     WriterDied,
 }
 
-/// A summary of a finished recording.
+/// Names the folder of the recording for the processes that `laptime record` started.
+const RECORDER: &str = "LAPTIME_RECORD";
+
+/// How the names of files begin that announce a trace in that folder.
+pub const ANNOUNCED: &str = "probe-";
+
+/// What a finished recording holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
     /// The file.
@@ -135,10 +141,21 @@ pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recordin
         })
         .map_err(failed)?;
     at_exit::flush(&control, writer.thread().clone());
+    announce(&path, start_ns);
     if cfg!(panic = "abort") {
         flush_on_panic(&control, writer.thread().clone());
     }
     Ok(Recording { path, recorded, start_ns, control, writer: Some(writer) })
+}
+
+/// Tells `laptime record`, if it started this process, where the trace is, so that it is merged with what was recorded
+/// from outside. The announcement holds the path; its name holds the process and the time zero.
+fn announce(path: &Path, start_ns: u64) {
+    let Some(folder) = std::env::var_os(RECORDER) else { return };
+    let Ok(path) = std::path::absolute(path) else { return };
+    let name = format!("{ANNOUNCED}{}-{start_ns}", std::process::id());
+    // Without it there are two traces instead of one.
+    let _ = std::fs::write(Path::new(&folder).join(name), path.as_os_str().as_encoded_bytes());
 }
 
 fn temporary_path(path: &Path) -> PathBuf {

@@ -28,6 +28,8 @@ pub struct DeviceWork {
     pub is_stages: bool,
     /// Graphs that the trace also shows as kernels; only the kernels count.
     pub graphs_beside_kernels: u64,
+    /// Idle time in which recording was paused: nothing is known of it, so it is no gap.
+    pub not_recorded: Stretches,
 }
 
 /// One kernel, copy or other work of a device.
@@ -72,7 +74,12 @@ impl DeviceWork {
         Some((self.work.first()?.start, last))
     }
 
-    /// When it was busy.
+    /// How much of its window was recorded.
+    pub fn recorded_length(&self) -> u64 {
+        self.window().map_or(0, |(first, last)| last - first - self.not_recorded.length())
+    }
+
+    /// When it did anything.
     pub fn busy(&self) -> Stretches {
         self.stretches(|_| true)
     }
@@ -98,8 +105,17 @@ pub fn devices(trace: &Trace) -> Devices {
     let beside = graphs_beside_kernels(trace, &activities, &launches);
     let mut kinds: HashMap<NameId, WorkKind> = HashMap::new();
     let mut found: Vec<DeviceWork> = Vec::new();
+    let pauses = trace.metadata.not_recorded().iter().map(|pause| (pause.start_ns, pause.end_ns)).collect();
+    let pauses = Stretches::union(pauses);
     for ((number, name), tracks) in tracks_of_devices(trace) {
-        let mut device = DeviceWork { name, number, work: Vec::new(), is_stages: false, graphs_beside_kernels: 0 };
+        let mut device = DeviceWork {
+            name,
+            number,
+            work: Vec::new(),
+            is_stages: false,
+            graphs_beside_kernels: 0,
+            not_recorded: Stretches::default(),
+        };
         for span in tracks.iter().flat_map(|&track| trace.spans_on(track)) {
             if !activities[span.id.index()].is_device_work() {
                 continue;
@@ -116,11 +132,20 @@ pub fn devices(trace: &Trace) -> Devices {
             device.is_stages = true;
         }
         device.work.sort_by_key(|work| (work.start, work.end, work.id));
+        device.not_recorded = not_recorded(&device, &pauses);
         if !device.work.is_empty() {
             found.push(device);
         }
     }
     Devices { devices: found, activities }
+}
+
+/// The idle stretches that a pause of the recording touches, whole: what ran there is not known.
+fn not_recorded(device: &DeviceWork, pauses: &Stretches) -> Stretches {
+    let Some((first, last)) = device.window().filter(|_| pauses.length() > 0) else { return Stretches::default() };
+    let idle = device.busy().gaps_in(first, last);
+    let is_touched = |&&(from, to): &&(u64, u64)| pauses.length_within(from, to) > 0;
+    Stretches::union(idle.parts().iter().filter(is_touched).copied().collect())
 }
 
 fn work(span: &laptime_trace::Span<'_>, kind: WorkKind, launch: Option<SpanId>) -> Work {
@@ -164,7 +189,12 @@ fn named_process(trace: &Trace, process: laptime_trace::ProcessId) -> String {
     }
 }
 
-/// The host call behind each device span.
+/// When the call of the host began that led to each span of a device, where the trace says.
+pub fn launch_starts(trace: &Trace) -> HashMap<SpanId, u64> {
+    launches(trace, &trace.activities()).into_iter().map(|(work, call)| (work, trace.span_start(call).0)).collect()
+}
+
+/// The call of the host behind each span of a device.
 fn launches(trace: &Trace, activities: &[Activity]) -> HashMap<SpanId, SpanId> {
     let is_on_host = |id: SpanId| !trace.track(trace.span_track(id)).kind.is_device();
     let flows = trace.flows().iter().filter(|flow| is_on_host(flow.from) && !is_on_host(flow.to));

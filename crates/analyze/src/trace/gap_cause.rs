@@ -169,7 +169,7 @@ fn open_gaps(device: &DeviceWork) -> Vec<OpenGap> {
         let is_inside_launch = work.launch.is_some_and(|launch| !begun.insert(launch));
         // Work of zero length never ends a gap.
         let is_end = work.start < work.end || work.start == last;
-        if is_end && work.start > reached {
+        if is_end && work.start > reached && !device.not_recorded.contains(reached) {
             gaps.push(OpenGap { from: reached, to: work.start, before, next: *work, is_inside_launch });
         }
         if work.end >= reached && is_end {

@@ -188,7 +188,7 @@ pub(crate) fn gaps_of(timeline: &Timeline<'_>, most: usize) -> Gaps {
 fn device_answer(timeline: &Timeline<'_>, device: &DeviceWork, idle: &Judged<'_>, most: usize) -> DeviceGaps {
     let (trace, unit) = (timeline.trace, timeline.unit.as_ref());
     let Judged { gaps, judge, .. } = idle;
-    let window = device.window().map_or(0, |(first, last)| last - first);
+    let window = device.recorded_length();
     let parts = parts(device, gaps, window);
     let basis = basis(trace, device, judge, gaps, &parts);
     DeviceGaps {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_analyze::{Gaps, NoGaps};
+use laptime_analyze::{Gaps, LineShares, NoGaps};
 use laptime_report::tables;
 use laptime_trace::Trace;
 
@@ -44,7 +44,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let trace = args.output.read_trace(path)?;
     warn_of_loss(&trace, &args.output);
     let answer = gaps(args, &trace)?;
-    let table = if args.each.is_some() { tables::gap_list(&answer) } else { tables::gaps(&answer) };
+    let mut table = if args.each.is_some() { tables::gap_list(&answer) } else { tables::gaps(&answer) };
+    laptime_analyze::idle_lines(&trace).iter().flat_map(LineShares::sentences).for_each(|line| table.note(line));
     args.output.write(&table, out)?;
     Ok(Status::Done)
 }

@@ -21,6 +21,8 @@ pub mod man;
 pub mod overlap;
 pub mod peaks;
 pub mod profile;
+#[cfg(target_os = "linux")]
+pub mod record;
 pub mod report;
 pub mod stages;
 pub mod suite;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_analyze::{Budget, Figure, Judged, Syncs, Unit};
+use laptime_analyze::{Budget, Figure, Judged, LineShares, Syncs, Unit};
 use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
@@ -56,7 +56,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         warn(&format!("`--allow {pattern}` matches no call and no site"));
     }
     let lay_out = if args.each { laptime_report::tables::waits } else { laptime_report::tables::syncs };
-    args.output.write(&lay_out(&answer, judged.as_ref()), out)?;
+    let mut table = lay_out(&answer, judged.as_ref());
+    laptime_analyze::wait_lines(&trace).iter().flat_map(LineShares::sentences).for_each(|line| table.note(line));
+    args.output.write(&table, out)?;
     Ok(status(judged.is_none_or(|judged| judged.is_kept())))
 }
 

@@ -1,6 +1,6 @@
 //! CUPTI's records as those that every analysis understands.
 
-use std::{cell::RefCell, collections::HashMap};
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use laptime_bench::{KernelRecording, KernelRecords};
 use laptime_cuda::cupti::{self, Call, CuptiAnchor, Record, Recorded, Session, Wait, WaitKind, Work};
@@ -45,7 +45,7 @@ impl KernelRecording for Listening {
         for recorded in self.recorded.take() {
             add(&mut records, &recorded, &clock, &mut |call| {
                 let named = || cupti::function_name(call).unwrap_or_else(|| format!("function {}", call.function));
-                names.entry((call.is_driver, call.function)).or_insert_with(named).clone()
+                Arc::clone(names.entry((call.is_driver, call.function)).or_insert_with(|| named().into()))
             });
         }
         Ok(records)
@@ -99,15 +99,15 @@ impl OnHost {
 }
 
 /// Adds what one session recorded.
-fn add(records: &mut KernelRecords, recorded: &Recorded, clock: &HostClock, name: &mut dyn FnMut(&Call) -> String) {
+fn add(records: &mut KernelRecords, recorded: &Recorded, clock: &HostClock, name: &mut dyn FnMut(&Call) -> Arc<str>) {
     let to_host = OnHost::new(recorded, clock);
     for record in &recorded.records {
         match record {
             Record::Work(work) => records.work.push(device_work(work, &to_host)),
             Record::Wait(wait) => records.work.push(device_wait(wait, &to_host)),
             Record::Call(call) => records.calls.push(host_call(call, name(call), &to_host)),
-            // The calls lie in our stages by their times.
-            Record::Tie(_) => {}
+            // The calls lie in our stages by their times; allocations are not recorded here.
+            Record::Tie(_) | Record::Memory(_) => {}
         }
     }
     records.lost = records.lost.saturating_add(recorded.lost);
@@ -118,13 +118,20 @@ fn add(records: &mut KernelRecords, recorded: &Recorded, clock: &HostClock, name
 fn device_work(work: &Work, to_host: &OnHost) -> DeviceWork {
     let graph = work.graph.map(|node| u64::from(node.graph));
     let kind = match &work.kind {
-        cupti::WorkKind::Kernel { name, grid, block, .. } => {
-            WorkKind::Kernel { name: name.to_string(), grid: *grid, block: *block, graph }
-        }
+        cupti::WorkKind::Kernel { name, grid, block, registers, shared_bytes } => WorkKind::Kernel {
+            name: Arc::clone(name),
+            grid: *grid,
+            block: *block,
+            registers: Some(*registers),
+            shared_bytes: Some(*shared_bytes),
+            graph,
+            node: work.graph.map(|node| node.node),
+        },
         cupti::WorkKind::Copy { from, to, bytes, .. } => {
             WorkKind::Copy { from: memory(*from), to: memory(*to), bytes: *bytes, graph }
         }
         cupti::WorkKind::Fill { bytes, .. } => WorkKind::Memset { bytes: *bytes },
+        cupti::WorkKind::Graph => WorkKind::Graph { graph: graph.unwrap_or(0) },
     };
     DeviceWork {
         time: to_host.stretch(work.start_nanos, work.end_nanos),
@@ -152,7 +159,7 @@ fn device_wait(wait: &Wait, to_host: &OnHost) -> DeviceWork {
     }
 }
 
-fn host_call(call: &Call, name: String, to_host: &OnHost) -> HostCall {
+fn host_call(call: &Call, name: Arc<str>, to_host: &OnHost) -> HostCall {
     HostCall {
         time: to_host.stretch(call.start_nanos, call.end_nanos),
         thread: i64::from(call.thread),
@@ -217,7 +224,7 @@ mod tests {
             anchors: vec![cupti_anchor(19_999_980, 20_000_020, 1_000), cupti_anchor(20_020_000, 20_020_000, 9_500)],
         };
         let mut records = KernelRecords::default();
-        add(&mut records, &recorded, &clock(), &mut |_| "cuMemsetD8Async".to_owned());
+        add(&mut records, &recorded, &clock(), &mut |_| "cuMemsetD8Async".into());
         assert_eq!(records.work[0].time, Stretch { start_ns: 10_000_100, end_ns: 10_000_300 });
         assert_eq!(records.calls[0].time, Stretch { start_ns: 10_009_500, end_ns: 10_009_510 });
         assert_eq!((records.lost, records.uncertainty_ns), (2, Some(10)));

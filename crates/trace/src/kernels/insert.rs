@@ -1,6 +1,6 @@
 //! Inserts device activity into the trace of the same period, in the form that other tools' traces have.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{DeviceWork, HostCall, KernelRecords, Stretch, WorkKind};
 use crate::{
@@ -22,48 +22,56 @@ impl Trace {
     ///
     /// `start_ns` is the trace's time zero on the clock of the records. Records before it are left out and counted.
     pub fn with_kernels(self, records: &KernelRecords, start_ns: u64) -> Result<Self, InvalidTrace> {
-        let boundaries = boundaries(&self);
-        let mut insert = Insert::new(TraceBuilder::extending(self), start_ns, boundaries);
+        let process = self.processes.first().map_or(0, |process| process.number);
+        let mut builder = TraceBuilder::extending(self);
+        builder.add_kernels(process, records, start_ns);
+        builder.build()
+    }
+}
+
+impl TraceBuilder {
+    /// Adds what devices did for one process, in the shape that [`Trace::with_kernels`] describes.
+    ///
+    /// Spans of the process's threads should be added before: calls are kept inside them.
+    pub fn add_kernels(&mut self, process: i64, records: &KernelRecords, start_ns: u64) {
+        let process = self.process(process);
+        let boundaries = self.boundaries(process);
+        let threads = self.tracks_in(process, TrackKind::Thread);
+        let mut insert = Insert {
+            builder: self,
+            start_ns,
+            boundaries,
+            process,
+            threads,
+            streams: HashMap::new(),
+            names: HashMap::new(),
+            triples: HashMap::new(),
+            launches: Launches::default(),
+            too_early: 0,
+        };
         records.calls.iter().for_each(|call| insert.call(call));
         records.work.iter().for_each(|work| insert.work(work));
-        insert.finish(records).build()
+        insert.finish(records);
     }
 }
 
-/// The sorted times at which spans of each thread begin or end.
-fn boundaries(trace: &Trace) -> HashMap<TrackId, Vec<u64>> {
-    let mut boundaries: HashMap<TrackId, Vec<u64>> = HashMap::new();
-    let is_thread = |track: TrackId| trace.track(track).kind == TrackKind::Thread;
-    for span in trace.spans().filter(|span| is_thread(span.track)) {
-        boundaries.entry(span.track).or_default().extend([span.start.0, span.end().0]);
-    }
-    for moments in boundaries.values_mut() {
-        moments.sort_unstable();
-        moments.dedup();
-    }
-    boundaries
-}
-
-struct Insert {
-    builder: TraceBuilder,
+struct Insert<'a> {
+    builder: &'a mut TraceBuilder,
     start_ns: u64,
+    /// The moments at which spans of each thread begin or end, in order.
     boundaries: HashMap<TrackId, Vec<u64>>,
     process: ProcessId,
     threads: HashMap<i64, TrackId>,
     streams: HashMap<(u32, Option<u32>), TrackId>,
+    /// Names by the place of their text: most spans share one of a few.
+    names: HashMap<*const u8, (Arc<str>, NameId)>,
+    triples: HashMap<[u32; 3], NameId>,
     launches: Launches,
     too_early: u64,
 }
 
-impl Insert {
-    fn new(mut builder: TraceBuilder, start_ns: u64, boundaries: HashMap<TrackId, Vec<u64>>) -> Self {
-        let process = builder.processes().first().map_or_else(|| builder.process(0), |&(_, process)| process);
-        let threads = builder.tracks_of(TrackKind::Thread);
-        let (streams, launches) = (HashMap::new(), Launches::default());
-        Self { builder, start_ns, boundaries, process, threads, streams, launches, too_early: 0 }
-    }
-
-    /// The time in the trace; none for records that ended before it began.
+impl Insert<'_> {
+    /// The time in the trace; none for what ended before it began.
     fn time(&mut self, time: Stretch) -> Option<(u64, u64)> {
         let Some(end) = time.end_ns.checked_sub(self.start_ns) else {
             self.too_early += 1;
@@ -78,7 +86,8 @@ impl Insert {
         let track = self.thread(call.thread);
         let (start, end) = self.boundaries.get(&track).map_or(time, |moments| inside_one(time, moments));
         let kind = if call.is_driver { category::DRIVER } else { category::RUNTIME };
-        let span = self.builder.span(track, Nanos(start), Nanos(end - start), &call.name, kind);
+        let (name, kind) = (self.shared_name(&call.name), self.builder.name(kind));
+        let span = self.builder.span_named(track, Nanos(start), Nanos(end - start), name, kind);
         if call.correlation != 0 {
             self.set_fields(span, &[("correlation", Value::from(call.correlation))]);
             self.launches.call(call.correlation, span);
@@ -88,24 +97,55 @@ impl Insert {
     fn work(&mut self, work: &DeviceWork) {
         let Some((start, end)) = self.time(work.time) else { return };
         let track = self.stream(work.device, work.stream);
-        let (name, kind) = named(&work.kind);
-        let span = self.builder.span(track, Nanos(start), Nanos(end - start), &name, kind);
-        let grids = triples(&work.kind);
+        let (name, kind) = self.named(&work.kind);
+        let span = self.builder.span_named(track, Nanos(start), Nanos(end - start), name, kind);
         let mut fields = vec![("device", Value::Int(i64::from(work.device)))];
         fields.extend(work.stream.map(|stream| ("stream", Value::Int(i64::from(stream)))));
         fields.extend((work.correlation != 0).then(|| ("correlation", Value::from(work.correlation))));
         fields.extend(own_fields(&work.kind));
-        fields.extend(grids.iter().map(|(name, text)| (*name, Value::Str(text))));
-        self.set_fields(span, &fields);
+        let mut fields = self.stored(&fields);
+        if let WorkKind::Kernel { grid, block, .. } = &work.kind {
+            for (name, size) in [("grid", grid), ("block", block)] {
+                fields.push((self.builder.name(name), StoredValue::Str(self.triple(*size))));
+            }
+        }
+        self.builder.set_span_fields(span, &fields);
         if work.correlation != 0 && work.kind.is_work() {
             self.launches.work(work.correlation, span);
         }
     }
 
     fn set_fields(&mut self, span: SpanEntry, fields: &[(&str, Value<'_>)]) {
-        let fields: Vec<(NameId, StoredValue)> =
-            fields.iter().map(|(name, value)| (self.builder.name(name), self.builder.stored(*value))).collect();
+        let fields = self.stored(fields);
         self.builder.set_span_fields(span, &fields);
+    }
+
+    fn stored(&mut self, fields: &[(&str, Value<'_>)]) -> Vec<(NameId, StoredValue)> {
+        fields.iter().map(|(name, value)| (self.builder.name(name), self.builder.stored(*value))).collect()
+    }
+
+    fn named(&mut self, kind: &WorkKind) -> (NameId, NameId) {
+        let (name, category) = match kind {
+            WorkKind::Kernel { name, .. } => return (self.shared_name(name), self.builder.name(category::KERNEL)),
+            WorkKind::Graph { .. } => ("CUDA graph".to_owned(), category::GRAPH),
+            WorkKind::Copy { from, to, .. } => {
+                (format!("Memcpy {} ({} -> {})", from.direction_to(*to), from.word(), to.word()), category::COPY)
+            }
+            WorkKind::Memset { .. } => ("Memset (Device)".to_owned(), category::MEMSET),
+            WorkKind::Sync { name } => (name.clone(), category::DEVICE_SYNC),
+        };
+        (self.builder.name(&name), self.builder.name(category))
+    }
+
+    fn shared_name(&mut self, name: &Arc<str>) -> NameId {
+        let Self { builder, names, .. } = self;
+        names.entry(name.as_ptr()).or_insert_with(|| (Arc::clone(name), builder.name(name))).1
+    }
+
+    fn triple(&mut self, size: [u32; 3]) -> NameId {
+        let Self { builder, triples, .. } = self;
+        let [x, y, z] = size;
+        *triples.entry(size).or_insert_with(|| builder.name(&format!("[{x}, {y}, {z}]")))
     }
 
     fn thread(&mut self, number: i64) -> TrackId {
@@ -127,9 +167,9 @@ impl Insert {
         })
     }
 
-    fn finish(self, records: &KernelRecords) -> TraceBuilder {
-        let Self { mut builder, launches, too_early, .. } = self;
-        let unexplained = launches.connect(&mut builder);
+    fn finish(self, records: &KernelRecords) {
+        let Self { builder, launches, too_early, .. } = self;
+        let unexplained = launches.connect(builder);
         builder.lost = builder.lost.saturating_add(records.lost);
         builder.clock_uncertainty = builder.clock_uncertainty.max(records.uncertainty_ns.map(Nanos));
         builder.warnings.extend(records.warnings.iter().cloned());
@@ -139,7 +179,6 @@ impl Insert {
         ];
         let warnings = warnings.into_iter().filter(|(count, _)| *count > 0);
         builder.warnings.extend(warnings.map(|(count, what)| format!("{count} {what}")));
-        builder
     }
 }
 
@@ -159,36 +198,24 @@ fn inside_one((start, end): (u64, u64), moments: &[u64]) -> (u64, u64) {
     best
 }
 
-fn named(kind: &WorkKind) -> (String, &'static str) {
-    match kind {
-        WorkKind::Kernel { name, .. } => (name.clone(), category::KERNEL),
-        WorkKind::Graph { .. } => ("CUDA graph".to_owned(), category::GRAPH),
-        WorkKind::Copy { from, to, .. } => {
-            (format!("Memcpy {} ({} -> {})", from.direction_to(*to), from.word(), to.word()), category::COPY)
-        }
-        WorkKind::Memset { .. } => ("Memset (Device)".to_owned(), category::MEMSET),
-        WorkKind::Sync { name } => (name.clone(), category::DEVICE_SYNC),
-    }
-}
-
 fn own_fields(kind: &WorkKind) -> Vec<(&'static str, Value<'_>)> {
     let graph_field = |graph: &Option<u64>| graph.map(|graph| ("graph id", Value::from(graph)));
     match kind {
-        WorkKind::Kernel { graph, .. } => graph_field(graph).into_iter().collect(),
+        WorkKind::Kernel { registers, shared_bytes, graph, node, .. } => [
+            registers.map(|registers| ("registers per thread", Value::from(u64::from(registers)))),
+            shared_bytes.map(|bytes| ("shared memory", Value::from(bytes))),
+            graph_field(graph),
+            node.map(|node| ("graph node id", Value::from(node))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         WorkKind::Graph { graph } => vec![("graph id", Value::from(*graph))],
         WorkKind::Copy { bytes, graph, .. } => {
             [Some(("bytes", Value::from(*bytes))), graph_field(graph)].into_iter().flatten().collect()
         }
         WorkKind::Memset { bytes } => vec![("bytes", Value::from(*bytes))],
         WorkKind::Sync { name } => vec![("cuda_sync_kind", Value::Str(name))],
-    }
-}
-
-fn triples(kind: &WorkKind) -> Vec<(&'static str, String)> {
-    let shown = |[x, y, z]: [u32; 3]| format!("[{x}, {y}, {z}]");
-    match kind {
-        WorkKind::Kernel { grid, block, .. } => vec![("grid", shown(*grid)), ("block", shown(*block))],
-        _ => Vec::new(),
     }
 }
 
@@ -202,7 +229,7 @@ mod tests {
     }
 
     fn call(start: u64, end: u64, name: &str, correlation: u64) -> HostCall {
-        HostCall { time: stretch(start, end), thread: 11, name: name.to_owned(), is_driver: true, correlation }
+        HostCall { time: stretch(start, end), thread: 11, name: name.into(), is_driver: true, correlation }
     }
 
     fn work(start: u64, end: u64, correlation: u64, kind: WorkKind) -> DeviceWork {
@@ -210,7 +237,15 @@ mod tests {
     }
 
     fn kernel(name: &str) -> WorkKind {
-        WorkKind::Kernel { name: name.to_owned(), grid: [4, 1, 1], block: [256, 1, 1], graph: None }
+        WorkKind::Kernel {
+            name: name.into(),
+            grid: [4, 1, 1],
+            block: [256, 1, 1],
+            registers: None,
+            shared_bytes: None,
+            graph: None,
+            node: None,
+        }
     }
 
     /// A thread with two consecutive stages.

@@ -86,6 +86,18 @@ fn time_divides_into_kernels_copies_alone_and_gaps() {
 }
 
 #[test]
+fn time_in_which_recording_was_paused_is_no_gap() {
+    let mut made = late();
+    made.kernel(250_000, 260_000, 270_000);
+    made.builder.metadata.set("notRecorded", r#"[{"process": 1, "start_ns": 120000, "end_ns": 140000}]"#);
+    let answer = made.answer(0);
+    // Nothing is known of the whole stretch without work that the pause touches.
+    assert_eq!(answer.window, Nanos(165_000));
+    assert_eq!(times(&answer), [("kernels", 110_000, 3), ("host", 55_000, 1)]);
+    assert_eq!(answer.count, 1);
+}
+
+#[test]
 fn what_the_host_did_adds_up_to_its_lateness() {
     let answer = late().answer(0);
     let host: Vec<_> = answer.host.iter().map(|did| (did.name.as_deref(), did.is_launched, did.time.0)).collect();

@@ -2,7 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The bytes of a record, with values at the offsets of CUPTI's structure.
+type Record = super::Record<String>;
+
+/// Bytes of a record, with values put where a structure of CUPTI has them.
 struct Bytes(Vec<u8>);
 
 impl Bytes {
@@ -28,7 +30,7 @@ impl Bytes {
     }
 
     fn decode(&self) -> Option<Record> {
-        decode(&self.0, |address| format!("name at {address}").into())
+        decode(&self.0, |address| format!("name at {address}"))
     }
 }
 
@@ -116,14 +118,32 @@ fn a_tie_joins_a_call_and_a_stage() {
     assert_eq!(bytes.decode(), Some(Record::Tie(Tie { correlation: 61, stage: 1 << 40 })));
 }
 
+#[test]
+fn a_launch_of_a_whole_graph_names_the_graph() {
+    let bytes = Bytes::new(kind::GRAPH, 56).u32(4, 62).times(8).u32(24, 1).u32(28, 3).u32(36, 7);
+    let (start_nanos, end_nanos, graph) = (1_000, 1_500, Some(GraphNode { graph: 3, node: 0 }));
+    let kind = WorkKind::Graph;
+    let work = Work { kind, start_nanos, end_nanos, device: 1, stream: 7, correlation: 62, graph };
+    assert_eq!(bytes.decode(), Some(Record::Work(work)));
+}
+
+#[test]
+fn an_allocation_is_told_from_a_release() {
+    for (operation, is_release) in [(1, false), (2, true)] {
+        let bytes = Bytes::new(kind::MEMORY, 128).u32(4, operation).u32(8, 3).u64(24, 4_096).u64(32, 9).u32(52, 1);
+        let memory = Memory { nanos: 9, device: 1, memory: MemoryKind::Device, bytes: 4_096, is_release };
+        assert_eq!(bytes.decode(), Some(Record::Memory(memory)));
+    }
+}
+
 proptest! {
     #[test]
-    fn no_bytes_break_the_reading(bytes in prop::collection::vec(any::<u8>(), 0..240), first in 0_u8..40) {
+    fn no_bytes_break_the_reading(bytes in prop::collection::vec(any::<u8>(), 0..240), first in 0_u8..60) {
         let mut bytes = bytes;
         if let Some(kind) = bytes.first_mut() {
             *kind = first;
         }
         bytes.iter_mut().skip(1).take(3).for_each(|byte| *byte = 0);
-        decode(&bytes, |_| "".into());
+        decode(&bytes, |_| ());
     }
 }

@@ -3,26 +3,26 @@
 //! The structures grow at their end from version to version. Fields are therefore read at offsets of the common
 //! beginning (those of CUPTI 13.0, checked against its header), and never beyond the given bytes.
 
-use std::sync::Arc;
-
-/// A CUPTI record.
+/// One thing that CUPTI saw. `Name` stands for the name of a kernel: text, or a number that stands for text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
+pub enum Record<Name> {
     /// The device worked.
-    Work(Work),
+    Work(Work<Name>),
     /// The host waited for the device, or a stream for an event.
     Wait(Wait),
     /// A function of the runtime or of the driver was called.
     Call(Call),
     /// A call inside one of our stages.
     Tie(Tie),
+    /// Device memory was allocated or freed.
+    Memory(Memory),
 }
 
 /// A kernel, a copy or a memset. Times are in nanoseconds of CUPTI's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Work {
+pub struct Work<Name> {
     /// What it was.
-    pub kind: WorkKind,
+    pub kind: WorkKind<Name>,
     /// When it began.
     pub start_nanos: u64,
     /// When it ended.
@@ -37,6 +37,22 @@ pub struct Work {
     pub graph: Option<GraphNode>,
 }
 
+impl<Name> Work<Name> {
+    /// The same work with its name as something else.
+    pub fn map_name<Other>(self, map: impl FnOnce(Name) -> Other) -> Work<Other> {
+        let Self { kind, start_nanos, end_nanos, device, stream, correlation, graph } = self;
+        let kind = match kind {
+            WorkKind::Kernel { name, grid, block, registers, shared_bytes } => {
+                WorkKind::Kernel { name: map(name), grid, block, registers, shared_bytes }
+            }
+            WorkKind::Copy { direction, from, to, bytes } => WorkKind::Copy { direction, from, to, bytes },
+            WorkKind::Fill { memory, bytes } => WorkKind::Fill { memory, bytes },
+            WorkKind::Graph => WorkKind::Graph,
+        };
+        Work { kind, start_nanos, end_nanos, device, stream, correlation, graph }
+    }
+}
+
 /// Where in a graph work came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphNode {
@@ -48,11 +64,11 @@ pub struct GraphNode {
 
 /// What the device did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WorkKind {
+pub enum WorkKind<Name> {
     /// A kernel.
     Kernel {
-        /// The readable name.
-        name: Arc<str>,
+        /// Its name, as it can be read.
+        name: Name,
         /// Blocks.
         grid: [u32; 3],
         /// Threads per block.
@@ -80,6 +96,8 @@ pub enum WorkKind {
         /// The number of bytes.
         bytes: u64,
     },
+    /// A launch of a whole CUDA graph, where its nodes are not recorded one by one.
+    Graph,
 }
 
 /// The direction of a copy.
@@ -172,8 +190,24 @@ pub struct Tie {
     pub stage: u64,
 }
 
-/// The ids of the record kinds.
-pub(crate) mod kind {
+/// An allocation or a release of device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// When it happened.
+    pub nanos: u64,
+    /// The device's number.
+    pub device: u32,
+    /// Kind of memory.
+    pub memory: MemoryKind,
+    /// How much.
+    pub bytes: u64,
+    /// Whether the memory was freed.
+    pub is_release: bool,
+}
+
+/// Numbers of kinds of records.
+#[allow(missing_docs, reason = "the names are those of CUPTI's kinds")]
+pub mod kind {
     pub const COPY: u32 = 1;
     pub const FILL: u32 = 2;
     pub const DRIVER: u32 = 4;
@@ -182,6 +216,8 @@ pub(crate) mod kind {
     pub const PEER_COPY: u32 = 22;
     pub const WAIT: u32 = 38;
     pub const TIE: u32 = 39;
+    pub const MEMORY: u32 = 49;
+    pub const GRAPH: u32 = 51;
 }
 
 /// CUPTI's stream id for all streams.
@@ -220,13 +256,15 @@ impl Fields<'_> {
 /// Parses one record. None if its kind was not requested, or if it is truncated.
 ///
 /// `name_at` reads the text at an address that a record holds.
-pub(crate) fn decode(bytes: &[u8], name_at: impl Fn(u64) -> Arc<str>) -> Option<Record> {
+pub fn decode<Name>(bytes: &[u8], name_at: impl FnOnce(u64) -> Name) -> Option<Record<Name>> {
     let fields = Fields(bytes);
     match fields.u32(0)? {
         kind::KERNEL => kernel(fields, name_at).map(Record::Work),
         kind::COPY => copy(fields, 44, 64).map(Record::Work),
         kind::PEER_COPY => copy(fields, 60, 72).map(Record::Work),
         kind::FILL => fill(fields).map(Record::Work),
+        kind::GRAPH => graph(fields).map(Record::Work),
+        kind::MEMORY => memory(fields).map(Record::Memory),
         kind::WAIT => wait(fields).map(Record::Wait),
         found @ (kind::DRIVER | kind::RUNTIME) => call(fields, found == kind::DRIVER).map(Record::Call),
         kind::TIE => Some(Record::Tie(Tie { stage: fields.u64(8)?, correlation: fields.u32(16)? })),
@@ -234,7 +272,7 @@ pub(crate) fn decode(bytes: &[u8], name_at: impl Fn(u64) -> Arc<str>) -> Option<
     }
 }
 
-fn kernel(fields: Fields<'_>, name_at: impl Fn(u64) -> Arc<str>) -> Option<Work> {
+fn kernel<Name>(fields: Fields<'_>, name_at: impl FnOnce(u64) -> Name) -> Option<Work<Name>> {
     let shared = u64::from(fields.u32(76)?) + u64::from(fields.u32(80)?);
     Some(Work {
         kind: WorkKind::Kernel {
@@ -254,7 +292,7 @@ fn kernel(fields: Fields<'_>, name_at: impl Fn(u64) -> Arc<str>) -> Option<Work>
 }
 
 /// A copy inside a device or to and from it, or between devices: the two differ from `correlation` on.
-fn copy(fields: Fields<'_>, correlation: usize, node: usize) -> Option<Work> {
+fn copy<Name>(fields: Fields<'_>, correlation: usize, node: usize) -> Option<Work<Name>> {
     Some(Work {
         kind: WorkKind::Copy {
             direction: direction(fields.u8(4)?),
@@ -271,7 +309,7 @@ fn copy(fields: Fields<'_>, correlation: usize, node: usize) -> Option<Work> {
     })
 }
 
-fn fill(fields: Fields<'_>) -> Option<Work> {
+fn fill<Name>(fields: Fields<'_>) -> Option<Work<Name>> {
     Some(Work {
         kind: WorkKind::Fill { memory: memory_kind(fields.u16(50)?), bytes: fields.u64(8)? },
         start_nanos: fields.u64(16)?,
@@ -280,6 +318,29 @@ fn fill(fields: Fields<'_>) -> Option<Work> {
         stream: fields.u32(40)?,
         correlation: fields.u32(44)?,
         graph: graph_node(fields, 64, 72),
+    })
+}
+
+/// A launch of a whole graph has a number but no node.
+fn graph<Name>(fields: Fields<'_>) -> Option<Work<Name>> {
+    Some(Work {
+        kind: WorkKind::Graph,
+        start_nanos: fields.u64(8)?,
+        end_nanos: fields.u64(16)?,
+        device: fields.u32(24)?,
+        stream: fields.u32(36)?,
+        correlation: fields.u32(4)?,
+        graph: Some(GraphNode { graph: fields.u32(28)?, node: 0 }),
+    })
+}
+
+fn memory(fields: Fields<'_>) -> Option<Memory> {
+    Some(Memory {
+        nanos: fields.u64(32)?,
+        device: fields.u32(52)?,
+        memory: memory_kind(u16::try_from(fields.u32(8)?).unwrap_or(0)),
+        bytes: fields.u64(24)?,
+        is_release: fields.u32(4)? == 2,
     })
 }
 

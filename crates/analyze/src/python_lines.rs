@@ -1,0 +1,216 @@
+//! Which Python line a thread was at while a device was idle, and while the host waited: from sampled stacks.
+
+use std::collections::HashMap;
+
+use laptime_trace::{Activity, NameId, PYTHON_SAMPLE, Trace, TrackId, TrackKind};
+
+use crate::{
+    devices::{DeviceWork, devices},
+    intervals::Stretches,
+    units::per_cent,
+};
+
+/// A line is named if at least this many samples stand behind it.
+pub const LEAST_SAMPLES: u64 = 30;
+
+/// Lines that are named at most.
+const MOST_LINES: usize = 3;
+
+/// The lines at which a thread was during some time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LineShares {
+    /// What the time is: `idle time of device 0`.
+    pub what: String,
+    /// Samples in that time.
+    pub samples: u64,
+    /// The lines with enough samples, the most frequent first.
+    pub lines: Vec<LineShare>,
+}
+
+/// A line, and its share of the time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LineShare {
+    /// The line: `train.py:88 in step`.
+    pub line: String,
+    /// The innermost call under it, if it is always the same: `torch/utils/data/dataloader.py:633 in __next__`.
+    pub inside: Option<String>,
+    /// Samples at it.
+    pub samples: u64,
+    /// Its share of the samples.
+    pub share: f64,
+    /// The 95 % interval of the share.
+    pub interval: (f64, f64),
+}
+
+/// The lines at which the launching thread of each device was while the device was idle.
+pub fn idle_lines(trace: &Trace) -> Vec<LineShares> {
+    let sampled = sampled_threads(trace);
+    if sampled.is_empty() {
+        return Vec::new();
+    }
+    let found = devices(trace);
+    found.devices.iter().filter_map(|device| of_device(trace, device, &sampled)).collect()
+}
+
+fn of_device(trace: &Trace, device: &DeviceWork, sampled: &HashMap<Thread, TrackId>) -> Option<LineShares> {
+    let (first, last) = device.window()?;
+    let idle = device.busy().gaps_in(first, last).minus(&device.not_recorded);
+    let mut launches: HashMap<TrackId, u64> = HashMap::new();
+    for launch in device.work.iter().filter_map(|work| work.launch) {
+        *launches.entry(trace.span_track(launch)).or_default() += 1;
+    }
+    let (track, _) = launches.into_iter().max_by_key(|&(track, count)| (count, track))?;
+    let thread = thread_of(trace, track)?;
+    line_shares(trace, *sampled.get(&thread)?, &idle, format!("idle time of {}", device.name))
+}
+
+/// The lines at which threads were while they waited for a device.
+pub fn wait_lines(trace: &Trace) -> Vec<LineShares> {
+    let mut found = Vec::new();
+    for (thread, samples) in sampled_threads(trace) {
+        let is_wait = |span: &laptime_trace::Span<'_>| span.activity() == Activity::Wait;
+        let of_thread = trace.tracks().filter(|(id, _)| thread_of(trace, *id) == Some(thread));
+        let waits = of_thread.flat_map(|(id, _)| trace.spans_on(id)).filter(is_wait);
+        let waits = Stretches::union(waits.map(|span| (span.start.0, span.end().0)).collect());
+        found.extend(line_shares(trace, samples, &waits, "time in syncs".to_owned()));
+    }
+    found.sort_by_key(|shares| std::cmp::Reverse(shares.samples));
+    found
+}
+
+/// A thread: its process and its number.
+type Thread = (u32, i64);
+
+fn thread_of(trace: &Trace, track: TrackId) -> Option<Thread> {
+    let track = trace.track(track);
+    let process = trace.processes().position(|(id, _)| id == track.process)?;
+    (track.kind == TrackKind::Thread).then_some((process as u32, track.number?))
+}
+
+/// The tracks with samples, by the thread that was sampled.
+fn sampled_threads(trace: &Trace) -> HashMap<Thread, TrackId> {
+    let Some(sample) = trace.known_name(PYTHON_SAMPLE) else { return HashMap::new() };
+    let is_sampled = |id: TrackId| trace.marks_on(id).next().is_some_and(|mark| mark.category == trace.name(sample));
+    let lanes = trace.tracks().filter(|(id, track)| track.kind == TrackKind::Lane && is_sampled(*id));
+    lanes
+        .filter_map(|(id, track)| {
+            let process = trace.processes().position(|(process, _)| process == track.process)?;
+            Some(((process as u32, track.number?), id))
+        })
+        .collect()
+}
+
+fn line_shares(trace: &Trace, track: TrackId, time: &Stretches, what: String) -> Option<LineShares> {
+    let mut counts: HashMap<NameId, (u64, Option<&str>)> = HashMap::new();
+    let mut samples = 0;
+    for mark in trace.marks_on(track).filter(|mark| mark.category == PYTHON_SAMPLE && time.contains(mark.time.0)) {
+        samples += 1;
+        let inside = match mark.fields.get("inside") {
+            Some(laptime_trace::Value::Str(inside)) => Some(inside),
+            _ => None,
+        };
+        let entry = counts.entry(trace.known_name(mark.name)?).or_insert((0, inside));
+        *entry = (entry.0 + 1, entry.1.filter(|known| inside == Some(known)));
+    }
+    let mut lines: Vec<LineShare> = counts
+        .into_iter()
+        .filter(|(_, (count, _))| *count >= LEAST_SAMPLES)
+        .map(|(name, (count, inside))| LineShare {
+            line: trace.name(name).to_owned(),
+            inside: inside.map(str::to_owned),
+            samples: count,
+            share: count as f64 / samples as f64,
+            interval: wilson(count as f64, samples as f64),
+        })
+        .collect();
+    lines.sort_by(|a, b| (b.samples, &a.line).cmp(&(a.samples, &b.line)));
+    lines.truncate(MOST_LINES);
+    (!lines.is_empty()).then_some(LineShares { what, samples, lines })
+}
+
+/// Wilson's 95 % interval of a share.
+fn wilson(count: f64, all: f64) -> (f64, f64) {
+    const Z: f64 = 1.96;
+    let share = count / all;
+    let middle = (share + Z * Z / (2.0 * all)) / (1.0 + Z * Z / all);
+    let half = Z * ((share * (1.0 - share) + Z * Z / (4.0 * all)) / all).sqrt() / (1.0 + Z * Z / all);
+    ((middle - half).max(0.0), (middle + half).min(1.0))
+}
+
+impl LineShares {
+    /// The lines in sentences, one each.
+    pub fn sentences(&self) -> impl Iterator<Item = String> {
+        self.lines.iter().map(|line| {
+            let inside = line.inside.as_ref().map_or_else(String::new, |inside| format!(" -> `{inside}`"));
+            let LineShare { line, share, interval: (low, high), .. } = line;
+            format!(
+                "{} ({} to {}) of the {}: `{line}`{inside}",
+                per_cent(*share),
+                per_cent(*low),
+                per_cent(*high),
+                self.what
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laptime_trace::{Nanos, TraceBuilder, Track, activity::category};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A device that works every second 10 ms, and a thread that is sampled in between at the lines of `at`.
+    fn sampled(idle: usize, at: impl Fn(usize) -> &'static str) -> Trace {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(5, 11, "main");
+        let stream = builder.stream(5, 7, "stream 7");
+        builder.track_mut(stream).device = Some(0);
+        let process = builder.process(5);
+        let (kind, name, unit) = (TrackKind::Lane, builder.name("Python"), NameId::EMPTY);
+        let lane = builder.track(Track { process, kind, name, number: Some(11), device: None, unit });
+        for turn in 0..=idle {
+            let start = turn as u64 * 20 * MS;
+            let call = builder.span(main, Nanos(start), Nanos(MS), "cudaLaunchKernel", category::RUNTIME);
+            let kernel = builder.span(stream, Nanos(start + MS), Nanos(10 * MS), "gemm", category::KERNEL);
+            builder.flow(call, kernel);
+            // While the device works the thread is elsewhere: that counts for nothing.
+            builder.mark(lane, Nanos(start + 5 * MS), "other.py:1 in f", PYTHON_SAMPLE);
+            if turn < idle {
+                let mark = builder.mark(lane, Nanos(start + 15 * MS), at(turn), PYTHON_SAMPLE);
+                builder.mark_field(mark, "inside", "torch/data.py:7 in __next__");
+            }
+        }
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn the_line_of_most_idle_samples_is_named_with_an_interval() {
+        let trace = sampled(100, |turn| if turn % 4 == 0 { "train.py:9 in log" } else { "train.py:88 in step" });
+        let found = idle_lines(&trace);
+        let told: Vec<String> = found.iter().flat_map(LineShares::sentences).collect();
+        assert_eq!(
+            told,
+            [
+                "75.0 % (65.7 % to 82.5 %) of the idle time of device 0: `train.py:88 in step` -> `torch/data.py:7 in __next__`"
+            ]
+        );
+        assert_eq!(found[0].samples, 100);
+    }
+
+    #[test]
+    fn a_line_with_fewer_than_30_idle_samples_is_not_named() {
+        assert_eq!(idle_lines(&sampled(29, |_| "train.py:88 in step")), []);
+        assert_eq!(idle_lines(&sampled(30, |_| "train.py:88 in step")).len(), 1);
+    }
+
+    #[test]
+    fn a_trace_without_samples_names_nothing() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(5, 11, "main");
+        builder.mark(main, Nanos(5), "mark", "");
+        assert_eq!(idle_lines(&builder.build().unwrap()), []);
+    }
+}

@@ -1,0 +1,249 @@
+//! The control page: what the recorder wants from every process of the program.
+//!
+//! The recorder creates the file at its full size before the program starts, so mapping it never faults. A process
+//! waits on `epoch` with a futex, so a change takes effect at once and waiting costs nothing.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"laptime1");
+const LONGEST_PATH: usize = 3072;
+
+#[repr(C)]
+struct Page {
+    magic: u64,
+    epoch: AtomicU32,
+    wanted: AtomicU32,
+    flags: u32,
+    part_bytes: u32,
+    keep_nanos: u64,
+    ring_bytes: u64,
+    /// How many processes have mapped the page since the start.
+    attached: AtomicU32,
+    path_length: u32,
+    path: [u8; LONGEST_PATH],
+}
+
+/// What processes should do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Record nothing.
+    Nothing,
+    /// Record everything.
+    Everything,
+    /// Record copies and syncs only, to compare with `Everything`: what recording costs.
+    Light,
+}
+
+impl Wanted {
+    /// The number in files and on the page.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::Everything => 1,
+            Self::Light => 2,
+        }
+    }
+
+    /// The state of a number; anything unknown means nothing.
+    pub const fn from_number(number: u32) -> Self {
+        match number {
+            1 => Self::Everything,
+            2 => Self::Light,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// What does not change during a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where parts are written.
+    pub parts: PathBuf,
+    /// Record a graph launch as one piece of work.
+    pub whole_graphs: bool,
+    /// Record allocations of device memory.
+    pub memory: bool,
+    /// Keep only this much of the past; `None` keeps everything.
+    pub keep: Option<Duration>,
+    /// Begin a new part when this many bytes are written.
+    pub part_bytes: u32,
+    /// Most bytes of parts per process where only the past is kept.
+    pub ring_bytes: u64,
+}
+
+const WHOLE_GRAPHS: u32 = 1;
+const MEMORY: u32 = 2;
+
+/// The mapped page. It stays mapped.
+#[derive(Debug, Clone, Copy)]
+pub struct Control(NonNull<Page>);
+
+// SAFETY: what changes on the page are atomics; the rest is written before anybody else maps it.
+unsafe impl Send for Control {}
+// SAFETY: as above.
+unsafe impl Sync for Control {}
+
+impl Control {
+    /// Creates the page.
+    pub fn create(path: &Path, settings: &Settings, wanted: Wanted) -> io::Result<Self> {
+        let parts = settings.parts.as_os_str().as_bytes();
+        if parts.len() > LONGEST_PATH {
+            return Err(io::Error::from(io::ErrorKind::InvalidFilename));
+        }
+        let mut open = std::fs::OpenOptions::new();
+        let file = open.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        file.set_len(size_of::<Page>() as u64)?;
+        let control = Self::map(&file)?;
+        let flags = if settings.whole_graphs { WHOLE_GRAPHS } else { 0 } | if settings.memory { MEMORY } else { 0 };
+        // SAFETY: nobody else has the page yet.
+        unsafe {
+            let page = &mut *control.0.as_ptr();
+            page.flags = flags;
+            page.part_bytes = settings.part_bytes;
+            page.keep_nanos = settings.keep.map_or(0, |keep| keep.as_nanos() as u64);
+            page.ring_bytes = settings.ring_bytes;
+            page.path_length = parts.len() as u32;
+            page.path[..parts.len()].copy_from_slice(parts);
+            page.wanted.store(wanted.number(), Ordering::Relaxed);
+            page.magic = MAGIC;
+        }
+        Ok(control)
+    }
+
+    /// Maps the page that a recorder made.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
+        if file.metadata()?.len() != size_of::<Page>() as u64 {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        let control = Self::map(&file)?;
+        if control.page().magic != MAGIC || control.page().path_length as usize > LONGEST_PATH {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        control.page().attached.fetch_add(1, Ordering::Relaxed);
+        Ok(control)
+    }
+
+    fn map(file: &File) -> io::Result<Self> {
+        let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping of a file of this size; it is never unmapped.
+        let found = unsafe { libc::mmap(ptr::null_mut(), size_of::<Page>(), access, shared, file.as_raw_fd(), 0) };
+        if found == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(found.cast()).map(Self).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: the mapping stays, and every byte pattern is a valid page.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// What does not change.
+    pub fn settings(&self) -> Settings {
+        let page = self.page();
+        let path = &page.path[..(page.path_length as usize).min(LONGEST_PATH)];
+        Settings {
+            parts: PathBuf::from(OsStr::from_bytes(path)),
+            whole_graphs: page.flags & WHOLE_GRAPHS != 0,
+            memory: page.flags & MEMORY != 0,
+            keep: (page.keep_nanos > 0).then(|| Duration::from_nanos(page.keep_nanos)),
+            part_bytes: page.part_bytes,
+            ring_bytes: page.ring_bytes,
+        }
+    }
+
+    /// What is wanted now.
+    pub fn wanted(&self) -> Wanted {
+        Wanted::from_number(self.page().wanted.load(Ordering::Acquire))
+    }
+
+    /// How many processes have mapped the page.
+    pub fn attached(&self) -> u32 {
+        self.page().attached.load(Ordering::Relaxed)
+    }
+
+    /// A number that changes with every wish.
+    pub fn epoch(&self) -> u32 {
+        self.page().epoch.load(Ordering::Acquire)
+    }
+
+    /// Wants something else, and wakes every process. Every process writes what it has so far.
+    pub fn want(&self, wanted: Wanted) {
+        self.page().wanted.store(wanted.number(), Ordering::Release);
+        self.wake();
+    }
+
+    /// Asks every process to write what it has so far.
+    pub fn wake(&self) {
+        let epoch = &self.page().epoch;
+        epoch.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: the address is that of a number in a mapping that stays.
+        unsafe { libc::syscall(libc::SYS_futex, epoch.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    /// Waits until the epoch is another one, at most for `longest`.
+    pub fn wait(&self, epoch: u32, longest: Duration) {
+        let time = libc::timespec {
+            tv_sec: longest.as_secs() as libc::time_t,
+            tv_nsec: longest.subsec_nanos() as libc::c_long,
+        };
+        let word = self.page().epoch.as_ptr();
+        // SAFETY: as above; the time is valid during the call.
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, epoch, &raw const time) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            parts: "/run/parts".into(),
+            whole_graphs: true,
+            memory: false,
+            keep: Some(Duration::from_secs(30)),
+            part_bytes: 1 << 20,
+            ring_bytes: 64 << 20,
+        }
+    }
+
+    #[test]
+    fn a_process_reads_what_the_recorder_wants() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(crate::CONTROL_FILE);
+        let recorder = Control::create(&path, &settings(), Wanted::Nothing).unwrap();
+        let process = Control::open(&path).unwrap();
+        assert_eq!((process.settings(), process.wanted(), recorder.attached()), (settings(), Wanted::Nothing, 1));
+        let before = process.epoch();
+        recorder.want(Wanted::Everything);
+        assert_eq!(process.wanted(), Wanted::Everything);
+        assert_ne!(process.epoch(), before);
+        // Returns at once, since the epoch has changed.
+        process.wait(before, Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn a_file_that_is_no_control_page_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        std::fs::write(&path, vec![0; size_of::<Page>()]).unwrap();
+        assert_eq!(Control::open(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        std::fs::write(&path, b"short").unwrap();
+        assert_eq!(Control::open(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}

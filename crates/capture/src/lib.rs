@@ -1,0 +1,31 @@
+//! What the injected library and the recorder share.
+//!
+//! `laptime record` starts a program with a small library of ours (`crates/inject`). The library writes what CUPTI and
+//! NVTX report into *part* files ([`part`]), and reads what it should do from a *control page* ([`control`]), a file
+//! that both sides map. [`cupti`] reads CUPTI's records; `crates/cuda` uses it too.
+
+pub mod control;
+pub mod cupti;
+pub mod demangle;
+pub mod dl;
+pub mod part;
+pub mod process;
+mod varint;
+
+/// Names the folder of the recording for the processes of the program.
+pub const FOLDER_VARIABLE: &str = "LAPTIME_RECORD";
+
+/// The control page in that folder.
+pub const CONTROL_FILE: &str = "control";
+
+/// The ending of the names of part files.
+pub const PART_ENDING: &str = "part";
+
+/// Nanoseconds of the monotonic clock, which all processes of a machine share.
+#[allow(unsafe_code)]
+pub fn monotonic_nanos() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place is valid.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

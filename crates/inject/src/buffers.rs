@@ -1,0 +1,61 @@
+//! The buffers that CUPTI fills: bounded in number and used again, so that their pages are touched once.
+
+use std::{
+    alloc::{self, Layout},
+    ptr,
+    sync::{Mutex, PoisonError},
+};
+
+/// Bytes of a buffer: some ten thousand records.
+pub const BUFFER_BYTES: usize = 2 << 20;
+/// Buffers at most, 64 MiB in all. Beyond that CUPTI drops records and counts them.
+const MOST_BUFFERS: usize = 32;
+/// CUPTI asks for this alignment.
+const LAYOUT: Layout = match Layout::from_size_align(BUFFER_BYTES, 8) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a buffer has a valid layout"),
+};
+
+/// The buffers of the process.
+#[derive(Debug, Default)]
+pub struct Pool(Mutex<Buffers>);
+
+#[derive(Debug, Default)]
+struct Buffers {
+    free: Vec<Address>,
+    made: usize,
+}
+
+#[derive(Debug)]
+struct Address(*mut u8);
+// SAFETY: a buffer in the pool is nobody else's.
+unsafe impl Send for Address {}
+
+impl Pool {
+    /// A buffer, or null if there are as many as there may be.
+    pub fn take(&self) -> *mut u8 {
+        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Address(free)) = buffers.free.pop() {
+            return free;
+        }
+        if buffers.made >= MOST_BUFFERS {
+            return ptr::null_mut();
+        }
+        // SAFETY: the layout has a size. It comes from `malloc`, so another owner may free it.
+        let made = unsafe { alloc::alloc(LAYOUT) };
+        buffers.made += usize::from(!made.is_null());
+        made
+    }
+
+    /// Gives a buffer back.
+    pub fn put(&self, buffer: *mut u8) {
+        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        buffers.free.push(Address(buffer));
+    }
+
+    /// Buffers that CUPTI has.
+    pub fn outstanding(&self) -> usize {
+        let buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        buffers.made - buffers.free.len()
+    }
+}

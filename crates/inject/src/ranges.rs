@@ -1,0 +1,231 @@
+//! NVTX ranges, and calls that callbacks see, between the thread they are on and the one that writes them.
+//!
+//! A thread puts them into a buffer of its own, under a lock that only the writer takes too, once a second.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use laptime_capture::{
+    cupti, monotonic_nanos,
+    part::{Call, Kind, Payload, Range, RangeAction},
+};
+
+use crate::{output::Output, state::State};
+
+/// Bytes of ranges that wait to be written, in all threads together. What comes beyond is counted as dropped.
+const MOST_BYTES: usize = 16 << 20;
+/// Longer messages are cut.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// Ranges that wait to be written.
+#[derive(Debug, Default)]
+pub struct Ranges {
+    threads: Mutex<Vec<Arc<Waiting>>>,
+    /// Texts that were registered or named: domains, messages, categories.
+    pub texts: Mutex<Texts>,
+    bytes: AtomicUsize,
+    dropped: AtomicU64,
+    dropped_calls: AtomicU64,
+    next: AtomicU64,
+}
+
+/// Texts by the handles that we gave out.
+#[derive(Debug, Default)]
+pub struct Texts {
+    handles: Vec<Arc<[u8]>>,
+    categories: HashMap<(usize, u32), Arc<[u8]>>,
+    thread_names: Vec<(u32, Box<[u8]>)>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    thread: u32,
+    events: Mutex<Vec<Marked>>,
+    /// Calls that callbacks saw, with their names.
+    calls: Mutex<Vec<(cupti::Call, &'static str)>>,
+}
+
+/// A range as its thread marked it.
+#[derive(Debug)]
+pub struct Marked {
+    pub host_nanos: u64,
+    pub action: RangeAction,
+    pub message: Message,
+    /// The handle of the domain; zero is none.
+    pub domain: usize,
+    pub category: u32,
+    pub payload: Option<Payload>,
+}
+
+/// The text of a range.
+#[derive(Debug)]
+pub enum Message {
+    None,
+    Text(Box<[u8]>),
+    Handle(usize),
+}
+
+thread_local! {
+    /// The buffer of this thread, with the state that it belongs to.
+    static OWN: RefCell<Option<(usize, Arc<Waiting>)>> = const { RefCell::new(None) };
+}
+
+impl Texts {
+    /// Keeps a text; the handle is never zero.
+    pub fn add(&mut self, text: &[u8]) -> usize {
+        self.handles.push(cut(text).into());
+        self.handles.len()
+    }
+
+    pub fn name_category(&mut self, domain: usize, category: u32, name: &[u8]) {
+        self.categories.insert((domain, category), cut(name).into());
+    }
+
+    pub fn name_thread(&mut self, thread: u32, name: &[u8]) {
+        self.thread_names.push((thread, cut(name).into()));
+    }
+
+    fn at(&self, handle: usize) -> &[u8] {
+        handle.checked_sub(1).and_then(|at| self.handles.get(at)).map_or(b"", |text| text)
+    }
+}
+
+/// The text, no longer than we keep.
+pub fn cut(text: &[u8]) -> &[u8] {
+    &text[..text.len().min(LONGEST_MESSAGE)]
+}
+
+impl Ranges {
+    /// A number for a range that begins on one thread and may end on another.
+    pub fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Keeps what this thread marked until it is written.
+    pub fn add(state: &'static State, marked: Marked) {
+        let ranges = &state.ranges;
+        let size = size_of::<Marked>() + if let Message::Text(text) = &marked.message { text.len() } else { 0 };
+        if ranges.bytes.fetch_add(size, Ordering::Relaxed) + size > MOST_BYTES {
+            ranges.bytes.fetch_sub(size, Ordering::Relaxed);
+            ranges.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let is_kept = ranges.with_own(state, |own| {
+            own.events.lock().unwrap_or_else(PoisonError::into_inner).push(marked);
+        });
+        if !is_kept {
+            ranges.bytes.fetch_sub(size, Ordering::Relaxed);
+            ranges.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps a call that a callback saw until it is written.
+    pub fn add_call(state: &'static State, call: &cupti::Call, name: &'static str) {
+        let ranges = &state.ranges;
+        let size = size_of::<(cupti::Call, &str)>();
+        let has_room = ranges.bytes.fetch_add(size, Ordering::Relaxed) + size <= MOST_BYTES;
+        let is_kept = has_room
+            && ranges.with_own(state, |own| {
+                own.calls.lock().unwrap_or_else(PoisonError::into_inner).push((call.clone(), name));
+            });
+        if !is_kept {
+            ranges.bytes.fetch_sub(size, Ordering::Relaxed);
+            ranges.dropped_calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Works with the buffer of this thread; says whether it has one.
+    fn with_own(&self, state: &'static State, work: impl FnOnce(&Waiting)) -> bool {
+        let key = std::ptr::from_ref(state) as usize;
+        let done = OWN.try_with(|own| {
+            let Ok(mut own) = own.try_borrow_mut() else { return false };
+            if own.as_ref().is_none_or(|(known, _)| *known != key) {
+                *own = Some((key, self.register()));
+            }
+            own.as_ref().is_some_and(|(_, waiting)| {
+                work(waiting);
+                true
+            })
+        });
+        done == Ok(true)
+    }
+
+    fn register(&self) -> Arc<Waiting> {
+        // SAFETY: asks for a number.
+        let thread = unsafe { libc::gettid() } as u32;
+        let waiting = Arc::new(Waiting { thread, events: Mutex::default(), calls: Mutex::default() });
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&waiting));
+        waiting
+    }
+
+    /// Puts everything that waits into the block.
+    pub fn drain(&self, output: &mut Output) {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        for (thread, name) in std::mem::take(&mut texts.thread_names) {
+            output.encoder.thread_name(thread, &name);
+        }
+        let threads: Vec<Arc<Waiting>> = {
+            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = threads.clone();
+            // A thread that ended has let its buffer go: the list and `all` hold the last two handles.
+            threads.retain(|waiting| Arc::strong_count(waiting) > 2);
+            all
+        };
+        for waiting in threads {
+            let events = std::mem::take(&mut *waiting.events.lock().unwrap_or_else(PoisonError::into_inner));
+            for marked in events {
+                let text = if let Message::Text(text) = &marked.message { text.len() } else { 0 };
+                self.bytes.fetch_sub(size_of::<Marked>() + text, Ordering::Relaxed);
+                self.put(waiting.thread, &marked, &texts, output);
+                output.write_if_large();
+            }
+            let calls = std::mem::take(&mut *waiting.calls.lock().unwrap_or_else(PoisonError::into_inner));
+            for (call, name) in calls {
+                self.bytes.fetch_sub(size_of::<(cupti::Call, &str)>(), Ordering::Relaxed);
+                let name = output.encoder.name(name.as_bytes());
+                let cupti::Call { is_driver, start_nanos, end_nanos, thread, correlation, .. } = call;
+                output.encoder.call(&Call { is_driver, name, start_nanos, end_nanos, thread, correlation });
+                output.write_if_large();
+            }
+        }
+        output.encoder.dropped(Kind::Range, self.dropped.swap(0, Ordering::Relaxed));
+        output.encoder.dropped(Kind::Call, self.dropped_calls.swap(0, Ordering::Relaxed));
+    }
+
+    fn put(&self, thread: u32, marked: &Marked, texts: &Texts, output: &mut Output) {
+        let encoder = &mut output.encoder;
+        let name = match &marked.message {
+            Message::None => 0,
+            Message::Text(text) => encoder.name(text),
+            Message::Handle(handle) => encoder.name(texts.at(*handle)),
+        };
+        let domain = encoder.name(texts.at(marked.domain));
+        let category = match texts.categories.get(&(marked.domain, marked.category)) {
+            Some(known) => encoder.name(known),
+            None if marked.category != 0 => encoder.name(format!("category {}", marked.category).as_bytes()),
+            None => 0,
+        };
+        encoder.range(&Range {
+            host_nanos: marked.host_nanos,
+            thread,
+            action: marked.action,
+            name,
+            domain,
+            category,
+            payload: marked.payload,
+        });
+    }
+}
+
+impl Marked {
+    /// Something that happens now.
+    pub fn now(action: RangeAction, message: Message, domain: usize) -> Self {
+        Self { host_nanos: monotonic_nanos(), action, message, domain, category: 0, payload: None }
+    }
+}

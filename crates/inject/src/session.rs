@@ -1,0 +1,401 @@
+//! CUPTI in this process: what is switched on, and what comes back.
+
+use std::{
+    ffi::{CStr, c_char, c_void},
+    slice,
+    sync::{Mutex, PoisonError, atomic::Ordering},
+};
+
+use laptime_capture::{
+    control::Wanted,
+    cupti::{self, Record, WorkKind, kind},
+    monotonic_nanos,
+    part::{Anchor, Call, Kind, State as PartState},
+};
+
+use crate::{
+    buffers::BUFFER_BYTES,
+    cupti::{CallbackData, Functions, Subscriber, is_driver},
+    guarded, hooks, library,
+    output::Output,
+    ranges::Ranges,
+    state::{self, State},
+    worker,
+};
+
+/// What the calls of interest are about, as the names of both runtime and driver have it.
+const CALLS: [&str; 22] = [
+    "Launch",
+    "GraphLaunch",
+    "GraphInstantiate",
+    "Memcpy",
+    "Memset",
+    "DeviceSynchronize",
+    "StreamSynchronize",
+    "EventSynchronize",
+    "CtxSynchronize",
+    "StreamWaitEvent",
+    "Malloc",
+    "Free",
+    "HostAlloc",
+    "HostRegister",
+    "MemAlloc",
+    "MemFree",
+    "MemHostAlloc",
+    "MemHostRegister",
+    "MemCreate",
+    "ModuleLoad",
+    "LibraryLoad",
+    "ThreadSynchronize",
+];
+/// Calls that begin like those of interest and are not.
+const NOT: [&str; 3] = ["MemcpyAttribute", "LaunchAttribute", "MemAllocPitchAttribute"];
+/// A call that programs hardly make. Single calls can only be switched on later if one was on before the context was
+/// made, and if the kind as a whole was never switched off.
+const RARE: &str = "ProfilerStart";
+/// CUPTI has about 530 functions of the runtime and 830 of the driver.
+const MOST_FUNCTIONS: u32 = 4096;
+
+/// CUPTI in this process.
+#[derive(Debug)]
+pub struct Session {
+    pub functions: Functions,
+    /// What is on, as it was last applied.
+    applied: Mutex<Wanted>,
+    calls: Vec<CallOfInterest>,
+    /// Callbacks around calls, for a CUPTI that cannot record single ones.
+    callbacks: Mutex<Option<Subscriber>>,
+    whole_graphs: bool,
+    memory: bool,
+}
+
+#[derive(Debug)]
+struct CallOfInterest {
+    is_driver: bool,
+    function: u32,
+    name: &'static str,
+}
+
+/// Finds CUPTI and begins to listen. What is missing is written for the recorder to report.
+pub fn start(state: &'static State) {
+    if state.session.get().is_some() {
+        return;
+    }
+    let Some(functions) = library::candidates().find_map(Functions::load) else {
+        let mut output = state.output();
+        output.info("problem", "no-cupti");
+        output.write();
+        return;
+    };
+    state::write_at_exit();
+    let settings = state.control.settings();
+    let session = Session {
+        functions,
+        applied: Mutex::new(Wanted::Nothing),
+        calls: calls_of_interest(&functions),
+        callbacks: Mutex::new(None),
+        whole_graphs: settings.whole_graphs,
+        memory: settings.memory,
+    };
+    session.arm();
+    let registered = functions.register(buffer_requested, buffer_completed);
+    let mut output = state.output();
+    output.info("cupti", &functions.version().to_string());
+    if let Err(problem) = registered {
+        output.info("problem", &format!("cupti-refused {problem}"));
+        output.write();
+        return;
+    }
+    drop(output);
+    if state.session.set(session).is_ok()
+        && let Some(session) = state.session.get()
+    {
+        hooks::install();
+        session.apply(state, state.control.wanted());
+        if let Some(anchor) = session.anchor() {
+            state.output().encoder.anchor(anchor);
+        }
+        state.output().write();
+    }
+}
+
+fn calls_of_interest(functions: &Functions) -> Vec<CallOfInterest> {
+    let mut found = Vec::new();
+    for is_driver in [false, true] {
+        for function in 1..MOST_FUNCTIONS {
+            let Some(name) = functions.function_name(is_driver, function) else { continue };
+            let name = plain_name(name);
+            let about = ["cuda", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+            let is_wanted = CALLS.iter().any(|call| about.starts_with(call)) && !NOT.contains(&about);
+            if is_wanted {
+                found.push(CallOfInterest { is_driver, function, name });
+            }
+        }
+    }
+    found
+}
+
+/// The name as programs write it: `cudaLaunchKernel` for `__cudaLaunchKernel_ptsz_v13000`.
+fn plain_name(name: &'static str) -> &'static str {
+    let name = name.trim_start_matches('_');
+    let is_version = |ending: &str| ending.len() > 3 && ending.bytes().all(|byte| byte.is_ascii_digit());
+    let name = match name.rsplit_once("_v") {
+        Some((before, ending)) if is_version(ending) => before,
+        _ => name,
+    };
+    name.trim_end_matches("_ptsz").trim_end_matches("_ptds")
+}
+
+impl Session {
+    /// Switches a rare call on for good, before there is a context.
+    ///
+    /// Whole graphs too must be on before a graph is made; there is one record per launch, and it is left out while
+    /// nothing is wanted.
+    fn arm(&self) {
+        self.functions.use_system_threads();
+        if self.whole_graphs {
+            let _ = self.functions.enable(kind::GRAPH);
+        }
+        for is_driver in [false, true] {
+            let is_rare = |function: &u32| {
+                let name = self.functions.function_name(is_driver, *function);
+                name.is_some_and(|name| plain_name(name).ends_with(RARE))
+            };
+            if let Some(function) = (1..MOST_FUNCTIONS).find(is_rare) {
+                self.functions.switch(is_driver, function, true);
+            }
+        }
+    }
+
+    /// Switches on what is wanted, and off what is not.
+    pub fn apply(&self, state: &State, wanted: Wanted) {
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        if *applied == wanted || state.is_aside.load(Ordering::Acquire) {
+            return;
+        }
+        let before = *applied;
+        *applied = wanted;
+        let problem = self.switch(before, wanted);
+        let mut output = state.output();
+        output.state(worker::state_of(wanted));
+        if let Some(problem) = problem {
+            output.info("problem", &format!("cupti-refused {problem}"));
+        }
+        if wanted == Wanted::Everything && !self.has_calls() {
+            output.info("problem", "no-calls");
+        }
+    }
+
+    fn switch(&self, before: Wanted, wanted: Wanted) -> Option<String> {
+        let is_full = wanted == Wanted::Everything;
+        let mut problem = None;
+        for kind in self.kinds_of(before).filter(|kind| !self.kinds_of(wanted).any(|wanted| wanted == *kind)) {
+            self.functions.disable(kind);
+        }
+        for kind in self.kinds_of(wanted).filter(|kind| !self.kinds_of(before).any(|known| known == *kind)) {
+            if let Err(refused) = self.functions.enable(kind)
+                && kind == kind::KERNEL
+            {
+                problem = Some(refused);
+            }
+        }
+        if is_full != (before == Wanted::Everything) {
+            self.switch_calls(is_full);
+        }
+        problem
+    }
+
+    fn switch_calls(&self, is_on: bool) {
+        if self.functions.can_switch_functions() {
+            for call in &self.calls {
+                self.functions.switch(call.is_driver, call.function, is_on);
+            }
+            return;
+        }
+        let mut callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_on && callbacks.is_none() {
+            *callbacks = self.functions.subscribe(around_call);
+        }
+        let Some(subscriber) = *callbacks else { return };
+        for call in &self.calls {
+            self.functions.switch_callback(subscriber, call.is_driver, call.function, is_on);
+        }
+    }
+
+    /// Whether calls are recorded, by either way.
+    fn has_calls(&self) -> bool {
+        self.functions.can_switch_functions() || self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Gives CUPTI's one subscription back; calls are not recorded any more.
+    pub fn end_callbacks(&self) {
+        if let Some(subscriber) = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.functions.unsubscribe(subscriber);
+        }
+    }
+
+    /// A call that ended, as CUPTI's callback saw it.
+    fn add_call(&self, state: &'static State, call: &cupti::Call) {
+        if let Some(name) = self.call_name(call.is_driver, call.function) {
+            Ranges::add_call(state, call, name);
+        }
+    }
+
+    fn kinds_of(&self, wanted: Wanted) -> impl Iterator<Item = u32> {
+        let (is_full, is_on) = (wanted == Wanted::Everything, wanted != Wanted::Nothing);
+        let kinds = [
+            (kind::KERNEL, is_full),
+            (kind::COPY, is_on),
+            (kind::PEER_COPY, is_on),
+            (kind::FILL, is_full),
+            (kind::WAIT, is_on),
+            (kind::MEMORY, is_full && self.memory),
+        ];
+        kinds.into_iter().filter(|(_, wanted)| *wanted).map(|(kind, _)| kind)
+    }
+
+    /// Another profiler takes CUPTI over: gives everything back, and listens no more.
+    pub fn step_aside(&self, state: &State) {
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_aside.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.switch(*applied, Wanted::Nothing);
+        self.end_callbacks();
+        self.functions.disable(kind::GRAPH);
+        *applied = Wanted::Nothing;
+        self.functions.flush(true);
+        let mut output = state.output();
+        output.state(PartState::SteppedAside);
+        output.info("problem", "stepped-aside");
+        output.write();
+    }
+
+    /// Reads both clocks several times, and keeps the closest pair.
+    pub fn anchor(&self) -> Option<Anchor> {
+        let read = || {
+            let before = monotonic_nanos();
+            let cupti_nanos = self.functions.timestamp()?;
+            let after = monotonic_nanos();
+            Some(Anchor { host_nanos: before + (after - before) / 2, cupti_nanos, window_nanos: after - before })
+        };
+        (0..8).filter_map(|_| read()).min_by_key(|anchor| anchor.window_nanos)
+    }
+
+    /// # Safety
+    ///
+    /// `buffer` holds `valid` bytes of CUPTI's records.
+    unsafe fn read(&self, buffer: *mut u8, valid: usize, output: &mut Output) {
+        let mut record = std::ptr::null_mut();
+        // SAFETY: the caller's; only CUPTI knows how long a record is.
+        while let Some(next) = unsafe { self.functions.next_record(buffer, valid, record) } {
+            record = next;
+            let Some(at) = (next as usize).checked_sub(buffer as usize).filter(|at| *at < valid) else { return };
+            // SAFETY: the bytes from the record to the end of what is valid are in the buffer.
+            self.keep(unsafe { slice::from_raw_parts(next, valid - at) }, output);
+        }
+    }
+
+    fn keep(&self, bytes: &[u8], output: &mut Output) {
+        let encoder = &mut output.encoder;
+        // SAFETY: the address in a record is that of a text of CUPTI's.
+        let name = |address: u64| unsafe { text_at(address) };
+        match cupti::decode(bytes, name) {
+            Some(Record::Work(work)) if work.kind == WorkKind::Graph && self.is_paused() => {}
+            Some(Record::Work(work)) => {
+                let work = work.map_name(|name| encoder.name(name));
+                encoder.work(&work);
+            }
+            Some(Record::Wait(wait)) => encoder.wait(&wait),
+            Some(Record::Memory(memory)) => encoder.memory(&memory),
+            Some(Record::Call(call)) => {
+                let Some(name) = self.call_name(call.is_driver, call.function) else { return };
+                let name = encoder.name(name.as_bytes());
+                let cupti::Call { is_driver, start_nanos, end_nanos, thread, correlation, .. } = call;
+                encoder.call(&Call { is_driver, name, start_nanos, end_nanos, thread, correlation });
+            }
+            Some(Record::Tie(_)) | None => {}
+        }
+        output.write_if_large();
+    }
+
+    fn is_paused(&self) -> bool {
+        // Whoever has the lock is switching: the record is of the time before.
+        self.applied.try_lock().is_ok_and(|applied| *applied == Wanted::Nothing)
+    }
+
+    fn call_name(&self, is_driver: bool, function: u32) -> Option<&'static str> {
+        let at = self.calls.binary_search_by_key(&(is_driver, function), |call| (call.is_driver, call.function));
+        Some(self.calls[at.ok()?].name)
+    }
+}
+
+/// # Safety
+///
+/// `address` is zero or that of a text that ends in a zero.
+unsafe fn text_at<'a>(address: u64) -> &'a [u8] {
+    if address == 0 {
+        return b"";
+    }
+    // SAFETY: the caller's.
+    unsafe { CStr::from_ptr(address as *const c_char) }.to_bytes()
+}
+
+extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
+    let mut found = std::ptr::null_mut();
+    guarded(|| found = state::current().map_or(std::ptr::null_mut(), |state| state.pool.take()));
+    // SAFETY: CUPTI passes three valid places. A null buffer has CUPTI drop and count; zero means as many as fit.
+    unsafe {
+        *buffer = found;
+        *size = if found.is_null() { 0 } else { BUFFER_BYTES };
+        *most_records = 0;
+    }
+}
+
+extern "C" fn buffer_completed(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, valid: usize) {
+    guarded(|| {
+        let Some(state) = state::current() else { return };
+        if let Some(session) = state.session.get() {
+            let dropped = session.functions.dropped(context, stream);
+            let mut output = state.output();
+            if !buffer.is_null() {
+                // SAFETY: CUPTI gives back a buffer of ours with so many valid bytes.
+                unsafe { session.read(buffer, valid.min(size), &mut output) };
+            }
+            output.encoder.dropped(Kind::Cupti, dropped);
+            output.write();
+        }
+        if !buffer.is_null() {
+            state.pool.put(buffer);
+        }
+    });
+}
+
+/// Around a call, with a CUPTI that cannot record single ones: the time before it is kept in CUPTI's place for us.
+extern "C" fn around_call(_: *mut c_void, domain: u32, function: u32, data: *const CallbackData) {
+    const ENTER: u32 = 0;
+    guarded(|| {
+        // SAFETY: CUPTI passes a valid description, whose place for us stays from before the call to after it.
+        let Some(data) = (unsafe { data.as_ref() }).filter(|data| !data.own.is_null()) else { return };
+        let Some((state, session)) = state::current().and_then(|state| Some((state, state.session.get()?))) else {
+            return;
+        };
+        let Some(now) = session.functions.timestamp() else { return };
+        // SAFETY: as above.
+        unsafe {
+            if data.site == ENTER {
+                *data.own = now;
+                return;
+            }
+            let call = cupti::Call {
+                is_driver: is_driver(domain),
+                function,
+                start_nanos: *data.own,
+                end_nanos: now,
+                thread: libc::gettid() as u32,
+                correlation: data.correlation,
+            };
+            session.add_call(state, &call);
+        }
+    });
+}

@@ -1,0 +1,100 @@
+//! Our thread: once a second it asks CUPTI for what is done and writes it, and it does what the recorder wants.
+
+use std::{
+    ptr,
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use laptime_capture::{control::Wanted, monotonic_nanos, part};
+
+use crate::{devices, guarded, hooks, state::State};
+
+/// A kill loses at most this much.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How long the end of the process waits for our locks.
+const PATIENCE: Duration = Duration::from_millis(500);
+const STACK_BYTES: usize = 512 << 10;
+
+/// Starts the thread. Without it, buffers that are full and the end of the process still write.
+pub fn start(state: &'static State) {
+    with_signals_blocked(|| {
+        let builder = thread::Builder::new().name("laptime".to_owned()).stack_size(STACK_BYTES);
+        let _ = builder.spawn(move || guarded(|| run(state)));
+    });
+}
+
+/// The program's signals must reach the program's threads: a thread inherits the mask of the one that starts it.
+fn with_signals_blocked(work: impl FnOnce()) {
+    // SAFETY: the sets are valid; the mask of this thread is put back.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        work();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+    }
+}
+
+fn run(state: &'static State) {
+    while !state.is_ending.load(Ordering::Acquire) {
+        let epoch = state.control.epoch();
+        hooks::install();
+        if let Some(session) = state.session.get() {
+            session.apply(state, state.control.wanted());
+        }
+        devices::describe(state);
+        write(state, false);
+        state.control.wait(epoch, PERIOD);
+    }
+}
+
+/// Writes what there is.
+fn write(state: &State, is_forced: bool) {
+    let aside = state.is_aside.load(Ordering::Acquire);
+    let session = state.session.get().filter(|_| !aside);
+    if let Some(session) = session {
+        session.functions.flush(is_forced);
+    }
+    let anchor = session.and_then(|session| session.anchor());
+    let mut output = state.output();
+    state.ranges.drain(&mut output);
+    if let Some(anchor) = anchor {
+        output.encoder.anchor(anchor);
+    }
+    output.write();
+}
+
+/// The process ends: everything is written, unless our locks are taken for too long.
+pub fn finish(state: &State) {
+    if state.is_ending.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match state.try_output() {
+            Some(_) => break,
+            None if Instant::now() > until => return,
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    devices::describe(state);
+    write(state, true);
+    let mut output = state.output();
+    if state.pool.outstanding() > 0 && !state.is_aside.load(Ordering::Acquire) && state.session.get().is_some() {
+        output.info("problem", "taken-over");
+    }
+    output.encoder.state(monotonic_nanos(), part::State::Ended);
+    output.write();
+}
+
+/// What a wish means as a state.
+pub fn state_of(wanted: Wanted) -> part::State {
+    match wanted {
+        Wanted::Nothing => part::State::Paused,
+        Wanted::Everything => part::State::Recording,
+        Wanted::Light => part::State::Light,
+    }
+}

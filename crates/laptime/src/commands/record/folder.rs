@@ -1,0 +1,164 @@
+//! Makes the trace and `record.json` of what was recorded.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+};
+
+use anyhow::Context;
+use laptime_capture::part::Kind;
+use laptime_trace::{Trace, format::write_whole};
+use serde_json::json;
+
+use super::{
+    assemble::{Aside, Start, assemble, not_recorded},
+    lap_window::LapWindow,
+    launch::exit_code,
+    overhead::Overhead,
+    parts::{self, Process},
+    redact,
+};
+use crate::run_folder::TRACE_FILE;
+
+/// The file that describes a recording.
+pub const RECORD_FILE: &str = "record.json";
+/// The folder of the parts.
+pub const PARTS_FOLDER: &str = "parts";
+const SCHEMA: u32 = 1;
+
+/// What is known before the program starts: kept for `laptime record merge`, should the recorder be killed.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// The command, without secrets.
+    pub command: Vec<String>,
+    /// When it started.
+    pub start: Start,
+    /// The folder of the run.
+    pub run: PathBuf,
+}
+
+/// What was recorded.
+#[derive(Debug)]
+pub struct Recording {
+    /// What every process recorded.
+    pub processes: Vec<Process>,
+    /// All of it.
+    pub trace: Trace,
+    /// What recording cost.
+    pub overhead: Overhead,
+    /// Python stacks that were sampled, and why none were.
+    pub samples: (usize, Option<String>),
+    /// Which laps the trace was cut to, in words.
+    pub laps: Option<String>,
+}
+
+impl Recording {
+    /// Reads the parts of a folder, and puts together with them what was seen from outside.
+    pub fn read(parts: &Path, aside: &Aside, start: Start) -> anyhow::Result<Self> {
+        let mut processes = parts::read(parts);
+        let overhead = Overhead::of(&processes);
+        let trace = assemble(&mut processes, aside, start).context("the parts cannot be put together to a trace")?;
+        let samples = (aside.samples.samples.len(), aside.samples.problem.clone());
+        Ok(Self { processes, trace, overhead, samples, laps: None })
+    }
+
+    /// Cuts the trace to some of its laps; says which, or why it is whole.
+    pub fn cut_to_laps(self, wanted: &LapWindow) -> anyhow::Result<Self> {
+        let (trace, laps) = wanted.cut(self.trace)?;
+        Ok(Self { trace, laps: Some(laps), ..self })
+    }
+
+    /// How many kernels and graphs ran.
+    pub fn kernels(&self) -> usize {
+        self.processes.iter().map(Process::kernels).sum()
+    }
+
+    /// How many records were dropped, by kind.
+    pub fn dropped(&self) -> Vec<(Kind, u64)> {
+        let count = |kind: Kind| self.processes.iter().filter_map(|process| process.dropped.get(&kind)).sum();
+        Kind::ALL.into_iter().map(|kind| (kind, count(kind))).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Writes the trace.
+    pub fn write_trace(&self, folder: &Path) -> anyhow::Result<()> {
+        laptime_trace::write(&self.trace, folder.join(TRACE_FILE))?;
+        Ok(())
+    }
+}
+
+/// Writes `record.json` before the program starts.
+pub fn write_known(known: &Known) -> anyhow::Result<()> {
+    write_json(&known.run, &known.json())
+}
+
+/// Writes `record.json` with everything.
+pub fn write_record(known: &Known, recording: &Recording, status: ExitStatus) -> anyhow::Result<()> {
+    let mut record = known.json();
+    let dropped: serde_json::Map<String, serde_json::Value> =
+        recording.dropped().into_iter().map(|(kind, count)| (kind.words().to_owned(), count.into())).collect();
+    record["exit_status"] = exit_code(status).into();
+    record["processes"] = recording.processes.iter().map(of_process).collect();
+    record["kernels"] = recording.kernels().into();
+    record["dropped"] = dropped.into();
+    record["python_samples"] = recording.samples.0.into();
+    record["overhead"] = recording.overhead.json();
+    write_json(&known.run, &record)
+}
+
+impl Known {
+    fn json(&self) -> serde_json::Value {
+        let environment: serde_json::Map<String, serde_json::Value> =
+            redact::environment().into_iter().map(|(name, value)| (name, value.into())).collect();
+        json!({
+            "schema": SCHEMA,
+            "command": self.command,
+            "environment": environment,
+            "start_unix_ns": self.start.unix_ns,
+            "start_monotonic_ns": self.start.host_ns,
+            "laptime": { "version": env!("CARGO_PKG_VERSION"), "commit": env!("LAPTIME_COMMIT") },
+        })
+    }
+}
+
+fn of_process(process: &Process) -> serde_json::Value {
+    let dropped: serde_json::Map<String, serde_json::Value> =
+        process.dropped.iter().map(|(kind, count)| (kind.words().to_owned(), (*count).into())).collect();
+    let last = process.states.last().map_or(process.start_ns, |(at, _)| *at);
+    let pauses: u64 = not_recorded(process, last).iter().map(|(from, to)| to - from).sum();
+    let info = |key: &str| process.infos.get(key).cloned();
+    json!({
+        "pid": process.pid,
+        "parent": info("parent").and_then(|parent| parent.parse::<u32>().ok()),
+        "name": info("name"),
+        "rank": process.rank(),
+        "cupti": info("cupti"),
+        "kernels": process.kernels(),
+        "calls": process.records.calls.len(),
+        "ended": process.has_ended(),
+        "not_recorded_ns": pauses,
+        "problems": process.problems,
+        "dropped": dropped,
+        "devices": process.devices.iter().map(|gpu| json!({ "name": gpu.name, "bus": gpu.bus })).collect::<Vec<_>>(),
+    })
+}
+
+/// When a recording started, as its `record.json` has it.
+pub fn read_start(run: &Path) -> anyhow::Result<Start> {
+    let path = run.join(RECORD_FILE);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let record: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("`{}` is damaged", path.display()))?;
+    let start =
+        || Some(Start { host_ns: record["start_monotonic_ns"].as_u64()?, unix_ns: record["start_unix_ns"].as_i64()? });
+    start().with_context(|| format!("`{}` does not say when the recording started", path.display()))
+}
+
+fn write_json(run: &Path, json: &serde_json::Value) -> anyhow::Result<()> {
+    let path = run.join(RECORD_FILE);
+    write_whole(&path, |file| {
+        serde_json::to_writer_pretty(&mut *file, json)?;
+        writeln!(file)
+    })?;
+    Ok(())
+}

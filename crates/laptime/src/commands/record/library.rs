@@ -1,0 +1,109 @@
+//! Puts the injected library where the program can load it.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use laptime_capture::process;
+
+use crate::failure::Hinted;
+
+/// The library, built by the build script.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblaptime_inject.so"));
+
+/// Unpacks the library to a private folder, and returns its path. `run` is the last place to try.
+pub fn unpack(run: &Path) -> anyhow::Result<PathBuf> {
+    if LIBRARY.is_empty() {
+        return Err(Hinted::wrap(
+            anyhow::anyhow!("`laptime record` works on Linux only"),
+            "record with torch.profiler there, and read its trace with `laptime diagnose`",
+        ));
+    }
+    let places = places(run);
+    if let Some(found) = places.iter().find_map(|folder| unpack_to(folder)) {
+        return Ok(found);
+    }
+    let tried: Vec<String> = places.iter().map(|folder| format!("`{}`", folder.display())).collect();
+    let error = anyhow::anyhow!("no folder was found that a library can be loaded from; tried {}", tried.join(", "));
+    Err(Hinted::wrap(error, "set LAPTIME_HOME to a folder of yours on a file system that is not mounted noexec"))
+}
+
+fn places(run: &Path) -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    let folders = [
+        variable("LAPTIME_HOME").map(|folder| folder.join("inject")),
+        cache.map(|folder| folder.join("laptime/inject")),
+        Some(runtime_folder().join("inject")),
+        Some(run.join("inject")),
+    ];
+    folders.into_iter().flatten().filter_map(|folder| std::path::absolute(folder).ok()).collect()
+}
+
+/// The folder for what lives as long as a recording: sockets and control pages.
+pub fn runtime_folder() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
+        Some(folder) => PathBuf::from(folder).join("laptime"),
+        None => std::env::temp_dir().join(format!("laptime-{}", process::user())),
+    }
+}
+
+/// Makes a folder that only this user can enter. A folder of somebody else is refused.
+pub fn private_folder(path: &Path) -> anyhow::Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("cannot create `{}`", path.display()))?;
+    let found = fs::symlink_metadata(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    if !found.is_dir() || found.uid() != process::user() {
+        anyhow::bail!("`{}` belongs to another user", path.display());
+    }
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+fn unpack_to(folder: &Path) -> Option<PathBuf> {
+    private_folder(folder).ok()?;
+    let path = folder.join(format!("liblaptime_inject-{:016x}.so", checksum(LIBRARY)));
+    // What lies there may be cut short or changed: it is compared as a whole.
+    if fs::read(&path).ok().as_deref() != Some(LIBRARY) {
+        write(&path).ok()?;
+    }
+    let file = File::open(&path).ok()?;
+    process::is_executable(&file).then_some(path)
+}
+
+/// Another recorder may do the same at this moment: the file appears whole.
+fn write(path: &Path) -> std::io::Result<()> {
+    let unfinished = path.with_extension(std::process::id().to_string());
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&unfinished)?;
+    let written = file.write_all(LIBRARY).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_library_is_written_again_and_the_folder_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("inject");
+        let path = unpack_to(&place).unwrap();
+        assert_eq!(fs::metadata(&place).unwrap().mode() & 0o777, 0o700);
+        fs::write(&path, b"something else").unwrap();
+        assert_eq!(unpack_to(&place), Some(path.clone()));
+        assert_eq!(fs::read(&path).unwrap(), LIBRARY);
+    }
+}

@@ -1,0 +1,353 @@
+//! `laptime record`: profiles any CUDA program without a change to it.
+
+mod append;
+mod assemble;
+mod clocks;
+mod conduct;
+mod folder;
+mod lap_window;
+mod launch;
+mod library;
+mod overhead;
+mod parts;
+mod python;
+mod redact;
+mod socket;
+mod summary;
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context;
+use laptime_bench::Seconds;
+use laptime_capture::{
+    CONTROL_FILE,
+    control::{Control, Settings},
+    monotonic_nanos,
+    process::{self, HeldSignals},
+};
+
+use self::{
+    assemble::{Aside, Start},
+    clocks::Clocks,
+    conduct::{Conductor, Plan},
+    folder::{Known, PARTS_FOLDER, Recording},
+    lap_window::LapWindow,
+    launch::Program,
+    python::Sampler,
+    socket::Request,
+};
+use crate::{
+    cli::Status,
+    failure::Hinted,
+    moment::Moment,
+    output::{say, warn},
+    run_folder,
+};
+
+/// Where only the past is kept, a process holds at most this much of it.
+const RING_BYTES: u64 = 64 << 20;
+/// The size of one piece of it.
+const RING_PART_BYTES: u32 = 4 << 20;
+/// How long processes get to write what they have.
+const WRITING_TIME: Duration = Duration::from_millis(300);
+
+/// Profiles any CUDA program: where its GPU time goes, and what holds it up
+///
+/// Starts the command with a small library that CUDA itself loads, and records kernels, copies, syncs, launches and
+/// NVTX ranges of the program and of every process that it starts. Neither root nor a change of the program is needed.
+/// The exit status is the program's own.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "start|stop|dump|merge",
+    subcommand_help_heading = "From another terminal",
+    after_help = "Examples:\n  laptime record -- python train.py\n  laptime record --after 30s --for 10s -- python train.py\n  laptime record --paused -- python serve.py     # then: laptime record start, laptime record stop\n  laptime record --keep 30s -- python serve.py   # then: laptime record dump"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+
+    /// Begin to record after this time: `30s`
+    #[arg(long, value_name = "TIME")]
+    after: Option<Seconds>,
+
+    /// Record for this long, then stop; the program goes on
+    #[arg(long = "for", value_name = "TIME")]
+    during: Option<Seconds>,
+
+    /// Keep only what comes after this many laps; a lap is an NVTX range or a detected step that repeats
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["keep", "paused"])]
+    after_laps: Option<usize>,
+
+    /// Keep this many laps
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["keep", "paused"], value_parser = clap::value_parser!(u32).range(1..))]
+    for_laps: Option<u32>,
+
+    /// The NVTX range that is a lap [default: detected]
+    #[arg(long, value_name = "NAME")]
+    lap: Option<String>,
+
+    /// Record nothing until `laptime record start`
+    #[arg(long, conflicts_with = "after")]
+    paused: bool,
+
+    /// Keep only the last TIME in memory; written by `laptime record dump` and when the program ends or crashes
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["after", "during"])]
+    keep: Option<Seconds>,
+
+    /// Record allocations, and show device memory as a curve
+    #[arg(long)]
+    memory: bool,
+
+    /// Record a CUDA graph kernel by kernel, or as one span per launch
+    #[arg(long, value_enum, default_value_t = Graphs::Nodes)]
+    graphs: Graphs,
+
+    /// Do not sample Python stacks
+    #[arg(long)]
+    no_python: bool,
+
+    /// Record without a break: do not measure what recording costs
+    #[arg(long)]
+    no_overhead: bool,
+
+    /// The folder for the trace [default: runs/record-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    command: Vec<OsString>,
+}
+
+/// How CUDA graphs are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Graphs {
+    /// Every kernel of a graph
+    Nodes,
+    /// One span per launch of a graph
+    Whole,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Start recording
+    Start(Target),
+    /// Stop recording; the program goes on
+    Stop(Target),
+    /// Write what was recorded so far
+    Dump(Target),
+    /// Make the trace from the parts, where the recorder itself was killed
+    Merge {
+        /// The folder of the recording
+        #[arg(value_name = "DIR")]
+        run: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// A recorded process, or the recorder; may be left out if there is one recording
+    #[arg(value_name = "PID")]
+    pid: Option<u32>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<Status> {
+    match &args.action {
+        Some(Action::Start(target)) => ask(Request::Start, target),
+        Some(Action::Stop(target)) => ask(Request::Stop, target),
+        Some(Action::Dump(target)) => ask(Request::Dump, target),
+        Some(Action::Merge { run }) => merge(run),
+        None => record(args),
+    }
+}
+
+fn ask(request: Request, target: &Target) -> anyhow::Result<Status> {
+    say(&socket::ask(request, target.pid)?);
+    Ok(Status::Done)
+}
+
+fn merge(run: &Path) -> anyhow::Result<Status> {
+    let parts = run.join(PARTS_FOLDER);
+    if !parts.is_dir() {
+        let error = anyhow::anyhow!("`{}` holds no parts of a recording", run.display());
+        return Err(Hinted::wrap(error, "name the folder that `laptime record` made, such as runs/record-…"));
+    }
+    let recording = Recording::read(&parts, &Aside::default(), folder::read_start(run)?)?;
+    recording.write_trace(run)?;
+    summary::show(&recording, run);
+    Ok(Status::Done)
+}
+
+fn record(args: &Args) -> anyhow::Result<Status> {
+    launch::refuse_other_tools()?;
+    // Before any thread starts: they all must hold signals back.
+    let signals = HeldSignals::hold();
+    let run = std::path::absolute(run_folder::make(args.out.as_deref(), "record", Moment::now())?)?;
+    let control_folder = socket::Folder::make()?;
+    let parts = parts_folder(&run, args.keep.is_some())?;
+    let library = library::unpack(&run)?;
+    let plan = args.plan();
+    let settings = Settings {
+        parts: parts.path().to_owned(),
+        whole_graphs: args.graphs == Graphs::Whole,
+        memory: args.memory,
+        keep: args.keep.map(|keep| Duration::from_nanos(keep.nanos())),
+        part_bytes: RING_PART_BYTES,
+        ring_bytes: RING_BYTES,
+    };
+    let control = Control::create(&control_folder.path().join(CONTROL_FILE), &settings, plan.first())
+        .context("cannot make the control page of the recording")?;
+    let known = Known { command: args.redacted(), start: start(), run: run.clone() };
+    folder::write_known(&known)?;
+    let mut program = Program::start(&args.command, &library, control_folder.path(), signals)?;
+    let conductor = Conductor::start(plan, control, dump(&known, parts.path()));
+    if let Err(error) = control_folder.listen(conductor.requests()) {
+        warn(&format!("the recording cannot be controlled from another terminal: {error:#}"));
+    }
+    let sampler = (!args.no_python).then(|| Sampler::start(program.pid(), control, settings.keep));
+    let clocks = Clocks::start();
+    let status = program.wait().context("cannot wait for the program")?;
+    conductor.finish();
+    let aside = Aside {
+        samples: sampler.map(Sampler::finish).unwrap_or_default(),
+        clocks: clocks.finish(),
+        own: append::announced(control_folder.path()),
+    };
+    let finished = finish(&known, parts, &aside, control, status, args.lap_window().as_ref());
+    if let Err(error) = finished {
+        // The program's status matters more than ours.
+        crate::failure::tell(&error, &mut anstream::stderr().lock());
+    }
+    Ok(Status::Exit(launch::exit_code(status)))
+}
+
+/// Puts everything together once the program has ended.
+fn finish(
+    known: &Known,
+    parts: Parts,
+    aside: &Aside,
+    control: Control,
+    status: std::process::ExitStatus,
+    laps: Option<&LapWindow>,
+) -> anyhow::Result<()> {
+    // Processes that outlive the program get a moment to write what they have.
+    if parts::process_numbers(parts.path()).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
+        control.wake();
+        std::thread::sleep(WRITING_TIME);
+    }
+    let recording = Recording::read(parts.path(), aside, known.start)?;
+    let recording = match laps {
+        Some(laps) => recording.cut_to_laps(laps)?,
+        None => recording,
+    };
+    recording.write_trace(&known.run)?;
+    folder::write_record(known, &recording, status)?;
+    parts.keep_in(&known.run);
+    summary::show_with_status(&recording, &known.run, status, control.attached());
+    Ok(())
+}
+
+/// Writes what was recorded so far to a folder of its own, and says where.
+fn dump(known: &Known, parts: &Path) -> impl Fn() -> String + Send + 'static {
+    let (known, parts) = (known.clone(), parts.to_owned());
+    let count = std::sync::atomic::AtomicU32::new(0);
+    move || {
+        // Processes write as soon as they are woken.
+        std::thread::sleep(WRITING_TIME);
+        let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        let folder = known.run.join(format!("dump-{number}"));
+        let written = run_folder::create(&folder)
+            .and_then(|()| Recording::read(&parts, &Aside::default(), known.start))
+            .and_then(|recording| recording.write_trace(&folder).map(|()| recording.kernels()));
+        match written {
+            Ok(kernels) => format!("{kernels} kernels written to {}", folder.join(run_folder::TRACE_FILE).display()),
+            Err(error) => format!("error: {error:#}"),
+        }
+    }
+}
+
+/// Where processes write their parts.
+enum Parts {
+    /// In the folder of the run.
+    InRun(PathBuf),
+    /// In memory, to be removed at the end.
+    InMemory(PathBuf),
+}
+
+impl Parts {
+    fn path(&self) -> &Path {
+        match self {
+            Self::InRun(path) | Self::InMemory(path) => path,
+        }
+    }
+
+    /// Keeps the parts compressed in the folder of the run, now that the trace is written.
+    fn keep_in(&self, run: &Path) {
+        let kept = run.join(PARTS_FOLDER);
+        let _ = fs::create_dir_all(&kept);
+        for path in parts::files(self.path()) {
+            // A part that cannot be compressed stays as it is.
+            if parts::compress(&path, &kept).is_ok() {
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        if let Self::InMemory(path) = self {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+fn parts_folder(run: &Path, is_in_memory: bool) -> anyhow::Result<Parts> {
+    if is_in_memory {
+        let memory = PathBuf::from(format!("/dev/shm/laptime-{}-{}", process::user(), std::process::id()));
+        if library::private_folder(&memory).is_ok() {
+            return Ok(Parts::InMemory(memory));
+        }
+    }
+    let folder = run.join(PARTS_FOLDER);
+    library::private_folder(&folder)?;
+    Ok(Parts::InRun(folder))
+}
+
+fn start() -> Start {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    Start { host_ns: monotonic_nanos(), unix_ns: i64::try_from(unix).unwrap_or(0) }
+}
+
+impl Args {
+    fn plan(&self) -> Plan {
+        let duration = |seconds: Option<Seconds>| seconds.map(|seconds| Duration::from_nanos(seconds.nanos()));
+        Plan {
+            after: duration(self.after),
+            during: duration(self.during),
+            is_paused: self.paused,
+            measures_cost: !self.no_overhead,
+        }
+    }
+
+    fn lap_window(&self) -> Option<LapWindow> {
+        let is_wanted = self.after_laps.is_some() || self.for_laps.is_some();
+        is_wanted.then(|| LapWindow {
+            after: self.after_laps.unwrap_or(0),
+            during: self.for_laps.map(|laps| laps as usize),
+            lap: self.lap.clone(),
+        })
+    }
+
+    fn redacted(&self) -> Vec<String> {
+        redact::arguments(self.command.iter().map(|word| word.to_string_lossy().into_owned()))
+    }
+}

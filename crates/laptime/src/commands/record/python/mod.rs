@@ -1,0 +1,225 @@
+//! Where the program's Python code is: its stacks, sampled from outside.
+//!
+//! A hundred times a second the recorder reads the Python stacks of the program's processes out of their memory. The
+//! processes are neither stopped nor changed. What changes while it is read gives no sample.
+
+mod elf;
+mod layout;
+mod lines;
+mod reader;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use laptime_capture::{
+    control::{Control, Wanted},
+    monotonic_nanos,
+};
+
+use self::reader::{Interpreter, Symbols};
+use super::socket::parent;
+
+/// The time between two samples: 100 Hz.
+const PERIOD: Duration = Duration::from_millis(10);
+/// How often new processes are looked for.
+const LOOKING: Duration = Duration::from_millis(500);
+/// Processes that are sampled at most.
+const MOST_PROCESSES: usize = 32;
+/// Samples that are kept at most, some hundred megabytes.
+const MOST_SAMPLES: usize = 8_000_000;
+
+/// One sample: where a thread was at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// When, on the monotonic clock.
+    pub host_ns: u64,
+    /// The process.
+    pub pid: u32,
+    /// The system's number of the thread.
+    pub thread: u32,
+    /// The number of the stack.
+    pub stack: u32,
+}
+
+/// A line of Python code.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Line {
+    /// The file, as the code names it.
+    pub file: Arc<str>,
+    /// The function.
+    pub function: Arc<str>,
+    /// The line number.
+    pub number: u32,
+}
+
+/// What was sampled.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// In order of time.
+    pub samples: Vec<Sample>,
+    /// The stacks, the innermost line first.
+    pub stacks: Vec<Vec<Line>>,
+    /// Why nothing could be read, if that is so.
+    pub problem: Option<String>,
+    /// Samples that found no room.
+    pub dropped: u64,
+}
+
+/// The thread that samples.
+#[derive(Debug)]
+pub struct Sampler {
+    is_done: Arc<AtomicBool>,
+    thread: JoinHandle<Samples>,
+}
+
+impl Sampler {
+    /// Starts to sample the process and its descendants, `keep` of the past at most.
+    pub fn start(root: u32, control: Control, keep: Option<Duration>) -> Self {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let thread = thread::spawn(move || {
+            let mut sampling = Sampling { root, keep, ..Sampling::default() };
+            let mut next = Instant::now();
+            while !done.load(Ordering::Acquire) {
+                let begin = Instant::now();
+                if control.wanted() != Wanted::Nothing {
+                    sampling.sample();
+                }
+                // With many processes fewer samples are taken: at most a fifth of a core.
+                next = (next + PERIOD).max(Instant::now() + 4 * begin.elapsed());
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+            sampling.found
+        });
+        Self { is_done, thread }
+    }
+
+    /// Ends the sampling.
+    pub fn finish(self) -> Samples {
+        self.is_done.store(true, Ordering::Release);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+#[derive(Default)]
+struct Sampling {
+    root: u32,
+    keep: Option<Duration>,
+    found: Samples,
+    numbers: HashMap<Vec<Line>, u32>,
+    processes: BTreeMap<u32, Watched>,
+    symbols: Symbols,
+    looked: Option<Instant>,
+}
+
+/// A process, and what is known about its Python.
+struct Watched {
+    /// What it runs: another program after `exec`.
+    program: Option<std::path::PathBuf>,
+    interpreter: Option<Interpreter>,
+    /// Looks that found no Python: a process that just started may not have it yet.
+    looks: u32,
+}
+
+impl Sampling {
+    fn sample(&mut self) {
+        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOKING) {
+            self.look();
+        }
+        let now = monotonic_nanos();
+        let mut gone = Vec::new();
+        for (&pid, watched) in &mut self.processes {
+            let Some(interpreter) = &mut watched.interpreter else { continue };
+            match interpreter.stacks() {
+                Ok(stacks) => {
+                    for (thread, stack) in stacks {
+                        self.found.add(Sample { host_ns: now, pid, thread, stack: 0 }, stack, &mut self.numbers);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    self.found.problem = Some("the kernel does not let us read the memory of the program".to_owned());
+                    gone.push(pid);
+                }
+                // It ended, or changed while it was read.
+                Err(_) if !Path::new("/proc").join(pid.to_string()).exists() => gone.push(pid),
+                Err(_) => {}
+            }
+        }
+        gone.iter().for_each(|pid| drop(self.processes.remove(pid)));
+        if let Some(keep) = self.keep {
+            let oldest = now.saturating_sub(keep.as_nanos() as u64);
+            let old = self.found.samples.partition_point(|sample| sample.host_ns < oldest);
+            // Now and then, not at each sample.
+            if old > 10_000 {
+                self.found.samples.drain(..old);
+            }
+        }
+    }
+
+    /// Looks for processes of the program that run Python.
+    fn look(&mut self) {
+        const MOST_LOOKS: u32 = 40;
+        self.looked = Some(Instant::now());
+        let alive = descendants(self.root);
+        self.processes.retain(|pid, _| alive.contains(pid));
+        for pid in alive.into_iter().take(MOST_PROCESSES) {
+            let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
+            let watched =
+                self.processes.entry(pid).or_insert_with(|| Watched { program: None, interpreter: None, looks: 0 });
+            if watched.program != program {
+                *watched = Watched { program, interpreter: None, looks: 0 };
+            }
+            if watched.interpreter.is_none() && watched.looks < MOST_LOOKS {
+                watched.looks += 1;
+                watched.interpreter = Interpreter::find(pid, &mut self.symbols);
+            }
+        }
+    }
+}
+
+impl Samples {
+    fn add(&mut self, sample: Sample, stack: Vec<Line>, numbers: &mut HashMap<Vec<Line>, u32>) {
+        if self.samples.len() >= MOST_SAMPLES {
+            self.dropped += 1;
+            return;
+        }
+        let number = match numbers.get(&stack) {
+            Some(&number) => number,
+            None => {
+                let number = self.stacks.len() as u32;
+                self.stacks.push(stack.clone());
+                numbers.insert(stack, number);
+                number
+            }
+        };
+        self.samples.push(Sample { stack: number, ..sample });
+    }
+}
+
+/// A process and all that it started, as the system's table has them.
+fn descendants(root: u32) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+            && let Some(parent) = parent(pid)
+        {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(&pid) = found.get(at) {
+        found.extend(children.get(&pid).into_iter().flatten());
+        at += 1;
+    }
+    found
+}

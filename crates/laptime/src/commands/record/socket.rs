@@ -1,0 +1,220 @@
+//! The control socket: `laptime record start|stop|dump` in one terminal, the recorder in another.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+use laptime_capture::process;
+
+use super::library::{private_folder, runtime_folder};
+use crate::failure::Hinted;
+
+/// Longer requests are refused.
+const LONGEST_REQUEST: u64 = 64;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What somebody asks of a recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Record from now on.
+    Start,
+    /// Record nothing from now on.
+    Stop,
+    /// Write what was recorded so far.
+    Dump,
+}
+
+impl Request {
+    const ALL: [Self; 3] = [Self::Start, Self::Stop, Self::Dump];
+
+    /// The word that stands for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Dump => "dump",
+        }
+    }
+}
+
+/// A request, and where the answer goes.
+pub type Asked = (Request, Sender<String>);
+
+/// The folder of one recording: its control page and its socket.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes the folder of this recorder.
+    pub fn make() -> anyhow::Result<Self> {
+        let base = runtime_folder();
+        private_folder(&base).map_err(|error| {
+            Hinted::wrap(error, "set XDG_RUNTIME_DIR to a folder that only you can enter, such as a new one in /tmp")
+        })?;
+        remove_stale(&base);
+        let folder = base.join(std::process::id().to_string());
+        let _ = fs::remove_dir_all(&folder);
+        private_folder(&folder)?;
+        Ok(Self(folder))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Listens for requests on a thread. A recording without a socket goes on: it can just not be asked.
+    pub fn listen(&self, to: Sender<Asked>) -> anyhow::Result<()> {
+        let path = self.0.join("socket");
+        let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on `{}`", path.display()))?;
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let to = to.clone();
+                thread::spawn(move || serve(stream, &to));
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes the folders of recorders that were killed.
+fn remove_stale(base: &Path) {
+    for pid in recorders(base) {
+        if !Path::new("/proc").join(pid.to_string()).exists() {
+            let _ = fs::remove_dir_all(base.join(pid.to_string()));
+        }
+    }
+}
+
+fn recorders(base: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    let mut found: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    found.sort_unstable();
+    found
+}
+
+fn serve(mut stream: UnixStream, to: &Sender<Asked>) {
+    // The folder is private; this also holds where somebody has opened it to others.
+    let peer = rustix::net::sockopt::socket_peercred(&stream);
+    if !peer.is_ok_and(|peer| peer.uid.as_raw() == process::user()) {
+        return;
+    }
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let mut line = String::new();
+    let Ok(reading) = stream.try_clone() else { return };
+    if BufReader::new(reading.take(LONGEST_REQUEST)).read_line(&mut line).is_err() {
+        return;
+    }
+    let (answer, answered) = channel();
+    let asked = Request::ALL.into_iter().find(|request| request.word() == line.trim());
+    let told = match asked {
+        Some(request) if to.send((request, answer)).is_ok() => answered.recv_timeout(PATIENCE).ok(),
+        _ => None,
+    };
+    let told = told.unwrap_or_else(|| "error: the recorder does not answer".to_owned());
+    let _ = writeln!(stream, "{told}");
+}
+
+/// Sends a request to a recorder: the only one, or the one that records this process.
+pub fn ask(request: Request, pid: Option<u32>) -> anyhow::Result<String> {
+    let folder = find(&runtime_folder(), pid)?;
+    let path = folder.join("socket");
+    let mut stream =
+        UnixStream::connect(&path).with_context(|| format!("cannot reach the recorder at `{}`", path.display()))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    writeln!(stream, "{}", request.word())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let answer = answer.trim().to_owned();
+    match answer.strip_prefix("error: ") {
+        Some(problem) => anyhow::bail!("{problem}"),
+        None => Ok(answer),
+    }
+}
+
+fn find(base: &Path, pid: Option<u32>) -> anyhow::Result<PathBuf> {
+    let found: Vec<u32> =
+        recorders(base).into_iter().filter(|pid| base.join(pid.to_string()).join("socket").exists()).collect();
+    let chosen = match pid {
+        Some(pid) => found.iter().copied().find(|&recorder| recorder == pid || is_descendant(pid, recorder)),
+        None if found.len() == 1 => found.first().copied(),
+        None => None,
+    };
+    if let Some(chosen) = chosen {
+        return Ok(base.join(chosen.to_string()));
+    }
+    let listed: Vec<String> = found.iter().map(ToString::to_string).collect();
+    Err(match (pid, found.is_empty()) {
+        (_, true) => Hinted::wrap(
+            anyhow::anyhow!("nothing is being recorded"),
+            "start a program with `laptime record --paused -- COMMAND`",
+        ),
+        (Some(pid), false) => Hinted::wrap(
+            anyhow::anyhow!("process {pid} is not being recorded"),
+            format!("running recorders: {}", listed.join(", ")),
+        ),
+        (None, false) => Hinted::wrap(
+            anyhow::anyhow!("{} recordings are running", found.len()),
+            format!("name one by its process: {}", listed.join(", ")),
+        ),
+    })
+}
+
+/// Whether a process was started by another, directly or not.
+fn is_descendant(pid: u32, of: u32) -> bool {
+    const DEEPEST: usize = 64;
+    let parents = std::iter::successors(Some(pid), |&pid| parent(pid).filter(|&parent| parent > 1));
+    parents.take(DEEPEST).any(|pid| pid == of)
+}
+
+/// The parent of a process, by the system's table.
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces and brackets; what follows the last bracket does not.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorder_is_found_by_itself_or_by_a_process_it_started() {
+        let base = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        let error = find(base.path(), None).unwrap_err();
+        assert_eq!(error.to_string(), "nothing is being recorded");
+        let folder = base.path().join(own.to_string());
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("socket"), b"").unwrap();
+        assert_eq!(find(base.path(), None).unwrap(), folder);
+        assert_eq!(find(base.path(), Some(own)).unwrap(), folder);
+        assert!(is_descendant(own, parent(own).unwrap()));
+        let error = find(base.path(), Some(1)).unwrap_err();
+        assert_eq!(error.to_string(), "process 1 is not being recorded");
+    }
+
+    #[test]
+    fn folders_of_recorders_that_are_gone_are_removed() {
+        let base = tempfile::tempdir().unwrap();
+        // No process can have this number.
+        let gone = base.path().join("4294967295");
+        fs::create_dir(&gone).unwrap();
+        fs::create_dir(base.path().join("inject")).unwrap();
+        remove_stale(base.path());
+        assert!(!gone.exists() && base.path().join("inject").exists());
+    }
+}

@@ -1,0 +1,153 @@
+//! What a recording shows on the screen: everything goes to standard error, since standard output is the program's.
+
+use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
+
+use laptime_analyze::{Diagnosis, LineShares};
+use laptime_trace::Trace;
+
+use super::{folder::Recording, overhead::Overhead};
+use crate::{output::say, run_folder::TRACE_FILE};
+
+/// Shows what a recording holds, how the program ended, and what went wrong.
+pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, attached: u32) {
+    say("");
+    if let Some(signal) = status.signal() {
+        say(&format!("The program was ended by signal {signal}."));
+    }
+    for problem in problems(recording, attached) {
+        say(&format!("note: {problem}"));
+    }
+    if recording.trace.span_count() > 0 || !recording.processes.is_empty() {
+        show(recording, run);
+    }
+}
+
+/// Shows what a recording holds and what it means.
+pub fn show(recording: &Recording, run: &Path) {
+    say(&headline(recording));
+    if recording.kernels() > 0 {
+        say("");
+        answer(&recording.trace).iter().for_each(|line| say(line));
+    }
+    if let Some(laps) = &recording.laps {
+        say(&format!("Window: {laps}"));
+    }
+    let run = shortened(run);
+    say(&format!("\nTrace: {run}/{TRACE_FILE} (opens in ui.perfetto.dev)"));
+    say(&format!("Look deeper: laptime diagnose {run}; also `gaps`, `syncs`, `top`, `laps` and `stages`"));
+}
+
+fn headline(recording: &Recording) -> String {
+    let bounds = recording.trace.bounds();
+    let seconds = bounds.map_or(0.0, |(from, to)| (to.0 - from.0) as f64 / 1e9);
+    let dropped = recording.dropped();
+    let dropped = if dropped.is_empty() {
+        "0 dropped".to_owned()
+    } else {
+        let each: Vec<String> =
+            dropped.iter().map(|(kind, count)| format!("{} {}", grouped(*count), kind.words())).collect();
+        format!("dropped: {}", each.join(", "))
+    };
+    let processes = recording.processes.len();
+    let overhead = match &recording.overhead {
+        Overhead::Measured { share, interval, .. } => {
+            let percent = |share: f64| format!("{:.1}", 100.0 * share);
+            format!("Overhead {} % ({} to {} %).", percent(*share), percent(interval.0), percent(interval.1))
+        }
+        Overhead::Unknown { reason } => format!("Overhead could not be measured: {reason}."),
+    };
+    format!(
+        "Recorded {seconds:.1} s: {processes} {}, {} kernels, {dropped}. {overhead}",
+        if processes == 1 { "process" } else { "processes" },
+        grouped(recording.kernels() as u64),
+    )
+}
+
+/// The diagnosis in a few lines.
+fn answer(trace: &Trace) -> Vec<String> {
+    let Diagnosis { findings, mut remarks, .. } = laptime_analyze::diagnose(Some(trace), &[], None);
+    let lines = laptime_analyze::idle_lines(trace);
+    let python: Vec<String> = lines.iter().flat_map(LineShares::sentences).take(2).collect();
+    // They are told with the bottleneck that they explain.
+    remarks.retain(|remark| !python.contains(remark));
+    let mut told = Vec::new();
+    if let Some(first) = findings.first() {
+        let found = &first.finding;
+        told.push(format!("Main bottleneck: {} [{}]", found.meaning, found.rule));
+        told.push(format!("  {}", found.evidence));
+        told.extend(python.iter().map(|line| format!("  {line}")));
+        told.push(format!("  Next: {}", found.next));
+        let others: Vec<&str> = findings.iter().skip(1).map(|other| other.finding.rule).take(4).collect();
+        if !others.is_empty() {
+            told.push(format!("Also: {}", others.join(", ")));
+        }
+    }
+    told.extend(remarks.into_iter().take(2));
+    told
+}
+
+/// What went wrong, each in a line that says what to do.
+fn problems(recording: &Recording, attached: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    if attached == 0 && recording.trace.span_count() == 0 {
+        found.push("the program did not use CUDA, so nothing was recorded".to_owned());
+    } else if attached == 0 {
+        found.push("the program did not use CUDA; the trace holds the stages that it recorded itself".to_owned());
+    }
+    let has =
+        |name: &str| recording.processes.iter().filter(|process| process.problems.iter().any(|p| p == name)).count();
+    if has("no-cupti") > 0 {
+        found.push(
+            "libcupti was not found, so no kernels were recorded; install it with `pip install nvidia-cuda-cupti` \
+             (CUDA 12: `nvidia-cuda-cupti-cu12`) or with the package cuda-cupti of the CUDA toolkit"
+                .to_owned(),
+        );
+    } else if attached > 0 && recording.kernels() == 0 {
+        found.push("the program started CUDA but ran no kernels while recording was on".to_owned());
+    }
+    if has("stepped-aside") > 0 {
+        found.push(
+            "torch.profiler (or another profiler) started inside the program; kernels after that are in its own \
+             profile, not here"
+                .to_owned(),
+        );
+    }
+    if has("taken-over") > 0 {
+        found.push("another profiler in the program took CUPTI over; kernels are missing here".to_owned());
+    }
+    if has("no-calls") > 0 {
+        found.push(
+            "CUPTI is older than 12.6 and another profiler listens to calls: kernels were recorded, calls were not"
+                .to_owned(),
+        );
+    }
+    if let Some(problem) = &recording.samples.1 {
+        found.push(format!("Python stacks were not sampled: {problem}"));
+    }
+    let refused = recording.processes.iter().flat_map(|process| &process.problems);
+    let refused: Vec<&str> = refused.filter_map(|problem| problem.strip_prefix("cupti-refused ")).collect();
+    if let Some(reason) = refused.first() {
+        found.push(format!("CUPTI refused to record: {reason}"));
+    }
+    found
+}
+
+/// The folder as seen from here, where that is shorter.
+fn shortened(run: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let relative = here.as_deref().and_then(|here| run.strip_prefix(here).ok());
+    relative.unwrap_or(run).display().to_string()
+}
+
+/// A number with its thousands apart: `402,118`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
