@@ -151,16 +151,6 @@ fn the_laps_of_a_study_are_every_take_of_every_process() {
 }
 
 #[test]
-fn the_docs_show_the_tables_as_they_are() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (page, file) in [("bench", "cases"), ("compare", "compare"), ("warmup", "warmup")] {
-        let text = std::fs::read_to_string(root.join(format!("../../docs/{page}.md"))).unwrap();
-        let shown = std::fs::read_to_string(root.join(format!("tests/data/{file}_80.txt"))).unwrap();
-        assert!(text.contains(&shown), "docs/{page}.md does not show {file}_80.txt");
-    }
-}
-
-#[test]
 fn growth_over_lengths_looks_right() {
     compare_all("scaling", &tables::scaling(&scaling(&made::kinds_over_lengths())).unwrap());
 }

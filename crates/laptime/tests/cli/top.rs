@@ -60,12 +60,3 @@ fn several_traces_give_a_row_each() {
         assert_golden(&format!("{command}/fleet_140.txt"), &said);
     }
 }
-
-#[test]
-fn the_pages_show_the_tables_as_they_are() {
-    let read = |path: &str| std::fs::read_to_string(data(path)).unwrap();
-    for (page, file) in [("top", "top/two_streams_160.txt"), ("top", "top/groups_140.txt")] {
-        let text = read(&format!("../../docs/{page}.md"));
-        assert!(text.contains(&read(file)), "docs/{page}.md does not show {file}");
-    }
-}
