@@ -1,4 +1,4 @@
-//! The benchmark of CS336 assignment 2 as a program of your own: `laptime-example-course-benchmark [MODEL] [BATCH] [CONTEXT]`.
+//! The course's benchmark as a program of one's own: `laptime-example-course-benchmark [MODEL] [BATCH] [CONTEXT]`.
 
 #![allow(clippy::print_stdout, reason = "the example is a program")]
 
