@@ -146,7 +146,7 @@ fn pageable_copies_are_found_and_set_against_pinned_ones() {
     assert_eq!(answer.findings.len(), 1);
     let finding = &answer.findings[0];
     assert_eq!(finding.rule, "pageable-copies");
-    let evidence = "1 copy HtoD went through pageable memory of 1.0 MiB at 4.0 GB/s where pinned ones reach 24.0 GB/s";
+    let evidence = "1 copy HtoD used pageable memory of 1.0 MiB at 4.0 GB/s (pinned copies reach 24.0 GB/s)";
     assert_eq!(finding.evidence, evidence);
     assert!(finding.next.contains("pin_memory"), "{finding}");
 }
@@ -159,10 +159,10 @@ fn pageable_copies_are_called_slower_only_where_they_are() {
         made.answer().findings[0].to_string()
     };
     let same = text(190_000);
-    assert!(same.contains("at 10.0 GB/s, pinned ones at 10.0 GB/s; such a copy goes through a buffer"), "{same}");
+    assert!(same.contains("at 10.0 GB/s (pinned copies: 10.0 GB/s); the driver copies through a buffer"), "{same}");
     assert!(!same.contains("slower"), "{same}");
     assert!(!text(200_000).contains("slower"), "95 % of the rate is not slower");
-    assert!(text(200_200).contains("at 9.5 GB/s where pinned ones reach 10.0 GB/s"), "{}", text(200_200));
+    assert!(text(200_200).contains("at 9.5 GB/s (pinned copies reach 10.0 GB/s)"), "{}", text(200_200));
     assert!(text(200_200).contains("is slower than a pinned one"), "{}", text(200_200));
 }
 
@@ -195,8 +195,7 @@ fn copies_on_the_stream_of_compute_are_found() {
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
     assert_eq!(answer.findings[0].rule, "copies-on-compute-stream");
-    let evidence = "2 copies to or from the host or a peer were on streams that also compute, and they iteration 16.7 % of \
-                    the device's time and 0.0 % of that is hidden";
+    let evidence = "2 copies to or from the GPU run on compute streams: they take 16.7 % of the time, 0.0 % of it hidden";
     assert_eq!(answer.findings[0].evidence, evidence);
 }
 

@@ -54,7 +54,7 @@ fn the_workloads_are_listed_with_axes_that_have_defaults() {
     assert_eq!(names, ["matmul", "copy", "chain", "model", "attention", "c2c", "tts", "offload"]);
     // How many frames there are follows from the text, and its line says how.
     let follows = |axis: &AxisSpec| {
-        axis.name == "frames" && axis.about.contains("4.5 a word")
+        axis.name == "frames" && axis.about.contains("4.5 per word")
             || axis.name == "max_tokens" && axis.about.contains("twice the prompt")
     };
     for axis in workloads().iter().flat_map(|workload| workload.axes()) {

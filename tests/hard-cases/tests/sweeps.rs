@@ -221,7 +221,7 @@ fn a_program_of_another_name_reports_unknown_axes_in_the_same_words() {
     );
     let message = err(&Place::new().run("bench hrad"));
     assert!(
-        message.contains("error: there is no workload `hrad`") && message.contains("did you mean `hard`?"),
+        message.contains("error: unknown workload `hrad`") && message.contains("did you mean `hard`?"),
         "{message}"
     );
 }
@@ -259,9 +259,9 @@ fn another_plan_or_program_is_not_resumed() {
     let place = Place::new();
     assert_eq!(place.run(SWEEP).status.code(), Some(0));
     for (flag, expected) in [
-        ("--device cuda", "it is of device `cpu`"),
+        ("--device cuda", "its device is `cpu`"),
         ("--out other", "stays in its folder"),
-        ("--iterations 9", "its settings are others"),
+        ("--iterations 9", "its settings differ"),
     ] {
         let other = place.run(&format!("bench --resume run {flag}"));
         assert_eq!(other.status.code(), Some(2));
@@ -269,7 +269,7 @@ fn another_plan_or_program_is_not_resumed() {
     }
     let other = place.run("bench hard --resume run --number 1,2");
     assert_eq!(other.status.code(), Some(2));
-    assert!(err(&other).contains("has another plan: its axes have other values"), "{}", err(&other));
+    assert!(err(&other).contains("has a different plan: its axes have different values"), "{}", err(&other));
     let path = place.0.path().join("run/run.json");
     let mut run: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     run["environment"]["build"]["binary"] = "0123456789abcdef".into();

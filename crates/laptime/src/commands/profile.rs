@@ -96,7 +96,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         run_folder::say_saved(&session.folder, &outside);
         if app.interrupt.is_requested() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
-            let error = anyhow::anyhow!("interrupted after {rounds} pairs");
+            let error = anyhow::anyhow!("interrupted after {rounds} {}", if rounds == 1 { "pair" } else { "pairs" });
             return Err(Hinted::wrap(error, "what was recorded until then is saved and shown"));
         }
         return Ok(Status::Done);

@@ -287,7 +287,13 @@ fn foreign_flag(app: &App, command: Command, workload: &str, name: &str) -> anyh
     let owners = app.extras.iter().filter(|extras| has(extras.flags(command)));
     let owners: Vec<String> = owners.map(|extras| format!("`{}`", extras.workload())).collect();
     let error = anyhow::anyhow!("`--{name}` is a flag of {}, not of `{workload}`", owners.join(", "));
-    Hinted::wrap(error, format!("`laptime bench {workload} --help` shows its flags; `--format json` works everywhere"))
+    let command = match command {
+        Command::Bench => "bench",
+        Command::Profile => "profile",
+        Command::Warmup => "warmup",
+    };
+    let hint = format!("`laptime {command} {workload} --help` shows its flags; `--format json` works everywhere");
+    Hinted::wrap(error, hint)
 }
 
 /// The names of a workload's flags: its axes, and other names of them.

@@ -37,8 +37,22 @@ impl Estimate {
         Self::of(app, &run.workload, cases, &run.device, &run.settings, run.peaks.as_ref())
     }
 
-    /// Estimates cases. Without measured peaks a matrix product is timed, on a CPU only.
+    /// Estimates cases. Without measured peaks a matrix product is timed, on a CPU only and if there is much work.
     pub fn of(
+        app: &App,
+        workload: &str,
+        cases: &[Case],
+        device: &str,
+        settings: &Settings,
+        peaks: Option<&Peaks>,
+    ) -> Self {
+        Self::above(LITTLE_FLOPS, app, workload, cases, device, settings, peaks)
+    }
+
+    /// Estimates cases. Without measured peaks a matrix product is timed, on a CPU only and if there is more work than
+    /// `little_flops`.
+    pub fn above(
+        little_flops: u64,
         app: &App,
         workload: &str,
         cases: &[Case],
@@ -57,7 +71,7 @@ impl Estimate {
         let works: Vec<(&Case, Option<Work>)> =
             cases.iter().map(|case| (*case, workload.predicted_work(case))).collect();
         let flops = works.iter().filter_map(|(_, work)| Some(work.as_ref()?.flops)).fold(0, u64::saturating_add);
-        let needs_rate = peaks.is_none() && flops > LITTLE_FLOPS;
+        let needs_rate = peaks.is_none() && flops > little_flops;
         let rate = needs_rate.then(|| app.cpu_rate(device)).flatten();
         let iteration = |work: &Work| match laptime_analyze::limits(work, 1.0, peaks).limit_ns {
             Some(nanos) => Some(nanos / 1e9 / SHARE),

@@ -10,7 +10,7 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 const SMALL: &str =
-    "bench attention --seq-lens 96,200 --heads 2 --head-dim 16 --threads 1 --iterations 3 --warmup 0 --device cpu";
+    "bench attention --seq-lens 96,200 --heads 2 --head-dim 16 --threads 1 --iterations 6 --warmup 0 --device cpu";
 
 fn rows(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -185,7 +185,9 @@ fn a_profile_shows_the_pattern_and_the_computing_apart() {
     let line = "profile attention --attention sparse --seq-len 128 --heads 2 --threads 1 --iterations 2 --warmup 1 --device cpu --out run";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("build_pattern") && said.out.contains("compute"), "{}", said.out);
+    assert!(said.out.contains("\ncompute ") && said.out.contains("build pattern "), "{}", said.out);
+    let stages = place.laptime(["stages", "run", "--all"]).done();
+    assert!(stages.contains("\nbuild_pattern ") && stages.contains("── compute "), "{stages}");
     let result = &read_results(&place.path("run/results.jsonl")).unwrap().results[0];
     assert_eq!(result.case.text("dtype").unwrap(), "f32");
 }

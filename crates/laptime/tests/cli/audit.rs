@@ -144,8 +144,8 @@ fn a_broken_limit_exits_with_1() {
     for (arguments, status, note) in [
         (&["--budget", "7"][..], 0, "Within the budget of 7: 7 sites."),
         (&["--budget", "6"][..], 1, "Over the budget of 6 by 1: 7 sites."),
-        (&["--max-loop-depth", "1"][..], 0, "No site stands in more than 1 loops."),
-        (&["--max-loop-depth", "0"][..], 1, "In more than 0 loops: `src/sampler.rs:9`"),
+        (&["--max-loop-depth", "1"][..], 0, "No site is inside more than 1 loop."),
+        (&["--max-loop-depth", "0"][..], 1, "Inside more than 0 loops: `src/sampler.rs:9`"),
         (&["--budget", "5", "--certain"][..], 1, "Over the budget of 5 by 1: 6 sites."),
     ] {
         let said = audit_at(&place, "2000", &[&["src"], arguments].concat());

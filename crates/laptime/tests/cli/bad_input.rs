@@ -25,7 +25,7 @@ fn what_is_no_trace_is_told_with_a_hint() {
         ("text.json", "it begins with `hello, this `"),
         ("object.json", "it is JSON without `traceEvents`"),
         ("brace.json", "it is JSON without `traceEvents`"),
-        ("newline.txt", "no packet is whole"),
+        ("newline.txt", "has no complete packet"),
         ("image.png", "it begins with the bytes 89 50 4e 47"),
         ("nsys.sqlite", "an SQLite database"),
         ("packed.zst", "zstd data"),
@@ -55,7 +55,7 @@ fn a_place_that_cannot_be_written_to_is_told_with_a_hint() {
         ("full.svg", "No space left on device"),
     ] {
         let said = place.laptime(["convert", "a.json", out]);
-        let error = said.err.replacen("warning: 4 events were lost while recording\n", "", 1);
+        let error = said.err.replacen("warning: 4 events were dropped while recording\n", "", 1);
         let error = crate::common::Said { err: error, ..said }.failed();
         assert!(error.contains(expected), "{out}: {error}");
     }

@@ -99,8 +99,8 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
         ("bench matmul --dtype f8", "takes one of f32, f64, bf16, f16, not `f8`", "laptime list"),
         ("bench --plan typo.toml", "line 2: unknown field `warmpu`", "did you mean `warmup`?"),
         ("bench --plan axis.toml", "has no axis `sise`", "did you mean `size`?"),
-        ("bench --plan cut.toml", "the plan `cut.toml`, line 1", "docs/bench.md"),
-        ("bench --plan none.toml", "cannot read the plan `none.toml`", "check the name"),
+        ("bench --plan cut.toml", "plan file `cut.toml`, line 1", "docs/bench.md"),
+        ("bench --plan none.toml", "cannot read the plan file `none.toml`", "check the name"),
         ("bench copy --plan typo.toml", "line 2", "did you mean"),
         ("bench matmul --iterations 3 --within 2%", "conflicting stop rules", "not both"),
         ("bench matmul --iterations 0", "`iterations` must be at least 1", "--iterations 1"),
@@ -134,9 +134,9 @@ fn flags_that_no_quantity_follows_are_refused_with_an_example() {
     for (line, expected) in [
         ("bench matmul --timing fast", "`fast` is not a timing; use `host`, `events`, `sync` or `kernels`"),
         ("bench matmul --l2 hot", "`hot` is not an L2 cache state; use `cold` or `warm`"),
-        ("bench matmul --within much", "`much` is not a share; write for example `2%` or `0.02`"),
+        ("bench matmul --within much", "`much` is not a share; examples: `2%` or `0.02`"),
         ("bench matmul --max-time soon", "`soon` is not a duration; examples: `10s`, `500ms` or `2m`"),
-        ("bench matmul --warmup some", "`some` is not a warm-up; write for example `auto` or `3`"),
+        ("bench matmul --warmup some", "`some` is not a warm-up; examples: `auto` or `3`"),
         ("benhc matmul", "bench"),
         ("bench matmul --takse 3", "takse"),
     ] {

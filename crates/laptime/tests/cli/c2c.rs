@@ -104,7 +104,7 @@ fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
                 --iterations 8 --warmup 1";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    for expected in ["text tokens", "text/caches", "alone/caches", "aches are faster than a text"] {
+    for expected in ["text tokens", "text/C2C", "alone/C2C", "C2C is faster than text"] {
         assert!(said.out.contains(expected), "{expected}: {}", said.out);
     }
     let said = place.laptime(words(&format!("{line} --format jsonl")));

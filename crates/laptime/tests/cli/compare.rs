@@ -107,7 +107,7 @@ fn a_threshold_of_five_without_its_sign_is_refused() {
     write(&place, "a", 10.0, |_| ());
     for arguments in [&["compare", "a", "a"][..], &["ab", "--a", "true", "--b", "true"]] {
         let said = place.laptime(arguments.iter().chain(&["--threshold", "5"]));
-        assert!(said.status == Some(2) && said.err.contains("write `5%` for per cent"), "{}", said.err);
+        assert!(said.status == Some(2) && said.err.contains("write `5%` for a percentage"), "{}", said.err);
     }
     assert_eq!(place.laptime(["compare", "a", "a", "--threshold", "5%"]).status, Some(0));
 }

@@ -167,9 +167,9 @@ fn numbers_of_warm_up_takes_are_held_against_each_other() {
 fn a_study_of_warm_ups_says_what_a_fresh_process_paid_for() {
     let place = Place::new();
     let line = "warmup model --model-size tiny --context-length 32 --batch-size 1 --threads 2 --warmups 0 --measure-steps 8 --runs 1";
-    let said = place.laptime(words(&format!("{line} --output mine.csv --out run")));
+    let said = place.laptime(words(&format!("{line} --output mine.csv --out run --verbose")));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    for part in ["weights", "allocate", "threads", "A fresh process needed ", "Autotuning: none."] {
+    for part in ["weights", "allocate", "threads", "A fresh process took ", "No autotuning: "] {
         assert!(said.out.contains(part), "{part} is not in {}", said.out);
     }
     let told: Value = serde_json::from_slice(&place.read("run/cold_start.json")).unwrap();

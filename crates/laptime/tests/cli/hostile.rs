@@ -1,4 +1,4 @@
-//! Text from files and arguments cannot act on a terminal, and reaches machine formats unchanged.
+//! Text from files and arguments cannot act on a terminal, and reaches machine formats without loss.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
@@ -6,6 +6,8 @@ use crate::common::{Place, Said};
 
 /// A name that clears the screen, colours it and reverses text.
 const HOSTILE: &str = "a\u{1b}[Jb\u{9b}Kc\u{202e}d";
+/// The same in CSV and TSV.
+const ESCAPED_FIELD: &str = "a\\u{1b}[Jb\\u{9b}Kc\\u{202e}d";
 const ESCAPED: &str = "a\\x1b[Jb\\u{9b}Kc\\u{202e}d";
 
 fn trace(place: &Place) {
@@ -53,8 +55,11 @@ fn machine_formats_are_the_same_bytes_in_a_pipe_and_in_a_file() {
         place.laptime(["stages", "a.json", "--out", &format!("out.{format}")]).done();
         assert_eq!(piped.as_bytes(), place.read(&format!("out.{format}")), "{format}");
     }
-    let csv = String::from_utf8(place.read("out.csv")).unwrap();
-    assert!(csv.contains(HOSTILE), "{csv:?}");
+    for name in ["out.csv", "out.tsv"] {
+        let fields = String::from_utf8(place.read(name)).unwrap();
+        assert!(fields.contains(ESCAPED_FIELD), "{fields:?}");
+        assert!(!fields.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{fields:?}");
+    }
     let json: serde_json::Value = serde_json::from_slice(&place.read("out.json")).unwrap();
     assert_eq!(json["stages"][0]["name"], HOSTILE);
 }

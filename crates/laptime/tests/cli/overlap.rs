@@ -102,7 +102,7 @@ fn a_device_that_only_computes_is_told_as_such() {
     work(&mut builder, stream, 0, 10, "gemm", category::KERNEL);
     laptime_trace::write(&builder.build().unwrap(), place.path("compute.json")).unwrap();
     let said = place.laptime(["overlap", "compute.json"]).done();
-    assert!(said.contains("The devices copied nothing and did not communicate."), "{said}");
+    assert!(said.contains("There are no copies and no communication."), "{said}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn place(traces: &[(&str, Trace)]) -> Place {
 }
 
 #[test]
-fn the_odd_one_out_is_named() {
+fn the_outlier_is_named() {
     let [same, short] = [300, 200].map(|length| steps(length, 0));
     let place = place(&[
         ("rank-0.json", same.clone()),
@@ -41,7 +41,7 @@ fn the_odd_one_out_is_named() {
     ]);
     let files = ["top", "rank-0.json", "rank-1.json", "rank-2.json", "rank-3.json"];
     let said = place.laptime(files).done();
-    assert!(said.contains("The odd one out: `rank-2.json`"), "{said}");
+    assert!(said.contains("Outlier: `rank-2.json`: device 2,000 µs (median 3,000 µs)."), "{said}");
     assert_golden("several/top.txt", &said);
 }
 
@@ -50,10 +50,10 @@ fn what_a_trace_does_not_keep_to_is_counted_and_told_with_its_file() {
     let place = place(&[("a.json", steps(300, 0)), ("b.json", steps(300, 50)), ("c.json", steps(300, 60))]);
     for command in ["gaps", "top", "stages", "laps", "syncs", "overlap"] {
         let said = place.laptime([command, "a.json", "b.json", "c.json"]).done();
-        let checks: Vec<&str> = said.lines().filter(|line| line.starts_with("Check: ")).collect();
-        assert!(checks.len() == 1 && checks[0].starts_with("Check: `b.json`: device"), "{said}");
+        let notes: Vec<&str> = said.lines().filter(|line| line.starts_with("note: ")).collect();
+        assert!(notes.len() == 1 && notes[0].starts_with("note: `b.json`: device"), "{said}");
         let said = said.replace('\n', " ");
-        assert!(said.contains("So it is with 1 more trace."), "{said}");
+        assert!(said.contains("(1 more trace too) [before-launch]"), "{said}");
     }
     let said = place.laptime(["top", "a.json", "b.json", "c.json", "--format", "json"]).done();
     let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -77,7 +77,7 @@ fn every_warning_names_its_file_and_a_flood_is_counted() {
     let (last, told) = lines.split_last().unwrap();
     assert_eq!((told.len(), said.status), (10, Some(0)), "{}", said.err);
     assert!(told.iter().all(|line| line.starts_with("warning: `rank-")), "{}", said.err);
-    assert!(last.starts_with("warning: 4 more") && last.contains("more warnings are not told"), "{last}");
+    assert!(last.starts_with("warning: 4 more") && last.contains("more warnings are not shown"), "{last}");
     let said = place.laptime(["stages", "rank-3.json"]);
     assert!(said.err.starts_with("warning: `rank-3.json`: "), "{}", said.err);
 }
@@ -99,7 +99,7 @@ fn traces_without_an_answer_are_told_by_name_and_not_without_end() {
     assert!(out.contains("good.json") && status == Some(2), "{out}");
     assert_eq!(err.matches("; it is left out\n").count(), 10, "{err}");
     assert!(err.contains("warning: `none-9.json`: ") && !err.contains("none-10.json"), "{err}");
-    assert!(err.contains("2 more traces that are left out are not told"), "{err}");
+    assert!(err.contains("2 more traces that are left out are not shown"), "{err}");
     assert!(err.contains("error: 12 of 13 traces have no answer"), "{err}");
 }
 
@@ -108,6 +108,6 @@ fn an_answer_is_never_written_over_one_of_the_traces() {
     let place = place(&[("a.json", steps(300, 0)), ("b.json", steps(300, 0))]);
     let before = place.read("b.json");
     let told = place.laptime(["top", "a.json", "b.json", "--format", "json", "--out", "b.json"]).failed();
-    assert!(told.contains("`--out` names the trace itself, `b.json`"), "{told}");
+    assert!(told.contains("`--out` would overwrite the trace `b.json`"), "{told}");
     assert_eq!(place.read("b.json"), before);
 }

@@ -21,8 +21,9 @@ fn the_quick_suite_leaves_two_runs_a_report_and_the_files_of_the_kit() {
     let said = place.laptime(["suite", "--device", "cpu", "--max-time", "10ms", "--out", "all", "--compat-files"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.ends_with("\n3 of 3 steps successful\n"), "{}", said.out);
-    assert!(said.err.contains("on this CPU: an estimate from"), "{}", said.err);
-    assert!(said.err.contains("Step 1/3: attention, about"), "{}", said.err);
+    assert!(said.err.starts_with("3 steps, about "), "{}", said.err);
+    assert!(said.err.contains("\nStep 1/3: attention, about "), "{}", said.err);
+    assert!(said.err.contains("\nStep 2/3: model, about "), "{}", said.err);
     for file in [
         "all/attention/results.jsonl",
         "all/attention/attention_profile.json",
@@ -36,7 +37,9 @@ fn the_quick_suite_leaves_two_runs_a_report_and_the_files_of_the_kit() {
     ] {
         assert!(place.path(file).is_file(), "{file} is missing");
     }
-    assert!(said.out.contains("`sparse` is ") || said.out.contains("which of `sparse`"), "{}", said.out);
+    let unclear =
+        "The difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024).";
+    assert!(said.out.contains("`sparse` is ") || said.out.contains(unclear), "{}", said.out);
 }
 
 #[test]
@@ -58,5 +61,5 @@ fn a_device_that_is_not_there_fails_every_step() {
     let said = place.laptime(["suite", "--device", "cuda:99", "--out", "all"]);
     assert_eq!(said.status, Some(1), "{}", said.err);
     assert_eq!(said.out, "\n0 of 3 steps successful\n");
-    assert!(said.err.contains("error: no step left results to report on"), "{}", said.err);
+    assert!(said.err.contains("error: no step has results"), "{}", said.err);
 }

@@ -123,8 +123,8 @@ fn what_is_allowed_does_not_count_and_what_matches_nothing_is_told() {
     let place = with_decoder();
     let said = syncs_at(&place, "80", &["--budget", "2/lap", "--allow", "train.py*", "--allow", "hip*"]);
     assert_eq!((said.err.as_str(), said.status), ("warning: `--allow hip*` matches no call and no site\n", Some(0)));
-    assert!(said.out.contains("2 waits are allowed by `--allow`"), "{}", said.out);
-    assert!(said.out.contains("Within the budget of `2/lap`: a lap has at most 2 waits."), "{}", said.out);
+    assert!(said.out.contains("2 syncs are allowed by `--allow` and do not count."), "{}", said.out);
+    assert!(said.out.contains("Within the budget of `2/lap`: at most 2 syncs per lap."), "{}", said.out);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_budget_that_cannot_be_read_is_told_with_examples() {
     for budget in ["1/token", "two", "-1", "1.5"] {
         let said = syncs_at(&place, "80", &["--budget", budget]);
         assert_eq!((said.out.as_str(), said.status), ("", Some(2)), "{budget}");
-        assert!(said.err.contains("is no budget") && said.err.contains("`1/lap`, `64`, `2ms/lap`"), "{}", said.err);
+        assert!(said.err.contains("is not a budget") && said.err.contains("`1/lap`, `64`, `2ms/lap`"), "{}", said.err);
     }
     assert_eq!(syncs_at(&place, "80", &["--allow", "x"]).status, Some(2), "nothing is allowed without a budget");
 }

@@ -74,7 +74,7 @@ fn table(out: &str) -> (Vec<&str>, String) {
 #[test]
 fn the_table_has_the_columns_of_the_kit_and_the_header_its_lines() {
     let place = Place::new();
-    let said = place.command().env("COLUMNS", "250").args(words(SMALL)).output().unwrap();
+    let said = place.command().env("COLUMNS", "250").args(words(SMALL)).arg("--compat").output().unwrap();
     let said = Said::from(said);
     assert_eq!(said.status, Some(0), "{}", said.err);
     let (columns, above) = table(&said.out);
@@ -92,7 +92,7 @@ fn the_table_has_the_columns_of_the_kit_and_the_header_its_lines() {
 #[test]
 fn streaming_has_the_columns_of_the_kit_and_tells_what_is_late() {
     let place = Place::new();
-    let arguments = words("--streaming --chunk-frames 2 --iterations 2");
+    let arguments = words("--streaming --chunk-frames 2 --iterations 2 --compat");
     let said = place.command().env("COLUMNS", "250").args(words(SMALL)).args(arguments).output().unwrap();
     let said = Said::from(said);
     let (columns, above) = table(&said.out);
@@ -159,7 +159,7 @@ fn what_cannot_be_said_is_one_error_with_a_hint() {
     assert!(language.contains("no language `klingon`") && language.contains("english"), "{language}");
     assert!(failed(&["--model-dir", "nowhere"]).contains("nowhere"));
     let other = place.laptime(words("bench matmul --size 8 --wav it.wav")).failed();
-    assert!(other.contains("`--wav` is for `tts`, and this is `matmul`"), "{other}");
+    assert!(other.contains("`--wav` is a flag of `tts`, not of `matmul`"), "{other}");
     assert!(!place.path("runs").exists());
 }
 
@@ -169,8 +169,12 @@ fn a_full_disk_loses_the_audio_and_keeps_the_results() {
     let place = Place::new();
     let said = place.laptime(words(&format!("{SMALL} --iterations 2 --warmup 0 --wav /dev/full")));
     assert_eq!(said.status, Some(2), "{}", said.err);
-    assert!(said.err.contains("error: the results are kept, and the audio is not"), "{}", said.err);
-    assert!(said.err.contains("cannot write `/dev/full`") && said.err.contains("\nhint: make room"), "{}", said.err);
+    assert!(said.err.contains("error: the results were saved, but not the audio"), "{}", said.err);
+    assert!(
+        said.err.contains("cannot write `/dev/full`") && said.err.contains("\nhint: free some space"),
+        "{}",
+        said.err
+    );
     assert_eq!(read_results(&run_folder(&place).join("results.jsonl")).unwrap().results.len(), 1);
     assert!(run_folder(&place).join("e2e_bench.json").exists());
 }
@@ -208,7 +212,7 @@ fn a_listener_who_stops_reading_is_told_of_and_nothing_is_lost() {
     let said = running.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(0), "{told}");
-    assert_eq!(told.matches("Nobody reads standard output any more: ").count(), 1, "{told}");
+    assert_eq!(told.matches("The reader of standard output is gone: it read ").count(), 1, "{told}");
     assert!(!told.contains("error") && told.contains("Saved to "), "{told}");
     assert_eq!(read_results(&run_folder(&place).join("results.jsonl")).unwrap().results.len(), 1);
 }
@@ -217,14 +221,15 @@ fn a_listener_who_stops_reading_is_told_of_and_nothing_is_lost() {
 fn audio_that_cannot_be_handed_on_is_refused_before_anything_is_measured() {
     let place = Place::new();
     let whole = place.laptime(words(&format!("{SMALL} --stream-to -"))).failed();
-    assert!(whole.contains("this is made at once") && whole.contains("hint: add `--streaming`"), "{whole}");
+    assert!(whole.contains("`--stream-to` writes audio while it is generated, and needs `--streaming`"), "{whole}");
+    assert!(whole.contains("hint: add `--streaming`"), "{whole}");
     let line = "bench tts --preset tiny --device cpu --streaming --stream-to -";
     let several = place.laptime(words(line)).failed();
     assert!(several.contains("standard output takes the audio of one case, and there are 3"), "{several}");
     assert!(!place.path("runs").exists());
     let full = place.laptime(words(&format!("{SMALL} {STREAMED} --stream-to /dev/full")));
     assert_eq!(full.status, Some(2), "{}", full.err);
-    assert!(full.err.contains("error: the results are kept, and the audio is not"), "{}", full.err);
+    assert!(full.err.contains("error: the results were saved, but not the audio"), "{}", full.err);
 }
 
 #[test]
@@ -239,7 +244,7 @@ fn a_profile_writes_audio_to_a_file_or_into_a_folder() {
         assert_eq!(place.read(file).len(), 44 + 4 * 1920 * 2);
     }
     let other = place.laptime(words("profile matmul --size 8 --wav it.wav")).failed();
-    assert!(other.contains("`--wav` is for `tts`, and this is `matmul`"), "{other}");
+    assert!(other.contains("`--wav` is a flag of `tts`, not of `matmul`"), "{other}");
 }
 
 #[test]
@@ -276,8 +281,8 @@ fn a_profile_has_the_tree_of_the_kit_and_a_lean_trace() {
     let paths: Vec<String> = (stages.out.lines())
         .filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["path"].as_str().map(str::to_owned))
         .collect();
-    let frame = "take/synthesize/generate_frames/frame";
-    for path in ["take/synthesize/prefill".to_owned(), "take/synthesize/decode".to_owned()].into_iter().chain(
+    let frame = "iteration/synthesize/generate_frames/frame";
+    for path in ["iteration/synthesize/prefill".to_owned(), "iteration/synthesize/decode".to_owned()].into_iter().chain(
         ["code_predictor", "talker_step", "sampling", "sampling/top_k", "sampling/top_p"]
             .map(|one| format!("{frame}/{one}")),
     ) {

@@ -143,7 +143,7 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
         ),
         ("--dtype f8", "axis `dtype` takes one of f32, bf16, f16, not `f8`"),
         ("--layers 3", "workload `model` has no axis `layers`"),
-        ("--seq-len 1-100000+1 --batch-size 1,2", "the plan has 200000 cases, and at most 100000 are run"),
+        ("--seq-len 1-100000+1 --batch-size 1,2", "the plan has 200000 cases; the maximum is 100000"),
     ] {
         assert_eq!(settled(line).unwrap_err().to_string(), error);
     }

@@ -223,14 +223,15 @@ fn add_limits(table: &mut Table, answer: &Answer, counted: u64) {
         });
     }
     let Some(depth) = answer.limits.loop_depth else { return };
+    let loops = if depth == 1 { "1 loop".to_owned() } else { format!("{depth} loops") };
     match answer.too_deep() {
-        0 => table.note(format!("No site is inside more than {depth} loops.")),
+        0 => table.note(format!("No site is inside more than {loops}.")),
         over => {
             let first = answer.sites.iter().filter(|placed| placed.is_too_deep).take(NAMED);
             let named: Vec<String> = first.map(|placed| format!("`{}:{}`", placed.path, placed.site.line)).collect();
             let more = over.saturating_sub(named.len() as u64);
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            table.note(format!("Inside more than {depth} loops: {}{more}.", named.join(", ")));
+            table.note(format!("Inside more than {loops}: {}{more}.", named.join(", ")));
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn crossovers(answer: &Crossovers) -> Option<Table> {
             table.note(format!("{of}{sentence}."));
         }
     }
-    Some(table)
+    (!table.rows.is_empty() || !table.notes.is_empty()).then_some(table)
 }
 
 /// The answers of a pair, one sentence each, without a full stop.
