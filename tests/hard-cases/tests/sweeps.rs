@@ -276,5 +276,5 @@ fn another_plan_or_program_is_not_resumed() {
     std::fs::write(&path, run.to_string()).unwrap();
     let other = place.run("bench --resume run");
     assert_eq!(other.status.code(), Some(2));
-    assert!(err(&other).contains("the run was begun by another program"), "{}", err(&other));
+    assert!(err(&other).contains("the run was started by a different program"), "{}", err(&other));
 }

@@ -19,7 +19,7 @@ use laptime_report::{
 };
 use laptime_trace::{
     Trace,
-    run::{Measured, Peaks, Run},
+    run::{Measured, Peaks, Run, StopReason},
 };
 
 use super::{
@@ -374,7 +374,12 @@ fn summary(generated: Option<&Generated>, result: &CaseResult) -> Option<Generat
     let is_gpu = result.device != CPU;
     let device = generated.and_then(|generated| generated.memory[0].zip(generated.memory[1])).filter(|_| is_gpu);
     let memory_of = device.map(|(used, left)| used.saturating_add(left));
-    let known = generation(result).or_else(|| generated.map(|generated| unfinished(generated, result)))?;
+    let whole = || generated.map(|generated| unfinished(generated, result));
+    let known = generation(result).or_else(whole)?;
+    // The audio on disk is the longest generation; an interrupted iteration is shorter.
+    let is_interrupted = result.measured().is_some_and(|measured| measured.stopped == StopReason::Interrupted);
+    let is_longer = generated.is_some_and(|generated| generated.tokens_ns.len() as u64 > known.generated);
+    let known = whole().filter(|_| is_interrupted && is_longer).unwrap_or(known);
     Some(Generation { memory_of, ..known })
 }
 
