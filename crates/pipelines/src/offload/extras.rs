@@ -19,7 +19,7 @@ use laptime_report::{
 };
 use laptime_trace::{
     Trace,
-    run::{Measured, Peaks, Run, StopReason},
+    run::{Measured, Peaks, Run},
 };
 
 use super::{
@@ -377,9 +377,8 @@ fn summary(generated: Option<&Generated>, result: &CaseResult) -> Option<Generat
     let whole = || generated.map(|generated| unfinished(generated, result));
     let known = generation(result).or_else(whole)?;
     // The audio on disk is the longest generation; an interrupted iteration is shorter.
-    let is_interrupted = result.measured().is_some_and(|measured| measured.stopped == StopReason::Interrupted);
     let is_longer = generated.is_some_and(|generated| generated.tokens_ns.len() as u64 > known.generated);
-    let known = whole().filter(|_| is_interrupted && is_longer).unwrap_or(known);
+    let known = whole().filter(|_| is_longer).unwrap_or(known);
     Some(Generation { memory_of, ..known })
 }
 
