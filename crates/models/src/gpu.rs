@@ -112,7 +112,7 @@ impl GpuModel {
     }
 
     /// A decoder whose layers do not all stay. Their copies are put on the stream of `copies`, which is the same device
-    /// with streams of its own ([`Device::beside`]), and whose lane is that of the offloading.
+    /// with streams of its own ([`Device::with_new_streams`]), and whose lane is that of the offloading.
     pub fn decoder_offloaded<'a>(
         &self,
         device: &'a Device,

@@ -49,7 +49,7 @@ impl<'a> GpuVoicing<'a> {
     }
 
     /// The same where layers do not all stay. Their copies are put on the stream of `copies`, which is the same device
-    /// with streams of its own ([`Device::beside`]), and whose lane is that of the offloading.
+    /// with streams of its own ([`Device::with_new_streams`]), and whose lane is that of the offloading.
     pub fn offloaded(
         device: &'a Device,
         copies: &'a Device,
