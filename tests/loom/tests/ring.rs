@@ -1,12 +1,12 @@
 //! The hand-over between a recording thread and the writer, under every order that the memory model allows.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p laptime-probe --test loom --release`. The ring is included as a file and uses
-//! loom's atomics.
+//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p laptime-loom --release`. The ring is included as a file
+//! and uses loom's atomics.
 
 #![cfg(loom)]
 
 #[allow(dead_code, missing_docs)]
-#[path = "../src/ring.rs"]
+#[path = "../../../crates/probe/src/ring.rs"]
 mod ring;
 
 use loom::{sync::Arc, thread};
@@ -38,7 +38,7 @@ fn event(number: u64) -> [u64; 3] {
 /// Takes words while the thread runs, then the rest, and returns all of them.
 fn take_all(ring: &Ring, recording: thread::JoinHandle<()>, takes: usize) -> Vec<u64> {
     let mut words = Vec::new();
-    for _ in 0..iterations {
+    for _ in 0..takes {
         let count = ring.take(&mut words);
         assert_eq!(count % 3, 0, "an event is seen whole or not at all");
     }
