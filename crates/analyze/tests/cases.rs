@@ -122,11 +122,11 @@ fn the_least_certain_process_says_how_it_ended() {
     let process =
         |run, stopped, steady| result(1, run, Outcome::Measured(Measured { stopped, steady, ..took(vec![5; 6]) }));
     let found = only(&[
-        process(0, StopReason::NarrowInterval { reach: 0.01 }, Steady::Reached),
-        process(1, StopReason::MaxTime { reach: Some(0.04) }, Steady::Unknown),
-        process(2, StopReason::MaxTime { reach: Some(0.03) }, Steady::Reached),
+        process(0, StopReason::NarrowInterval { half_width: 0.01 }, Steady::Reached),
+        process(1, StopReason::MaxTime { half_width: Some(0.04) }, Steady::Unknown),
+        process(2, StopReason::MaxTime { half_width: Some(0.03) }, Steady::Reached),
     ]);
-    assert_eq!((found.stopped, found.steady), (StopReason::MaxTime { reach: Some(0.04) }, Steady::Unknown));
+    assert_eq!((found.stopped, found.steady), (StopReason::MaxTime { half_width: Some(0.04) }, Steady::Unknown));
 }
 
 #[test]

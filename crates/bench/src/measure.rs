@@ -326,8 +326,8 @@ impl Taken {
             Ok(Steadiness::WarmUp(_)) if cuts == MOST_CUTS && !is_out_of_time => (Steady::NotReached, true),
             Ok(Steadiness::WarmUp(from)) => {
                 self.drop_first(from.start);
-                if let StopReason::MaxTime { reach } = stopped {
-                    *reach = crate::stop::reach(&self.measured.wall_ns);
+                if let StopReason::MaxTime { half_width } = stopped {
+                    *half_width = crate::stop::half_width(&self.measured.wall_ns);
                 }
                 (Steady::Reached, is_out_of_time)
             }

@@ -231,11 +231,13 @@ impl<'a> Rounds<'a> {
         if !(is_up || is_enough && is_looked_at(rounds, settings.at_least)) {
             return None;
         }
-        let reach = |cost: &TimingPairs| Some(cost_of_first(&cost.pairs, SEED)?.interval?.width() / 2.0);
-        let reaches: Option<Vec<f64>> = self.costs.iter().map(reach).collect();
-        match reaches.map(|reaches| reaches.into_iter().fold(0.0, f64::max)) {
-            Some(reach) if reach <= settings.within && is_enough => Some(StopReason::NarrowInterval { reach }),
-            reach => is_up.then_some(StopReason::MaxTime { reach }),
+        let half_width = |cost: &TimingPairs| Some(cost_of_first(&cost.pairs, SEED)?.interval?.width() / 2.0);
+        let half_widths: Option<Vec<f64>> = self.costs.iter().map(half_width).collect();
+        match half_widths.map(|reaches| reaches.into_iter().fold(0.0, f64::max)) {
+            Some(half_width) if half_width <= settings.within && is_enough => {
+                Some(StopReason::NarrowInterval { half_width })
+            }
+            half_width => is_up.then_some(StopReason::MaxTime { half_width }),
         }
     }
 }
@@ -266,7 +268,7 @@ mod tests {
         assert_eq!(profiled.costs, [TimingPairs { timing: Timing::Host, pairs: vec![(100.0, 100.0); 6] }]);
         let Outcome::Measured(measured) = profiled.outcome else { panic!("{:?}", profiled.outcome) };
         assert_eq!((measured.warmup_ns, measured.wall_ns), (vec![100], vec![100; 6]));
-        assert_eq!(measured.stopped, StopReason::NarrowInterval { reach: 0.0 });
+        assert_eq!(measured.stopped, StopReason::NarrowInterval { half_width: 0.0 });
     }
 
     #[test]

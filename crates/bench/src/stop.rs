@@ -26,9 +26,11 @@ pub fn reason_to_stop(rule: &Stop, samples: &[u64], elapsed_ns: u64) -> Option<S
             if !(is_up || is_enough && is_looked_at(samples.len(), at_least)) {
                 return None;
             }
-            match reach(samples) {
-                Some(reach) if reach <= within && is_enough => Some(StopReason::NarrowInterval { reach }),
-                reach => is_up.then_some(StopReason::MaxTime { reach }),
+            match half_width(samples) {
+                Some(half_width) if half_width <= within && is_enough => {
+                    Some(StopReason::NarrowInterval { half_width })
+                }
+                half_width => is_up.then_some(StopReason::MaxTime { half_width }),
             }
         }
     }
@@ -41,10 +43,10 @@ pub(crate) fn is_looked_at(count: usize, at_least: usize) -> bool {
 }
 
 /// The longer side of the median's interval, as a share of the median.
-pub(crate) fn reach(samples: &[u64]) -> Option<f64> {
+pub(crate) fn half_width(samples: &[u64]) -> Option<f64> {
     let sorted = Sorted::<f64>::from_unsorted(samples.iter().map(|&nanos| nanos as f64).collect()).ok()?;
     let median = sorted.median()?;
-    median_interval(&sorted, 0.95, SEED)?.reach(median)
+    median_interval(&sorted, 0.95, SEED)?.half_width(median)
 }
 
 #[cfg(test)]
@@ -62,28 +64,29 @@ mod tests {
     #[test]
     fn steady_samples_stop_as_soon_as_enough_are_there() {
         assert_eq!(reason_to_stop(&RULE, &[100; 9], 900), None);
-        assert_eq!(reason_to_stop(&RULE, &[100; 10], 1000), Some(StopReason::NarrowInterval { reach: 0.0 }));
+        assert_eq!(reason_to_stop(&RULE, &[100; 10], 1000), Some(StopReason::NarrowInterval { half_width: 0.0 }));
     }
 
     #[test]
     fn however_narrow_the_interval_iterations_go_on_for_the_least_time() {
         assert_eq!(reason_to_stop(&RULE, &[10; 10], 100), None);
-        assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::NarrowInterval { reach: 0.0 }));
+        assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::NarrowInterval { half_width: 0.0 }));
     }
 
     #[test]
     fn noisy_samples_go_on_until_time_is_up() {
         let noisy: Vec<u64> = (0..10).map(|i| 100 + 37 * i % 101).collect();
         assert_eq!(reason_to_stop(&RULE, &noisy, 1500), None);
-        let Some(StopReason::MaxTime { reach: Some(reach) }) = reason_to_stop(&RULE, &noisy, 1_000_000) else {
+        let Some(StopReason::MaxTime { half_width: Some(half_width) }) = reason_to_stop(&RULE, &noisy, 1_000_000)
+        else {
             panic!("time is up")
         };
-        assert!(reach > 0.02);
+        assert!(half_width > 0.02);
     }
 
     #[test]
     fn one_slow_iteration_that_outlasts_the_time_is_reported_without_an_interval() {
-        assert_eq!(reason_to_stop(&RULE, &[2_000_000], 2_000_000), Some(StopReason::MaxTime { reach: None }));
+        assert_eq!(reason_to_stop(&RULE, &[2_000_000], 2_000_000), Some(StopReason::MaxTime { half_width: None }));
     }
 
     #[test]

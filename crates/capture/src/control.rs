@@ -1,4 +1,4 @@
-//! The control page: what the recorder wants from every process of the program.
+//! The control page: what the recorder asks of every process of the program.
 //!
 //! The recorder creates the file at its full size before the program starts, so mapping it never faults. A process
 //! waits on `epoch` with a futex, so a change takes effect at once and waiting costs nothing.
@@ -43,7 +43,7 @@ pub enum Wanted {
     Nothing,
     /// Record everything.
     Everything,
-    /// Record copies and syncs only, to compare with `Everything`: what recording costs.
+    /// Record only copies and syncs. The comparison with `Everything` gives the recording overhead.
     Light,
 }
 
@@ -80,7 +80,7 @@ pub struct Settings {
     pub keep: Option<Duration>,
     /// Begin a new part when this many bytes are written.
     pub part_bytes: u32,
-    /// Most bytes of parts per process where only the past is kept.
+    /// Maximum bytes of parts per process if only the recent past is kept.
     pub ring_bytes: u64,
 }
 
@@ -123,7 +123,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Maps the page that a recorder made.
+    /// Maps the page that a recorder created.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
         if file.metadata()?.len() != size_of::<Page>() as u64 {
@@ -166,7 +166,7 @@ impl Control {
         }
     }
 
-    /// What is wanted now.
+    /// The state that the recorder asks for now.
     pub fn wanted(&self) -> Wanted {
         Wanted::from_number(self.page().wanted.load(Ordering::Acquire))
     }
@@ -176,18 +176,18 @@ impl Control {
         self.page().attached.load(Ordering::Relaxed)
     }
 
-    /// A number that changes with every wish.
+    /// A counter that changes with every request.
     pub fn epoch(&self) -> u32 {
         self.page().epoch.load(Ordering::Acquire)
     }
 
-    /// Wants something else, and wakes every process. Every process writes what it has so far.
+    /// Requests another state and wakes every process. Every process writes what it has recorded so far.
     pub fn want(&self, wanted: Wanted) {
         self.page().wanted.store(wanted.number(), Ordering::Release);
         self.wake();
     }
 
-    /// Asks every process to write what it has so far.
+    /// Asks every process to write what it has recorded so far.
     pub fn wake(&self) {
         let epoch = &self.page().epoch;
         epoch.fetch_add(1, Ordering::AcqRel);
@@ -195,7 +195,7 @@ impl Control {
         unsafe { libc::syscall(libc::SYS_futex, epoch.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 
-    /// Waits until the epoch is another one, at most for `longest`.
+    /// Waits until the epoch changes, for at most `longest`.
     pub fn wait(&self, epoch: u32, longest: Duration) {
         let time = libc::timespec {
             tv_sec: longest.as_secs() as libc::time_t,

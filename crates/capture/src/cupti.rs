@@ -3,7 +3,7 @@
 //! The structures grow at their end from version to version. Fields are therefore read at offsets of the common
 //! beginning (those of CUPTI 13.0, checked against its header), and never beyond the given bytes.
 
-/// One thing that CUPTI saw. `Name` stands for the name of a kernel: text, or a number that stands for text.
+/// One record of CUPTI. `Name` is the name of a kernel: text, or the number of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<Name> {
     /// The device worked.
@@ -67,7 +67,7 @@ pub struct GraphNode {
 pub enum WorkKind<Name> {
     /// A kernel.
     Kernel {
-        /// Its name, as it can be read.
+        /// Its demangled name.
         name: Name,
         /// Blocks.
         grid: [u32; 3],
@@ -113,7 +113,7 @@ pub enum Direction {
     DeviceToPeer,
     /// Inside the host.
     HostToHost,
-    /// Another, of arrays, or none that is known.
+    /// Another direction (arrays), or unknown.
     Other,
 }
 
@@ -152,13 +152,13 @@ pub struct Wait {
 /// The kind of sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitKind {
-    /// The host for an event.
+    /// The host waited for an event.
     Event,
-    /// A stream for an event; the host went on.
+    /// A stream waited for an event; the host continued.
     StreamForEvent,
-    /// The host for a stream.
+    /// The host waited for a stream.
     Stream,
-    /// The host for all streams.
+    /// The host waited for all streams.
     Context,
     /// Unknown.
     Unknown,
@@ -291,7 +291,7 @@ fn kernel<Name>(fields: Fields<'_>, name_at: impl FnOnce(u64) -> Name) -> Option
     })
 }
 
-/// A copy inside a device or to and from it, or between devices: the two differ from `correlation` on.
+/// A copy within, to or from a device, or between devices. The two records differ from `correlation` on.
 fn copy<Name>(fields: Fields<'_>, correlation: usize, node: usize) -> Option<Work<Name>> {
     Some(Work {
         kind: WorkKind::Copy {

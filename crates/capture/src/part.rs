@@ -142,15 +142,15 @@ pub struct Anchor {
 /// What a process records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Nothing, by wish.
+    /// Nothing, as requested.
     Paused,
     /// Everything.
     Recording,
     /// Copies and syncs only, to measure what recording costs.
     Light,
-    /// Nothing any more: another profiler in the process took CUPTI over.
+    /// Nothing, because another profiler in the process took over CUPTI.
     SteppedAside,
-    /// The process ended in good order.
+    /// The process ended normally.
     Ended,
 }
 

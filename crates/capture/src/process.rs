@@ -13,7 +13,7 @@ use std::{
 /// Signals that are meant for the program, not for its recorder.
 const FORWARDED: [i32; 6] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Signals that are held back in this process, to be waited for.
+/// Signals that are blocked in this process, so that they can be waited for.
 #[derive(Clone, Copy)]
 pub struct HeldSignals {
     held: libc::sigset_t,
@@ -30,7 +30,7 @@ pub struct Received {
 }
 
 impl HeldSignals {
-    /// Holds signals back, in this thread and in those that it starts from now on.
+    /// Blocks signals in this thread and in the threads that it starts from now on.
     pub fn hold() -> Self {
         // SAFETY: the sets are valid places, and each is filled before it is read.
         unsafe {
@@ -58,7 +58,7 @@ impl HeldSignals {
         }
     }
 
-    /// Has a child start with the signals as they were.
+    /// Makes a child start with the original signal mask.
     pub fn restore_in(&self, command: &mut Command) {
         let before = self.before;
         // SAFETY: setting the mask is safe between `fork` and `exec`.
@@ -80,14 +80,14 @@ impl std::fmt::Debug for HeldSignals {
 /// Sends a signal to a process.
 pub fn send(pid: u32, signal: i32) {
     if let Ok(pid) = i32::try_from(pid) {
-        // SAFETY: numbers are passed.
+        // SAFETY: only integers are passed.
         unsafe { libc::kill(pid, signal) };
     }
 }
 
 /// The number of the user that this process runs as.
 pub fn user() -> u32 {
-    // SAFETY: asks for a number.
+    // SAFETY: the call takes no arguments.
     unsafe { libc::geteuid() }
 }
 

@@ -1,4 +1,4 @@
-//! Whole numbers in as few bytes as they need.
+//! Variable-length integers (LEB128).
 
 /// Appends a number, seven bits per byte, the lowest first.
 pub(crate) fn put(mut number: u64, into: &mut Vec<u8>) {
@@ -9,7 +9,7 @@ pub(crate) fn put(mut number: u64, into: &mut Vec<u8>) {
     into.push(number as u8);
 }
 
-/// A signed number as an unsigned one that is small if the signed one is near zero.
+/// Zigzag encoding: signed numbers near zero become small unsigned numbers.
 pub(crate) const fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }

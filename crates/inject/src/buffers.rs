@@ -8,7 +8,7 @@ use std::{
 
 /// Bytes of a buffer: some ten thousand records.
 pub const BUFFER_BYTES: usize = 2 << 20;
-/// Buffers at most, 64 MiB in all. Beyond that CUPTI drops records and counts them.
+/// The maximum number of buffers, 64 MiB in total. Beyond that CUPTI drops records and counts them.
 const MOST_BUFFERS: usize = 32;
 /// CUPTI asks for this alignment.
 const LAYOUT: Layout = match Layout::from_size_align(BUFFER_BYTES, 8) {
@@ -28,11 +28,11 @@ struct Buffers {
 
 #[derive(Debug)]
 struct Address(*mut u8);
-// SAFETY: a buffer in the pool is nobody else's.
+// SAFETY: nothing else uses a buffer that is in the pool.
 unsafe impl Send for Address {}
 
 impl Pool {
-    /// A buffer, or null if there are as many as there may be.
+    /// A buffer, or null if the maximum number is in use.
     pub fn take(&self) -> *mut u8 {
         let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Address(free)) = buffers.free.pop() {
@@ -47,7 +47,7 @@ impl Pool {
         made
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     pub fn put(&self, buffer: *mut u8) {
         let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         buffers.free.push(Address(buffer));

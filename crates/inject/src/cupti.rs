@@ -8,11 +8,11 @@ pub type BufferRequested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub type BufferCompleted = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 pub type Register = unsafe extern "C" fn(BufferRequested, BufferCompleted) -> u32;
 type Switch = unsafe extern "C" fn(u32, u8) -> u32;
-/// What CUPTI calls around a function: ours, the domain, the function, and what is known about the call.
+/// The callback that CUPTI calls around a function, with our data, the domain, the function and its call data.
 pub type Callback = extern "C" fn(*mut c_void, u32, u32, *const CallbackData);
 pub type Subscribe = unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void) -> u32;
 
-/// What CUPTI says about a call (`CUpti_CallbackData`).
+/// What CUPTI passes about a call (`CUpti_CallbackData`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct CallbackData {
@@ -24,7 +24,7 @@ pub struct CallbackData {
     pub symbol_name: *const c_char,
     pub context: *mut c_void,
     pub context_number: u32,
-    /// A place for a number of ours, from before the call to after it.
+    /// Space for a number of ours, valid from before the call to after it.
     pub own: *mut u64,
     pub correlation: u32,
 }
@@ -102,7 +102,7 @@ impl Functions {
         self.register
     }
 
-    /// Has calls carry the system's number of their thread.
+    /// Makes records of calls contain the system thread id.
     pub fn use_system_threads(&self) {
         const SYSTEM: u32 = 1;
         // SAFETY: a number is passed, here and below.
@@ -119,7 +119,7 @@ impl Functions {
         unsafe { (self.disable)(kind) };
     }
 
-    /// Asks for the buffers that are done, or for all of them.
+    /// Flushes the completed buffers, or all of them.
     pub fn flush(&self, is_forced: bool) {
         // SAFETY: as above.
         unsafe { (self.flush_all)(u32::from(is_forced)) };
@@ -137,7 +137,7 @@ impl Functions {
         }
     }
 
-    /// Becomes CUPTI's one subscriber; `None` if somebody else is, or this CUPTI has no callbacks.
+    /// Becomes CUPTI's only subscriber; `None` if there is another one, or if this CUPTI has no callbacks.
     pub fn subscribe(&self, callback: Callback) -> Option<Subscriber> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place is valid and the function lives as long as the process.

@@ -1,4 +1,4 @@
-//! Notices when another profiler takes CUPTI over.
+//! Notices when another profiler takes over CUPTI.
 //!
 //! CUPTI has one pair of buffer callbacks. torch.profiler (Kineto) registers its own when it starts and never again, so
 //! whoever registered before is replaced without a word. The calls of other libraries go through their tables of
@@ -22,7 +22,7 @@ use crate::{
 const REGISTER: &CStr = c"cuptiActivityRegisterCallbacks";
 const SUBSCRIBE: &CStr = c"cuptiSubscribe";
 
-/// How many libraries were loaded when we last looked.
+/// How many libraries were loaded at the last check.
 static SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
 static LOOKING: Mutex<()> = Mutex::new(());
 

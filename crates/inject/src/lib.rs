@@ -32,7 +32,7 @@ pub extern "C" fn InitializeInjection() -> c_int {
             session::start(state);
         }
     });
-    // Zero would tell the driver that something failed.
+    // Zero would mean failure to the driver.
     1
 }
 
@@ -52,7 +52,7 @@ pub extern "C" fn InitializeInjectionNvtx2(tables: Option<extern "C" fn(u32) -> 
     c_int::from(is_attached)
 }
 
-/// Runs code of ours at a boundary to the program: a panic ends here.
+/// Runs our code at the boundary to the program, and stops panics.
 fn guarded(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }

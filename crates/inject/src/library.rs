@@ -36,7 +36,7 @@ fn open_in(folder: PathBuf) -> Vec<Library> {
     files.filter_map(|path| Library::open(path.to_str()?)).collect()
 }
 
-/// Where CUPTI lies if this runtime library belongs to a toolkit or to a Python wheel.
+/// Where CUPTI is if this runtime library belongs to a toolkit or a Python wheel.
 fn near(runtime: &Path) -> Vec<PathBuf> {
     let Some(folder) = runtime.parent() else { return Vec::new() };
     ["", "../extras/CUPTI/lib64", "../../../extras/CUPTI/lib64", "../../cuda_cupti/lib", "../../cupti/lib"]

@@ -87,7 +87,7 @@ unsafe fn fill(
     true
 }
 
-/// What a range carries (`nvtxEventAttributes_t`).
+/// The attributes of a range (`nvtxEventAttributes_t`).
 #[repr(C)]
 pub struct Attributes {
     version: u16,

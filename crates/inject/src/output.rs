@@ -21,7 +21,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// The part files of a process.
 #[derive(Debug)]
 pub struct Output {
-    /// Puts the next block together.
+    /// Encodes the next block.
     pub encoder: Encoder,
     settings: Settings,
     /// `PID-START`: a process number may be used again, also by the same process after `exec`.
@@ -29,7 +29,7 @@ pub struct Output {
     number: u32,
     written: u64,
     began: u64,
-    /// What every part begins with.
+    /// The facts at the start of every part.
     infos: Vec<(String, String)>,
     devices: Vec<Device>,
     state: Option<(u64, State)>,
@@ -57,7 +57,7 @@ impl Output {
         output
     }
 
-    /// Says something about the process, in this part and in every later one.
+    /// Adds a fact about the process, in this part and in every later one.
     pub fn info(&mut self, key: &str, value: &str) {
         self.encoder.info(key, value);
         self.infos.retain(|(known, _)| known != key);
@@ -70,7 +70,7 @@ impl Output {
         self.devices.push(device);
     }
 
-    /// Says what is recorded from now on.
+    /// Adds a change of what is recorded.
     pub fn state(&mut self, state: State) {
         let now = monotonic_nanos();
         self.state = Some((now, state));
@@ -107,7 +107,7 @@ impl Output {
         self.settings.parts.join(format!("{}.{}.{PART_ENDING}", self.stem, self.number))
     }
 
-    /// Where only the past is kept: begins another part in good time, and removes those that are too old.
+    /// If only the recent past is kept: starts new parts early enough, and removes parts that are too old.
     fn rotate(&mut self) {
         let Some(keep) = self.settings.keep else { return };
         let (now, keep) = (monotonic_nanos(), keep.as_nanos() as u64);

@@ -1,6 +1,6 @@
-//! NVTX ranges, and calls that callbacks see, between the thread they are on and the one that writes them.
+//! NVTX ranges, and calls seen by callbacks, on their way from their thread to the writing thread.
 //!
-//! A thread puts them into a buffer of its own, under a lock that only the writer takes too, once a second.
+//! Each thread has its own buffer. Its lock is shared only with the writer, which takes it once per second.
 
 use std::{
     cell::RefCell,
@@ -23,7 +23,7 @@ const MOST_BYTES: usize = 16 << 20;
 /// Longer messages are cut.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// Ranges that wait to be written.
+/// Ranges that have not been written yet.
 #[derive(Debug, Default)]
 pub struct Ranges {
     threads: Mutex<Vec<Arc<Waiting>>>,
@@ -96,7 +96,7 @@ impl Texts {
     }
 }
 
-/// The text, no longer than we keep.
+/// The text, cut to the maximum length.
 pub fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(LONGEST_MESSAGE)]
 }
@@ -107,7 +107,7 @@ impl Ranges {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Keeps what this thread marked until it is written.
+    /// Buffers a range of this thread until it is written.
     pub fn add(state: &'static State, marked: Marked) {
         let ranges = &state.ranges;
         let size = size_of::<Marked>() + if let Message::Text(text) = &marked.message { text.len() } else { 0 };
@@ -125,7 +125,7 @@ impl Ranges {
         }
     }
 
-    /// Keeps a call that a callback saw until it is written.
+    /// Buffers a call seen by a callback until it is written.
     pub fn add_call(state: &'static State, call: &cupti::Call, name: &'static str) {
         let ranges = &state.ranges;
         let size = size_of::<(cupti::Call, &str)>();
@@ -140,7 +140,7 @@ impl Ranges {
         }
     }
 
-    /// Works with the buffer of this thread; says whether it has one.
+    /// Runs a function on the buffer of this thread; returns whether it has one.
     fn with_own(&self, state: &'static State, work: impl FnOnce(&Waiting)) -> bool {
         let key = std::ptr::from_ref(state) as usize;
         let done = OWN.try_with(|own| {
@@ -157,14 +157,14 @@ impl Ranges {
     }
 
     fn register(&self) -> Arc<Waiting> {
-        // SAFETY: asks for a number.
+        // SAFETY: the call takes no arguments.
         let thread = unsafe { libc::gettid() } as u32;
         let waiting = Arc::new(Waiting { thread, events: Mutex::default(), calls: Mutex::default() });
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&waiting));
         waiting
     }
 
-    /// Puts everything that waits into the block.
+    /// Moves everything that is buffered into the block.
     pub fn drain(&self, output: &mut Output) {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         for (thread, name) in std::mem::take(&mut texts.thread_names) {
@@ -173,7 +173,7 @@ impl Ranges {
         let threads: Vec<Arc<Waiting>> = {
             let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
             let all = threads.clone();
-            // A thread that ended has let its buffer go: the list and `all` hold the last two handles.
+            // The buffer of a thread that ended has two handles left: in the list and in `all`.
             threads.retain(|waiting| Arc::strong_count(waiting) > 2);
             all
         };

@@ -48,7 +48,7 @@ const CALLS: [&str; 22] = [
     "LibraryLoad",
     "ThreadSynchronize",
 ];
-/// Calls that begin like those of interest and are not.
+/// Calls whose names begin like those of interest, but which are not recorded.
 const NOT: [&str; 3] = ["MemcpyAttribute", "LaunchAttribute", "MemAllocPitchAttribute"];
 /// A call that programs hardly make. Single calls can only be switched on later if one was on before the context was
 /// made, and if the kind as a whole was never switched off.
@@ -76,7 +76,7 @@ struct CallOfInterest {
     name: &'static str,
 }
 
-/// Finds CUPTI and begins to listen. What is missing is written for the recorder to report.
+/// Finds CUPTI and registers with it. Problems are written to the part, and the recorder reports them.
 pub fn start(state: &'static State) {
     if state.session.get().is_some() {
         return;
@@ -167,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Switches on what is wanted, and off what is not.
+    /// Enables the requested records and disables the others.
     pub fn apply(&self, state: &State, wanted: Wanted) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         if *applied == wanted || state.is_aside.load(Ordering::Acquire) {
@@ -227,7 +227,7 @@ impl Session {
         self.functions.can_switch_functions() || self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Gives CUPTI's one subscription back; calls are not recorded any more.
+    /// Ends the subscription; calls are no longer recorded.
     pub fn end_callbacks(&self) {
         if let Some(subscriber) = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).take() {
             self.functions.unsubscribe(subscriber);
@@ -254,7 +254,7 @@ impl Session {
         kinds.into_iter().filter(|(_, wanted)| *wanted).map(|(kind, _)| kind)
     }
 
-    /// Another profiler takes CUPTI over: gives everything back, and listens no more.
+    /// Another profiler takes over CUPTI: releases everything and stops recording.
     pub fn step_aside(&self, state: &State) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_aside.swap(true, Ordering::AcqRel) {
@@ -320,7 +320,7 @@ impl Session {
     }
 
     fn is_paused(&self) -> bool {
-        // Whoever has the lock is switching: the record is of the time before.
+        // The lock is held during a switch, so the record is from before it.
         self.applied.try_lock().is_ok_and(|applied| *applied == Wanted::Nothing)
     }
 

@@ -1,4 +1,4 @@
-//! What the library knows in this process.
+//! The state of the library in this process.
 
 use std::{
     env,
@@ -29,18 +29,18 @@ const RANKS: [&str; 8] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
-/// What the library knows in this process. It lives as long as the process.
+/// The state of the library in this process. It lives as long as the process.
 #[derive(Debug)]
 pub struct State {
-    /// What the recorder wants.
+    /// What the recorder requests.
     pub control: Control,
     /// Buffers for CUPTI.
     pub pool: Pool,
     /// CUPTI, once CUDA has started.
     pub session: OnceLock<Session>,
-    /// NVTX ranges that wait to be written.
+    /// NVTX ranges that have not been written yet.
     pub ranges: Ranges,
-    /// Another profiler took CUPTI over.
+    /// Another profiler took over CUPTI.
     pub is_aside: AtomicBool,
     /// The process ends.
     pub is_ending: AtomicBool,
@@ -77,7 +77,7 @@ pub fn get_or_start() -> Option<&'static State> {
     if let Some(state) = current() {
         return Some(state);
     }
-    // A forked child may find this taken for ever; it then goes without.
+    // In a forked child this lock may be held for ever; the child then records nothing.
     let _starting = (0..100).find_map(|_| {
         STARTING.try_lock().ok().or_else(|| {
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -112,7 +112,7 @@ pub fn get_or_start() -> Option<&'static State> {
 fn set_up_once() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // A panic of ours must not write to the program's standard error.
+        // Our panics must not write to the program's standard error.
         std::panic::set_hook(Box::new(|_| {}));
         // SAFETY: both functions live as long as the process.
         unsafe {
@@ -126,7 +126,7 @@ extern "C" fn in_forked_child() {
     STATE.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// Has the rest written when the process ends. Called after CUPTI was loaded: handlers run in reverse order.
+/// Makes the process write the rest when it ends. Called after CUPTI was loaded, because handlers run in reverse order.
 pub fn write_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! Our thread: once a second it asks CUPTI for what is done and writes it, and it does what the recorder wants.
+//! Our thread: once per second it flushes CUPTI and writes the records, and it follows the recorder's requests.
 
 use std::{
     ptr,
@@ -11,7 +11,7 @@ use laptime_capture::{control::Wanted, monotonic_nanos, part};
 
 use crate::{devices, guarded, hooks, state::State};
 
-/// A kill loses at most this much.
+/// The maximum time that a kill can lose.
 const PERIOD: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for our locks.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ fn run(state: &'static State) {
     }
 }
 
-/// Writes what there is.
+/// Writes everything that is available.
 fn write(state: &State, is_forced: bool) {
     let aside = state.is_aside.load(Ordering::Acquire);
     let session = state.session.get().filter(|_| !aside);
@@ -90,7 +90,7 @@ pub fn finish(state: &State) {
     output.write();
 }
 
-/// What a wish means as a state.
+/// The state for a request.
 pub fn state_of(wanted: Wanted) -> part::State {
     match wanted {
         Wanted::Nothing => part::State::Paused,

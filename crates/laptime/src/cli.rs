@@ -252,7 +252,7 @@ fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     ))
 }
 
-/// Another name of an axis, which the help tells with the axis.
+/// Another name of an axis; the help shows it with the axis.
 fn other_flag(alias: &Alias) -> Arg {
     let kind = if matches!(alias.target, AliasTarget::Switch { .. }) { ValueKind::Switch } else { ValueKind::Name };
     valued(alias.name, kind).hide(true)
@@ -285,11 +285,11 @@ Profile and benchmark transformer pipelines.
 
 Measure
   bench      Benchmark a workload: matmul, attention, model, c2c, tts, offload, or your own
-  ab         Compare two commands, interleaved, with a verdict
+  ab         Compare two commands or settings, interleaved, with a verdict
   profile    Record one case of a workload and show where its time goes
 Record and ask
+  record     Profile any CUDA program: laptime record -- python train.py
   diagnose   Find the bottleneck in a run or trace, and what fixing it would bring
-  compare    Show what differs between two runs or two traces
   report     Write charts, tables and findings of a run
 Set up
   doctor     Check whether this machine is fit to measure on
@@ -297,11 +297,17 @@ Set up
 New here? Run `laptime tour`. All commands: `laptime help all`. One command: `laptime help COMMAND`.
 ";
 
+/// The overview, without the command that is missing on this system.
+fn overview() -> String {
+    let exists = |line: &&str| cfg!(target_os = "linux") || !line.trim_start().starts_with("record ");
+    OVERVIEW.split_inclusive('\n').filter(exists).collect()
+}
+
 /// Prints the overview, or the help of all commands or of one.
 fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
     let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let text = match words.as_slice() {
-        [_] | [_, "help" | "--help" | "-h"] => OVERVIEW.to_owned(),
+        [_] | [_, "help" | "--help" | "-h"] => overview(),
         [_, "help", "all"] => command(app).render_help().to_string(),
         [_, "help", names @ ..] => {
             let words = std::iter::once("laptime").chain(names.iter().copied()).chain(["--help"]).map(OsString::from);
@@ -309,7 +315,7 @@ fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
         }
         _ => return None,
     };
-    // If the stream is closed, there is nobody left to tell.
+    // If the stream is closed, nobody can read the message.
     let _ = write!(screen::stdout(), "{text}");
     Some(ExitCode::SUCCESS)
 }
@@ -415,7 +421,7 @@ fn refuse(app: &App, error: &clap::Error) -> ExitCode {
         failure::tell(&known, &mut screen::stderr());
         return ExitCode::from(2);
     }
-    // If the stream is closed, there is nobody left to tell.
+    // If the stream is closed, nobody can read the message.
     let _ = error.print();
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }

@@ -44,7 +44,7 @@ use crate::{
     run::{estimate, fresh_process, keeper, kept_peaks, moment, run_folder, session, shell, stdout_guard},
 };
 
-/// The exit status of what could not be done.
+/// The exit status of an error.
 const COULD_NOT: u8 = 2;
 
 /// Runs the command line with your workloads in addition to the built-in ones, and returns the exit status.

@@ -1,4 +1,4 @@
-//! The program: everything is in the library, so that others can have it with workloads of their own.
+//! The program. Everything is in the library, so that other programs can use it with their own workloads.
 
 use std::process::ExitCode;
 

@@ -102,7 +102,7 @@ impl Workload for Attention {
     }
 }
 
-/// The number type unless asked otherwise: that of models on a GPU, that of the kernels on the CPU.
+/// The default dtype: that of models on a GPU, that of the kernels on the CPU.
 fn default_dtype(device: &dyn Device) -> Dtype {
     #[cfg(feature = "cuda")]
     if crate::gpu::gpu(device).is_some() {

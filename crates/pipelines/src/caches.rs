@@ -1,16 +1,16 @@
-//! How large the caches are, so that a buffer can be chosen that none of them holds.
+//! The sizes of the CPU caches, to choose a buffer that does not fit into them.
 
 use std::{collections::HashMap, fs, path::Path};
 
 const MIB: u64 = 1 << 20;
 
-/// A buffer for memory traffic, in MiB, if the machine does not tell its caches.
+/// The size of a buffer for memory traffic in MiB, if the caches are unknown.
 const UNKNOWN_MIB: u32 = 256;
 
 /// How many times larger than the caches a buffer for memory traffic is.
 const TIMES: u64 = 4;
 
-/// The size of a buffer that leaves the caches, in MiB: four times the largest, rounded up to a power of two.
+/// The size of a buffer that exceeds the caches, in MiB: four times the largest, rounded up to a power of two.
 pub fn beyond_caches_mib() -> u32 {
     match largest_under(Path::new("/sys/devices/system/cpu")) {
         Some(bytes) => u32::try_from((TIMES * bytes).div_ceil(MIB).next_power_of_two()).unwrap_or(UNKNOWN_MIB),

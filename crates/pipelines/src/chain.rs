@@ -48,7 +48,7 @@ impl Workload for Chain {
             cost: Cost::Middle,
         };
         let small = size("small", "rows and columns of the small matrices", 64);
-        let large = size("large", "rows and columns of the large matrices; a GPU wants more, such as 2048", 512);
+        let large = size("large", "rows and columns of the large matrices; use more on a GPU, such as 2048", 512);
         vec![small, large, graph, threads_axis()]
     }
 
@@ -78,7 +78,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Four matrices of each size: where a chain begins, what it multiplies by, and two results in turns.
+    /// Four matrices of each size: the start of a chain, its factor, and two results that alternate.
     fn matrix_bytes(self) -> u64 {
         self.sum(|size| size.saturating_pow(2).saturating_mul(16))
     }

@@ -16,7 +16,7 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// What the workload can do with memory, by the names on its axis `op`.
+/// The operations of the workload, by their names on the axis `op`.
 pub const COPY_OPS: &[&str] = &["read", "write", "copy"];
 
 /// All of that, and copies between the host and a GPU.
@@ -32,7 +32,7 @@ impl Workload for MemoryCopy {
     }
 
     fn about(&self) -> &'static str {
-        "reads, writes and copies memory that no cache holds"
+        "reads, writes and copies memory that does not fit into the caches"
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
@@ -48,7 +48,13 @@ impl Workload for MemoryCopy {
                 vec![i64::from(beyond_caches_mib()).into()],
                 Cost::Middle,
             ),
-            axis("dtype", "number type by which read sums and write fills", dtypes, vec!["f32".into()], Cost::Middle),
+            axis(
+                "dtype",
+                "dtype of the values that read sums and write fills",
+                dtypes,
+                vec!["f32".into()],
+                Cost::Middle,
+            ),
             threads_axis(),
         ]
     }
@@ -61,7 +67,7 @@ impl Workload for MemoryCopy {
         }
         let op = case.text("op")?;
         if !COPY_OPS.contains(&op) {
-            return Ok(Prepared::DoesNotApply(format!("`{op}` is between the host and a GPU")));
+            return Ok(Prepared::DoesNotApply(format!("`{op}` copies between the host and a GPU")));
         }
         match case.text("dtype")? {
             "f32" => prepare::<f32>(case, device),
@@ -169,7 +175,7 @@ impl<T: Summed> Iteration for Read<T> {
 /// Fills a buffer.
 struct Write<T> {
     numbers: Vec<T>,
-    /// What the last iteration wrote, another value each time.
+    /// The value that the last iteration wrote; it differs each time.
     value: u8,
     crew: Crew,
 }

@@ -16,7 +16,7 @@ use crate::{
 /// The name of the CPU device, for users and in results.
 pub const CPU: &str = "cpu";
 
-/// The CPU: its work is done when a call returns, its memory is the heap.
+/// The CPU. Work is complete when a call returns, and memory is the heap.
 #[derive(Debug)]
 pub struct CpuDevice {
     origin: Instant,

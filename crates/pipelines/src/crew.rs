@@ -1,4 +1,4 @@
-//! The threads that a workload runs on: exactly as many as its case says.
+//! The threads of a workload: exactly as many as its case asks for.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -12,21 +12,21 @@ use laptime_models::{
     threads::{self, Threads},
 };
 
-/// The most threads that a case may ask for.
+/// The maximum number of threads of a case.
 const MOST_THREADS: i64 = 1024;
 
 /// The axis `threads`, which by default is all processors that this process may use.
 pub fn threads_axis() -> AxisSpec {
     AxisSpec {
         name: "threads",
-        about: "threads that share the work; by default one for each processor that this process may use",
+        about: "number of threads; by default one for each CPU that this process may use",
         kind: ValueKind::Int { least: 1, most: MOST_THREADS },
         default: vec![i64::try_from(all_threads()).unwrap_or(MOST_THREADS).min(MOST_THREADS).into()],
         cost: Cost::Low,
     }
 }
 
-/// Processors that this process may use: affinity and the control group's quota counted.
+/// CPUs that this process may use, with affinity and the quota of its control group considered.
 pub fn all_threads() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
@@ -57,12 +57,12 @@ impl Crew {
         Ok(crew)
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn threads(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
     }
 
-    /// Runs something on the crew; what it does in parallel is done by these threads.
+    /// Runs a function on the crew; its parallel work uses these threads.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match &self.pool {
             None => work(),

@@ -32,8 +32,7 @@ fn open_gpu(name: &str, _: u32) -> Result<Arc<dyn Device>, NoDevice> {
     Err(NoDevice {
         device: name.to_owned(),
         reason: "this build has no CUDA".to_owned(),
-        hint: "`cargo build --release --features cuda` makes one that has; `--device cpu` measures on the CPU"
-            .to_owned(),
+        hint: "build with `cargo build --release --features cuda`, or use `--device cpu`".to_owned(),
     })
 }
 

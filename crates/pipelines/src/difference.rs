@@ -1,4 +1,4 @@
-//! How far two results are apart, for tests.
+//! The difference between two results, for tests.
 
 /// The largest difference between numbers of two lists of one length; infinite where one of them is no finite number, so
 /// that no limit lets it pass.

@@ -1,18 +1,18 @@
-//! The number types that workloads calculate with.
+//! The dtypes that workloads compute with.
 
 use anyhow::anyhow;
 use bytemuck::Zeroable;
 use half::{bf16, f16};
 
-/// A number type.
+/// A dtype.
 pub trait Element: Zeroable + Copy + PartialEq + Send + Sync + 'static {
     /// Its name on the axis `dtype`.
     const NAME: &'static str;
 
-    /// Half the distance from 1 to the next number: what one rounding changes at most, as a share.
+    /// The maximum relative error of one rounding: half the distance from 1 to the next number.
     const ROUNDING: f64;
 
-    /// What one rounding changes at most near 0, where numbers thin out.
+    /// The maximum absolute error of one rounding near 0 (subnormal numbers).
     const SMALLEST: f64;
 
     /// The nearest number of this type.
@@ -45,7 +45,7 @@ element!(f32, digits 24, smallest 1.5e-45, |value| value as f32, f64::from);
 element!(f16, digits 11, smallest 6e-8, f16::from_f64, f16::to_f64);
 element!(bf16, digits 8, smallest 1e-40, bf16::from_f64, bf16::to_f64);
 
-/// Zeros that no thread has touched yet: the system gives their pages when they are written first.
+/// Zeros whose pages no thread has touched yet; the system allocates them on the first write.
 pub fn untouched<T: Element>(count: usize) -> anyhow::Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(count)
         .map_err(|()| anyhow!("the system refused {} bytes", count.saturating_mul(size_of::<T>())))

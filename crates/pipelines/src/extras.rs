@@ -28,7 +28,7 @@ pub trait Extras: Send + Sync {
     /// The workload, by its name.
     fn workload(&self) -> &'static str;
 
-    /// The flags of a command that only this workload has, beside its axes.
+    /// The flags of a command that only this workload has, in addition to its axes.
     fn flags(&self, command: Command) -> Vec<FlagSpec> {
         let _ = command;
         Vec::new()
@@ -63,7 +63,7 @@ pub trait Extras: Send + Sync {
         None
     }
 
-    /// Prints what people should know before the first iteration.
+    /// Prints information for the user before the first iteration.
     fn begin(&self, context: &Context<'_>, cases: &[Case], out: &mut dyn Write) -> anyhow::Result<()> {
         let _ = (context, cases, out);
         Ok(())
@@ -170,7 +170,7 @@ impl FlagSpec {
         Self { name, alias: None, value: None, help: Some(help) }
     }
 
-    /// A flag with a path behind it.
+    /// A flag with a path as its value.
     pub const fn path(name: &'static str, value: &'static str, help: &'static str) -> Self {
         Self { name, alias: None, value: Some(value), help: Some(help) }
     }
@@ -219,12 +219,12 @@ impl Flags {
         self.values.keys().map(String::as_str)
     }
 
-    /// Whether the output of the original tool was asked for.
+    /// Whether the output of the original tool was requested.
     pub fn is_compat(&self) -> bool {
         self.has(COMPAT.name)
     }
 
-    /// Whether the files of the original tool were asked for.
+    /// Whether the files of the original tool were requested.
     pub fn has_compat_files(&self) -> bool {
         self.has(COMPAT_FILES.name)
     }
@@ -276,7 +276,7 @@ impl Context<'_> {
     }
 }
 
-/// An experiment: the same case in variants, measured in turns, and a conclusion.
+/// An experiment: variants of a case, measured alternately, and a conclusion.
 pub trait Experiment: Send + Sync {
     /// The case to vary, if these cases are one.
     fn case(&self, cases: &[Case]) -> Option<Case>;

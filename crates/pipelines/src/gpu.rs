@@ -26,13 +26,13 @@ use laptime_trace::run::PeakGpu;
 use self::second_stream::SecondStream;
 pub use self::{copy::prepare_copy, matmul::prepare_matmul};
 
-/// How long a reading of the card holds: power and clocks change no faster, and a reading takes longer than many iterations.
+/// How long a reading of the GPU's state is reused: a reading takes longer than many iterations.
 const READING_HOLDS: Duration = Duration::from_millis(50);
 
 /// How many times the second-level cache is written to empty it.
 const CACHE_TIMES: u64 = 2;
 
-/// A GPU: its work is done on a stream beside the host, its memory is its own.
+/// A GPU with its stream and its memory.
 pub struct CudaDevice {
     name: String,
     device: laptime_cuda::Device,
@@ -47,13 +47,13 @@ pub struct CudaDevice {
     is_cold: AtomicBool,
     /// Written to empty the cache.
     flushed: Mutex<Option<Buffer<u8>>>,
-    /// What was in use when the peak was forgotten.
+    /// Bytes in use when the peak was last reset.
     used_before: AtomicU64,
     depth: AtomicDepth,
 }
 
 impl CudaDevice {
-    /// Opens the GPU of this number, or says why it is not there.
+    /// Opens the GPU with this number; the error says why it cannot be used.
     pub fn open(index: u32) -> Result<Self, NoDevice> {
         Self::try_open(index).map_err(|error| no_device(index, &error))
     }
@@ -90,7 +90,7 @@ impl CudaDevice {
     pub fn kernels(&self) -> anyhow::Result<&Kernels> {
         if self.kernels.get().is_none() {
             let loaded = Kernels::load(&self.device, &Cache::of_user()).map_err(into_error)?;
-            // Another thread may have been first; both are the same.
+            // If another thread was first, its value is equal.
             let _ = self.kernels.set(loaded);
         }
         self.kernels.get().ok_or_else(|| anyhow::anyhow!("the kernels are not loaded"))
@@ -100,7 +100,7 @@ impl CudaDevice {
     pub fn beside(&self) -> anyhow::Result<&SecondStream> {
         if self.beside.get().is_none() {
             let made = SecondStream::new(&self.name, &self.device, self.clock.timing()).map_err(into_error)?;
-            // Another thread may have been first; both are the same.
+            // If another thread was first, its value is equal.
             let _ = self.beside.set(made);
         }
         self.beside.get().ok_or_else(|| anyhow::anyhow!("there is no second stream"))
@@ -129,7 +129,7 @@ impl CudaDevice {
 fn clock(stream: &Arc<Stream>) -> Result<Arc<SwitchableClock>, CudaError> {
     let events: Arc<dyn DeviceClock> = Arc::new(EventClock::new(Arc::clone(stream))?);
     let stream = Arc::clone(stream);
-    // A stream that fails tells so at the next call that can.
+    // A failed stream reports its error at the next call that can return one.
     let wait = move || drop(stream.synchronise());
     Ok(Arc::new(SwitchableClock::new(events, wait)))
 }
@@ -147,13 +147,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a GPU is not there, with what to do.
+/// Why a GPU cannot be used, with a hint.
 fn no_device(index: u32, error: &CudaError) -> NoDevice {
-    let hint = error.hint().unwrap_or_else(|| "`laptime doctor` says what there is".to_owned());
+    let hint = error.hint().unwrap_or_else(|| "`laptime doctor` shows the devices".to_owned());
     NoDevice { device: format!("cuda:{index}"), reason: error.to_string(), hint }
 }
 
-/// The GPUs that there are, or why there are none.
+/// The GPUs, or why there are none.
 pub fn found() -> Result<Vec<GpuFound>, NoDevice> {
     let count = laptime_cuda::device_count().map_err(|why| no_device(0, &why.into()))?;
     (0..count).map(|index| CudaDevice::open(index).map(|gpu| gpu.found())).collect()
@@ -190,7 +190,7 @@ impl CudaDevice {
     }
 }
 
-/// An error of CUDA as the measuring loop understands it: a lack of memory is an outcome of its own.
+/// A CUDA error for the measuring loop, which treats out of memory separately.
 pub fn into_error(error: CudaError) -> anyhow::Error {
     match error {
         CudaError::OutOfMemory { wanted, free, .. } => {
@@ -201,7 +201,7 @@ pub fn into_error(error: CudaError) -> anyhow::Error {
     }
 }
 
-/// The GPU behind a device, if it is one.
+/// The GPU of a device, if it is one.
 pub fn gpu(device: &dyn Device) -> Option<&CudaDevice> {
     device.as_any()?.downcast_ref()
 }
@@ -219,9 +219,9 @@ impl Device for CudaDevice {
         Nanos(monotonic_nanos())
     }
 
-    /// What the pool kept for later is given back, so that each case begins with the same memory.
+    /// Memory cached in the pool is released, so that each case starts with the same memory.
     fn reset_peak(&self) {
-        // A context that is lost is told by the case that follows.
+        // The next case reports a lost context.
         let _ = self.device.give_back_memory();
         let _ = self.device.reset_peak();
         self.used_before.store(self.device.used_memory().unwrap_or(0), Relaxed);
@@ -279,7 +279,7 @@ impl Device for CudaDevice {
             _ => None,
         };
         if self.clock.timing() == Timing::Events {
-            // Host and device were synchronised just now: what follows is told from here.
+            // Host and device were synchronised just now, so this is an anchor for what follows.
             self.clock.anchor();
             if let Some(beside) = self.beside.get() {
                 beside.clock.anchor();

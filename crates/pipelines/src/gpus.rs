@@ -1,33 +1,33 @@
-//! The GPUs of this machine, as far as this build can see them.
+//! The GPUs of this machine that this build can use.
 
 use laptime_bench::DeviceState;
 
 /// A GPU that was found, or why it cannot be used.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuFound {
-    /// The name by which it is asked for: `cuda:0`.
+    /// Its name: `cuda:0`.
     pub device: String,
     /// Its model.
     pub name: String,
     /// The version of its driver.
     pub driver: Option<String>,
-    /// The CUDA that the driver knows: 13.0.
+    /// The CUDA version that the driver supports: 13.0.
     pub cuda: Option<String>,
     /// Its memory, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Memory of it that nobody uses, in bytes.
+    /// Its free memory, in bytes.
     pub free_bytes: Option<u64>,
     /// The highest clock of its processors, in MHz.
     pub clock_limit_mhz: Option<f64>,
-    /// The power that it may draw, in watts.
+    /// Its power limit, in watts.
     pub power_limit_watts: Option<f64>,
-    /// How it is doing.
+    /// Its state.
     pub state: DeviceState,
     /// Why kernels cannot be recorded, if they cannot: `--timing kernels` needs CUPTI.
     pub no_kernels: Option<String>,
 }
 
-/// The GPU behind a device, with what else decides its peaks; none for a CPU.
+/// The identity of a GPU and whatever else decides its peaks; none for a CPU.
 #[cfg_attr(not(feature = "cuda"), allow(unused_variables, reason = "without CUDA no device is a GPU"))]
 pub fn peak_gpu(device: &dyn laptime_bench::Device) -> Option<laptime_trace::run::PeakGpu> {
     #[cfg(feature = "cuda")]

@@ -1,6 +1,6 @@
-//! A heap that counts: how many bytes are live, and how many were at most.
+//! A heap that counts live bytes and their peak.
 //!
-//! A program that wants the peak memory of its cases installs it:
+//! Install it to measure the peak memory of cases:
 //!
 //! ```
 //! #[global_allocator]
@@ -15,7 +15,7 @@
 //! Each thread keeps its own count and hands it on when it has moved by 64 KiB, when the thread asks for the peak, and
 //! when it ends. One counter for all would be exact at every moment, but sixteen threads that allocate at once then
 //! wait for each other: 78 times the cost of the system's heap, where this is within noise of one thread's
-//! (`docs/measurements/cpu.md`). So the peak of one thread is exact, and that of several may be off by 64 KiB a thread.
+//! (`docs/measurements/cpu.md`). So the peak of one thread is exact; that of several may be off by 64 KiB per thread.
 
 // An allocator cannot be written without `unsafe`; each block has its reason.
 #![allow(unsafe_code)]
@@ -29,12 +29,12 @@ use std::{
     },
 };
 
-/// How far the count of a thread may move before it is handed on.
+/// How far the count of a thread may change before it is added to the total.
 const BATCH: i64 = 64 << 10;
 
 static COUNTS: Counts = Counts { live: AtomicI64::new(0), peak: AtomicI64::new(0) };
 
-/// The bytes that were live when the peak was last forgotten.
+/// The bytes that were live when the peak was last reset.
 static AT_RESET: AtomicI64 = AtomicI64::new(0);
 
 /// Whether anything was ever counted; written once, so that all threads may read it without waiting.
@@ -58,11 +58,11 @@ impl Counts {
     }
 }
 
-/// What a thread has counted and not handed on.
+/// What a thread has counted and not yet added to the total.
 struct Pending {
     moved: Cell<i64>,
     high: Cell<i64>,
-    /// Whether this thread was refused memory since the peak was last forgotten.
+    /// Whether an allocation of this thread failed since the peak was last reset.
     was_refused: Cell<bool>,
 }
 
@@ -99,13 +99,13 @@ fn count(bytes: i64) {
     if !IS_INSTALLED.load(Relaxed) {
         IS_INSTALLED.store(true, Relaxed);
     }
-    // A thread that is ending has no count of its own any more.
+    // A thread that is ending no longer has its own count.
     if !HAS_PENDING || PENDING.try_with(|pending| pending.change(bytes)).is_err() {
         COUNTS.add(bytes, bytes.max(0));
     }
 }
 
-/// Remembers that the system had no memory for this thread.
+/// Remembers that an allocation of this thread failed.
 fn refuse() {
     if HAS_PENDING {
         let _ = PENDING.try_with(|pending| pending.was_refused.set(true));
@@ -125,13 +125,13 @@ pub fn exit_when_out_of_memory(status: u8) {
     }
 }
 
-/// What the process ends with when memory ends.
+/// The exit status of the process when memory runs out.
 static STATUS: AtomicU8 = AtomicU8::new(2);
 
 #[cfg(unix)]
 const OUT_OF_MEMORY: &str = "error: out of memory: the system refused an allocation\n\n\
-    hint: use a smaller input, or a machine with more memory; finished cases are kept, and `laptime bench --isolate` \
-    goes on after such a case\n";
+    hint: use a smaller input, or a machine with more memory; finished cases are saved, and `laptime bench --isolate` \
+    continues after such a case\n";
 
 /// The thread that aborts is the one that was refused. Any other abort goes on: when this returns, the C library ends the
 /// process as it would have.
@@ -146,7 +146,7 @@ extern "C" fn on_abort(_: libc::c_int) {
     }
 }
 
-/// Hands on what this thread counted.
+/// Adds the count of this thread to the total.
 fn hand_on() {
     if HAS_PENDING {
         let _ = PENDING.try_with(Pending::hand_on);
@@ -187,7 +187,7 @@ pub fn peak_since_reset() -> Option<u64> {
     Some(peak_bytes()?.saturating_sub(u64::try_from(AT_RESET.load(Relaxed)).unwrap_or(0)))
 }
 
-/// The system's heap, counted.
+/// The system's heap with counting.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountingHeap;
 

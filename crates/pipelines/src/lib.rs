@@ -1,4 +1,4 @@
-//! The built-in workloads, the CPU device, and what the machine can do at most.
+//! The built-in workloads, the CPU device, and peak measurements.
 //!
 //! A workload predicts its memory before it allocates, checks its result before anything is timed and counts its work
 //! from its shapes. [`measure_peaks`] runs the same workloads to find what a machine reaches.

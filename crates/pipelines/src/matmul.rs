@@ -15,7 +15,7 @@ use crate::{
     reference::check_product,
 };
 
-/// The number types of the workload.
+/// The dtypes of the workload.
 pub const MATMUL_DTYPES: &[&str] = &["f32", "f64", "bf16", "f16"];
 
 /// The product of two square matrices.
@@ -81,7 +81,7 @@ fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) 
     })
 }
 
-/// A product that is ready to be calculated.
+/// A prepared matrix product.
 struct MatmulIteration<T: Multiplied> {
     size: usize,
     crew: Crew,

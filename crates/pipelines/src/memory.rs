@@ -1,14 +1,14 @@
-//! How much memory is left to this process: what the system says, and what its control groups leave.
+//! The memory available to this process, considering the system and its control groups.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// The part of what is left that is kept for the system, as a divisor: a twentieth.
+/// The fraction of the available memory that is reserved for the system, as a divisor.
 const RESERVE_DIVISOR: u64 = 20;
 
-/// The most that is kept for the system.
+/// The maximum that is reserved for the system.
 const MOST_RESERVE: u64 = 512 << 20;
 
 /// Memory that a case may use; none if the system does not say.
@@ -24,7 +24,7 @@ fn available_under(root: &Path) -> Option<u64> {
     Some(left - (left / RESERVE_DIVISOR).min(MOST_RESERVE))
 }
 
-/// What the whole system could give without swapping.
+/// The memory that the whole system has available without swapping.
 fn system_bytes(root: &Path) -> Option<u64> {
     kib(&fs::read_to_string(root.join("proc/meminfo")).ok()?, "MemAvailable:")
 }
@@ -35,7 +35,7 @@ pub(crate) fn kib(text: &str, name: &str) -> Option<u64> {
     value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least that is left by any of the control groups that this process is in.
+/// The smallest amount available in any control group of this process.
 fn control_group_bytes(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     groups.lines().filter_map(|line| left_by(root, line)).min()
@@ -79,7 +79,7 @@ impl Version {
     /// The limit less the usage; files that were read and can be dropped at once do not count as used.
     fn left(&self, folder: &Path) -> Option<u64> {
         let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-        // `max` is no number: no limit.
+        // `max` is not a number and means no limit.
         let (limit, usage) = (number(folder.join(self.limit))?, number(folder.join(self.usage))?);
         let statistics = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
         let reclaimable = statistics.lines().find_map(|line| line.strip_prefix(self.reclaimable)?.trim().parse().ok());

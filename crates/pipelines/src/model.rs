@@ -96,7 +96,7 @@ impl Model {
     }
 }
 
-/// A trainer for what a case asks for.
+/// A trainer for a case.
 fn train_options(spec: &Spec, options: &Options) -> TrainOptions {
     TrainOptions {
         dtype: spec.dtype,

@@ -18,19 +18,19 @@ use crate::{
     matmul::{MATMUL_DTYPES, Matmul},
 };
 
-/// The quantile of rates that is called the peak, in per cent: the fastest iterations of all may be errors of the clock.
+/// The quantile of rates that counts as the peak, in percent: the very fastest iterations may be clock errors.
 const PEAK_QUANTILE: u8 = 90;
 
-/// The fewest iterations of a final round.
+/// The minimum number of iterations of a final round.
 const LEAST_ITERATIONS: usize = 6;
 
-/// How much more than a kept peak a brief look must reach to say that the peak is too low.
+/// How far a short test must exceed a saved peak before the peak counts as too low.
 const TOO_LOW: f64 = 1.05;
 
-/// The most iterations of a final round.
+/// The maximum number of iterations of a final round.
 const MOST_ITERATIONS: usize = 1000;
 
-/// How peaks are looked for.
+/// How peaks are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeakSearch {
     /// About how long all iterations together may last, in nanoseconds.
@@ -43,7 +43,7 @@ pub struct PeakSearch {
     pub buffer_mib: usize,
     /// The numbers of threads that are tried.
     pub threads: Vec<usize>,
-    /// The number types whose arithmetic is measured.
+    /// The dtypes whose arithmetic is measured.
     pub dtypes: &'static [&'static str],
     /// The ways in which memory is moved.
     pub ops: &'static [(Traffic, &'static str)],
@@ -68,7 +68,7 @@ const GPU_LARGEST: usize = 16_384;
 const GPU_BUFFER_MIB: usize = 1024;
 
 impl PeakSearch {
-    /// How peaks of this device are looked for.
+    /// How peaks of this device are measured.
     pub fn of(device: &dyn Device) -> Self {
         if device.lane().is_none() {
             return Self::default();
@@ -103,18 +103,18 @@ impl Default for PeakSearch {
     }
 }
 
-/// What is being tried, for whoever shows it.
+/// What is being measured, for a progress display.
 #[derive(Debug, Clone, Copy)]
 pub struct PeakProgress<'a> {
     /// Which peak, counted from 0.
     pub at: usize,
-    /// How many there are.
+    /// Their number.
     pub of: usize,
     /// The workload that finds it.
     pub workload: &'static str,
     /// The case that comes next.
     pub case: &'a Case,
-    /// Whether it is the best one, measured anew for the record.
+    /// Whether it is the best one, which is measured again for the result.
     pub is_final: bool,
 }
 
@@ -268,7 +268,7 @@ impl Hunt<'_> {
         }
     }
 
-    /// A brief look: a fourteenth of a peak's time, since six cases are looked at before the final one.
+    /// The time of a short test: a fourteenth of the time per peak, since six cases are tried before the final one.
     fn brief(&self) -> Stop {
         Stop::Interval { within: 0.01, at_least: 5, least_ns: 0, at_most_ns: self.share_ns() / 14 }
     }
@@ -290,11 +290,11 @@ fn case_of(names: &[(&str, &str)], size: usize, threads: usize) -> Case {
     Case::new(names.chain(numbers).collect())
 }
 
-/// What the iterations of a case amount to.
+/// The rates of the iterations of a case.
 fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result<Tried> {
     let work = measured.work.as_ref().context("it does not count its work")?;
     let amount = if work.flops > 0 { work.flops } else { work.bytes } as f64;
-    // What the device itself says leaves out launching and waiting, which are none of its limits.
+    // Device time leaves out launches and waits, which do not limit the device.
     let device: Option<Vec<u64>> = measured.device_ns.iter().copied().collect();
     let iterations = device.filter(|iterations| !iterations.is_empty()).unwrap_or_else(|| measured.wall_ns.clone());
     let rates = iterations.iter().map(|&nanos| 1e9 * amount / nanos as f64).collect();
@@ -304,7 +304,7 @@ fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result
     Ok(Tried { size, threads, rate: Rate { peak, median }, wall_ns: 1e9 * amount / median })
 }
 
-/// Shows nothing; the caller is asked between cases.
+/// Shows nothing.
 struct Unseen;
 
 impl Sink for Unseen {
@@ -389,7 +389,7 @@ mod tests {
             (peaks.schema, &*peaks.machine, &*peaks.device, &*peaks.measured),
             (SCHEMA, "abc", "ticking", "today")
         );
-        // With the same time for all, the largest does most.
+        // All take the same time, so the largest has the highest rate.
         let rate = 2.0 * 32_f64.powi(3) / 1e-6;
         for (peak, dtype) in peaks.flops.iter().zip(MATMUL_DTYPES) {
             assert_eq!((&*peak.dtype, peak.size), (*dtype, 32));

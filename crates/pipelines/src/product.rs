@@ -1,10 +1,10 @@
-//! Products of square matrices, for each number type as this build does them.
+//! Products of square matrices, for each dtype.
 //!
 //! `gemm` has kernels for f32, f64 and f16 (widened to f32 block by block, added in f32, stored as f16 after each
 //! block of the inner dimension). It has none for bf16: there both factors are widened to f32, multiplied in f32, and
 //! the result is rounded to bf16, all of it inside the iteration.
 
-// The kernels iteration pointers; this file wraps them in slices.
+// The kernels take pointers; this file wraps them in slices.
 #![allow(unsafe_code)]
 
 use gemm::Parallelism;
@@ -15,24 +15,24 @@ use crate::{
     element::{Element, untouched},
 };
 
-/// How deep a block of the inner dimension is at least, in the kernels.
+/// The minimum block size of the inner dimension in the kernels.
 pub const BLOCK_DEPTH: usize = 512;
 
-/// What the kernels keep for each thread, in bytes: as much as a second-level cache.
+/// Workspace of the kernels per thread, in bytes: the size of a second-level cache.
 const SLAB_BYTES: u64 = 2 << 20;
 
-/// A number type whose matrices can be multiplied.
+/// A dtype whose matrices can be multiplied.
 pub trait Multiplied: Element {
-    /// What one addition changes at most, as a share: that of the type in which products are added.
+    /// The maximum relative error of one addition, in the type in which products are accumulated.
     const SUM_ROUNDING: f64;
 
     /// Bytes of a number in the kernel's blocks.
     const BLOCK_BYTES: u64;
 
-    /// Bytes for each entry of the matrices beside themselves.
+    /// Additional bytes per matrix entry.
     const WIDENED_BYTES: u64 = 0;
 
-    /// What a product needs beside the matrices.
+    /// What a product needs in addition to the matrices.
     type Scratch: Send;
 
     /// Allocates it.

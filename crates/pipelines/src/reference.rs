@@ -1,4 +1,4 @@
-//! What a product of matrices should be: plain sums in f64, and how far rounding may lead away from them.
+//! The reference of a matrix product: plain sums in f64, and the tolerance for rounding.
 
 use anyhow::ensure;
 use laptime_stats::Rng;
@@ -8,7 +8,7 @@ use crate::product::{BLOCK_DEPTH, Multiplied};
 /// Products up to this size are checked in every entry.
 const ALL_UP_TO: usize = 64;
 
-/// The most entries that are checked of larger ones.
+/// The maximum number of entries that are checked of larger products.
 const MOST_ENTRIES: usize = 1024;
 
 /// Checks a product: every entry of a small one, or one entry in each row and column of a larger one, up to 1024.
@@ -17,7 +17,7 @@ pub fn check_product<T: Multiplied>(size: usize, a: &[T], b: &[T], c: &[T]) -> a
         let should = Expected::of(size, a, b, row, column);
         let is = c[row * size + column].to_f64();
         let tolerance = should.tolerance::<T>(size);
-        // Not a number is no number within the tolerance.
+        // NaN is never within the tolerance.
         ensure!(
             (is - should.value).abs() <= tolerance,
             "the product is wrong: row {row}, column {column} is {is}, not {} within {tolerance:.1e}",
@@ -43,9 +43,9 @@ fn entries(size: usize) -> Vec<(usize, usize)> {
 /// An entry of a product as it should be.
 struct Expected {
     value: f64,
-    /// The sum of the terms' sizes: what relative errors of terms and sums are relative to.
+    /// The sum of the absolute terms, which relative errors refer to.
     terms: f64,
-    /// The largest sum on the way: what is rounded whenever it is stored.
+    /// The largest intermediate sum, which is rounded whenever it is stored.
     reach: f64,
 }
 
@@ -62,7 +62,7 @@ impl Expected {
         expected
     }
 
-    /// How far rounding may lead away.
+    /// The tolerance for rounding.
     ///
     /// Each of `size` additions errs by at most a rounding of the sum so far, which is below `terms`. In the worst case
     /// all errors add up; errors of random signs grow with the root of their number, and eight times that is never

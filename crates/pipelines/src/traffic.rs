@@ -1,17 +1,17 @@
-//! Loops that move memory and do next to nothing else.
+//! Loops that move memory and do almost nothing else.
 
 use half::bf16;
 use pulp::{Arch, NullaryFnOnce};
 
 use crate::element::Element;
 
-/// Sums that are kept side by side: enough that additions wait for memory and not for one another.
+/// The number of independent sums: enough that additions wait for memory and not for each other.
 const LANES: usize = 64;
 
 /// Numbers after which the sums are added up in f64, so that whole numbers stay exact.
 const BLOCK: usize = 1 << 16;
 
-/// A number type that can be summed.
+/// A dtype that can be summed.
 pub trait Summed: Element {
     /// The type in which it is summed.
     type Sum: std::ops::AddAssign + Copy + Default + Into<f64>;

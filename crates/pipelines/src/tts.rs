@@ -78,7 +78,7 @@ impl TextToSpeech {
         Ok(spoken.samples.len())
     }
 
-    /// Samples a second of a case's audio; none if the case makes no sense.
+    /// The sample rate of a case's audio; none if the case is invalid.
     pub fn sample_rate(case: &Case) -> Option<u32> {
         Some(Speech::of(&Spec::of(case).ok()?).ok()?.config.codec.sample_rate)
     }

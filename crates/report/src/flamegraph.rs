@@ -37,7 +37,7 @@ pub enum Weights {
 #[derive(Debug, thiserror::Error)]
 pub enum FlameError {
     /// There is no stack, or no stack with a weight.
-    #[error("there is nothing to draw: no stack has a weight above 0")]
+    #[error("nothing to draw: all stacks have weight 0")]
     Empty,
 
     /// A line is not a folded stack.

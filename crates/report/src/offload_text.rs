@@ -345,7 +345,7 @@ pub fn share(answer: &Offload, baseline_ns: Option<f64>, environment: Option<&En
     ));
     lines.extend(answer.gb_s().map(|rate| format!("Link: {} GB/s{}", told_rate(rate), peak(answer))));
     lines.push(match baseline_ns {
-        Some(baseline) => format!("Without offloading: {} a token", ms(baseline)),
+        Some(baseline) => format!("Without offloading: {} per token", ms(baseline)),
         None => "Without offloading: not measured".to_owned(),
     });
     let facts = &answer.facts;

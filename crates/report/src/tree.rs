@@ -10,8 +10,12 @@ use crate::visible::width;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Guides(Vec<&'static str>);
 
-const STEP: usize = 4;
+/// The columns of a level, if there is space.
+pub(crate) const STEP: usize = 4;
 const CUT: &str = "… ";
+
+/// How many columns a level may take, most readable first. The last one is used if nothing fits.
+const STEPS: [usize; 3] = [STEP, 2, 1];
 
 impl Guides {
     /// Returns the width of the guides in terminal columns.
@@ -19,18 +23,35 @@ impl Guides {
         self.0.len() * STEP
     }
 
-    /// Draws the guides in at most `limit` columns.
+    /// Draws the guides in at most `limit` columns, with `step` columns per level.
     ///
     /// The outermost levels are dropped first: the parent of a node matters more
     /// than its depth.
-    pub(crate) fn draw(&self, limit: usize) -> String {
-        if self.width() <= limit {
-            return self.0.concat();
+    pub(crate) fn draw(&self, limit: usize, step: usize) -> String {
+        if self.0.len() * step <= limit {
+            return self.steps(self.0.len(), step);
         }
-        let room = limit.saturating_sub(width(CUT)) / STEP;
-        let kept = &self.0[self.0.len() - room.min(self.0.len())..];
-        if limit < width(CUT) { String::new() } else { format!("{CUT}{}", kept.concat()) }
+        let space = limit.saturating_sub(width(CUT)) / step;
+        if limit < width(CUT) { String::new() } else { format!("{CUT}{}", self.steps(space.min(self.0.len()), step)) }
     }
+
+    /// The innermost levels. The guide of a node ends in a blank if it is wider than one column.
+    fn steps(&self, levels: usize, step: usize) -> String {
+        let kept = &self.0[self.0.len() - levels..];
+        let drawn = kept.iter().map(|guide| guide.chars().take(step).collect::<String>());
+        let mut drawn: Vec<String> = drawn.collect();
+        if let Some(last) = drawn.last_mut().filter(|_| step == 2) {
+            last.pop();
+            last.push(' ');
+        }
+        drawn.concat()
+    }
+}
+
+/// The widest step with which these guides leave half of `limit` to the label.
+pub(crate) fn step_for<'a>(all: impl Iterator<Item = &'a Guides>, limit: usize) -> usize {
+    let deepest = all.map(|guides| guides.0.len()).max().unwrap_or(0);
+    STEPS.into_iter().find(|step| deepest * step <= limit / 2).unwrap_or(STEPS[STEPS.len() - 1])
 }
 
 /// Draws the guides of rows from their depths, in depth-first order.
@@ -58,7 +79,7 @@ mod tests {
 
     fn drawn(depths: &[usize]) -> Vec<String> {
         let depths: Vec<_> = depths.iter().copied().map(Some).collect();
-        guides(&depths).iter().map(|guides| guides.draw(80)).collect()
+        guides(&depths).iter().map(|guides| guides.draw(80, STEP)).collect()
     }
 
     #[test]
@@ -80,6 +101,15 @@ mod tests {
     #[test]
     fn guides_too_deep_for_the_column_lose_their_outer_levels() {
         let deep = Guides(vec!["│   ", "    ", "└── "]);
-        assert_eq!([12, 11, 6, 2, 1].map(|limit| deep.draw(limit)), ["│       └── ", "…     └── ", "… └── ", "… ", ""]);
+        let drawn = [12, 11, 6, 2, 1].map(|limit| deep.draw(limit, STEP));
+        assert_eq!(drawn, ["│       └── ", "…     └── ", "… └── ", "… ", ""]);
+    }
+
+    #[test]
+    fn levels_of_a_deep_tree_are_drawn_narrower_before_any_is_dropped() {
+        let deep = Guides(vec!["│   ", "    ", "└── "]);
+        let steps = [24, 23, 12, 11, 6, 1].map(|limit| step_for([&deep].into_iter(), limit));
+        assert_eq!(steps, [4, 2, 2, 1, 1, 1]);
+        assert_eq!([2, 1].map(|step| deep.draw(12, step)), ["│   └ ", "│ └"]);
     }
 }

@@ -41,7 +41,7 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 fn push(text: &mut String, escape: std::fmt::Arguments<'_>) {
-    text.write_fmt(escape).expect("an string iterations everything written to it");
+    text.write_fmt(escape).expect("writing to a string cannot fail");
 }
 
 /// Whether a character is a control, a line separator, a direction mark,

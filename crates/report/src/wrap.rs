@@ -3,12 +3,16 @@
 use crate::visible::{head, width};
 
 /// Replaces a blank at which no line ends.
-const NO_BREAK: &str = "\u{a0}";
+pub(crate) const NO_BREAK: &str = "\u{a0}";
 
-/// Breaks a sentence into lines of at most `room` columns, between words if possible. A number and the `%` after it stay
-/// on one line.
+/// What stays on the line of the number before it.
+const UNITS: [&str; 14] =
+    ["%", "ns", "µs", "ms", "s", "B", "KiB", "MiB", "GiB", "TiB", "GB", "GB/s", "GFLOP/s", "CPUs"];
+
+/// Breaks a sentence into lines of at most `room` columns, between words if possible. A number and its unit stay on one
+/// line.
 pub fn wrap(sentence: &str, room: usize) -> Vec<String> {
-    let sentence = sentence.replace(" %", &format!("{NO_BREAK}%"));
+    let sentence = with_units(sentence);
     let mut lines = vec![String::new()];
     let mut used = 0;
     for mut word in sentence.split(' ').filter(|word| !word.is_empty()) {
@@ -30,7 +34,21 @@ pub fn wrap(sentence: &str, room: usize) -> Vec<String> {
         used = width(line);
     }
     lines.retain(|line| !line.is_empty());
-    lines.into_iter().map(|line| line.replace(&format!("{NO_BREAK}%"), " %")).collect()
+    lines.into_iter().map(|line| line.replace(NO_BREAK, " ")).collect()
+}
+
+/// The sentence with blanks that do not break between numbers and units.
+fn with_units(sentence: &str) -> String {
+    let mut text = String::with_capacity(sentence.len());
+    for word in sentence.split(' ') {
+        let unit = word.trim_end_matches(['.', ',', ';', ':', ')']);
+        let is_unit = UNITS.contains(&unit) && text.ends_with(|last: char| last.is_ascii_digit());
+        if !text.is_empty() {
+            text.push_str(if is_unit { NO_BREAK } else { " " });
+        }
+        text.push_str(word);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -53,7 +71,9 @@ mod tests {
     }
 
     #[test]
-    fn a_number_and_its_per_cent_sign_stay_together() {
+    fn a_number_and_its_unit_stay_together() {
         assert_eq!(wrap("grew by 5 % now", 10), ["grew by", "5 % now"]);
+        assert_eq!(wrap("it took 43.2 ms.", 14), ["it took", "43.2 ms."]);
+        assert_eq!(wrap("what the ms is", 12), ["what the ms", "is"]);
     }
 }

@@ -63,8 +63,8 @@ fn measured() -> impl Strategy<Value = Measured> {
     let steady = prop::sample::select(vec![Steady::NotChecked, Steady::Reached, Steady::NotReached, Steady::Unknown]);
     let stopped = prop::sample::select(vec![
         StopReason::Iterations(3),
-        StopReason::NarrowInterval { reach: 0.01 },
-        StopReason::MaxTime { reach: None },
+        StopReason::NarrowInterval { half_width: 0.01 },
+        StopReason::MaxTime { half_width: None },
         StopReason::Interrupted,
     ]);
     let work = (any::<u64>(), any::<u64>()).prop_map(|(flops, bytes)| Work {
@@ -170,7 +170,7 @@ fn all_tables(a: &[CaseResult], b: &[CaseResult], metric: Option<String>) -> Vec
 
 fn written(table: &Table, format: Format, width: usize) -> String {
     let mut out = Vec::new();
-    write(table, format, TextStyle::plain(width), &mut out).expect("an vector iterations everything");
+    write(table, format, TextStyle::plain(width), &mut out).expect("writing to a vector cannot fail");
     String::from_utf8(out).expect("all formats are text")
 }
 

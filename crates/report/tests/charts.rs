@@ -161,7 +161,7 @@ fn lengths_and_times_stand_at_round_numbers() {
     for tick in ["512", "1024", "2048", "4096", "8192", "16384", "0.02", "0.05", "0.1", "5", "10", "∝ N", "∝ N²"] {
         seen.text(tick);
     }
-    seen.text("time of a iteration (ms)");
+    seen.text("time of an iteration (ms)");
 }
 
 #[test]

@@ -56,7 +56,7 @@ prop_compose! {
 fn written(table: &Table, format: Format, width: usize) -> String {
     let mut out = Vec::new();
     let style = TextStyle::plain(width);
-    write(table, format, style, &mut out).expect("an vector iterations everything");
+    write(table, format, style, &mut out).expect("writing to a vector cannot fail");
     String::from_utf8(out).expect("all formats are text")
 }
 

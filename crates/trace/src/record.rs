@@ -211,7 +211,7 @@ impl Drop for Recording {
             let causes: Vec<String> = causes.map(ToString::to_string).collect();
             #[allow(clippy::print_stderr, reason = "a trace must not be lost without a word")]
             {
-                eprintln!("warning: the recording is not whole: {}", causes.join(": "));
+                eprintln!("warning: the recording is incomplete: {}", causes.join(": "));
             }
         }
     }

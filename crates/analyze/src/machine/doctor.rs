@@ -35,7 +35,7 @@ pub struct Patient<'a> {
     pub peaks: &'a [(String, PeaksState)],
 }
 
-/// The state of a usable GPU, as far as it is known.
+/// The state of a usable GPU; unknown values are none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuHealth {
     /// Its name for `--device`.

@@ -237,8 +237,8 @@ fn less_certain(one: StopReason, other: StopReason) -> StopReason {
     let rank = |reason: StopReason| match reason {
         StopReason::Iterations(iterations) => (0, -(iterations as f64)),
         StopReason::MaxIterations(iterations) => (0, -(iterations as f64)),
-        StopReason::NarrowInterval { reach } => (1, reach),
-        StopReason::MaxTime { reach } => (2, reach.unwrap_or(f64::INFINITY)),
+        StopReason::NarrowInterval { half_width } => (1, half_width),
+        StopReason::MaxTime { half_width } => (2, half_width.unwrap_or(f64::INFINITY)),
         StopReason::Interrupted => (3, 0.0),
     };
     if rank(other) > rank(one) { other } else { one }

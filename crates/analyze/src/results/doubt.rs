@@ -89,7 +89,7 @@ pub enum Doubt {
     /// The time limit was reached before the interval was narrow.
     TimeUp {
         /// The half-width of the interval, as a share of the median.
-        reach: Option<f64>,
+        half_width: Option<f64>,
         /// The requested half-width.
         within: f64,
         /// The time limit, in nanoseconds.
@@ -147,18 +147,22 @@ impl fmt::Display for Doubt {
             }
             Self::NeverSteady { .. } => write!(f, "timings did not reach a steady state; see `laptime warmup`"),
             Self::BecameSlower { by } => {
-                write!(f, "timings rose by {} during the run, as when clocks drop with heat", per_cent(*by))
+                write!(
+                    f,
+                    "timings rose by {} during the run; the device may be lowering its clock as it heats up",
+                    per_cent(*by)
+                )
             }
             Self::Outliers { iterations, of, furthest } => {
                 let are = if *iterations == 1 { "is an outlier" } else { "are outliers" };
                 write!(f, "{iterations} of {of} iterations {are} (worst {}x the median)", three_figures(*furthest))
             }
-            Self::TimeUp { reach, within, at_most_ns } => {
+            Self::TimeUp { half_width, within, at_most_ns } => {
                 let (allowed, within) = (time(*at_most_ns as f64), per_cent(*within));
-                match reach.map(per_cent) {
-                    Some(reach) => write!(
+                match half_width.map(per_cent) {
+                    Some(half_width) => write!(
                         f,
-                        "after {allowed} the interval was ±{reach} of the median, not ±{within}; raise `--max-time`"
+                        "after {allowed} the interval was ±{half_width} of the median, not ±{within}; raise `--max-time`"
                     ),
                     None => write!(f, "{allowed} was too short for a 95 % interval; raise `--max-time`"),
                 }
@@ -249,7 +253,7 @@ impl Doubt {
             Self::NeverSteady { processes, .. } => *processes as f64,
             Self::BecameSlower { by } => *by,
             Self::Outliers { furthest, .. } => (furthest - 1.0).abs(),
-            Self::TimeUp { reach, .. } => reach.unwrap_or(f64::INFINITY),
+            Self::TimeUp { half_width, .. } => half_width.unwrap_or(f64::INFINITY),
             Self::Interrupted { iterations } => -(*iterations as f64),
             Self::FewIterations { iterations, processes } => {
                 -(if *processes > 1 { *processes } else { *iterations } as f64)

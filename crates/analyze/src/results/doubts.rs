@@ -17,10 +17,10 @@ use crate::{
 const OUTLIER_SHARE: f64 = 0.05;
 
 /// How far from the median the furthest of many outliers must be.
-const OUTLIER_REACH: f64 = 0.1;
+const OUTLIER_DISTANCE: f64 = 0.1;
 
 /// How far from the median a single outlier must be.
-const FAR_OUTLIER_REACH: f64 = 0.5;
+const FAR_OUTLIER_DISTANCE: f64 = 0.5;
 
 /// A smaller spread between processes is never reported.
 const LEAST_BETWEEN: f64 = 0.01;
@@ -171,10 +171,10 @@ fn never_steady_of(case: &MeasuredFigures) -> Option<Doubt> {
 fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
     match (case.stopped, settings.stop) {
         // A narrow interval with too few iterations to stop by rule is no reason for doubt.
-        (StopReason::MaxTime { reach }, Stop::Interval { within, at_most_ns, .. })
-            if reach.is_none_or(|reach| reach > within) =>
+        (StopReason::MaxTime { half_width }, Stop::Interval { within, at_most_ns, .. })
+            if half_width.is_none_or(|half_width| half_width > within) =>
         {
-            Some(Doubt::TimeUp { reach, within, at_most_ns })
+            Some(Doubt::TimeUp { half_width, within, at_most_ns })
         }
         _ => None,
     }
@@ -196,7 +196,7 @@ fn processes_differ_of(case: &MeasuredFigures, settings: &Settings) -> Option<Do
 fn outliers_of(case: &MeasuredFigures) -> Option<Doubt> {
     let (iterations, of, furthest) = (case.course.outliers, case.wall.n, case.course.furthest?);
     let is_many = iterations as f64 > OUTLIER_SHARE * of as f64;
-    let reach = (furthest - 1.0).abs();
-    let is_far = reach > FAR_OUTLIER_REACH || (is_many && reach > OUTLIER_REACH);
+    let distance = (furthest - 1.0).abs();
+    let is_far = distance > FAR_OUTLIER_DISTANCE || (is_many && distance > OUTLIER_DISTANCE);
     (iterations > 0 && is_far).then_some(Doubt::Outliers { iterations, of, furthest })
 }

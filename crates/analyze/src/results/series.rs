@@ -35,7 +35,7 @@ impl Clock {
     /// The words in tables.
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Wall => "time of a iteration",
+            Self::Wall => "time of an iteration",
             Self::Device => "time on the device",
         }
     }

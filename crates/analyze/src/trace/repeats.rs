@@ -32,7 +32,7 @@ const LONGEST_TURN: usize = 2;
 /// How many lengths are tried.
 const MOST_TRIED: usize = 64;
 
-/// How many kernels a length is tried on.
+/// The maximum number of kernels to compare for one length.
 const MOST_COMPARED: usize = 200_000;
 
 /// The repetitions of a sequence of kernels on the stream with the most kernels, and the kernels per repetition.

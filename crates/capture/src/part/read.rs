@@ -12,7 +12,7 @@ use crate::{
     varint::{Bytes, unzigzag},
 };
 
-/// What a part holds.
+/// The contents of a part.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Part {
     /// The names that events refer to; the first is empty.
@@ -30,7 +30,7 @@ impl Part {
     }
 }
 
-/// Reads a part as far as it is whole.
+/// Reads the complete blocks of a part.
 pub fn read(bytes: &[u8]) -> Part {
     let mut reader = Reader { part: Part { names: vec!["".into()], ..Part::default() }, ..Reader::default() };
     let mut rest = bytes;

@@ -1,4 +1,4 @@
-//! Puts events together to blocks.
+//! Encodes events into blocks.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use crate::{
 /// A launch's grid, block, registers and shared memory.
 type Shape = ([u32; 3], [u32; 3], u16, u64);
 
-/// Puts events together to blocks of a part.
+/// Encodes events into blocks of a part.
 #[derive(Debug, Default)]
 pub struct Encoder {
     names: HashMap<Box<[u8]>, u32, BuildHasherDefault<Quick>>,
@@ -28,7 +28,7 @@ pub struct Encoder {
     dropped_written: [u64; Kind::ALL.len()],
 }
 
-/// What the next record of a block is a difference to.
+/// The values that the next record of a block is encoded relative to.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Last {
     pub work: u64,
@@ -39,7 +39,7 @@ pub(super) struct Last {
 }
 
 impl Encoder {
-    /// Begins another part: names and the like are defined again.
+    /// Starts a new part: names, shapes and streams are defined again.
     pub fn begin_part(&mut self) {
         self.names.clear();
         self.shapes.clear();
@@ -81,7 +81,7 @@ impl Encoder {
         self.clear_block();
     }
 
-    /// The block could not be written: what it holds counts as dropped, and the next one begins another part.
+    /// The block could not be written: its records count as dropped, and the next block starts a new part.
     pub fn failed(&mut self) {
         for kind in Kind::ALL {
             self.dropped[kind as usize] += self.in_block[kind as usize];
@@ -100,7 +100,7 @@ impl Encoder {
         self.dropped[kind as usize] = self.dropped[kind as usize].saturating_add(count);
     }
 
-    /// Says something about the process.
+    /// Adds a fact about the process.
     pub fn info(&mut self, key: &str, value: &str) {
         self.begin(tag::INFO);
         self.text(key.as_bytes());
@@ -119,7 +119,7 @@ impl Encoder {
         put(device.capability.1.into(), &mut self.block);
     }
 
-    /// Ties the clocks.
+    /// Adds a pair of clock readings.
     pub fn anchor(&mut self, anchor: Anchor) {
         self.begin(tag::ANCHOR);
         put(anchor.host_nanos, &mut self.block);
@@ -127,7 +127,7 @@ impl Encoder {
         put(anchor.window_nanos, &mut self.block);
     }
 
-    /// Says what is recorded from here on.
+    /// Adds a change of what is recorded.
     pub fn state(&mut self, host_nanos: u64, state: State) {
         self.begin(tag::STATE);
         put(host_nanos, &mut self.block);
@@ -409,7 +409,7 @@ impl Hasher for Quick {
 }
 
 const _: () = {
-    // The maps above need nothing of their keys but this.
+    // The maps above use no other method of a hasher.
     const fn is_key<T: Hash + Eq>() {}
     is_key::<Shape>();
 };

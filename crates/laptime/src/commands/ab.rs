@@ -1,4 +1,4 @@
-//! `laptime ab`: two variants in fresh processes, interleaved, judged.
+//! `laptime ab`: two variants in fresh processes, interleaved, with a verdict.
 
 use std::{
     io::Write,
@@ -78,7 +78,7 @@ const WORKLOAD_RUNS: u32 = 10;
 /// Processes of a command, each of which is one iteration.
 const COMMAND_RUNS: u32 = 20;
 
-/// The time of iterations in one process, unless asked otherwise.
+/// The default measuring time per process.
 const SECONDS: f64 = 2.0;
 
 /// Runs the command.
@@ -87,7 +87,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let is_command = variants.iter().any(|variant| matches!(variant.kind, Kind::Command));
     let runs = args.runs.unwrap_or(if is_command { COMMAND_RUNS } else { WORKLOAD_RUNS });
     if app.environment().build.is_unoptimised() && !is_command {
-        warn("this is a debug build: its times mean nothing; build with `--release`");
+        warn("this is a debug build, so its times are not meaningful; build with `--release`");
     }
     let folder = run_folder::make(args.out.as_deref(), "ab", Moment::now())?;
     app.listen_for_interrupts();
@@ -103,14 +103,17 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let pairs = a.len().min(b.len());
     drop(taker.progress);
     if pairs == 0 {
-        return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair was whole"), "run it again"));
+        return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair was complete"), "run it again"));
     }
     let answer = laptime_analyze::ab([(&args.a, &a), (&args.b, &b)], args.threshold.map(|share| share.0))?;
     write_to_screen(&laptime_report::tables::ab(&answer), args.format.format(), out)?;
-    say(&format!("\nResults: {}", folder.join(RESULTS_FILE).display()));
+    say(&format!("\nSaved to {} ({RESULTS_FILE})", folder.display()));
     if app.interrupt.is_requested() {
         let error = anyhow::anyhow!("interrupted after {pairs} of {runs} pairs");
-        return Err(Hinted::wrap(error, "the verdict is of the pairs that were taken; run it again for all"));
+        return Err(Hinted::wrap(
+            error,
+            "the verdict uses the finished pairs; run the command again to measure all of them",
+        ));
     }
     Ok(if answer.comparison.judged.verdict == Verdict::Slower { Status::BadNews } else { Status::Done })
 }
@@ -144,14 +147,14 @@ impl Variant {
 
 /// The job of a workload and its flags, as `bench` reads them.
 fn job(app: &App, label: &str, words: Vec<String>, timeout: Option<Seconds>) -> anyhow::Result<Job> {
-    let wrong = |error: anyhow::Error| error.context(format!("variant `{label}` cannot be settled"));
+    let wrong = |error: anyhow::Error| error.context(format!("variant `{label}` cannot be used"));
     let request = cli::read_bench(app, words).map_err(wrong)?;
     let defaults = GivenSettings { max_time: Some(Seconds(SECONDS)), timeout, ..GivenSettings::default() };
     let order = request.settle(app, defaults).map_err(wrong)?;
     let cases = order.plan.cases();
     if cases.len() != 1 {
-        let error = anyhow::anyhow!("variant `{label}` is {} cases, and a variant is one", cases.len());
-        return Err(Hinted::wrap(error, "give one value on each axis"));
+        let error = anyhow::anyhow!("variant `{label}` has {} cases; it must be one case", cases.len());
+        return Err(Hinted::wrap(error, "give one value for each axis"));
     }
     let device = app.device(&order.device).map_err(wrong)?;
     let settings = order.settings_on(&*device).map_err(wrong)?;
@@ -163,7 +166,7 @@ fn job(app: &App, label: &str, words: Vec<String>, timeout: Option<Seconds>) -> 
     Ok(Job { workload, device, cases, run: 0, settings, environment, trace: None })
 }
 
-/// What `run.json` says of a comparison: the variants are the values of its one axis.
+/// The `run.json` of a comparison: the variants are the values of its only axis.
 fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
     let environment = app.environment();
     let of_job = variants.iter().find_map(|variant| match &variant.kind {
@@ -189,7 +192,7 @@ fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
     }
 }
 
-/// Takes both variants in turns and keeps what they took.
+/// Measures both variants alternately and saves the times.
 struct Taker<'a> {
     app: &'a App,
     environment: String,
@@ -226,7 +229,7 @@ impl<'a> Taker<'a> {
         Ok(())
     }
 
-    /// Takes pairs, each in an order of its own.
+    /// Measures pairs, each in its own random order.
     fn iteration_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
         for (pair, first) in (0..runs).zip(orders(runs, seed)) {
             for side in [first, 1 - first] {
@@ -268,7 +271,7 @@ impl<'a> Taker<'a> {
     }
 }
 
-/// Which side goes first in each pair: either one in half of them, in random order.
+/// Which side is first in each pair: each side in half of the pairs, in random order.
 fn orders(runs: u32, seed: u64) -> Vec<usize> {
     let mut rng = Rng::new(seed);
     let odd = rng.below(2);
@@ -287,14 +290,14 @@ fn not_measured(variant: &Variant, outcome: &Outcome) -> anyhow::Error {
     let why = match outcome {
         Outcome::Failed { errors, .. } => errors.join(": "),
         Outcome::Skipped { reason } => reason.clone(),
-        Outcome::OutOfMemory { .. } => "it needs more memory than there is".to_owned(),
+        Outcome::OutOfMemory { .. } => "it needs more memory than is available".to_owned(),
         Outcome::Measured(_) => String::new(),
     };
     let error = anyhow::anyhow!("variant `{}` was not measured: {why}", variant.label);
     Hinted::wrap(error, format!("try it alone: `laptime bench {}`", variant.text))
 }
 
-/// Runs a command in a shell; returns its time in nanoseconds, none if somebody asked to stop.
+/// Runs a command in a shell; returns its time in nanoseconds, none if the user interrupted it.
 fn run_command(variant: &Variant, limit: Option<Seconds>, interrupt: &Interrupt) -> anyhow::Result<Option<u64>> {
     let ended = shell::run(&variant.text, limit.map(|limit| Duration::from_nanos(limit.nanos())), interrupt)?;
     let error = match (ended, limit) {

@@ -1,4 +1,4 @@
-//! `laptime audit syncs`: every call in source that makes the host wait for a device.
+//! `laptime audit syncs`: calls in source code that make the host wait for a device.
 
 use std::{
     io::Write,
@@ -19,7 +19,7 @@ use crate::{
     source_files,
 };
 
-/// The file of rules that is read where it lies in a path.
+/// The rules file that is read if a path contains it.
 const RULES_FILE: &str = "laptime-audit.toml";
 
 /// Find calls that force a GPU sync, in Rust and Python source
@@ -109,15 +109,15 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     Ok(if answer.is_kept() { Status::Done } else { Status::BadNews })
 }
 
-/// Tells what the rows alone do not say, and entries that allow nothing.
+/// Warns about rules that match nothing and files that were partly read.
 fn warn_of_rest(args: &SyncsArgs, answer: &Answer) {
     for allow in &answer.unused {
-        warn(&format!("an `allow` of the rules fits no site: its reason is `{}`", allow.reason));
+        warn(&format!("an `allow` rule matches no site: its reason is `{}`", allow.reason));
     }
     if args.output.has_rows_alone() {
         for (path, problem) in &answer.unread {
             let line = problem.line.map_or_else(String::new, |line| format!(":{line}"));
-            warn(&format!("`{path}{line}` was not read as a whole: {}", problem.reason));
+            warn(&format!("`{path}{line}` was only partly read: {}", problem.reason));
         }
     }
 }
@@ -131,7 +131,7 @@ fn rules_files(args: &SyncsArgs) -> anyhow::Result<Vec<RulesFile>> {
 fn read_rules(path: &Path) -> anyhow::Result<RulesFile> {
     let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE)
         .with_context(|| format!("cannot read the rules `{}`", path.display()))
-        .map_err(|error| Hinted::wrap(error, "check the name; docs/audit.md shows such a file"))?;
+        .map_err(|error| Hinted::wrap(error, "check the name; docs/audit.md shows an example"))?;
     let wrong = |error: laptime_audit::RulesFileError| {
         let error = anyhow::anyhow!("the rules `{}`, line {}: {}", path.display(), error.line, error.reason);
         Hinted::wrap(error, "it has `skip`, `[[call]]` with `name`, and `[[allow]]` with `path`, `call` and `reason`")
@@ -147,7 +147,7 @@ fn rules(args: &SyncsArgs, files: &[RulesFile]) -> anyhow::Result<Rules> {
     for name in &args.call {
         let rule = Rule::named(name);
         if rule.last_name().is_empty() {
-            let error = anyhow::anyhow!("`--call {name}` names no call");
+            let error = anyhow::anyhow!("`--call {name}` is not a name of a call");
             return Err(Hinted::wrap(
                 error,
                 "write a function, a method or a macro: `read_back`, `gpu::wait`, `fetch!`",
@@ -158,14 +158,14 @@ fn rules(args: &SyncsArgs, files: &[RulesFile]) -> anyhow::Result<Rules> {
     Ok(rules)
 }
 
-/// The waits of a run by their place in source.
+/// The syncs of a run by their place in the source.
 fn recorded(args: &SyncsArgs, run: &Path) -> anyhow::Result<Vec<Recorded>> {
     let trace = args.output.read_trace(run)?;
     let places =
         laptime_analyze::wait_places(&trace, args.lap.as_deref()).map_err(|reason| absent::no_laps(&trace, &reason))?;
     if places.places.iter().all(|place| place.file.is_empty()) {
         warn(
-            "no wait of the run names a line of source: mark waits with `sync_point!`, or record with_stack=True in \
+            "no sync in the run has a source line: mark syncs with `sync_point!`, or use `with_stack=True` in \
              torch.profiler",
         );
     }

@@ -180,7 +180,7 @@ pub fn end(finished: &Finished, outside: &[PathBuf]) -> anyhow::Result<Status> {
     if finished.was_interrupted {
         let error = anyhow::anyhow!("interrupted after {} of {} cases", whole(finished), finished.expected);
         let hint = if finished.run.settings.cold {
-            "what was measured is saved; `laptime warmup` starts over".to_owned()
+            "finished measurements are saved; `laptime warmup` starts over".to_owned()
         } else {
             format!("`laptime bench --resume {folder}` continues it")
         };

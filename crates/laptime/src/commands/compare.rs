@@ -1,4 +1,4 @@
-//! `laptime compare`: two runs, case by case, with a verdict; or two traces, with what makes the difference.
+//! `laptime compare`: two runs, case by case, with a verdict; or two traces, with what differs between them.
 
 use std::{
     io::Write,
@@ -90,7 +90,7 @@ fn check_no_run_flags(args: &Args) -> anyhow::Result<()> {
     let given = [("--metric", args.metric.is_some()), ("--anyway", args.anyway)];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((flag, _)) => {
-            let error = anyhow::anyhow!("`{flag}` is for runs, and these are traces");
+            let error = anyhow::anyhow!("`{flag}` applies to runs, and these are traces");
             Err(Hinted::wrap(error, "leave it out, or name the folders of two runs"))
         }
         None => Ok(()),
@@ -106,12 +106,15 @@ fn compare_runs(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     args.output.write(&laptime_report::tables::compare(&compared), out)?;
     if compared.tally().compared() == 0 {
         let error = anyhow::anyhow!("no case could be compared");
-        return Err(Hinted::wrap(error, "both runs need the same cases, measured; the table says what is missing"));
+        return Err(Hinted::wrap(
+            error,
+            "both runs must have measured the same cases; the table shows what is missing",
+        ));
     }
     Ok(if compared.is_regression() { Status::BadNews } else { Status::Done })
 }
 
-/// A run as it lies on the disk.
+/// A run as saved.
 struct Side {
     run: Option<Run>,
     results: Vec<CaseResult>,
@@ -132,7 +135,7 @@ fn read(path: &Path) -> anyhow::Result<Side> {
     };
     let read = read_results(&results)?;
     if read.was_cut {
-        warn(&format!("the last result of `{}` was cut off and is left out", results.display()));
+        warn(&format!("the last result of `{}` is incomplete and was left out", results.display()));
     }
     let run = if folder.join(RUN_FILE).is_file() { Some(Run::read(folder)?) } else { None };
     Ok(Side { run, results: read.results })
@@ -140,16 +143,16 @@ fn read(path: &Path) -> anyhow::Result<Side> {
 
 fn check_alike(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
     let (Some(run_a), Some(run_b)) = (&a.run, &b.run) else {
-        warn("without both `run.json` it is not known whether machines and settings were the same");
+        warn("a `run.json` is missing, so machines and settings cannot be checked for differences");
         return Ok(());
     };
-    let tell = |Difference { what, a, b, .. }: &Difference| format!("{what} ({a} and {b})");
-    let told: Vec<String> = laptime_analyze::differences(run_a, run_b).iter().map(tell).collect();
-    if told.is_empty() || args.anyway {
+    let sentence = |Difference { what, a, b, .. }: &Difference| format!("{what} is `{a}` in a and `{b}` in b");
+    let differing: Vec<String> = laptime_analyze::differences(run_a, run_b).iter().map(sentence).collect();
+    if differing.is_empty() || args.anyway {
         return Ok(());
     }
-    let error = anyhow::anyhow!("the runs are not alike: they differ in {}", told.join(", "));
-    Err(Hinted::wrap(error, "`--anyway` compares them all the same"))
+    let error = anyhow::anyhow!("the runs were measured differently: {}", differing.join("; "));
+    Err(Hinted::wrap(error, "`--anyway` compares them regardless"))
 }
 
 fn check_metric(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
@@ -162,7 +165,7 @@ fn check_metric(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let near = nearest(metric, known.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`? "));
-    let all = if known.is_empty() { "none but the time of an iteration".to_owned() } else { known.join(", ") };
+    let all = if known.is_empty() { "no metrics except the time of an iteration".to_owned() } else { known.join(", ") };
     let hint = format!("{}the runs have {all}", near.unwrap_or_default());
     Err(Hinted::wrap(anyhow::anyhow!("neither run has a metric `{metric}`"), hint))
 }

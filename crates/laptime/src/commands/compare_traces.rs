@@ -47,11 +47,11 @@ enum What {
     Stage,
 }
 
-/// Steps that are shown unless more are asked for.
+/// The default number of steps shown.
 const STEPS: usize = 20;
 
 impl TraceArgs {
-    /// Refuses what has no meaning for runs.
+    /// Refuses flags that do not apply to runs.
     pub fn check_unused(&self) -> anyhow::Result<()> {
         let given = [
             ("--by", self.by.is_some()),
@@ -61,7 +61,7 @@ impl TraceArgs {
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
             Some((flag, _)) => {
-                let error = anyhow::anyhow!("`{flag}` is for traces, and these are runs");
+                let error = anyhow::anyhow!("`{flag}` applies to traces, and these are runs");
                 Err(Hinted::wrap(error, "leave it out, or name two traces"))
             }
             None => Ok(()),
@@ -104,10 +104,10 @@ fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<(
         return Ok(());
     }
     let [with, without] = if has_device[0] { paths } else { [paths[1], paths[0]] };
-    let error = anyhow::anyhow!("`{}` shows a device at work and `{}` shows none", with.display(), without.display());
+    let error = anyhow::anyhow!("`{}` contains GPU work and `{}` does not", with.display(), without.display());
     Err(Hinted::wrap(
         error,
-        "record both in the same way; torch.profiler needs `ProfilerActivity.CUDA` to see the device",
+        "record both in the same way; torch.profiler needs `ProfilerActivity.CUDA` to record the GPU",
     ))
 }
 
@@ -122,7 +122,7 @@ fn not_comparable(trace: &Trace, path: &Path, why: NoAccount) -> anyhow::Error {
     match why {
         NoAccount::Empty => Hinted::wrap(
             anyhow::anyhow!("`{path}` has no spans to compare"),
-            "record the pipeline with its stages marked, or with a profiler",
+            "record the pipeline with marked stages, or with a profiler",
         ),
         NoAccount::NoSuchDevice(known) => {
             let known: Vec<String> = known.iter().map(ToString::to_string).collect();

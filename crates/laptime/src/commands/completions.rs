@@ -1,4 +1,4 @@
-//! `laptime completions`: words that a shell completes.
+//! `laptime completions`: completions for shells.
 
 use std::io::Write;
 

@@ -84,7 +84,7 @@ fn fold(trace: &Trace, by: By, from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 fn no_time(by: By, from: &Path, error: FlameError) -> anyhow::Error {
-    anyhow::Error::new(error).context(format!("`{}` holds no {}", from.display(), side(by)))
+    anyhow::Error::new(error).context(format!("`{}` contains no {}", from.display(), side(by)))
 }
 
 fn side(by: By) -> &'static str {

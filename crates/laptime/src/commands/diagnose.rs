@@ -186,7 +186,7 @@ fn general(args: &Args, path: &Path, read: &Read, out: &mut dyn Write) -> anyhow
     Ok(answer.findings)
 }
 
-/// What is diagnosed.
+/// The input of a diagnosis.
 struct Read {
     trace: Option<Trace>,
     results: Vec<CaseResult>,

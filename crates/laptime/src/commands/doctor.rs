@@ -43,7 +43,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     Ok(if answer.is_fit() { Status::Done } else { Status::BadNews })
 }
 
-/// What is known of the peaks of a device; none if it cannot be opened.
+/// The state of the saved peaks of a device; none if it cannot be opened.
 fn peaks(app: &App, machine: &Machine, device: &str) -> Option<PeaksState> {
     let device = app.device(device).ok()?;
     let Some(kept) = kept_peaks::read(machine, &*device) else { return Some(PeaksState::NotMeasured) };

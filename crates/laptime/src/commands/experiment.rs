@@ -29,7 +29,7 @@ struct Subject<'a> {
     device: String,
     warmup: usize,
     iterations: usize,
-    /// The flags behind `--experiment`.
+    /// The flags after `--experiment`.
     request: Option<Request>,
 }
 

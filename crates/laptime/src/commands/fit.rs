@@ -16,10 +16,10 @@ use crate::{
     session::{Finished, Session},
 };
 
-/// Tries of a case that was predicted to fit and did not, at most.
+/// The maximum number of attempts for a case that was predicted to fit and did not.
 const MOST_TRIES: usize = 12;
 
-/// Tries end when what fits and what does not are this part of each other apart: a sixty-fourth.
+/// The search ends when the values that fit and do not fit differ by this fraction: 1/64.
 const NEAR: i64 = 64;
 
 /// The short words for axes on which something can fit, as `--fit` takes them: `batch`, `context`.
@@ -40,7 +40,7 @@ pub fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<Status> {
     let axis = named(order.workload, word)?;
-    // A try that the system kills is an outcome in a process of its own.
+    // Each attempt runs in its own process, so that one that the system kills is an outcome.
     order.settings.isolate = true;
     let session = Session::begin(app, &order, order.workload.name(), request.place.out.as_deref())?;
     let device = app.device(&session.run.device)?;
@@ -63,7 +63,7 @@ pub fn run(
     bench::end(&whole, &[])
 }
 
-/// What was found belongs to the answer where people read it.
+/// For people the result is part of the output.
 fn tell(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     match format {
         Format::Text | Format::Md => writeln!(out, "\n{sentence}")?,
@@ -114,7 +114,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Bisects over what is predicted, then tries; gives the result and what is to be said of it.
+    /// Bisects over predictions, then measures; returns the result and a sentence about it.
     fn run(&self, base: &Case, before: &mut Vec<CaseResult>) -> anyhow::Result<(Option<CaseResult>, String)> {
         let available = self.device.available_bytes();
         let mut fits = |value: i64| {
@@ -127,7 +127,7 @@ impl Search<'_> {
         }
     }
 
-    /// Tries what is predicted to fit; if it does not, bisects with tries below it.
+    /// Measures the value that is predicted to fit; if it does not, bisects below it.
     fn tries(
         &self,
         base: &Case,
@@ -143,7 +143,8 @@ impl Search<'_> {
                 Some(true) => (least, found) = (value, Some(result)),
                 Some(false) => beyond = value,
                 None => {
-                    let sentence = format!("`{}` {value} was not measured, so nothing is known of more.", self.axis.0);
+                    let sentence =
+                        format!("`{}` {value} was not measured, so larger values were not tried.", self.axis.0);
                     return Ok((Some(result), sentence));
                 }
             }
@@ -183,7 +184,7 @@ impl Search<'_> {
             (None, _) => format!("{most} exceeds the limit of the model"),
         };
         Ok(if least == 0 {
-            format!("`{axis}` {most} did not fit, although it was predicted to, and no smaller value was found to fit.")
+            format!("`{axis}` {most} did not fit, although it was predicted to fit, and no smaller value fits.")
         } else {
             format!("The largest `{axis}` that fits is {least}: {needs}.")
         })
@@ -219,7 +220,7 @@ fn ended_for_memory(error: &str) -> bool {
     error.contains("(signal 9,") || error.contains("(signal 6,")
 }
 
-/// The largest value from 1 to `most` that fits, if whatever is smaller than one that fits does so too.
+/// The largest value from 1 to `most` that fits, assuming that every smaller value fits too.
 fn largest(most: i64, fits: &mut dyn FnMut(i64) -> anyhow::Result<bool>) -> anyhow::Result<Option<i64>> {
     if !fits(1)? {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Several traces as one input: one row each, with the odd one out named.
+//! Several traces as one input: one row each, with outliers named.
 
 use std::{
     io::Write,
@@ -42,7 +42,7 @@ pub struct Row {
     pub values: Vec<Option<f64>>,
 }
 
-/// Reads traces one after another, so that one at a time is in memory, and sets their figures side by side.
+/// Reads traces one after another, so that only one is in memory, and compares their figures.
 ///
 /// A trace that cannot be read is reported and left out; the others are shown, and then the command fails.
 pub fn run(
@@ -74,8 +74,8 @@ pub fn run(
     if failed == 0 {
         return Ok(Status::Done);
     }
-    let error = anyhow::anyhow!("{failed} of {} traces have no answer", args.traces.len());
-    Err(Hinted::wrap(error, "the warnings above say why; the table is of the others"))
+    let error = anyhow::anyhow!("{failed} of {} traces could not be analysed", args.traces.len());
+    Err(Hinted::wrap(error, "the warnings above give the reasons; the table shows the others"))
 }
 
 /// The rows of one trace.

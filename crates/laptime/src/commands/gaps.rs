@@ -1,4 +1,4 @@
-//! `laptime gaps`: when devices did nothing, and why.
+//! `laptime gaps`: when devices were idle, and why.
 
 use std::io::Write;
 
@@ -52,8 +52,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 
 fn run_several(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.each.is_some() {
-        let error = anyhow::anyhow!("`--each` lists the gaps of one trace, and there are {}", args.traces.traces.len());
-        return Err(Hinted::wrap(error, "name one trace, or leave `--each` out to set them side by side"));
+        let error =
+            anyhow::anyhow!("`--each` lists the gaps of one trace, and {} were given", args.traces.traces.len());
+        return Err(Hinted::wrap(error, "name one trace, or leave out `--each` to compare them side by side"));
     }
     fleet::run("gaps", &args.traces, &args.output, &Gaps::FIGURES, |trace| rows(args, trace), out)
 }

@@ -1,4 +1,4 @@
-//! `laptime laps`: the repeating unit, which of its turns are slow, and why.
+//! `laptime laps`: the repeating unit, which laps are slow, and why.
 
 use std::io::Write;
 

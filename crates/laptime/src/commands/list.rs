@@ -75,7 +75,7 @@ fn all(app: &App) -> Table {
     }
     table.note(devices());
     table.note("`laptime list WORKLOAD` shows axes and metrics, `laptime bench WORKLOAD` measures.");
-    table.note("`laptime list models` shows the models that are known by name.");
+    table.note("`laptime list models` shows the built-in models.");
     table
 }
 

@@ -1,4 +1,4 @@
-//! `laptime list models`: the models that are known by name, and how large they are.
+//! `laptime list models`: the built-in models and their sizes.
 
 use laptime_models::Config;
 use laptime_report::{Cell, Column, Table};
@@ -12,9 +12,9 @@ pub fn table() -> Table {
     for config in Config::presets() {
         table.push(row(&config));
     }
-    table.note("Heads are those of queries / of keys and values. Weights and KV (of one token) are in the `dtype`.");
+    table.note("Heads: query heads / key-value heads. Weights and KV cache (per token) are in this `dtype`.");
     table.note(
-        "`laptime bench model --preset NAME` measures one; any case, `qwen3_0.6b` and `Qwen/Qwen3-0.6B` will do.",
+        "`laptime bench model --preset NAME` measures one. Case does not matter; `qwen3_0.6b` and `Qwen/Qwen3-0.6B` work too.",
     );
     table
 }

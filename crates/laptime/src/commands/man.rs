@@ -20,7 +20,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    // Built, a command knows what it is called with (`laptime bench`) and the flags that all below it share.
+    // After `build`, a command knows its full name (`laptime bench`) and the flags shared by its subcommands.
     let mut command = cli::command(app).disable_help_subcommand(true);
     command.build();
     match &args.out {
@@ -39,13 +39,13 @@ fn page(command: &clap::Command) -> std::io::Result<Vec<u8>> {
 
 fn write_all(command: &clap::Command, folder: &Path) -> anyhow::Result<()> {
     let made = std::fs::create_dir_all(folder);
-    made.map_err(|error| Hinted::wrap(error, format!("`{}` cannot be made; name another folder", folder.display())))?;
+    made.map_err(|error| Hinted::wrap(error, format!("cannot create `{}`; name another folder", folder.display())))?;
     let pages = write_below(command, "laptime", folder)?;
     say(&format!("{pages} pages in {}", folder.display()));
     Ok(())
 }
 
-/// Writes the pages of a command and of those below it; returns how many.
+/// Writes the pages of a command and its subcommands; returns how many.
 fn write_below(command: &clap::Command, name: &str, folder: &Path) -> anyhow::Result<usize> {
     let page = page(command)?;
     write_whole(&folder.join(format!("{name}.1")), |file| file.write_all(&page))?;

@@ -1,4 +1,4 @@
-//! `laptime overlap`: what of copies and communication is hidden behind compute.
+//! `laptime overlap`: how much of copies and communication overlaps with compute.
 
 use std::io::Write;
 

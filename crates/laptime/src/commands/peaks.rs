@@ -1,4 +1,4 @@
-//! `laptime peaks`: what this machine can do at most.
+//! `laptime peaks`: the peak rates of this machine.
 
 use std::io::Write;
 
@@ -52,7 +52,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         })?
     } else {
         if environment.build.is_unoptimised() {
-            warn("this is a debug build: its peaks mean nothing; build with `--release`");
+            warn("this is a debug build, so its peaks are not meaningful; build with `--release`");
         }
         if let Some(load) = environment.load.filter(|&load| load > 0.5 * f64::from(environment.machine.cpus)) {
             warn(&format!(
@@ -70,7 +70,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     args.output.write(&laptime_report::tables::peaks(&kept), out)?;
     say(&format!("\nKept in {}", path.display()));
     if (&kept.flops, &kept.bandwidth) != (&peaks.flops, &peaks.bandwidth) {
-        say("Some earlier peaks were better and stay; `laptime peaks --reset` forgets them");
+        say("Some earlier peaks were higher and were kept; `laptime peaks --reset` removes them");
     }
     Ok(Status::Done)
 }
@@ -90,5 +90,5 @@ fn measure(
     let (machine, now) = (machine.fingerprint(), Moment::now().record());
     let measured = laptime_pipelines::measure_peaks(device, &PeakSearch::of(device), &machine, &now, &mut go_on)?;
     measured
-        .ok_or_else(|| Hinted::wrap(anyhow::anyhow!("interrupted"), "nothing was kept; `laptime peaks` begins anew"))
+        .ok_or_else(|| Hinted::wrap(anyhow::anyhow!("interrupted"), "nothing was saved; `laptime peaks` starts over"))
 }

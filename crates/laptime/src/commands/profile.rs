@@ -1,4 +1,4 @@
-//! `laptime profile`: one case recorded, with what recording cost.
+//! `laptime profile`: records one case and measures the recording overhead.
 
 use std::{io::Write, path::Path, sync::Arc};
 
@@ -59,7 +59,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     let what = format!("profile-{}", order.workload.name());
     let folder = Tentative::make(request.place.out.as_deref(), &what, Moment::now())?;
     let pftrace = folder.join(TRACE_FILE);
-    // From here on, so that the trace shows how long the device took to open.
+    // Recording starts here, so that the trace shows how long the device took to open.
     let recording = laptime_trace::record_to(&pftrace)?;
     let device = {
         let _stage = stage!("open_device");
@@ -79,7 +79,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     let context = request.context(app, (run, &session.folder), &screen)?;
     extras.begin(&context, std::slice::from_ref(&case), out)?;
     let mut profiled = record(app, &order, run, &case, &timings, request, &*device);
-    let recorded = recording.finish().context("cannot keep the recording")?;
+    let recorded = recording.finish().context("cannot save the recording")?;
     let baseline = baseline.filter(|_| !app.interrupt.is_requested());
     let baseline = baseline.map(|case| measure_baseline(app, extras, run, case)).transpose()?;
     extras.complete(&mut profiled.outcome, run, baseline.as_ref());
@@ -97,7 +97,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         if app.interrupt.is_requested() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
             let error = anyhow::anyhow!("interrupted after {rounds} {}", if rounds == 1 { "pair" } else { "pairs" });
-            return Err(Hinted::wrap(error, "what was recorded until then is saved and shown"));
+            return Err(Hinted::wrap(error, "the recording up to that point is saved and shown"));
         }
         return Ok(Status::Done);
     }
@@ -107,7 +107,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     not_measured(&profiled.outcome)
 }
 
-/// Takes the case that is only measured for comparison out of an order.
+/// Removes the case that is only measured for comparison from an order.
 fn split_baseline(extras: &dyn Extras, order: &mut Order<'_>) -> anyhow::Result<Option<Case>> {
     let cases = order.plan.cases();
     let Some(baseline) = extras.baseline(&cases) else { return Ok(None) };
@@ -136,7 +136,7 @@ fn measure_baseline(app: &App, extras: &dyn Extras, run: &Run, case: Case) -> an
     Ok(CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, outcome))
 }
 
-/// Keeps nothing, and stops when the user wants to.
+/// Saves nothing, and stops when the user interrupts.
 pub struct Silent<'a>(pub &'a App);
 
 impl Sink for Silent<'_> {
@@ -180,14 +180,17 @@ fn only_case(order: &mut Order<'_>, request: &Request) -> anyhow::Result<Case> {
         order.plan.axes().filter(|(_, values)| values.len() > 1).map(|(axis, _)| axis.name).collect();
     if cases.len() > 1 && request.names_any(order.workload, &several) {
         let error = anyhow::anyhow!("a profile records one case, not {}", cases.len());
-        return Err(Hinted::wrap(error, format!("give one value on each axis; several on: {}", several.join(", "))));
+        return Err(Hinted::wrap(
+            error,
+            format!("give one value for each axis; these have several: {}", several.join(", ")),
+        ));
     }
     let is_chosen = cases.len() > 1;
     let case = cases.pop().context("the plan has no case")?;
     if is_chosen {
         let axis = several.first().copied().unwrap_or_default();
         let value = case.get(axis).map(ToString::to_string).unwrap_or_default();
-        say(&format!("note: recording `{axis}` {value}; choose another with `--{}`", axis.replace('_', "-")));
+        say(&format!("Recording `{axis}={value}`; `--{}` selects another.", axis.replace('_', "-")));
         order.plan = Plan::of_cases(order.workload.axes(), vec![case.clone()])?;
     }
     Ok(case)
@@ -240,7 +243,7 @@ fn with_device(mut trace: Trace, profiled: &Profiled, recorded: &Recorded) -> an
     Ok(trace)
 }
 
-/// Shows iterations and keeps nothing: the result is saved at the end.
+/// Shows iterations and saves nothing: the result is saved at the end.
 struct Shown {
     progress: Progress,
     interrupt: Interrupt,

@@ -21,7 +21,7 @@ use crate::{
     run_folder, run_input,
 };
 
-/// The document, and the name of what else a report may have.
+/// The document, and the names of the other files of a report.
 pub const DOCUMENT: &str = "profiling_report.md";
 
 /// The width of a chart in pixels: twice what it is laid out for.
@@ -80,7 +80,7 @@ fn default_folder(paths: &[PathBuf]) -> PathBuf {
 /// Prints the findings, one line each.
 fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
     for finding in answer.findings() {
-        let next = finding.next.map_or_else(String::new, |next| format!(" Next: {next}"));
+        let next = finding.next.map_or_else(String::new, |next| format!(" Try: {next}"));
         writeln!(out, "{}: {}{next}", finding.rule, finding.said)?;
     }
     out.flush()?;
@@ -90,7 +90,7 @@ fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Writes a report into a folder. Returns the names of its files.
 pub fn make(answer: &Profiling, folder: &Path) -> anyhow::Result<Vec<String>> {
     if folder.exists() && !folder.is_dir() {
-        let error = anyhow::anyhow!("`{}` is a file, and a report is a folder", folder.display());
+        let error = anyhow::anyhow!("`{}` is a file; a report needs a folder", folder.display());
         return Err(Hinted::wrap(error, "name another place with `--out DIR`"));
     }
     run_folder::create(folder)?;

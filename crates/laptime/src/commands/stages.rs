@@ -43,7 +43,7 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Stages that people are shown unless they ask for more.
+/// The default number of stages in text output.
 const MOST: usize = 40;
 
 impl Args {
@@ -52,7 +52,7 @@ impl Args {
         StageLimits { depth: self.depth.map_or(usize::MAX, usize::from), most: self.most.unwrap_or(most) }
     }
 
-    /// People see the measured iteration of a profiled run; machines, and all other traces, the whole tree.
+    /// Text output shows the measured iteration of a profiled run; everything else shows the whole tree.
     fn table(&self, trace: &Trace) -> anyhow::Result<Table> {
         let is_whole = self.all || self.depth.is_some() || !self.output.is_for_people();
         Ok(match measured(trace).filter(|_| !is_whole).transpose()? {

@@ -1,4 +1,4 @@
-//! `laptime suite`: attention, models and a report on both, in one go.
+//! `laptime suite`: benchmarks attention and models, and writes a report on both.
 
 use std::{
     io::Write,
@@ -155,12 +155,12 @@ fn enter(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let out = args.out.as_ref().map(std::path::absolute).transpose()?;
     std::env::set_current_dir(base).map_err(|source| {
         let error = anyhow::Error::new(source).context(format!("cannot work in `{}`", base.display()));
-        Hinted::wrap(error, "`--base-dir` names a folder that is there")
+        Hinted::wrap(error, "`--base-dir` must be an existing folder")
     })?;
     Ok(out)
 }
 
-/// Whether the suite runs on a GPU; one that is not there fails when it is measured on.
+/// Whether the suite runs on a GPU. A GPU that is missing fails later, when it is used.
 fn is_gpu(app: &App, device: &str) -> bool {
     let opened = app.device(device);
     opened.map_or_else(|_| device.starts_with("cuda"), |device| device.name().starts_with("cuda"))
@@ -218,7 +218,7 @@ fn show(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     Ok(Status::Done)
 }
 
-/// A word as a shell takes it: in quotes where there are blanks in it.
+/// A word quoted for a shell, if it contains blanks.
 fn quoted(word: &str) -> String {
     if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() }
 }
@@ -228,7 +228,7 @@ fn measure(app: &App, step: &Step, out: &mut dyn Write) -> anyhow::Result<bool> 
     Ok(bench::run(app, &request, out)? == Status::Done)
 }
 
-/// Makes a report of the steps that left results.
+/// Writes a report of the steps that have results.
 fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bool> {
     let folders = steps.iter().map(|step| folder.join(step.name));
     let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// The lengths of a command, as its workload settles them.
+    /// The sequence lengths of a command, as its workload resolves them.
     fn lengths(command: &str) -> Vec<i64> {
         let words: Vec<&str> = command.split(' ').collect();
         let flags = words[1..].iter().position(|word| *word == "--seq-lens").unwrap();

@@ -1,4 +1,4 @@
-//! `laptime syncs`: every wait of the host for a device.
+//! `laptime syncs`: where the host waits for a device.
 
 use std::io::Write;
 
@@ -13,10 +13,10 @@ use crate::{
     output::{OutputArgs, warn, warn_of_loss},
 };
 
-/// Shows where the host waits for a device, how long, and what the device did meanwhile
+/// Show where the host waits for a device, for how long, and whether the device was busy
 ///
-/// A wait is a call such as `cudaStreamSynchronize`, a span or mark of `sync_point!`, or a copy or `cudaFree` that held
-/// the host up until a device was done. With `--budget` exit status 1 says that the budget is broken.
+/// A sync is a call such as `cudaStreamSynchronize`, a span or mark of `sync_point!`, or a copy or `cudaFree` that
+/// blocked the host until a device had finished. With `--budget`, exit status 1 means that the budget is exceeded.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime syncs trace.json.gz\n  laptime syncs trace.pftrace --budget 1/lap --allow '*read_token'"
@@ -25,19 +25,19 @@ pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
 
-    /// What a lap is; found by itself if it is not named
+    /// The repeating unit; detected automatically by default
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
 
-    /// List every wait instead of calls and sites
+    /// List every sync instead of calls and sites
     #[arg(long)]
     each: bool,
 
-    /// Most that is allowed: `1/lap`, `64`, `2ms/lap`, `50ms`
+    /// Maximum number or time of syncs: `1/lap`, `64`, `2ms/lap`, `50ms`
     #[arg(long, value_name = "BUDGET", allow_hyphen_values = true)]
     budget: Option<Budget>,
 
-    /// Leave waits of this call or at this site out of the budget; `*` stands for anything
+    /// Do not count syncs of this call or at this site; `*` matches anything
     #[arg(long, value_name = "SITE_OR_CALL", requires = "budget")]
     allow: Vec<String>,
 
@@ -65,8 +65,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 fn run_several(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.each {
         let error =
-            anyhow::anyhow!("`--each` lists the waits of one trace, and there are {}", args.traces.traces.len());
-        return Err(Hinted::wrap(error, "name one trace, or leave `--each` out to set them side by side"));
+            anyhow::anyhow!("`--each` lists the syncs of one trace, and {} were given", args.traces.traces.len());
+        return Err(Hinted::wrap(error, "name one trace, or leave out `--each` to compare them side by side"));
     }
     let mut figures: Vec<Figure> = Syncs::figures().to_vec();
     figures.extend(args.budget.map(|_| Figure { key: "over_budget", label: "over budget", unit: Unit::Count }));

@@ -1,4 +1,4 @@
-//! `laptime top`: which names took most time.
+//! `laptime top`: the names with the most self time.
 
 use std::io::Write;
 
@@ -11,10 +11,10 @@ use crate::{
     output::{OutputArgs, warn_of_loss},
 };
 
-/// Ranks names by the time spent in them and in nothing inside them
+/// Rank names by self time: the time spent in them and not in anything they call
 ///
-/// Operations, calls, Python functions and stages have the device time of what they launched beside them; kernels and
-/// copies have rows of their own. Several traces give one row each, with their device time by kind of work.
+/// Operations, calls, Python functions and stages also show the device time of the work that they launched; kernels and
+/// copies have their own rows. Several traces give one row each, with their device time by kind of work.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  laptime top trace.pftrace --most 10\n  laptime top trace.json.gz --side device --match gemm\n  laptime top trace.json.gz --by group\n  laptime top rank-*.json.gz"
@@ -27,19 +27,19 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
     most: usize,
 
-    /// What a row is
+    /// What a row stands for
     #[arg(long, value_enum, default_value_t = By::Name)]
     by: By,
 
-    /// Whose names are shown
+    /// Show names of the host, of devices, or of both
     #[arg(long, value_enum, default_value_t = SideArg::Both)]
     side: SideArg,
 
-    /// What names are ordered by
+    /// Sort by this column
     #[arg(long, value_enum, default_value_t = SortArg::Own)]
     sort: SortArg,
 
-    /// Show only names that have this text in them
+    /// Show only names that contain this text
     #[arg(long = "match", value_name = "TEXT", default_value = "", hide_default_value = true)]
     matching: String,
 
@@ -67,14 +67,14 @@ enum SideArg {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum SortArg {
-    /// Time in them and in nothing inside them
+    /// Time in them and not in anything they call
     #[value(name = "self")]
     Own,
-    /// Their whole time
+    /// Total time
     Total,
-    /// Device time of what they launched themselves
+    /// Device time of the work that they launched themselves
     Device,
-    /// How often they ran
+    /// Number of calls
     Count,
 }
 

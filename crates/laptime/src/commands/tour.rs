@@ -1,4 +1,4 @@
-//! `laptime tour`: records a small pipeline, measures a small benchmark, and shows what both say.
+//! `laptime tour`: records a small pipeline, runs a small benchmark, and shows the results.
 
 use std::{
     io::Write,
@@ -21,7 +21,7 @@ use crate::{
     tour::generator::{Generator, Size},
 };
 
-/// Records a small text generator on this machine, measures a small benchmark, and says how to go on
+/// Record a small text generator, run a small benchmark, and show where to go next
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  laptime tour\n  laptime tour --out my-tour")]
 pub struct Args {
@@ -67,7 +67,7 @@ fn record(path: &Path) -> anyhow::Result<(Size, Recorded)> {
     let size = Size::default();
     let generator = Generator::new(size);
     generator.generate("Where does the time go? It goes where nobody measured it, and then it is gone for good.");
-    let recorded = recording.finish().context("the recording was not kept")?;
+    let recorded = recording.finish().context("the recording was not saved")?;
     Ok((size, recorded))
 }
 

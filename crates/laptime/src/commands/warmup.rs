@@ -17,10 +17,10 @@ use crate::{
     session::Session,
 };
 
-/// Iterations in each process, unless asked otherwise: enough to see a level after a warm-up of a third of them.
+/// Default iterations per process: enough to see a level after a warm-up of a third of them.
 const ITERATIONS: usize = 60;
 
-/// Fresh processes, unless asked otherwise.
+/// Default number of fresh processes.
 const RUNS: u32 = 3;
 
 /// Runs the command.
@@ -39,7 +39,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     request.check_flags(app, order.workload.name())?;
     order.settings.warmup = WarmUp::Iterations(0);
     order.settings.cold = true;
-    // Cold is what a process of its own is: a second case in the same one would find the machine warm.
+    // Only a fresh process is cold: a second case in the same one would start warm.
     order.settings.isolate = true;
     if request.run.dry_run {
         return bench::show_cases(&order, &request.place.format, out);

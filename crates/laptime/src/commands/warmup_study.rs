@@ -1,4 +1,4 @@
-//! `laptime warmup --warmups`: what some numbers of warm-up iterations would have said, each in fresh processes.
+//! `laptime warmup --warmups`: compares numbers of warm-up iterations, each in fresh processes.
 
 use std::{
     fs,
@@ -34,10 +34,10 @@ const NUMBERS: [usize; 5] = [0, 1, 2, 5, 10];
 /// Default iterations in each process, as in CS336 assignment 2.
 const ITERATIONS: usize = 10;
 
-/// Fresh processes of each number, unless asked otherwise.
+/// Default number of fresh processes per number.
 const RUNS: u32 = 3;
 
-/// What the order within a round starts from.
+/// The seed of the order within a round.
 const SEED: u64 = 0x3a_7a9;
 
 /// Every iteration of every number, for a chart.
@@ -46,10 +46,10 @@ const LAPS_FILE: &str = "warmup_laps.csv";
 /// The table.
 const COMPARISON_FILE: &str = "warmup_comparison.csv";
 
-/// What the process in the middle paid for.
+/// The cold start of the median process.
 const COLD_FILE: &str = "cold_start.json";
 
-/// The flag that asks for it.
+/// The flag that requests it.
 pub fn flag() -> Arg {
     Arg::new("warmups")
         .long("warmups")
@@ -100,7 +100,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     Ok(if has_failed { Status::BadNews } else { Status::Done })
 }
 
-/// Shows the settled cases and the numbers; touches no device.
+/// Shows the cases and the numbers; opens no device.
 fn show(order: &Order<'_>, numbers: &[usize], request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     bench::show_cases(order, &request.place.format, out)?;
     if request.place.format.format() == Format::Text {
@@ -110,10 +110,10 @@ fn show(order: &Order<'_>, numbers: &[usize], request: &Request, out: &mut dyn W
     Ok(Status::Done)
 }
 
-/// Tells people what a fresh process paid for, and keeps it for machines; those have it in their rows, too.
+/// Prints the cold start of a fresh process, and saves it for machine formats.
 fn show_cold_start(answer: &WarmUpStudy, folder: &Path, request: &Request, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(table) = tables::cold_start(answer) else {
-        warn("no process left a trace that can be read, so what the first iteration paid for is not known");
+        warn("no process wrote a readable trace, so the cost of the first iteration cannot be broken down");
         return Ok(());
     };
     write_file(&table, Format::Json, &folder.join(COLD_FILE))?;
@@ -124,7 +124,7 @@ fn show_cold_start(answer: &WarmUpStudy, folder: &Path, request: &Request, out: 
     Ok(())
 }
 
-/// The numbers that were asked for, each once, from small to large.
+/// The requested numbers, each once, in ascending order.
 fn numbers(request: &Request) -> Vec<usize> {
     let mut numbers = if request.warmups.is_empty() { NUMBERS.to_vec() } else { request.warmups.clone() };
     numbers.sort_unstable();
@@ -132,7 +132,7 @@ fn numbers(request: &Request) -> Vec<usize> {
     numbers
 }
 
-/// Numbers of warm-up iterations, tried in turns.
+/// Numbers of warm-up iterations, measured alternately.
 struct Study<'a> {
     app: &'a App,
     cases: Vec<Case>,
@@ -151,7 +151,7 @@ struct Row {
 }
 
 impl<'a> Study<'a> {
-    /// Makes a folder for each number.
+    /// Creates a folder for each number.
     fn begin(app: &'a App, run: &Run, cases: Vec<Case>, numbers: &[usize], folder: &Path) -> anyhow::Result<Self> {
         let row = |&number: &usize| -> anyhow::Result<Row> {
             let mut run = run.clone();
@@ -159,14 +159,14 @@ impl<'a> Study<'a> {
             let folder = run_folder::make(Some(&folder.join(format!("warmup-{number}"))), "", Moment::now())?;
             run.write(&folder)?;
             let traces = folder.join("traces");
-            fs::create_dir_all(&traces).with_context(|| format!("cannot make the folder `{}`", traces.display()))?;
+            fs::create_dir_all(&traces).with_context(|| format!("cannot create the folder `{}`", traces.display()))?;
             Ok(Row { number, run, traces, writer: ResultsWriter::open(&folder)?, results: Vec::new() })
         };
         let rows = numbers.iter().map(row).collect::<anyhow::Result<_>>()?;
         Ok(Self { app, cases, runs: run.settings.runs.max(1), rows, cold: Vec::new() })
     }
 
-    /// Takes rounds, each with every number of every case in an order of its own: what drifts hits all of them.
+    /// Measures rounds, each with every number of every case in a random order, so that drift affects all of them.
     fn run_all(&mut self, is_quiet: bool) -> anyhow::Result<()> {
         self.app.listen_for_interrupts();
         let places = orders(self.rows.len(), self.cases.len(), self.runs, SEED);
@@ -175,14 +175,14 @@ impl<'a> Study<'a> {
             progress.begin(&self.cases[case], run, self.runs);
             if !self.take(run, row, case)? {
                 let error = anyhow::anyhow!("interrupted before all numbers of warm-up iterations were measured");
-                return Err(Hinted::wrap(error, "what was measured is saved; `laptime warmup` starts over"));
+                return Err(Hinted::wrap(error, "finished measurements are saved; `laptime warmup` starts over"));
             }
             progress.done();
         }
         Ok(())
     }
 
-    /// Takes one process; false if somebody asked to stop.
+    /// Measures one process; false if the user interrupted it.
     fn take(&mut self, run: u32, row: usize, case: usize) -> anyhow::Result<bool> {
         let Row { run: about, traces, writer, results, .. } = &mut self.rows[row];
         let trace = traces.join(format!("case-{case}-run-{run}.pftrace"));
@@ -205,13 +205,13 @@ impl<'a> Study<'a> {
     }
 }
 
-/// What a process paid for; none if it left no trace that can be read.
+/// The cold start of a process; none if it wrote no readable trace.
 fn cold(case: &Case, trace: &Path) -> Option<ColdProcess> {
     let start = laptime_analyze::cold_start(&laptime_trace::read(trace).ok()?)?;
     Some(ColdProcess { case: case.clone(), start })
 }
 
-/// Which process comes when.
+/// The order of the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     run: u32,

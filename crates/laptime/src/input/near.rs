@@ -1,6 +1,6 @@
-//! The name that somebody may have meant.
+//! Suggestions for misspelt names.
 
-/// The known name that differs least from another, if it differs by little.
+/// The known name that is closest to another, if it is close.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let known = known.into_iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
     let (distance, nearest) = known.min()?;

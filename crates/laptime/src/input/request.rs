@@ -108,7 +108,7 @@ impl RunArgs {
     }
 }
 
-/// Where a run is kept.
+/// Where a run is saved.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Where it goes")]
 pub struct PlaceArgs {
@@ -120,19 +120,19 @@ pub struct PlaceArgs {
     pub format: FormatArgs,
 }
 
-/// What somebody asked to be measured.
+/// A request to measure something.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The command.
     pub command: Command,
     pub workload: Option<String>,
-    /// By the names that were written.
+    /// Values by axis name, as given.
     axes: Vec<Given>,
     pub run: RunArgs,
     pub place: PlaceArgs,
-    /// The folder of a run to go on with.
+    /// The folder of the run to continue.
     pub resume: Option<PathBuf>,
-    /// The axis whose largest value is looked for.
+    /// The axis whose largest value is searched for.
     pub fit: Option<String>,
     /// The flags of single workloads that were given.
     pub flags: Flags,
@@ -183,7 +183,7 @@ impl Request {
         ))
     }
 
-    /// The run, as what workloads add to the commands sees it.
+    /// The run, as extras of workloads see it.
     pub fn context<'a>(
         &'a self,
         app: &'a App,
@@ -203,7 +203,7 @@ impl Request {
         })
     }
 
-    /// Where what workloads add to the commands is printed.
+    /// Where extras of workloads print.
     pub fn screen(&self) -> Terminal {
         Terminal { format: self.place.format.format() }
     }
@@ -232,7 +232,7 @@ impl Request {
         self.run.plan.is_some() || self.axes.iter().any(is_one)
     }
 
-    /// Whether settings were asked for.
+    /// Whether settings were given.
     pub fn has_settings(&self) -> bool {
         self.run.settings() != GivenSettings::default() || self.run.plan.is_some()
     }
@@ -333,7 +333,7 @@ impl Order<'_> {
     fn timing_on(&self, device: &dyn Device) -> anyhow::Result<Timing> {
         let timings = self.timings_on(device)?;
         if timings.len() > 1 {
-            let error = anyhow::anyhow!("iterations are timed in one way, and {} were asked for", timings.len());
+            let error = anyhow::anyhow!("`--timing` takes one value here, and {} were given", timings.len());
             let hint = format!("`laptime profile {} --timing …` compares several", self.workload.name());
             return Err(Hinted::wrap(error, hint));
         }
@@ -341,7 +341,7 @@ impl Order<'_> {
     }
 }
 
-/// What is measured, with everything settled except `auto`.
+/// What is measured; everything is resolved except `auto`.
 pub struct Order<'a> {
     /// The workload.
     pub workload: &'a dyn Workload,

@@ -27,7 +27,7 @@ pub fn read(app: &App, paths: &[PathBuf]) -> anyhow::Result<Vec<ProfiledRun>> {
 }
 
 fn nothing(app: &App, path: &Path) -> anyhow::Error {
-    let error = anyhow::anyhow!("`{}` holds no run", path.display());
+    let error = anyhow::anyhow!("`{}` contains no run", path.display());
     Hinted::wrap(error, hint(app))
 }
 
@@ -35,8 +35,8 @@ fn hint(app: &App) -> String {
     let files: Vec<String> =
         app.extras.iter().filter_map(|extras| extras.profile_file()).map(|file| format!("`{file}`")).collect();
     format!(
-        "name the folder of a run (`{RESULTS_FILE}`), as `laptime bench` makes them under `runs/`, a folder of such \
-         folders, or one with {}",
+        "name the folder of a run (with `{RESULTS_FILE}`), such as one under `runs/`, a folder of such folders, or one \
+         with {}",
         files.join(" or ")
     )
 }
@@ -76,7 +76,7 @@ fn read_file(app: &App, path: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
         (RESULTS_FILE | RUN_FILE, _) if path.is_file() => read_one(app, path.parent().unwrap_or(Path::new("."))),
         (_, Some(extras)) if path.is_file() => Ok(vec![read_profile(app, &**extras, path)?]),
         _ if path.exists() => {
-            let error = anyhow::anyhow!("`{}` is no run", path.display());
+            let error = anyhow::anyhow!("`{}` is not a run", path.display());
             Err(Hinted::wrap(error, hint(app)))
         }
         _ => Err(Hinted::wrap(anyhow::anyhow!("there is no `{}`", path.display()), hint(app))),
@@ -87,14 +87,14 @@ fn read_run(folder: &Path) -> anyhow::Result<ProfiledRun> {
     let path = folder.join(RESULTS_FILE);
     let read = read_results(&path)?;
     if read.was_cut {
-        warn(&format!("the last result of `{}` was cut off and is left out", path.display()));
+        warn(&format!("the last result of `{}` is incomplete and was left out", path.display()));
     }
     let run = if folder.join(RUN_FILE).is_file() { Some(Run::read(folder)?) } else { None };
     Ok(ProfiledRun { folder: name(folder), run, results: read.results })
 }
 
 fn read_profile(app: &App, extras: &dyn Extras, path: &Path) -> anyhow::Result<ProfiledRun> {
-    let broken = || format!("`{}` is no profile", path.display());
+    let broken = || format!("`{}` is not a profile", path.display());
     let text = small_file::read_bytes(path, small_file::LARGEST_RESULTS)
         .with_context(|| format!("cannot read `{}`", path.display()))?;
     let profile: Value =

@@ -1,4 +1,4 @@
-//! Files of source: found in folders, read, and audited on every processor.
+//! Source files: finds them in folders, reads them, and audits them on all CPUs.
 
 use std::{
     collections::HashSet,
@@ -16,13 +16,13 @@ use laptime_trace::small_file;
 
 use crate::{failure::Hinted, output::warn};
 
-/// Folders that hold what others wrote, or what was built. Those whose name begins with a dot are passed over too.
+/// Folders with third-party code or build output. Folders whose name begins with a dot are skipped too.
 const PASSED_OVER: [&str; 5] = ["__pycache__", "node_modules", "site-packages", "target", "venv"];
 
-/// A file that makes a folder an environment of Python.
+/// A file that marks a folder as a Python virtual environment.
 const ENVIRONMENT: &str = "pyvenv.cfg";
 
-/// Bytes beyond which a file is not read: no one writes such a file by hand.
+/// The maximum size of a file. Nobody writes a larger one by hand.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Finds the files of Rust and Python at these paths, in order; links are not followed.
@@ -35,7 +35,7 @@ pub fn find(paths: &[PathBuf], rules_files: &[RulesFile]) -> anyhow::Result<Vec<
         } else if Language::of(&shown(path)).is_some() {
             files.push(path.clone());
         } else {
-            let error = anyhow::anyhow!("`{}` is no file of Rust or Python", path.display());
+            let error = anyhow::anyhow!("`{}` is not a Rust or Python file", path.display());
             return Err(Hinted::wrap(error, "name a `.rs` or `.py` file, or a folder of them"));
         }
     }
@@ -43,8 +43,9 @@ pub fn find(paths: &[PathBuf], rules_files: &[RulesFile]) -> anyhow::Result<Vec<
     files.dedup();
     if files.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
-        let error = anyhow::anyhow!("there is no file of Rust or Python in {}", names.join(", "));
-        let hint = format!("name a folder of source; passed over are {} and hidden folders", PASSED_OVER.join(", "));
+        let error = anyhow::anyhow!("there are no Rust or Python files in {}", names.join(", "));
+        let hint =
+            format!("name a folder with source files; {} and hidden folders are skipped", PASSED_OVER.join(", "));
         return Err(Hinted::wrap(error, hint));
     }
     Ok(files)
@@ -52,10 +53,10 @@ pub fn find(paths: &[PathBuf], rules_files: &[RulesFile]) -> anyhow::Result<Vec<
 
 fn missing(path: &Path, error: io::Error) -> anyhow::Error {
     let hint = match error.kind() {
-        io::ErrorKind::NotFound => "check the name; `laptime audit syncs .` looks at the present folder",
+        io::ErrorKind::NotFound => "check the name; `laptime audit syncs .` searches the current folder",
         _ => "name a folder or file that you may read",
     };
-    Hinted::wrap(anyhow::Error::new(error).context(format!("cannot look at `{}`", path.display())), hint)
+    Hinted::wrap(anyhow::Error::new(error).context(format!("cannot read `{}`", path.display())), hint)
 }
 
 fn walk(root: &Path, rules_files: &[RulesFile], files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
@@ -93,7 +94,7 @@ pub fn shown(path: &Path) -> String {
     text.strip_prefix("./").map_or_else(|| text.clone(), |rest| rest.trim_start_matches('/').to_owned())
 }
 
-/// Audits files on every processor; the order is that of the files.
+/// Audits files on all CPUs, in the order of the files.
 pub fn audit(files: &[PathBuf], rules: &Rules) -> Vec<AuditedFile> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, AuditedFile)>> = Mutex::new(Vec::with_capacity(files.len()));
@@ -130,7 +131,7 @@ fn audit_file(path: &Path, rules: &Rules) -> Option<AuditedFile> {
     Some(AuditedFile { is_test: laptime_audit::is_test_path(&shown), path: shown, language, audited })
 }
 
-/// The text of a file; letters that are no UTF-8 are replaced, for names of calls have none.
+/// The text of a file. Invalid UTF-8 is replaced; it cannot be part of a name.
 fn read(path: &Path) -> Result<String, String> {
     let told = |error: io::Error| error.to_string();
     let bytes = small_file::read_bytes(path, MOST_BYTES).map_err(told)?;

@@ -1,4 +1,4 @@
-//! Traces as people name them: a file, or the folder of a run that holds one.
+//! Traces as users name them: a file, or a run folder that contains one.
 
 use std::{
     io::{self, BufReader},
@@ -9,7 +9,7 @@ use laptime_trace::{ReadError, Trace};
 
 use crate::failure::Hinted;
 
-/// What a run's folder calls its trace. All of one folder are the same trace.
+/// The names of traces in a run folder. All files of one folder contain the same trace.
 const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
 
 /// The folder inside a run's where processes leave theirs.
@@ -36,17 +36,17 @@ pub fn trace_of(path: &Path) -> anyhow::Result<PathBuf> {
     match (others.pop(), others.len()) {
         (Some(only), 0) => Ok(only),
         (Some(last), more) => {
-            let error = anyhow::anyhow!("`{}` holds {} traces", path.display(), more + 1);
+            let error = anyhow::anyhow!("`{}` contains {} traces", path.display(), more + 1);
             Err(Hinted::wrap(error, format!("name one of them, such as `{}`", last.display())))
         }
         (None, _) => {
-            let error = anyhow::anyhow!("`{}` is no folder of a run with a trace", path.display());
-            Err(Hinted::wrap(error, format!("`laptime profile` makes one; it holds {}", TRACES.join(" or "))))
+            let error = anyhow::anyhow!("`{}` is not a run folder with a trace", path.display());
+            Err(Hinted::wrap(error, format!("`laptime profile` creates one; it contains {}", TRACES.join(" or "))))
         }
     }
 }
 
-/// The recordings that lie in a folder, by name. What cannot be looked at has none.
+/// The recordings in a folder, by name; none if it cannot be read.
 fn recorded_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let is_recording = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "pftrace") && path.is_file();

@@ -26,7 +26,7 @@ fn empty() -> anyhow::Error {
     Hinted::wrap(error, "check that the recording ran and was written to this file")
 }
 
-/// A trace without the laps that were asked for.
+/// A trace without the requested laps.
 pub fn no_laps(trace: &Trace, reason: &NoLaps) -> anyhow::Error {
     if trace.span_count() == 0 {
         return empty();
@@ -56,7 +56,7 @@ fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
-/// What could be named as a lap.
+/// Names that could be laps.
 fn repeating(known: &[(String, u64)]) -> String {
     if known.is_empty() {
         return "nothing in the trace repeats; mark laps with `lap!`, `record_function` or an NVTX range".to_owned();

@@ -10,7 +10,7 @@ use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 
 use crate::{near::nearest, output::wrapped_for_error};
 
-/// Whether someone stopped reading our output: no failure.
+/// Whether the reader of our output closed it, which is not a failure.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let is_pipe = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -18,13 +18,13 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(is_pipe)
 }
 
-/// Prints an error and what can be done about it.
+/// Prints an error with its hint.
 pub fn tell(error: &anyhow::Error, out: &mut dyn Write) {
     // If standard error is closed too, nobody reads it.
     let _ = try_tell(error, out);
 }
 
-/// Prints a bug of our own in the same form, with its place.
+/// Prints a panic in the same form, with its source location.
 pub fn tell_fault(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
     let what = panic.payload_as_str().unwrap_or("no message");
     let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
@@ -108,7 +108,7 @@ fn read_hint(error: &ReadError) -> Option<String> {
         }
         ReadError::Empty => "the program that wrote it may have stopped before its first event".to_owned(),
         ReadError::Unsupported(known) => known.way.to_owned(),
-        ReadError::TooLarge { .. } => "if the file is what it should be, unpack it first: `gunzip -k FILE`".to_owned(),
+        ReadError::TooLarge { .. } => "if you expected this file to work, unpack it first: `gunzip -k FILE`".to_owned(),
         ReadError::Memory { .. } => "record a shorter part, or read it on a machine with more memory".to_owned(),
         ReadError::NotATrace { found } if found.contains("without track events") => {
             "record track events: a data source named `track_event` in the Perfetto configuration".to_owned()
@@ -118,9 +118,7 @@ fn read_hint(error: &ReadError) -> Option<String> {
             format!("`cargo build --release --features {feature}` builds a laptime that reads it")
         }
         ReadError::Database(_) => "export it again with `nsys export --type sqlite`".to_owned(),
-        ReadError::OneWay { .. } => {
-            "convert the trace it was made from; `.pftrace` and `.json` keep everything".to_owned()
-        }
+        ReadError::OneWay { .. } => "convert the original trace; `.pftrace` and `.json` keep everything".to_owned(),
         _ => return None,
     })
 }
@@ -186,7 +184,7 @@ fn plan_hint(error: &PlanError) -> Option<String> {
         PlanError::Value { .. } => Some("`laptime list WORKLOAD` shows the values of each axis".to_owned()),
         PlanError::Refused { hint, .. } => Some(hint.clone()),
         PlanError::TooManyCases { .. } => {
-            Some("every combination of values is a case: give fewer values, or use several plans".to_owned())
+            Some("every combination of values is a case; give fewer values, or use several plans".to_owned())
         }
     }
 }
@@ -218,7 +216,7 @@ fn settings_hint(error: &SettingsError) -> Option<String> {
 
 fn timing_hint(known: &[Timing]) -> String {
     let words: Vec<String> = known.iter().map(|timing| format!("`--timing {timing}`")).collect();
-    let more = if known.contains(&Timing::Events) { "" } else { "; the others need a GPU" };
+    let more = if known.contains(&Timing::Events) { "" } else { "; the other timings need a GPU" };
     format!("use {}{more}", words.join(", "))
 }
 
@@ -232,7 +230,9 @@ fn run_file_hint(error: &RunFileError) -> Option<String> {
         }
         RunFileError::Write { source, .. } => place_hint(source)
             .map(|hint| format!("{hint}; finished cases are saved, and `laptime bench --resume DIR` continues")),
-        RunFileError::Schema { .. } => Some("it was written by a newer version; use that version".to_owned()),
+        RunFileError::Schema { .. } => {
+            Some("it was written by a newer version; use that version or a later one".to_owned())
+        }
         RunFileError::Content { .. } => {
             Some("the file was changed or damaged; you can remove lines that are not results".to_owned())
         }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_is_seen_through_the_chain() {
-        let closed = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("cannot write the answer");
+        let closed = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("cannot write the result");
         assert!(is_closed_pipe(&closed));
         assert!(!is_closed_pipe(&anyhow::anyhow!("something else")));
     }

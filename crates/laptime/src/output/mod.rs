@@ -19,7 +19,7 @@ use laptime_trace::{Trace, format::write_whole};
 
 use crate::{failure::Hinted, screen::Content, trace_input::trace_of};
 
-/// How much people are shown: set once, when the arguments have been read.
+/// How much detail tables show; set once, after the arguments are read.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 static WIDE: AtomicBool = AtomicBool::new(false);
 
@@ -36,14 +36,14 @@ pub struct DetailArgs {
 }
 
 impl DetailArgs {
-    /// From here on tables show this much.
+    /// Sets how much detail tables show.
     pub fn apply(self) {
         VERBOSE.store(self.verbose, Ordering::Relaxed);
         WIDE.store(self.wide, Ordering::Relaxed);
     }
 }
 
-/// Where the answer goes and how it looks
+/// Where the output goes, and its format
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
     /// Output format [default: from the extension of `--out`, else text]
@@ -55,7 +55,7 @@ pub struct OutputArgs {
     out: Option<PathBuf>,
 }
 
-/// How an answer looks, where it goes to standard output
+/// The format of output that goes to standard output
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct FormatArgs {
     /// Output format [default: text]
@@ -69,7 +69,7 @@ impl FormatArgs {
         self.format.unwrap_or(Format::Text)
     }
 
-    /// Whether people read the answer.
+    /// Whether the format is for people.
     pub fn is_for_people(&self) -> bool {
         matches!(self.format(), Format::Text | Format::Md)
     }
@@ -80,24 +80,24 @@ fn formats() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse())
 }
 
-/// The width of a table that goes to no terminal: wide enough that no name is cut.
+/// The width of a table that is not written to a terminal: wide enough for every name.
 const WIDTH_OF_A_FILE: usize = 2000;
 
 impl OutputArgs {
-    /// The format that was asked for, else the one that the file is named for.
+    /// The requested format, or else the one of the file's extension.
     fn format(&self) -> Format {
         let named = || self.out.as_deref()?.extension()?.to_str()?.to_ascii_lowercase().parse().ok();
         self.format.or_else(named).unwrap_or(Format::Text)
     }
 
-    /// Reads a trace, or that of a run's folder, unless the answer would be written over it.
+    /// Reads a trace or the trace of a run folder, unless the output would overwrite it.
     pub fn read_trace(&self, path: &Path) -> anyhow::Result<Trace> {
         let path = trace_of(path)?;
         self.refuse_to_overwrite(&path)?;
         read_trace(&path)
     }
 
-    /// Refuses to write the answer over the trace it is about.
+    /// Refuses to overwrite the trace with the output.
     pub fn refuse_to_overwrite(&self, path: &Path) -> anyhow::Result<()> {
         if self.out.as_deref().is_some_and(|out| is_same_file(out, path)) {
             let error = anyhow::anyhow!("`--out` would overwrite the trace `{}`", path.display());
@@ -106,7 +106,7 @@ impl OutputArgs {
         Ok(())
     }
 
-    /// Writes a table where it was asked for.
+    /// Writes a table to the requested place.
     pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
         let format = self.format();
         match &self.out {
@@ -115,18 +115,18 @@ impl OutputArgs {
         }
     }
 
-    /// Writes text that has no other form where it was asked for.
+    /// Writes text to the requested place.
     pub fn write_text(&self, text: &str, out: &mut dyn Write) -> anyhow::Result<()> {
         match &self.out {
             Some(path) => write_whole(path, |file| file.write_all(text.as_bytes())).map_err(Into::into),
             None => match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-                done => done.context("cannot write the answer"),
+                done => done.context("cannot write the result"),
             },
         }
     }
 
-    /// Whether people read the answer.
+    /// Whether the format is for people.
     pub fn is_for_people(&self) -> bool {
         matches!(self.format(), Format::Text | Format::Md)
     }
@@ -137,7 +137,7 @@ impl OutputArgs {
     }
 }
 
-/// Writes a table to a file, whole or not at all.
+/// Writes a table to a file; a failure leaves no partial file.
 pub fn write_file(table: &Table, format: Format, path: &Path) -> anyhow::Result<()> {
     let style = TextStyle { verbose: true, ..TextStyle::plain(WIDTH_OF_A_FILE) };
     write_whole(path, |file| laptime_report::write(table, format, style, file)).map_err(Into::into)
@@ -155,9 +155,9 @@ pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> an
     let style = TextStyle { width, colour: colour && io::stdout().is_terminal(), verbose };
     let content = if matches!(format, Format::Text | Format::Md) { Content::Table } else { Content::Data };
     match screen::with(content, || laptime_report::write(table, format, style, out)).and_then(|()| out.flush()) {
-        // Whoever reads it has seen enough; what the answer means for the exit status stays.
+        // The reader closed the pipe; the exit status stays the same.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        done => done.context("cannot write the answer"),
+        done => done.context("cannot write the result"),
     }
 }
 
@@ -167,7 +167,7 @@ fn screen_width() -> usize {
     of_terminal.or_else(of_environment).unwrap_or(WIDTH_OF_A_FILE)
 }
 
-/// The width of prose that goes to no terminal.
+/// The width of prose that is not written to a terminal.
 const PROSE_WIDTH: usize = 100;
 
 /// Prose wrapped to the terminal, or to 100 columns where there is none.
@@ -183,7 +183,7 @@ pub fn wrapped_for_error(text: &str) -> String {
     text.split('\n').map(|line| laptime_report::wrap(line, width).join("\n")).collect::<Vec<_>>().join("\n")
 }
 
-/// Reads a trace and tells on standard error what was odd about it.
+/// Reads a trace and prints its warnings on standard error.
 pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
     let trace = crate::trace_input::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
     for warning in &trace.warnings {

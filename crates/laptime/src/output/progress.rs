@@ -11,7 +11,13 @@ use laptime_report::{visible, visible_lines};
 
 use crate::estimate::{Estimate, words};
 
-/// What is shown while cases are measured; nothing if standard error is no terminal.
+/// The width of the bar.
+const BAR: usize = 12;
+
+/// The smallest part of a case's name that is worth showing.
+const LEAST_NAME: usize = 8;
+
+/// The progress of a sweep; nothing is shown if standard error is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
     began: Instant,
@@ -32,7 +38,7 @@ impl Progress {
         let is_shown = !is_quiet && std::io::stderr().is_terminal();
         let target = if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(cases as u64), target);
-        if let Ok(style) = ProgressStyle::with_template("{bar:12} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template(&format!("{{bar:{BAR}}} {{wide_msg}}")) {
             bar.set_style(style.progress_chars("━╸ "));
         }
         let left = TimeLeft::new(cases, estimate);
@@ -93,8 +99,18 @@ impl Progress {
         parts.extend((self.iterations > 0).then(|| format!("iteration {}", self.iterations)));
         parts.push(words(elapsed.as_secs_f64()));
         parts.extend(self.left.seconds(elapsed).map(|left| format!("about {} left", words(left))));
-        parts.push(self.case.clone());
-        self.bar.set_message(parts.join(" · "));
+        let width = terminal_size::terminal_size_of(std::io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
+        self.bar.set_message(with_name(&parts.join(" · "), &self.case, width.saturating_sub(BAR + 1)));
+    }
+}
+
+/// Adds the name of the case, shortened to the space that is left, or not at all if there is hardly any.
+fn with_name(message: &str, case: &str, width: usize) -> String {
+    let space = width.saturating_sub(message.chars().count() + " · ".chars().count());
+    match case.chars().count() {
+        length if length <= space => format!("{message} · {case}"),
+        _ if space < LEAST_NAME => message.to_owned(),
+        _ => format!("{message} · {}…", case.chars().take(space - 1).collect::<String>()),
     }
 }
 
@@ -159,6 +175,13 @@ mod tests {
 
     fn left(left: &TimeLeft, now: u64) -> Option<u64> {
         left.seconds(Duration::from_secs(now)).map(|seconds| seconds.round() as u64)
+    }
+
+    #[test]
+    fn a_long_name_of_a_case_is_shortened_visibly_or_left_out() {
+        let drawn = [40, 21, 20, 19].map(|width| with_name("case 1 of 2", "size=1024 f32", width));
+        assert_eq!(drawn, ["case 1 of 2 · size=1024 f32", "case 1 of 2", "case 1 of 2", "case 1 of 2"]);
+        assert_eq!(with_name("case 1 of 2", "size=1024 f32", 24), "case 1 of 2 · size=1024…");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The one way to the terminal: everything printed on standard output and standard error goes through [`Screen`].
+//! The only way to the terminal: everything printed on standard output and standard error goes through [`Screen`].
 //!
 //! Names from traces, paths and arguments may hold characters that move the cursor, colour the screen or reverse text.
 //! `Screen` shows them as escapes. Two kinds of content pass: tables, whose names the report has escaped already and which

@@ -16,7 +16,7 @@ const ITERATIONS: f64 = 20.0;
 /// Iterations in addition: the check, and a warm-up of unknown length.
 const ADDITIONAL: f64 = 3.0;
 
-/// Work below which nothing is timed for an estimate: even a slow CPU does it in seconds.
+/// The work from which on a product is timed for an estimate: even a slow CPU finishes less within seconds.
 const LITTLE_FLOPS: u64 = 20_000_000_000;
 
 /// Estimates shorter than this are not printed.

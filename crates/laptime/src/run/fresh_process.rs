@@ -1,10 +1,10 @@
-//! One case in a fresh process of its own, for commands that decide case by case what comes next.
+//! One case in a fresh process, for commands that choose the next case from the last result.
 
 use laptime_bench::{Case, CaseResult, Children, Job, Sink, Swept};
 
 use crate::app::App;
 
-/// Measures the only case of a job in a fresh process; none if somebody asked to stop.
+/// Measures the only case of a job in a fresh process; none if the user interrupted it.
 pub fn measure(app: &App, job: &Job) -> anyhow::Result<Option<CaseResult>> {
     let mut last = Last::default();
     let swept = Children::of_this_program().run(job, &app.interrupt, &mut last)?;

@@ -1,4 +1,4 @@
-//! Keeps every result as soon as it is there, and shows how far the sweep is.
+//! Saves every result as soon as it is known, and shows the progress of the sweep.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use laptime_trace::run::{ResultsWriter, RunFileError};
 
 use crate::progress::Progress;
 
-/// Keeps results and shows progress.
+/// Saves results and shows progress.
 pub struct Keeper {
     writer: ResultsWriter,
-    /// What was measured before and since.
+    /// The results so far, those of earlier runs included.
     pub results: Vec<CaseResult>,
     progress: Progress,
     interrupt: Interrupt,

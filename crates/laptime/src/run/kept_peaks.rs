@@ -43,12 +43,12 @@ fn read_file(path: &Path, device: &str) -> Option<Peaks> {
 /// Keeps the peaks of a device; returns what is kept, and where. Of each quantity the better of these and of those kept
 /// before is kept, unless `is_reset`.
 pub fn keep(peaks: Peaks, machine: &Machine, is_reset: bool) -> anyhow::Result<(Peaks, PathBuf)> {
-    let folder = folder().context("there is no home folder: set `LAPTIME_HOME`")?;
+    let folder = folder().context("no home folder was found; set `LAPTIME_HOME`")?;
     keep_in(&folder, peaks, machine, is_reset)
 }
 
 fn keep_in(folder: &Path, peaks: Peaks, machine: &Machine, is_reset: bool) -> anyhow::Result<(Peaks, PathBuf)> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create the folder `{}`", folder.display()))?;
     let path = file(folder, machine, &peaks.device, peaks.gpu.as_ref());
     let earlier = if is_reset { None } else { read_file(&path, &peaks.device) };
     let kept = match earlier {

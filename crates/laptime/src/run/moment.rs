@@ -1,4 +1,4 @@
-//! The time of day, as names and records tell it.
+//! The time of day, for names and records.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ impl Moment {
         format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
     }
 
-    /// As records tell it: `2026-11-15T09:30:00Z`.
+    /// For records: `2026-11-15T09:30:00Z`.
     pub fn record(self) -> String {
         let ((year, month, day), (hour, minute, second)) = (self.date(), self.time());
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

@@ -64,7 +64,7 @@ impl Drop for Tentative {
     fn drop(&mut self) {
         if let Some(folder) = self.folder.take() {
             let _ = fs::remove_file(folder.join(TRACE_FILE));
-            // Only what is empty goes: `runs` may be old, and the folder that was asked for may hold other files.
+            // Only empty folders are removed: they may be older than the run, or contain other files.
             let _ = fs::remove_dir(&folder);
             let _ = folder.parent().filter(|parent| parent.ends_with("runs")).map(fs::remove_dir);
         }

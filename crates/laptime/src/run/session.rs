@@ -1,4 +1,4 @@
-//! A run in its folder: begun or resumed, swept, kept.
+//! A run in its folder: started or resumed, measured, saved.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -23,7 +23,7 @@ use crate::{
     stdout_guard::StdoutGuard,
 };
 
-/// A run whose folder is there.
+/// A run with its folder.
 pub struct Session {
     /// The folder.
     pub folder: PathBuf,
@@ -43,14 +43,14 @@ pub struct Finished {
     pub run: Run,
     /// The results of its cases.
     pub results: Vec<CaseResult>,
-    /// Results that it was to have.
+    /// The number of results that it should have.
     pub expected: usize,
     /// Whether it was interrupted.
     pub was_interrupted: bool,
 }
 
 impl Session {
-    /// Opens the device, makes the folder and writes `run.json`.
+    /// Opens the device, creates the folder and writes `run.json`.
     pub fn begin(app: &App, order: &Order<'_>, what: &str, out: Option<&Path>) -> anyhow::Result<Self> {
         let device = app.device(&order.device)?;
         let run = describe(app, order, &*device)?;
@@ -58,14 +58,14 @@ impl Session {
         Self::begin_in(app, run, folder, device)
     }
 
-    /// Begins a run in a folder that is there.
+    /// Starts a run in an existing folder.
     pub fn begin_in(app: &App, run: Run, folder: PathBuf, device: Arc<dyn Device>) -> anyhow::Result<Self> {
         run.write(&folder)?;
         let cases = recorded(app, &run)?.plan.cases();
         Ok(Self { folder, run, cases, before: Vec::new(), device: Some(device) })
     }
 
-    /// Goes on with a run that was stopped, unless the program, the machine or the plan is another one now.
+    /// Continues a run that was stopped, unless the program, the machine or the plan has changed.
     pub fn resume(app: &App, request: &Request, folder: &Path) -> anyhow::Result<Self> {
         let run = Run::read(folder)?;
         let order = recorded(app, &run)?;
@@ -90,7 +90,7 @@ impl Session {
         Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before, device: Some(device) })
     }
 
-    /// The same run with one case to measure behind what was measured already.
+    /// The same run with one more case to measure.
     pub fn turned_to(&self, case: Case, before: Vec<CaseResult>) -> Self {
         Self { folder: self.folder.clone(), run: self.run.clone(), cases: vec![case], before, device: None }
     }
@@ -142,7 +142,7 @@ fn done(results: &[CaseResult]) -> HashSet<(String, u32)> {
     results.iter().map(|result| (result.case.to_string(), result.run)).collect()
 }
 
-/// What `run.json` says of an order on a device.
+/// The `run.json` of an order on a device.
 pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Result<Run> {
     let settings = order.settings_on(device)?;
     let plan = order.plan.clone().map(|case| order.workload.on_device(case, device));
@@ -182,7 +182,7 @@ fn say_synthetic(cases: &[Case]) {
     }
 }
 
-/// The order that a run's record stands for.
+/// The order that a run was started with.
 fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
     let workload = app.workload(&run.workload)?;
     let words = |axis: &AxisValues| (axis.axis.clone(), axis.values.iter().map(ToString::to_string).collect());

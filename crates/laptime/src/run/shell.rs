@@ -77,7 +77,7 @@ fn stop(mut child: Child, ended: &Receiver<Event>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says when a child has ended, from a thread of its own, and leaves it to others to wait for it.
+/// Reports from a separate thread when a child has ended; the caller still has to wait for it.
 #[cfg(unix)]
 fn watch(child: &Child, events: Sender<Event>) {
     use rustix::io::Errno;
@@ -88,7 +88,7 @@ fn watch(child: &Child, events: Sender<Event>) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         // A signal may end the call before the child has ended.
         while pid.is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Err(Errno::INTR))) {}
-        // Nobody listens any more once the command was given up.
+        // After the command was given up, nobody receives this.
         drop(events.send(Event::Ended(Some(Instant::now()))));
     });
 }
@@ -102,7 +102,7 @@ fn watch(_: &Child, events: Sender<Event>) {
 /// Reads a stream to its end on a thread of its own, so that a command never waits for it; gives its last line.
 fn last_complaint(stream: impl std::io::Read + Send + 'static) -> Receiver<Option<String>> {
     let (told, complaint) = channel();
-    // Nobody asks after a command that did well.
+    // Nobody receives this if the command succeeded.
     std::thread::spawn(move || drop(told.send(last_lines(stream, 1).pop())));
     complaint
 }

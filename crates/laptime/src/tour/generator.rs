@@ -1,6 +1,6 @@
 //! A small byte-level transformer that generates text: real work for a short trace.
 //!
-//! It is an example of marking a pipeline: stages with fields, a lap a token, a curve, a mark, and a second thread.
+//! It is an example of a marked pipeline: stages with fields, one lap per token, a curve, a mark, and a second thread.
 
 use std::sync::mpsc;
 
@@ -49,7 +49,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Makes the model with seeded weights.
+    /// Creates the model with seeded weights.
     pub fn new(size: Size) -> Self {
         let _stage = stage!("load_weights", layers = size.layers, width = size.width);
         let mut seed = 0x5eed;
@@ -83,7 +83,7 @@ impl Generator {
                 let _lap = lap!("decode", token = token);
                 last = self.step(last, &mut caches);
                 value!("kv_cache", caches.iter().map(Cache::bytes).sum::<usize>(), unit = "bytes");
-                // Nobody listens only if the thread could not be made; the text is then empty.
+                // The receiver is missing only if the thread could not start; the text is then empty.
                 let _ = send.send(last);
             }
             mark!("length_reached", tokens = self.size.tokens);

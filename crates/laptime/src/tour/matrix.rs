@@ -8,7 +8,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Makes a matrix of seeded weights, small enough to keep values in range.
+    /// Creates a matrix of seeded weights, small enough to keep values in range.
     pub fn seeded(rows: usize, columns: usize, seed: &mut u64) -> Self {
         let scale = 1.0 / (columns as f32).sqrt();
         let weights = (0..rows * columns).map(|_| scale * uniform(seed)).collect();

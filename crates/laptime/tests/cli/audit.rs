@@ -206,7 +206,7 @@ fn what_cannot_be_audited_is_told_with_a_hint() {
     place.write("bad.toml", "[[allow]]\npath = \"x\"\ncall = 3\n");
     for (arguments, expected) in [
         (&["missing"][..], "cannot look at `missing`"),
-        (&["empty"][..], "there is no file of Rust or Python in `empty`"),
+        (&["empty"][..], "there are no Rust or Python files in `empty`"),
         (&["src/notes.txt"][..], "`src/notes.txt` is no file of Rust or Python"),
         (&["src", "--rules", "bad.toml"][..], "the rules `bad.toml`, line 3:"),
         (&["src", "--rules", "none.toml"][..], "cannot read the rules `none.toml`"),

@@ -64,7 +64,7 @@ fn a_place_that_cannot_be_written_to_is_told_with_a_hint() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = place.command().args(["stages", "a.json"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write the answer"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write the result"));
 }
 
 #[test]

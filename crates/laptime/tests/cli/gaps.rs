@@ -108,7 +108,7 @@ fn continuous_kernels_are_told_as_a_saturated_device() {
     let place = Place::new();
     laptime_trace::write(&saturated_trace(), place.path("busy.json")).unwrap();
     let said = place.laptime(["gaps", "busy.json"]).done();
-    let verdict = "The GPU is busy almost all the time: it ran kernels 99.1 % of the time [saturated].";
+    let verdict = "The GPU is busy almost all the time: kernels ran 99.1 % of the time [saturated].";
     assert!(said.contains(verdict), "{said}");
 }
 

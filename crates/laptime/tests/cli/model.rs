@@ -185,7 +185,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
         ("bench model --model-dir empty", "has no `config.json`", "name the folder"),
         ("bench model --model-dir nowhere", "cannot open", "check the name"),
         ("bench model --test 512", "`512` is no test of a model", "ppN"),
-        ("bench model --test pp512 --seq-len 3", "both say what runs", "leave the other out"),
+        ("bench model --test pp512 --seq-len 3", "both select the pass", "leave out the other flag"),
         ("bench model --pass-type sideways", "takes one of forward, prefill, decode, backward,", "laptime list"),
         ("bench model --dtype f8", "takes one of f32, bf16, f16, not `f8`", "laptime list"),
         ("bench model --contxt 5", "has no axis `contxt`", "its axes are model, test"),
@@ -242,7 +242,7 @@ fn what_cannot_run_is_a_row_with_its_reason() {
     assert_eq!(said.status, Some(0), "{}", said.err);
     let words_of: Vec<&str> = outcomes("run").iter().map(Outcome::word).collect();
     assert_eq!(words_of.iter().filter(|word| **word == "measured").count(), 1, "{words_of:?}");
-    assert!(said.out.contains("`tiny` has 512 positions, and 600 tokens are longer"), "{}", said.out);
+    assert!(said.out.contains("600 tokens exceed the context of `tiny` (512)"), "{}", said.out);
     assert!(said.out.contains("has no graphs"), "{}", said.out);
     let huge = "bench model --preset tiny --test pp512 --batch-size 4000000000 --out huge";
     let said = place.laptime(words(huge));

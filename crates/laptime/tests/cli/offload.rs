@@ -230,7 +230,7 @@ fn what_cannot_be_run_is_one_error_with_a_hint() {
     for (flags, reason) in [
         ("--num-gpu-layers 5", "5 layers cannot stay on the device: the model has 4"),
         ("--memory-budget 1MiB", "a memory budget of 1MiB is too small: the model needs "),
-        ("--auto --no-offload", "`--auto` and `--no-offload` both say how many layers stay"),
+        ("--auto --no-offload", "`--auto` and `--no-offload` both set the number of layers on the device"),
         ("--dtype float8_e4m3fn", "`float8_e4m3fn` is refused"),
         ("--txt_path nowhere.txt", "cannot read `nowhere.txt`"),
         ("--voice_files nowhere.wav", "cannot read `nowhere.wav`"),

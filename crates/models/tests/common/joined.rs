@@ -39,7 +39,7 @@ pub fn expected() -> Expected {
     serde_json::from_str(&std::fs::read_to_string(folder("c2c/expected.json")).unwrap()).unwrap()
 }
 
-/// The model that answers.
+/// The base model.
 pub fn receiver() -> Config {
     Config::from_folder(&folder("qwen3")).unwrap()
 }

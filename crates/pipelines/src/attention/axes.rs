@@ -1,29 +1,29 @@
-//! The axes of `attention`, and the other names by which people know them.
+//! The axes of `attention`, and their aliases.
 
 use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 use laptime_models::attention::Kind;
 
 use crate::crew::threads_axis;
 
-/// What stands for the number type of the device.
+/// The value for the device's default dtype.
 pub const AUTO: &str = "auto";
 
-/// The number types; `auto` is bf16 on a GPU and f32 on the CPU.
+/// The dtypes; `auto` is bf16 on a GPU and f32 on the CPU.
 const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
 
-/// The names of patterns; numbers that have no name are `custom`.
+/// The names of patterns; other sizes are `custom`.
 const PATTERNS: &[&str] = &["tiny", "small", "medium", CUSTOM];
 
-/// The name of a pattern whose numbers have none.
+/// The name of a pattern with other sizes.
 pub const CUSTOM: &str = "custom";
 
 /// Which rows a draw of random columns is for.
 const RANDOM_PER: &[&str] = &["block", "row"];
 
-/// What stands for the mask that is built in.
+/// The value for the built-in mask.
 pub const BUILT_IN: &str = "built-in";
 
-/// The longest sequence that layouts are made for.
+/// The longest sequence that layouts support.
 const MOST_TOKENS: i64 = (1 << 21) - 1;
 
 fn axis(name: &'static str, about: &'static str, kind: ValueKind, default: Vec<AxisValue>, cost: Cost) -> AxisSpec {
@@ -150,7 +150,7 @@ pub const PATTERN_ALIASES: &[Alias] = &[
     Alias::of_values("dca", "attention", "sparse"),
 ];
 
-/// Names of the Nano kit and of others.
+/// Aliases, among them the names of Nano XYZ.
 pub const ALIASES: &[Alias] = &[
     Alias::of_axis("attention_type", "attention"),
     Alias::of_axis("attention_types", "attention"),

@@ -1,20 +1,20 @@
-//! What a pattern came to.
+//! The size of a built pattern.
 
 use laptime_models::attention::Kept;
 
-/// What a pattern came to.
+/// The size of a built pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Built {
     /// Pairs of a head that are kept.
     pub connections: u64,
     /// Pairs of a head that are computed.
     pub executed: u64,
-    /// Bytes of the lists that say so.
+    /// Bytes of its lists.
     pub bytes: u64,
 }
 
 impl Built {
-    /// Of scores that are all stored: there is nothing to build.
+    /// For stored scores there is nothing to build.
     pub fn naive(kept: &Kept, length: usize) -> Self {
         let executed = (length as u64).saturating_mul(length as u64);
         Self { connections: kept.allowed(length), executed, bytes: 0 }

@@ -8,7 +8,7 @@ use laptime_models::{
 use super::{built::Built, engine::Engine, spec::Spec};
 use crate::model::into_error;
 
-/// Rows whose kept pairs the check looks at, which it keeps a byte each for.
+/// Rows whose kept pairs are checked, one byte each.
 const CHECKED_ROWS: u64 = 128;
 
 /// Attention on the CPU.
@@ -22,7 +22,7 @@ pub struct OnCpu {
 }
 
 impl OnCpu {
-    /// Makes the inputs.
+    /// Creates the inputs.
     pub fn new(spec: &Spec, marks: Marks) -> anyhow::Result<Self> {
         let Spec { kind, inputs, kept, threads } = spec;
         let attention = CpuAttention::new(inputs, *threads, *kind == Kind::Naive).map_err(into_error)?;
@@ -36,7 +36,7 @@ impl Engine for OnCpu {
         if self.kind == Kind::Naive {
             return Ok(Built::naive(kept, self.length));
         }
-        // Never two at a time.
+        // The calls never overlap.
         self.layout = None;
         let layout = self.layout.insert(Layout::build(kept, self.length, CPU_TILING));
         let executed = attention::executed(layout);

@@ -1,4 +1,4 @@
-//! What computes attention on a device.
+//! The attention engine of a device.
 
 use laptime_bench::Device;
 use laptime_models::{
@@ -8,22 +8,22 @@ use laptime_models::{
 
 use super::{built::Built, cpu::OnCpu, spec::Spec};
 
-/// Attention that is ready on a device.
+/// Prepared attention on a device.
 pub trait Engine {
-    /// Builds the pattern anew; what was built before is gone.
+    /// Builds the pattern again and drops the old one.
     fn build(&mut self, kept: &Kept) -> anyhow::Result<Built>;
 
-    /// Attends once. The device may still be at it.
+    /// Runs attention once. The device may still be working when it returns.
     fn attend(&mut self) -> anyhow::Result<()>;
 
     /// The result, by its rows. Waits for the device.
     fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>>;
 
-    /// The kernel that it is computed by.
+    /// The name of the kernel.
     fn kernel(&self) -> String;
 }
 
-/// Makes attention ready on a device.
+/// Prepares attention on a device.
 pub fn make<'a>(spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Box<dyn Engine + 'a>> {
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
     #[cfg(feature = "cuda")]

@@ -1,4 +1,4 @@
-//! Attention on a GPU: over blocks by a kernel of ours, with stored scores by cuBLAS.
+//! Attention on a GPU: blockwise by our own kernel, or with stored scores by cuBLAS.
 
 use half::{bf16, f16};
 use laptime_cuda::{
@@ -17,10 +17,10 @@ use crate::{
     gpu::{CudaDevice, into_error},
 };
 
-/// What cuBLAS has for itself, in bytes.
+/// The workspace of cuBLAS, in bytes.
 const WORKSPACE_BYTES: u64 = 32 << 20;
 
-/// The largest head that there are kernels for.
+/// The largest head size of the kernels.
 const LARGEST_HEAD: usize = 256;
 
 /// How the kernels divide queries and keys.
@@ -38,14 +38,14 @@ pub fn needed_bytes(spec: &Spec) -> u64 {
     let Spec { kind, inputs, kept, .. } = spec;
     let (sizes, bytes) = (inputs.sizes, inputs.dtype.bytes());
     let rest = match kind {
-        // The scores, and what is mixed before the heads are put side by side.
+        // The scores, and the mixed values before the heads are concatenated.
         Kind::Naive => sizes.scores().saturating_add(sizes.query_numbers()).saturating_mul(bytes),
         _ => Layout::most_bytes(kept, sizes.length, GPU_TILING),
     };
     [WORKSPACE_BYTES, sizes.bytes(inputs.dtype), rest].into_iter().fold(0, u64::saturating_add)
 }
 
-/// Makes the inputs.
+/// Creates the inputs.
 pub fn make<'a>(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Box<dyn Engine + 'a>> {
     Ok(match spec.inputs.dtype {
         Dtype::F32 => Box::new(OnGpu::<f32>::new(spec, gpu, marks)?),
@@ -71,7 +71,7 @@ enum How<T> {
     Naive(Box<Naive<T>>),
 }
 
-/// What is needed to go through blocks.
+/// The buffers of blockwise attention.
 struct Blocks<T> {
     attention: BlockAttention<T>,
     /// None before the pattern is built.
@@ -79,12 +79,12 @@ struct Blocks<T> {
     dense: Built,
 }
 
-/// What is needed where scores are stored.
+/// The buffers of attention with stored scores.
 struct Naive<T> {
     blas: Blas,
     operations: Operations<T>,
     scores: Buffer<T>,
-    /// By how much queries see further than their own position.
+    /// How far queries see beyond their own position.
     beyond: Buffer<u32>,
     mixed: Buffer<T>,
 }
@@ -116,7 +116,7 @@ impl<'a, T: Element + element::Element> OnGpu<'a, T> {
     }
 }
 
-/// What dense attention comes to; nothing of it is a list.
+/// The size of dense attention, which has no lists.
 fn dense(spec: &Spec) -> Built {
     match (&spec.kind, &spec.kept) {
         (Kind::Dense, kept) => {
@@ -161,7 +161,7 @@ impl<T: Element + element::Element> Naive<T> {
         out: &mut Buffer<T>,
     ) -> anyhow::Result<()> {
         let HeadSizes { batch, tokens, kv_heads, head_dim, .. } = *heads;
-        // The queries of a group lie one behind the other, so that keys are read once for all of them.
+        // The queries of a group are adjacent, so that keys are read once for all of them.
         let (count, rows, stream) = (batch * kv_heads, heads.group() * tokens, gpu.cuda().stream());
         let scores = Matrices::plain(rows, tokens);
         let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
@@ -185,7 +185,7 @@ impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
         let length = self.spec.inputs.sizes.length;
         let How::Blocks(blocks) = &mut self.how else { return Ok(Built::naive(kept, length)) };
         let Blocks { layout, dense, .. } = &mut **blocks;
-        // Never two at a time.
+        // The calls never overlap.
         *layout = None;
         let (device, tokens) = (self.gpu.cuda(), self.heads.tokens);
         if self.spec.kind == Kind::Dense {

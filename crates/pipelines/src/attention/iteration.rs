@@ -1,4 +1,4 @@
-//! Attention that is ready to be measured.
+//! Prepared attention as an iteration.
 
 use anyhow::ensure;
 use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Traffic, Work};
@@ -11,25 +11,25 @@ use super::{
     spec::Spec,
 };
 
-/// The pattern is built anew before an iteration until that has taken so long in all, so that its time has a spread.
+/// The pattern is built again before iterations until the builds have taken this long in total, to get their spread.
 const BUILDING_NS: u64 = 300_000_000;
 
-/// Attention that is ready to be measured.
+/// Prepared attention as an iteration.
 pub struct AttentionIteration<'a> {
     spec: Spec,
     engine: Box<dyn Engine + 'a>,
     device: &'a dyn Device,
     lane: Option<&'a Lane>,
     built: Built,
-    /// How long it took to build the pattern the last time.
+    /// How long the last build of the pattern took.
     build_ns: u64,
-    /// How long it took all times together.
+    /// How long all builds took together.
     building_ns: u64,
     judged: Option<Judged>,
 }
 
 impl<'a> AttentionIteration<'a> {
-    /// Makes the inputs and builds the pattern.
+    /// Creates the inputs and builds the pattern.
     pub fn new(spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
         let engine = {
             let _stage = stage!("prepare_inputs", tokens = spec.inputs.sizes.length);
@@ -38,7 +38,7 @@ impl<'a> AttentionIteration<'a> {
         Self::with(spec, engine, device)
     }
 
-    /// The same with an engine that is ready.
+    /// The same with a prepared engine.
     pub fn with(spec: Spec, engine: Box<dyn Engine + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
         let built = Built { connections: 0, executed: 0, bytes: 0 };
         let lane = device.lane();
@@ -61,7 +61,7 @@ impl<'a> AttentionIteration<'a> {
         self.spec.kind != Kind::Naive
     }
 
-    /// Pairs that may be seen.
+    /// The causal pairs.
     fn allowed(&self) -> u64 {
         self.spec.kept.allowed(self.spec.inputs.sizes.length)
     }

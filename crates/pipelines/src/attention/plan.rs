@@ -1,4 +1,4 @@
-//! Which cases are meant: a pattern's name gives the numbers that were not given, and numbers give the name.
+//! The cases of a request: a pattern's name gives missing sizes, and sizes give the name.
 
 use laptime_bench::{Alias, AxisSpec, Case, Given, MOST_CASES, Plan, PlanError, parse_values, resolve};
 use laptime_models::attention::{Kind, PRESETS};
@@ -10,7 +10,7 @@ use super::{
 
 const NAME: &str = "attention";
 
-/// Settles the cases.
+/// Resolves the cases.
 pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
     let given = resolve(aliases, given)?;
     // Unknown axes are refused first.
@@ -26,13 +26,13 @@ pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
             return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
         }
     }
-    // Two patterns with the same numbers are one.
+    // Patterns with the same sizes are one.
     let mut seen = std::collections::HashSet::new();
     cases.retain(|case| seen.insert(case.to_string()));
     Plan::of_cases(axes(), cases)
 }
 
-/// The patterns that were named, or the one that is meant if none was.
+/// The named patterns, or the default one.
 pub fn patterns(given: &[Given]) -> Vec<String> {
     let named = words(given, "pattern");
     if named.is_empty() { vec!["small".to_owned()] } else { named }
@@ -43,7 +43,7 @@ fn words(given: &[Given], axis: &str) -> Vec<String> {
     parse_values(words).unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
-/// The axes with the numbers of a pattern as defaults.
+/// The axes with the sizes of a pattern as defaults.
 pub fn of_pattern(mut axes: Vec<AxisSpec>, pattern: &str) -> Vec<AxisSpec> {
     let Some((_, numbers)) = PRESETS.iter().find(|(name, _)| *name == pattern) else { return axes };
     for (name, number) in ["window", "global", "random"].into_iter().zip(numbers) {
@@ -60,7 +60,7 @@ fn replaced(given: &[Given], axis: &str, word: &str) -> Vec<Given> {
     given
 }
 
-/// As many heads of keys as of queries, unless they were given.
+/// The number of key heads, by default that of query heads.
 fn with_heads(case: &Case, given: &[Given]) -> Case {
     let is_given = given.iter().any(|(name, _)| name == "kv_heads");
     match case.get("heads") {
@@ -69,20 +69,20 @@ fn with_heads(case: &Case, given: &[Given]) -> Case {
     }
 }
 
-/// The same case with the name of its pattern's numbers.
+/// The same case with the name of its pattern.
 pub fn with_pattern_name(case: &Case) -> Case {
     let numbers = ["window", "global", "random"].map(|axis| case.size(axis).unwrap_or(0));
     let name = PRESETS.iter().find(|(_, known)| *known == numbers).map_or(CUSTOM, |(name, _)| *name);
     case.with("pattern", name)
 }
 
-/// Refuses masks that cannot be read, and one that nobody looks at.
+/// Refuses masks that cannot be read or that no case uses.
 fn check_masks(given: &[Given]) -> Result<(), PlanError> {
     let masks: Vec<String> = words(given, "block_mask").into_iter().filter(|name| name != BUILT_IN).collect();
     let is_used = words(given, "attention").iter().any(|kind| kind == Kind::BlockSparse.word());
     if let (Some(mask), false) = (masks.first(), is_used) {
         return Err(PlanError::Refused {
-            reason: format!("no attention that was asked for looks at the mask `{mask}`"),
+            reason: format!("the mask `{mask}` applies to no requested attention"),
             hint: "`--attention dense,block-sparse` compares it with dense attention".to_owned(),
         });
     }

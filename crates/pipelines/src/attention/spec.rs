@@ -12,7 +12,7 @@ use laptime_trace::small_file;
 
 use super::axes::BUILT_IN;
 
-/// What a case asks for.
+/// The parameters of a case.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// The kind.
@@ -26,7 +26,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Reads a case whose number type is settled.
+    /// Reads a case whose dtype is resolved.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let kind: Kind = case.text("attention")?.parse()?;
         let sizes = AttentionSizes {
@@ -47,7 +47,7 @@ impl Spec {
         Ok(Self { kind, inputs: Synthetic { sizes, dtype, seed }, kept, threads: case.size("threads")? })
     }
 
-    /// Why the case makes no sense, if it does not.
+    /// Why the case is invalid, if it is.
     pub fn refusal(&self) -> Option<String> {
         let sizes = self.inputs.sizes;
         sizes.refusal().or_else(|| self.kept.refusal(sizes.length))
@@ -78,5 +78,5 @@ pub fn pattern(case: &Case) -> anyhow::Result<Pattern> {
 pub fn read_mask(path: &str) -> anyhow::Result<BlockMask> {
     let text = small_file::read_text(Path::new(path), small_file::LARGEST_SMALL_FILE)
         .with_context(|| format!("cannot read the mask `{path}`"))?;
-    BlockMask::parse(&text).with_context(|| format!("`{path}` is no mask"))
+    BlockMask::parse(&text).with_context(|| format!("`{path}` is not a mask"))
 }

@@ -1,4 +1,4 @@
-//! The workload on the CPU: which cases are meant, what an iteration does and tells, and what a check finds.
+//! The workload on the CPU: cases of a request, results of an iteration, and checks.
 
 use laptime_bench::{AxisValue, Case, Iteration, Nanos, PlanError, Prepared, Simulated, Traffic, Workload};
 use laptime_models::attention::{Kept, Sampled};
@@ -189,7 +189,7 @@ fn scores_that_do_not_fit_are_told_before_anything_is_allocated() {
     assert!(matches!(prepare("--attention block-sparse --seq-lens 2097151"), Prepared::DoesNotFit { .. }));
 }
 
-/// Gives one number too few weight.
+/// Changes one number.
 struct Wrong<'a>(Box<dyn Engine + 'a>);
 
 impl Engine for Wrong<'_> {

@@ -1,4 +1,4 @@
-//! The first token by caches, by a text and without a teacher, taken in turns.
+//! The first token by C2C, by a text and without a teacher, measured alternately.
 
 use anyhow::ensure;
 use laptime_bench::{Fact, Iteration, Nanos};
@@ -9,12 +9,12 @@ use laptime_stats::Rng;
 use super::{check::check_logits, runner::Runner};
 use crate::model::into_error;
 
-/// How the base model comes to its first token.
+/// How the base model gets to its first token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Over a cache that is fused with the teacher's.
+    /// With a cache that is fused with the teacher's.
     Caches,
-    /// Behind a text that the teacher writes.
+    /// After a text that the teacher writes.
     Text,
     /// Without a teacher.
     Alone,
@@ -24,7 +24,7 @@ impl Way {
     const ALL: [Self; 3] = [Self::Caches, Self::Text, Self::Alone];
 }
 
-/// The first token by all three ways, in an order of its own each time.
+/// The first token in all three ways, in a new order each time.
 pub struct AgainstIteration<'a> {
     runner: Runner<'a>,
     text_tokens: usize,
@@ -40,7 +40,7 @@ impl<'a> AgainstIteration<'a> {
         Self { runner, text_tokens, rng, first_ns: [0; 3] }
     }
 
-    /// Runs one way with nothing left of the one before.
+    /// Runs one way with empty caches.
     fn go(&mut self, way: Way) -> anyhow::Result<()> {
         self.runner.be_idle()?;
         let start = self.runner.device.now();

@@ -1,28 +1,28 @@
-//! The axes of `c2c`, and the other names by which people know them.
+//! The axes of `c2c`, and their aliases.
 
 use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 
 use crate::crew::threads_axis;
 
-/// What stands for the number type of the base model, and for the pair that suits a device.
+/// The value for the dtype of the base model, and for the default pair of a device.
 pub const AUTO: &str = "auto";
 
-/// What stands for a fuser by formula.
+/// The value for a synthetic fuser.
 pub const SYNTHETIC: &str = "synthetic";
 
-/// What stands for a prompt of random tokens.
+/// The value for a prompt of random tokens.
 pub const RANDOM: &str = "random";
 
-/// What stands for no file.
+/// The value for no file.
 pub const NONE: &str = "none";
 
-/// The number types.
+/// The dtypes.
 const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
 
 /// In which order the paths of layers are computed.
 const ORDERS: &[&str] = &["batched", "by-layer"];
 
-/// How layers find each other.
+/// How layers of the two models are paired.
 const ALIGNMENTS: &[&str] = &["last_aligned", "k_nearest"];
 
 /// The pairs that have a name: name, base model, teacher model.
@@ -36,10 +36,10 @@ pub fn usual_pair(is_gpu: bool) -> [&'static str; 2] {
     [base, teacher]
 }
 
-/// Random tokens of a prompt where nobody says how many; models with a short context read half of it.
+/// The default length of a random prompt; models with a short context use half of it.
 pub const PROMPT_TOKENS: usize = 512;
 
-/// Axes that say which cases are meant, and that no case has.
+/// Axes that select cases and are not part of a case.
 pub const OF_PLAN: &[&str] = &["preset", "samples"];
 
 /// Axes that a case has only if they were given.
@@ -48,13 +48,13 @@ pub const OF_PROMPT: &[&str] = &["prompt", "prompt_file", "sample"];
 /// Axes of a case that is compared with text.
 pub const OF_AGAINST: &[&str] = &["against", "text_tokens"];
 
-/// What stands for a text between the models.
+/// The value for a comparison with text.
 pub const TEXT: &str = "text";
 
 /// What a case can be compared with.
 const AGAINST: &[&str] = &[NONE, TEXT];
 
-/// Tokens that the teacher writes where nobody says so.
+/// The default numbers of tokens that the teacher writes.
 const TEXT_TOKENS: [i64; 5] = [1, 2, 4, 16, 64];
 
 /// The axes.

@@ -63,7 +63,7 @@ impl Extras for C2cExtras {
 fn record_operations(context: &Context<'_>, case: &Case, path: &Path) -> anyhow::Result<Trace> {
     let recording = laptime_trace::record_to(path)?;
     let kernels = run_once(context, case);
-    let recorded = recording.finish().context("cannot keep the recording of operations")?;
+    let recorded = recording.finish().context("cannot save the recording of operations")?;
     let kernels = kernels?;
     let trace = laptime_trace::read(path)?;
     std::fs::remove_file(path).with_context(|| format!("cannot remove `{}`", path.display()))?;

@@ -23,18 +23,18 @@ pub struct JoinedIteration<'a> {
 struct Last {
     tokens: Vec<u32>,
     read: Read,
-    /// What was fused behind the prompt.
+    /// What was fused after the prompt.
     fused_behind: Fused,
     /// New tokens that the teacher ran too.
     teacher_steps: u64,
     first_ns: u64,
     decode_ns: u64,
-    /// Where both prompts are read at the same time.
+    /// If both prompts are processed at the same time.
     prefills: Option<Prefills>,
 }
 
 impl<'a> JoinedIteration<'a> {
-    /// Models and fuser that are ready to answer.
+    /// Prepared models and fuser.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Last::default() }
     }

@@ -15,7 +15,7 @@ use crate::model::{Found, checked_weights, decoder, into_error};
 pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
     let name = device.name();
     let has_streams = is_gpu(device);
-    (spec.overlap && !has_streams).then(|| format!("`{name}` has no second stream to read a prompt on"))
+    (spec.overlap && !has_streams).then(|| format!("`{name}` has no second stream for the second prompt"))
 }
 
 /// Whether a device is a GPU.
@@ -35,11 +35,11 @@ pub struct Loaded<'a> {
     pub joined: Joined<'a>,
     /// Where the weights of the base model, the teacher model and the fuser come from.
     pub weights: [&'static str; 3],
-    /// Where stages of the teacher are put.
+    /// The lane of the teacher's stages.
     pub teacher_lane: Option<&'a Lane>,
 }
 
-/// Makes models ready, without a fuser.
+/// Prepares the models, without a fuser.
 pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
     let teacher_lane = teacher_lane(spec, device)?;
     let marks = |lane: Option<&Lane>, embedding: EmbeddingStage| Marks {
@@ -74,7 +74,7 @@ fn teacher_lane<'a>(spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Optio
     Ok(device.lane())
 }
 
-/// The teacher, on a stream of its own if both are to run at the same time.
+/// The teacher, on a separate stream if both run at the same time.
 fn sharer<'a>(
     found: &Found,
     weights: &Weights,
@@ -92,7 +92,7 @@ fn sharer<'a>(
     decoder(found, weights, options, spec.threads, device).map_err(into_error)
 }
 
-/// Puts a fuser between them that computes in this order. What was there before is let go first: two may not fit.
+/// Loads a fuser with this order of computation. The old one is dropped first, because two may not fit.
 pub fn set_fuser<'a>(
     joined: &mut Joined<'a>,
     pair: &Pair,
@@ -123,7 +123,7 @@ fn fuser<'a>(
     Ok(Box::new(CpuFuser::new(fusers, options, spec.threads)?))
 }
 
-/// How both models are made ready, without marks.
+/// Prepares both models, without marks.
 fn options(pair: &Pair, spec: &Spec) -> [Options; 2] {
     let one = |config: &Config, room: usize| Options {
         dtype: pair.dtype,
@@ -171,7 +171,7 @@ pub fn needed_bytes(pair: &Pair, spec: &Spec, device: &dyn Device) -> u64 {
     parts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// The place of a fuser that is not there yet.
+/// A placeholder until the fuser is loaded.
 struct NoFuser {
     options: FuseOptions,
 }

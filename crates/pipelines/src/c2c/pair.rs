@@ -16,21 +16,21 @@ use crate::model::{BuiltIn, Found, Maker, Named, looks_like_a_folder};
 /// The two models of a case, the fuser between them and the prompt that they read.
 #[derive(Debug)]
 pub struct Pair {
-    /// The model that answers.
+    /// The base model.
     pub base: Found,
-    /// The model that is heard.
+    /// The teacher model.
     pub teacher: Found,
-    /// What the fuser is.
+    /// The configuration of the fuser.
     pub fuser: FuserConfig,
-    /// Where its numbers come from.
+    /// Where its weights come from.
     pub weights: FuserWeights,
-    /// The number type of all of them.
+    /// Their dtype.
     pub dtype: Dtype,
     /// The prompt in the tokens of both.
     pub prompt: Prompt,
     /// The message, if the prompt is one.
     pub message: Option<String>,
-    /// What makes text of the answer.
+    /// The tokenizer that decodes the answer.
     pub tokenizer: Option<Tokenizer>,
 }
 
@@ -56,7 +56,7 @@ impl Pair {
         }
     }
 
-    /// Finds models and fuser, and makes tokens of the prompt. Of weights only names and shapes are read.
+    /// Finds models and fuser, and tokenizes the prompt. Only names and shapes of weights are read.
     pub fn of(spec: &Spec) -> anyhow::Result<Self> {
         let (base, teacher) = (find(&spec.base_model)?, find(&spec.teacher_model)?);
         // Before tokens are generated: there may be billions of them.
@@ -93,7 +93,7 @@ impl Pair {
         self.prompt.receiver.len()
     }
 
-    /// Tokens that the teacher reads before the base model goes on.
+    /// Tokens that the teacher processes before the base model continues.
     pub fn heard(&self, spec: &Spec) -> usize {
         match spec.response {
             Response::Plain => self.prompt.heard_tokens(0),
@@ -106,7 +106,7 @@ impl Pair {
         self.prompt.sharers.first().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Positions of the base model's cache: the last new token is chosen and never run.
+    /// Positions of the base model's cache; the last new token is sampled but not processed.
     pub fn positions(&self, spec: &Spec) -> usize {
         positions(self.tokens(), spec)
     }
@@ -122,7 +122,7 @@ impl Pair {
         self.heard(spec).max(with_text).max(with_response)
     }
 
-    /// Why the case makes no sense, if it does not.
+    /// Why the case is invalid, if it is.
     pub fn refusal(&self, spec: &Spec) -> Option<String> {
         let (base, teacher) = (&self.base, &self.teacher);
         if let Some(reason) = base_refusal(base, self.tokens(), spec) {

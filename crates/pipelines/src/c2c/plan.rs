@@ -1,4 +1,4 @@
-//! Which cases are meant: a pair has a name or two, a prompt is a message, a line of a file or random tokens.
+//! The cases of a request: a pair of models, and a prompt that is a message, a line of a file or random tokens.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::model::with_causes;
 
 const NAME: &str = "c2c";
 
-/// Settles the cases. Refuses what no case can run, before anything is measured.
+/// Resolves the cases. Refuses those that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
     let mut resolved = resolve(ALIASES, &rest)?;
@@ -47,7 +47,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
 /// How many random tokens a prompt has.
 const PROMPT_AXIS: &str = "prompt_tokens";
 
-/// The case with the models that `auto` stands for on such a device, and with a length of its prompt.
+/// The case with `auto` models resolved for a device, and with the length of its prompt.
 pub fn on_device(case: &Case, is_gpu: bool) -> Case {
     let names = ["base_model", "teacher_model"].into_iter().zip(usual_pair(is_gpu));
     let is_open = |(axis, _): &(&str, &str)| case.text(axis) == Ok(AUTO);
@@ -61,7 +61,7 @@ pub fn on_device(case: &Case, is_gpu: bool) -> Case {
     case.with(PROMPT_AXIS, AxisValue::Int(i64::try_from(tokens).unwrap_or(i64::MAX)))
 }
 
-/// Flags whose words are a text and no list.
+/// Flags whose value is a text, not a list.
 fn is_text(name: &str) -> bool {
     ["prompt", "prompt_file"].contains(&axis_of(ALIASES, name))
 }
@@ -79,17 +79,17 @@ fn is_against(given: &[Given]) -> Result<bool, PlanError> {
         Some(_) => return Err(refused("`against` takes one value".to_owned(), "`--against text`")),
     };
     if !is_against && of("text_tokens").is_some() {
-        let reason = "`text_tokens` are those of a text, and there is none".to_owned();
+        let reason = "`text_tokens` needs `--against text`".to_owned();
         return Err(refused(reason, "`--against text` compares a pair with a text written by the teacher"));
     }
     if is_against && of("max_new_tokens").is_some() {
-        let reason = "`against` compares times to the first token: `max_new_tokens` has no meaning".to_owned();
-        return Err(refused(reason, "leave it out; `--text-tokens` says how long the text is"));
+        let reason = "`against` compares times to the first token, so `max_new_tokens` does not apply".to_owned();
+        return Err(refused(reason, "leave it out; `--text-tokens` sets the length of the text"));
     }
     Ok(is_against)
 }
 
-/// The axes, with the first new token as the only one where it is what is compared.
+/// The axes; a comparison generates only the first token.
 fn until_first_token(axes: Vec<AxisSpec>, is_against: bool) -> Vec<AxisSpec> {
     let one = |axis: AxisSpec| match axis.name {
         "max_new_tokens" if is_against => AxisSpec { default: vec![AxisValue::Int(1)], ..axis },
@@ -98,7 +98,7 @@ fn until_first_token(axes: Vec<AxisSpec>, is_against: bool) -> Vec<AxisSpec> {
     axes.into_iter().map(one).collect()
 }
 
-/// Puts the models of a named pair where none were given.
+/// Fills in the models of a named pair.
 fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
     let Some(name) = given.iter().find(|(axis, _)| axis == "preset").and_then(|(_, words)| words.first()).cloned()
     else {
@@ -119,7 +119,7 @@ fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// What a case has of its prompt beside the number of random tokens.
+/// The values of a case's prompt, except for the number of random tokens.
 type OfPrompt = Vec<(String, AxisValue)>;
 
 fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
@@ -138,12 +138,15 @@ fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
     let has_length = given.iter().any(|(name, _)| name == "prompt_tokens");
     let (message, file) = (text("prompt"), text("prompt_file"));
     if (message.is_some() || file.is_some()) && has_length || message.is_some() && file.is_some() {
-        let reason = "`prompt`, `prompt_file` and `prompt_tokens` all say what the prompt is".to_owned();
-        return Err(refused(reason, "leave all but one of them out"));
+        let reason = "give only one of `prompt`, `prompt_file` and `prompt_tokens`".to_owned();
+        return Err(refused(reason, "leave out all but one of them"));
     }
     if file.is_none() && (number("samples").is_some() || number("sample").is_some()) {
-        let reason = "`samples` are lines of a file, and there is none".to_owned();
-        return Err(refused(reason, "`--prompt-file FILE` has a JSON record with a `prompt` or `question` a line"));
+        let reason = "`samples` needs a file of prompts".to_owned();
+        return Err(refused(
+            reason,
+            "`--prompt-file FILE` needs one JSON record per line, with a `prompt` or a `question`",
+        ));
     }
     if let Some(message) = message {
         return Ok(vec![vec![("prompt".to_owned(), AxisValue::Text(message))]]);
@@ -155,12 +158,12 @@ fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
 }
 
 fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPrompt>, PlanError> {
-    let hint = "a line is a JSON record with a `prompt` or a `question`";
+    let hint = "each line must be a JSON record with a `prompt` or a `question`";
     let count = prompts::count(Path::new(file)).map_err(|error| refused(format!("{error:#}"), hint))?;
     let spec = sample.map_or(1..=samples, |sample| sample..=sample);
     if *spec.end() > count {
-        let reason = format!("`{file}` has {count} prompts, and {} are asked for", spec.end());
-        return Err(refused(reason, "ask for fewer with `--samples`"));
+        let reason = format!("`{file}` has {count} prompts, and {} were requested", spec.end());
+        return Err(refused(reason, "use fewer `--samples`"));
     }
     let one = |sample: usize| {
         let sample = AxisValue::Int(i64::try_from(sample).unwrap_or(i64::MAX));
@@ -215,10 +218,10 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
 fn refusal(error: &anyhow::Error) -> PlanError {
     match error.downcast_ref::<ModelError>() {
         Some(model) => {
-            let hint = model.hint().unwrap_or_else(|| "docs/c2c.md has what joins which models".to_owned());
+            let hint = model.hint().unwrap_or_else(|| "see docs/c2c.md".to_owned());
             PlanError::Refused { reason: with_causes(model), hint }
         }
-        None => refused(format!("{error:#}"), "docs/c2c.md has what can be joined"),
+        None => refused(format!("{error:#}"), "see docs/c2c.md"),
     }
 }
 

@@ -9,7 +9,9 @@ use laptime_trace::small_file;
 pub fn line(file: &Path, line: usize) -> anyhow::Result<String> {
     let all = read(file)?;
     let (has, name) = (all.len(), file.display());
-    all.into_iter().nth(line.saturating_sub(1)).with_context(|| format!("`{name}` has {has} prompts, and no {line}."))
+    all.into_iter()
+        .nth(line.saturating_sub(1))
+        .with_context(|| format!("`{name}` has {has} prompts and no line {line}."))
 }
 
 /// How many messages there are.
@@ -26,7 +28,7 @@ fn read(file: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn message(line: &str) -> anyhow::Result<String> {
-    let record: serde_json::Value = serde_json::from_str(line).context("it is no JSON")?;
+    let record: serde_json::Value = serde_json::from_str(line).context("it is not JSON")?;
     let found = ["prompt", "question"].iter().find_map(|key| record.get(key)?.as_str());
     match found {
         Some(message) if message.trim().is_empty() => bail!("the prompt is empty"),

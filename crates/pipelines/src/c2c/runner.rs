@@ -15,13 +15,13 @@ use super::{
 };
 use crate::model::into_error;
 
-/// Two models and a fuser that are ready.
+/// Two prepared models and a fuser.
 pub struct Runner<'a> {
     /// The models, the fuser and the prompt.
     pub pair: Pair,
-    /// What the case asks for.
+    /// The parameters of the case.
     pub spec: Spec,
-    /// What they run on.
+    /// The device.
     pub device: &'a dyn Device,
     /// Both models and the fuser on the device.
     pub made: Loaded<'a>,
@@ -30,14 +30,14 @@ pub struct Runner<'a> {
     pub in_other_order: Vec<f32>,
 }
 
-/// What reading a prompt did.
+/// The result of processing a prompt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Read {
     /// What was fused.
     pub fused: Fused,
     /// How often the teacher was run.
     pub teacher_calls: u64,
-    /// Time of the projectors; none where the device may still be at it when the host goes on.
+    /// Time of the projectors; none if the device may still be working when the host continues.
     pub projector_ns: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ pub struct Prefills {
 }
 
 impl Prefills {
-    /// Time that was hidden: what both take alone, less what they take together. Below 0 if they hinder each other.
+    /// Hidden time: the sum of both times alone minus the time together. Negative if they slow each other down.
     pub fn hidden_ns(&self) -> f64 {
         self.base_ns as f64 + self.teacher_ns as f64 - self.together_ns as f64
     }
@@ -66,7 +66,7 @@ impl Prefills {
 }
 
 impl<'a> Runner<'a> {
-    /// Loads everything, and runs the prompt once in the order that was not asked for.
+    /// Loads everything, and runs the prompt once in the other order.
     pub fn new(pair: Pair, spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
         let mut made = make(&pair, &spec, device)?;
         made.joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
@@ -84,12 +84,12 @@ impl<'a> Runner<'a> {
         Ok(Self { pair, spec, device, made, lane: device.lane(), in_other_order })
     }
 
-    /// Reads the prompt, section by section, and fuses what is to be fused.
+    /// Processes the prompt section by section, and fuses the caches.
     pub fn read(&mut self) -> Result<Read, ModelError> {
         let mut read = Read::default();
         let sections = self.pair.prompt.sections.len();
         if self.spec.overlap && self.pair.heard(&self.spec) > 0 {
-            // The longer one first: it runs while the host puts the other one on its stream.
+            // The longer one is first: it runs while the host launches the other one.
             self.share(&mut read)?;
         }
         for at in 0..sections {
@@ -117,7 +117,7 @@ impl<'a> Runner<'a> {
         made.joined.run_section(&pair.prompt, section)
     }
 
-    /// Runs the teacher over all that is heard.
+    /// Runs the teacher over all sections that are fused.
     fn share(&mut self, read: &mut Read) -> Result<(), ModelError> {
         let Self { pair, made, spec, .. } = self;
         let _stage = stage!("teacher_prefill", on = made.teacher_lane, tokens = pair.heard(spec));
@@ -135,18 +135,18 @@ impl<'a> Runner<'a> {
         };
         read.fused = read.fused.plus(fused);
         let took = self.device.now().saturating_sub(start).0;
-        // What is queued is not done.
+        // Queued work may not be done yet.
         read.projector_ns = self.lane.is_none().then(|| read.projector_ns.unwrap_or(0).saturating_add(took));
         Ok(())
     }
 
-    /// The token that was chosen: here the host waits for it.
+    /// The sampled token; the host waits for it here.
     pub fn sample(&mut self) -> Result<Vec<u32>, ModelError> {
         let _stage = stage!("sampling", on = self.lane);
         sync_point!("read_token", self.made.joined.receiver.chosen())
     }
 
-    /// Goes on behind the first token, one token after another.
+    /// Continues after the first token, token by token.
     pub fn decode(&mut self, tokens: &mut Vec<u32>) -> Result<Fused, ModelError> {
         let _stage = stage!("decode", on = self.lane, tokens = self.steps());
         let mut fused = Fused::default();
@@ -178,7 +178,7 @@ impl<'a> Runner<'a> {
     pub fn read_with_text(&mut self, count: usize) -> Result<(), ModelError> {
         let text = self.write_text(count)?;
         let vocab = self.pair.base.config.vocab.max(1);
-        // What a token of one model is to the other is no matter of time.
+        // The translation of tokens between the models does not affect the time.
         let text = text.into_iter().map(|id| (id as usize % vocab) as u32);
         let ids: Vec<u32> = self.pair.prompt.receiver.iter().copied().chain(text).collect();
         let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
@@ -205,7 +205,7 @@ impl<'a> Runner<'a> {
         Ok(text)
     }
 
-    /// The base model alone reads the prompt.
+    /// The base model alone processes the prompt.
     pub fn read_alone(&mut self) -> Result<(), ModelError> {
         let ids = self.pair.prompt.receiver.clone();
         let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
@@ -247,7 +247,7 @@ impl<'a> Runner<'a> {
         gates.unwrap_or_else(|| Gates::open(self.pair.base.config.layers))
     }
 
-    /// What is known of both models and the fuser, and of the memory that they iteration.
+    /// Facts about both models and the fuser, and the memory that they take.
     pub fn facts(&self) -> Vec<Fact> {
         let mut facts = sizes(&self.pair, &self.spec);
         let known = bytes(&self.pair, &self.spec).into_iter().fold(0, u64::saturating_add);

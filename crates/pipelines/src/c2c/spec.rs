@@ -10,14 +10,14 @@ use laptime_models::{
 
 use super::axes::SYNTHETIC;
 
-/// What a case asks for.
+/// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// The model that answers, by the name of the case.
+    /// The base model, by its name in the case.
     pub base_model: String,
-    /// The model that is heard.
+    /// The teacher model.
     pub teacher_model: String,
-    /// The folder of the fuser; none for one by formula.
+    /// The folder of the fuser; none for a synthetic one.
     pub checkpoint: Option<PathBuf>,
     /// Where the prompt comes from.
     pub prompt: Source,
@@ -25,19 +25,19 @@ pub struct Spec {
     pub new_tokens: usize,
     /// Whether new tokens are fused too.
     pub response: Response,
-    /// Whether both prompts are read at the same time.
+    /// Whether both prompts are processed at the same time.
     pub overlap: bool,
     /// Tokens of the text that the pair is compared with, if any.
     pub text_tokens: Option<usize>,
-    /// In which order paths are computed.
+    /// The order of computation.
     pub order: FuseOrder,
-    /// How layers find each other.
+    /// How layers of the two models are paired.
     pub alignment: Alignment,
-    /// Number type of weights, activations and caches; none for that of the base model.
+    /// The dtype of weights, activations and caches; none for that of the base model.
     pub dtype: Option<Dtype>,
     /// Threads of the CPU.
     pub threads: usize,
-    /// What random tokens and synthetic weights start from.
+    /// The seed of random tokens and synthetic weights.
     pub seed: u64,
 }
 

@@ -7,7 +7,7 @@ use laptime_trace::Nanos;
 use super::files::{Recording, average, median, ms, total};
 
 impl Recording<'_> {
-    /// What people read after a profile. The first token is that of the iteration with the median time to first token, so
+    /// The summary of a profile. The first token is that of the iteration with the median time to first token, so
     /// that its parts add up; the rest are medians of all iterations.
     pub fn lines(&self) -> Vec<String> {
         let lines = [self.first_token_line(), self.projector_line(), self.decode_line(), self.overlap_line()];

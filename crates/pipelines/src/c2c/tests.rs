@@ -1,4 +1,4 @@
-//! The workload on the CPU: which cases are meant, what is refused, what an iteration does and tells.
+//! The workload on the CPU: cases of a request, refusals, and results of an iteration.
 
 use std::io::Write;
 
@@ -132,8 +132,8 @@ fn what_cannot_be_joined_or_run_is_told_before_anything_is_timed() {
     let missing = refused(&[("preset", "tiny"), ("fuser_checkpoint", "./nowhere"), ("prompt_tokens", "8")]);
     assert!(missing.contains("nowhere"), "{missing}");
     let both = refused(&[("preset", "tiny"), ("prompt", "a"), ("prompt_tokens", "8")]);
-    assert_eq!(both, "`prompt`, `prompt_file` and `prompt_tokens` all say what the prompt is");
-    assert_eq!(refused(&[("samples", "2")]), "`samples` are lines of a file, and there is none");
+    assert_eq!(both, "give only one of `prompt`, `prompt_file` and `prompt_tokens`");
+    assert_eq!(refused(&[("samples", "2")]), "`samples` needs a file of prompts");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_pair_is_held_against_texts_of_several_lengths_until_the_first_token() {
 #[test]
 fn what_has_no_meaning_against_a_text_is_refused() {
     let lone = refused(&[("preset", "tiny"), ("text_tokens", "8")]);
-    assert_eq!(lone, "`text_tokens` are those of a text, and there is none");
+    assert_eq!(lone, "`text_tokens` needs `--against text`");
     let tokens = refused(&[("preset", "tiny"), ("against", "text"), ("max_new_tokens", "8")]);
     assert!(tokens.starts_with("`against` compares times to the first token"), "{tokens}");
     let long = refused(&[("preset", "tiny"), ("prompt_tokens", "500"), ("against", "text"), ("text_tokens", "64")]);

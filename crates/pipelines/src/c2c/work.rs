@@ -1,4 +1,4 @@
-//! What an iteration has to do, and what is known of the pair.
+//! The work of an iteration, and facts about the pair.
 
 use laptime_bench::{AxisValue, Fact, Work};
 use laptime_models::{
@@ -35,7 +35,7 @@ pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str,
         stages.push(("projector", fuse(fused)));
     }
     stages.push(("last_token_prefill", base.step_work(1, before, dtype).work()));
-    // The teacher is one position behind: it has read the whole prompt when the first step begins.
+    // The teacher has one position less: it has processed the whole prompt when the first step begins.
     let told = pair.teacher_prompt().len();
     let steps = (1..spec.new_tokens).map(|step| match spec.response {
         Response::Plain => base.step_work(1, before + step, dtype).work(),

@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub fn prepare<'a>(sizes: Sizes, threads: usize, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-    // One matrix more of each than a product has.
+    // One more matrix of each size than a product has.
     let needed = product_bytes::<f32>(sizes.small, threads)
         .saturating_add(product_bytes::<f32>(sizes.large, threads))
         .saturating_add(sizes.matrix_bytes() / 4);
@@ -28,14 +28,14 @@ pub fn prepare<'a>(sizes: Sizes, threads: usize, device: &'a dyn Device) -> anyh
     })
 }
 
-/// A chain that is ready to be calculated.
+/// A prepared chain.
 struct ChainIteration<'a> {
     sizes: Sizes,
     crew: Crew,
     lane: Option<&'a Lane>,
     small: Products,
     large: Products,
-    /// What the host read last: a row of each result.
+    /// The rows that the host read last.
     read: Vec<f32>,
 }
 

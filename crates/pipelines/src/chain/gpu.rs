@@ -1,6 +1,6 @@
 //! The chain on a GPU, launched product by product or replayed as a graph.
 
-// A graph keeps addresses of buffers; the iteration holds them as long as it.
+// A graph stores addresses of buffers; the iteration keeps the buffers as long as the graph.
 #![allow(unsafe_code)]
 
 use laptime_bench::{Device, Iteration, Prepared, Work};
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::gpu::{CudaDevice, into_error};
 
-/// What cuBLAS has for itself, in bytes.
+/// The workspace of cuBLAS, in bytes.
 const WORKSPACE_BYTES: u64 = 32 << 20;
 
 pub fn prepare<'a>(sizes: Sizes, has_graph: bool, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
     let largest = sizes.small.max(sizes.large);
     if u32::try_from(largest).is_err() {
-        return Ok(Prepared::DoesNotApply(format!("cuBLAS takes no matrices of {largest} rows")));
+        return Ok(Prepared::DoesNotApply(format!("cuBLAS does not accept matrices of {largest} rows")));
     }
     let needed = sizes.matrix_bytes().saturating_add(WORKSPACE_BYTES);
     Prepared::if_it_fits(needed, gpu, || {
@@ -31,7 +31,7 @@ pub fn prepare<'a>(sizes: Sizes, has_graph: bool, gpu: &'a CudaDevice) -> anyhow
     })
 }
 
-/// A chain that is ready to be calculated. The graphs come first: they go before the buffers that they use.
+/// A prepared chain. The graphs come first: they go before the buffers that they use.
 struct GpuChain<'a> {
     graphs: Option<[Graph; 2]>,
     gpu: &'a CudaDevice,
@@ -89,7 +89,7 @@ impl Products {
 
     fn check(&self) -> anyhow::Result<()> {
         let result = self.results[(self.count - 1) % 2].read().map_err(into_error)?;
-        anyhow::ensure!(result[..self.size] == self.row[..], "the row that was read is not the result's");
+        anyhow::ensure!(result[..self.size] == self.row[..], "the row that was read differs from the result");
         check_chain(self.size, self.count, &self.host[0], &self.host[1], &result)
     }
 }
@@ -157,7 +157,7 @@ impl Iteration for GpuChain<'_> {
 
 impl Drop for GpuChain<'_> {
     fn drop(&mut self) {
-        // What is on the stream uses memory that goes now; a stream that failed does no more.
+        // Work on the stream uses memory that is freed now, so it is waited for. A failed stream does nothing more.
         let _ = self.gpu.cuda().stream().synchronise();
     }
 }

@@ -1,11 +1,11 @@
-//! What a chain multiplies by: a rotation, so that however long the chain is, its numbers neither grow nor vanish.
+//! The factor of a chain: a rotation, so that values neither grow nor vanish, however long the chain is.
 
 use anyhow::ensure;
 use laptime_stats::Rng;
 
 use crate::element::Element;
 
-/// How much further than errors of random signs are expected to lead an entry may be off.
+/// The tolerance in multiples of the expected rounding error.
 const SLACK: f64 = 8.0;
 
 /// A matrix in row order that turns the plane of two random directions: the product of two reflections.
@@ -30,7 +30,7 @@ fn direction(size: usize, seed: u64) -> Vec<f64> {
     numbers.into_iter().map(|number| number / length).collect()
 }
 
-/// Where a chain begins: random numbers between -1 and 1.
+/// The start of a chain: random numbers between -1 and 1.
 pub fn start(size: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed);
     (0..size * size).map(|_| (2.0 * rng.uniform() - 1.0) as f32).collect()
@@ -44,7 +44,7 @@ pub fn check_chain(size: usize, products: usize, start: &[f32], by: &[f32], resu
         // A rotation keeps lengths: each product errs by a rounding of the whole row in each of its additions.
         let tolerance = SLACK * (size as f64 * products as f64).sqrt() * f32::ROUNDING * length;
         for (column, (&is, should)) in result[row * size..][..size].iter().zip(&should).enumerate() {
-            // Not a number is no number within the tolerance.
+            // NaN is never within the tolerance.
             ensure!(
                 (f64::from(is) - should).abs() <= tolerance,
                 "the chain of {products} products is wrong: row {row}, column {column} is {is}, not {should} within \

@@ -25,7 +25,7 @@ pub fn create_parent(path: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create the folder `{}`", folder.display()))
 }
 
-/// Writes a table to a file, whole or not at all.
+/// Writes a table to a file; a failure leaves no partial file.
 pub fn write_table(table: &Table, format: Format, path: &Path) -> anyhow::Result<()> {
     create_parent(path)?;
     let style = TextStyle { verbose: true, ..TextStyle::plain(usize::MAX / 2) };

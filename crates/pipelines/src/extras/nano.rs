@@ -14,7 +14,7 @@ pub const MODEL_FILE: &str = "model_profile.json";
 /// The key under which profiles written by Laptime contain the run itself; the other keys have one figure per case.
 pub const OWN_KEY: &str = "laptime";
 
-/// The run of a profile, if it is one of ours.
+/// The run of a profile, if Laptime wrote it.
 pub fn own_run(profile: &Value) -> Option<(Run, Vec<CaseResult>)> {
     let own = profile.get(OWN_KEY)?;
     let run = serde_json::from_value(own["run"].clone()).ok()?;

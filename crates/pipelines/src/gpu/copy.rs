@@ -15,7 +15,7 @@ use crate::copy::pattern_at;
 pub fn prepare_copy<'a>(op: &str, bytes: u64, dtype: &str, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
     if dtype != "f32" {
         return Ok(Prepared::DoesNotApply(format!(
-            "`copy` on a GPU moves groups of 16 bytes: dtype `{dtype}` is no other"
+            "`copy` on a GPU has no dtype `{dtype}`; it moves groups of 16 bytes"
         )));
     }
     let buffers = if op == "copy" { 2 } else { 1 };
@@ -93,7 +93,7 @@ impl Iteration for Read<'_> {
 struct Write<'a> {
     gpu: &'a CudaDevice,
     numbers: Buffer<f32>,
-    /// What the last iteration wrote, another value each time.
+    /// The value that the last iteration wrote; it differs each time.
     value: u8,
 }
 
@@ -226,7 +226,7 @@ impl Drop for Download<'_> {
     }
 }
 
-/// Copies memory of the host that is not pinned to the GPU: the call returns when it is done.
+/// Copies pageable host memory to the GPU; the call returns when the copy is done.
 struct PageableUpload<'a> {
     gpu: &'a CudaDevice,
     to: Buffer<u32>,
@@ -255,7 +255,7 @@ impl Iteration for PageableUpload<'_> {
     }
 }
 
-/// Copies memory of the GPU to memory of the host that is not pinned, made anew each time.
+/// Copies GPU memory to pageable host memory, which is allocated for each copy.
 struct PageableDownload<'a> {
     gpu: &'a CudaDevice,
     from: Buffer<u32>,

@@ -1,4 +1,4 @@
-//! CUPTI's records as those that every analysis understands.
+//! Converts CUPTI's records to those of a trace.
 
 use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
@@ -76,7 +76,7 @@ impl HostClock {
     }
 }
 
-/// Where the times of one session lie on the host's clock.
+/// The mapping of one session to the host's clock.
 struct OnHost {
     anchors: Vec<(u64, u64)>,
 }
@@ -87,7 +87,7 @@ impl OnHost {
         Self { anchors: recorded.anchors.iter().map(anchor).collect() }
     }
 
-    /// A time of CUPTI's clock, told from the nearest anchor.
+    /// Converts a time of CUPTI's clock, relative to the nearest anchor.
     fn nanos(&self, cupti: u64) -> u64 {
         let nearest = self.anchors.iter().min_by_key(|(theirs, _)| theirs.abs_diff(cupti));
         nearest.map_or(0, |(theirs, host)| host.saturating_add_signed(cupti.wrapping_sub(*theirs) as i64))
@@ -193,7 +193,7 @@ mod tests {
         CuptiAnchor { host: DeviceAnchor { before: Ticks(before), after: Ticks(after) }, nanos }
     }
 
-    /// A clock of half a nanosecond a tick, whose first anchor is at 10 ms.
+    /// A clock with two ticks per nanosecond, whose first anchor is at 10 ms.
     fn clock() -> HostClock {
         let first = anchor(20_000_000, 10_000_000);
         HostClock { first, map: TickMap::new(first, anchor(40_000_000, 20_000_000)) }

@@ -13,10 +13,10 @@ use crate::{
     reference::check_product,
 };
 
-/// What cuBLAS has for itself, in bytes.
+/// The workspace of cuBLAS, in bytes.
 const WORKSPACE_BYTES: u64 = 32 << 20;
 
-/// Gets ready to multiply; a type that has no product here does not apply.
+/// Prepares a product; dtypes without a product do not apply.
 pub fn prepare_matmul<'a>(size: usize, dtype: &str, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
     match dtype {
         "f32" => prepare::<f32>(size, gpu),
@@ -28,14 +28,14 @@ pub fn prepare_matmul<'a>(size: usize, dtype: &str, gpu: &'a CudaDevice) -> anyh
 
 fn prepare<'a, T: Multiplied + Element>(size: usize, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
     let Ok(side) = u32::try_from(size) else {
-        return Ok(Prepared::DoesNotApply(format!("cuBLAS takes no matrices of {size} rows")));
+        return Ok(Prepared::DoesNotApply(format!("cuBLAS does not accept matrices of {size} rows")));
     };
     let matrix = (size as u64).saturating_pow(2).saturating_mul(size_of::<T>() as u64);
     let needed = matrix.saturating_mul(3).saturating_add(WORKSPACE_BYTES);
     Prepared::if_it_fits(needed, gpu, || Ok(Box::new(GpuMatmul::<T>::new(size, side, gpu)?)))
 }
 
-/// A product that is ready to be calculated.
+/// A prepared matrix product.
 struct GpuMatmul<'a, T> {
     gpu: &'a CudaDevice,
     blas: Blas,

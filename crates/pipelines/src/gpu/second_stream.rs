@@ -6,7 +6,7 @@ use laptime_bench::{SwitchableClock, Timing};
 use laptime_cuda::{CudaError, Device};
 use laptime_probe::{DeviceClock, Lane};
 
-/// A second stream of a GPU, with a clock and a lane of its own.
+/// A second stream of a GPU, with its own clock and lane.
 pub struct SecondStream {
     device: Device,
     pub(super) clock: Arc<SwitchableClock>,
@@ -14,7 +14,7 @@ pub struct SecondStream {
 }
 
 impl SecondStream {
-    /// Makes the stream, timed as the first one is.
+    /// Creates the stream with the timing of the first one.
     pub(super) fn new(name: &str, first: &Device, timing: Timing) -> Result<Self, CudaError> {
         let device = first.with_new_streams()?;
         let clock = super::clock(device.stream())?;
@@ -28,7 +28,7 @@ impl SecondStream {
         &self.device
     }
 
-    /// Where the stages of its work are put.
+    /// The lane of its stages.
     pub fn lane(&self) -> &Lane {
         &self.lane
     }

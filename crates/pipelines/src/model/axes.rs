@@ -1,11 +1,11 @@
-//! The axes of `model`, and the other names by which people know them.
+//! The axes of `model`, and their aliases.
 
 use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 
 use super::test_name::PASSES;
 use crate::{attention::pattern_axes, crew::threads_axis};
 
-/// The number types that a model computes with.
+/// The dtypes of a model.
 const DTYPES: &[&str] = &["f32", "bf16", "f16"];
 
 /// How attention is computed.
@@ -14,7 +14,7 @@ const ATTENTION: &[&str] = &["naive", "dense", "sparse", "sliding-window"];
 /// Whether decode steps are replayed as a graph.
 const GRAPH: &[&str] = &["auto", "on", "off"];
 
-/// The axes, with the defaults of a model that nobody named.
+/// The axes, with the defaults for a model that was not named.
 pub fn axes() -> Vec<AxisSpec> {
     let axis = |name, about, kind, default: Vec<AxisValue>, cost| AxisSpec { name, about, kind, default, cost };
     let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
@@ -124,5 +124,5 @@ pub const ALIASES: &[Alias] = &[
 /// The flags that select the defaults of CS336 assignment 2.
 pub const COURSE_FLAGS: &[&str] = &["model_size", "model_sizes"];
 
-/// The flag whose value is a folder whatever it is called.
+/// The flag whose value is always a folder.
 pub const FOLDER_FLAG: &str = "model_dir";

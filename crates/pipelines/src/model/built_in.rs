@@ -20,7 +20,7 @@ use super::{
 /// Presets, folders with a `config.json`, and models that a program brings.
 #[derive(Debug, Default)]
 pub struct BuiltIn {
-    /// What a program brings, found by its names before all others.
+    /// The models of the program; their names are looked up first.
     pub own: Vec<Config>,
 }
 
@@ -33,7 +33,7 @@ impl Maker for BuiltIn {
         }
         find(named).map_err(|error| PlanError::Refused {
             reason: with_causes(&error),
-            hint: error.hint().unwrap_or_else(|| "`laptime list models` shows the models that are known".to_owned()),
+            hint: error.hint().unwrap_or_else(|| "`laptime list models` shows the built-in models".to_owned()),
         })
     }
 
@@ -55,7 +55,7 @@ impl Maker for BuiltIn {
             Pass::Forward | Pass::Training(_) => (cpu::Pass::Forward, 1),
             Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, spec.batch.saturating_mul(2)),
         };
-        // The check looks at logits as f32: a row, or those of a decode step and of the prefill that it is held against.
+        // The check reads logits as f32: one row, or those of a decode step and of the prefill that it is compared with.
         let logits = [rows, config.vocab, 4].into_iter().fold(1, u64_times);
         let tokens = spec.most_at_once();
         let start = spec.positions().saturating_sub(tokens);
@@ -190,7 +190,7 @@ fn weights(found: &Found, seed: u64) -> Result<Weights, ModelError> {
         return synthetic();
     }
     match Weights::open(Path::new(&found.name), &found.config) {
-        // Weights that are there and cannot be read are an error.
+        // Weights that exist and cannot be read are an error.
         Err(ModelError::NoWeights { other: None, .. }) => synthetic(),
         opened => opened,
     }

@@ -36,7 +36,7 @@ const COURSE_FLAGS: [&str; 2] = ["model_size", "model_sizes"];
 /// A flag of Nano XYZ that has no effect here.
 pub(crate) const NO_SYNC: FlagSpec = FlagSpec { name: "no-sync", alias: None, value: None, help: None };
 
-/// What is said about it.
+/// The note about it.
 pub(crate) const NO_SYNC_NOTE: &str = "note: `--no-sync` has no effect: iterations are synchronised at both ends, or their \
                                        times would be wrong; `laptime profile … --timing host,sync` shows the difference";
 
@@ -121,7 +121,7 @@ impl Extras for ModelExtras {
     }
 }
 
-/// Something that a workload knows about a case before it is measured.
+/// A fact that a workload knows about a case before it is measured.
 fn known(workload: &dyn Workload, case: &Case, name: &str) -> Option<AxisValue> {
     workload.known(case).into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
 }

@@ -19,14 +19,14 @@ pub struct ModelIteration<'a> {
     config: Config,
     made: Loaded<dyn Decoder + 'a>,
     lane: Option<&'a Lane>,
-    /// What the cache holds when an iteration begins.
+    /// The contents of the cache when an iteration begins.
     prompt: Tokens,
     /// What an iteration runs; decoding runs one token of each sequence and then those that it chooses.
     tokens: Tokens,
 }
 
 impl<'a> ModelIteration<'a> {
-    /// Fills the cache with what is in it when takes begin.
+    /// Fills the cache to its state at the start of an iteration.
     pub fn new(
         spec: Spec,
         config: Config,
@@ -66,7 +66,7 @@ impl<'a> ModelIteration<'a> {
         Ok(())
     }
 
-    /// Steps must agree with a prefill of the same tokens: a cache that is wrong is seen here.
+    /// Steps must agree with a prefill of the same tokens; this detects a wrong cache.
     fn check_steps(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("check_steps");
         let (batch, prompt) = (self.spec.batch, self.spec.prompt());
@@ -118,12 +118,12 @@ impl<'a> ModelIteration<'a> {
 /// Refuses logits that are not finite, and reports their positions.
 fn check_finite(logits: &[f32], before: usize) -> anyhow::Result<()> {
     match logits.iter().position(|logit| !logit.is_finite()) {
-        Some(at) => anyhow::bail!("logit {} is {}: the weights may hold what is no number", before + at, logits[at]),
+        Some(at) => anyhow::bail!("logit {} is {}: the weights may contain NaN or infinity", before + at, logits[at]),
         None => Ok(()),
     }
 }
 
-/// How far logits may be apart, as a share of the largest: rounding of a few layers, far less than a wrong cache does.
+/// The tolerance for logits, relative to the largest: rounding of a few layers, far less than a wrong cache causes.
 fn tolerance(dtype: Dtype) -> f32 {
     match dtype {
         Dtype::F32 => 1e-3,
@@ -173,7 +173,7 @@ impl Iteration for ModelIteration<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let Self { made, tokens, lane, spec, .. } = self;
         let ran = match spec.test.pass {
-            // Training has an iteration of its own.
+            // Training has a separate iteration.
             Pass::Forward | Pass::Training(_) => {
                 let _stage = stage!("forward", on = *lane, tokens = spec.test.tokens);
                 made.model.forward(tokens)
@@ -227,7 +227,7 @@ fn replay(replay: &Replay) -> String {
     }
 }
 
-/// An error of a model as the measuring loop understands it: a lack of memory is an outcome of its own.
+/// An error of a model for the measuring loop, which treats out of memory separately.
 pub fn into_error(error: ModelError) -> anyhow::Error {
     match error {
         ModelError::OutOfMemory { bytes } => {

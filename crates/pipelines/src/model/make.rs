@@ -1,4 +1,4 @@
-//! Who knows models and makes decoders of them: what this program has, and a scripted one for tests.
+//! Creates decoders of models: the built-in ones, and a scripted one for tests.
 
 use laptime_bench::{Device, PlanError};
 use laptime_models::{Config, Decoder, Options, TrainOptions, Trainer};
@@ -8,7 +8,7 @@ use super::{
     spec::Spec,
 };
 
-/// Knows models and makes decoders of them.
+/// Creates decoders and trainers of models.
 pub trait Maker: Send + Sync {
     /// Finds the model of a name.
     fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
@@ -19,7 +19,7 @@ pub trait Maker: Send + Sync {
     /// The bytes that a case needs on a device.
     fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64;
 
-    /// Makes a decoder ready on a device.
+    /// Prepares a decoder on a device.
     fn make<'a>(
         &'a self,
         found: &Found,
@@ -31,7 +31,7 @@ pub trait Maker: Send + Sync {
     /// The bytes that training needs on a device.
     fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64;
 
-    /// Makes a trainer ready on a device.
+    /// Prepares a trainer on a device.
     fn make_trainer<'a>(
         &'a self,
         found: &Found,
@@ -41,12 +41,12 @@ pub trait Maker: Send + Sync {
     ) -> anyhow::Result<Loaded<dyn Trainer + 'a>>;
 }
 
-/// A decoder or a trainer that is ready.
+/// A prepared decoder or trainer.
 pub struct Loaded<Of: ?Sized> {
     /// It.
     pub model: Box<Of>,
     /// Where its weights come from: `synthetic` or `folder`.
     pub weights: &'static str,
-    /// Bytes on the device that were there before and that it uses.
+    /// Bytes on the device that existed before and that it uses.
     pub kept_bytes: u64,
 }

@@ -13,7 +13,7 @@ pub fn needed(config: &Config, spec: &Spec, options: &Options) -> u64 {
     needed_bytes(config, options, spec.most_at_once(), !spec.test.pass.has_cache())
 }
 
-/// A decoder that is ready.
+/// A prepared decoder.
 pub fn make<'a>(
     config: &Config,
     weights: &Weights,

@@ -1,5 +1,4 @@
-//! Which cases are meant: defaults depend on the flag that names a model and on the model itself, and lengths on what
-//! runs.
+//! The cases of a request: defaults depend on the flag that names a model, on the model, and on the pass.
 
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, axis_of, parse_values, resolve};
 use laptime_models::{Attention, Config};
@@ -13,10 +12,10 @@ use super::{
 
 const NAME: &str = "model";
 
-/// Tokens of a forward pass or a prefill, unless asked otherwise.
+/// The default length of a forward pass or prefill, in tokens.
 const TOKENS: usize = 512;
 
-/// Tokens that are decoded, unless asked otherwise.
+/// The default number of decoded tokens.
 const DECODED: usize = 128;
 
 /// The batch size of CS336 assignment 2.
@@ -25,22 +24,22 @@ const COURSE_BATCH: i64 = 4;
 /// The reduced sizes of CS336 assignment 2 for small GPUs: name, tokens, sequences.
 const REDUCED: [(&str, usize, i64); 2] = [("xl", 256, 2), ("2.7B", 128, 1)];
 
-/// The axes that say what runs.
+/// The axes that select the pass.
 const OF_TESTS: [&str; 3] = ["pass_type", "seq_len", "cache_tokens"];
 
 /// Finds the model of a name.
 pub type Find<'a> = &'a dyn Fn(Named<'_>) -> Result<Found, PlanError>;
 
-/// A model as somebody named it.
+/// A model as the user named it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named<'a> {
     /// A preset, or a folder.
     Any(&'a str),
-    /// A folder whatever it is called.
+    /// Always a folder.
     Folder(&'a str),
 }
 
-/// A model that is there.
+/// A model that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// The name in cases: of the preset in its own spelling, or of the folder as it was written.
@@ -49,11 +48,11 @@ pub struct Found {
     pub config: Config,
 }
 
-/// Settles the cases: models in the order given, each from short to long.
+/// Resolves the cases: models in the given order, each from short to long.
 pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
     refuse_two_ways(given)?;
     let resolved = resolve(ALIASES, given)?;
-    // What no model could take is told before a model is looked for, and too many cases before they are made.
+    // Values that no model accepts are refused before models are looked up, and too many cases before they are created.
     let mut of_any = without(&resolved, &["model", "test"]);
     of_any.push(("test".to_owned(), vec!["any".to_owned()]));
     Plan::settle(NAME, axes(), &of_any)?;
@@ -67,10 +66,10 @@ pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
     Plan::of_cases(axes(), without_unused_pattern(cases, &resolved)?)
 }
 
-/// Attention that keeps some pairs.
+/// Kinds of attention that follow a pattern.
 const SPARSE: [&str; 2] = ["sparse", "sliding-window"];
 
-/// The cases without what says which pairs are kept, unless one of them keeps some.
+/// Removes the pattern axes if no case uses a pattern.
 fn without_unused_pattern(cases: Vec<Case>, given: &[Given]) -> Result<Vec<Case>, PlanError> {
     let is_sparse = |case: &Case| case.text("attention").is_ok_and(|kind| SPARSE.contains(&kind));
     if cases.iter().any(is_sparse) {
@@ -78,7 +77,7 @@ fn without_unused_pattern(cases: Vec<Case>, given: &[Given]) -> Result<Vec<Case>
     }
     let unused: Vec<&str> = pattern_axes().iter().map(|axis| axis.name).collect();
     if let Some((axis, _)) = given.iter().find(|(axis, _)| unused.contains(&axis.as_str())) {
-        let reason = format!("no attention that was asked for looks at `{axis}`");
+        let reason = format!("`{axis}` applies to no requested attention");
         return Err(refused(reason, "`--attention dense,sparse` compares a pattern with dense attention"));
     }
     let without = |case: Case| {
@@ -92,21 +91,24 @@ fn refused(reason: String, hint: &str) -> PlanError {
     PlanError::Refused { reason, hint: hint.to_owned() }
 }
 
-/// Two flags that say the same thing are two answers to one question.
+/// Refuses two flags that set the same thing.
 fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
     let is_given = |axis: &str| given.iter().find(|(name, _)| axis_of(ALIASES, name) == axis);
     let length = OF_TESTS.iter().find_map(|axis| is_given(axis));
     if let (Some(_), Some((other, _))) = (is_given("test"), length) {
-        let reason = format!("`test` and `{other}` both say what runs");
-        return Err(refused(reason, "`--test tg128@d4096` names pass, length and cached tokens; leave the other out"));
+        let reason = format!("`test` and `{other}` both select the pass");
+        return Err(refused(
+            reason,
+            "`--test tg128@d4096` includes pass, length and cached tokens; leave out the other flag",
+        ));
     }
     let is_model = |(name, _): &&Given| axis_of(ALIASES, name) == "model";
     let (folders, names): (Vec<&Given>, Vec<&Given>) =
         given.iter().filter(is_model).partition(|(name, _)| name == FOLDER_FLAG);
     match (folders.first(), names.first()) {
         (Some(_), Some((name, _))) => {
-            let reason = format!("`{FOLDER_FLAG}` and `{name}` both name a model");
-            Err(refused(reason, "the folder's config.json says what model it is; leave the other out"))
+            let reason = format!("`{FOLDER_FLAG}` and `{name}` both select a model");
+            Err(refused(reason, "the folder's config.json defines the model; leave out the other flag"))
         }
         _ => Ok(()),
     }
@@ -140,7 +142,7 @@ fn models(given: &[Given], find: Find<'_>) -> Result<Vec<Model>, PlanError> {
 }
 
 impl Model {
-    /// The cases of this model, from short to long, number types together: weights are made anew for each.
+    /// The cases of this model from short to long, grouped by dtype, because weights are created again for each dtype.
     fn cases(&self, given: &[Given]) -> Result<Vec<Case>, PlanError> {
         let reduced = self.reduced(given);
         let mut found: Vec<(Key, Case)> = Vec::new();
@@ -165,14 +167,14 @@ impl Model {
     fn reduced(&self, given: &[Given]) -> Option<(usize, i64)> {
         let is_true = |word: &String| word.split(',').any(|part| part.trim() == "true");
         let is_asked = given.iter().any(|(axis, words)| axis == "reduced" && words.iter().any(is_true));
-        // What was said of sizes holds, and is not made smaller.
+        // Sizes that were given are not reduced.
         let is_said = given.iter().any(|(axis, _)| ["batch_size", "seq_len", "test"].contains(&axis.as_str()));
         let is_asked = is_asked && !is_said;
         let known = REDUCED.iter().find(|(name, ..)| *name == self.found.config.name).filter(|_| is_asked)?;
         Some((known.1, known.2))
     }
 
-    /// The patterns that were named; if none was, that of the model, whose numbers need no name.
+    /// The named patterns; by default that of the model, which may have no name.
     fn patterns(&self, given: &[Given]) -> Vec<String> {
         let is_named = given.iter().any(|(axis, _)| axis == "pattern");
         match &self.found.config.pattern {
@@ -209,7 +211,7 @@ impl Model {
         axes
     }
 
-    /// What was given, with the model, the test and whether it is reduced settled.
+    /// The given values with the model, the test and the reduction resolved.
     fn of_test(&self, given: &[Given], test: Test, reduced: Option<(usize, i64)>) -> Vec<Given> {
         let mut settled =
             without(given, &["model", "test", "reduced", "pass_type", "seq_len", "cache_tokens", "pattern"]);
@@ -223,7 +225,7 @@ impl Model {
         settled
     }
 
-    /// What runs: the tests that were named, or every pass at every length behind every number of cached tokens.
+    /// The named tests, or every pass at every length after every number of cached tokens.
     fn tests(&self, given: &[Given], reduced: Option<(usize, i64)>) -> Result<Vec<Test>, PlanError> {
         if let Some(named) = named_tests(given)? {
             return Ok(named);
@@ -247,7 +249,7 @@ impl Model {
         Ok(tests)
     }
 
-    /// The length of a pass unless asked otherwise: no more than the model has positions for.
+    /// The default length of a pass, at most the context of the model.
     fn length(&self, pass: Pass, cached: usize, reduced: Option<(usize, i64)>) -> usize {
         let spec = match pass {
             Pass::Decode => DECODED,
@@ -258,7 +260,7 @@ impl Model {
     }
 }
 
-/// What cases of a model are ordered by: number type as given, pass, tokens of all sequences.
+/// The order of a model's cases: dtype as given, pass, tokens of all sequences.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     dtype: usize,

@@ -20,27 +20,27 @@ use super::{
 pub enum Fault {
     /// Nothing.
     None,
-    /// Steps forget what the cache holds.
+    /// Steps ignore the cache.
     Cache,
-    /// Logits that are no numbers.
+    /// Logits that are NaN.
     Nan,
-    /// It cannot be made.
+    /// It cannot be created.
     Weights,
-    /// A gradient that is no number.
+    /// A gradient that is not finite.
     Gradient,
     /// Gradients that are all 0.
     NoGradient,
-    /// Updates that leave what is no number.
+    /// Updates that produce NaN.
     Update,
 }
 
-/// Makes scripted decoders of presets.
+/// Creates scripted decoders of presets.
 pub struct ScriptedMaker {
     pub fault: Fault,
     pub calls: Arc<Calls>,
 }
 
-/// How often a decoder was asked.
+/// How often a decoder was called.
 #[derive(Debug, Default)]
 pub struct Calls {
     pub made: AtomicU64,
@@ -115,7 +115,7 @@ struct Scripted {
 }
 
 impl Scripted {
-    /// The logits behind tokens: highest at a sum over them, each by its place.
+    /// The logits after some tokens; the highest is at a position-weighted sum of them.
     fn logits_of(&self, tokens: &[u32]) -> Vec<f32> {
         let vocab = self.config.vocab as u64;
         let sum = tokens.iter().zip(1_u64..).map(|(&token, place)| u64::from(token) * place).sum::<u64>();

@@ -12,7 +12,7 @@ use crate::attention::pattern;
 /// Steps that are checked against a prefill of the same tokens.
 pub const CHECKED_STEPS: usize = 8;
 
-/// What a case asks for.
+/// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The model, by the name of the case.
@@ -21,7 +21,7 @@ pub struct Spec {
     pub test: Test,
     /// Sequences that run together.
     pub batch: usize,
-    /// Number type of weights, activations and cache.
+    /// The dtype of weights, activations and cache.
     pub dtype: Dtype,
     /// How attention is computed.
     pub attention: Attention,
@@ -31,7 +31,7 @@ pub struct Spec {
     pub graph: GraphMode,
     /// Threads of the CPU.
     pub threads: usize,
-    /// What random tokens and synthetic weights start from.
+    /// The seed of random tokens and synthetic weights.
     pub seed: u64,
 }
 
@@ -94,22 +94,18 @@ impl Spec {
         }
     }
 
-    /// The room of the cache: what the iteration uses; without a cache it never grows.
+    /// The capacity of the cache: the positions that the iteration uses.
     pub fn room(&self) -> Room {
         if self.test.pass.has_cache() { Room::Static(self.positions()) } else { Room::Growing }
     }
 
-    /// Why the pass makes no sense with attention that keeps some pairs, if it does not.
+    /// Why the pass cannot run with a pattern, if it cannot.
     fn kept_refusal(&self) -> Option<&'static str> {
         self.kept.as_ref()?;
         match self.test.pass {
-            Pass::Decode => {
-                Some("one token at a time has no pattern to follow: sparse attention is for `forward` and `prefill`")
-            }
-            Pass::Training(_) => Some("sparse attention has no gradients here: it is for `forward` and `prefill`"),
-            Pass::Prefill if self.test.cached > 0 => {
-                Some("sparse attention begins with the first token, not behind a cache")
-            }
+            Pass::Decode => Some("sparse attention works with `forward` and `prefill`, not with single tokens"),
+            Pass::Training(_) => Some("sparse attention has no gradients; it works with `forward` and `prefill`"),
+            Pass::Prefill if self.test.cached > 0 => Some("sparse attention needs an empty cache"),
             Pass::Forward | Pass::Prefill => None,
         }
     }
@@ -118,19 +114,23 @@ impl Spec {
     pub fn refusal(&self, context: usize) -> Option<String> {
         if !self.test.pass.has_cache() && self.test.cached > 0 {
             let pass = self.test.pass.word();
-            return Some(format!("`{pass}` runs without a cache; `prefill` runs behind cached tokens"));
+            return Some(format!("`{pass}` runs without a cache; `prefill` can follow cached tokens"));
         }
         if matches!(self.test.pass, Pass::Training(_)) && self.dtype == Dtype::F16 {
-            return Some("gradients in f16 vanish unless the loss is scaled: train in bf16 or f32".to_owned());
+            return Some(
+                "training in f16 is not supported, because gradients underflow without loss scaling; use bf16 or f32"
+                    .to_owned(),
+            );
         }
         if let Some(reason) = self.kept_refusal() {
             return Some(reason.to_owned());
         }
         let positions = self.positions();
-        let what = match (self.test.pass, self.prompt()) {
-            (_, 0) => format!("{positions} tokens"),
-            (_, prompt) => format!("{} tokens behind {prompt}", self.test.tokens),
+        let what = match self.prompt() {
+            0 => format!("{positions} tokens"),
+            1 => format!("1 cached token plus {} tokens", self.test.tokens),
+            prompt => format!("{prompt} cached tokens plus {} tokens", self.test.tokens),
         };
-        (positions > context).then(|| format!("`{}` has {context} positions, and {what} are longer", self.model))
+        (positions > context).then(|| format!("{what} exceed the context of `{}` ({context})", self.model))
     }
 }

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 pub enum Pass {
     /// Logits of every position, without a cache.
     Forward,
-    /// Tokens at once, behind those that are in the cache.
+    /// Many tokens at once, after those in the cache.
     Prefill,
     /// Decode steps with a KV cache.
     Decode,
@@ -15,10 +15,10 @@ pub enum Pass {
     Training(Training),
 }
 
-/// What of a training step is timed.
+/// Which part of a training step is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Training {
-    /// Backward alone, behind a forward that is not timed.
+    /// Only the backward pass, after a forward pass that is not timed.
     Backward,
     /// Forward, loss and backward.
     ForwardBackward,
@@ -39,7 +39,7 @@ impl Pass {
         Self::Training(Training::Step),
     ];
 
-    /// The word by which users give it.
+    /// Its name on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -51,12 +51,12 @@ impl Pass {
         }
     }
 
-    /// Whether it runs behind what a cache holds.
+    /// Whether it uses a cache.
     pub const fn has_cache(self) -> bool {
         matches!(self, Self::Prefill | Self::Decode)
     }
 
-    /// What its short name begins with; prefill and decode have the names that llama-bench gave them.
+    /// The prefix of its short name; prefill and decode have the names of llama-bench.
     const fn short(self) -> &'static str {
         match self {
             Self::Prefill => "pp",
@@ -74,7 +74,7 @@ impl FromStr for Pass {
     }
 }
 
-/// What a case runs.
+/// The model and prompt of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Test {
     /// What runs.
@@ -92,9 +92,9 @@ impl fmt::Display for Test {
     }
 }
 
-/// A text that names no test.
+/// A text that is not the name of a test.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no test of a model, such as `pp512`, `tg128`, `tg128@d4096` or `forward512`")]
+#[error("`{text}` is not a test; examples: `pp512`, `tg128`, `tg128@d4096` or `forward512`")]
 pub struct NoTest {
     text: String,
 }

@@ -1,4 +1,4 @@
-//! The workload on a scripted decoder: which cases are meant, what an iteration runs, and what a check finds.
+//! The workload on a scripted decoder: cases of a request, calls of an iteration, and checks.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -124,9 +124,9 @@ fn only_the_two_largest_sizes_are_reduced_and_are_marked() {
 fn what_makes_no_sense_is_refused_with_a_hint() {
     for (line, error, hint) in [
         ("--preset qwen3-0.7b", "there is no model `qwen3-0.7b`", ""),
-        ("--test pp512 --seq-len 5", "`test` and `seq_len` both say what runs", "leave the other out"),
+        ("--test pp512 --seq-len 5", "`test` and `seq_len` both select the pass", "leave out the other flag"),
         ("--test 512", "`512` is no test of a model", "ppN"),
-        ("--preset tiny --model-dir here", "`model_dir` and `preset` both name a model", "leave the other out"),
+        ("--preset tiny --model-dir here", "`model_dir` and `preset` both name a model", "leave out the other flag"),
     ] {
         match settled(line).unwrap_err() {
             PlanError::Refused { reason, hint: told } => {
@@ -207,7 +207,7 @@ fn logits_that_are_no_numbers_are_told_in_every_pass() {
     for line in ["--test tg4", "--test pp4", "--test forward4"] {
         with_iteration(line, Fault::Nan, |iteration, _| {
             let error = iteration.check().unwrap_err().to_string();
-            assert_eq!(error, "logit 0 is NaN: the weights may hold what is no number", "{line}");
+            assert_eq!(error, "logit 0 is NaN: the weights may contain NaN or infinity", "{line}");
         });
     }
 }
@@ -215,9 +215,9 @@ fn logits_that_are_no_numbers_are_told_in_every_pass() {
 #[test]
 fn what_is_longer_than_the_model_does_not_apply() {
     for (line, reason) in [
-        ("--test pp513", "`tiny` has 512 positions, and 513 tokens are longer"),
-        ("--test tg12@d501", "`tiny` has 512 positions, and 12 tokens behind 501 are longer"),
-        ("--test tg512", "`tiny` has 512 positions, and 512 tokens behind 1 are longer"),
+        ("--test pp513", "513 tokens exceed the context of `tiny` (512)"),
+        ("--test tg12@d501", "501 cached tokens plus 12 tokens exceed the context of `tiny` (512)"),
+        ("--test tg512", "1 cached token plus 512 tokens exceed the context of `tiny` (512)"),
         (
             "--pass-type forward --cache-tokens 3 --seq-len 4",
             "`forward` runs without a cache; `prefill` runs behind cached tokens",

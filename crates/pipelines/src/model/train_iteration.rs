@@ -28,7 +28,7 @@ pub struct TrainIteration<'a> {
 }
 
 impl<'a> TrainIteration<'a> {
-    /// Makes the batch.
+    /// Creates the batch.
     pub fn new(
         spec: Spec,
         part: Training,
@@ -77,7 +77,7 @@ impl<'a> TrainIteration<'a> {
     }
 }
 
-/// What is looked at: the ends of the model and its first and last layer, which all gradients in between went through.
+/// The checked tensors: both ends of the model and its first and last layer. All gradients pass through them.
 fn checked_tensors(config: &Config) -> Vec<TensorSpec> {
     let mut tensors = vec![config.embedding_tensor(), config.final_norm_tensor()];
     tensors.extend(config.head_tensor());
@@ -101,7 +101,7 @@ impl Iteration for TrainIteration<'_> {
         self.ready()?;
         self.run()?;
         let loss = self.made.model.loss().map_err(into_error)?;
-        ensure!(loss.is_finite(), "the loss is {loss}: the weights may hold what is no number");
+        ensure!(loss.is_finite(), "the loss is {loss}: the weights may contain NaN or infinity");
         self.check_loss = (self.steps == 1).then_some(f64::from(loss));
         self.check_gradients()?;
         if self.part == Training::Step { self.check_parameters() } else { Ok(()) }

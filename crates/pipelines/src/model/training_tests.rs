@@ -1,4 +1,4 @@
-//! Passes of training on a scripted trainer: which cases are meant, what of a step is timed, and what a check finds.
+//! Training passes on a scripted trainer: cases of a request, what is timed, and checks.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -72,7 +72,7 @@ fn the_loss_of_the_first_update_is_kept_though_it_is_the_check_s() {
 #[test]
 fn what_is_no_number_in_a_step_is_a_case_that_failed() {
     for (fault, error) in [
-        (Fault::Nan, "the loss is NaN: the weights may hold what is no number"),
+        (Fault::Nan, "the loss is NaN: the weights may contain NaN or infinity"),
         (Fault::Gradient, "the gradient of tensor `model.layers.0.mlp.up_proj.weight` holds inf"),
         (Fault::NoGradient, "every gradient is 0"),
         (Fault::Update, "after an update tensor `model.embed_tokens.weight` holds NaN"),
@@ -89,9 +89,12 @@ fn what_is_no_number_in_a_step_is_a_case_that_failed() {
 #[test]
 fn training_in_f16_or_behind_a_cache_does_not_apply() {
     for (line, reason) in [
-        ("--dtype f16", "gradients in f16 vanish unless the loss is scaled: train in bf16 or f32"),
-        ("--cache-tokens 3", "`step` runs without a cache; `prefill` runs behind cached tokens"),
-        ("--seq-len 513", "`tiny` has 512 positions, and 513 tokens are longer"),
+        (
+            "--dtype f16",
+            "training in f16 is not supported, because gradients underflow without loss scaling; use bf16 or f32",
+        ),
+        ("--cache-tokens 3", "`step` runs without a cache; `prefill` can follow cached tokens"),
+        ("--seq-len 513", "513 tokens exceed the context of `tiny` (512)"),
     ] {
         let case = settled(&format!("--preset tiny --pass-type step {line}")).unwrap().remove(0);
         match model(Fault::None).0.prepare(&case, &Simulated::new()).unwrap() {

@@ -1,4 +1,4 @@
-//! What an iteration of a model has to do, and what is known of the model.
+//! The work of an iteration of a model, and facts about the model.
 
 use laptime_bench::{AxisValue, Fact, Work};
 use laptime_models::{
@@ -12,7 +12,7 @@ use super::{
     test_name::{Pass, Training},
 };
 
-/// The work of an iteration: of one pass, or of all steps.
+/// The work of an iteration: one pass, or all steps.
 pub fn work(config: &Config, spec: &Spec) -> Work {
     let Spec { batch, dtype, attention, test, .. } = spec;
     let of_kept = |work: PassWork| match &spec.kept {
@@ -37,7 +37,7 @@ fn connections(kept: &Kept, tokens: usize) -> u64 {
     Layout::build(kept, tokens, CPU_TILING).connections()
 }
 
-/// What is known of attention that keeps some pairs.
+/// Facts about attention with a pattern.
 pub fn kept_facts(kept: &Kept, tokens: usize) -> Vec<Fact> {
     let connections = connections(kept, tokens);
     let sparsity = 1.0 - connections as f64 / kept.allowed(tokens).max(1) as f64;
@@ -60,7 +60,7 @@ fn training_work(config: &Config, spec: &Spec, part: Training) -> Work {
     Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Copy }
 }
 
-/// What is known of the memory that training an model iterations, counted before it is made.
+/// Facts about the memory that training a model takes, computed before anything is allocated.
 pub fn training_facts(config: &Config, options: &TrainOptions) -> Vec<Fact> {
     let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
     let need = config.train_need(options);
@@ -71,7 +71,7 @@ pub fn training_facts(config: &Config, options: &TrainOptions) -> Vec<Fact> {
     ]
 }
 
-/// What is known of the model of a case.
+/// Facts about the model of a case.
 pub fn facts(config: &Config, spec: &Spec) -> Vec<Fact> {
     let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
     let size = |name: &str, value: usize| whole(name, value as u64);

@@ -1,52 +1,52 @@
-//! The axes of `offload`, and the other names by which people know them.
+//! The axes of `offload`, and their aliases.
 
 use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 
 use crate::crew::threads_axis;
 
-/// What stands for what the device or the model has of its own.
+/// The value for the default of the device or model.
 pub const AUTO: &str = "auto";
 
-/// What stands for as many layers as are left on the device unless somebody says so: `auto`, but half of a tiny model.
+/// The value for the default number of resident layers: `auto`, or half of a tiny model.
 pub const USUAL: &str = "usual";
 
-/// What stands for all layers: nothing is offloaded.
+/// The value for all layers: nothing is offloaded.
 pub const ALL: &str = "all";
 
-/// What stands for the memory that is really free.
+/// The value for the free memory.
 pub const FREE: &str = "free";
 
-/// What stands for no file.
+/// The value for no file.
 const NONE: &str = "none";
 
-/// The number types.
+/// The dtypes.
 const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
 
-/// What is run.
+/// The model and its prompt.
 const PIPELINES: &[&str] = &["speech", "lm"];
 
-/// The ways that layers are streamed in.
+/// How offloaded layers are copied.
 const MODES: &[&str] = &["sync", "pinned", "prefetch", "wrap", "batched"];
 
-/// The axis that follows from the weights where it was not given.
+/// The axis that is derived from the weights if it is not given.
 pub const MAX_TOKENS: &str = "max_tokens";
 
-/// Axes that say what is read aloud; a case has those that were given.
+/// Axes that select the script; a case has those that were given.
 pub const OF_TEXT: &[&str] = &["txt_path", "voice_files"];
 
-/// Switches that change the cases and are in none of them.
+/// Switches that change the list of cases and are not part of a case.
 pub const OF_RUN: &[&str] = &["benchmark", "profile"];
 
-/// The flag whose value is a folder whatever it is called.
+/// The flag whose value is always a folder.
 pub const FOLDER_FLAG: &str = "model_dir";
 
-/// The flag that iterations models and offload presets.
+/// The flag that takes models and offload presets.
 pub const PRESET_FLAG: &str = "preset";
 
-/// The axis of layers that stay.
+/// The axis of resident layers.
 pub const LAYERS: &str = "gpu_layers";
 
-/// The flags that say how many layers stay, by their names.
+/// The names of the flags that set the number of resident layers.
 pub const LAYER_FLAGS: &[&str] = &[LAYERS, "num_gpu_layers", "offload_preset", "auto", "no_offload"];
 
 /// The axes.
@@ -118,7 +118,7 @@ pub fn axes() -> Vec<AxisSpec> {
     axes
 }
 
-/// Steps of training: no diffusion has more.
+/// The steps of diffusion training, which are the maximum.
 const MOST_STEPS: i64 = 1000;
 
 /// The model, its resident layers and its prompt.

@@ -1,4 +1,4 @@
-//! A budget of memory, as people write it.
+//! Parses memory budgets.
 
 use super::axes::FREE;
 
@@ -15,7 +15,7 @@ const UNITS: [(&str, f64); 9] = [
     ("b", 1.0),
 ];
 
-/// Bytes of a budget such as `8GB`, `500MiB` or `1.5 gb`; none for what is really free. A number alone is bytes.
+/// Bytes of a budget such as `8GB`, `500MiB` or `1.5 gb`; none for the free memory. A number alone means bytes.
 pub fn bytes(text: &str) -> Result<Option<u64>, String> {
     let plain = text.trim().to_ascii_lowercase();
     if plain == FREE {
@@ -25,7 +25,7 @@ pub fn bytes(text: &str) -> Result<Option<u64>, String> {
         UNITS.iter().find_map(|(unit, size)| Some((plain.strip_suffix(unit)?, *size))).unwrap_or((&plain, 1.0));
     match number.trim().parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(Some((number * unit) as u64)),
-        _ => Err(format!("`{text}` is no size of memory")),
+        _ => Err(format!("`{text}` is not a memory size")),
     }
 }
 
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn what_is_no_size_is_told() {
         for text in ["much", "", "-1GB", "0", "nanGB", "infGB"] {
-            assert_eq!(bytes(text), Err(format!("`{text}` is no size of memory")));
+            assert_eq!(bytes(text), Err(format!("`{text}` is not a memory size")));
         }
     }
 }

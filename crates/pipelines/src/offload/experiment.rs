@@ -81,7 +81,7 @@ fn row((variant, outcomes): &(Variant, Vec<Outcome>)) -> anyhow::Result<TrialRow
 }
 
 fn nothing(row: Option<&TrialRow>) -> anyhow::Error {
-    let reason = row.and_then(|row| row.reason.clone()).unwrap_or_else(|| "no token was generated".to_owned());
+    let reason = row.and_then(|row| row.reason.clone()).unwrap_or_else(|| "no tokens were generated".to_owned());
     let error = anyhow::anyhow!("the case of the experiment was not measured: {reason}");
     Hinted::wrap(error, "`laptime profile offload` with the same flags shows more")
 }

@@ -330,7 +330,7 @@ fn answer(trace: &Trace, measured: &Measured) -> Option<Offload> {
     laptime_analyze::offload(trace, OffloadFacts::of(measured), Thresholds::default())
 }
 
-/// Why a case was not measured, in a line.
+/// Why a case was not measured, in one line.
 pub fn not_measured(outcome: &Outcome) -> Option<String> {
     let gib = |bytes: &Option<u64>| {
         bytes.map_or_else(|| "?".to_owned(), |bytes| format!("{:.1}", bytes as f64 / (1_u64 << 30) as f64))
@@ -409,7 +409,7 @@ mod tests {
             ..Measured::default()
         };
         let result = CaseResult::new("offload", "cpu", Case::default(), 0, "", Outcome::Measured(measured));
-        // The generation that is kept for its audio is one of them, and a slow one.
+        // The generation whose audio is saved is one of them, and a slow one.
         let generated = Generated { prefill_ns: 4_000_000_000, layers: [4, 2], ..Generated::default() };
         let known = summary(Some(&generated), &result).unwrap();
         assert_eq!(known, generation(&result).unwrap());

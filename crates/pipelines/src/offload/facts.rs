@@ -1,4 +1,4 @@
-//! What a generation has to do, and what is known of it.
+//! The work of a generation, and facts about it.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::{
     subject::{Kind, Subject},
 };
 
-/// Streams that a speech model runs: one that knows the script, and one that does not.
+/// Streams of a speech model: one with the script (positive) and one without (negative).
 const STREAMS: u64 = 2;
 
 fn whole(name: &str, value: u64) -> Fact {
@@ -25,7 +25,7 @@ fn number(name: &str, value: f64) -> Fact {
     Fact::new(name, AxisValue::Float(value))
 }
 
-/// What is known before anything is allocated.
+/// Facts that are known before anything is allocated.
 pub fn sizes(subject: &Subject) -> Vec<Fact> {
     let (parameters, weight_bytes) = match &subject.kind {
         Kind::Speech { config, .. } => (config.parameters(), config.weight_bytes(subject.dtype)),
@@ -116,7 +116,7 @@ pub fn work(subject: &Subject, spec: &Spec) -> Option<Work> {
     Some(Work { flops: all.flops, dtype: dtype.word().to_owned(), bytes: all.bytes_read(), traffic: Traffic::Read })
 }
 
-/// Forward passes a token in which layers are copied.
+/// Forward passes per token in which layers are copied.
 fn passes(subject: &Subject, mode: StreamMode) -> u64 {
     match &subject.kind {
         Kind::Speech { .. } if mode == StreamMode::Batched => 1,
@@ -142,7 +142,7 @@ pub fn planned(subject: &Subject, spec: &Spec, fit: &Fit, is_gpu: bool) -> Vec<F
     facts
 }
 
-/// All that is known of a case after its iterations.
+/// Facts about a case after its iterations.
 pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
     let Runner { subject, spec, fit, .. } = runner;
     let mut facts = of_case(subject, spec, fit);
@@ -178,7 +178,7 @@ fn of_case(subject: &Subject, spec: &Spec, fit: &Fit) -> Vec<Fact> {
 /// Facts about offloaded layers.
 fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu: bool) -> Vec<Fact> {
     let Parts { layer, diffusion, other } = parts(subject, spec);
-    // One batch of both streams computes twice as much a pass.
+    // A batch of both streams computes twice as much per pass.
     let rows = if spec.mode == StreamMode::Batched && !spec.is_lm { STREAMS } else { 1 };
     let emulated = spec.link_gbps.filter(|_| !is_gpu);
     let mut facts = vec![
@@ -207,7 +207,7 @@ fn tier(home: &Home) -> &'static str {
     }
 }
 
-/// What they come over.
+/// The link they are copied over.
 fn link(home: &Home) -> &'static str {
     match home {
         Home::Pinned => "pinned",

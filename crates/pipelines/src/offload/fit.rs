@@ -1,18 +1,18 @@
-//! How many layers stay in the memory that there is.
+//! How many layers fit into the available memory.
 
 use laptime_bench::Device;
 use laptime_models::{ModelError, most_resident};
 
 use super::{layers::Stay, make::needed_bytes, spec::Spec, subject::Subject};
 
-/// Layers that stay, and what that needs.
+/// The resident layers and their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit {
-    /// Layers that stay.
+    /// The number of resident layers.
     pub resident: usize,
-    /// Bytes that are needed at most; where nothing fits, at least.
+    /// Needed bytes; a minimum if nothing fits.
     pub needed: u64,
-    /// Bytes that there are, or that were allowed; none if nobody knows.
+    /// Available bytes, or the budget; none if unknown.
     pub budget: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ pub fn fit(subject: &Subject, spec: &Spec, device: &dyn Device) -> Fit {
 #[error("{0}")]
 pub struct BudgetTooSmall(pub String);
 
-/// Why a budget that somebody set is too small, if it is.
+/// Why a given budget is too small, if it is.
 pub fn too_small(subject: &Subject, spec: &Spec, fit: &Fit) -> Option<String> {
     let budget = spec.budget.filter(|_| !fit.fits())?;
     let told = mib(fit.needed.div_ceil(MIB));

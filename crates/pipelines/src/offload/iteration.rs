@@ -15,17 +15,17 @@ use crate::model::into_error;
 /// A generation: a prompt in, tokens and their audio out.
 pub struct OffloadIteration<'a> {
     runner: Runner<'a>,
-    /// What the last iteration came to.
+    /// The result of the last iteration.
     last: Run,
 }
 
 impl<'a> OffloadIteration<'a> {
-    /// A model that is ready.
+    /// A prepared model.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Run::default() }
     }
 
-    /// How long the last audio lasts; none if there is none.
+    /// The duration of the last audio, if there is one.
     fn audio_s(&self) -> Option<f64> {
         match &self.runner.subject.kind {
             Kind::Speech { config, .. } => Some(self.last.samples.len() as f64 / f64::from(config.sample_rate.max(1))),
@@ -55,7 +55,7 @@ impl<'a> OffloadIteration<'a> {
 fn check_finite(what: &str, numbers: &[f32]) -> anyhow::Result<()> {
     match numbers.iter().position(|number| !number.is_finite()) {
         None => Ok(()),
-        Some(at) => anyhow::bail!("{what} {at} is {}: the weights may hold what is no number", numbers[at]),
+        Some(at) => anyhow::bail!("{what} {at} is {}: the weights may contain NaN or infinity", numbers[at]),
     }
 }
 
@@ -75,7 +75,7 @@ impl Iteration for OffloadIteration<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let made = self.runner.generate(&mut self.last);
         if made.is_err() {
-            // What was made before it failed is not lost.
+            // Tokens generated before the failure are kept.
             self.runner.tell(&self.last);
         }
         made.map_err(into_error)

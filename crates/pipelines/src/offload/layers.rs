@@ -1,8 +1,8 @@
-//! How many layers stay on the device: a number, a preset, all of them, or as many as fit.
+//! The number of resident layers: a number, a preset, all of them, or as many as fit.
 
 use super::axes::{ALL, AUTO, USUAL};
 
-/// Layers of the model that presets count of.
+/// The number of layers that presets refer to.
 const OF: usize = 28;
 
 /// The presets of VibeVoice offload with their resident layers, out of 28.
@@ -25,10 +25,10 @@ pub fn preset(name: &str) -> Option<(&'static str, usize)> {
     PRESETS.into_iter().find(|(known, _)| *known == plain)
 }
 
-/// How many layers stay.
+/// The number of resident layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stay {
-    /// This many: the last ones.
+    /// This many, the last ones of the model.
     Layers(usize),
     /// As many as fit.
     Auto,
@@ -48,15 +48,15 @@ pub fn stay(word: &str, layers: usize, is_tiny: bool) -> Result<Stay, String> {
     }
     match word.parse::<usize>() {
         Ok(number) if number <= layers => Ok(Stay::Layers(number)),
-        Ok(number) => Err(format!("{number} layers cannot stay on the device: the model has {layers}")),
+        Ok(number) => Err(format!("cannot keep {number} layers on the device: the model has {layers}")),
         Err(_) => {
             let known = PRESETS.map(|(name, _)| name).join(", ");
-            Err(format!("`{word}` says no number of layers: give one, `{AUTO}`, `{ALL}`, or one of {known}"))
+            Err(format!("`{word}` is not a number of layers; use a number, `{AUTO}`, `{ALL}`, or one of {known}"))
         }
     }
 }
 
-/// The same share of other layers, rounded to the nearest: a preset is a share of the model, not a number.
+/// The same share of another number of layers, rounded: a preset is a share of the model.
 fn share(of_28: usize, layers: usize) -> usize {
     (of_28.saturating_mul(layers).saturating_mul(2) + OF) / (2 * OF)
 }

@@ -16,11 +16,11 @@ use super::{
 };
 use crate::model::{Found, checked_weights, decoder, hinted, into_error};
 
-/// A model that is ready.
+/// A prepared model.
 pub enum Loaded<'a> {
-    /// It reads aloud.
+    /// A speech model.
     Speech(Box<dyn Voicing + 'a>),
-    /// It says tokens.
+    /// A language model.
     Lm(Box<dyn Decoder + 'a>),
 }
 
@@ -33,7 +33,7 @@ impl Loaded<'_> {
         }
     }
 
-    /// The visits of streamed layers that are done.
+    /// The completed visits of offloaded layers.
     pub fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         match self {
             Self::Speech(voicing) => voicing.layer_visits(),
@@ -53,13 +53,13 @@ pub fn is_gpu(device: &dyn Device) -> bool {
     }
 }
 
-/// Looks at names and shapes of a folder's weights.
+/// Reads the names and shapes of a folder's weights.
 pub fn check_weights(subject: &Subject, seed: u64) -> Result<(), ModelError> {
     match &subject.kind {
         Kind::Speech { config, .. } => speech_weights(subject, config, seed).map(drop),
         Kind::Lm { found, .. } => match &subject.folder {
             Some(folder) => match Weights::open(folder, &found.config) {
-                // Synthetic weights take their place.
+                // Synthetic weights are used instead.
                 Err(ModelError::NoWeights { other: None, .. }) => Ok(()),
                 opened => opened.map(drop),
             },
@@ -140,13 +140,13 @@ fn lm<'a>(
     decoder(found, weights, options, threads, device).map_err(into_error)
 }
 
-/// How a speech model is made ready, without marks.
+/// Prepares a speech model, without marks.
 fn voicing_options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> VoicingOptions {
     let offload = offload(subject, spec, resident, home);
     VoicingOptions { offload, ..VoicingOptions::new(subject.dtype, subject.positions(), subject.tokens) }
 }
 
-/// How a language model is made ready, without marks.
+/// Prepares a language model, without marks.
 fn options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Options {
     Options {
         dtype: subject.dtype,
@@ -174,7 +174,7 @@ pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dy
                 return laptime_models::gpu::needed_speech_bytes(config, &options, counts);
             }
             let _ = device;
-            // The audio of the iteration before may still be there.
+            // The audio of the previous iteration may still be in memory.
             let audio = (tokens as u64).saturating_mul(hop as u64).saturating_mul(2 * 4);
             cpu::needed_speech_bytes(config, &options, counts, threads).saturating_add(audio)
         }

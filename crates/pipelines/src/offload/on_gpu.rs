@@ -11,7 +11,7 @@ use crate::{
     model::{decoder_on_gpu, into_error},
 };
 
-/// A language model that is ready.
+/// A prepared language model.
 pub fn lm<'a>(
     config: &Config,
     weights: &Weights,
@@ -28,7 +28,7 @@ pub fn lm<'a>(
     model.decoder_offloaded(gpu.cuda(), beside.cuda(), options).map_err(into_error)
 }
 
-/// A speech model that is ready.
+/// A prepared speech model.
 pub fn voicing<'a>(
     config: &SpeechConfig,
     weights: &SpeechWeights,

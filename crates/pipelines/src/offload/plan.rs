@@ -16,7 +16,7 @@ use crate::model::with_causes;
 
 const NAME: &str = "offload";
 
-/// Settles the cases. Refuses what cannot run, before anything is measured.
+/// Resolves the cases. Refuses cases that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(named_folder).collect();
     refuse_two_ways(&given)?;
@@ -24,7 +24,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.into_iter().partition(|(name, _)| is_text(name));
     let mut resolved = resolve(ALIASES, &rest)?;
     let has = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
-    // A budget is for as many layers as fit.
+    // A budget applies to `auto` layers.
     if has("memory_budget") && !has(LAYERS) {
         resolved.push((LAYERS.to_owned(), vec![AUTO.to_owned()]));
     }
@@ -34,7 +34,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::of_cases(axes(), if is_on(&resolved, "benchmark") { beside_all(cases) } else { cases })
 }
 
-/// The plan without what is in no case by itself.
+/// The plan without the axes that are not part of a case.
 fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
     let is_given = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
     // Unknown axes are refused with the list of all axes.
@@ -64,7 +64,7 @@ fn parted((name, words): Given) -> Vec<Given> {
     parts.filter(|(_, words)| !words.is_empty()).map(|(name, words)| (name.to_owned(), words)).collect()
 }
 
-/// A folder is one whatever it is called.
+/// This flag always names a folder.
 fn named_folder((name, words): Given) -> Given {
     let as_path = |word: String| if looks_like_a_folder(&word) { word } else { format!("./{word}") };
     let words = if name == FOLDER_FLAG { words.into_iter().map(as_path).collect() } else { words };
@@ -76,7 +76,7 @@ fn is_text(name: &str) -> bool {
     OF_TEXT.contains(&axis_of(ALIASES, name))
 }
 
-/// Two flags that both say how many layers stay, or which model it is.
+/// Refuses two flags that both set the number of resident layers, or the model.
 fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
     let of = |flags: &[&str]| {
         let mut named: Vec<&str> =
@@ -84,18 +84,18 @@ fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
         named.dedup();
         named.iter().map(|name| format!("`--{}`", name.replace('_', "-"))).collect::<Vec<_>>()
     };
-    for (flags, what) in [(LAYER_FLAGS, "how many layers stay"), (&["model", FOLDER_FLAG], "which model it is")] {
+    for (flags, what) in [(LAYER_FLAGS, "the number of layers on the device"), (&["model", FOLDER_FLAG], "the model")] {
         let named = of(flags);
         if named.len() > 1 {
             let word = if named.len() == 2 { "both" } else { "all" };
-            let reason = format!("{} {word} say {what}", named.join(" and "));
-            return Err(refused(reason, "leave all but one of them out"));
+            let reason = format!("{} {word} set {what}", named.join(" and "));
+            return Err(refused(reason, "leave out all but one of them"));
         }
     }
     Ok(())
 }
 
-/// Numbers of a byte are named by people who look for less traffic.
+/// Refuses one-byte floats, which users try in order to copy less.
 fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
     let words = given.iter().filter(|(name, _)| name == "dtype").flat_map(|(_, words)| words);
     let mut names = words.flat_map(|word| word.split(','));
@@ -106,11 +106,8 @@ fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
     match names.find(is_small) {
         None => Ok(()),
         Some(name) => Err(refused(
-            format!(
-                "`{}` is refused: nothing here computes with weights of one byte, so they would be widened for every product",
-                name.trim()
-            ),
-            "take `--dtype bf16`; `--mode batched` halves what is copied as well, and so do fewer offloaded layers",
+            format!("weights in `{}` are not supported: nothing here computes with one-byte weights", name.trim()),
+            "use `--dtype bf16`; to copy less, use `--mode batched` or offload fewer layers",
         )),
     }
 }
@@ -141,17 +138,17 @@ fn put_behind(values: &mut Vec<(String, AxisValue)>, before: &str, axis: &str, v
 fn settled(case: &Case) -> Result<Case, PlanError> {
     let spec = Spec::of(case).map_err(|error| refused(format!("{error:#}"), HELP))?;
     if spec.is_lm && (spec.script.is_some() || !spec.voices.is_empty()) {
-        let reason = "`lm` has tokens of its own and takes no script and no voices".to_owned();
-        return Err(refused(reason, "leave `--txt-path` and `--voice-files` out, or iteration `--pipeline speech`"));
+        let reason = "`--pipeline lm` uses random tokens, so a script and voices do not apply".to_owned();
+        return Err(refused(reason, "leave out `--txt-path` and `--voice-files`, or use `--pipeline speech`"));
     }
     check_files(&spec)?;
-    // What an CPU iterations is known when the device is.
+    // The model of a CPU is known when the device is.
     let is_open = spec.model == AUTO;
     let known = if is_open { Spec { stay: USUAL.to_owned(), ..spec.clone() } } else { spec.clone() };
     let subject = Subject::of(&known).map_err(|error| refusal(&error, case))?;
     subject.guidance(&spec).check().map_err(|error| refusal(&error.into(), case))?;
     if let Some(reason) = subject.refusal() {
-        return Err(refused(reason, "say it in parts, or iteration fewer `--max-tokens`"));
+        return Err(refused(reason, "split the script, or use fewer `--max-tokens`"));
     }
     super::make::check_weights(&subject, spec.seed).map_err(|error| refusal(&error.into(), case))?;
     let case = if is_open { case.clone() } else { with_stay(&case.with("model", subject.name.clone()), subject.stay) };
@@ -163,7 +160,7 @@ fn settled(case: &Case) -> Result<Case, PlanError> {
     Ok(Case::new(values))
 }
 
-/// The case with the layers that stay, where that is a number.
+/// The case with its number of resident layers, if it is a number.
 pub fn with_stay(case: &Case, stay: Stay) -> Case {
     match stay {
         Stay::Layers(layers) => case.with(LAYERS, whole(layers)),
@@ -175,7 +172,7 @@ fn whole(number: usize) -> AxisValue {
     AxisValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// Files that were named must be there.
+/// Named files must exist.
 fn check_files(spec: &Spec) -> Result<(), PlanError> {
     let named = spec
         .script
@@ -185,13 +182,16 @@ fn check_files(spec: &Spec) -> Result<(), PlanError> {
     for (file, flag) in named {
         if let Err(error) = std::fs::metadata(file) {
             let reason = format!("cannot read `{}`: {error}", file.display());
-            return Err(refused(reason, &format!("check the name behind `{flag}`; without it one is built in")));
+            return Err(refused(
+                reason,
+                &format!("check the name after `{flag}`; without the flag a built-in one is used"),
+            ));
         }
     }
     Ok(())
 }
 
-/// Each case, and before them the same without offloading, once for each that differs in more than that.
+/// Each case, after the same cases without offloading, each once.
 fn beside_all(cases: Vec<Case>) -> Vec<Case> {
     let mut all: Vec<Case> = Vec::new();
     for case in cases.iter().map(without_offloading) {
@@ -233,11 +233,11 @@ fn hint_of(error: &ModelError, case: &Case) -> &'static str {
     if text.contains("cannot stay on the device") {
         "`--no-offload` keeps all of them, `--auto` as many as fit"
     } else if text.contains("no speech model") && case.text("pipeline") == Ok("speech") {
-        "`--pipeline lm` takes other language models"
+        "`--pipeline lm` accepts other language models"
     } else if text.contains("voices") {
-        "name a WAV file for each speaker behind `--voice-files`, or none at all"
+        "name one WAV file per speaker after `--voice-files`, or leave it out"
     } else {
-        "docs/offload.md has what can be run"
+        "see docs/offload.md"
     }
 }
 

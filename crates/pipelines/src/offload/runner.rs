@@ -1,4 +1,4 @@
-//! One generation with the times of its tokens.
+//! One generation, with the times of its tokens.
 
 use std::path::Path;
 
@@ -14,36 +14,36 @@ use super::{
     subject::{Kind, Subject},
 };
 
-/// A model that is ready to make tokens.
+/// A prepared model.
 pub struct Runner<'a> {
     /// The case.
     pub case: Case,
-    /// What is run.
+    /// The model and its prompt.
     pub subject: Subject,
-    /// What the case asks for.
+    /// The parameters of the case.
     pub spec: Spec,
-    /// Layers that stay.
+    /// The number of resident layers.
     pub fit: Fit,
-    /// What it runs on.
+    /// The device.
     pub device: &'a dyn Device,
     /// The model on the device.
     pub made: Loaded<'a>,
-    /// Who looks on.
+    /// The observer.
     pub observer: &'a dyn Observer,
 }
 
-/// What a generation came to.
+/// The result of a generation.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
     /// The audio, if there is any.
     pub samples: Vec<f32>,
-    /// Voices and prompt, waited for.
+    /// The time of voices and prompt.
     pub prefill_ns: u64,
-    /// Each token.
+    /// The time of each token.
     pub tokens_ns: Vec<u64>,
-    /// All tokens, and the reading of their audio.
+    /// The time of all tokens, including reading their audio.
     pub generation_ns: u64,
-    /// Visits of streamed layers in tokens, without those of the prompt.
+    /// Visits of offloaded layers in tokens, without those of the prompt.
     pub visits: Visits,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Runner<'a> {
         Ok(Self { case: case.clone(), subject, spec, fit, device, made, observer })
     }
 
-    /// Makes all tokens once. What there is when something fails is in `run`.
+    /// Generates all tokens once. If it fails, `run` contains what was generated before.
     pub fn generate(&mut self, run: &mut Run) -> Result<(), ModelError> {
         let _range = tool_range("generate");
         let _stage = stage!("generate", on = self.device.lane());
@@ -68,7 +68,7 @@ impl<'a> Runner<'a> {
         let start = self.device.now();
         self.begin()?;
         run.prefill_ns = self.since(start);
-        // Layers that the prompt went through are none of a token's.
+        // The layers of the prompt do not belong to a token.
         drop(self.made.layer_visits()?);
         let start = self.device.now();
         let made = self.tokens(run);
@@ -89,7 +89,7 @@ impl<'a> Runner<'a> {
                 decoder.prefill(prompt)?;
                 sync_point!("read_token", decoder.chosen()).map(drop)
             }
-            _ => Err(ModelError::Refused("the model is of another kind than the case".to_owned())),
+            _ => Err(ModelError::Refused("the model has a different kind than the case".to_owned())),
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Makes the next token, as a lap; says whether it is the last.
+    /// Generates the next token, as a lap; returns whether it is the last.
     fn token(&mut self, at: usize) -> Result<bool, ModelError> {
         let _range = tool_range("token");
         let _lap = lap!("token", on = self.device.lane(), token = at);
@@ -119,7 +119,7 @@ impl<'a> Runner<'a> {
                     let _stage = stage!("transformer", on = self.device.lane(), token = at);
                     decoder.step()?;
                 }
-                // Who speaks looks at every token before the next.
+                // A speech model reads every token before the next one.
                 sync_point!("read_token", decoder.chosen())?;
                 Ok(at + 1 >= self.subject.tokens)
             }
@@ -138,7 +138,7 @@ impl<'a> Runner<'a> {
         self.device.now().saturating_sub(start).0
     }
 
-    /// Tells who looks on what a generation came to.
+    /// Passes the result of a generation to the observer.
     pub fn tell(&self, run: &Run) {
         let rate = match &self.subject.kind {
             Kind::Speech { config, .. } => config.sample_rate,
@@ -159,9 +159,9 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// The model of a runner that reads aloud.
+/// The speech model of a runner.
 impl Runner<'_> {
-    /// It; none of a language model alone.
+    /// The model; none for a language model alone.
     pub fn voicing(&mut self) -> Option<&mut dyn Voicing> {
         match &mut self.made {
             Loaded::Speech(voicing) => Some(&mut **voicing),

@@ -10,38 +10,38 @@ use super::{
     budget,
 };
 
-/// What a case asks for.
+/// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The model, by the name of the case.
     pub model: String,
     /// Whether it is a language model alone.
     pub is_lm: bool,
-    /// How many layers stay, as the case says it.
+    /// The number of resident layers, as given in the case.
     pub stay: String,
-    /// Number type of weights, activations and caches; none for that of the model.
+    /// The dtype of weights, activations and caches; none for that of the model.
     pub dtype: Option<Dtype>,
     /// The script; none for the built-in one.
     pub script: Option<PathBuf>,
     /// The voices; none for synthetic ones.
     pub voices: Vec<PathBuf>,
-    /// How layers are streamed in.
+    /// How offloaded layers are copied.
     pub mode: StreamMode,
-    /// Memory that may be used, in bytes; none for what is free.
+    /// The memory budget in bytes; none for the free memory.
     pub budget: Option<u64>,
     /// The rate of an emulated link, in GB/s.
     pub link_gbps: Option<f64>,
     /// Copies between two clearings of caches.
     pub clear_every: Option<usize>,
-    /// How far the positive stream is followed.
+    /// The classifier-free guidance scale.
     pub cfg_scale: f64,
     /// Steps of the diffusion head.
     pub steps: usize,
-    /// Tokens at most, if they were given.
+    /// The maximum number of tokens, if given.
     pub max_tokens: Option<usize>,
     /// Threads of the CPU.
     pub threads: usize,
-    /// What noise and synthetic weights start from.
+    /// The seed of the noise and synthetic weights.
     pub seed: u64,
 }
 
@@ -49,7 +49,10 @@ impl Spec {
     /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let link = number(case, "link_gbps")?;
-        anyhow::ensure!(link.is_finite() && link >= 0.0, "a link of `{link}` GB/s moves nothing: give a rate, or 0");
+        anyhow::ensure!(
+            link.is_finite() && link >= 0.0,
+            "the link rate `{link}` GB/s is not valid; use a rate above 0, or 0 for full speed"
+        );
         let clear = case.size("cache_clear_interval")?;
         Ok(Self {
             model: case.text("model")?.to_owned(),

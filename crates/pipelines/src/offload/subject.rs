@@ -15,22 +15,22 @@ use super::{
 };
 use crate::model::{BuiltIn, Found, Maker, Named};
 
-/// The model of a GPU where nobody names one.
+/// The default model on a GPU.
 const ON_GPU: [&str; 2] = ["7b", "Qwen2.5-7B"];
 
-/// The model of a CPU where nobody names one.
+/// The default model on a CPU.
 const ON_CPU: &str = "tiny";
 
-/// Tokens of synthetic weights, which know no end.
+/// The number of tokens with synthetic weights, which do not decide the end.
 const TOKENS: usize = 20;
 
 /// Positions of the prompt of a language model alone.
 const PROMPT: usize = 32;
 
-/// What a script is called that is in no file.
+/// The name of the built-in script.
 const BUILT_IN: &str = "built_in";
 
-/// What a case runs.
+/// The model and prompt of a case.
 #[derive(Debug)]
 pub struct Subject {
     /// The model and its prompt.
@@ -39,20 +39,20 @@ pub struct Subject {
     pub name: String,
     /// The folder of its weights; none for synthetic ones.
     pub folder: Option<PathBuf>,
-    /// The number type.
+    /// The dtype.
     pub dtype: Dtype,
-    /// Tokens that are made: at most, if weights know their end.
+    /// The number of tokens; a maximum if the weights decide the end.
     pub tokens: usize,
-    /// Layers that stay, or as many as fit.
+    /// The number of resident layers, or as many as fit.
     pub stay: Stay,
-    /// What the script is called.
+    /// The name of the script.
     pub stem: String,
 }
 
 /// A model and its prompt.
 #[derive(Debug)]
 pub enum Kind {
-    /// It reads a script aloud.
+    /// A speech model with a script.
     Speech {
         /// The model.
         config: Box<SpeechConfig>,
@@ -61,11 +61,11 @@ pub enum Kind {
         /// Voices whose files were resampled, and from which rate.
         resampled: Vec<(PathBuf, u32)>,
     },
-    /// It says tokens.
+    /// A language model.
     Lm {
         /// The model.
         found: Found,
-        /// What stands before them.
+        /// The prompt tokens.
         prompt: Tokens,
     },
 }
@@ -124,7 +124,7 @@ impl Subject {
         self.kind.positions()
     }
 
-    /// Why the case makes no sense, if it does not.
+    /// Why the case is invalid, if it is.
     pub fn refusal(&self) -> Option<String> {
         let checked = match &self.kind {
             Kind::Speech { config, prompt, .. } => prompt.check(config, self.tokens, usize::MAX),
@@ -137,7 +137,7 @@ impl Subject {
         checked.err().map(|error| error.to_string())
     }
 
-    /// Seconds of audio in a token; none of a language model alone.
+    /// Seconds of audio per token; none for a language model alone.
     pub fn token_seconds(&self) -> Option<f64> {
         match &self.kind {
             Kind::Speech { config, .. } => Some(config.token_seconds()),
@@ -145,7 +145,7 @@ impl Subject {
         }
     }
 
-    /// How latents are made and tokens chosen: synthetic weights know no end.
+    /// How latents and tokens are sampled; synthetic weights do not decide the end.
     pub fn guidance(&self, spec: &Spec) -> Guidance {
         Guidance {
             steps: spec.steps,

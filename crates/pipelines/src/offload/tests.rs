@@ -54,7 +54,7 @@ fn every_way_to_say_how_many_layers_stay_is_a_number_of_them() {
     assert_eq!(told("--preset 7b --preset budget", "gpu_layers"), ["8"]);
     assert_eq!(told("--preset mid_range 1.5b", "gpu_layers"), ["20"]);
     assert_eq!(told("--pipeline lm --model tiny --num-gpu-layers 0,1,2", "gpu_layers"), ["0", "1", "2"]);
-    // What an device iterations for a model decides.
+    // The device decides the default model.
     assert_eq!(told("--num-gpu-layers 20", "gpu_layers"), ["20"]);
 }
 
@@ -67,10 +67,10 @@ fn a_preset_names_a_model_or_layers() {
 
 #[test]
 fn flags_that_say_the_same_exclude_each_other() {
-    let both = "`--num-gpu-layers` and `--no-offload` both say how many layers stay";
+    let both = "`--num-gpu-layers` and `--no-offload` both set the number of layers on the device";
     assert_eq!(refused("--num-gpu-layers 3 --no-offload"), both);
-    assert!(refused("--auto --preset budget").contains("both say how many layers stay"));
-    assert!(refused("--preset tiny --model-dir here").contains("both say which model it is"));
+    assert!(refused("--auto --preset budget").contains("both set the number of layers on the device"));
+    assert!(refused("--preset tiny --model-dir here").contains("both set the model"));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn as_many_layers_stay_as_the_budget_allows() {
     assert!(error.contains("with 3 layers on the device it needs"), "{error}");
 }
 
-/// Does something after a token, and keeps what was made.
+/// Runs a function after each token, and keeps the result.
 struct Meddling {
     after: usize,
     meddle: Box<dyn Fn() + Send + Sync>,

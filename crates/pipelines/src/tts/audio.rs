@@ -100,7 +100,7 @@ fn stream_case<P: Destination>(
         (Some(error), _) if error.kind() == io::ErrorKind::BrokenPipe => {
             let seconds = |samples: usize| samples as f64 / f64::from(rate.max(1));
             let [read, generated] = [read, generated].map(seconds);
-            screen.say(&format!("The reader of {name} is gone: it read {read:.2} s of {generated:.2} s of audio."));
+            screen.say(&format!("The reader of {name} stopped: it read {read:.2} s of {generated:.2} s of audio."));
             Ok(())
         }
         (Some(error), _) => Err(not_written(error, name)),

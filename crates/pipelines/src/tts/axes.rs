@@ -1,35 +1,35 @@
-//! The axes of `tts`, and the other names by which people know them.
+//! The axes of `tts`, and their aliases.
 
 use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
 
 use super::corpus::LABELS;
 use crate::crew::threads_axis;
 
-/// What stands for what the device or the model has of its own.
+/// The value for the default of the device or model.
 pub const AUTO: &str = "auto";
 
-/// The model of a GPU where nobody names one.
+/// The default model on a GPU.
 pub const ON_GPU: &str = "0.6b";
 
-/// The model of a CPU where nobody names one.
+/// The default model on a CPU.
 pub const ON_CPU: &str = "tiny";
 
-/// What stands for no text of one's own.
+/// The value for no text.
 const NONE: &str = "none";
 
-/// The number types.
+/// The dtypes.
 const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
 
 /// Whether frames are replayed as graphs.
 const GRAPH: &[&str] = &[AUTO, "on", "off"];
 
-/// Axes that say what is said; a case has those that were given.
+/// Axes that select the text; a case has those that were given.
 pub const OF_TEXT: &[&str] = &["text", "text_file"];
 
-/// The axis that follows from the text where it was not given.
+/// The axis that is derived from the text if it is not given.
 pub const FRAMES: &str = "frames";
 
-/// The flag whose value is a folder whatever it is called.
+/// The flag whose value is always a folder.
 pub const FOLDER_FLAG: &str = "model_dir";
 
 /// The axes.
@@ -82,7 +82,7 @@ pub fn axes() -> Vec<AxisSpec> {
     axes
 }
 
-/// The model and what it says.
+/// The model and its text.
 fn of_text() -> Vec<AxisSpec> {
     let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
     let labels = LABELS.iter().map(|label| AxisValue::from(*label)).collect();

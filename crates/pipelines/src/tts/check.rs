@@ -1,4 +1,4 @@
-//! What audio must be: finite, as long as its frames, made of codes that there are, and the same in chunks as at once.
+//! Checks of audio: finite, of the right length, from valid codes, and the same in chunks as at once.
 
 use anyhow::{bail, ensure};
 use laptime_models::{
@@ -40,7 +40,7 @@ pub fn check_audio(samples: &[f32], frames: usize, config: &TtsConfig) -> anyhow
     ensure!(samples.len() == expected, "{frames} frames are {expected} samples, and there are {}", samples.len());
     match samples.iter().position(|sample| !sample.is_finite()) {
         None => Ok(()),
-        Some(at) => bail!("sample {at} is {}: the weights may hold what is no number", samples[at]),
+        Some(at) => bail!("sample {at} is {}: the weights may contain NaN or infinity", samples[at]),
     }
 }
 

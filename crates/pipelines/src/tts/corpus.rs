@@ -1,4 +1,4 @@
-//! Texts that are said where nobody brings one.
+//! The built-in texts.
 
 /// The names of the texts, short ones first.
 pub const LABELS: &[&str] = &["short", "medium", "long"];
@@ -19,7 +19,7 @@ const LONG: &str = "On the first day of the harvest the whole village walked dow
     was pushed from the bank, and the work began. By noon the baskets were full, the bread was gone, and the river \
     lay quiet again, as though nothing at all had happened there on that long morning.";
 
-/// The text of a name.
+/// The text with this name.
 pub fn text(label: &str) -> Option<&'static str> {
     match label {
         "short" => Some(SHORT),
@@ -29,7 +29,7 @@ pub fn text(label: &str) -> Option<&'static str> {
     }
 }
 
-/// Words of a text: what spaces part.
+/// The number of words of a text.
 pub fn words(text: &str) -> usize {
     text.split_whitespace().count()
 }

@@ -123,7 +123,7 @@ fn check_stream(place: &Path, cases: &[Case]) -> anyhow::Result<()> {
         return Err(Hinted::wrap(error, "add `--streaming`, or write the audio with `--wav`"));
     }
     if audio::is_standard_output(place) && cases.len() > 1 {
-        let error = anyhow::anyhow!("standard output takes the audio of one case, and there are {}", cases.len());
+        let error = anyhow::anyhow!("standard output can take the audio of one case, and there are {}", cases.len());
         return Err(Hinted::wrap(error, "choose one, such as `--label short`, or name a file"));
     }
     Ok(())

@@ -15,14 +15,14 @@ use crate::model::into_error;
 /// A synthesis: text in, audio out.
 pub struct SpeechIteration<'a> {
     runner: Runner<'a>,
-    /// What the last iteration came to.
+    /// The result of the last iteration.
     last: Spoken,
     /// How loud the difference of audio in chunks is, as a share of the audio's loudness.
     chunk_difference: Option<f64>,
 }
 
 impl<'a> SpeechIteration<'a> {
-    /// A model that is ready to speak.
+    /// A prepared model.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Spoken::default(), chunk_difference: None }
     }
@@ -40,7 +40,7 @@ impl<'a> SpeechIteration<'a> {
         Ok([whole, chunked])
     }
 
-    /// How long the last audio lasts.
+    /// The duration of the last audio.
     fn audio_s(&self) -> f64 {
         self.last.samples.len() as f64 / f64::from(self.runner.speech.config.codec.sample_rate.max(1))
     }

@@ -27,7 +27,7 @@ pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
     (spec.graph == GraphMode::On && !is_gpu(device)).then(|| format!("device `{}` has no graphs", device.name()))
 }
 
-/// A model that is ready.
+/// A prepared model.
 pub struct Loaded<'a> {
     /// It.
     pub speaking: Box<dyn Speaking + 'a>,
@@ -35,7 +35,7 @@ pub struct Loaded<'a> {
     pub weights: &'static str,
 }
 
-/// Makes a model ready.
+/// Prepares a model.
 pub fn make<'a>(speech: &Speech, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
     let _stage = stage!("load_weights", model = speech.config.name);
     let (weights, from) = speech.weights(spec.seed).map_err(hinted)?;
@@ -62,7 +62,7 @@ fn speaking<'a>(
     Ok(Box::new(CpuSpeaking::new(speech.config.clone(), weights, options, threads)?))
 }
 
-/// How a model is made ready, without marks.
+/// Prepares a model, without marks.
 fn options(speech: &Speech, spec: &Spec) -> SpeakOptions {
     SpeakOptions { graph: spec.graph, ..SpeakOptions::new(speech.dtype, speech.room()) }
 }
@@ -71,7 +71,7 @@ fn options(speech: &Speech, spec: &Spec) -> SpeakOptions {
 pub fn needed_bytes(speech: &Speech, spec: &Spec, device: &dyn Device) -> u64 {
     let (config, options) = (&speech.config, options(speech, spec));
     let text = speech.prompt.positions.len().saturating_add(speech.prompt.following.len()).saturating_add(1);
-    // The check has the audio three times: as it is asked for, at once, and in chunks.
+    // The check keeps the audio three times: as requested, at once, and in chunks.
     let samples = (speech.frames as u64).saturating_mul(config.codec.frame_samples() as u64).saturating_mul(4 * 3);
     #[cfg(feature = "cuda")]
     if crate::gpu::gpu(device).is_some() {

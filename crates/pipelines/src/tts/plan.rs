@@ -1,4 +1,4 @@
-//! Which cases are meant: a text is one of ours, one of the user's own or a file, and says how many frames there are.
+//! The cases of a request: a text is built in, given or in a file, and decides the number of frames.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::model::with_causes;
 
 const NAME: &str = "tts";
 
-/// What a text of the user's own is called.
+/// The label of a given text.
 const OWN: &str = "text";
 
-/// Settles the cases. Refuses what cannot run, before anything is measured.
+/// Resolves the cases. Refuses cases that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
     let rest = without_sizes(rest.into_iter().map(named_folder).collect())?;
@@ -40,12 +40,12 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::of_cases(axes(), checked(cases.collect())?)
 }
 
-/// Flags whose words are a text or a path and no list.
+/// Flags whose value is a text or a path, not a list.
 fn is_text(name: &str) -> bool {
     OF_TEXT.contains(&axis_of(ALIASES, name))
 }
 
-/// A folder is one whatever it is called.
+/// This flag always names a folder.
 fn named_folder((name, words): Given) -> Given {
     let as_path = |word: String| if looks_like_a_folder(&word) { word } else { format!("./{word}") };
     let words = if name == FOLDER_FLAG { words.into_iter().map(as_path).collect() } else { words };
@@ -55,7 +55,7 @@ fn named_folder((name, words): Given) -> Given {
 /// Flags that name a size.
 const SIZE_FLAGS: [&str; 2] = ["preset", "presets"];
 
-/// A size beside a folder says of what size the folder is, and is no further model; a folder of another is refused.
+/// A size that is given with a folder must be that of the folder; it is not another model.
 fn without_sizes(given: Vec<Given>) -> Result<Vec<Given>, PlanError> {
     let words = |flags: &[&str]| -> Vec<String> {
         given.iter().filter(|(name, _)| flags.contains(&name.as_str())).flat_map(|(_, words)| words.clone()).collect()
@@ -69,8 +69,9 @@ fn without_sizes(given: Vec<Given>) -> Result<Vec<Given>, PlanError> {
         for size in &sizes {
             let (spec, _) = find(size).map_err(|error| refusal(&error.into()))?;
             if size_of(&is) != size_of(&spec) {
-                let reason = format!("`{folder}` is no `{size}`: it has {}, that one {}", size_of(&is), size_of(&spec));
-                return Err(refused(reason, "leave `--preset` out: the folder says what it is"));
+                let reason =
+                    format!("`{folder}` is not `{size}`: it has {}, and `{size}` has {}", size_of(&is), size_of(&spec));
+                return Err(refused(reason, "leave out `--preset`; the folder's config.json defines the model"));
             }
         }
     }
@@ -83,7 +84,7 @@ fn size_of(config: &TtsConfig) -> String {
     format!("a talker of {} and a predictor of {}", of(&config.talker), of(&config.predictor))
 }
 
-/// What a case has of a text of the user's own: how it is called, and the text or its file.
+/// The values of a given text in a case: its label, and the text or its file.
 struct Own {
     label: String,
     axis: &'static str,
@@ -99,8 +100,8 @@ fn own_text(texts: &[Given], given: &[Given]) -> Result<Option<Own>, PlanError> 
     let (text, file) = (of("text"), of("text_file"));
     let has_label = given.iter().any(|(name, _)| name == "label");
     if [text.is_some(), file.is_some(), has_label].into_iter().filter(|is_given| *is_given).count() > 1 {
-        let reason = "`text`, `text_file` and `label` all say what is said".to_owned();
-        return Err(refused(reason, "leave all but one of them out"));
+        let reason = "give only one of `text`, `text_file` and `label`".to_owned();
+        return Err(refused(reason, "leave out all but one of them"));
     }
     let stem = |file: &str| Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok(match (text, file) {
@@ -112,7 +113,7 @@ fn own_text(texts: &[Given], given: &[Given]) -> Result<Option<Own>, PlanError> 
     })
 }
 
-/// The case with its text, behind the model.
+/// The case with its text after the model.
 fn with_text(case: &Case, own: Option<&Own>) -> Case {
     let mut values: Vec<(String, AxisValue)> =
         case.values().map(|(axis, value)| (axis.to_owned(), value.clone())).collect();
@@ -124,7 +125,7 @@ fn with_text(case: &Case, own: Option<&Own>) -> Case {
     Case::new(values)
 }
 
-/// Fills in what follows from model and text. Refuses what no model can say; lengths only if no case can be said.
+/// Fills in the values derived from model and text, and refuses invalid texts; lengths only if no case can run.
 fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
     let (mut settled_cases, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
     for case in cases {
@@ -139,7 +140,7 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
         settled_cases.push(settled(&case, &spec, &speech)?);
     }
     match first {
-        Some(reason) if !can_run => Err(refused(reason, "say it in parts, or iteration fewer `--frames`")),
+        Some(reason) if !can_run => Err(refused(reason, "split the text, or use fewer `--frames`")),
         _ => Ok(settled_cases),
     }
 }
@@ -169,10 +170,10 @@ fn refusal(error: &anyhow::Error) -> PlanError {
     let model = error.chain().find_map(|cause| cause.downcast_ref::<ModelError>());
     match model {
         Some(model) => {
-            let hint = model.hint().unwrap_or_else(|| "docs/tts.md has what can be said".to_owned());
+            let hint = model.hint().unwrap_or_else(|| "see docs/tts.md".to_owned());
             PlanError::Refused { reason: with_causes(model), hint }
         }
-        None => refused(format!("{error:#}"), "name a file with the text to say; `--text` takes the text itself"),
+        None => refused(format!("{error:#}"), "name a text file; `--text` takes the text itself"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether audio that is made while it plays is made in time.
+//! Whether streamed audio is generated in time for playback.
 
 /// Frames that can be played from a given time on, in nanoseconds since the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,12 +9,12 @@ pub struct Ready {
     pub at_ns: u64,
 }
 
-/// How playing would go that begins with the first chunk.
+/// The playback that starts with the first chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Playback {
-    /// Frames that are not there when they are due.
+    /// Frames that are late for playback.
     pub late: usize,
-    /// How much later playing would have to begin for none to be late.
+    /// The playback delay that would avoid late frames.
     pub buffer_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! One synthesis, at once or chunk by chunk, with the times of its parts.
+//! One synthesis, at once or in chunks, with the times of its parts.
 
 use std::ops::ControlFlow;
 
@@ -16,35 +16,35 @@ use super::{
     speech::Speech,
 };
 
-/// A model that is ready to say a text.
+/// A prepared model with its text.
 pub struct Runner<'a> {
-    /// What is said, and by which model.
+    /// The text and the model.
     pub speech: Speech,
-    /// What the case asks for.
+    /// The parameters of the case.
     pub spec: Spec,
-    /// What it runs on.
+    /// The device.
     pub device: &'a dyn Device,
     /// The model on the device.
     pub made: Loaded<'a>,
 }
 
-/// Whoever hears audio chunk by chunk, and may break off.
+/// Receives audio chunk by chunk, and may stop the generation.
 pub type Listener<'a> = &'a mut dyn FnMut(&[f32]) -> ControlFlow<()>;
 
-/// What a synthesis came to.
+/// The result of a synthesis.
 #[derive(Debug, Clone, Default)]
 pub struct Spoken {
     /// The audio.
     pub samples: Vec<f32>,
-    /// The prompt, until the first code was chosen and waited for.
+    /// The time of the prompt, until the first code was sampled and read.
     pub prefill_ns: u64,
-    /// Each frame, without the audio of it.
+    /// The time of each frame, without its audio.
     pub frames_ns: Vec<u64>,
-    /// All frames together, without the audio of them.
+    /// The time of all frames, without their audio.
     pub generation_ns: u64,
-    /// All audio.
+    /// The time of the audio decoder.
     pub decode_ns: u64,
-    /// When which frames could be played, if it was made chunk by chunk.
+    /// When frames could be played, if the audio was streamed.
     pub ready: Vec<Ready>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Runner<'a> {
         Ok(Self { speech, spec, device, made })
     }
 
-    /// Says the text once.
+    /// Generates the audio once.
     pub fn speak(&mut self) -> Result<Spoken, ModelError> {
         self.speak_to(&mut |_| ControlFlow::Continue(()))
     }
@@ -118,7 +118,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Makes the next frame, as a lap.
+    /// Generates the next frame, as a lap.
     fn frame(&mut self, spoken: &mut Spoken) -> Result<Frame, ModelError> {
         let start = self.device.now();
         let frame = {
@@ -139,7 +139,7 @@ impl<'a> Runner<'a> {
         Audio { samples, rate: self.speech.config.codec.sample_rate }
     }
 
-    /// How long a frame plays.
+    /// The duration of a frame.
     pub fn frame_ns(&self) -> u64 {
         (1e9 / self.speech.config.codec.frame_rate()).round() as u64
     }

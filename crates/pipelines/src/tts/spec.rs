@@ -8,32 +8,32 @@ use laptime_models::{
     tts::{Choice, Sampling},
 };
 
-/// What a case asks for.
+/// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The model, by the name of the case.
     pub model: String,
-    /// What is said.
+    /// The text.
     pub text: Source,
-    /// Number type of weights, activations and caches; none for that of the model.
+    /// The dtype of weights, activations and caches; none for that of the model.
     pub dtype: Option<Dtype>,
-    /// Who says it; empty to leave it to the model.
+    /// The speaker; empty to leave it to the model.
     pub speaker: String,
-    /// In which language.
+    /// The language.
     pub language: String,
     /// Frames, if they were given.
     pub frames: Option<usize>,
-    /// Whether audio is made chunk by chunk.
+    /// Whether the audio is streamed.
     pub streaming: bool,
     /// Frames of a chunk.
     pub chunk_frames: usize,
-    /// How codes are chosen, without an end.
+    /// How codes are sampled, without an end.
     pub sampling: Sampling,
     /// Whether frames are replayed as graphs.
     pub graph: GraphMode,
     /// Threads of the CPU.
     pub threads: usize,
-    /// What draws and synthetic weights start from.
+    /// The seed of sampling and synthetic weights.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a case says, and by which model: everything that is known before weights are read.
+//! The text and model of a case: everything that is known before weights are read.
 
 use std::path::{Path, PathBuf};
 
@@ -24,20 +24,20 @@ const MOST_FRAMES: usize = 2048;
 /// Bytes of a file that are read at most: no text of more can be said.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// What a case says, and by which model.
+/// The text and model of a case.
 #[derive(Debug)]
 pub struct Speech {
-    /// What the model is.
+    /// The configuration of the model.
     pub config: TtsConfig,
     /// The folder of its weights; none for synthetic ones.
     pub folder: Option<PathBuf>,
-    /// The number type.
+    /// The dtype.
     pub dtype: Dtype,
-    /// What is said.
+    /// The text.
     pub text: String,
-    /// The same as a prompt of the talker.
+    /// The text as a prompt of the talker.
     pub prompt: Prompt,
-    /// Frames that are made: at most, if weights know their end.
+    /// The number of frames; a maximum if the weights decide the end.
     pub frames: usize,
 }
 
@@ -57,7 +57,7 @@ pub fn looks_like_a_folder(name: &str) -> bool {
 }
 
 impl Speech {
-    /// Finds the model and makes a prompt of the text. Of weights nothing is read.
+    /// Finds the model and encodes the text. No weights are read.
     pub fn of(spec: &Spec) -> anyhow::Result<Self> {
         let (config, folder) = find(&spec.model)?;
         let text = text(&spec.text)?;
@@ -73,7 +73,7 @@ impl Speech {
         Ok(Self { config, folder, dtype, text, prompt, frames })
     }
 
-    /// Why the case makes no sense, if it does not.
+    /// Why the case is invalid, if it is.
     pub fn refusal(&self) -> Option<String> {
         let checked = self.prompt.check(&self.config, self.frames, usize::MAX);
         checked.err().map(|error| error.to_string())
@@ -89,7 +89,7 @@ impl Speech {
         corpus::words(&self.text)
     }
 
-    /// How codes are chosen: synthetic weights know no end.
+    /// How codes are sampled; synthetic weights do not decide the end.
     pub fn sampling(&self, spec: &Spec) -> Sampling {
         Sampling { is_endless: self.folder.is_none(), ..spec.sampling }
     }

@@ -1,4 +1,4 @@
-//! The workload on the CPU: which cases are meant, what is refused, what an iteration does and tells.
+//! The workload on the CPU: cases of a request, refusals, and results of an iteration.
 
 use std::path::Path;
 
@@ -79,7 +79,7 @@ fn a_text_of_ones_own_is_one_text_with_a_name() {
     let case = tiny(&[("text_file", &file), ("frames", "3")]);
     assert_eq!((case.text("label").unwrap(), case.size("frames").unwrap()), ("greeting", 3));
     let both = refused(&[("text", "a"), ("label", "short")]);
-    assert_eq!(both, "`text`, `text_file` and `label` all say what is said");
+    assert_eq!(both, "give only one of `text`, `text_file` and `label`");
     let missing = refused(&[("text_file", "nowhere.txt")]);
     assert!(missing.starts_with("cannot read the text of `nowhere.txt`"), "{missing}");
 }

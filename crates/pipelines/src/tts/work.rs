@@ -1,4 +1,4 @@
-//! What a synthesis has to do, and what is known of it.
+//! The work of a synthesis, and facts about it.
 
 use laptime_bench::{AxisValue, Fact, Work};
 use laptime_models::{StageWork, tts::TtsStage};
@@ -25,7 +25,7 @@ fn of_stage(stage: TtsStage, speech: &Speech, spec: &Spec) -> StageWork {
     match stage {
         TtsStage::Prefill => config.prefill_work(positions, prompt.following.len(), *dtype),
         TtsStage::CodePredictor => times(config.code_predictor_work(*dtype), frames),
-        // Behind the last frame the talker is not asked.
+        // The talker does not run after the last frame.
         TtsStage::TalkerStep => {
             let steps = (1..frames).map(|frame| config.talker_step_work(positions + frame - 1, *dtype));
             steps.fold(StageWork::default(), StageWork::plus)
@@ -65,7 +65,7 @@ pub fn work(speech: &Speech, spec: &Spec) -> Option<Work> {
     stage_work(speech, spec).into_iter().map(|(_, work)| work).reduce(plus)
 }
 
-/// What is known before anything is allocated.
+/// Facts that are known before anything is allocated.
 pub fn sizes(speech: &Speech) -> Vec<Fact> {
     let Speech { config, dtype, .. } = speech;
     vec![

@@ -143,5 +143,5 @@ fn escaped(text: &str) -> String {
 }
 
 fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("an string iterations everything written to it");
+    out.write_fmt(text).expect("writing to a string cannot fail");
 }

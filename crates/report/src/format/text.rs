@@ -10,8 +10,9 @@ use super::{TextStyle, note_lines};
 use crate::kernel_name::short;
 use crate::layout::{self, Shown, ShownCell};
 use crate::table::{Keep, Table};
+use crate::tree;
 use crate::visible::{shorten, visible, width};
-use crate::wrap::wrap;
+use crate::wrap::{NO_BREAK, wrap};
 
 const GAP: usize = 2;
 /// The smallest width of names before another column is dropped.
@@ -51,6 +52,8 @@ struct Fitted {
     is_name: bool,
     natural: usize,
     width: usize,
+    /// Columns per level of a tree.
+    step: usize,
 }
 
 impl Fitted {
@@ -63,7 +66,7 @@ impl Fitted {
             true => natural,
             false => TEXT_FLOOR,
         };
-        Self { shown, place, is_name, natural, width: natural.min(floor) }
+        Self { shown, place, is_name, natural, width: natural.min(floor), step: tree::STEP }
     }
 }
 
@@ -126,6 +129,9 @@ fn widen(columns: &mut [Fitted], room: usize) {
         let most = if column.shown.keep == Keep::Whole { column.natural } else { room };
         column.width = (column.width + more).min(most);
         spare -= more;
+        if column.natural > column.width {
+            column.step = tree::step_for(column.shown.cells.iter().map(|cell| &cell.guides), column.width);
+        }
     }
     columns.sort_by_key(|column| column.place);
 }
@@ -135,10 +141,12 @@ fn remarks(table: &Table, left_out: &[String], style: TextStyle) -> Vec<String> 
     let facts = table.facts.iter().filter(|fact| !fact.value.is_empty());
     let facts: Vec<_> = facts
         .filter_map(|fact| Some(format!("{} {}", visible(fact.label.as_ref()?), layout::single(&fact.value))))
+        // A fact and the dot behind it stay on one line if they fit.
+        .map(|fact| if width(&fact) + 2 <= style.width { fact.replace(' ', NO_BREAK) } else { fact })
         .collect();
     let mut remarks = Vec::new();
     if !facts.is_empty() {
-        remarks.push(facts.join(" · "));
+        remarks.push(facts.join(&format!("{NO_BREAK}· ")));
     }
     remarks.extend(table.notes.iter().map(|note| visible(note).into_owned()));
     remarks.extend(note_lines(table, style.verbose).iter().map(|line| visible(line).into_owned()));
@@ -162,18 +170,19 @@ impl Pen {
         writeln!(out, "{}", self.paint(BOLD, &header))?;
         writeln!(out, "{}", self.paint(DIM, &"─".repeat(total_width(columns))))?;
         for row in 0..rows {
-            let row = line(columns, |column| self.draw(&column.shown.cells[row], column.width));
+            let row = line(columns, |column| self.draw(&column.shown.cells[row], column));
             writeln!(out, "{row}")?;
         }
         Ok(())
     }
 
-    /// Draws a cell in at most `limit` columns; also returns its width.
+    /// Draws a cell in the width of its column; also returns its width.
     ///
     /// For a node deep in a tree, at least half the column shows the name.
-    fn draw(&self, cell: &ShownCell, limit: usize) -> (usize, String) {
+    fn draw(&self, cell: &ShownCell, column: &Fitted) -> (usize, String) {
+        let limit = column.width;
         let label = width(&cell.text).min(limit.div_ceil(2));
-        let guides = cell.guides.draw(limit - label);
+        let guides = cell.guides.draw(limit - label, column.step);
         let used = width(&guides);
         let room = limit - used;
         let text = if cell.is_name { short(&cell.text, room) } else { shorten(&cell.text, room) };
@@ -216,7 +225,7 @@ mod tests {
     fn written(table: &Table, width: usize) -> String {
         let mut out = Vec::new();
         let style = TextStyle::plain(width);
-        write(table, style, &mut out).expect("an vector iterations everything");
+        write(table, style, &mut out).expect("writing to a vector cannot fail");
         String::from_utf8(out).expect("the format is text")
     }
 
@@ -224,7 +233,9 @@ mod tests {
     fn a_name_deep_in_a_tree_keeps_half_of_its_column() {
         let mut table = Table::new("stages", [Column::new("path", "stage")]);
         table.push([Cell::tree(9, "attention_scores", "")]);
-        assert_eq!(written(&table, 20).lines().nth(2), Some("…     └── attention…"));
+        assert_eq!(written(&table, 20).lines().nth(2), Some("        └attention_…"));
+        table.push([Cell::tree(14, "attention_scores", "")]);
+        assert_eq!(written(&table, 20).lines().nth(3), Some("…       └attention_…"));
     }
 
     #[test]

@@ -147,11 +147,11 @@ fn add_notes(table: &mut Table, answer: &Answer, listed: Listed) {
     add_run(table, answer);
     add_limits(table, answer, counted);
     if answer.unknown > 0 {
-        let calls =
-            if answer.unknown == 1 { "1 call copies".to_owned() } else { format!("{} calls copy", answer.unknown) };
-        table.note(format!(
-            "{calls} to a device given by a variable (`.to(device)`) and may be reads; they are not listed."
-        ));
+        let (calls, may, are) = match answer.unknown {
+            1 => ("1 call copies".to_owned(), "it may be a sync", "is"),
+            more => (format!("{more} calls copy"), "they may be syncs", "are"),
+        };
+        table.note(format!("{calls} to a device given by a variable (`.to(device)`); {may}, and {are} not listed."));
     }
     table.legend(
         "Sites are found by name, without types: a site syncs only if its data is on a GPU. A function that syncs inside is \

@@ -104,8 +104,8 @@ fn figure_columns(answer: &Cases) -> Vec<Column> {
         Column::new("p5_ms", "p5").machine_only(),
         in_median("p95_ms", "p95").drop(7),
         Column::new("p99_ms", "p99").machine_only(),
-        Column::new("between", "between").drop(8),
-        Column::new("within", "within").drop(9),
+        Column::new("between", "process spread").drop(8),
+        Column::new("within", "iteration spread").drop(9),
         some(several, Column::new("processes", "processes").drop(4)),
     ]
 }
@@ -133,9 +133,9 @@ fn other_columns() -> Vec<Column> {
         machine("check_ms"),
         machine("first_iteration_ms"),
         machine("warmup_iterations"),
-        machine("stopped"),
-        machine("reach"),
-        machine("steady"),
+        machine("stop_reason"),
+        machine("half_width"),
+        machine("steady_state"),
         machine("outliers"),
         machine("troubled_processes"),
         machine("reason"),
@@ -242,18 +242,18 @@ fn state_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
 fn stopped(reason: StopReason) -> (&'static str, Option<f64>) {
     match reason {
         StopReason::Iterations(_) => ("iterations", None),
-        StopReason::MaxIterations(_) => ("most", None),
-        StopReason::NarrowInterval { reach } => ("narrow", Some(reach)),
-        StopReason::MaxTime { reach } => ("time_up", reach),
+        StopReason::MaxIterations(_) => ("max_iterations", None),
+        StopReason::NarrowInterval { half_width } => ("narrow_interval", Some(half_width)),
+        StopReason::MaxTime { half_width } => ("max_time", half_width),
         StopReason::Interrupted => ("interrupted", None),
     }
 }
 
 fn steady(steady: Steady) -> &'static str {
     match steady {
-        Steady::NotChecked => "asked",
-        Steady::Reached => "found",
-        Steady::NotReached => "never",
+        Steady::NotChecked => "not_checked",
+        Steady::Reached => "reached",
+        Steady::NotReached => "not_reached",
         Steady::Unknown => "unknown",
     }
 }

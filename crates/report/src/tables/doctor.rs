@@ -11,7 +11,7 @@ pub fn doctor(answer: &Doctor) -> Table {
         [
             Column::new("check", "check"),
             Column::new("result", "result"),
-            Column::new("seen", "seen"),
+            Column::new("value", "value"),
             Column::new("limit", "limit").drop(1),
             Column::new("meaning", "meaning").machine_only(),
             Column::new("next", "next").machine_only(),

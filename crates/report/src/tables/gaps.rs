@@ -325,7 +325,7 @@ fn too_little(device: &DeviceGaps) -> String {
 fn figures(device: &DeviceGaps) -> String {
     let verdict = &device.verdict;
     let busy = single(&Cell::Share(verdict.busy));
-    let mut text = format!("it ran kernels {busy} of the time");
+    let mut text = format!("kernels ran {busy} of the time");
     // The time from the first work to the last may be a small part of the trace.
     if verdict.basis.extent < WHOLE {
         text +=

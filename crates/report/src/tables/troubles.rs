@@ -27,11 +27,11 @@ fn memory(needed: Option<u64>, available: Option<u64>) -> String {
     match (needed, available) {
         // If the sizes differ a lot, one unit for both would round the smaller one to zero.
         (Some(needed), Some(available)) if needed / 1000 >= available => {
-            format!("needs {}, has {}", size(needed), size(available))
+            format!("needs {}, {} available", size(needed), size(available))
         }
         (Some(needed), Some(available)) => {
             let [needed, available] = in_one_unit([needed, available].map(Cell::Bytes));
-            format!("needs {needed}, has {available}")
+            format!("needs {needed}, {available} available")
         }
         (Some(needed), None) => format!("needs {}", size(needed)),
         (None, Some(available)) => format!("only {} available", size(available)),
@@ -60,7 +60,10 @@ pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator
     }
     let more = sentences.len().saturating_sub(MOST);
     for (sentence, ids) in sentences.into_iter().take(MOST) {
-        table.note(format!("{}: {sentence}.", capital(&axes.names(ids.into_iter()))));
+        // The only case of a run has no name.
+        let is_named = ids.iter().any(|id| axes.name(id).is_some());
+        let names = if is_named { format!("{}: ", axes.names(ids.into_iter())) } else { String::new() };
+        table.note(format!("{}.", capital(&(names + &sentence))));
     }
     add_more(table, more);
 }
@@ -94,10 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_told_in_human_units() {
+    fn memory_is_shown_in_human_units() {
         let text = |needed_bytes, available_bytes| reason(&TroubleKind::OutOfMemory { needed_bytes, available_bytes });
-        assert_eq!(text(Some(9 << 30), Some(3 << 30)), "needs 9,216 MiB, has 3,072 MiB");
-        assert_eq!(text(Some(11 << 40), Some(3 << 30)), "needs 11.00 TiB, has 3,072 MiB");
+        assert_eq!(text(Some(9 << 30), Some(3 << 30)), "needs 9,216 MiB, 3,072 MiB available");
+        assert_eq!(text(Some(11 << 40), Some(3 << 30)), "needs 11.00 TiB, 3,072 MiB available");
         assert_eq!(text(None, None), "the device has too little memory");
     }
 }

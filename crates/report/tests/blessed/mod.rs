@@ -9,7 +9,7 @@ use laptime_report::{Format, Table, TextStyle, write};
 /// Writes a table.
 pub fn written(table: &Table, format: Format, style: TextStyle) -> String {
     let mut out = Vec::new();
-    write(table, format, style, &mut out).expect("an vector iterations everything");
+    write(table, format, style, &mut out).expect("writing to a vector cannot fail");
     String::from_utf8(out).expect("all formats are text")
 }
 

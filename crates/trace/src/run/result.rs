@@ -225,15 +225,15 @@ pub enum StopReason {
     #[serde(alias = "narrow")]
     NarrowInterval {
         /// The longer side of the interval, as a share of the median.
-        #[serde(rename = "half_width", alias = "reach")]
-        reach: f64,
+        #[serde(alias = "reach")]
+        half_width: f64,
     },
     /// The maximum measuring time was reached.
     #[serde(alias = "time_up")]
     MaxTime {
         /// The longer side of the interval, as a share of the median; none if there was no interval.
-        #[serde(rename = "half_width", alias = "reach")]
-        reach: Option<f64>,
+        #[serde(alias = "reach")]
+        half_width: Option<f64>,
     },
     /// The maximum number of stored iterations was reached before either rule was met.
     #[serde(alias = "most")]
@@ -247,11 +247,13 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Iterations(iterations) => write!(f, "{iterations} iterations were requested"),
-            Self::NarrowInterval { reach } => write!(f, "the median is known within {:.1} %", 100.0 * reach),
-            Self::MaxTime { reach: Some(reach) } => {
-                write!(f, "maximum time reached; the median is known within {:.1} %", 100.0 * reach)
+            Self::NarrowInterval { half_width } => write!(f, "the median is known within {:.1} %", 100.0 * half_width),
+            Self::MaxTime { half_width: Some(half_width) } => {
+                write!(f, "maximum time reached; the median is known within {:.1} %", 100.0 * half_width)
             }
-            Self::MaxTime { reach: None } => write!(f, "maximum time reached before an interval could be computed"),
+            Self::MaxTime { half_width: None } => {
+                write!(f, "maximum time reached before an interval could be computed")
+            }
             Self::MaxIterations(iterations) => write!(f, "reached the maximum of {iterations} iterations"),
             Self::Interrupted => write!(f, "interrupted"),
         }
@@ -314,7 +316,7 @@ mod tests {
             busy_ns: vec![None, Some(3)],
             states: vec![DeviceState { throttled: vec!["hot".into()], ..DeviceState::default() }; 2],
             metrics: vec![Metric { name: "tok_s".into(), better: Better::Higher, values: vec![Some(0.1), None] }],
-            stopped: StopReason::NarrowInterval { reach: 0.01 },
+            stopped: StopReason::NarrowInterval { half_width: 0.01 },
             work: Some(Work { flops: 2, dtype: "f32".into(), bytes: 3, traffic: Traffic::Copy }),
             facts: vec![Fact::new("parameters", 7), Fact::new("replay", "graph")],
             ..Measured::default()

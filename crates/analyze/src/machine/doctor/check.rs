@@ -23,7 +23,7 @@ impl Level {
         match self {
             Self::Good => "good",
             Self::Note => "note",
-            Self::Doubt => "doubt",
+            Self::Doubt => "warning",
             Self::Bad => "bad",
         }
     }

@@ -60,7 +60,7 @@ fn what_a_device_stamped_inside_a_graph_lies_in_the_stage_that_led_to_it() {
         let there = builder.span(stream, Nanos(start + 5), Nanos(40), "step", "");
         builder.flow(here, there);
         builder.span(stream, Nanos(start + 5), Nanos(30), "layer", STAMPED);
-        // Told with its stage, as everything else inside it.
+        // It counts for its stage, like everything else inside it.
         span(&mut builder, stream, start + 36..start + 40, "other");
     }
     assert_eq!(

@@ -73,7 +73,7 @@ fn limit(text: &str) -> Result<Limit, &'static str> {
         "s" => 1e9,
         _ => return Err("a time ends in `ns`, `us`, `ms` or `s`"),
     };
-    let number: f64 = number.trim().parse().map_err(|_| "its time is no number")?;
+    let number: f64 = number.trim().parse().map_err(|_| "its time is not a number")?;
     let nanos = number * unit;
     let is_time = (0.0..=MOST_TIME).contains(&nanos);
     if is_time {
@@ -87,8 +87,8 @@ fn count(number: &str) -> Result<u64, &'static str> {
     match number.parse() {
         Ok(count) => Ok(count),
         Err(_) if number.is_empty() => Err("it is empty"),
-        Err(_) if number.parse::<f64>().is_ok() => Err("waits are counted in whole numbers from 0 on"),
-        Err(_) => Err("its number of waits is no number"),
+        Err(_) if number.parse::<f64>().is_ok() => Err("the number of syncs must be a whole number"),
+        Err(_) => Err("its number of syncs is not a number"),
     }
 }
 
@@ -296,14 +296,14 @@ mod tests {
     fn what_is_no_budget_says_why() {
         let told = |text: &str| text.parse::<Budget>().unwrap_err().reason;
         assert_eq!(told("1/token"), "what follows `/` can only be `lap`");
-        assert_eq!(told("1.5/lap"), "waits are counted in whole numbers from 0 on");
-        assert_eq!(told("-1"), "waits are counted in whole numbers from 0 on");
+        assert_eq!(told("1.5/lap"), "the number of syncs must be a whole number");
+        assert_eq!(told("-1"), "the number of syncs must be a whole number");
         assert_eq!(told("2 min"), "a time ends in `ns`, `us`, `ms` or `s`");
         assert_eq!(told("-2ms"), "its time is negative or longer than a day");
         assert_eq!(told("xms"), "a time ends in `ns`, `us`, `ms` or `s`");
-        assert_eq!(told("1,5ms"), "its time is no number");
+        assert_eq!(told("1,5ms"), "its time is not a number");
         assert_eq!(told("/lap"), "it is empty");
-        assert_eq!(told("1_000"), "its number of waits is no number");
+        assert_eq!(told("1_000"), "its number of syncs is not a number");
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Plan {
     }
 }
 
-/// What the conductor is told.
+/// A message to the conductor.
 pub enum Message {
     /// Somebody asks from another terminal.
     Asked(Asked),

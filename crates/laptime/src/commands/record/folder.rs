@@ -45,7 +45,7 @@ pub struct Recording {
     pub processes: Vec<Process>,
     /// All of it.
     pub trace: Trace,
-    /// What recording cost.
+    /// The recording overhead.
     pub overhead: Overhead,
     /// Python stacks that were sampled, and why none were.
     pub samples: (usize, Option<String>),
@@ -58,7 +58,7 @@ impl Recording {
     pub fn read(parts: &Path, aside: &Aside, start: Start) -> anyhow::Result<Self> {
         let mut processes = parts::read(parts);
         let overhead = Overhead::of(&processes);
-        let trace = assemble(&mut processes, aside, start).context("the parts cannot be put together to a trace")?;
+        let trace = assemble(&mut processes, aside, start).context("cannot assemble the parts into a trace")?;
         let samples = (aside.samples.samples.len(), aside.samples.problem.clone());
         Ok(Self { processes, trace, overhead, samples, laps: None })
     }

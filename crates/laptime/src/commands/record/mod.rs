@@ -49,14 +49,14 @@ use crate::{
     run_folder,
 };
 
-/// Where only the past is kept, a process holds at most this much of it.
+/// If only the recent past is kept, a process keeps at most this many bytes.
 const RING_BYTES: u64 = 64 << 20;
 /// The size of one piece of it.
 const RING_PART_BYTES: u32 = 4 << 20;
-/// How long processes get to write what they have.
+/// How long processes get to write their records.
 const WRITING_TIME: Duration = Duration::from_millis(300);
 
-/// Profiles any CUDA program: where its GPU time goes, and what holds it up
+/// Profile any CUDA program: where its GPU time goes, and the main bottleneck
 ///
 /// Starts the command with a small library that CUDA itself loads, and records kernels, copies, syncs, launches and
 /// NVTX ranges of the program and of every process that it starts. Neither root nor a change of the program is needed.
@@ -73,11 +73,11 @@ pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
 
-    /// Begin to record after this time: `30s`
+    /// Start recording after this time: `30s`
     #[arg(long, value_name = "TIME")]
     after: Option<Seconds>,
 
-    /// Record for this long, then stop; the program goes on
+    /// Record for this long, then stop; the program continues
     #[arg(long = "for", value_name = "TIME")]
     during: Option<Seconds>,
 
@@ -113,7 +113,7 @@ pub struct Args {
     #[arg(long)]
     no_python: bool,
 
-    /// Record without a break: do not measure what recording costs
+    /// Record without pauses; the overhead is then not measured
     #[arg(long)]
     no_overhead: bool,
 
@@ -139,11 +139,11 @@ enum Graphs {
 enum Action {
     /// Start recording
     Start(Target),
-    /// Stop recording; the program goes on
+    /// Stop recording; the program continues
     Stop(Target),
-    /// Write what was recorded so far
+    /// Write a trace of what was recorded so far
     Dump(Target),
-    /// Make the trace from the parts, where the recorder itself was killed
+    /// Assemble the trace from the parts if the recorder was killed
     Merge {
         /// The folder of the recording
         #[arg(value_name = "DIR")]
@@ -177,8 +177,8 @@ fn ask(request: Request, target: &Target) -> anyhow::Result<Status> {
 fn merge(run: &Path) -> anyhow::Result<Status> {
     let parts = run.join(PARTS_FOLDER);
     if !parts.is_dir() {
-        let error = anyhow::anyhow!("`{}` holds no parts of a recording", run.display());
-        return Err(Hinted::wrap(error, "name the folder that `laptime record` made, such as runs/record-…"));
+        let error = anyhow::anyhow!("`{}` contains no parts of a recording", run.display());
+        return Err(Hinted::wrap(error, "name a folder written by `laptime record`, such as runs/record-…"));
     }
     let recording = Recording::read(&parts, &Aside::default(), folder::read_start(run)?)?;
     recording.write_trace(run)?;
@@ -204,7 +204,7 @@ fn record(args: &Args) -> anyhow::Result<Status> {
         ring_bytes: RING_BYTES,
     };
     let control = Control::create(&control_folder.path().join(CONTROL_FILE), &settings, plan.first())
-        .context("cannot make the control page of the recording")?;
+        .context("cannot create the control page of the recording")?;
     let known = Known { command: args.redacted(), start: start(), run: run.clone() };
     folder::write_known(&known)?;
     let mut program = Program::start(&args.command, &library, control_folder.path(), signals)?;

@@ -1,4 +1,4 @@
-//! What recording cost, measured inside the program.
+//! The recording overhead, measured inside the program.
 //!
 //! Now and then recording is switched off for a moment, except for copies and syncs, which are rare. A *beat* is
 //! something that repeats in both states and has equal work between two of its moments: an NVTX range, a copy of one
@@ -22,7 +22,7 @@ const SETTLING_NS: u64 = 20_000_000;
 /// Periods hold equal work if the middle half of them differs by at most this much in kernels.
 const MOST_SPREAD: f64 = 0.1;
 
-/// What recording cost.
+/// The recording overhead.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Overhead {
     /// As a share of the time without recording, with a 95 % interval.

@@ -27,7 +27,7 @@ pub struct Process {
     pub pid: u32,
     /// When the library started in it.
     pub start_ns: u64,
-    /// What it says about itself.
+    /// Facts about it.
     pub infos: BTreeMap<String, String>,
     /// What went wrong, as the library names it.
     pub problems: Vec<String>,
@@ -84,7 +84,7 @@ impl Process {
         names.iter().find_map(|name| self.infos.get(*name)?.parse().ok())
     }
 
-    /// Whether it said goodbye.
+    /// Whether it ended normally.
     pub fn has_ended(&self) -> bool {
         self.states.iter().any(|(_, state)| *state == State::Ended)
     }
@@ -344,7 +344,7 @@ impl Clock {
             events.filter_map(|event| if let Event::Anchor(anchor) = event { Some(*anchor) } else { None }).collect();
         anchors.sort_by_key(|anchor| anchor.cupti_nanos);
         anchors.dedup_by_key(|anchor| anchor.cupti_nanos);
-        // A reading that was interrupted says little; some good ones are always there.
+        // A reading that was interrupted is inaccurate; there are always some good ones.
         let mut windows: Vec<u64> = anchors.iter().map(|anchor| anchor.window_nanos).collect();
         windows.sort_unstable();
         if let Some(&usual) = windows.get(windows.len() / 2) {

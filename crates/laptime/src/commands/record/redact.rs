@@ -7,7 +7,7 @@ const SECRET_NAMES: [&str; 9] =
 /// How the values of well-known secrets begin.
 const SECRET_BEGINNINGS: [&str; 8] = ["hf_", "sk-", "ghp_", "gho_", "github_pat_", "AKIA", "xoxb-", "Bearer "];
 
-/// What stands for a secret.
+/// The replacement of a secret.
 const HIDDEN: &str = "***";
 
 /// Variables that say how CUDA, PyTorch and the job were set up.

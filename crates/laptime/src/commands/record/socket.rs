@@ -20,21 +20,21 @@ use crate::failure::Hinted;
 const LONGEST_REQUEST: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What somebody asks of a recorder.
+/// A request to a recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// Record from now on.
     Start,
     /// Record nothing from now on.
     Stop,
-    /// Write what was recorded so far.
+    /// Write a trace of what was recorded so far.
     Dump,
 }
 
 impl Request {
     const ALL: [Self; 3] = [Self::Start, Self::Stop, Self::Dump];
 
-    /// The word that stands for it.
+    /// Its word on the socket.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -70,7 +70,7 @@ impl Folder {
         &self.0
     }
 
-    /// Listens for requests on a thread. A recording without a socket goes on: it can just not be asked.
+    /// Listens for requests on a thread. Without a socket the recording continues, but cannot be controlled.
     pub fn listen(&self, to: Sender<Asked>) -> anyhow::Result<()> {
         let path = self.0.join("socket");
         let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on `{}`", path.display()))?;

@@ -68,7 +68,7 @@ fn answer(trace: &Trace) -> Vec<String> {
     let Diagnosis { findings, mut remarks, .. } = laptime_analyze::diagnose(Some(trace), &[], None);
     let lines = laptime_analyze::idle_lines(trace);
     let python: Vec<String> = lines.iter().flat_map(LineShares::sentences).take(2).collect();
-    // They are told with the bottleneck that they explain.
+    // They are printed with the bottleneck that they explain.
     remarks.retain(|remark| !python.contains(remark));
     let mut told = Vec::new();
     if let Some(first) = findings.first() {
@@ -76,7 +76,7 @@ fn answer(trace: &Trace) -> Vec<String> {
         told.push(format!("Main bottleneck: {} [{}]", found.meaning, found.rule));
         told.push(format!("  {}", found.evidence));
         told.extend(python.iter().map(|line| format!("  {line}")));
-        told.push(format!("  Next: {}", found.next));
+        told.push(format!("  Try: {}", found.next));
         let others: Vec<&str> = findings.iter().skip(1).map(|other| other.finding.rule).take(4).collect();
         if !others.is_empty() {
             told.push(format!("Also: {}", others.join(", ")));
@@ -86,13 +86,13 @@ fn answer(trace: &Trace) -> Vec<String> {
     told
 }
 
-/// What went wrong, each in a line that says what to do.
+/// The problems, one per line, with what to do.
 fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     let mut found = Vec::new();
     if attached == 0 && recording.trace.span_count() == 0 {
         found.push("the program did not use CUDA, so nothing was recorded".to_owned());
     } else if attached == 0 {
-        found.push("the program did not use CUDA; the trace holds the stages that it recorded itself".to_owned());
+        found.push("the program did not use CUDA; the trace contains the stages that it recorded itself".to_owned());
     }
     let has =
         |name: &str| recording.processes.iter().filter(|process| process.problems.iter().any(|p| p == name)).count();
@@ -113,7 +113,7 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
         );
     }
     if has("taken-over") > 0 {
-        found.push("another profiler in the program took CUPTI over; kernels are missing here".to_owned());
+        found.push("another profiler in the program took over CUPTI, so kernels are missing here".to_owned());
     }
     if has("no-calls") > 0 {
         found.push(
@@ -139,7 +139,7 @@ fn shortened(run: &Path) -> String {
     relative.unwrap_or(run).display().to_string()
 }
 
-/// A number with its thousands apart: `402,118`.
+/// A number with thousands separators: `402,118`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

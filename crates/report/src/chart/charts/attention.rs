@@ -47,7 +47,7 @@ const BESIDE: f64 = 1.6;
 /// Draws the time of each kind over sequence length, with slopes.
 pub fn attention_latency(attention: &Attention) -> Option<Chart> {
     let lines = attention.kinds.iter().map(|kind| with_exponent(&kind.time_ns, kind.time_exponent));
-    let y = axis("time of a iteration", Quantity::Nanos, Scale::Log);
+    let y = axis("time of an iteration", Quantity::Nanos, Scale::Log);
     growth("attention_latency", "Attention: time over sequence length", attention, y, lines.collect())
 }
 

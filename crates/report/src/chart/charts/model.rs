@@ -21,7 +21,7 @@ pub struct Models {
 
 /// Draws time, memory, training / inference, and loss. A panel without values is left out.
 pub fn model_performance(models: &Models) -> Option<Chart> {
-    let time = axis("time of a iteration", Quantity::Nanos, Scale::Log);
+    let time = axis("time of an iteration", Quantity::Nanos, Scale::Log);
     let memory = axis("peak memory", Quantity::Bytes, Scale::Log);
     let ratio = axis("training / inference", Quantity::Ratio, Scale::Linear);
     let loss = axis("loss", Quantity::Number, Scale::Linear);

@@ -1,4 +1,4 @@
-//! Where CPython keeps what, by version.
+//! The memory layout of CPython, by version.
 //!
 //! From 3.13 on the interpreter describes itself (`_Py_DebugOffsets` at the start of `_PyRuntime`). For older versions
 //! the offsets are those of CPython's headers on 64-bit Linux; they did not change within a minor version.

@@ -70,7 +70,7 @@ pub struct Samples {
     pub stacks: Vec<Vec<Line>>,
     /// Why nothing could be read, if that is so.
     pub problem: Option<String>,
-    /// Samples that found no room.
+    /// Samples that were dropped.
     pub dropped: u64,
 }
 
@@ -126,7 +126,7 @@ struct Watched {
     /// What it runs: another program after `exec`.
     program: Option<std::path::PathBuf>,
     interpreter: Option<Interpreter>,
-    /// Looks that found no Python: a process that just started may not have it yet.
+    /// Failed attempts to find Python; a process that just started may not have loaded it yet.
     looks: u32,
 }
 
@@ -146,7 +146,8 @@ impl Sampling {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    self.found.problem = Some("the kernel does not let us read the memory of the program".to_owned());
+                    self.found.problem =
+                        Some("the system does not permit reading the program's memory (ptrace)".to_owned());
                     gone.push(pid);
                 }
                 // It ended, or changed while it was read.

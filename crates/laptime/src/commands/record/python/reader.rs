@@ -28,7 +28,7 @@ pub struct Interpreter {
     codes: HashMap<u64, Code>,
 }
 
-/// What is known about a piece of code. The addresses tell whether another one lies at its place now.
+/// A code object. Its addresses show whether another one has replaced it.
 struct Code {
     addresses: [u64; 4],
     file: Arc<str>,
