@@ -56,7 +56,7 @@ pub use self::{
     gaps::{DeviceGaps, Gaps, HostTime, LapIdle, LongGap, NoGaps, Part, PartKind, gaps},
     group::Group,
     host_tree::HostPlace,
-    lap_unit::{LapSource, LapTime, LapUnit, NoLaps, counted},
+    lap_unit::{LapSource, LapTime, LapUnit, MOST_LAPS, NoLaps, counted},
     laps::{
         EXPLAINED, LEAST_LAPS, Lap, LapFigures, LapPart, Laps, MOST_COLD, PartDifference, SLOW_DISTANCE, SLOW_SHARE,
         SlowLap, Trend, laps,

@@ -28,7 +28,7 @@ pub use interval::Interval;
 pub use outliers::{Mark, Severity, SlowStart, marks, slow_start};
 pub use paired::{Cost, cost_of_first};
 pub use power::{Power, PowerError, Shortfall, Tally, Trial, power, power_of};
-pub use quantile::{NotFinite, Sorted, Value, quantile_of_sorted};
+pub use quantile::{NotFinite, Sorted, Value, quantile_by, quantile_of_sorted};
 pub use random::Rng;
 pub use shift::{Shift, shift};
 pub use steady::{Steadiness, SteadyFrom, Unsteady, steadiness};

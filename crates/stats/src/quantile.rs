@@ -83,14 +83,19 @@ impl<T: Value> Sorted<T> {
 /// values. It is `None` if there are no values or `q` is not within 0 and 1.
 pub fn quantile_of_sorted<T: Value>(values: &[T], q: f64) -> Option<f64> {
     debug_assert!(values.is_sorted(), "values must be sorted");
+    quantile_by(values.len(), |at| values[at], q)
+}
+
+/// Returns the quantile `q` of `count` values in ascending order, which `value` looks up.
+pub fn quantile_by<T: Value>(count: usize, value: impl Fn(usize) -> T, q: f64) -> Option<f64> {
     if !(0.0..=1.0).contains(&q) {
         return None;
     }
-    let last = values.len().checked_sub(1)?;
+    let last = count.checked_sub(1)?;
     let rank = last as f64 * q;
     let below = (rank.floor() as usize).min(last);
     let above = (below + 1).min(last);
-    Some(T::between(values[below], values[above], rank - below as f64))
+    Some(T::between(value(below), value(above), rank - below as f64))
 }
 
 /// A number type with quantiles: `f64` or `u64`.

@@ -292,9 +292,9 @@ impl Trace {
     /// Classifies all spans of a trace, once per pair of category and name.
     pub fn activities(&self) -> Vec<Activity> {
         let mut known = std::collections::HashMap::new();
-        let pairs = self.spans.category.iter().zip(&self.spans.name);
+        let pairs = self.spans.category.iter().zip(self.spans.name.iter());
         pairs
-            .map(|(category, &name)| {
+            .map(|(category, name)| {
                 let activity = || Activity::of(self.name(category), self.name(name));
                 *known.entry((category, name)).or_insert_with(activity)
             })

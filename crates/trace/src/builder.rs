@@ -2,6 +2,8 @@
 
 mod build;
 
+pub(crate) use self::build::sort_by_key;
+
 use std::collections::{HashMap, TryReserveError};
 
 use crate::{
@@ -21,6 +23,11 @@ pub struct SpanEntry(u32);
 impl SpanEntry {
     fn at(self) -> usize {
         self.0 as usize
+    }
+
+    /// Its insertion index.
+    pub(crate) fn number(self) -> u32 {
+        self.0
     }
 }
 
@@ -184,7 +191,7 @@ impl TraceBuilder {
 
     /// Sets the end of a span.
     pub fn end_span(&mut self, span: SpanEntry, end: Nanos) {
-        self.spans.duration[span.at()] = end.0.saturating_sub(self.spans.start[span.at()]);
+        self.spans.duration.set(span.at(), end.0.saturating_sub(self.spans.start[span.at()]));
     }
 
     /// Marks a span as still open at the end.
@@ -194,7 +201,7 @@ impl TraceBuilder {
 
     /// Adds a field to a span; a field of the same name is replaced.
     pub fn span_field<'v>(&mut self, span: SpanEntry, name: &str, value: impl Into<Value<'v>>) {
-        let block = self.spans.fields[span.at()];
+        let block = self.spans.fields.get(span.at());
         let block = self.add_field(block, name, value.into());
         self.spans.fields.set(span.at(), block);
     }
@@ -208,8 +215,9 @@ impl TraceBuilder {
 
     /// Adds a field to the mark of this number; a field of the same name is replaced.
     pub fn mark_field<'v>(&mut self, mark: usize, name: &str, value: impl Into<Value<'v>>) {
-        let block = self.marks.fields[mark];
-        self.marks.fields[mark] = self.add_field(block, name, value.into());
+        let block = self.marks.fields.get(mark);
+        let block = self.add_field(block, name, value.into());
+        self.marks.fields.set(mark, block);
     }
 
     /// Adds a point of a curve.
@@ -284,7 +292,7 @@ impl TraceBuilder {
             return;
         }
         let more: Vec<_> = self.fields.fields(kept).collect();
-        let block = self.add_stored(self.spans.fields[span.at()], &more);
+        let block = self.add_stored(self.spans.fields.get(span.at()), &more);
         self.spans.fields.set(span.at(), block);
     }
 
@@ -331,9 +339,9 @@ impl TraceBuilder {
         let wanted: Vec<bool> = self.tracks.iter().map(is_wanted).collect();
         let mut boundaries: HashMap<TrackId, Vec<u64>> = HashMap::new();
         let spans = &self.spans;
-        for (at, &track) in spans.track.iter().enumerate().filter(|(_, track)| wanted[track.index()]) {
+        for (at, track) in spans.track.iter().enumerate().filter(|(_, track)| wanted[track.index()]) {
             let start = spans.start[at];
-            boundaries.entry(track).or_default().extend([start, start.saturating_add(spans.duration[at])]);
+            boundaries.entry(track).or_default().extend([start, start.saturating_add(spans.duration.get(at))]);
         }
         for moments in boundaries.values_mut() {
             moments.sort_unstable();
@@ -344,7 +352,7 @@ impl TraceBuilder {
 
     /// Whether a span begins at this place.
     pub(crate) fn begins_at(&self, span: SpanEntry, track: TrackId, time: Nanos) -> bool {
-        (self.spans.track[span.at()], self.spans.start[span.at()]) == (track, time.0)
+        (self.spans.track.get(span.at()), self.spans.start[span.at()]) == (track, time.0)
     }
 
     /// Discards a span.
@@ -358,16 +366,15 @@ impl TraceBuilder {
     }
 
     fn set_flag(&mut self, span: SpanEntry, flag: u8) {
-        let flags = self.spans.flags[span.at()] | flag;
+        let flags = self.spans.flags.get(span.at()) | flag;
         self.spans.flags.set(span.at(), flags);
     }
 
     /// The memory of its events in bytes, without spare capacity.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let marks = self.marks.time.len() * 28;
-        let values = self.values.time.len() * (12 + size_of::<Number>());
-        let flows = self.flows.len() * 8 + self.placed_flows.len() * size_of::<(FlowPlace, FlowPlace)>();
-        (self.spans.bytes() + marks + values + flows + self.fields.bytes() + self.names.bytes()) as u64
+        let flows = size_of_val(self.flows.as_slice()) + size_of_val(self.placed_flows.as_slice());
+        let events = self.spans.bytes() + self.marks.bytes() + self.values.bytes();
+        (events + flows + self.fields.bytes() + self.names.bytes()) as u64
     }
 
     /// Reserves memory for more spans, or returns an error.
@@ -387,23 +394,23 @@ impl TraceBuilder {
 
     /// The track of a span.
     pub(crate) fn track_of(&self, span: SpanEntry) -> TrackId {
-        self.spans.track[span.at()]
+        self.spans.track.get(span.at())
     }
 
     /// The name and the category of a span.
     pub(crate) fn label_of(&self, span: SpanEntry) -> (NameId, NameId) {
-        (self.spans.name[span.at()], self.spans.category[span.at()])
+        (self.spans.name.get(span.at()), self.spans.category.get(span.at()))
     }
 
     /// Gives a span another name and category.
     pub(crate) fn relabel(&mut self, span: SpanEntry, name: NameId, category: NameId) {
-        self.spans.name[span.at()] = name;
+        self.spans.name.set(span.at(), name);
         self.spans.category.set(span.at(), category);
     }
 
     /// The field of a span with this name.
     pub(crate) fn field_of(&self, span: SpanEntry, name: NameId) -> Option<StoredValue> {
-        let mut fields = self.fields.fields(self.spans.fields[span.at()]);
+        let mut fields = self.fields.fields(self.spans.fields.get(span.at()));
         fields.find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
@@ -421,14 +428,13 @@ impl TraceBuilder {
     }
 
     pub(crate) fn is_discarded(&self, span: SpanEntry) -> bool {
-        self.spans.flags[span.at()] & DISCARDED != 0
+        self.spans.flags.get(span.at()) & DISCARDED != 0
     }
 
     /// Replaces the placeholder tracks used so far.
     pub(crate) fn replace_tracks(&mut self, settled: &[TrackId]) {
-        let (spans, marks, values) = (&mut self.spans.track, &mut self.marks.track, &mut self.values.track);
-        for track in spans.iter_mut().chain(marks).chain(values) {
-            *track = settled[track.index()];
+        for column in [&mut self.spans.track, &mut self.marks.track, &mut self.values.track] {
+            *column = column.iter().map(|track| settled[track.index()]).collect();
         }
     }
 }

@@ -4,6 +4,7 @@
 //! per byte. A field needs three to six bytes, where a pair of plain values needs twenty-four.
 
 use crate::{
+    column::Cell,
     names::{NameId, Names, differ_in_lowest_bits},
     value::Value,
 };
@@ -21,6 +22,16 @@ pub(crate) enum StoredValue {
 /// The offset of the block of a span or mark.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FieldBlock(pub u64);
+
+impl Cell for FieldBlock {
+    fn number(self) -> u64 {
+        self.0
+    }
+
+    fn of(number: u64) -> Self {
+        Self(number)
+    }
+}
 
 impl FieldBlock {
     /// The empty block, at the start of every column of blocks.

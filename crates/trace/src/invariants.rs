@@ -1,6 +1,7 @@
 //! The invariants of every trace, and why one cannot be built.
 
 use crate::{
+    column::Column,
     fields::{FieldBlock, StoredValue},
     names::{NameId, differ_in_lowest_bits},
     time::Nanos,
@@ -81,12 +82,12 @@ impl Trace {
         rule(columns.iter().all(|&len| len == spans.start.len()), "the columns of the spans are equally long")?;
         let names = self.tracks.iter().flat_map(|track| [track.name, track.unit]);
         let names = names.chain(self.processes.iter().map(|process| process.name));
-        let names = names.chain(spans.name.iter().copied().chain(spans.category.iter()));
-        let mut names = names.chain(marks.name.iter().chain(&marks.category).copied());
+        let names = names.chain(spans.name.iter().chain(spans.category.iter()));
+        let mut names = names.chain(marks.name.iter().chain(marks.category.iter()));
         let is_name = |name: NameId| name.index() < self.names.len();
         foreign(names.all(is_name), "name")?;
         foreign(self.tracks.iter().all(|track| track.process.index() < self.processes.len()), "process")?;
-        let mut tracks = spans.track.iter().chain(&marks.track).chain(&values.track);
+        let mut tracks = spans.track.iter().chain(marks.track.iter()).chain(values.track.iter());
         foreign(tracks.all(|track| track.index() < self.tracks.len()), "track")?;
         let is_span = |place: u32| (place as usize) < self.span_count();
         rule(self.flows.iter().all(|flow| is_span(flow.from.0) && is_span(flow.to.0)), "flows lead to spans")?;
@@ -95,36 +96,33 @@ impl Trace {
 
     fn check_span_order(&self) -> Result<(), InvalidTrace> {
         let spans = &self.spans;
-        let key = |at: usize| (spans.track[at], spans.start[at], std::cmp::Reverse(spans.duration[at]));
+        let key = |at: usize| (spans.track.get(at), spans.start[at], std::cmp::Reverse(spans.duration.get(at)));
         let pairs = 1..self.span_count();
         rule(pairs.clone().all(|at| key(at - 1) <= key(at)), "spans are sorted by track, start and length")?;
-        let ends = spans.start.iter().zip(&spans.duration);
-        rule(
-            ends.into_iter().all(|(start, length)| start.checked_add(*length).is_some_and(is_time)),
-            "no span ends too late",
-        )
+        let mut ends = spans.start.iter().zip(spans.duration.iter());
+        rule(ends.all(|(start, length)| start.checked_add(length).is_some_and(is_time)), "no span ends too late")
     }
 
     /// Follows the parents: the innermost open span of each lane must be the parent of the next.
     fn check_nesting(&self) -> Result<(), InvalidTrace> {
         let spans = &self.spans;
-        let end = |at: usize| spans.start[at] + spans.duration[at];
+        let end = |at: usize| spans.start[at] + spans.duration.get(at);
         let mut last_on_lane: Vec<Option<usize>> = Vec::new();
         for at in 0..self.span_count() {
-            if at == 0 || spans.track[at] != spans.track[at - 1] {
+            if at == 0 || spans.track.get(at) != spans.track.get(at - 1) {
                 last_on_lane.clear();
             }
-            let lane = spans.lane[at] as usize;
+            let lane = spans.lane.get(at) as usize;
             rule(lane <= last_on_lane.len(), "lanes are numbered without gaps")?;
             last_on_lane.resize(last_on_lane.len().max(lane + 1), None);
-            let parent = (spans.parent[at] != NO_PARENT).then_some(spans.parent[at] as usize);
+            let parent = (spans.parent.get(at) != NO_PARENT).then_some(spans.parent.get(at) as usize);
             rule(parent.is_none_or(|parent| parent < at), "a parent comes before its children")?;
             // Everything between the last span of the lane and the parent has ended.
             let mut around = last_on_lane[lane];
             while around != parent {
                 let Some(ended) = around else { return rule(false, "a parent is on its children's lane") };
                 rule(end(ended) <= spans.start[at], "spans on one lane nest")?;
-                around = (spans.parent[ended] != NO_PARENT).then_some(spans.parent[ended] as usize);
+                around = (spans.parent.get(ended) != NO_PARENT).then_some(spans.parent.get(ended) as usize);
             }
             let lies_inside = |parent| spans.start[parent] <= spans.start[at] && end(at) <= end(parent);
             rule(parent.is_none_or(lies_inside), "a child is within its parent")?;
@@ -135,13 +133,16 @@ impl Trace {
 
     fn check_points(&self) -> Result<(), InvalidTrace> {
         let (marks, values) = (&self.marks, &self.values);
-        let ordered = |tracks: &[TrackId], times: &[u64]| tracks.iter().zip(times).is_sorted();
+        let ordered = |tracks: &Column<TrackId>, times: &[u64]| tracks.iter().zip(times).is_sorted();
         rule(ordered(&marks.track, &marks.time), "marks are sorted by track and time")?;
         rule(ordered(&values.track, &values.time), "values are sorted by track and time")?;
         rule(marks.time.iter().chain(&values.time).all(|&time| is_time(time)), "no time is too late")?;
-        let is_counter = |track: &TrackId| self.tracks[track.index()].kind == TrackKind::Counter;
+        let is_counter = |track: TrackId| self.tracks[track.index()].kind == TrackKind::Counter;
         rule(values.track.iter().all(is_counter), "values are on counters")?;
-        rule(!self.spans.track.iter().chain(&marks.track).any(is_counter), "spans and marks are not on counters")?;
+        rule(
+            !self.spans.track.iter().chain(marks.track.iter()).any(is_counter),
+            "spans and marks are not on counters",
+        )?;
         let has_unit = |track: &&crate::Track| track.unit != NameId::EMPTY;
         let units = self.tracks.iter().filter(has_unit).all(|track| track.kind == TrackKind::Counter);
         rule(units, "units belong to counters")?;
@@ -150,7 +151,7 @@ impl Trace {
     }
 
     fn check_fields(&self) -> Result<(), InvalidTrace> {
-        let blocks = self.spans.fields.iter().chain(self.marks.fields.iter().copied());
+        let blocks = self.spans.fields.iter().chain(self.marks.fields.iter());
         let is_name = |name: NameId| name.index() < self.names.len();
         let mut seen = Vec::new();
         for block in blocks.filter(|&block| block != FieldBlock::NONE) {
@@ -218,7 +219,7 @@ mod tests {
         let rule = |rule| InvalidTrace::Broken { rule };
         let found = broken(|trace| trace.spans.start[0] = 3);
         assert_eq!(found, rule("spans are sorted by track, start and length"));
-        let found = broken(|trace| trace.spans.duration[2] = u64::MAX);
+        let found = broken(|trace| trace.spans.duration.set(2, u64::MAX));
         assert_eq!(found, rule("no span ends too late"));
         let found = broken(|trace| trace.spans.parent.set(1, NO_PARENT));
         assert_eq!(found, rule("spans on one lane nest"));
@@ -228,11 +229,11 @@ mod tests {
         assert_eq!(found, rule("a parent is on its children's lane"));
         let found = broken(|trace| trace.spans.lane.set(1, 5));
         assert_eq!(found, rule("lanes are numbered without gaps"));
-        let found = broken(|trace| trace.values.track[0] = TrackId(0));
+        let found = broken(|trace| trace.values.track.set(0, TrackId(0)));
         assert_eq!(found, rule("values are on counters"));
-        let found = broken(|trace| trace.marks.track[0] = TrackId(9));
+        let found = broken(|trace| trace.marks.track.set(0, TrackId(9)));
         assert_eq!(found, InvalidTrace::Foreign { what: "track" });
-        let found = broken(|trace| trace.marks.fields[0] = FieldBlock(1));
+        let found = broken(|trace| trace.marks.fields.set(0, FieldBlock(1)));
         assert_eq!(found, rule("fields exist"));
     }
 }

@@ -1,6 +1,6 @@
 //! Nests the spans of one track, and puts overlapping spans on separate lanes.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 /// The number of lanes that are tried before a new one is opened. More concurrent work on one track is not readable
 /// anyway, and trying all lanes would take quadratic time.
@@ -13,28 +13,16 @@ pub struct Place {
     pub parent: Option<u32>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    index: u32,
-    start: u64,
-    end: u64,
-}
-
-impl Open {
-    /// Whether a span that begins at `start`, not before this one, is inside.
-    ///
-    /// A span without length contains nothing, and a span that begins where another ends is outside it.
-    fn holds(&self, start: u64, end: u64) -> bool {
-        start < self.end && end <= self.end
-    }
-}
-
-/// Places the spans of one track, given as start and end, sorted by start and longer first. Indices count from `first`.
-pub fn place(spans: impl Iterator<Item = (u64, u64)>, first: u32) -> impl Iterator<Item = Place> {
-    let mut lanes: Vec<Vec<Open>> = vec![Vec::new()];
+/// Places the spans of one track, sorted by start and longer first; `times` returns the start and end of an index.
+///
+/// Open spans are stored as indices: a hostile file nests millions of them.
+pub fn place(spans: Range<u32>, times: impl Fn(u32) -> (u64, u64)) -> impl Iterator<Item = Place> {
+    let mut lanes: Vec<Vec<u32>> = vec![Vec::new()];
     let mut idle: BTreeSet<usize> = BTreeSet::new();
     let mut busy: BTreeSet<(u64, usize)> = BTreeSet::new();
-    spans.enumerate().map(move |(at, (start, end))| {
+    spans.map(move |at| {
+        let (start, end) = times(at);
+        let end_of = |open: u32| times(open).1;
         while let Some(&(ends, lane)) = busy.first().filter(|(ends, _)| *ends <= start) {
             busy.remove(&(ends, lane));
             idle.insert(lane);
@@ -42,37 +30,34 @@ pub fn place(spans: impl Iterator<Item = (u64, u64)>, first: u32) -> impl Iterat
         let lane = lanes
             .iter_mut()
             .take(TRIED)
-            .position(|open| accepts(open, start, end))
+            .position(|open| accepts(open, start, end, &end_of))
             .or_else(|| idle.first().copied())
             .unwrap_or(lanes.len());
         if lane == lanes.len() {
             lanes.push(Vec::new());
         }
         let open = &mut lanes[lane];
-        close_ended(open, start, end);
-        let parent = open.last().map(|open| open.index);
+        close_ended(open, start, &end_of);
+        let parent = open.last().copied();
         if lane >= TRIED {
             idle.remove(&lane);
             busy.insert((end, lane));
         }
-        open.push(Open { index: first + at as u32, start, end });
+        open.push(at);
         Place { lane: lane as u32, parent }
     })
 }
 
-fn close_ended(open: &mut Vec<Open>, start: u64, end: u64) {
-    while open.last().is_some_and(|top| !top.holds(start, end) && top.end <= start) {
-        open.pop();
-    }
+fn close_ended(open: &mut Vec<u32>, start: u64, end_of: &impl Fn(u32) -> u64) {
+    while open.pop_if(|top| end_of(*top) <= start).is_some() {}
 }
 
 /// Whether a lane is free: ended spans are closed, and the span is inside the remaining one.
-fn accepts(open: &mut Vec<Open>, start: u64, end: u64) -> bool {
-    close_ended(open, start, end);
-    open.last().is_none_or(|top| {
-        debug_assert!(top.start <= start, "spans come in order of start");
-        top.holds(start, end)
-    })
+///
+/// A span without length contains nothing, and a span that begins where another ends is outside it.
+fn accepts(open: &mut Vec<u32>, start: u64, end: u64, end_of: &impl Fn(u32) -> u64) -> bool {
+    close_ended(open, start, end_of);
+    open.last().is_none_or(|top| end <= end_of(*top))
 }
 
 #[cfg(test)]
@@ -80,7 +65,8 @@ mod tests {
     use super::*;
 
     fn placed(spans: &[(u64, u64)]) -> Vec<(u32, Option<u32>)> {
-        place(spans.iter().copied(), 0).map(|place| (place.lane, place.parent)).collect()
+        let placed = place(0..spans.len() as u32, |at| spans[at as usize]);
+        placed.map(|place| (place.lane, place.parent)).collect()
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub use self::record::{ANNOUNCED, RecordError, Recorded, Recording, record_to, r
 pub use self::{
     activity::{Activity, CopyPath, MemoryKind},
     builder::{SpanEntry, TraceBuilder},
+    column::{Cell, Column},
     fields::Fields,
     format::{Format, ReadError, WriteError, read, read_from, write, write_to},
     invariants::InvalidTrace,

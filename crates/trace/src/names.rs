@@ -4,9 +4,21 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use crate::column::Cell;
+
 /// The id of an interned string.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(pub(crate) u32);
+
+impl Cell for NameId {
+    fn number(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    fn of(number: u64) -> Self {
+        Self(number as u32)
+    }
+}
 
 impl NameId {
     /// The empty string, which is first in every table.

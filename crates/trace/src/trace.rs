@@ -14,7 +14,7 @@
 use std::{collections::TryReserveError, ops::Range};
 
 use crate::{
-    column::Column,
+    column::{Cell, Column},
     fields::{FieldBlock, FieldBlocks, Fields},
     metadata::Metadata,
     names::{NameId, Names},
@@ -26,6 +26,16 @@ use crate::{
 /// The id of a span in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(pub(crate) u32);
+
+impl Cell for Option<SpanId> {
+    fn number(self) -> u64 {
+        self.map_or(0, |id| u64::from(id.0) + 1)
+    }
+
+    fn of(number: u64) -> Self {
+        number.checked_sub(1).map(|id| SpanId(id as u32))
+    }
+}
 
 impl SpanId {
     /// The span's index in the trace.
@@ -48,10 +58,10 @@ pub(crate) const OPEN: u8 = 1;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpanColumns {
     pub start: Vec<u64>,
-    pub duration: Vec<u64>,
-    pub track: Vec<TrackId>,
+    pub duration: Column<u64>,
+    pub track: Column<TrackId>,
     pub lane: Column<u32>,
-    pub name: Vec<NameId>,
+    pub name: Column<NameId>,
     pub category: Column<NameId>,
     pub parent: Column<u32>,
     pub fields: Column<FieldBlock>,
@@ -61,9 +71,9 @@ pub(crate) struct SpanColumns {
 impl SpanColumns {
     /// The size in bytes.
     pub fn bytes(&self) -> usize {
-        let plain = 2 * size_of::<u64>() + size_of::<TrackId>() + size_of::<NameId>();
-        let columns = self.lane.bytes() + self.category.bytes() + self.parent.bytes();
-        self.start.len() * plain + columns + self.fields.bytes() + self.flags.bytes()
+        let times = size_of_val(self.start.as_slice()) + self.duration.bytes();
+        let names = self.track.bytes() + self.lane.bytes() + self.name.bytes() + self.category.bytes();
+        times + names + self.parent.bytes() + self.fields.bytes() + self.flags.bytes()
     }
 
     /// Reserves memory for more rows, or returns an error.
@@ -82,18 +92,33 @@ impl SpanColumns {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MarkColumns {
     pub time: Vec<u64>,
-    pub track: Vec<TrackId>,
-    pub name: Vec<NameId>,
-    pub category: Vec<NameId>,
-    pub fields: Vec<FieldBlock>,
+    pub track: Column<TrackId>,
+    pub name: Column<NameId>,
+    pub category: Column<NameId>,
+    pub fields: Column<FieldBlock>,
+}
+
+impl MarkColumns {
+    /// The size in bytes.
+    pub fn bytes(&self) -> usize {
+        let names = self.track.bytes() + self.name.bytes() + self.category.bytes();
+        size_of_val(self.time.as_slice()) + names + self.fields.bytes()
+    }
 }
 
 /// The columns of the values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ValueColumns {
     pub time: Vec<u64>,
-    pub track: Vec<TrackId>,
+    pub track: Column<TrackId>,
     pub number: Vec<Number>,
+}
+
+impl ValueColumns {
+    /// The size in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.time.as_slice()) + self.track.bytes() + size_of_val(self.number.as_slice())
+    }
 }
 
 /// A recorded or imported trace.
@@ -235,18 +260,18 @@ impl Trace {
     pub fn span(&self, id: SpanId) -> Span<'_> {
         let at = id.index();
         let spans = &self.spans;
-        let parent = spans.parent[at];
+        let parent = spans.parent.get(at);
         Span {
             id,
-            track: spans.track[at],
-            lane: spans.lane[at],
-            name: self.names.name(spans.name[at]),
-            category: self.names.name(spans.category[at]),
+            track: spans.track.get(at),
+            lane: spans.lane.get(at),
+            name: self.names.name(spans.name.get(at)),
+            category: self.names.name(spans.category.get(at)),
             start: Nanos(spans.start[at]),
-            duration: Nanos(spans.duration[at]),
+            duration: Nanos(spans.duration.get(at)),
             parent: (parent != NO_PARENT).then_some(SpanId(parent)),
-            is_open: spans.flags[at] & OPEN != 0,
-            fields: self.fields_in(spans.fields[at]),
+            is_open: spans.flags.get(at) & OPEN != 0,
+            fields: self.fields_in(spans.fields.get(at)),
         }
     }
 
@@ -259,20 +284,20 @@ impl Trace {
     /// The end of a span, without its other columns.
     #[inline]
     pub fn span_end(&self, id: SpanId) -> Nanos {
-        self.span_start(id).saturating_add(Nanos(self.spans.duration[id.index()]))
+        self.span_start(id).saturating_add(Nanos(self.spans.duration.get(id.index())))
     }
 
     /// The parent of a span, without its other columns.
     #[inline]
     pub fn span_parent(&self, id: SpanId) -> Option<SpanId> {
-        let parent = self.spans.parent[id.index()];
+        let parent = self.spans.parent.get(id.index());
         (parent != NO_PARENT).then_some(SpanId(parent))
     }
 
     /// The track of a span, without its other columns.
     #[inline]
     pub fn span_track(&self, id: SpanId) -> TrackId {
-        self.spans.track[id.index()]
+        self.spans.track.get(id.index())
     }
 
     /// All spans: track by track, each sorted by start.
@@ -289,7 +314,7 @@ impl Trace {
     ///
     /// Children of one parent are disjoint, on one lane: their total never exceeds the parent's duration.
     pub fn own_times(&self) -> Vec<Nanos> {
-        let mut own: Vec<Nanos> = self.spans.duration.iter().map(|&duration| Nanos(duration)).collect();
+        let mut own: Vec<Nanos> = self.spans.duration.iter().map(Nanos).collect();
         for span in self.spans() {
             if let Some(parent) = span.parent {
                 own[parent.index()] = own[parent.index()].saturating_sub(span.duration);
@@ -300,12 +325,12 @@ impl Trace {
 
     /// The name of a span as an id, for grouping without comparing text.
     pub fn span_name(&self, id: SpanId) -> NameId {
-        self.spans.name[id.index()]
+        self.spans.name.get(id.index())
     }
 
     /// The category of a span as an id, for grouping without comparing text.
     pub fn span_category(&self, id: SpanId) -> NameId {
-        self.spans.category[id.index()]
+        self.spans.category.get(id.index())
     }
 
     /// The number of marks.
@@ -328,11 +353,11 @@ impl Trace {
         let (marks, at) = (&self.marks, id.0 as usize);
         Mark {
             id,
-            track: marks.track[at],
-            name: self.names.name(marks.name[at]),
-            category: self.names.name(marks.category[at]),
+            track: marks.track.get(at),
+            name: self.names.name(marks.name.get(at)),
+            category: self.names.name(marks.category.get(at)),
             time: Nanos(marks.time[at]),
-            fields: self.fields_in(marks.fields[at]),
+            fields: self.fields_in(marks.fields.get(at)),
         }
     }
 
@@ -340,7 +365,7 @@ impl Trace {
     pub fn values(&self) -> impl ExactSizeIterator<Item = ValuePoint> {
         let values = &self.values;
         (0..values.time.len()).map(|at| ValuePoint {
-            track: values.track[at],
+            track: values.track.get(at),
             time: Nanos(values.time[at]),
             number: values.number[at],
         })
@@ -366,8 +391,8 @@ impl Trace {
 }
 
 /// The rows of a track in a column ordered by track.
-fn range_of(tracks: &[TrackId], track: TrackId) -> Range<u32> {
-    let start = tracks.partition_point(|&known| known < track);
-    let end = tracks.partition_point(|&known| known <= track);
+fn range_of(tracks: &Column<TrackId>, track: TrackId) -> Range<u32> {
+    let start = tracks.partition_point(0, tracks.len(), |known| known < track);
+    let end = tracks.partition_point(start, tracks.len(), |known| known <= track);
     start as u32..end as u32
 }

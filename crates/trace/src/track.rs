@@ -1,6 +1,6 @@
 //! Tracks: the rows of a timeline.
 
-use crate::names::NameId;
+use crate::{column::Cell, names::NameId};
 
 /// The id of a process in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +24,16 @@ pub struct Process {
 /// The id of a track in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrackId(pub(crate) u32);
+
+impl Cell for TrackId {
+    fn number(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    fn of(number: u64) -> Self {
+        Self(number as u32)
+    }
+}
 
 impl TrackId {
     pub(crate) fn index(self) -> usize {

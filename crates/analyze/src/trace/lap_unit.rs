@@ -83,9 +83,19 @@ pub enum NoLaps {
         /// Possible units, with their number of laps.
         known: Vec<(String, u64)>,
     },
+    /// The unit has more than [`MOST_LAPS`] laps.
+    TooMany {
+        /// The name.
+        name: String,
+        /// How many laps it has.
+        count: u64,
+    },
     /// Nothing repeats.
     NothingRepeats,
 }
+
+/// The maximum number of laps: a range that occurs more often is too fine for a unit.
+pub const MOST_LAPS: usize = 1_000_000;
 
 /// The fewest repetitions of a range.
 const LEAST_RANGES: usize = 3;
@@ -145,8 +155,22 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
             others: offered(&families, None),
         })
     };
-    let unit = found.or_else(of_operators).or_else(of_kernels).ok_or(NoLaps::NothingRepeats)?;
-    Ok(without_prologue(unit))
+    let too_fine = || families.iter().find(|family| family.spans.len() > MOST_LAPS).map(Family::too_many);
+    let unit = found.or_else(of_operators).or_else(of_kernels);
+    Ok(without_prologue(unit.ok_or_else(|| too_fine().unwrap_or(NoLaps::NothingRepeats))?))
+}
+
+/// The repeating unit for answers that do without one.
+///
+/// # Errors
+///
+/// If the named unit is not in the trace, or has too many laps.
+pub(crate) fn unit_if_any(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Result<Option<LapUnit>, NoLaps> {
+    match lap_unit(trace, devices, wanted) {
+        Ok(unit) => Ok(Some(unit)),
+        Err(_) if wanted.is_none() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A first lap that is shorter than this share of the median lap is incomplete.
@@ -178,11 +202,11 @@ fn named(trace: &Trace, families: &[Family], wanted: &str) -> Result<LapUnit, No
     let begins = |family: &&Family| family.name.trim_end_matches(['*', '#', ' ', '_', '=', ':', '-']) == wanted;
     let family = families.iter().find(same).or_else(|| families.iter().find(begins));
     if let Some(family) = family {
-        return Ok(family.unit(trace, families, LapSource::Named));
+        return family.named(trace, families);
     }
     // Other host spans can be chosen too: an operation, a Python function.
     match gathered(trace, |span| span.name == wanted).first() {
-        Some(family) => Ok(family.unit(trace, families, LapSource::Named)),
+        Some(family) => family.named(trace, families),
         None => Err(NoLaps::NoSuchName { name: wanted.to_owned(), known: offered(families, None) }),
     }
 }
@@ -205,6 +229,9 @@ struct Family {
 impl Family {
     /// Whether it can be the unit without being named by the user.
     fn is_unit(&self, trace: &Trace, wall: u64) -> bool {
+        if self.spans.len() > MOST_LAPS {
+            return false;
+        }
         match self.source {
             LapSource::Lap | LapSource::Step => self.spans.len() >= LEAST_STEPS,
             _ => self.is_long(trace, wall) && self.covered as f64 >= LEAST_COVER * self.extent(trace),
@@ -213,7 +240,7 @@ impl Family {
 
     /// Whether it repeats often enough, over most of the trace.
     fn is_long(&self, trace: &Trace, wall: u64) -> bool {
-        self.spans.len() >= LEAST_RANGES && self.extent(trace) >= LEAST_EXTENT * wall as f64
+        (LEAST_RANGES..=MOST_LAPS).contains(&self.spans.len()) && self.extent(trace) >= LEAST_EXTENT * wall as f64
     }
 
     /// From the start of the first lap to the end of the last.
@@ -228,6 +255,18 @@ impl Family {
         self.source == LapSource::Range
             && (OPERATORS.iter().any(|prefix| self.name.starts_with(prefix))
                 || [", op_id = *", ", seq = *"].iter().any(|field| self.name.contains(field)))
+    }
+
+    fn too_many(&self) -> NoLaps {
+        NoLaps::TooMany { name: self.name.clone(), count: self.spans.len() as u64 }
+    }
+
+    /// The unit that the user named.
+    fn named(&self, trace: &Trace, families: &[Self]) -> Result<LapUnit, NoLaps> {
+        if self.spans.len() > MOST_LAPS {
+            return Err(self.too_many());
+        }
+        Ok(self.unit(trace, families, LapSource::Named))
     }
 
     fn unit(&self, trace: &Trace, families: &[Self], source: LapSource) -> LapUnit {

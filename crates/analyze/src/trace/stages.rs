@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use laptime_stats::Sorted;
-use laptime_trace::{Activity, DEEPEST, NameId, Nanos, STAMPED, Span, SpanId, Trace};
+use laptime_stats::{Sorted, quantile_by};
+use laptime_trace::{Activity, Column, DEEPEST, NameId, Nanos, STAMPED, Span, SpanId, Trace};
 
 use crate::{
     device_time::{device_time, is_on_device},
@@ -99,7 +99,7 @@ pub fn stages(trace: &Trace) -> Stages {
         families: Families::default(),
         nodes: Vec::new(),
         children: HashMap::new(),
-        node_of: vec![0; trace.span_count()],
+        node_of: Column::filled(0, trace.span_count()),
         too_deep: 0,
     };
     tree.gather();
@@ -122,7 +122,7 @@ struct Tree<'a> {
     /// Nodes by parent, name and side (host or device).
     children: Children,
     /// The node of each span, by index.
-    node_of: Vec<usize>,
+    node_of: Column<usize>,
     too_deep: u64,
 }
 
@@ -139,13 +139,14 @@ struct Node {
     first: Nanos,
     count: u64,
     total: u64,
-    own: u64,
+    /// A sum over all spans of a file may not fit into 64 bits.
+    own: u128,
     device: Option<u64>,
     open: u64,
     lap_name: Option<NameId>,
     /// Time per lap, or one entry per span outside laps.
     by_lap: HashMap<SpanId, u64>,
-    by_call: Vec<u64>,
+    by_call: Column<u64>,
     /// Time of its spans and of the device work behind them, per lap of the outermost loop.
     by_outer: HashMap<SpanId, (u64, Option<u64>)>,
 }
@@ -153,37 +154,42 @@ struct Node {
 impl Tree<'_> {
     fn gather(&mut self) {
         let trace = self.trace;
-        let (own, device) = (trace.own_times(), device_time(trace));
-        let mut lap_of: Vec<Option<SpanId>> = vec![None; trace.span_count()];
-        let mut outer_of: Vec<Option<SpanId>> = vec![None; trace.span_count()];
+        let device = device_time(trace);
+        let mut lap_of: Column<Option<SpanId>> = Column::filled(None, trace.span_count());
+        let mut outer_of: Column<Option<SpanId>> = Column::filled(None, trace.span_count());
         let led_by: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
         // Work that a flow leads to counts for the stage of the launch, with everything inside it.
         let mut is_told = vec![false; trace.span_count()];
+        // Whether the duration of a span is part of its node's self time.
+        let mut is_counted = vec![false; trace.span_count()];
         let of_side = |wanted: bool| trace.spans().filter(move |span| is_on_device(trace, span) == wanted);
         for span in of_side(false).chain(of_side(true)) {
-            let outer = span.parent.and_then(|parent| lap_of[parent.index()]);
-            lap_of[span.id.index()] = if is_lap(&span) { Some(span.id) } else { outer };
-            let outermost = span.parent.and_then(|parent| outer_of[parent.index()]);
-            outer_of[span.id.index()] = outermost.or(lap_of[span.id.index()]);
+            let outer = span.parent.and_then(|parent| lap_of.get(parent.index()));
+            let lap = if is_lap(&span) { Some(span.id) } else { outer };
+            lap_of.set(span.id.index(), lap);
+            let outermost = span.parent.and_then(|parent| outer_of.get(parent.index())).or(lap);
+            outer_of.set(span.id.index(), outermost);
+            if let Some(parent) = span.parent.filter(|parent| is_counted[parent.index()]) {
+                self.nodes[self.node_of.get(parent.index())].own -= u128::from(span.duration.0);
+            }
             let on_device = is_on_device(trace, &span);
             let teller = led_by.get(&span.id).copied().or(span.parent.filter(|parent| is_told[parent.index()]));
             is_told[span.id.index()] = on_device && teller.is_some();
             if let Some(teller) = teller.filter(|_| on_device) {
-                self.node_of[span.id.index()] = self.node_of[teller.index()];
+                self.node_of.set(span.id.index(), self.node_of.get(teller.index()));
                 // Device timestamps inside a graph are the only source for these stages.
                 if span.category != STAMPED {
                     continue;
                 }
             }
+            is_counted[span.id.index()] = true;
             let Some(at) = self.node(&span, on_device) else {
-                let node = &mut self.nodes[self.node_of[span.id.index()]];
-                node.own = node.own.saturating_add(own[span.id.index()].0);
+                self.nodes[self.node_of.get(span.id.index())].own += u128::from(span.duration.0);
                 continue;
             };
-            let lap = lap_of[span.id.index()];
             let led_to = device.get(&span.id).copied();
-            self.nodes[at].add(&span, own[span.id.index()].0, led_to, lap);
-            if let Some(outer) = outer_of[span.id.index()] {
+            self.nodes[at].add(&span, led_to, lap);
+            if let Some(outer) = outermost {
                 self.nodes[at].add_outer(&span, led_to, outer);
             }
             if let Some(lap) = lap {
@@ -194,10 +200,10 @@ impl Tree<'_> {
 
     /// The node of a span; none if it is too deep: it then belongs to the node of its parent.
     fn node(&mut self, span: &Span<'_>, on_device: bool) -> Option<usize> {
-        let parent = span.parent.map(|parent| self.node_of[parent.index()]);
+        let parent = span.parent.map(|parent| self.node_of.get(parent.index()));
         let depth = parent.map_or(0, |parent| self.nodes[parent].depth + 1);
         if let Some(parent) = parent.filter(|_| depth >= DEEPEST) {
-            self.node_of[span.id.index()] = parent;
+            self.node_of.set(span.id.index(), parent);
             self.too_deep += 1;
             return None;
         }
@@ -220,12 +226,12 @@ impl Tree<'_> {
                 open: 0,
                 lap_name: None,
                 by_lap: HashMap::new(),
-                by_call: Vec::new(),
+                by_call: Column::default(),
                 by_outer: HashMap::new(),
             });
             self.nodes.len() - 1
         });
-        self.node_of[span.id.index()] = at;
+        self.node_of.set(span.id.index(), at);
         Some(at)
     }
 
@@ -252,9 +258,10 @@ impl Tree<'_> {
         family(self.trace.name(name)).into_owned()
     }
 
-    fn stage(&self, at: usize, place_of: &[usize], overview: &Overview) -> Stage {
+    fn stage(&mut self, at: usize, place_of: &[usize], overview: &Overview) -> Stage {
+        let times = self.nodes[at].take_times().into_sorted();
+        let quantile = |q| quantile_by(times.len(), |at| times.get(at), q).unwrap_or(0.0);
         let node = &self.nodes[at];
-        let times = Sorted::<u64>::from_unsorted(node.times());
         let host = (!node.on_device).then_some(Nanos(node.total));
         let wall = overview.wall.0;
         Stage {
@@ -265,12 +272,12 @@ impl Tree<'_> {
             is_wait: node.is_wait,
             count: node.count,
             host,
-            host_self: host.map(|_| Nanos(node.own)),
+            host_self: host.map(|_| Nanos(u64::try_from(node.own).unwrap_or(u64::MAX))),
             share: host.filter(|_| wall > 0).map(|host| host.0 as f64 / wall as f64),
             device: if node.on_device { Some(Nanos(node.total)) } else { node.device.map(Nanos) },
             per: node.lap_name.map_or(Per::Call, |name| Per::Lap(self.family(name))),
-            median: times.median().unwrap_or(0.0),
-            p95: times.p(95).unwrap_or(0.0),
+            median: quantile(0.5),
+            p95: quantile(0.95),
             outer: node.outer(),
             open: node.open,
         }
@@ -278,10 +285,11 @@ impl Tree<'_> {
 }
 
 impl Node {
-    fn add(&mut self, span: &Span<'_>, own: u64, device: Option<Nanos>, lap: Option<SpanId>) {
+    /// Adds a span; the time of its children is taken from its self time later.
+    fn add(&mut self, span: &Span<'_>, device: Option<Nanos>, lap: Option<SpanId>) {
         self.count += 1;
         self.total = self.total.saturating_add(span.duration.0);
-        self.own = self.own.saturating_add(own);
+        self.own += u128::from(span.duration.0);
         self.open += u64::from(span.is_open);
         self.first = self.first.min(span.start);
         if let Some(device) = device {
@@ -315,8 +323,9 @@ impl Node {
     }
 
     /// The samples: laps if it ran in any, else calls.
-    fn times(&self) -> Vec<u64> {
-        if self.lap_name.is_some() { self.by_lap.values().copied().collect() } else { self.by_call.clone() }
+    fn take_times(&mut self) -> Column<u64> {
+        let (laps, calls) = (std::mem::take(&mut self.by_lap), std::mem::take(&mut self.by_call));
+        if self.lap_name.is_some() { laps.into_values().collect() } else { calls }
     }
 }
 

@@ -5,7 +5,7 @@ use laptime_trace::Trace;
 use crate::{
     devices::Devices,
     gap_cause::{Judged, judged_gaps},
-    lap_unit::{LapUnit, NoLaps, lap_unit},
+    lap_unit::{LapUnit, NoLaps, unit_if_any},
     one_off::OneOffs,
     overview::{Overview, overview_of},
     waits::{Found, waits},
@@ -30,11 +30,7 @@ impl<'a> Timeline<'a> {
     ///
     /// If the named lap is not in the trace.
     pub(crate) fn of(trace: &'a Trace, devices: &'a Devices, lap: Option<&str>) -> Result<Self, NoLaps> {
-        let unit = match lap_unit(trace, devices, lap) {
-            Ok(unit) => Some(unit),
-            Err(NoLaps::NothingRepeats) => None,
-            Err(error) => return Err(error),
-        };
+        let unit = unit_if_any(trace, devices, lap)?;
         let waits = waits(trace, devices);
         let idle = devices.devices.iter().map(|device| judged_gaps(trace, devices, device, &waits)).collect();
         let one_offs = OneOffs::of(trace, &devices.activities, unit.as_ref());

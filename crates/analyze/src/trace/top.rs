@@ -5,8 +5,8 @@ mod open_names;
 
 use std::collections::HashMap;
 
-use laptime_stats::Sorted;
-use laptime_trace::{Activity, NameId, Nanos, Span, Trace};
+use laptime_stats::quantile_by;
+use laptime_trace::{Activity, Column, NameId, Nanos, Span, SpanId, Trace};
 
 use self::{launched::Launched, open_names::OpenNames};
 use crate::{
@@ -167,8 +167,8 @@ pub fn top(trace: &Trace) -> Top {
     if launched.has_work {
         rows.take_device_times(&launched);
     }
-    let host = total(rows.rows.iter().filter(|row| !row.kind.is_on_device()).map(|row| row.own));
-    let stages = total(rows.rows.iter().filter(|row| row.kind.is_on_device()).map(|row| row.own));
+    let host = total(rows.rows.iter().filter(|row| !row.kind.is_on_device()).map(Row::own));
+    let stages = total(rows.rows.iter().filter(|row| row.kind.is_on_device()).map(Row::own));
     let device = if launched.has_work { launched.busy } else { stages };
     let groups = groups(&rows, &launched, host, device);
     let operation = |(at, row): (usize, Row)| {
@@ -187,14 +187,11 @@ fn is_of_profiler(span: &Span<'_>) -> bool {
     span.category == "Trace" && span.name.contains("PyTorch Profiler")
 }
 
-/// No row: the span is not an operation.
-const NO_ROW: u32 = u32::MAX;
-
 /// The rows of the answer, while they are collected.
 struct Rows {
     rows: Vec<Row>,
-    /// The row of each span, by index.
-    of_span: Vec<u32>,
+    /// The row of each span plus one, by index; zero if the span is not an operation.
+    of_span: Column<u32>,
     /// The name of the first span of the profiler itself, and their number.
     of_profiler: Option<(NameId, u64)>,
 }
@@ -206,55 +203,61 @@ struct Row {
     may_count: bool,
     kind: OperationKind,
     group: Group,
-    own: u64,
+    /// A sum over all spans of a file may not fit into 64 bits.
+    own: u128,
     total: u64,
-    durations: Vec<u64>,
+    durations: Column<u64>,
 }
 
 impl Rows {
     fn gather(trace: &Trace, devices: &Devices) -> Self {
-        let own = trace.own_times();
         let is_work = work_of_devices(trace, devices);
         let mut places: HashMap<(NameId, OperationKind), usize> = HashMap::new();
-        let mut rows = Self { rows: Vec::new(), of_span: vec![NO_ROW; trace.span_count()], of_profiler: None };
+        let mut rows = Self { rows: Vec::new(), of_span: Column::default(), of_profiler: None };
         let (mut open, mut families) = (OpenNames::default(), Families::default());
         for span in trace.spans() {
             let at = span.id.index();
+            // A parent comes before its children, so its row has its duration already.
+            if let Some(parent) = span.parent.and_then(|parent| rows.of(parent)) {
+                rows.rows[parent].own -= u128::from(span.duration.0);
+            }
             let is_on_device = trace.track(span.track).kind.is_device();
             if is_on_device && is_work.as_ref().is_some_and(|is_work| !is_work[at]) {
+                rows.of_span.push(0);
                 continue;
             }
             if is_of_profiler(&span) {
                 rows.of_profiler.get_or_insert((trace.span_name(span.id), 0)).1 += 1;
+                rows.of_span.push(0);
                 continue;
             }
             let activity = devices.activities[at];
             let name = families.of_span(trace, trace.span_name(span.id), activity);
-            let is_inside_itself = open.enter(&span, name);
+            let name_of = |id: SpanId| rows.of(id).map(|row| rows.rows[row].name);
+            let is_inside_itself = open.enter(&span, name, name_of);
             let kind = OperationKind::of(&span, activity, is_on_device);
             let place = *places.entry((name, kind)).or_insert(rows.rows.len());
             if place == rows.rows.len() {
                 rows.rows.push(Row::new(name, kind, activity, span.name));
             }
-            rows.of_span[at] = place as u32;
+            rows.of_span.push(place as u32 + 1);
             // Device work does not nest: overlapping kernels of one name are added.
             let total = if is_inside_itself && !is_on_device { 0 } else { span.duration.0 };
-            rows.rows[place].add(span.duration.0, own[at].0, total);
+            rows.rows[place].add(span.duration.0, total);
         }
         rows
     }
 
     /// The row of a span.
-    fn of(&self, span: laptime_trace::SpanId) -> Option<usize> {
-        let row = self.of_span[span.index()];
-        (row != NO_ROW).then_some(row as usize)
+    fn of(&self, span: SpanId) -> Option<usize> {
+        (self.of_span.get(span.index()) as usize).checked_sub(1)
     }
 
     /// Self time of kernels comes from the devices: on two streams at once it counts once.
     fn take_device_times(&mut self, launched: &Launched) {
         for (row, time) in self.rows.iter_mut().zip(&launched.device) {
             if row.kind.is_on_device() {
-                row.own = *time;
+                row.own = u128::from(*time);
             }
         }
     }
@@ -275,7 +278,7 @@ fn work_of_devices(trace: &Trace, devices: &Devices) -> Option<Vec<bool>> {
 impl Row {
     fn new(name: NameId, kind: OperationKind, activity: Activity, text: &str) -> Self {
         let (may_count, group) = (Families::may_count(activity), Group::of(activity, text));
-        Self { name, may_count, kind, group, own: 0, total: 0, durations: Vec::new() }
+        Self { name, may_count, kind, group, own: 0, total: 0, durations: Column::default() }
     }
 
     fn text(&self, trace: &Trace) -> String {
@@ -283,27 +286,33 @@ impl Row {
         if self.may_count { family(name).into_owned() } else { name.to_owned() }
     }
 
-    fn add(&mut self, duration: u64, own: u64, total: u64) {
-        self.own = self.own.saturating_add(own);
+    /// Adds a span; the time of its children is taken away later.
+    fn add(&mut self, duration: u64, total: u64) {
+        self.own += u128::from(duration);
         self.total = self.total.saturating_add(total);
         self.durations.push(duration);
     }
 
+    /// Its self time.
+    fn own(&self) -> u64 {
+        u64::try_from(self.own).unwrap_or(u64::MAX)
+    }
+
     fn operation(self, trace: &Trace, all: u64, launched_own: Option<u64>, launched: Option<u64>) -> Operation {
-        let name = self.text(trace);
-        let durations = Sorted::<u64>::from_unsorted(self.durations);
+        let (name, own) = (self.text(trace), self.own());
+        let durations = self.durations.into_sorted();
         Operation {
             name,
             kind: self.kind,
             group: self.group,
             count: durations.len() as u64,
-            own: Nanos(self.own),
-            own_share: share(self.own, all).unwrap_or(0.0),
+            own: Nanos(own),
+            own_share: share(own, all).unwrap_or(0.0),
             total: Nanos(self.total),
             launched_own: launched_own.map(Nanos),
             launched: launched.map(Nanos),
-            median: durations.median().unwrap_or(0.0),
-            longest: Nanos(durations.max().unwrap_or(0)),
+            median: quantile_by(durations.len(), |at| durations.get(at), 0.5).unwrap_or(0.0),
+            longest: Nanos(durations.iter().last().unwrap_or(0)),
         }
     }
 }
@@ -317,7 +326,7 @@ fn groups(rows: &Rows, launched: &Launched, host: u64, device: u64) -> Vec<Group
         let of_group = |on_device: bool| {
             let of_side =
                 rows.rows.iter().filter(move |row| row.group == group && row.kind.is_on_device() == on_device);
-            of_side.fold((0, 0), |(time, count), row| (total([time, row.own]), count + row.durations.len() as u64))
+            of_side.fold((0, 0), |(time, count), row| (total([time, row.own()]), count + row.durations.len() as u64))
         };
         let ((mut on_device, device_count), (on_host, host_count)) = (of_group(true), of_group(false));
         if launched.has_work {

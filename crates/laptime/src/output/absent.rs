@@ -1,6 +1,6 @@
 //! Errors for traces that lack what a question is about.
 
-use laptime_analyze::NoLaps;
+use laptime_analyze::{MOST_LAPS, NoLaps};
 use laptime_trace::Trace;
 
 use crate::{failure::Hinted, near::nearest};
@@ -37,6 +37,10 @@ pub fn no_laps(trace: &Trace, reason: &NoLaps) -> anyhow::Error {
             let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
             Hinted::wrap(anyhow::anyhow!("nothing in the trace is named `{name}`"), near + &repeating(known))
         }
+        NoLaps::TooMany { name, count } => Hinted::wrap(
+            anyhow::anyhow!("`{name}` has {count} laps; at most {MOST_LAPS} can be analysed"),
+            "name a coarser unit with `--lap NAME`, as `laptime stages` shows names, or record a shorter time",
+        ),
         NoLaps::NothingRepeats => Hinted::wrap(
             anyhow::anyhow!("nothing in the trace repeats that could be a lap"),
             "name the unit with `--lap NAME`, as `laptime stages` shows names; to record one, mark it: `lap!` in Rust, \

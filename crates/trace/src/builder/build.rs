@@ -11,7 +11,7 @@ use crate::{
     lanes,
     names::NameId,
     time::Nanos,
-    trace::{Flow, NO_PARENT, SpanColumns, SpanId, Trace},
+    trace::{Flow, MarkColumns, NO_PARENT, SpanColumns, SpanId, Trace, ValueColumns},
     track::{Track, TrackId, TrackKind},
 };
 
@@ -59,13 +59,13 @@ impl TraceBuilder {
                 return Err(InvalidTrace::TooMany { what, most });
             }
         }
-        for at in (0..spans.start.len()).filter(|&at| spans.flags[at] & DISCARDED == 0) {
-            self.check_row(spans.track[at], spans.name[at], end_of(spans, at), false)?;
+        for at in (0..spans.start.len()).filter(|&at| spans.flags.get(at) & DISCARDED == 0) {
+            self.check_row(spans.track.get(at), spans.name.get(at), end_of(spans, at), false)?;
         }
         for at in 0..marks.time.len() {
-            self.check_row(marks.track[at], marks.name[at], u128::from(marks.time[at]), false)?;
+            self.check_row(marks.track.get(at), marks.name.get(at), u128::from(marks.time[at]), false)?;
         }
-        for (&track, &time) in values.track.iter().zip(&values.time) {
+        for (track, &time) in values.track.iter().zip(&values.time) {
             let name = self.tracks.get(track.index()).map_or(NameId::EMPTY, |track| track.name);
             self.check_row(track, name, u128::from(time), true)?;
         }
@@ -90,13 +90,14 @@ impl TraceBuilder {
     pub(crate) fn discard_misplaced(&mut self) -> u64 {
         let fits = |track, end, is_value| self.check_row(track, NameId::EMPTY, end, is_value).is_ok();
         let spans = &self.spans;
-        let bad = |&at: &usize| spans.flags[at] & DISCARDED == 0 && !fits(spans.track[at], end_of(spans, at), false);
+        let bad =
+            |&at: &usize| spans.flags.get(at) & DISCARDED == 0 && !fits(spans.track.get(at), end_of(spans, at), false);
         let bad_spans: Vec<usize> = (0..spans.start.len()).filter(bad).collect();
         let marks = &self.marks;
-        let good = |at: usize| fits(marks.track[at], u128::from(marks.time[at]), false);
+        let good = |at: usize| fits(marks.track.get(at), u128::from(marks.time[at]), false);
         let good_marks: Vec<bool> = (0..marks.time.len()).map(good).collect();
         let values = &self.values;
-        let good = |at: usize| fits(values.track[at], u128::from(values.time[at]), true);
+        let good = |at: usize| fits(values.track.get(at), u128::from(values.time[at]), true);
         let good_values: Vec<bool> = (0..values.time.len()).map(good).collect();
         for &at in &bad_spans {
             self.discard_span(SpanEntry(at as u32));
@@ -109,14 +110,9 @@ impl TraceBuilder {
     }
 
     fn keep_points(&mut self, good_marks: &[bool], good_values: &[bool]) {
-        keep(&mut self.marks.track, good_marks);
-        keep(&mut self.marks.time, good_marks);
-        keep(&mut self.marks.name, good_marks);
-        keep(&mut self.marks.category, good_marks);
-        keep(&mut self.marks.fields, good_marks);
-        keep(&mut self.values.track, good_values);
-        keep(&mut self.values.time, good_values);
-        keep(&mut self.values.number, good_values);
+        let rows = |good: &[bool]| (0..good.len() as u32).filter(|&row| good[row as usize]).collect::<Vec<_>>();
+        self.marks.permute(Some(&rows(good_marks)));
+        self.values.permute(Some(&rows(good_values)));
     }
 
     /// Connects the flows of which only the places are known, and counts those without a target.
@@ -136,31 +132,38 @@ impl TraceBuilder {
     fn put_marks(&mut self, trace: &mut Trace) {
         let mut marks = std::mem::take(&mut self.marks);
         let order = point_order(&marks.track, &marks.time);
-        permute(&mut marks.track, &order);
-        permute(&mut marks.time, &order);
-        permute(&mut marks.name, &order);
-        permute(&mut marks.category, &order);
-        permute(&mut marks.fields, &order);
+        marks.permute(order.as_deref());
         trace.marks = marks;
     }
 
     fn put_values(&mut self, trace: &mut Trace) {
         let mut values = std::mem::take(&mut self.values);
         let order = point_order(&values.track, &values.time);
-        permute(&mut values.track, &order);
-        permute(&mut values.time, &order);
-        permute(&mut values.number, &order);
+        values.permute(order.as_deref());
         trace.values = values;
     }
 }
 
 fn end_of(spans: &SpanColumns, at: usize) -> u128 {
-    u128::from(spans.start[at]) + u128::from(spans.duration[at])
+    u128::from(spans.start[at]) + u128::from(spans.duration.get(at))
 }
 
-fn keep<T>(column: &mut Vec<T>, good: &[bool]) {
-    let mut good = good.iter();
-    column.retain(|_| good.next().copied().unwrap_or(false));
+impl MarkColumns {
+    fn permute(&mut self, order: Option<&[u32]>) {
+        permute(&mut self.time, order);
+        self.track.permute(order);
+        self.name.permute(order);
+        self.category.permute(order);
+        self.fields.permute(order);
+    }
+}
+
+impl ValueColumns {
+    fn permute(&mut self, order: Option<&[u32]>) {
+        permute(&mut self.time, order);
+        self.track.permute(order);
+        permute(&mut self.number, order);
+    }
 }
 
 /// The order of the spans by track, start, and longer first; equal spans keep their insertion order. Discarded spans
@@ -168,15 +171,15 @@ fn keep<T>(column: &mut Vec<T>, good: &[bool]) {
 ///
 /// Sorted per track: most tracks of most files are already sorted or consist of a few sorted runs.
 fn span_order(spans: &SpanColumns, tracks: usize) -> Option<Vec<u32>> {
-    let kept = |at: usize| spans.flags[at] & DISCARDED == 0;
-    let place = |at: usize| (spans.track[at], spans.start[at], std::cmp::Reverse(spans.duration[at]));
+    let kept = |at: usize| spans.flags.get(at) & DISCARDED == 0;
+    let place = |at: usize| (spans.track.get(at), spans.start[at], std::cmp::Reverse(spans.duration.get(at)));
     let is_in_order = |at: usize| kept(at) && (at == 0 || place(at - 1) <= place(at));
     if (0..spans.start.len()).all(is_in_order) {
         return None;
     }
     let mut next = vec![0_usize; tracks + 1];
     for at in (0..spans.start.len()).filter(|&at| kept(at)) {
-        next[spans.track[at].index() + 1] += 1;
+        next[spans.track.get(at).index() + 1] += 1;
     }
     for track in 1..next.len() {
         next[track] += next[track - 1];
@@ -184,11 +187,11 @@ fn span_order(spans: &SpanColumns, tracks: usize) -> Option<Vec<u32>> {
     let bounds = next.clone();
     let mut order = vec![0; bounds[tracks]];
     for at in (0..spans.start.len()).filter(|&at| kept(at)) {
-        let place = &mut next[spans.track[at].index()];
+        let place = &mut next[spans.track.get(at).index()];
         order[*place] = at as u32;
         *place += 1;
     }
-    let key = |&at: &u32| (spans.start[at as usize], std::cmp::Reverse(spans.duration[at as usize]));
+    let key = |&at: &u32| (spans.start[at as usize], std::cmp::Reverse(spans.duration.get(at as usize)));
     for pair in bounds.windows(2) {
         let of_track = &mut order[pair[0]..pair[1]];
         if !of_track.is_sorted_by_key(key) {
@@ -198,27 +201,41 @@ fn span_order(spans: &SpanColumns, tracks: usize) -> Option<Vec<u32>> {
     Some(order)
 }
 
-/// Sorts with the keys next to each other: looking each one up in its column is several times slower.
-fn sort_by_key<K: Ord + Copy>(numbers: &mut [u32], key: impl Fn(&u32) -> K) {
-    let mut keyed: Vec<(K, u32)> = numbers.iter().map(|at| (key(at), *at)).collect();
-    keyed.sort_by_key(|(key, _)| *key);
-    for (number, (_, at)) in numbers.iter_mut().zip(keyed) {
-        *number = at;
+/// Sorts with the keys next to each other: looking each one up in its column is several times slower. Many numbers are
+/// sorted in parts, which are then merged, because all keys at once would need more memory than the trace.
+pub(crate) fn sort_by_key<K: Ord + Copy>(numbers: &mut [u32], key: impl Fn(&u32) -> K) {
+    sort_parts_by_key(numbers, key, 1 << 20);
+}
+
+fn sort_parts_by_key<K: Ord + Copy>(numbers: &mut [u32], key: impl Fn(&u32) -> K, part: usize) {
+    let mut keyed: Vec<(K, u32)> = Vec::new();
+    for part in numbers.chunks_mut(part) {
+        keyed.clear();
+        keyed.extend(part.iter().map(|at| (key(at), *at)));
+        keyed.sort_by_key(|(key, _)| *key);
+        for (number, (_, at)) in part.iter_mut().zip(&keyed) {
+            *number = *at;
+        }
+    }
+    if numbers.len() > part {
+        // The standard sort merges runs that are in order.
+        numbers.sort_by_key(key);
     }
 }
 
-fn point_order(tracks: &[TrackId], times: &[u64]) -> Option<Vec<u32>> {
-    let key = |&at: &u32| (tracks[at as usize], times[at as usize]);
-    let mut order: Vec<u32> = (0..tracks.len() as u32).collect();
-    if order.is_sorted_by_key(key) {
+fn point_order(tracks: &Column<TrackId>, times: &[u64]) -> Option<Vec<u32>> {
+    let key = |&at: &u32| (tracks.get(at as usize), times[at as usize]);
+    let count = tracks.len() as u32;
+    if (0..count).is_sorted_by_key(|at| key(&at)) {
         return None;
     }
+    let mut order: Vec<u32> = (0..count).collect();
     sort_by_key(&mut order, key);
     Some(order)
 }
 
 /// Reorders a column; none means that it is already sorted.
-fn permute<T: Copy>(column: &mut Vec<T>, order: &Option<Vec<u32>>) {
+fn permute<T: Copy>(column: &mut Vec<T>, order: Option<&[u32]>) {
     match order {
         Some(order) => *column = order.iter().map(|&at| column[at as usize]).collect(),
         None => column.shrink_to_fit(),
@@ -242,22 +259,23 @@ fn renumbered(flows: Vec<(SpanEntry, SpanEntry)>, order: Option<&[u32]>, entries
 }
 
 fn ordered_spans(mut spans: SpanColumns, order: Option<Vec<u32>>) -> SpanColumns {
-    permute(&mut spans.start, &order);
-    permute(&mut spans.duration, &order);
-    permute(&mut spans.track, &order);
-    permute(&mut spans.name, &order);
-    spans.category.permute(&order);
-    spans.fields.permute(&order);
-    spans.flags.permute(&order);
+    let rows = order.as_deref();
+    permute(&mut spans.start, rows);
+    spans.duration.permute(rows);
+    spans.track.permute(rows);
+    spans.name.permute(rows);
+    spans.category.permute(rows);
+    spans.fields.permute(rows);
+    spans.flags.permute(rows);
     drop(order);
     let count = spans.start.len();
     (spans.lane, spans.parent) = (Column::default(), Column::default());
     let mut first = 0;
     while first < count {
-        let track = spans.track[first];
-        let end = first + spans.track[first..].partition_point(|&known| known == track);
-        let times = (first..end).map(|at| (spans.start[at], spans.start[at] + spans.duration[at]));
-        for place in lanes::place(times, first as u32) {
+        let track = spans.track.get(first);
+        let end = spans.track.partition_point(first, count, |known| known == track);
+        let times = |at: u32| (spans.start[at as usize], spans.start[at as usize] + spans.duration.get(at as usize));
+        for place in lanes::place(first as u32..end as u32, times) {
             spans.lane.push(place.lane);
             spans.parent.push(place.parent.unwrap_or(NO_PARENT));
         }
@@ -269,23 +287,43 @@ fn ordered_spans(mut spans: SpanColumns, order: Option<Vec<u32>>) -> SpanColumns
 /// The innermost span around a moment of a track, or the first that begins at or after it.
 fn span_at(trace: &Trace, place: FlowPlace) -> Option<SpanId> {
     let spans = &trace.spans;
-    let first = spans.track.partition_point(|&track| track < place.track);
-    let end = first + spans.track[first..].partition_point(|&track| track == place.track);
+    let count = spans.start.len();
+    let first = spans.track.partition_point(0, count, |track| track < place.track);
+    let end = spans.track.partition_point(first, count, |track| track == place.track);
     if place.is_next {
         let next = first + spans.start[first..end].partition_point(|&start| start < place.time);
         return (next < end).then_some(SpanId(next as u32));
     }
     let after = first + spans.start[first..end].partition_point(|&start| start <= place.time);
-    let holds = |at: usize| spans.start[at] + spans.duration[at] >= place.time;
+    let holds = |at: usize| spans.start[at] + spans.duration.get(at) >= place.time;
     // Spans of other lanes may be in between; a match further back would be a coincidence.
     const LOOKED_AT: usize = 64;
     let nearest = (first..after).rev().take(LOOKED_AT).find(|&at| holds(at));
     let around = nearest.or_else(|| {
         let last = (after > first).then(|| after - 1)?;
         let parents = std::iter::successors(Some(last), |&at| {
-            (spans.parent[at] != NO_PARENT).then_some(spans.parent[at] as usize)
+            (spans.parent.get(at) != NO_PARENT).then_some(spans.parent.get(at) as usize)
         });
         parents.into_iter().find(|&at| holds(at))
     })?;
     Some(SpanId(around as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_sorted_in_parts_are_sorted_and_equal_ones_keep_their_order(
+            keys in prop::collection::vec(0_u8..9, 0..60), part in 1_usize..20,
+        ) {
+            let mut sorted: Vec<u32> = (0..keys.len() as u32).collect();
+            let mut expected = sorted.clone();
+            sort_parts_by_key(&mut sorted, |at| keys[*at as usize], part);
+            expected.sort_by_key(|at| keys[*at as usize]);
+            prop_assert_eq!(sorted, expected);
+        }
+    }
 }

@@ -11,11 +11,11 @@ use std::{
 use super::ReadError;
 use crate::builder::TraceBuilder;
 
-/// The limit for any file.
-const FREE: u64 = 1 << 30;
+/// The limit for any file: thirty million tiny events, with as much again for their analysis, need less than a gigabyte.
+const FREE: u64 = 512 << 20;
 
-/// The additional limit per byte of a compressed file. Traces of real programs need ten to thirty.
-const FOR_EACH_BYTE: u64 = 100;
+/// The additional limit per byte of a compressed file. Traces of real programs need less than thirty.
+const FOR_EACH_BYTE: u64 = 50;
 
 /// The memory that a trace may use while it is read; it grows with the number of compressed bytes read.
 #[derive(Debug, Clone, Default)]
@@ -37,10 +37,12 @@ impl Budget {
         }
     }
 
-    /// Reserves memory for more spans, or returns an error.
-    pub fn room_for(&self, spans: usize, builder: &mut TraceBuilder) -> Result<(), ReadError> {
-        self.check(builder.held_bytes())?;
-        builder.try_reserve(spans).map_err(|_| ReadError::Memory { needed: builder.held_bytes() })
+    /// Reserves memory for more spans, or returns an error. `unpaired` is the size of events that are not in the builder
+    /// yet.
+    pub fn room_for(&self, spans: usize, unpaired: u64, builder: &mut TraceBuilder) -> Result<(), ReadError> {
+        let held = builder.held_bytes() + unpaired;
+        self.check(held)?;
+        builder.try_reserve(spans).map_err(|_| ReadError::Memory { needed: held })
     }
 
     fn check(&self, held: u64) -> Result<(), ReadError> {

@@ -1,7 +1,10 @@
 //! Pairs begin and end events of spans on one track.
 
+use hashbrown::HashMap;
+
 use crate::{
-    builder::{SpanEntry, TraceBuilder},
+    builder::{SpanEntry, TraceBuilder, sort_by_key},
+    column::Column,
     fields::FieldBlock,
     format::counted,
     time::Nanos,
@@ -15,12 +18,6 @@ pub enum Ending {
     Open,
     /// This part of the span does not count.
     Void,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Event {
-    Begin(SpanEntry),
-    End(FieldBlock, Ending),
 }
 
 /// Unpaired events.
@@ -46,50 +43,106 @@ impl Unpaired {
     }
 }
 
-/// Begin and end events with their times, in file order.
+/// The begin and end events of a file, in file order. Each belongs to a sequence: a track, or one asynchronous span.
+///
+/// Stored as columns: tens of millions of events need twelve bytes each.
 #[derive(Debug, Default)]
-pub struct Pairs(Vec<(u64, Event)>);
+pub struct Pairs {
+    sequence: Column<u32>,
+    /// One more than the highest sequence.
+    sequences: usize,
+    time: Vec<u64>,
+    /// The span that begins; [`END`] for an end.
+    begins: Column<u32>,
+    /// What an end adds to its span.
+    fields: Column<FieldBlock>,
+    ending: Column<u8>,
+}
+
+/// In place of the span that begins.
+const END: u32 = u32::MAX;
 
 impl Pairs {
-    pub fn begin(&mut self, time: u64, span: SpanEntry) {
-        self.0.push((time, Event::Begin(span)));
+    pub fn begin(&mut self, sequence: u32, time: u64, span: SpanEntry) {
+        self.add(sequence, time, span.number(), FieldBlock::NONE, Ending::Usual);
     }
 
-    pub fn end(&mut self, time: u64, added: FieldBlock, ending: Ending) {
-        self.0.push((time, Event::End(added, ending)));
+    pub fn end(&mut self, sequence: u32, time: u64, added: FieldBlock, ending: Ending) {
+        self.add(sequence, time, END, added, ending);
+    }
+
+    fn add(&mut self, sequence: u32, time: u64, begins: u32, fields: FieldBlock, ending: Ending) {
+        self.sequences = self.sequences.max(sequence as usize + 1);
+        self.sequence.push(sequence);
+        self.time.push(time);
+        self.begins.push(begins);
+        self.fields.push(fields);
+        self.ending.push(ending as u8);
+    }
+
+    /// The size in bytes.
+    pub fn bytes(&self) -> u64 {
+        let fields = self.fields.bytes() + self.ending.bytes();
+        (self.sequence.bytes() + size_of_val(self.time.as_slice()) + self.begins.bytes() + fields) as u64
     }
 
     /// Sets the end of every span; the innermost open one ends first. A span without an end event ends at `last_time`.
-    pub fn settle(mut self, last_time: u64, builder: &mut TraceBuilder, unpaired: &mut Unpaired) {
-        if !self.0.is_sorted_by_key(|(time, _)| *time) {
-            self.0.sort_by_key(|(time, _)| *time);
-        }
-        let mut open: Vec<SpanEntry> = Vec::new();
-        for (time, event) in self.0 {
-            let (fields, ending) = match event {
-                Event::Begin(span) => {
-                    open.push(span);
-                    continue;
-                }
-                Event::End(fields, ending) => (fields, ending),
-            };
-            let Some(span) = open.pop() else {
+    pub fn settle(self, last_time: u64, builder: &mut TraceBuilder, unpaired: &mut Unpaired) {
+        let mut open: HashMap<u32, Vec<SpanEntry>> = HashMap::new();
+        let order = self.order();
+        for row in 0..self.time.len() {
+            let row = order.as_ref().map_or(row, |order| order[row] as usize);
+            let sequence = self.sequence.get(row);
+            if let Some(span) = builder.entry(u64::from(self.begins.get(row))) {
+                open.entry(sequence).or_default().push(span);
+                continue;
+            }
+            let Some(around) = open.get_mut(&sequence) else {
                 unpaired.ends += 1;
                 continue;
             };
-            builder.end_span(span, Nanos(time));
-            match ending {
-                Ending::Usual => builder.add_kept_fields(span, fields),
-                Ending::Open => builder.leave_open(span),
-                Ending::Void => builder.discard_span(span),
+            let ended = around.pop();
+            if around.is_empty() {
+                open.remove(&sequence);
+            }
+            if let Some(span) = ended {
+                self.end_span(span, row, builder);
             }
         }
-        // A span that began at the very end lasts one nanosecond, so that it stays inside the enclosing ones.
-        let end = open.last().map_or(last_time, |innermost| last_time.max(builder.start_of(*innermost).0 + 1));
-        for span in open {
-            unpaired.begins += 1;
-            builder.end_span(span, Nanos(end));
-            builder.leave_open(span);
+        open.into_values().for_each(|spans| leave_open(&spans, last_time, builder, unpaired));
+    }
+
+    fn end_span(&self, span: SpanEntry, row: usize, builder: &mut TraceBuilder) {
+        builder.end_span(span, Nanos(self.time[row]));
+        match self.ending.get(row) {
+            ending if ending == Ending::Open as u8 => builder.leave_open(span),
+            ending if ending == Ending::Void as u8 => builder.discard_span(span),
+            _ => builder.add_kept_fields(span, self.fields.get(row)),
         }
+    }
+
+    /// The rows in order of time; none if the rows of each sequence are.
+    fn order(&self) -> Option<Vec<u32>> {
+        let mut last = vec![0; self.sequences];
+        let mut rows = self.sequence.iter().zip(&self.time);
+        let is_in_order =
+            |(sequence, &time): (u32, &u64)| std::mem::replace(&mut last[sequence as usize], time) <= time;
+        if rows.all(is_in_order) {
+            return None;
+        }
+        let mut order: Vec<u32> = (0..self.time.len() as u32).collect();
+        sort_by_key(&mut order, |&row| self.time[row as usize]);
+        Some(order)
+    }
+}
+
+/// Closes spans without an end, the innermost one last.
+fn leave_open(spans: &[SpanEntry], last_time: u64, builder: &mut TraceBuilder, unpaired: &mut Unpaired) {
+    // A span that began at the very end lasts one nanosecond, so that it stays inside the enclosing ones.
+    let end = spans.last().map_or(last_time, |innermost| last_time.max(builder.start_of(*innermost).0 + 1));
+    for &span in spans {
+        unpaired.begins += 1;
+        builder.end_span(span, Nanos(end));
+        builder.leave_open(span);
     }
 }

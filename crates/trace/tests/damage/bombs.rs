@@ -86,21 +86,33 @@ fn a_packet_beyond_all_sense_ends_its_block() {
     assert!(held < 4 * MIB, "{held} bytes");
 }
 
-/// A gzipped array of tiny events.
-fn tiny_events(count: usize) -> Vec<u8> {
+/// A gzipped array of tiny events, which `event` writes.
+fn tiny_events(count: usize, event: impl Fn(&mut dyn Write, usize)) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(b"[").unwrap();
-    (0..count).for_each(|at| write!(encoder, "{{\"ph\":\"X\",\"name\":\"a\",\"ts\":{at}}},").unwrap());
+    (0..count).for_each(|at| event(&mut encoder, at));
     encoder.finish().unwrap()
+}
+
+/// Reads events, just below a power of two, where columns have the least spare capacity; returns their bytes.
+fn bytes_of_each(event: impl Fn(&mut dyn Write, usize)) -> usize {
+    const EVENTS: usize = (1 << 18) - 16;
+    let bytes = tiny_events(EVENTS, event);
+    let (trace, held) = peak_of(|| read(&bytes).unwrap());
+    assert!(trace.span_count() >= EVENTS / 2);
+    held.saturating_sub(MIB) / EVENTS
 }
 
 #[test]
 fn tiny_events_take_little_memory_each() {
-    // Just below a power of two, where columns have the least spare capacity.
-    const EVENTS: usize = (1 << 18) - 16;
-    let bytes = tiny_events(EVENTS);
-    let (trace, held) = peak_of(|| read(&bytes).unwrap());
-    assert_eq!(trace.span_count(), EVENTS);
-    // Start and length, track and name; thirty million of them fit into a gigabyte.
-    assert!(held < 26 * EVENTS + MIB, "{} bytes an event", held / EVENTS);
+    let following = bytes_of_each(|out, at| write!(out, "{{\"ph\":\"X\",\"name\":\"a\",\"ts\":{at}}},").unwrap());
+    assert!(following <= 9, "{following} bytes per event");
+    let one = "{\"ph\":\"X\",\"name\":\"a\",\"ts\":1,\"dur\":1},";
+    let nested = bytes_of_each(|out, _| out.write_all(one.as_bytes()).unwrap());
+    assert!(nested <= 17, "{nested} bytes per event");
+    let phases = ["B", "E"];
+    let pairs = bytes_of_each(|out, at| {
+        write!(out, "{{\"ph\":\"{}\",\"name\":\"a\",\"ts\":{}}},", phases[at % 2], 7 * at).unwrap();
+    });
+    assert!(pairs <= 21, "{pairs} bytes per event");
 }

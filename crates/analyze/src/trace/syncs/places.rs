@@ -7,7 +7,7 @@ use laptime_trace::{Fields, Nanos, Trace, Value};
 use super::sites::{Site, Sites};
 use crate::{
     devices::devices,
-    lap_unit::{NoLaps, lap_unit},
+    lap_unit::{NoLaps, unit_if_any},
     waits::{Found, Place, waits},
 };
 
@@ -48,11 +48,7 @@ pub struct WaitPlace {
 /// If the named lap is not in the trace.
 pub fn wait_places(trace: &Trace, lap: Option<&str>) -> Result<WaitPlaces, NoLaps> {
     let devices = devices(trace);
-    let unit = match lap_unit(trace, &devices, lap) {
-        Ok(unit) => Some(unit),
-        Err(NoLaps::NothingRepeats) => None,
-        Err(error) => return Err(error),
-    };
+    let unit = unit_if_any(trace, &devices, lap)?;
     let found = waits(trace, &devices);
     let sites = Sites::of(trace, &devices.activities, &found);
     let mut groups: HashMap<Key<'_>, Group> = HashMap::new();

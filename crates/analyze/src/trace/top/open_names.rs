@@ -11,20 +11,21 @@ pub struct OpenNames(HashMap<(TrackId, u32), Lane>);
 /// What is open on one lane: the spans, innermost last, and how often each name.
 #[derive(Default)]
 struct Lane {
-    around: Vec<(SpanId, NameId)>,
+    around: Vec<SpanId>,
     names: HashMap<NameId, u32>,
 }
 
 impl OpenNames {
-    /// Advances to a span, under a name that may stand for several; true if it lies inside one of that name.
-    pub fn enter(&mut self, span: &Span<'_>, name: NameId) -> bool {
+    /// Advances to a span, under a name that may stand for several; true if it lies inside one of that name. `name_of`
+    /// returns the name of a span that was entered before.
+    pub fn enter(&mut self, span: &Span<'_>, name: NameId, name_of: impl Fn(SpanId) -> Option<NameId>) -> bool {
         let Lane { around, names } = self.0.entry((span.track, span.lane)).or_default();
-        while let Some((_, ended)) = around.pop_if(|(top, _)| Some(*top) != span.parent) {
-            if let Some(count) = names.get_mut(&ended) {
+        while let Some(ended) = around.pop_if(|top| Some(*top) != span.parent) {
+            if let Some(count) = name_of(ended).and_then(|ended| names.get_mut(&ended)) {
                 *count -= 1;
             }
         }
-        around.push((span.id, name));
+        around.push(span.id);
         let count = names.entry(name).or_default();
         *count += 1;
         *count > 1

@@ -113,9 +113,8 @@ impl Reader {
             self.builder.origin = self.origin();
         }
         let mut unpaired = Unpaired::default();
-        let pairs = std::mem::take(&mut self.tracks.pairs).into_values();
-        for pairs in pairs.chain(std::mem::take(&mut self.tracks.async_pairs).into_values()) {
-            pairs.settle(self.last_time, &mut self.builder, &mut unpaired);
+        for pairs in [&mut self.tracks.pairs, &mut self.tracks.async_pairs] {
+            std::mem::take(pairs).settle(self.last_time, &mut self.builder, &mut unpaired);
         }
         if !self.is_ours {
             xprof::settle(&mut self);

@@ -133,7 +133,7 @@ impl Sink for Reader {
 
     fn events(&mut self, batch: &Batch) {
         if self.refused.is_none() {
-            self.refused = self.budget.room_for(batch.rows.len(), &mut self.builder).err();
+            self.refused = self.budget.room_for(batch.rows.len(), self.tracks.bytes(), &mut self.builder).err();
         }
         if self.is_full() {
             return;
@@ -305,7 +305,7 @@ impl Reader {
         let track = self.tracks.thread(at.pid, at.tid, &mut self.builder);
         let span = self.start_span(at, track, time);
         self.tie(at, span, time);
-        self.tracks.pairs.entry(track).or_default().begin(time, span);
+        self.tracks.pairs.begin(track.0, time, span);
         Some(())
     }
 
@@ -313,7 +313,7 @@ impl Reader {
         let Some(time) = self.time(at.row) else { return Some(()) };
         let track = self.tracks.thread(at.pid, at.tid, &mut self.builder);
         let added = self.kept_fields(at);
-        self.tracks.pairs.entry(track).or_default().end(time, added, Ending::Usual);
+        self.tracks.pairs.end(track.0, time, added, Ending::Usual);
         Some(())
     }
 
@@ -333,7 +333,8 @@ impl Reader {
         let (track, id) = self.asynchronous(at)?;
         let Some(time) = self.time(at.row) else { return Some(()) };
         let span = self.start_span(at, track, time);
-        self.tracks.async_pairs.entry((track, id)).or_default().begin(time, span);
+        let number = self.tracks.async_number(track, id);
+        self.tracks.async_pairs.begin(number, time, span);
         Some(())
     }
 
@@ -341,7 +342,8 @@ impl Reader {
         let (track, id) = self.asynchronous(at)?;
         let Some(time) = self.time(at.row) else { return Some(()) };
         let added = self.kept_fields(at);
-        self.tracks.async_pairs.entry((track, id)).or_default().end(time, added, Ending::Usual);
+        let number = self.tracks.async_number(track, id);
+        self.tracks.async_pairs.end(number, time, added, Ending::Usual);
         Some(())
     }
 

@@ -36,9 +36,10 @@ pub struct Tracks {
     counters: HashMap<(i64, String), TrackId>,
     asyncs: HashMap<(i64, NameId), TrackId>,
     /// Begin and end events, by track.
-    pub pairs: HashMap<TrackId, Pairs>,
-    /// Begin and end events of asynchronous spans, by track and id.
-    pub async_pairs: HashMap<(TrackId, AsyncId), Pairs>,
+    pub pairs: Pairs,
+    /// Begin and end events of asynchronous spans, by the number of their track and id.
+    pub async_pairs: Pairs,
+    async_numbers: HashMap<(TrackId, AsyncId), u32>,
 }
 
 /// The key that connects the events of one asynchronous span.
@@ -49,6 +50,18 @@ pub enum AsyncId {
 }
 
 impl Tracks {
+    /// The number of an asynchronous span of a track.
+    pub fn async_number(&mut self, track: TrackId, id: AsyncId) -> u32 {
+        let next = self.async_numbers.len() as u32;
+        *self.async_numbers.entry((track, id)).or_insert(next)
+    }
+
+    /// The size of the begin and end events in bytes.
+    pub fn bytes(&self) -> u64 {
+        let numbers = self.async_numbers.len() * size_of::<((TrackId, AsyncId), u32)>();
+        self.pairs.bytes() + self.async_pairs.bytes() + numbers as u64
+    }
+
     /// The id of a process or thread: given, or generated for a name.
     pub fn number(&mut self, number: Number, batch: &Batch) -> i64 {
         let name = match number {

@@ -141,8 +141,8 @@ impl Reader {
             offset += 1 + length_bytes + length;
             if depth == 0 {
                 self.budget.read(1 + length_bytes + length);
-                self.budget.room_for(0, &mut self.builder)?;
-                self.outer.room_for(0, &mut self.builder)?;
+                self.budget.room_for(0, self.tracks.bytes(), &mut self.builder)?;
+                self.outer.room_for(0, self.tracks.bytes(), &mut self.builder)?;
             }
         }
     }

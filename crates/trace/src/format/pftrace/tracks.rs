@@ -24,6 +24,7 @@ pub struct Tracks {
     by_uuid: HashMap<u64, usize>,
     seen: Vec<Seen>,
     last_time: u64,
+    pairs: Pairs,
 }
 
 #[derive(Debug, Default)]
@@ -32,13 +33,17 @@ struct Seen {
     descriptor: Option<TrackDescriptor>,
     has_events: bool,
     has_values: bool,
-    pairs: Pairs,
 }
 
 impl Tracks {
     /// Whether no track was described or used.
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()
+    }
+
+    /// The size of the begin and end events in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.pairs.bytes()
     }
 
     pub fn seen(&mut self, uuid: u64) -> usize {
@@ -73,20 +78,18 @@ impl Tracks {
 
     pub fn begin(&mut self, track: usize, time: u64, span: SpanEntry) {
         self.last_time = self.last_time.max(time);
-        self.seen[track].pairs.begin(time, span);
+        self.pairs.begin(track as u32, time, span);
     }
 
     pub fn end(&mut self, track: usize, time: u64, fields: FieldBlock, ending: Ending) {
         self.last_time = self.last_time.max(time);
-        self.seen[track].pairs.end(time, fields, ending);
+        self.pairs.end(track as u32, time, fields, ending);
     }
 
     /// Pairs begin and end events and replaces the placeholders by tracks.
     pub fn finish(&mut self, builder: &mut TraceBuilder) -> Unpaired {
         let mut unpaired = Unpaired::default();
-        for track in &mut self.seen {
-            std::mem::take(&mut track.pairs).settle(self.last_time, builder, &mut unpaired);
-        }
+        std::mem::take(&mut self.pairs).settle(self.last_time, builder, &mut unpaired);
         let settled = self.settle(builder);
         builder.replace_tracks(&settled);
         unpaired
