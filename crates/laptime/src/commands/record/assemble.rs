@@ -36,6 +36,14 @@ pub struct Aside {
     pub own: Vec<OwnTrace>,
 }
 
+impl Aside {
+    /// Keeps what was seen since this moment of the monotonic clock.
+    pub fn forget_before(&mut self, oldest_ns: u64) {
+        self.samples.samples.retain(|sample| sample.host_ns >= oldest_ns);
+        self.clocks.retain(|reading| reading.host_ns >= oldest_ns);
+    }
+}
+
 /// Makes one trace. Numbers of devices in `processes` become those of the trace.
 pub fn assemble(processes: &mut [Process], aside: &Aside, start: Start) -> Result<Trace, InvalidTrace> {
     let mut builder = TraceBuilder::default();

@@ -219,11 +219,14 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     let status = program.wait().context("cannot wait for the program")?;
     let end = End { status, unix_ns: unix_nanos() };
     conductor.finish();
-    let aside = Aside {
+    let mut aside = Aside {
         samples: sampler.map(Sampler::finish).unwrap_or_default(),
         clocks: clocks.finish(),
         own: append::announced(control_folder.path()),
     };
+    if let Some(keep) = settings.keep {
+        aside.forget_before(monotonic_nanos().saturating_sub(keep.as_nanos() as u64));
+    }
     let finished = finish(&known, parts, &aside, control, end, args);
     if let Err(error) = finished {
         // The program's status matters more than ours.
