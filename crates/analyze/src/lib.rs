@@ -73,7 +73,7 @@ pub use self::{
     },
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
-    overview::{Overview, Waits, overview},
+    overview::{Overview, Waits, not_recorded, overview},
     profiling::{
         ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, Passes, ProfiledRun,
         Profiling, RUN_AXIS, TrainingCost, profiling,

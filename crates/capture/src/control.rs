@@ -14,7 +14,7 @@ use std::{
     },
     path::{Path, PathBuf},
     ptr::{self, NonNull},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -30,6 +30,9 @@ struct Page {
     part_bytes: u32,
     keep_nanos: u64,
     ring_bytes: u64,
+    /// Kernels and beats that all processes have recorded since the start.
+    kernels: AtomicU64,
+    beats: AtomicU64,
     /// How many processes have mapped the page since the start.
     attached: AtomicU32,
     path_length: u32,
@@ -176,6 +179,17 @@ impl Control {
         self.page().attached.load(Ordering::Relaxed)
     }
 
+    /// Adds to what was recorded so far; `beats` are syncs, copies and NVTX ranges.
+    pub fn add_recorded(&self, kernels: u64, beats: u64) {
+        self.page().kernels.fetch_add(kernels, Ordering::Relaxed);
+        self.page().beats.fetch_add(beats, Ordering::Relaxed);
+    }
+
+    /// Kernels and beats that all processes have recorded so far. Processes report once a second.
+    pub fn recorded(&self) -> (u64, u64) {
+        (self.page().kernels.load(Ordering::Relaxed), self.page().beats.load(Ordering::Relaxed))
+    }
+
     /// A counter that changes with every request.
     pub fn epoch(&self) -> u32 {
         self.page().epoch.load(Ordering::Acquire)
@@ -232,6 +246,8 @@ mod tests {
         let before = process.epoch();
         recorder.want(Wanted::Everything);
         assert_eq!(process.wanted(), Wanted::Everything);
+        process.add_recorded(5, 2);
+        assert_eq!(recorder.recorded(), (5, 2));
         assert_ne!(process.epoch(), before);
         // Returns at once, since the epoch has changed.
         process.wait(before, Duration::from_secs(3600));

@@ -23,6 +23,8 @@ const BLOCK_BYTES: usize = 256 << 10;
 pub struct Output {
     /// Encodes the next block.
     pub encoder: Encoder,
+    /// Kernels, and beats (syncs, copies and NVTX ranges), that were not yet reported on the control page.
+    pub unreported: (u64, u64),
     settings: Settings,
     /// `PID-START`: a process number may be used again, also by the same process after `exec`.
     stem: String,
@@ -42,6 +44,7 @@ impl Output {
     pub fn new(settings: Settings, pid: u32, start: u64) -> Self {
         let mut output = Self {
             encoder: Encoder::default(),
+            unreported: (0, 0),
             settings,
             stem: format!("{pid}-{start}"),
             number: 0,
@@ -71,10 +74,9 @@ impl Output {
     }
 
     /// Adds a change of what is recorded.
-    pub fn state(&mut self, state: State) {
-        let now = monotonic_nanos();
-        self.state = Some((now, state));
-        self.encoder.state(now, state);
+    pub fn state(&mut self, since: u64, state: State) {
+        self.state = Some((since, state));
+        self.encoder.state(since, state);
     }
 
     /// Writes the block if it is large.

@@ -211,6 +211,7 @@ impl Ranges {
             None if marked.category != 0 => encoder.name(format!("category {}", marked.category).as_bytes()),
             None => 0,
         };
+        output.unreported.1 += u64::from(matches!(marked.action, RangeAction::Push));
         encoder.range(&Range {
             host_nanos: marked.host_nanos,
             thread,

@@ -175,9 +175,12 @@ impl Session {
         }
         let before = *applied;
         *applied = wanted;
+        let began = monotonic_nanos();
         let problem = self.switch(before, wanted);
+        // Not everything is recorded while CUPTI is being switched.
+        let since = if wanted == Wanted::Everything { monotonic_nanos() } else { began };
         let mut output = state.output();
-        output.state(worker::state_of(wanted));
+        output.state(since, worker::state_of(wanted));
         if let Some(problem) = problem {
             output.info("problem", &format!("cupti-refused {problem}"));
         }
@@ -266,7 +269,7 @@ impl Session {
         *applied = Wanted::Nothing;
         self.functions.flush(true);
         let mut output = state.output();
-        output.state(PartState::SteppedAside);
+        output.state(monotonic_nanos(), PartState::SteppedAside);
         output.info("problem", "stepped-aside");
         output.write();
     }
@@ -303,10 +306,17 @@ impl Session {
         match cupti::decode(bytes, name) {
             Some(Record::Work(work)) if work.kind == WorkKind::Graph && self.is_paused() => {}
             Some(Record::Work(work)) => {
+                let is_copy = matches!(work.kind, WorkKind::Copy { .. });
+                let is_kernel = matches!(work.kind, WorkKind::Kernel { .. } | WorkKind::Graph);
+                output.unreported.0 += u64::from(is_kernel);
+                output.unreported.1 += u64::from(is_copy);
                 let work = work.map_name(|name| encoder.name(name));
                 encoder.work(&work);
             }
-            Some(Record::Wait(wait)) => encoder.wait(&wait),
+            Some(Record::Wait(wait)) => {
+                output.unreported.1 += 1;
+                encoder.wait(&wait);
+            }
             Some(Record::Memory(memory)) => encoder.memory(&memory),
             Some(Record::Call(call)) => {
                 let Some(name) = self.call_name(call.is_driver, call.function) else { return };
@@ -363,6 +373,7 @@ extern "C" fn buffer_completed(context: *mut c_void, stream: u32, buffer: *mut u
                 unsafe { session.read(buffer, valid.min(size), &mut output) };
             }
             output.encoder.dropped(Kind::Cupti, dropped);
+            state.report(&mut output);
             output.write();
         }
         if !buffer.is_null() {

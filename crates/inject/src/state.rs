@@ -55,6 +55,12 @@ impl State {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reports on the control page how much was recorded.
+    pub fn report(&self, output: &mut Output) {
+        let (kernels, beats) = std::mem::take(&mut output.unreported);
+        self.control.add_recorded(kernels, beats);
+    }
+
     /// The part files, unless somebody else has them.
     pub fn try_output(&self) -> Option<MutexGuard<'_, Output>> {
         match self.output.try_lock() {

@@ -64,6 +64,7 @@ fn write(state: &State, is_forced: bool) {
     if let Some(anchor) = anchor {
         output.encoder.anchor(anchor);
     }
+    state.report(&mut output);
     output.write();
 }
 

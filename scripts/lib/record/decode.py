@@ -1,10 +1,11 @@
 """Eager decode of a Qwen3-0.6B with random weights, as a Hugging Face user writes it."""
 import argparse
+import gc
 import json
 import os
 import random
+import socket
 import statistics
-import subprocess
 import time
 
 import torch
@@ -13,12 +14,11 @@ from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
 parser = argparse.ArgumentParser()
 parser.add_argument("--tokens", type=int, default=120)
 parser.add_argument("--profile", help="profile tokens 40 to 60 with torch.profiler and write its trace here")
-parser.add_argument("--switch", choices=["laptime", "torch"], help="time windows with recording on and off")
-parser.add_argument("--laptime", default="laptime")
-parser.add_argument("--windows", type=int, default=30)
+parser.add_argument("--seconds", type=float, help="decode for this long instead of --tokens")
+parser.add_argument("--switch", help="time pairs of blocks with a profiler off and on: laptime, torch or both, with a comma")
+parser.add_argument("--pairs", type=int, default=60)
 parser.add_argument("--large", action="store_true", help="large products instead of a decoder")
 parser.add_argument("--kill-at", type=int, help="end with SIGKILL after this token")
-parser.add_argument("--result", help="write figures here")
 args = parser.parse_args()
 
 torch.manual_seed(0)
@@ -66,45 +66,77 @@ def fixed_range(decoder):
     torch.cuda.nvtx.range_pop()
 
 
-def timed(decoder, count):
-    times = []
-    for _ in range(count):
-        start = time.perf_counter()
+BLOCK_SECONDS = 0.25
+WARM_UP = 2
+# A phase ends after this time, with the pairs that it has.
+PHASE_SECONDS = 35
+
+
+def seconds_per_step(steps):
+    start = time.perf_counter()
+    for _ in range(steps):
         decoder.step()
-        times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times)
+    return (time.perf_counter() - start) / steps
 
 
-def switched():
-    """Medians of windows with recording on and off, in random order, inside one process."""
-    windows = ["on", "off"] * (args.windows // 2)
-    random.Random(1).shuffle(windows)
-    found = {"on": [], "off": []}
-    decoder = Decoder()
-    for number, state in enumerate(windows):
-        if not args.large and number % 10 == 9:
+class Laptime:
+    """`laptime record start` and `stop`, without a process for each."""
+
+    def ask(self, word):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.path.join(os.environ["LAPTIME_RECORD"], "socket"))
+            connection.sendall(word + b"\n")
+            answer = connection.makefile().readline().strip()
+        if answer not in ("recording", "stopped"):
+            raise RuntimeError(f"the recorder answers {answer!r}")
+        # Processes switch within some milliseconds.
+        time.sleep(0.05)
+
+    def start(self):
+        self.ask(b"start")
+
+    def stop(self):
+        self.ask(b"stop")
+
+
+class TorchProfiler:
+    """torch.profiler with CUDA activities alone."""
+
+    def start(self):
+        self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+        self.profiler.start()
+
+    def stop(self):
+        self.profiler.stop()
+
+
+def switched(profiler):
+    """Pairs of adjacent blocks of equal work, with the profiler off and on in alternating order."""
+    global decoder
+    profiler.start()
+    seconds_per_step(3)
+    profiler.stop()
+    steps = max(3, round(BLOCK_SECONDS / seconds_per_step(5)))
+    pairs, end = [], time.perf_counter() + PHASE_SECONDS
+    while len(pairs) < args.pairs and time.perf_counter() < end:
+        # A fresh cache now and then: attention takes longer with every token.
+        if len(pairs) % 10 == 0:
             decoder = Decoder()
-        profiler = None
-        if args.switch == "laptime":
-            subprocess.run([args.laptime, "record", "start" if state == "on" else "stop", str(os.getpid())], check=True,
-                           stderr=subprocess.DEVNULL)
-            time.sleep(0.15)
-        elif state == "on":
-            profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-            profiler.start()
-        timed(decoder, 3)
-        found[state].append(timed(decoder, 20))
-        if profiler:
-            profiler.stop()
-    ratios = []
+        pair = {}
+        for is_on in (False, True) if len(pairs) % 2 else (True, False):
+            if is_on:
+                profiler.start()
+            seconds_per_step(WARM_UP)
+            pair[is_on] = seconds_per_step(steps)
+            if is_on:
+                profiler.stop()
+        pairs.append(pair)
+    ratios = [pair[True] / pair[False] - 1 for pair in pairs]
     generator = random.Random(2)
-    for _ in range(2000):
-        draw = {state: statistics.median(generator.choices(found[state], k=len(found[state]))) for state in found}
-        ratios.append(draw["on"] / draw["off"] - 1)
-    ratios.sort()
-    median = {state: statistics.median(found[state]) for state in found}
-    return {"on_ms": median["on"], "off_ms": median["off"], "overhead": median["on"] / median["off"] - 1,
-            "low": ratios[50], "high": ratios[-51]}
+    draws = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return {"overhead": statistics.median(ratios), "low": draws[50], "high": draws[-51], "pairs": len(pairs), "steps": steps,
+            "off_ms": 1e3 * statistics.median(pair[False] for pair in pairs),
+            "on_ms": 1e3 * statistics.median(pair[True] for pair in pairs)}
 
 
 decoder = Decoder()
@@ -112,7 +144,19 @@ for _ in range(5):
     decoder.step()
 result = {}
 if args.switch:
-    result = switched()
+    # Laptime comes first: it steps aside when torch.profiler starts.
+    gc.disable()
+    profilers = {"laptime": Laptime, "torch": TorchProfiler}
+    result = {name: switched(profilers[name]()) for name in args.switch.split(",")}
+elif args.seconds:
+    start = time.perf_counter()
+    while time.perf_counter() < start + args.seconds:
+        decoder = Decoder()
+        for _ in range(100):
+            decoder.step()
+            if time.perf_counter() >= start + args.seconds:
+                break
+    result = {"seconds": time.perf_counter() - start}
 else:
     start = time.perf_counter()
     for token in range(args.tokens):
@@ -129,7 +173,4 @@ else:
             os.kill(os.getpid(), 9)
     result = {"seconds": time.perf_counter() - start}
 result["end"] = time.time()
-if args.result:
-    with open(args.result, "w") as file:
-        json.dump(result, file)
 print(json.dumps(result))

@@ -48,6 +48,14 @@ pub(super) const TOPICS: &[Topic] = &[
         remedy: "Check that the recording covered the work, and that the program was not stopped before it wrote the file.",
     },
     Topic {
+        id: "not-recorded",
+        title: "recording was paused for a part of the time",
+        rule: "The recorder was paused between the first event and the last: by `laptime record stop`, by a window, or for \
+               short moments to measure the overhead.",
+        meaning: "Counts and sums leave the paused time out. Paused time is neither busy nor idle, and it is no gap.",
+        remedy: "To record every kernel, use `laptime record --no-overhead`.",
+    },
+    Topic {
         id: "open-spans",
         title: "spans were open at the end of the recording",
         rule: "At least one span has a start but no end.",

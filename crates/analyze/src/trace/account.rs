@@ -10,12 +10,13 @@ use laptime_trace::{Activity, SpanId, Trace, TrackId, TrackKind};
 
 use crate::{
     check::check,
-    devices::{DeviceWork, Devices, Work, WorkKind, devices},
+    devices::{DeviceWork, Devices, Work, WorkKind, devices, pauses},
     families::Families,
     finding::Finding,
     gap_cause::device_gaps,
     group::Group,
     host::Host,
+    intervals::Stretches,
     lap_unit::{LapUnit, NoLaps, family, lap_unit},
 };
 
@@ -231,14 +232,14 @@ fn on_device(
     unit: Option<&LapUnit>,
     by: By,
 ) -> Option<(Option<Account>, Account)> {
-    let window = device.window()?;
+    let window = Stretches::union(vec![device.window()?]).minus(&device.not_recorded);
     let pieces = pieces(trace, devices, device, by);
     let of = Owner::Device(device.name.clone());
     let of_laps = unit.and_then(|unit| {
-        let (stretch, turns) = stretch_of_laps(trace, device, unit)?;
-        Some(account(&pieces, stretch, of.clone(), Some(held(unit, turns))))
+        let (stretches, turns) = stretches_of_laps(trace, device, unit)?;
+        Some(account(&pieces, &stretches, of.clone(), Some(held(unit, turns))))
     });
-    Some((of_laps, account(&pieces, window, of, None)))
+    Some((of_laps, account(&pieces, &window, of, None)))
 }
 
 fn held(unit: &LapUnit, turns: u64) -> LapsCovered {
@@ -248,8 +249,8 @@ fn held(unit: &LapUnit, turns: u64) -> LapsCovered {
 }
 
 /// From the first work of the first lap to the first work of the last lap, and the laps between: a device runs behind
-/// the host. A single lap ends with its last work.
-fn stretch_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option<((u64, u64), u64)> {
+/// the host. A single lap ends with its last work. Laps in which recording was paused are left out.
+fn stretches_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option<(Stretches, u64)> {
     let mut begins: BTreeMap<usize, u64> = BTreeMap::new();
     let mut reached = 0;
     for work in &device.work {
@@ -258,9 +259,19 @@ fn stretch_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option
             reached = reached.max(work.end);
         }
     }
-    let ((first, &from), (last, &begin)) = (begins.first_key_value()?, begins.last_key_value()?);
-    let (to, turns) = if first == last { (reached, 1) } else { (begin, (last - first) as u64) };
-    (from < to).then_some(((from, to), turns))
+    if let (1, Some((_, &from))) = (begins.len(), begins.first_key_value()) {
+        return (from < reached).then(|| (Stretches::union(vec![(from, reached)]).minus(&device.not_recorded), 1));
+    }
+    let pauses = pauses(trace);
+    let (mut stretches, mut turns) = (Vec::new(), 0);
+    for ((lap, from), (next, to)) in begins.iter().zip(begins.iter().skip(1)) {
+        if pauses.length_within(*from, *to) == 0 {
+            stretches.push((*from, *to));
+            turns += (next - lap) as u64;
+        }
+    }
+    let stretches = Stretches::union(stretches);
+    (stretches.length() > 0).then_some((stretches, turns))
 }
 
 /// A time interval of one entry.
@@ -273,16 +284,16 @@ struct Piece<'a> {
     is_first: bool,
 }
 
-fn account(pieces: &[Piece<'_>], (from, to): (u64, u64), of: Owner, laps: Option<LapsCovered>) -> Account {
+fn account(pieces: &[Piece<'_>], within: &Stretches, of: Owner, laps: Option<LapsCovered>) -> Account {
     let mut entries = Entries::default();
     for piece in pieces {
-        let time = piece.to.min(to).saturating_sub(piece.from.max(from));
-        let is_inside = (from..to).contains(&piece.from);
+        let time = within.length_within(piece.from, piece.to);
+        let is_inside = within.contains(piece.from);
         if time > 0 || is_inside {
             entries.add(piece.kind, &piece.name, time, u64::from(piece.is_first && is_inside));
         }
     }
-    Account { of, laps, total: to - from, entries: entries.into_entries(), devices: 1 }
+    Account { of, laps, total: within.length(), entries: entries.into_entries(), devices: 1 }
 }
 
 /// Splits the window of a device.
@@ -379,7 +390,7 @@ fn on_thread(trace: &Trace, devices: &Devices, unit: Option<&LapUnit>) -> Option
     let divide = |from: u64, to: u64, laps: Option<LapsCovered>| {
         let parts = host.doing_within(track, from, to);
         let pieces: Vec<Piece<'_>> = parts.into_iter().map(|entry| thread_piece(trace, activities, entry)).collect();
-        account(&pieces, (from, to), of.clone(), laps)
+        account(&pieces, &Stretches::union(vec![(from, to)]), of.clone(), laps)
     };
     let of_laps = unit.and_then(|unit| {
         let (first, last) = (unit.laps.first()?, unit.laps.last()?);
@@ -499,6 +510,30 @@ mod tests {
             [(120, 3), (30, 3)]
         );
         assert_eq!(accounts.whole.total, 290);
+    }
+
+    #[test]
+    fn paused_time_is_no_gap_and_laps_with_a_pause_are_left_out() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        let stream = builder.stream(1, 7, "stream 7");
+        for token in 0..8 {
+            builder.span(main, Nanos(token * 100), Nanos(90), "token", LAP);
+            if token != 3 {
+                let launch = builder.span(main, Nanos(1 + token * 100), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+                let kernel = builder.span(stream, Nanos(10 + token * 100), Nanos(70), "gemm", category::KERNEL);
+                builder.flow(launch, kernel);
+            }
+        }
+        let pause = r#"[{"process": 1, "start_ns": 285, "end_ns": 395}]"#;
+        builder.metadata.set(laptime_trace::metadata::NOT_RECORDED, pause);
+        let accounts = accounts(&builder.build().unwrap(), &Dividing::default()).unwrap();
+        // Seven kernels and five gaps of 30; the stretch from 280 to 410 is not known.
+        assert_eq!(accounts.whole.total, 7 * 70 + 5 * 30);
+        let of_laps = accounts.of_laps.unwrap();
+        assert_eq!((of_laps.total, of_laps.laps.as_ref().map(|laps| laps.turns)), (500, Some(5)));
+        let times = |account: &Account| account.entries.iter().map(|entry| entry.time).collect::<Vec<_>>();
+        assert_eq!((times(&accounts.whole), times(&of_laps)), (vec![490, 150], vec![350, 150]));
     }
 
     #[test]

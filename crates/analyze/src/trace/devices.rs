@@ -105,8 +105,7 @@ pub fn devices(trace: &Trace) -> Devices {
     let beside = graphs_beside_kernels(trace, &activities, &launches);
     let mut kinds: HashMap<NameId, WorkKind> = HashMap::new();
     let mut found: Vec<DeviceWork> = Vec::new();
-    let pauses = trace.metadata.not_recorded().iter().map(|pause| (pause.start_ns, pause.end_ns)).collect();
-    let pauses = Stretches::union(pauses);
+    let pauses = pauses(trace);
     for ((number, name), tracks) in tracks_of_devices(trace) {
         let mut device = DeviceWork {
             name,
@@ -138,6 +137,11 @@ pub fn devices(trace: &Trace) -> Devices {
         }
     }
     Devices { devices: found, activities }
+}
+
+/// The times in which a process did not record everything.
+pub fn pauses(trace: &Trace) -> Stretches {
+    Stretches::union(trace.metadata.not_recorded().iter().map(|pause| (pause.start_ns, pause.end_ns)).collect())
 }
 
 /// The idle stretches that a pause of the recording touches, whole: what ran there is not known.

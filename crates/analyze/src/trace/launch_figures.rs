@@ -107,12 +107,12 @@ fn queue(trace: &Trace, device: &DeviceWork) -> Option<(f64, f64)> {
     steps.sort_unstable();
     let (mut at, mut depth, mut area, mut empty) = (first, 0_i64, 0.0, 0_u64);
     for (moment, step) in steps.into_iter().chain([(last, 0)]) {
-        let length = moment.saturating_sub(at);
+        let length = moment.saturating_sub(at) - device.not_recorded.length_within(at, at.max(moment));
         area += depth as f64 * length as f64;
         empty += if depth == 0 { length } else { 0 };
         (at, depth) = (at.max(moment), depth + step);
     }
-    let window = (last - first) as f64;
+    let window = device.recorded_length() as f64;
     Some((area / window, empty as f64 / window))
 }
 

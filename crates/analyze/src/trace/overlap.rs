@@ -32,7 +32,7 @@ pub struct Overlap {
 pub struct DeviceOverlap {
     /// Its name.
     pub name: String,
-    /// From its first work to the end of its last.
+    /// From its first work to the end of its last, without the time in which recording was paused.
     pub window: Nanos,
     /// When it computed.
     pub compute: Nanos,
@@ -148,10 +148,9 @@ impl<'a> Moves<'a> {
     }
 
     fn overlap(&self) -> DeviceOverlap {
-        let length = |(from, to): (u64, u64)| Nanos(to.saturating_sub(from));
         DeviceOverlap {
             name: self.device.name.clone(),
-            window: self.device.window().map_or(Nanos(0), length),
+            window: Nanos(self.device.recorded_length()),
             compute: Nanos(self.compute.length()),
             is_stages: self.device.is_stages,
             copies: by_kind(&self.copies, |moves| self.copy_traffic(moves)),

@@ -4,7 +4,7 @@ use laptime_trace::{Nanos, Trace, TrackKind};
 
 use crate::{
     check::check,
-    devices::{Devices, devices},
+    devices::{Devices, devices, pauses},
     finding::Finding,
     waits::{Found, waiting, waits},
 };
@@ -24,6 +24,8 @@ pub struct Overview {
     pub open: u64,
     /// Events that were dropped while recording.
     pub dropped: u64,
+    /// Time between the first event and the last in which recording was paused.
+    pub not_recorded: Nanos,
     /// The uncertainty of device times relative to host times.
     pub clock_uncertainty: Option<Nanos>,
     /// Syncs of the host; none if there were none.
@@ -67,11 +69,18 @@ pub fn overview_of(trace: &Trace, devices: &Devices, waits: &[Found]) -> Overvie
         streams: tracks(TrackKind::is_device),
         open: trace.spans().filter(|span| span.is_open).count() as u64,
         dropped: trace.lost,
+        not_recorded: not_recorded(trace),
         clock_uncertainty: trace.clock_uncertainty,
         waits: waited(waits),
         warnings: trace.warnings.clone(),
         findings: check(trace, devices),
     }
+}
+
+/// The time between the first event and the last in which a process did not record everything.
+pub fn not_recorded(trace: &Trace) -> Nanos {
+    let Some((first, last)) = trace.bounds() else { return Nanos(0) };
+    Nanos(pauses(trace).length_within(first.0, last.0))
 }
 
 fn waited(found: &[Found]) -> Option<Waits> {

@@ -16,6 +16,10 @@ pub fn add(table: &mut Table, overview: &Overview) {
         table.machine_fact("clock_uncertainty_ms", Cell::Nanos(uncertainty.0));
     }
     table.fact("dropped_events", "dropped events", Cell::Count(overview.dropped));
+    if overview.not_recorded.0 > 0 {
+        table.fact("not_recorded_ms", "not recorded", Cell::Nanos(overview.not_recorded.0));
+        table.warn(Note::new("not-recorded", not_recorded(overview)));
+    }
     if overview.spans == 0 {
         table.warn(Note::new("empty-trace", "the trace is empty: it contains no spans"));
     }
@@ -46,6 +50,11 @@ fn dropped(count: u64) -> String {
         1 => "1 event was dropped while recording; counts and sums are too low".to_owned(),
         _ => format!("{count} events were dropped while recording; counts and sums are too low"),
     }
+}
+
+fn not_recorded(overview: &Overview) -> String {
+    let share = 100.0 * overview.not_recorded.0 as f64 / overview.wall.0.max(1) as f64;
+    format!("recording was paused for {share:.1} % of the wall time; counts and sums leave that time out")
 }
 
 fn open(count: u64) -> String {

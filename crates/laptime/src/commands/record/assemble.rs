@@ -36,12 +36,21 @@ pub struct Aside {
     pub own: Vec<OwnTrace>,
 }
 
+impl Aside {
+    /// Keeps what was seen since this moment of the monotonic clock.
+    pub fn forget_before(&mut self, oldest_ns: u64) {
+        self.samples.samples.retain(|sample| sample.host_ns >= oldest_ns);
+        self.clocks.retain(|reading| reading.host_ns >= oldest_ns);
+    }
+}
+
 /// Makes one trace. Numbers of devices in `processes` become those of the trace.
 pub fn assemble(processes: &mut [Process], aside: &Aside, start: Start) -> Result<Trace, InvalidTrace> {
     let mut builder = TraceBuilder::default();
     builder.origin = Origin { name: "start of the program".to_owned(), unix_nanos: Some(start.unix_ns) };
     let numbers = number_devices(processes, &mut builder.metadata);
     let end_ns = processes.iter().map(last_moment).max().unwrap_or(start.host_ns);
+    processes.iter_mut().for_each(|process| leave_pauses_out(process, end_ns));
     let mut pauses = Vec::new();
     for process in processes.iter() {
         let number = i64::from(process.pid);
@@ -92,6 +101,17 @@ pub fn not_recorded(process: &Process, end_ns: u64) -> Vec<(u64, u64)> {
     }
     found.extend(since.map(|from| (from, end_ns.max(from))));
     found
+}
+
+/// Copies and syncs go on being recorded in short pauses, to measure the overhead. Without the kernels around them they
+/// would look like work that nothing hides.
+fn leave_pauses_out(process: &mut Process, end_ns: u64) {
+    let pauses = not_recorded(process, end_ns);
+    let is_recorded = |start_ns: u64| {
+        let before = pauses.partition_point(|(from, _)| *from <= start_ns);
+        before.checked_sub(1).is_none_or(|at| start_ns >= pauses[at].1)
+    };
+    process.records.work.retain(|work| is_recorded(work.time.start_ns));
 }
 
 fn last_moment(process: &Process) -> u64 {
@@ -378,6 +398,26 @@ mod tests {
         let points = trace.values().filter(|point| point.track == clock);
         let points: Vec<(u64, Number)> = points.map(|point| (point.time.0, point.number)).collect();
         assert_eq!(points, [(500, Number::Int(1_980)), (700, Number::Int(1_410))]);
+    }
+
+    #[test]
+    fn nothing_of_a_pause_is_in_the_trace() {
+        use laptime_trace::kernels::{DeviceWork, Stretch, WorkKind};
+        let copy = |start_ns| DeviceWork {
+            time: Stretch { start_ns, end_ns: start_ns + 10 },
+            device: 0,
+            stream: Some(7),
+            correlation: 0,
+            kind: WorkKind::Memset { bytes: 4 },
+        };
+        let mut process = Process {
+            states: vec![(0, State::Recording), (200, State::Light), (300, State::Recording), (500, State::Ended)],
+            ..Process::default()
+        };
+        process.records.work = [100, 200, 299, 300, 400].map(copy).into();
+        leave_pauses_out(&mut process, 500);
+        let starts: Vec<u64> = process.records.work.iter().map(|work| work.time.start_ns).collect();
+        assert_eq!(starts, [100, 300, 400]);
     }
 
     #[test]

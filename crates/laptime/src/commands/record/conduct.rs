@@ -10,15 +10,24 @@ use laptime_capture::control::{Control, Wanted};
 
 use super::socket::{Asked, Request};
 
-/// The first pause that measures the cost comes after this much recording.
-const FIRST_ON: Duration = Duration::from_secs(4);
-/// How long the first pauses are. Later ones are longer, for programs whose steps are.
-const FIRST_OFF: Duration = Duration::from_millis(300);
-const LONGEST_OFF: Duration = Duration::from_millis(2400);
-/// Recording lasts this many times as long as the pause after it: 6 % is not recorded.
-const ON_PER_OFF: u32 = 15;
-/// Pauses of each length.
-const PAUSES_PER_LENGTH: u32 = 8;
+/// A pause that measures the overhead is at least this long, and at most that.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The time around the switches at both ends of a pause, which is not compared.
+const SWITCHING: Duration = Duration::from_millis(40);
+/// A pause contains about this many beats: syncs, copies and NVTX ranges.
+const BEATS_PER_PAUSE: f64 = 5.0;
+/// Some pauses are longer, since several beats may belong to one step of the program.
+const FACTORS: [u32; 8] = [1, 1, 1, 2, 1, 1, 1, 4];
+/// Recording lasts this many times as long as the pause after it, so 5 % of the GPU work is not recorded.
+const ON_PER_OFF: u32 = 20;
+/// After this many pauses the overhead is known, and everything is recorded.
+const MOST_PAUSES: u32 = 36;
+/// How often the conductor looks whether the program uses the GPU.
+const SOONEST_LOOK: Duration = Duration::from_millis(100);
+const LATEST_LOOK: Duration = Duration::from_millis(2200);
+/// Processes report once a second. Without a report for this long, the GPU is idle.
+const REPORTING: Duration = Duration::from_millis(1100);
 
 /// When to record.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,14 +100,14 @@ struct State {
     next: Option<(Instant, Step)>,
     plan: Plan,
     window_end: Option<Instant>,
-    pauses: u32,
-    random: u64,
+    pauses: Pauses,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Begin,
     End,
+    Look,
     PauseForCost,
     GoOn,
 }
@@ -106,8 +115,8 @@ enum Step {
 impl State {
     fn new(plan: Plan, control: Control) -> Self {
         let now = Instant::now();
-        let random = u64::from(std::process::id()) | 1;
-        let mut state = Self { control, wanted: plan.first(), next: None, plan, window_end: None, pauses: 0, random };
+        let pauses = Pauses { random: u64::from(std::process::id()) | 1, ..Pauses::default() };
+        let mut state = Self { control, wanted: plan.first(), next: None, plan, window_end: None, pauses };
         match plan.after.filter(|_| !plan.is_paused) {
             Some(after) => state.next = Some((now + after, Step::Begin)),
             None if !plan.is_paused => state.begun(now),
@@ -162,12 +171,16 @@ impl State {
             }
             Some(Step::GoOn) => {
                 self.want(Wanted::Everything);
+                self.pauses.go_on(now, self.control.recorded());
+                self.schedule(now);
+            }
+            Some(Step::Look) => {
+                self.pauses.look(now, self.control.recorded());
                 self.schedule(now);
             }
             Some(Step::PauseForCost) => {
                 self.want(Wanted::Light);
-                self.next = Some((now + self.pause(), Step::GoOn));
-                self.pauses += 1;
+                self.next = Some((now + self.pauses.begin(), Step::GoOn));
             }
             Some(Step::End) => self.want(Wanted::Nothing),
             None => {}
@@ -176,33 +189,138 @@ impl State {
 
     fn begun(&mut self, now: Instant) {
         self.window_end = self.plan.during.map(|during| now + during);
+        self.pauses.go_on(now, self.control.recorded());
         self.schedule(now);
     }
 
-    /// The next pause, unless the window ends before it is over.
+    /// The next look or pause, unless the window ends before it is over.
     fn schedule(&mut self, now: Instant) {
-        let end = self.window_end.map(|end| (end, Step::End));
-        let on = if self.pauses == 0 { FIRST_ON } else { self.jitter(self.pause() * ON_PER_OFF) };
-        let pause = self.plan.measures_cost.then_some((now + on, Step::PauseForCost));
-        self.next = match (pause, end) {
-            (Some((at, _)), Some((end, step))) if at + self.pause() >= end => Some((end, step)),
-            (None, end) => end,
-            (pause, _) => pause,
+        let measures = self.plan.measures_cost && self.pauses.count < MOST_PAUSES;
+        let pause = measures.then(|| match self.pauses.due_in() {
+            Duration::ZERO => (now, self.pauses.length(), Step::PauseForCost),
+            wait => (now + wait, Duration::ZERO, Step::Look),
+        });
+        self.next = match (pause, self.window_end) {
+            (Some((at, length, step)), end) if end.is_none_or(|end| at + length < end) => Some((at, step)),
+            (_, end) => end.map(|end| (end, Step::End)),
         };
-    }
-
-    fn pause(&self) -> Duration {
-        (FIRST_OFF * 2_u32.pow((self.pauses / PAUSES_PER_LENGTH).min(8))).min(LONGEST_OFF)
-    }
-
-    /// A fifth more or less, so that pauses do not keep step with the program.
-    fn jitter(&mut self, length: Duration) -> Duration {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        length.mul_f64(0.8 + 0.4 * ((self.random >> 40) as f64 / f64::from(1 << 24)))
     }
 
     fn want(&mut self, wanted: Wanted) {
         self.wanted = wanted;
         self.control.want(wanted);
+    }
+}
+
+/// Decides when to pause for the overhead, and for how long: only while the program uses the GPU, for a few of its
+/// beats, and for a small part of that time.
+#[derive(Debug, Default)]
+struct Pauses {
+    count: u32,
+    random: u64,
+    /// When the conductor looked last, and the kernels and beats until then.
+    last: Option<(Instant, (u64, u64))>,
+    /// Recording since the last pause in which kernels ran.
+    active: Duration,
+    /// Beats per second, at the last look that saw kernels.
+    rate: f64,
+    /// Recording needed before the next pause, as a share of the usual.
+    jitter: f64,
+}
+
+impl Pauses {
+    /// Takes note of the kernels and beats that were recorded so far.
+    fn look(&mut self, now: Instant, recorded: (u64, u64)) {
+        let Some((before, known)) = self.last else { return self.go_on(now, recorded) };
+        let elapsed = now.saturating_duration_since(before);
+        if recorded.0 > known.0 {
+            self.active += elapsed;
+            self.rate = (recorded.1 - known.1) as f64 / elapsed.as_secs_f64().max(1e-9);
+        } else if elapsed < REPORTING {
+            return;
+        }
+        self.last = Some((now, recorded));
+    }
+
+    /// Recording goes on after a pause, or begins.
+    fn go_on(&mut self, now: Instant, recorded: (u64, u64)) {
+        self.last = Some((now, recorded));
+    }
+
+    /// When to look again; zero if a pause is due.
+    fn due_in(&self) -> Duration {
+        let jitter = if self.count == 0 { 1.0 } else { self.jitter };
+        let missing = (self.length() * ON_PER_OFF).mul_f64(jitter).saturating_sub(self.active);
+        if missing.is_zero() { missing } else { missing.clamp(SOONEST_LOOK, LATEST_LOOK) }
+    }
+
+    fn length(&self) -> Duration {
+        let beats = if self.rate > 0.0 { BEATS_PER_PAUSE / self.rate } else { f64::INFINITY };
+        let longest = LONGEST_PAUSE.as_secs_f64();
+        let usual = (SWITCHING + Duration::from_secs_f64(beats.min(longest))).max(SHORTEST_PAUSE);
+        (usual * FACTORS[self.count as usize % FACTORS.len()]).min(LONGEST_PAUSE)
+    }
+
+    /// A pause begins; returns its length.
+    fn begin(&mut self) -> Duration {
+        let length = self.length();
+        self.count += 1;
+        self.active = Duration::ZERO;
+        // A fifth more or less, so that pauses do not coincide with a rhythm of the program.
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.jitter = 0.8 + 0.4 * ((self.random >> 40) as f64 / f64::from(1 << 24));
+        length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pauses in a program with so many kernels and beats per second.
+    fn paused(seconds: u32, kernels: u64, beats: u64) -> Vec<Duration> {
+        let (start, mut pauses) = (Instant::now(), Pauses { random: 7, ..Pauses::default() });
+        let mut found = Vec::new();
+        let mut now = Duration::ZERO;
+        while now < Duration::from_secs(seconds.into()) && pauses.count < MOST_PAUSES {
+            let so_far = |now: Duration| [kernels, beats].map(|rate| (now.as_secs_f64() * rate as f64) as u64).into();
+            pauses.look(start + now, so_far(now));
+            match pauses.due_in() {
+                Duration::ZERO => {
+                    found.push(pauses.begin());
+                    now += found[found.len() - 1];
+                    pauses.go_on(start + now, so_far(now));
+                }
+                wait => now += wait,
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn at_most_a_twentieth_of_the_time_is_paused_and_long_steps_get_long_pauses() {
+        for beats in [1000, 40, 10, 1, 0] {
+            let lengths = paused(300, 1000, beats);
+            let share = lengths.iter().sum::<Duration>().as_secs_f64() / 300.0;
+            assert!(!lengths.is_empty() && share <= 0.05, "{beats} beats per second: {share}, {lengths:?}");
+        }
+        assert_eq!(paused(60, 1000, 1000)[0], SHORTEST_PAUSE);
+        assert_eq!(paused(60, 1000, 10)[0], Duration::from_millis(540));
+    }
+
+    #[test]
+    fn half_a_minute_of_short_steps_has_the_pauses_that_an_interval_needs() {
+        assert!(paused(30, 50_000, 50).len() >= super::super::overhead::LEAST_PAUSES);
+    }
+
+    #[test]
+    fn a_program_that_hardly_uses_the_gpu_is_recorded_without_pauses() {
+        assert_eq!(paused(300, 0, 50), []);
+        assert_eq!(paused(2, 1000, 50), []);
+    }
+
+    #[test]
+    fn pauses_end_when_the_overhead_is_known() {
+        assert_eq!(paused(3600, 1000, 50).len(), MOST_PAUSES as usize);
     }
 }

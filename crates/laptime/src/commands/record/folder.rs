@@ -38,6 +38,15 @@ pub struct Known {
     pub run: PathBuf,
 }
 
+/// How and when the program ended.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// When, since 1970.
+    pub unix_ns: i64,
+}
+
 /// What was recorded.
 #[derive(Debug)]
 pub struct Recording {
@@ -74,6 +83,11 @@ impl Recording {
         self.processes.iter().map(Process::kernels).sum()
     }
 
+    /// Time between the first event and the last in which recording was paused.
+    pub fn not_recorded_ns(&self) -> u64 {
+        laptime_analyze::not_recorded(&self.trace).0
+    }
+
     /// How many records were dropped, by kind.
     pub fn dropped(&self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.processes.iter().filter_map(|process| process.dropped.get(&kind)).sum();
@@ -93,13 +107,17 @@ pub fn write_known(known: &Known) -> anyhow::Result<()> {
 }
 
 /// Writes `record.json` with everything.
-pub fn write_record(known: &Known, recording: &Recording, status: ExitStatus) -> anyhow::Result<()> {
+pub fn write_record(known: &Known, recording: &Recording, end: End) -> anyhow::Result<()> {
     let mut record = known.json();
     let dropped: serde_json::Map<String, serde_json::Value> =
         recording.dropped().into_iter().map(|(kind, count)| (kind.words().to_owned(), count.into())).collect();
-    record["exit_status"] = exit_code(status).into();
+    record["end_unix_ns"] = end.unix_ns.into();
+    record["exit_status"] = exit_code(end.status).into();
     record["processes"] = recording.processes.iter().map(of_process).collect();
     record["kernels"] = recording.kernels().into();
+    let wall = recording.trace.bounds().map_or(0, |(first, last)| last.0 - first.0);
+    let paused = recording.not_recorded_ns();
+    record["not_recorded"] = json!({ "ns": paused, "share": paused as f64 / wall.max(1) as f64 });
     record["dropped"] = dropped.into();
     record["python_samples"] = recording.samples.0.into();
     record["overhead"] = recording.overhead.json();
@@ -135,6 +153,7 @@ fn of_process(process: &Process) -> serde_json::Value {
         "cupti": info("cupti"),
         "kernels": process.kernels(),
         "calls": process.records.calls.len(),
+        "inner_calls": process.inner_calls,
         "ended": process.has_ended(),
         "not_recorded_ns": pauses,
         "problems": process.problems,

@@ -19,6 +19,7 @@ use std::{
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -35,9 +36,10 @@ use self::{
     assemble::{Aside, Start},
     clocks::Clocks,
     conduct::{Conductor, Plan},
-    folder::{Known, PARTS_FOLDER, Recording},
+    folder::{End, Known, PARTS_FOLDER, Recording},
     lap_window::LapWindow,
     launch::Program,
+    overhead::Overhead,
     python::Sampler,
     socket::Request,
 };
@@ -182,7 +184,7 @@ fn merge(run: &Path) -> anyhow::Result<Status> {
     }
     let recording = Recording::read(&parts, &Aside::default(), folder::read_start(run)?)?;
     recording.write_trace(run)?;
-    summary::show(&recording, run);
+    summary::show(&recording, &summary::answer(&recording), run);
     Ok(Status::Done)
 }
 
@@ -215,13 +217,17 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     let sampler = (!args.no_python).then(|| Sampler::start(program.pid(), control, settings.keep));
     let clocks = Clocks::start();
     let status = program.wait().context("cannot wait for the program")?;
+    let end = End { status, unix_ns: unix_nanos() };
     conductor.finish();
-    let aside = Aside {
+    let mut aside = Aside {
         samples: sampler.map(Sampler::finish).unwrap_or_default(),
         clocks: clocks.finish(),
         own: append::announced(control_folder.path()),
     };
-    let finished = finish(&known, parts, &aside, control, status, args.lap_window().as_ref());
+    if let Some(keep) = settings.keep {
+        aside.forget_before(monotonic_nanos().saturating_sub(keep.as_nanos() as u64));
+    }
+    let finished = finish(&known, parts, &aside, control, end, args);
     if let Err(error) = finished {
         // The program's status matters more than ours.
         crate::failure::tell(&error, &mut anstream::stderr().lock());
@@ -230,28 +236,28 @@ fn record(args: &Args) -> anyhow::Result<Status> {
 }
 
 /// Puts everything together once the program has ended.
-fn finish(
-    known: &Known,
-    parts: Parts,
-    aside: &Aside,
-    control: Control,
-    status: std::process::ExitStatus,
-    laps: Option<&LapWindow>,
-) -> anyhow::Result<()> {
+fn finish(known: &Known, parts: Parts, aside: &Aside, control: Control, end: End, args: &Args) -> anyhow::Result<()> {
     // Processes that outlive the program get a moment to write what they have.
     if parts::process_numbers(parts.path()).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
         control.wake();
-        std::thread::sleep(WRITING_TIME);
+        thread::sleep(WRITING_TIME);
     }
-    let recording = Recording::read(parts.path(), aside, known.start)?;
-    let recording = match laps {
-        Some(laps) => recording.cut_to_laps(laps)?,
-        None => recording,
-    };
-    recording.write_trace(&known.run)?;
-    folder::write_record(known, &recording, status)?;
-    parts.keep_in(&known.run);
-    summary::show_with_status(&recording, &known.run, status, control.attached());
+    let mut recording = Recording::read(parts.path(), aside, known.start)?;
+    if let Some(flag) = args.flag_against_pauses() {
+        recording.overhead = Overhead::NotMeasured { flag };
+    }
+    if let Some(laps) = args.lap_window() {
+        recording = recording.cut_to_laps(&laps)?;
+    }
+    // The user waits for all of this.
+    let answer = thread::scope(|scope| {
+        let written = scope.spawn(|| recording.write_trace(&known.run));
+        scope.spawn(|| parts.keep_in(&known.run));
+        folder::write_record(known, &recording, end)?;
+        let answer = summary::answer(&recording);
+        written.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the trace was not written"))).map(|()| answer)
+    })?;
+    summary::show_with_status(&recording, &answer, &known.run, end.status, control.attached());
     Ok(())
 }
 
@@ -261,7 +267,7 @@ fn dump(known: &Known, parts: &Path) -> impl Fn() -> String + Send + 'static {
     let count = std::sync::atomic::AtomicU32::new(0);
     move || {
         // Processes write as soon as they are woken.
-        std::thread::sleep(WRITING_TIME);
+        thread::sleep(WRITING_TIME);
         let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let folder = known.run.join(format!("dump-{number}"));
         let written = run_folder::create(&folder)
@@ -323,8 +329,12 @@ fn parts_folder(run: &Path, is_in_memory: bool) -> anyhow::Result<Parts> {
 }
 
 fn start() -> Start {
+    Start { host_ns: monotonic_nanos(), unix_ns: unix_nanos() }
+}
+
+fn unix_nanos() -> i64 {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    Start { host_ns: monotonic_nanos(), unix_ns: i64::try_from(unix).unwrap_or(0) }
+    i64::try_from(unix).unwrap_or(0)
 }
 
 impl Args {
@@ -334,8 +344,15 @@ impl Args {
             after: duration(self.after),
             during: duration(self.during),
             is_paused: self.paused,
-            measures_cost: !self.no_overhead,
+            measures_cost: self.flag_against_pauses().is_none(),
         }
+    }
+
+    /// The flag because of which recording is never paused to measure the overhead, if there is one. A flight recorder
+    /// must not miss the moment that it waits for.
+    fn flag_against_pauses(&self) -> Option<&'static str> {
+        let flags = [(self.no_overhead, "--no-overhead"), (self.keep.is_some(), "--keep")];
+        flags.into_iter().find(|(is_given, _)| *is_given).map(|(_, flag)| flag)
     }
 
     fn lap_window(&self) -> Option<LapWindow> {

@@ -13,11 +13,13 @@ use serde_json::json;
 
 use super::parts::Process;
 
-/// Pauses that are needed for an interval.
-const LEAST_PAUSES: usize = 5;
-/// Periods that are needed on each side of a pause.
-const LEAST_PERIODS: usize = 3;
-/// The first moments after a switch are left out: buffers are flushed then.
+/// Pauses that a 95 % interval of a median needs.
+pub const LEAST_PAUSES: usize = 6;
+/// Recorded periods that are compared with a pause, on each side of it.
+const MOST_PERIODS: usize = 8;
+/// Recorded periods that are needed next to a pause.
+const LEAST_PERIODS: usize = 4;
+/// The moments next to a switch are left out: CUPTI is switched and buffers are flushed then.
 const SETTLING_NS: u64 = 20_000_000;
 /// Periods hold equal work if the middle half of them differs by at most this much in kernels.
 const MOST_SPREAD: f64 = 0.1;
@@ -41,6 +43,11 @@ pub enum Overhead {
         /// Why, in words.
         reason: String,
     },
+    /// It was not measured, because of this flag.
+    NotMeasured {
+        /// The flag.
+        flag: &'static str,
+    },
 }
 
 impl Overhead {
@@ -48,13 +55,25 @@ impl Overhead {
     pub fn of(processes: &[Process]) -> Self {
         let pauses: usize = processes.iter().map(|process| pauses(process).len()).sum();
         if pauses < LEAST_PAUSES {
-            let reason = "the recording was too short to switch it off and on often enough";
-            return Self::Unknown { reason: reason.to_owned() };
+            let reason = format!(
+                "this needs {LEAST_PAUSES} short pauses and the recording has {pauses}; about 30 s of GPU work are enough"
+            );
+            return Self::Unknown { reason };
         }
         let best = processes.iter().flat_map(of_process).max_by_key(|(_, ratios)| ratios.len());
-        match best.filter(|(_, ratios)| ratios.len() >= LEAST_PAUSES) {
-            Some((beat, ratios)) => Self::measured(beat, ratios),
-            None => Self::Unknown { reason: "nothing in the program repeats with equal work".to_owned() },
+        match best {
+            Some((beat, ratios)) if ratios.len() >= LEAST_PAUSES => Self::measured(beat, ratios),
+            Some((beat, ratios)) => {
+                let seen = ratios.len();
+                let reason = format!(
+                    "{beat} repeats with equal work, but only {seen} of {pauses} pauses contain a whole step; this needs \
+                     {LEAST_PAUSES}"
+                );
+                Self::Unknown { reason }
+            }
+            None => Self::Unknown {
+                reason: "no NVTX range, copy or sync in the program repeats with equal work".to_owned(),
+            },
         }
     }
 
@@ -78,6 +97,7 @@ impl Overhead {
                 json!({ "share": share, "low": interval.0, "high": interval.1, "pauses": pauses, "beat": beat })
             }
             Self::Unknown { reason } => json!({ "unknown": reason }),
+            Self::NotMeasured { flag } => json!({ "unknown": format!("{flag} was given") }),
         }
     }
 }
@@ -162,13 +182,13 @@ fn has_equal_work(moments: &[u64], kernels: &[u64], pauses: &[Pause]) -> bool {
 
 /// How much longer a period is with recording than without, around one pause.
 fn ratio(moments: &[u64], pause: &Pause) -> Option<f64> {
-    let length = pause.to - pause.from;
-    let before = (pause.from.saturating_sub(length).max(pause.recorded_since + SETTLING_NS), pause.from);
-    let after = (pause.to + SETTLING_NS, (pause.to + SETTLING_NS).saturating_add(length).min(pause.recorded_until));
-    let mut on = periods(moments, before);
-    on.extend(periods(moments, after));
-    let off = periods(moments, (pause.from + SETTLING_NS, pause.to));
-    if on.len() < LEAST_PERIODS || off.len() < LEAST_PERIODS {
+    let before = periods(moments, (pause.recorded_since + SETTLING_NS, pause.from));
+    let after = periods(moments, (pause.to + SETTLING_NS, pause.recorded_until));
+    // The nearest ones: programs become faster and slower.
+    let before = before.iter().rev().take(MOST_PERIODS);
+    let on: Vec<f64> = before.chain(after.iter().take(MOST_PERIODS)).copied().collect();
+    let off = periods(moments, (pause.from + SETTLING_NS, pause.to.saturating_sub(SETTLING_NS)));
+    if on.len() < LEAST_PERIODS || off.is_empty() {
         return None;
     }
     Some(sorted(on)?.median()? / sorted(off)?.median()? - 1.0)

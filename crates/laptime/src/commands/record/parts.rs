@@ -6,6 +6,7 @@ use std::{
     io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
@@ -45,6 +46,8 @@ pub struct Process {
     pub threads: Vec<(u32, String)>,
     /// What was dropped.
     pub dropped: BTreeMap<Kind, u64>,
+    /// Calls of the driver inside calls of the runtime, which are left out.
+    pub inner_calls: usize,
     /// Bytes at the end of its parts that could not be read.
     pub cut_bytes: usize,
 }
@@ -104,7 +107,16 @@ pub fn read(folder: &Path) -> Vec<Process> {
             files.entry((start, pid)).or_default().push((number, path));
         }
     }
-    files.into_iter().map(|((start, pid), parts)| process(pid, start, parts)).collect()
+    let files: Vec<_> = files.into_iter().collect();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let read = |some: &[((u64, u32), Vec<(u32, PathBuf)>)]| -> Vec<Process> {
+        some.iter().map(|((start, pid), parts)| process(*pid, *start, parts)).collect()
+    };
+    thread::scope(|scope| {
+        let chunks = files.chunks(files.len().div_ceil(threads).max(1));
+        let reading: Vec<_> = chunks.map(|some| scope.spawn(move || read(some))).collect();
+        reading.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    })
 }
 
 /// The part files in a folder.
@@ -155,7 +167,8 @@ fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-fn process(pid: u32, start_ns: u64, mut files: Vec<(u32, PathBuf)>) -> Process {
+fn process(pid: u32, start_ns: u64, files: &[(u32, PathBuf)]) -> Process {
+    let mut files = files.to_vec();
     files.sort();
     let parts: Vec<Part> = files.iter().filter_map(|(_, path)| Some(part::read(&bytes(path).ok()?))).collect();
     let mut process = Process { pid, start_ns, ..Process::default() };
@@ -169,7 +182,9 @@ fn process(pid: u32, start_ns: u64, mut files: Vec<(u32, PathBuf)>) -> Process {
             process.add(event, &mut names, &clock, &mut calls);
         }
     }
+    let all = calls.len();
     process.records.calls = outer_calls(calls, &mut process.records.work);
+    process.inner_calls = all - process.records.calls.len();
     process.records.lost = process.dropped.values().sum();
     process.states.sort_by_key(|(at, _)| *at);
     process.states.dedup();

@@ -1,15 +1,13 @@
 //! What a recording shows on the screen: everything goes to standard error, since standard output is the program's.
 
-use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
-
-use laptime_analyze::{Diagnosis, LineShares};
-use laptime_trace::Trace;
+use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, thread};
 
 use super::{folder::Recording, overhead::Overhead};
 use crate::{output::say, run_folder::TRACE_FILE};
+use laptime_analyze::{Diagnosis, LineShares};
 
 /// Shows what a recording holds, how the program ended, and what went wrong.
-pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, attached: u32) {
+pub fn show_with_status(recording: &Recording, answer: &[String], run: &Path, status: ExitStatus, attached: u32) {
     say("");
     if let Some(signal) = status.signal() {
         say(&format!("The program was ended by signal {signal}."));
@@ -18,16 +16,16 @@ pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, a
         say(&format!("note: {problem}"));
     }
     if recording.trace.span_count() > 0 || !recording.processes.is_empty() {
-        show(recording, run);
+        show(recording, answer, run);
     }
 }
 
 /// Shows what a recording holds and what it means.
-pub fn show(recording: &Recording, run: &Path) {
+pub fn show(recording: &Recording, answer: &[String], run: &Path) {
     say(&headline(recording));
-    if recording.kernels() > 0 {
+    if !answer.is_empty() {
         say("");
-        answer(&recording.trace).iter().for_each(|line| say(line));
+        answer.iter().for_each(|line| say(line));
     }
     if let Some(laps) = &recording.laps {
         say(&format!("Window: {laps}"));
@@ -55,18 +53,34 @@ fn headline(recording: &Recording) -> String {
             format!("Overhead {} % ({} to {} %).", percent(*share), percent(interval.0), percent(interval.1))
         }
         Overhead::Unknown { reason } => format!("Overhead could not be measured: {reason}."),
+        Overhead::NotMeasured { flag } => format!("Overhead was not measured ({flag})."),
+    };
+    let paused = recording.not_recorded_ns() as f64 / 1e9;
+    let recorded = if paused > 0.0 {
+        let share = 100.0 * (1.0 - paused / seconds.max(1e-9));
+        format!("{:.1} s of {seconds:.1} s ({share:.1} %)", seconds - paused)
+    } else {
+        format!("{seconds:.1} s")
     };
     format!(
-        "Recorded {seconds:.1} s: {processes} {}, {} kernels, {dropped}. {overhead}",
+        "Recorded {recorded}: {processes} {}, {} kernels, {dropped}. {overhead}",
         if processes == 1 { "process" } else { "processes" },
         grouped(recording.kernels() as u64),
     )
 }
 
-/// The diagnosis in a few lines.
-fn answer(trace: &Trace) -> Vec<String> {
-    let Diagnosis { findings, mut remarks, .. } = laptime_analyze::diagnose(Some(trace), &[], None);
-    let lines = laptime_analyze::idle_lines(trace);
+/// The diagnosis in a few lines; empty if no kernels were recorded.
+pub fn answer(recording: &Recording) -> Vec<String> {
+    let trace = &recording.trace;
+    if recording.kernels() == 0 {
+        return Vec::new();
+    }
+    // The user waits for both.
+    let (diagnosis, lines) = thread::scope(|scope| {
+        let lines = scope.spawn(|| laptime_analyze::idle_lines(trace));
+        (laptime_analyze::diagnose(Some(trace), &[], None), lines.join().unwrap_or_default())
+    });
+    let Diagnosis { findings, mut remarks, .. } = diagnosis;
     let python: Vec<String> = lines.iter().flat_map(LineShares::sentences).take(2).collect();
     // They are printed with the bottleneck that they explain.
     remarks.retain(|remark| !python.contains(remark));
