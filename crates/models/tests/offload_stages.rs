@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, Weights,
-    cpu::CpuDecoder,
+    Attention, Config, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, Weights, cpu,
 };
 use laptime_trace::{Trace, Value, run::Depth};
 
@@ -22,7 +21,7 @@ fn recorded(mode: StreamMode, depth: Depth) -> Trace {
         marks: Marks { depth, ..Marks::default() },
         offload: Some(Offload { clear_every: Some(3), ..Offload::new(mode, 1, home.path()) }),
     };
-    let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, 1).unwrap();
+    let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, 1).unwrap();
     decoder.prefill(&Tokens::one(vec![1; 4])).unwrap();
     let path = home.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();
@@ -63,6 +62,7 @@ fn streamed_layers_are_marked_at_every_depth() {
             "layer 1 1 offloaded",
             "layer_release 1 1",
             "layer_issue 2 1",
+            "resident 1",
             "layer_wait 2 0",
             "layer 2 0 offloaded",
             "layer_release 2 0",
@@ -73,6 +73,7 @@ fn streamed_layers_are_marked_at_every_depth() {
             "clear_cache",
             "allocate",
             "layer_issue 3 1",
+            "resident 2",
         ]
     );
     let copies: Vec<_> = wrap.spans().filter(|span| span.name == "layer_copy").collect();
@@ -93,15 +94,18 @@ fn streamed_layers_are_marked_at_every_depth() {
     };
     let turns = [(1, 0), (1, 1), (2, 0), (2, 1)];
     let mut wanted: Vec<String> = turns.into_iter().flat_map(|(pass, layer)| one(pass, layer)).collect();
+    // Memory is cleared behind every third copy.
+    wanted.insert(11, "resident 1".to_owned());
     wanted.insert(5, "clear_cache".to_owned());
     wanted.push("clear_cache".to_owned());
+    wanted.push("resident 2".to_owned());
     assert_eq!(told(&sync, false), wanted);
     assert_eq!(told(&sync, true), ["layer_copy 1 0", "layer_copy 1 1", "layer_copy 2 0", "layer_copy 2 1"]);
     let copy = sync.spans().find(|span| span.name == "layer_copy").unwrap();
     assert_eq!(copy.fields.get("pinned"), None);
 
     let deep = told(&recorded(StreamMode::Pinned, Depth::Layer), false);
-    let behind = ["layer 2", "attention", "ffn", "head", "choose"];
+    let behind = ["resident 2", "layer 2", "attention", "ffn", "head", "choose"];
     assert_eq!(deep[deep.len() - behind.len()..], behind);
     assert!(deep.contains(&"layer 1 0 offloaded".to_owned()), "{deep:?}");
 }
