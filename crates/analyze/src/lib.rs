@@ -23,9 +23,9 @@ use results::{
     profiling, scaling, series, timings, warmup, warmup_rows,
 };
 use trace::{
-    account, check, device_time, devices, families, fleet, gap_cause, gap_charge, gap_verdict, gap_whole, gaps, group,
-    host, host_tree, idle_pieces, intervals, lap_unit, laps, launch_figures, measured, one_off, overlap, overview,
-    quantile, repeats, stage_figures, stages, syncs, timeline, top, waits, waterfall,
+    account, check, critical_path, device_time, devices, families, fleet, gap_cause, gap_charge, gap_verdict,
+    gap_whole, gaps, group, host, host_tree, idle_pieces, intervals, lap_unit, laps, launch_figures, measured, one_off,
+    overlap, overview, quantile, repeats, replay, stage_figures, stages, syncs, timeline, top, waits, waterfall,
 };
 
 pub use self::{
@@ -39,6 +39,7 @@ pub use self::{
     check::findings,
     cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
+    critical_path::{CriticalPath, PathKind, PathName, PathPart, Prediction, critical_path},
     crossover::{
         Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
         REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
@@ -80,6 +81,7 @@ pub use self::{
         Profiling, RUN_AXIS, TrainingCost, profiling,
     },
     python_lines::{LineShare, LineShares, idle_lines, wait_lines},
+    replay::Changes,
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
     series::{Clock, INTERVAL_ITERATIONS, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},

@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod check;
+pub(crate) mod critical_path;
 pub(crate) mod device_time;
 pub(crate) mod devices;
 pub(crate) mod families;
@@ -25,6 +26,7 @@ pub(crate) mod overlap;
 pub(crate) mod overview;
 pub(crate) mod quantile;
 pub(crate) mod repeats;
+pub(crate) mod replay;
 pub(crate) mod stage_figures;
 pub(crate) mod stages;
 pub(crate) mod syncs;

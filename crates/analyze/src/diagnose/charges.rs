@@ -4,7 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use laptime_trace::{NameId, SpanId, Trace, TrackId};
 
-use super::{limits::FindingLimits, plural, rules::rule, upper};
+use super::{
+    limits::FindingLimits,
+    plural,
+    rules::{UNKNOWN, rule},
+    upper,
+};
 use crate::{
     bottleneck::{Bottleneck, Evidence, Severity},
     devices::{DeviceWork, Work, WorkKind},
@@ -142,7 +147,8 @@ impl<'t> Charges<'t> {
 
     /// What fixing all findings would gain: moments that several findings explain count once.
     pub(super) fn together(&self, findings: &[Bottleneck]) -> f64 {
-        let ids: HashSet<&str> = findings.iter().map(|found| found.finding.rule).collect();
+        let gaining = findings.iter().filter(|found| found.gain_ns.is_some());
+        let ids: HashSet<&str> = gaining.map(|found| found.finding.rule).collect();
         let charges = || self.charges.iter().filter(|(id, _)| ids.contains(*id)).map(|(_, charge)| charge);
         let of_device = |at: usize| {
             let parts = charges().filter_map(|charge| charge.stretches.get(at)).flatten().copied();
@@ -175,7 +181,8 @@ impl<'t> Charges<'t> {
             meaning: clause(rule.topic.meaning),
             next: clause(rule.topic.remedy),
         };
-        Some(Bottleneck { severity, finding, gain_ns: Some(gain), evidence: self.evidence(charge) })
+        let gain_ns = Some(gain).filter(|_| rule.gain != UNKNOWN);
+        Some(Bottleneck { severity, finding, gain_ns, evidence: self.evidence(charge) })
     }
 
     /// What was seen: `Device 0 lost 41.2 ms (20.1 % of its time): mostly 200 × cudaStreamSynchronize, at …`.
@@ -185,7 +192,8 @@ impl<'t> Charges<'t> {
             [one] => upper(&self.timeline.devices.devices[*one].name),
             many => format!("Each of {} devices", many.len()),
         };
-        let mut text = format!("{who} loses {} ({} of its time)", time(gain), per_cent(share));
+        let verb = if rule(id).is_some_and(|rule| rule.gain == UNKNOWN) { "spends" } else { "loses" };
+        let mut text = format!("{who} {verb} {} ({} of its time)", time(gain), per_cent(share));
         if let Some(place) = self.place(id) {
             text += &format!(": {}", in_words(place));
         } else if let Some((name, count)) = self.most(charge) {

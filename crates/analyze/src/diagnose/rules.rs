@@ -23,7 +23,7 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 }
 
 const IDLE: &str = "the idle time of the GPU that has this cause; each idle moment has one cause";
-const UNKNOWN: &str = "the trace does not show how much it costs";
+pub(super) const UNKNOWN: &str = "the trace does not show how much it costs";
 const TORCH: &str = "PyTorch";
 const JAX: &str = "JAX";
 const CANDLE: &str = "candle";
