@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod check;
+pub(crate) mod critical_path;
 pub(crate) mod device_time;
 pub(crate) mod devices;
 pub(crate) mod families;
@@ -14,6 +15,7 @@ pub(crate) mod gaps;
 pub(crate) mod group;
 pub(crate) mod host;
 pub(crate) mod host_tree;
+pub(crate) mod idle_pieces;
 pub(crate) mod intervals;
 pub(crate) mod lap_unit;
 pub(crate) mod laps;
@@ -24,6 +26,7 @@ pub(crate) mod overlap;
 pub(crate) mod overview;
 pub(crate) mod quantile;
 pub(crate) mod repeats;
+pub(crate) mod replay;
 pub(crate) mod stage_figures;
 pub(crate) mod stages;
 pub(crate) mod syncs;
