@@ -1,38 +1,48 @@
-//! The main bottleneck of any run, from the answers to the other questions.
+//! The bottlenecks of any run, each with its evidence and its gain.
+
+mod charges;
+mod checks;
+mod kernels;
+mod limits;
+pub(crate) mod rules;
 
 use laptime_trace::{
     Trace,
     run::{CaseResult, Peaks},
 };
 
+use self::charges::Charges;
+pub use self::{
+    limits::{FindingLimits, NoLimit},
+    rules::{Rule, rule},
+};
 use crate::{
+    bottleneck::{Bottleneck, Severity},
     cases::cases,
     devices::devices,
     finding::Finding,
     gap_verdict::VerdictKind,
-    gaps::{DeviceGaps, gaps_of},
-    host_tree::HostPlace,
-    offload::{Bottleneck, Severity},
-    overlap::overlap_of,
+    gaps::gaps_of,
     overview::Overview,
     profiling::FAR_FROM_LIMIT,
     python_lines::{LineShares, idle_lines},
-    syncs::{Syncs, syncs_of},
     timeline::Timeline,
-    units::{per_cent, three_figures, time},
+    units::{per_cent, three_figures},
 };
 
 /// Up to this many times its hardware limit, a case counts as near it.
 pub const NEAR_LIMIT: f64 = 1.25;
 
-/// Further causes on the host are findings from this share of the time without kernels on.
-const NOTABLE: f64 = 0.1;
-
 /// The bottlenecks of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Diagnosis {
-    /// The bottlenecks, the most important first.
+    /// The bottlenecks: bad ones first, then by gain.
     pub findings: Vec<Bottleneck>,
+    /// What fixing all of them would gain, in nanoseconds: time that several findings explain counts once.
+    pub together_ns: f64,
+    /// The time that gains are shares of, in nanoseconds: from the first to the last work of the devices, or of the
+    /// laps.
+    pub whole_ns: Option<f64>,
     /// What is fine, and what cannot be diagnosed, in sentences.
     pub remarks: Vec<String>,
     /// The trace as a whole, if there is one.
@@ -41,9 +51,19 @@ pub struct Diagnosis {
 
 /// Finds the bottlenecks of a trace, of the results of a run, or of both.
 pub fn diagnose(trace: Option<&Trace>, results: &[CaseResult], peaks: Option<&Peaks>) -> Diagnosis {
+    diagnose_with(trace, results, peaks, &FindingLimits::default())
+}
+
+/// The same with other thresholds.
+pub fn diagnose_with(
+    trace: Option<&Trace>,
+    results: &[CaseResult],
+    peaks: Option<&Peaks>,
+    limits: &FindingLimits,
+) -> Diagnosis {
     let mut found = Diagnosis::default();
     if let Some(trace) = trace {
-        found.add_trace(trace);
+        found.add_trace(trace, peaks, limits);
     }
     found.add_results(results, peaks);
     found.findings.sort_by(|a, b| {
@@ -54,59 +74,56 @@ pub fn diagnose(trace: Option<&Trace>, results: &[CaseResult], peaks: Option<&Pe
 }
 
 impl Diagnosis {
-    fn add_trace(&mut self, trace: &Trace) {
+    fn add_trace(&mut self, trace: &Trace, peaks: Option<&Peaks>, limits: &FindingLimits) {
         let devices = devices(trace);
         let Ok(timeline) = Timeline::of(trace, &devices, None) else { return };
         self.overview = Some(timeline.overview.clone());
-        if devices.devices.is_empty() {
-            // The overview has a note about an empty trace.
-            if trace.span_count() == 0 {
-                return;
-            }
-            self.remarks
-                .push("The trace contains no GPU work. `laptime stages` shows where the host's time goes.".into());
+        // The overview has a note about an empty trace.
+        if trace.span_count() == 0 {
             return;
         }
-        let found = gaps_of(&timeline, 0);
-        let waits = syncs_of(&timeline);
-        for device in &found.devices {
-            self.add_device(device, &waits);
+        if devices.devices.is_empty() {
+            let remark = "The trace contains no GPU work. `laptime stages` shows where the host's time goes.";
+            self.remarks.push(remark.to_owned());
         }
-        let of_copies = overlap_of(trace, &devices, timeline.overview.clone()).findings;
-        let notable = |finding| Bottleneck { severity: Severity::Notable, finding, gain_ns: None };
-        self.findings.extend(of_copies.into_iter().map(notable));
+        let judged = self.judged_devices(&timeline);
+        let mut charges = Charges::of(&timeline, &judged);
+        kernels::charge(&timeline, peaks, limits, &mut charges);
+        checks::charge(&timeline, &mut charges);
+        self.findings = charges.findings(limits);
+        self.findings.extend(checks::findings(&timeline, limits));
+        self.together_ns = charges.together(&self.findings);
+        self.whole_ns = Some(charges.whole()).filter(|whole| *whole > 0.0);
         self.remarks.extend(idle_lines(trace).iter().flat_map(LineShares::sentences));
     }
 
-    fn add_device(&mut self, device: &DeviceGaps, waits: &Syncs) {
-        let verdict = &device.verdict;
-        match verdict.kind {
-            VerdictKind::Saturated => self.remarks.push(format!(
-                "{} is busy: it ran kernels {} of the time. {} [saturated].",
-                upper(&device.name),
-                per_cent(verdict.busy),
-                upper(&verdict.next())
-            )),
-            VerdictKind::TooLittle => self.remarks.push(format!(
-                "Too little GPU work for a verdict on {}: {} in {} of the wall time. Try: {} [too-little].",
-                device.name,
-                plural(verdict.basis.work, "kernel or copy", "kernels and copies"),
-                per_cent(verdict.basis.extent),
-                verdict.next()
-            )),
-            kind => {
-                let is_of_host = VerdictKind::OF_HOST.contains(&kind);
-                self.findings.push(bottleneck(device, kind, waits, true));
-                let least = NOTABLE * verdict.rest as f64;
-                let others = VerdictKind::OF_HOST.into_iter().filter(|other| *other != kind);
-                let others = others.filter(|other| {
-                    let time = verdict.host.time(*other);
-                    // If the main cause is not the host, the remaining host time is less important.
-                    time as f64 >= least && time > 0 && (is_of_host || *other != VerdictKind::Host)
-                });
-                self.findings.extend(others.map(|other| bottleneck(device, other, waits, false)));
+    /// The devices with enough work for findings; the others and busy ones get a remark.
+    fn judged_devices(&mut self, timeline: &Timeline<'_>) -> Vec<usize> {
+        let mut judged = Vec::new();
+        for (at, device) in gaps_of(timeline, 0).devices.iter().enumerate() {
+            let verdict = &device.verdict;
+            match verdict.kind {
+                VerdictKind::TooLittle => self.remarks.push(format!(
+                    "Too little GPU work for a verdict on {}: {} in {} of the wall time. Try: {} [too-little].",
+                    device.name,
+                    plural(verdict.basis.work, "kernel or copy", "kernels and copies"),
+                    per_cent(verdict.basis.extent),
+                    verdict.next()
+                )),
+                kind => {
+                    judged.push(at);
+                    if kind == VerdictKind::Saturated {
+                        self.remarks.push(format!(
+                            "{} is busy: it ran kernels {} of the time. {} [saturated].",
+                            upper(&device.name),
+                            per_cent(verdict.busy),
+                            upper(&verdict.next())
+                        ));
+                    }
+                }
             }
         }
+        judged
     }
 
     fn add_results(&mut self, results: &[CaseResult], peaks: Option<&Peaks>) {
@@ -134,103 +151,11 @@ fn far(evidence: String, gain_ns: f64) -> Bottleneck {
         meaning: "arithmetic units and memory are idle most of the time".into(),
         next: "record the case with `laptime profile`, then run `laptime diagnose` on the recording".into(),
     };
-    Bottleneck { severity: Severity::Notable, finding, gain_ns: Some(gain_ns) }
-}
-
-/// One cause of a device's idle time; the first one also states how busy the device was.
-fn bottleneck(device: &DeviceGaps, kind: VerdictKind, waits: &Syncs, is_first: bool) -> Bottleneck {
-    let verdict = &device.verdict;
-    let lost = match verdict.host.time(kind) {
-        0 => verdict.rest as f64 * verdict.share.unwrap_or(0.0),
-        lost => lost as f64,
-    };
-    let share = per_cent(lost / verdict.rest.max(1) as f64);
-    let busy = format!("{} ran kernels {} of the time", upper(&device.name), per_cent(verdict.busy));
-    let of_rest = format!("{} of the {} without kernels", time(lost), time(verdict.rest as f64));
-    let seen = format!("{of_rest} ({share}) {}", where_it_went(device, kind));
-    let evidence = if is_first { format!("{busy}; {seen}") } else { format!("{}: {seen}", upper(&device.name)) };
-    let next = match kind {
-        VerdictKind::Sync => next_of_sync(waits),
-        _ => verdict.next_of(kind),
-    };
-    let is_bad = is_first && !matches!(kind, VerdictKind::Unexplained | VerdictKind::ColdStart);
-    Bottleneck {
-        severity: if is_bad { Severity::Bad } else { Severity::Notable },
-        finding: Finding { rule: kind.id(), evidence, limit: String::new(), meaning: meaning(kind).to_owned(), next },
-        gain_ns: Some(lost),
-    }
-}
-
-/// What the time without kernels was spent on: the end of a sentence.
-fn where_it_went(device: &DeviceGaps, kind: VerdictKind) -> String {
-    let host = &device.verdict.host;
-    let place = host.place(kind).map(in_words);
-    match (kind, place) {
-        (VerdictKind::Host, Some(place)) => format!("is spent waiting for the host: {place}"),
-        (VerdictKind::Host, None) => "is spent waiting for the host".to_owned(),
-        (VerdictKind::DataLoading, Some(place)) => format!("is spent in data loading: {place}"),
-        (VerdictKind::ColdStart, Some(place)) => format!("is one-off initialisation: {place}"),
-        (VerdictKind::ColdStart, None) => "is in the first laps or before them".to_owned(),
-        (kind, _) => cause(kind).to_owned(),
-    }
-}
-
-/// A place with what is inside it: `287 ms inside A, of which 213 ms in B`.
-fn in_words(place: &HostPlace) -> String {
-    let inside = place
-        .inside
-        .as_ref()
-        .map_or_else(String::new, |(name, inside)| format!(", of which {} in `{name}`", time(inside.0 as f64)));
-    format!("{} inside `{}`{inside}", time(place.time.0 as f64), place.name)
-}
-
-/// Names the sync that costs the most.
-fn next_of_sync(waits: &Syncs) -> String {
-    let most = waits.groups.iter().filter(|group| group.cost.is_some_and(|cost| cost.0 > 0));
-    let Some(most) = most.max_by_key(|group| (group.cost, group.count)) else {
-        return "launch the next work before the sync (`laptime syncs`)".to_owned();
-    };
-    let site = if most.site.is_empty() { String::new() } else { format!(" in `{}`", most.site) };
-    let times = plural(most.count, "time", "times");
-    format!(
-        "launch the next work before the sync, or sync less often, first in `{}`{site} ({times}; see `laptime syncs`)",
-        most.call
-    )
+    Bottleneck { severity: Severity::Notable, finding, gain_ns: Some(gain_ns), evidence: Vec::new() }
 }
 
 fn plural(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
-}
-
-const fn meaning(kind: VerdictKind) -> &'static str {
-    match kind {
-        VerdictKind::Host => "the GPU waits for the host to launch work",
-        VerdictKind::Sync => "the host waits until the GPU has finished, and launches the next work only then",
-        VerdictKind::DataLoading => "the GPU waits for input data",
-        VerdictKind::ColdStart => "the recording includes the warm-up, so later laps are faster",
-        VerdictKind::Copies => "the GPU waits for copies",
-        VerdictKind::Communication => "compute waits for communication",
-        VerdictKind::Streams => "GPU streams wait for each other",
-        VerdictKind::Turnaround => "kernels are so short that the pauses between them matter",
-        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => {
-            "the trace does not show why the GPU was idle"
-        }
-    }
-}
-
-/// What the time without kernels was spent on.
-const fn cause(kind: VerdictKind) -> &'static str {
-    match kind {
-        VerdictKind::Host => "is spent waiting for the host",
-        VerdictKind::Sync => "follows host syncs",
-        VerdictKind::DataLoading => "is spent in data loading",
-        VerdictKind::ColdStart => "is one-off initialisation",
-        VerdictKind::Copies => "is spent on copies",
-        VerdictKind::Communication => "is spent on communication",
-        VerdictKind::Streams => "is spent waiting for other streams",
-        VerdictKind::Turnaround => "is pauses between kernels",
-        VerdictKind::Saturated | VerdictKind::Unexplained | VerdictKind::TooLittle => "is not explained by the trace",
-    }
 }
 
 fn upper(text: &str) -> String {
@@ -276,7 +201,7 @@ mod tests {
     #[test]
     fn a_host_that_launches_late_is_the_bottleneck() {
         let found = diagnose(Some(&launched(50, 100, false)), &[], None);
-        assert_eq!(rules(&found)[0], "host-bound", "{found:?}");
+        assert_eq!(rules(&found)[0], "launch-bound", "{found:?}");
         assert_eq!(found.findings[0].severity, Severity::Bad);
         // Nine gaps of 103 µs.
         assert!((found.findings[0].gain_ns.unwrap() - 927e3).abs() < 1e3, "{found:?}");
@@ -285,8 +210,8 @@ mod tests {
     #[test]
     fn waits_that_the_device_stands_idle_after_are_the_bottleneck() {
         let found = diagnose(Some(&launched(50, 100, true)), &[], None);
-        assert_eq!(rules(&found)[0], "sync-bound", "{found:?}");
-        assert!(found.findings[0].finding.next.contains("`cudaStreamSynchronize`"), "{found:?}");
+        assert_eq!(rules(&found)[0], "sync-in-loop", "{found:?}");
+        assert!(found.findings[0].finding.evidence.contains("`cudaStreamSynchronize`"), "{found:?}");
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod offloading;
 mod report;
 mod traces;
 
+use crate::diagnose::rules;
+
 /// What a note means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Topic {
@@ -25,11 +27,17 @@ pub struct Topic {
 
 /// Finds the topic of an id.
 pub fn explain(id: &str) -> Option<&'static Topic> {
+    let id = current_id(id);
     TOPICS.iter().find(|topic| topic.id == id)
 }
 
-const GROUPS: [&[Topic]; 5] =
-    [measuring::TOPICS, traces::TOPICS, bottlenecks::TOPICS, offloading::TOPICS, report::TOPICS];
+/// The id that replaced an old one, or the id itself.
+pub fn current_id(id: &str) -> &str {
+    rules::RENAMED.iter().find(|(old, _)| *old == id).map_or(id, |(_, new)| new)
+}
+
+const GROUPS: [&[Topic]; 6] =
+    [measuring::TOPICS, traces::TOPICS, &rules::TOPICS, bottlenecks::TOPICS, offloading::TOPICS, report::TOPICS];
 
 const COUNT: usize = {
     let (mut count, mut group) = (0, 0);
@@ -40,7 +48,7 @@ const COUNT: usize = {
     count
 };
 
-/// All topics: measuring, trace checks, bottlenecks, offloading, reports; in alphabetical order within each.
+/// All topics: measuring, trace checks, findings, other notes, offloading, reports; in alphabetical order within each.
 pub const TOPICS: &[Topic] = &{
     let mut all = [GROUPS[0][0]; COUNT];
     let (mut at, mut group) = (0, 0);

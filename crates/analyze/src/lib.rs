@@ -3,6 +3,7 @@
 //! Nothing here reads files, clocks or the environment, and nothing here formats tables: an answer is plain data. The
 //! texts of notes, findings and verdicts are here, next to their rules.
 
+mod bottleneck;
 mod c2c;
 mod diagnose;
 mod explain;
@@ -23,14 +24,15 @@ use results::{
 };
 use trace::{
     account, check, device_time, devices, families, fleet, gap_cause, gap_charge, gap_verdict, gap_whole, gaps, group,
-    host, host_tree, intervals, lap_unit, laps, launch_figures, measured, one_off, overlap, overview, quantile,
-    repeats, stage_figures, stages, syncs, timeline, top, waits, waterfall,
+    host, host_tree, idle_pieces, intervals, lap_unit, laps, launch_figures, measured, one_off, overlap, overview,
+    quantile, repeats, stage_figures, stages, syncs, timeline, top, waits, waterfall,
 };
 
 pub use self::{
     ab::{Ab, ab},
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
     against::{AgainstText, PromptAgainst, TextAgainst, against_text},
+    bottleneck::{Bottleneck, Evidence, Fix, Gain, Reported, Severity},
     by_case::{CaseId, Trouble, TroubleKind},
     c2c::{JoinedStages, joined_stages},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
@@ -42,12 +44,12 @@ pub use self::{
         REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
     },
     devices::launch_starts,
-    diagnose::{Diagnosis, NEAR_LIMIT, diagnose},
+    diagnose::{Diagnosis, FindingLimits, NEAR_LIMIT, NoLimit, Rule, diagnose, diagnose_with, rule},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, PeaksState, doctor},
     doubt::Doubt,
     doubts::{SharedDoubt, doubts},
-    explain::{TOPICS, Topic, explain},
+    explain::{TOPICS, Topic, current_id, explain},
     figures::Figures,
     finding::Finding,
     fleet::{Figure, Fleet, FleetRow, LEAST_TRACES, OUTLIER_DISTANCE, OUTLIER_SHARE, Outlier, Unit},
@@ -66,10 +68,9 @@ pub use self::{
     measured::{Measured, measured},
     note::Note,
     offload::{
-        AUDIO_OF_A_TOKEN, BUFFERS, Bottleneck, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS,
-        Minimum, Offload, OffloadFacts, OffloadedLayer, PassKind, Prefetch, Rates, Severity, Sizes, Step as ReplayStep,
-        Thresholds, Token, TokenPart, Trial, Usual, expected as expected_of_offload, experiment,
-        names as offload_names, offload,
+        AUDIO_OF_A_TOKEN, BUFFERS, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS, Minimum,
+        Offload, OffloadFacts, OffloadedLayer, PassKind, Prefetch, Rates, Sizes, Step as ReplayStep, Thresholds, Token,
+        TokenPart, Trial, Usual, expected as expected_of_offload, experiment, names as offload_names, offload,
     },
     overhead::{MOST_OVERHEAD, Overhead, overhead},
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},

@@ -20,7 +20,6 @@ pub use self::{
     expected::{Expected, Rates, Sizes, expected},
     experiment::{Conclusion, Experiment, ExperimentLimits, Trial, experiment},
     facts::OffloadFacts,
-    findings::{Bottleneck, Severity},
     layers::{HIT, OffloadedLayer, PassKind, Prefetch},
     replay::{BUFFERS, Minimum, Step},
     thresholds::{AUDIO_OF_A_TOKEN, Thresholds},
@@ -32,6 +31,7 @@ use self::{
     tokens::steps,
 };
 use crate::{
+    bottleneck::Bottleneck,
     figures::{Figures, numbers},
     overview::{Overview, overview},
 };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use laptime_trace::{Activity, NameId, PYTHON_SAMPLE, Trace, TrackId, TrackKind};
+use laptime_trace::{Activity, NameId, PYTHON_SAMPLE, SpanId, Trace, TrackId, TrackKind};
 
 use crate::{
     devices::{DeviceWork, devices},
@@ -77,6 +77,32 @@ pub fn wait_lines(trace: &Trace) -> Vec<LineShares> {
     found.sort_by_key(|shares| std::cmp::Reverse(shares.samples));
     found
 }
+
+/// The line with the most samples of a thread within some time.
+pub(crate) fn line_of_samples(trace: &Trace, track: TrackId, time: &Stretches) -> Option<String> {
+    let samples = *sampled_threads(trace).get(&thread_of(trace, track)?)?;
+    let shares = line_shares(trace, samples, time, String::new())?;
+    shares.lines.into_iter().next().map(|line| line.line)
+}
+
+/// The line of the innermost Python function around a span that is not part of the framework: `train.py:88 in step`.
+pub(crate) fn source_line(trace: &Trace, activities: &[Activity], span: SpanId) -> Option<String> {
+    let around = std::iter::successors(Some(span), |id| trace.span_parent(*id)).take(MOST_OUTWARDS);
+    let python = around.filter(|id| activities[id.index()] == Activity::Python);
+    python.filter_map(|id| line_of_name(trace.name(trace.span_name(id)))).next()
+}
+
+/// Parses the name that torch.profiler gives a Python function: `train.py(88): step`.
+fn line_of_name(name: &str) -> Option<String> {
+    let (file, rest) = name.split_once('(')?;
+    let (line, function) = rest.split_once("): ")?;
+    let is_line = !line.is_empty() && line.chars().all(|letter| letter.is_ascii_digit());
+    let is_own = !["torch/", "contextlib.py", "threading.py", "<"].iter().any(|start| file.starts_with(start));
+    (is_line && is_own && !file.contains("/torch/")).then(|| format!("{file}:{line} in {function}"))
+}
+
+/// How many enclosing spans are searched: files can nest without limit.
+const MOST_OUTWARDS: usize = 256;
 
 /// A thread: its process and its number.
 type Thread = (u32, i64);

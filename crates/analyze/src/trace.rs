@@ -14,6 +14,7 @@ pub(crate) mod gaps;
 pub(crate) mod group;
 pub(crate) mod host;
 pub(crate) mod host_tree;
+pub(crate) mod idle_pieces;
 pub(crate) mod intervals;
 pub(crate) mod lap_unit;
 pub(crate) mod laps;

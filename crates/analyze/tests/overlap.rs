@@ -145,7 +145,7 @@ fn pageable_copies_are_found_and_set_against_pinned_ones() {
     let answer = made.answer();
     assert_eq!(answer.findings.len(), 1);
     let finding = &answer.findings[0];
-    assert_eq!(finding.rule, "pageable-copies");
+    assert_eq!(finding.rule, "pageable-copy");
     let evidence = "1 copy HtoD used pageable memory of 1.0 MiB at 4.0 GB/s (pinned copies reach 24.0 GB/s)";
     assert_eq!(finding.evidence, evidence);
     assert!(finding.next.contains("pin_memory"), "{finding}");
@@ -172,10 +172,10 @@ fn pageable_copies_are_found_where_their_bytes_and_their_time_matter() {
         let mut made = Fixture::new();
         made.kernel(0, 1_000_000).copy(0, length, PAGEABLE, bytes).rules()
     };
-    assert_eq!(rules(1_000, Some(1 << 20)), ["pageable-copies"]);
+    assert_eq!(rules(1_000, Some(1 << 20)), ["pageable-copy"]);
     assert_eq!(rules(999, Some(1 << 20)), [""; 0], "less than a thousandth of the device's time");
     assert_eq!(rules(1_000, Some((1 << 20) - 1)), [""; 0], "few bytes");
-    assert_eq!(rules(1_000, None), ["pageable-copies"], "nobody knows how many bytes");
+    assert_eq!(rules(1_000, None), ["pageable-copy"], "nobody knows how many bytes");
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use laptime_analyze::Profiling;
+use laptime_analyze::{Profiling, SharedDoubt};
 use laptime_report::{
     Table,
     chart::Theme,
     html::{escape, html, prose},
     profiling, tables,
 };
-use laptime_trace::run::Run;
+use laptime_trace::run::{CaseResult, Run};
 
 use crate::Page;
 
@@ -103,18 +103,16 @@ fn charts(answer: &Profiling) -> String {
 }
 
 fn run_tables(answer: &Profiling) -> Vec<(&'static str, &'static str, String)> {
-    let cases: String = answer
+    let of_runs: String = answer
         .runs
         .iter()
         .filter(|named| !named.read.results.is_empty())
         .map(|named| {
-            let peaks = named.read.run.as_ref().and_then(|run| run.peaks.as_ref());
-            let table = tables::cases(&laptime_analyze::cases(&named.read.results, peaks), &named.doubts);
-            let name = if answer.runs.len() > 1 { &named.read.folder } else { "" };
-            titled(name, &table)
+            let table = cases(&named.read.results, named.read.run.as_ref(), &named.doubts);
+            if answer.runs.len() > 1 { format!("<h3>{}</h3>\n{table}", escape(&named.read.folder)) } else { table }
         })
         .collect();
-    let mut found = vec![("cases", "Cases", cases)];
+    let mut found = vec![("cases", "Cases", of_runs)];
     for (id, title, part) in [("attention", "Attention", &answer.attention), ("models", "Models", &answer.models)] {
         let all = [("Crossover", tables::crossovers(&part.crossovers)), ("Growth", tables::scaling(&part.scaling))];
         let body = all.into_iter().filter_map(|(heading, table)| Some(titled(heading, &table?))).collect();
@@ -124,8 +122,13 @@ fn run_tables(answer: &Profiling) -> Vec<(&'static str, &'static str, String)> {
 }
 
 fn titled(heading: &str, table: &Table) -> String {
-    let heading = if heading.is_empty() { String::new() } else { format!("<h3>{}</h3>\n", escape(heading)) };
-    heading + &html(table, |_| None)
+    format!("<h3>{heading}</h3>\n{}", html(table, |_| None))
+}
+
+/// The cases of a run as a table.
+pub(crate) fn cases(results: &[CaseResult], run: Option<&Run>, doubts: &[SharedDoubt]) -> String {
+    let peaks = run.and_then(|run| run.peaks.as_ref());
+    html(&tables::cases(&laptime_analyze::cases(results, peaks), doubts), |_| None)
 }
 
 /// Machine, build, settings and the command to repeat it.
@@ -140,17 +143,23 @@ pub(crate) fn environment(run: &Run) -> String {
     command + &fact_table(&facts)
 }
 
+/// Values longer than this are folded.
+const LONG: usize = 300;
+
 /// Facts as a table of two columns.
 pub(crate) fn fact_table(facts: &[(String, String)]) -> String {
     if facts.is_empty() {
         return String::new();
     }
-    let row =
-        |(label, value): &(String, String)| format!("<tr><th>{}</th><td>{}</td></tr>\n", escape(label), prose(value));
-    format!(
-        "<div class=\"facts-table\"><table><tbody>\n{}</tbody></table></div>\n",
-        facts.iter().map(row).collect::<String>()
-    )
+    let row = |(label, value): &(String, String)| {
+        let shown = match value.len() {
+            ..LONG => prose(value),
+            _ => format!("<details><summary>{} characters</summary>{}</details>", value.len(), escape(value)),
+        };
+        format!("<tr><th>{}</th><td>{shown}</td></tr>\n", escape(label))
+    };
+    let rows: String = facts.iter().map(row).collect();
+    format!("<div class=\"facts-table\"><table><tbody>\n{rows}</tbody></table></div>\n")
 }
 
 /// Key figures as a list.

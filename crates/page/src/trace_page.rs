@@ -1,12 +1,13 @@
 //! The page of a trace: the answer, the timeline, and every table about it.
 
-use std::{fmt::Write, io, thread};
+use std::{collections::HashSet, fmt::Write, io, thread};
 
 use laptime_analyze::{
-    Bottleneck, Cause, Diagnosis, Gap, Laps, OperationKind, Overview, Severity, Stages, Syncs, Top, Waiting, explain,
+    Diagnosis, Evidence, Gain, Laps, Offload, OffloadFacts, OperationKind, Overview, Reported, Severity, Stages, Syncs,
+    Thresholds, Top, Waiting,
 };
 use laptime_report::{
-    Cell,
+    Cell, Table,
     html::{Place, escape, html, prose},
     single,
     tables::{self, Ranking, Side, Sort, StageLimits},
@@ -28,6 +29,12 @@ const MOST_ROWS: usize = 200;
 /// Findings that the page explains at most.
 const MOST_FINDINGS: usize = 8;
 
+/// Places of the main finding that the page lists at most.
+const MOST_EVIDENCE: usize = 5;
+
+/// The width of a name in a list.
+const SHORT_NAME: usize = 60;
+
 /// What is known about a trace besides itself.
 #[derive(Debug, Default)]
 pub struct About<'a> {
@@ -44,6 +51,7 @@ pub struct About<'a> {
 /// Every answer about a trace.
 struct Answers {
     diagnosis: Diagnosis,
+    offload: Option<Offload>,
     waiting: Waiting,
     laps: Option<Laps>,
     stages: Stages,
@@ -52,20 +60,33 @@ struct Answers {
 
 impl Answers {
     fn of(trace: &Trace, about: &About<'_>) -> Self {
-        let peaks = about.run.and_then(|run| run.peaks.as_ref());
         thread::scope(|scope| {
-            let first = scope.spawn(|| (laptime_analyze::diagnose(Some(trace), about.results, peaks), laps(trace)));
+            let first = scope.spawn(|| (diagnosis(trace, about), laptime_analyze::laps(trace, None).ok()));
             let second = scope.spawn(|| (laptime_analyze::stages(trace), laptime_analyze::top(trace)));
             let waiting = laptime_analyze::waiting(trace, MOST_ROWS);
-            let (diagnosis, laps) = first.join().expect("the analysis does not panic");
+            let ((diagnosis, offload), laps) = first.join().expect("the analysis does not panic");
             let (stages, top) = second.join().expect("the analysis does not panic");
-            Self { diagnosis, waiting, laps, stages, top }
+            Self { diagnosis, offload, waiting, laps, stages, top }
         })
+    }
+
+    fn findings(&self) -> Vec<Reported> {
+        let whole = self.diagnosis.whole_ns;
+        let shown = self.diagnosis.findings.iter().filter(|found| found.severity != Severity::Normal);
+        shown.take(MOST_FINDINGS).map(|found| found.reported(whole)).collect()
     }
 }
 
-fn laps(trace: &Trace) -> Option<Laps> {
-    laptime_analyze::laps(trace, None).ok()
+/// The bottlenecks: those of offloaded layers if the trace has any.
+fn diagnosis(trace: &Trace, about: &About<'_>) -> (Diagnosis, Option<Offload>) {
+    let facts = about.results.iter().find_map(CaseResult::measured).map(OffloadFacts::of).unwrap_or_default();
+    let Some(offload) = laptime_analyze::offload(trace, facts, Thresholds::default()) else {
+        let peaks = about.run.and_then(|run| run.peaks.as_ref());
+        return (laptime_analyze::diagnose(Some(trace), about.results, peaks), None);
+    };
+    let findings = offload.findings.clone();
+    let whole_ns = Some(offload.length.median);
+    (Diagnosis { findings, whole_ns, ..Diagnosis::default() }, Some(offload))
 }
 
 /// Makes the page of a trace.
@@ -78,10 +99,9 @@ pub fn of_trace(trace: &Trace, about: &About<'_>) -> io::Result<Page> {
     let extra = Extra { idle: &answers.waiting.idle, laps: answers.laps.as_ref(), stages: Some(&answers.stages) };
     let encoded = data::encode(trace, &extra, MOST_SPANS)?;
     let mut page = Page { title: about.name.clone(), subtitle: subtitle(trace, &answers), ..Page::default() };
-    let begin = trace.bounds().map_or(0, |(first, _)| first.0);
-    page.section("answer", "Answer", answer(&answers, begin));
+    page.section("answer", "Answer", answer(&answers));
     page.section("timeline", "Timeline", timeline(&encoded));
-    add_tables(&mut page, trace, &answers);
+    add_tables(&mut page, trace, about, &answers);
     page.section("environment", "Environment", environment(trace, about));
     page.data = Some(encoded.bytes);
     Ok(page)
@@ -100,29 +120,35 @@ fn subtitle(trace: &Trace, answers: &Answers) -> String {
 }
 
 /// The findings, the key figures and the remarks.
-fn answer(answers: &Answers, begin: u64) -> String {
-    let Diagnosis { findings, remarks, .. } = &answers.diagnosis;
+fn answer(answers: &Answers) -> String {
+    let (findings, remarks) = (answers.findings(), &answers.diagnosis.remarks);
     let mut out = String::new();
-    let is_main = |found: &&Bottleneck| found.severity != Severity::Normal;
-    match findings.iter().find(is_main) {
-        Some(main) => push_main(&mut out, main, answers, begin),
-        None if remarks.is_empty() => out.push_str("<p class=\"headline\">No bottleneck found.</p>\n"),
-        None => {}
-    }
-    let (first, rest) = match (findings.is_empty(), remarks.split_first()) {
-        (true, Some((first, rest))) => (Some(first), rest),
-        _ => (None, &remarks[..]),
-    };
-    if let Some(first) = first {
-        push(&mut out, format_args!("<p class=\"headline\">{}</p>\n", prose(first)));
+    let mut rest = &remarks[..];
+    match (findings.first(), remarks.split_first()) {
+        (Some(main), _) => push_main(&mut out, main),
+        (None, Some((first, others))) => {
+            push(&mut out, format_args!("<p class=\"headline\">{}</p>\n", prose(first)));
+            rest = others;
+        }
+        (None, None) => out.push_str("<p class=\"headline\">No bottleneck found.</p>\n"),
     }
     out.push_str(&figures(answers));
-    let others: Vec<&Bottleneck> = findings.iter().filter(is_main).skip(1).take(MOST_FINDINGS).collect();
-    if !others.is_empty() {
+    if findings.len() > 1 {
         out.push_str("<h3>Also</h3>\n<ul class=\"findings\">\n");
-        for found in others {
-            let place = jump(place(found, answers, begin));
-            push(&mut out, format_args!("<li{place}>{}</li>\n", finding(found)));
+        for found in &findings[1..] {
+            let place = jump(found.evidence.first());
+            push(
+                &mut out,
+                format_args!(
+                    "<li{place}><b>{}</b> <code>[{}]</code> {}; {}.{} {}</li>\n",
+                    escape(&found.title),
+                    escape(&found.id),
+                    prose(&found.summary),
+                    prose(&found.meaning),
+                    gain(found.gain.as_ref()),
+                    found.fixes.first().map_or_else(String::new, |fix| format!("Try: {}.", prose(&fix.text)))
+                ),
+            );
         }
         out.push_str("</ul>\n");
     }
@@ -132,81 +158,61 @@ fn answer(answers: &Answers, begin: u64) -> String {
     out
 }
 
-fn push_main(out: &mut String, main: &Bottleneck, answers: &Answers, begin: u64) {
-    let place = jump(place(main, answers, begin));
-    let found = &main.finding;
+/// The main finding with its evidence, its gain and its fixes.
+fn push_main(out: &mut String, main: &Reported) {
+    let Reported { id, severity, title, summary, evidence, meaning, fixes, .. } = main;
     push(
         out,
         format_args!(
-            "<div class=\"main {}\"{place}>\n<p class=\"headline\">Main bottleneck: {} <code>[{}]</code></p>\n\
-             <p>{}; {}.{}</p>\n<p class=\"try\"><b>Try</b>: {}.</p>\n</div>\n",
-            severity(main.severity),
-            escape(title(found.rule)),
-            escape(found.rule),
-            prose(&found.evidence),
-            prose(&found.meaning),
-            gain(main),
-            prose(&found.next)
+            "<div class=\"main {}\"{}>\n<p class=\"headline\">Main bottleneck: {} <code>[{}]</code></p>\n\
+             <p>{}; {}.{}</p>\n",
+            severity.word(),
+            jump(evidence.first()),
+            escape(title),
+            escape(id),
+            prose(summary),
+            prose(meaning),
+            gain(main.gain.as_ref()),
         ),
     );
+    for fix in fixes {
+        let framework = if fix.framework == "any" { "Try" } else { &fix.framework };
+        push(out, format_args!("<p class=\"try\"><b>{}</b>: {}</p>\n", escape(framework), prose(&fix.text)));
+    }
+    out.push_str("</div>\n");
+    let seen: Vec<String> = evidence.iter().take(MOST_EVIDENCE).map(seen).collect();
+    if !seen.is_empty() {
+        push(out, format_args!("<h3>Where</h3>\n<ul class=\"findings\">\n{}</ul>\n", seen.concat()));
+    }
 }
 
-fn finding(found: &Bottleneck) -> String {
-    let Bottleneck { finding, .. } = found;
+/// One place that shows a finding.
+fn seen(evidence: &Evidence) -> String {
+    let Evidence { track, name, start_ns, end_ns, line } = evidence;
+    let line = line.as_ref().map_or_else(String::new, |line| format!(", <code>{}</code>", escape(line)));
     format!(
-        "<b>{}</b> <code>[{}]</code> {}; {}.{} Try: {}.",
-        escape(title(finding.rule)),
-        escape(finding.rule),
-        prose(&finding.evidence),
-        prose(&finding.meaning),
-        gain(found),
-        prose(&finding.next)
+        "<li{}><code>{}</code> {} at {}, {}{line}</li>\n",
+        jump(Some(evidence)),
+        escape(&laptime_report::short(name, SHORT_NAME)),
+        single(&Cell::Nanos(end_ns.saturating_sub(*start_ns))),
+        single(&Cell::Nanos(*start_ns)),
+        escape(track)
     )
 }
 
-fn gain(found: &Bottleneck) -> String {
-    let gain = found.gain_ns.filter(|gain| *gain > 0.0);
-    gain.map_or_else(String::new, |gain| format!(" At stake: <b>{}</b>.", single(&Cell::Nanos(gain.round() as u64))))
+fn gain(gain: Option<&Gain>) -> String {
+    let Some(Gain { ns, share, reasoning }) = gain.filter(|gain| gain.ns > 0.0) else { return String::new() };
+    let time = single(&Cell::Nanos(ns.round() as u64));
+    let faster = share.filter(|share| *share < 1.0).map_or_else(String::new, |share| {
+        format!(" ({}, up to {:.2}x as fast)", single(&Cell::Share(share)), 1.0 / (1.0 - share))
+    });
+    format!(" <span title=\"{}\">Estimated gain: <b>{time}</b>{faster}.</span>", escape(reasoning))
 }
 
-fn title(rule: &str) -> &str {
-    explain(rule).map_or(rule, |topic| topic.title)
-}
-
-const fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Bad => "bad",
-        Severity::Notable => "notable",
-        Severity::Normal => "normal",
-    }
-}
-
-/// The longest gap that a finding is about, else the longest sync.
-fn place(found: &Bottleneck, answers: &Answers, begin: u64) -> Option<Place> {
-    let causes: &[Cause] = match found.finding.rule {
-        "host-bound" | "data-loading" | "cold-start" => &[Cause::Host],
-        "sync-bound" => &[Cause::Sync],
-        "copy-bound" => &[Cause::Copy],
-        "stream-bound" => &[Cause::Stream],
-        "turnaround-bound" => &[Cause::Turnaround],
-        "unexplained-gaps" => &[Cause::StreamWait, Cause::HeldBack, Cause::NoLaunch],
-        _ => return None,
-    };
-    let gaps = answers.waiting.idle.iter().flat_map(|(_, gaps)| gaps);
-    let of_cause = gaps.filter(|gap| causes.contains(&gap.cause));
-    of_cause.max_by_key(|gap| gap.length()).map(|gap| range(gap, begin))
-}
-
-fn range(gap: &Gap, begin: u64) -> Place {
-    Place::Range(gap.from - begin, gap.to - begin)
-}
-
-fn jump(place: Option<Place>) -> String {
-    match place {
-        Some(Place::Range(from, to)) => format!(" data-from=\"{from}\" data-to=\"{to}\""),
-        Some(Place::Name(name)) => format!(" data-find=\"{}\"", escape(&name)),
-        None => String::new(),
-    }
+fn jump(evidence: Option<&Evidence>) -> String {
+    evidence.map_or_else(String::new, |Evidence { start_ns, end_ns, .. }| {
+        format!(" data-from=\"{start_ns}\" data-to=\"{end_ns}\"")
+    })
 }
 
 /// The key figures: a label and a value each.
@@ -255,34 +261,62 @@ fn timeline(encoded: &data::Data) -> String {
     out
 }
 
-fn add_tables(page: &mut Page, trace: &Trace, answers: &Answers) {
-    let own = |_: usize| None;
+fn add_tables(page: &mut Page, trace: &Trace, about: &About<'_>, answers: &Answers) {
+    let mut tidy = Tidy::default();
+    if let Some(offload) = &answers.offload {
+        let all = [("Tokens", tables::offload_tokens(offload)), ("Layers", tables::offload_layers(offload))];
+        let body: String =
+            all.into_iter().map(|(title, table)| format!("<h3>{title}</h3>\n{}", tidy.html(table, |_| None))).collect();
+        page.section("offload", "Offloaded layers", body);
+    }
     let limits = StageLimits { depth: usize::MAX, most: MOST_ROWS };
-    let stages = html(&tables::stages_within(&answers.stages, limits), own);
+    let stages = tidy.html(tables::stages_within(&answers.stages, limits), |_| None);
     page.section("stages", "Stages", format!("<div id=\"flame-view\"></div>\n{stages}"));
     let ranking = Ranking { most: MOST_ROWS, side: Side::Both, sort: Sort::Own, matching: String::new() };
-    page.section("top", "Hot spots", html(&tables::top(&answers.top, &ranking), own));
+    page.section("top", "Hot spots", tidy.html(tables::top(&answers.top, &ranking), |_| None));
     if let Some(gaps) = &answers.waiting.gaps {
-        let parts = html(&tables::gaps(gaps), own);
-        let list = html(&without_notes(tables::gap_list(gaps)), own);
+        let parts = tidy.html(tables::gaps(gaps), |_| None);
+        let list = tidy.html(tables::gap_list(gaps), |_| None);
         page.section("gaps", "Idle time", format!("{parts}<h3>Longest gaps</h3>\n{list}"));
     }
-    page.section("syncs", "Host syncs", syncs(&answers.waiting.syncs));
+    page.section("syncs", "Host syncs", syncs(&answers.waiting.syncs, &mut tidy));
     if let Some(laps) = &answers.laps {
-        let figures = html(&tables::laps(laps), own);
-        let mut each = without_notes(tables::each_lap(laps));
+        let figures = tidy.html(tables::laps(laps), |_| None);
+        let mut each = tables::each_lap(laps);
         each.rows.truncate(MOST_ROWS);
-        let each = html(&each, own);
+        let each = tidy.html(each, |_| None);
         let body = format!("<div id=\"laps-view\"></div>\n{figures}<h3>Each lap</h3>\n{each}");
         page.section("laps", "Laps", body);
     }
     if trace.values().len() > 0 {
         page.section("memory", "Counters", "<div id=\"curves-view\"></div>\n".to_owned());
     }
+    if !about.results.is_empty() {
+        page.section("cases", "Measured", run_page::cases(about.results, about.run, &[]));
+    }
+}
+
+/// Facts that the key figures state.
+const STATED: [&str; 5] = ["wall_ms", "spans", "threads", "streams", "dropped_events"];
+
+/// Writes tables and leaves out what the page has already said.
+#[derive(Default)]
+struct Tidy {
+    said: HashSet<String>,
+}
+
+impl Tidy {
+    fn html(&mut self, mut table: Table, place: impl Fn(usize) -> Option<Place>) -> String {
+        table.facts.retain(|fact| !fact.key.as_ref().is_some_and(|key| STATED.contains(&key.as_ref())));
+        table.notes.retain(|note| self.said.insert(note.clone()));
+        table.warnings.retain(|note| self.said.insert(note.to_string()));
+        table.legend.retain(|note| self.said.insert(note.clone()));
+        html(&table, place)
+    }
 }
 
 /// The syncs by site; each row jumps to its longest sync.
-fn syncs(answer: &Syncs) -> String {
+fn syncs(answer: &Syncs, tidy: &mut Tidy) -> String {
     if answer.groups.is_empty() {
         return String::new();
     }
@@ -292,12 +326,7 @@ fn syncs(answer: &Syncs) -> String {
         let start = longest.start.0;
         Some(Place::Range(start, start + longest.length.map_or(0, |length| length.0)))
     };
-    html(&tables::syncs(answer, None), longest)
-}
-
-fn without_notes(table: laptime_report::Table) -> laptime_report::Table {
-    let (notes, facts, warnings, legend) = Default::default();
-    laptime_report::Table { notes, facts, warnings, legend, ..table }
+    tidy.html(tables::syncs(answer, None), longest)
 }
 
 fn environment(trace: &Trace, about: &About<'_>) -> String {

@@ -1,7 +1,7 @@
 // Laps in order and by length, and curves of counters.
 
 import { CLASSES, pageColours } from "./colours.js";
-import { amount, count, el, niceStep, time } from "./format.js";
+import { amount, count, el, isBytes, niceStep, time } from "./format.js";
 
 const HEIGHT = 150;
 const LEFT = 64;
@@ -34,11 +34,11 @@ function chart(container, label, paint, onclick) {
 }
 
 // Horizontal lines with their values; returns the place of a value.
-function heightAxis(context, width, colours, highest, text) {
+function heightAxis(context, width, colours, highest, text, stepOf = niceStep) {
   const place = (value) => HEIGHT - 18 - (value / highest) * (HEIGHT - 28);
   context.textAlign = "right";
   context.textBaseline = "middle";
-  const step = niceStep(highest / 4);
+  const step = stepOf(highest / 4);
   for (let value = 0; value <= highest * 1.001; value += step) {
     context.fillStyle = colours.line;
     context.fillRect(LEFT, Math.round(place(value)), width - LEFT, 1);
@@ -94,7 +94,7 @@ function distribution(container, lengths) {
   for (const length of lengths) counts[Math.min(bins - 1, Math.floor(((length - low) / Math.max(1, high - low)) * bins))] += 1;
   const most = Math.max(...counts);
   chart(container, "Distribution of lap lengths", (context, width, colours) => {
-    const place = heightAxis(context, width, colours, most, count);
+    const place = heightAxis(context, width, colours, most * 1.15, count, (least) => Math.max(1, niceStep(least)));
     const wide = (width - LEFT - 4) / bins;
     context.fillStyle = CLASSES[0][1];
     counts.forEach((number, at) => context.fillRect(LEFT + at * wide, place(number), wide - 1, HEIGHT - 18 - place(number)));
@@ -114,14 +114,16 @@ function distribution(container, lengths) {
 export function curveCharts(container, model, timeline) {
   for (const curve of model.curves) {
     const highest = curve.points.reduce((most, point) => Math.max(most, point[1]), 0) || 1;
-    const label = `${curve.name}${curve.device === null ? "" : ` (device ${curve.device})`}, highest ${amount(highest, curve.unit)}`;
+    const device = curve.device === null || /(gpu|device) *\d/i.test(curve.name) ? "" : ` (device ${curve.device})`;
+    const label = `${curve.name}${device}, highest ${amount(highest, curve.unit)}`;
     const go = (share) => {
       const at = share * model.length;
       timeline?.show(at - model.length / 40, at + model.length / 40);
       document.getElementById("timeline").scrollIntoView();
     };
     chart(container, label, (context, width, colours) => {
-      const place = heightAxis(context, width, colours, highest, (value) => amount(value, curve.unit));
+      const stepOf = isBytes(curve.unit) ? (least) => 2 ** Math.ceil(Math.log2(least)) : niceStep;
+      const place = heightAxis(context, width, colours, highest, (value) => amount(value, curve.unit), stepOf);
       const x = (moment) => LEFT + (moment / model.length) * (width - LEFT - 4);
       context.beginPath();
       let before = null;

@@ -27,8 +27,10 @@ export function percent(share) {
 
 const BYTES = ["B", "KiB", "MiB", "GiB", "TiB"];
 
+export const isBytes = (unit) => /^(b|bytes?)$/i.test(unit);
+
 export function amount(number, unit) {
-  if (!/^(b|bytes?)$/i.test(unit)) return `${figures(number)}${unit ? ` ${unit}` : ""}`;
+  if (!isBytes(unit)) return `${figures(number)}${unit ? ` ${unit}` : ""}`;
   let at = 0;
   while (Math.abs(number) >= 1024 && at + 1 < BYTES.length) {
     number /= 1024;

@@ -136,7 +136,7 @@ fn is_name(cell: &Cell) -> bool {
 }
 
 fn is_number(cell: &Cell) -> bool {
-    !matches!(cell, Cell::Text(_) | Cell::Name(_) | Cell::Tree { .. } | Cell::Bool(_))
+    !matches!(cell, Cell::Text(_) | Cell::Name(_) | Cell::Tree { .. } | Cell::Bool(_) | Cell::Json(_))
 }
 
 fn header(label: &str, unit: Option<&str>) -> String {
@@ -213,6 +213,7 @@ impl Scale {
                 format!("{low} {} {high}", if is_signed { "to" } else { "-" })
             }
             Cell::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+            Cell::Json(value) => value.to_string(),
         }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) enum Machine<'a> {
     Missing,
     Text(&'a str),
     Bool(bool),
+    Json(&'a serde_json::Value),
     /// A number in digits: milliseconds are exact, which an `f64` is not.
     Digits(String),
 }
@@ -29,6 +30,7 @@ impl<'a> From<&'a Cell> for Machine<'a> {
             Cell::Text(text) | Cell::Name(text) => Self::Text(text),
             Cell::Tree { path, .. } => Self::Text(path),
             Cell::Bool(yes) => Self::Bool(*yes),
+            Cell::Json(value) => Self::Json(value),
             Cell::Count(number) | Cell::Bytes(number) => Self::Digits(number.to_string()),
             Cell::Whole(number) => Self::Digits(number.to_string()),
             Cell::Number(number) | Cell::Share(number) | Cell::Change(number) => Self::Digits(shortest(*number)),
@@ -48,6 +50,7 @@ impl<'a> Machine<'a> {
             Self::Missing => "".into(),
             Self::Text(text) => text.into(),
             Self::Bool(yes) => yes.to_string().into(),
+            Self::Json(value) => value.to_string().into(),
             Self::Digits(digits) => digits.into(),
         }
     }
@@ -59,6 +62,7 @@ impl Serialize for Machine<'_> {
             Self::Missing => serializer.serialize_none(),
             Self::Text(text) => serializer.serialize_str(text),
             Self::Bool(yes) => serializer.serialize_bool(*yes),
+            Self::Json(value) => value.serialize(serializer),
             Self::Digits(digits) => {
                 RawValue::from_string(digits.clone()).map_err(serde::ser::Error::custom)?.serialize(serializer)
             }

@@ -189,6 +189,8 @@ pub enum Cell {
     Text(String),
     /// The name of a kernel, a function or an operation: people see it shortened where it is long.
     Name(String),
+    /// Lists and objects for machines; people do not see them.
+    Json(serde_json::Value),
     /// A node of a tree whose rows follow in depth-first order.
     Tree {
         /// How many ancestors the node has.

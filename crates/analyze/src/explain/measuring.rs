@@ -94,13 +94,6 @@ pub(super) const TOPICS: &[Topic] = &[
         remedy: "Watch clocks and temperature with `laptime doctor`, pause between cases, or lock a clock the device can hold.",
     },
     Topic {
-        id: "throttled",
-        title: "the device lowered its clock",
-        rule: "The driver reported a throttling reason at the end of at least one iteration.",
-        meaning: "The timings describe a slower device than the one you have at full clock.",
-        remedy: "`laptime doctor` shows clocks, power and temperature. Let the device cool, raise its power limit, or lock a clock.",
-    },
-    Topic {
         id: "unclear-growth",
         title: "growth with length is unclear",
         rule: "A length has fewer than 6 iterations, or fewer than 6 processes if there are several.",

@@ -67,7 +67,7 @@ pub(super) const TOPICS: &[Topic] = &[
         remedy: "Pin the host memory, copy each layer as one block, and check for other traffic on the link.",
     },
     Topic {
-        id: "link-limit",
+        id: "link-bound",
         title: "copies take longer than compute",
         rule: "Even with perfect overlap, compute would wait for copies for more than 5 % of a token.",
         meaning: "Copying takes longer than computing, so prefetching cannot hide it.",

@@ -27,13 +27,6 @@ pub(super) const TOPICS: &[Topic] = &[
         remedy: "Please report it, with the trace if you can share it.",
     },
     Topic {
-        id: "dropped-events",
-        title: "events were dropped while recording",
-        rule: "The recorder dropped at least one event because its buffers were full.",
-        meaning: "Counts and sums are too low, and gaps may be work that was not recorded.",
-        remedy: "Record a shorter section, record fewer kinds of events, or use larger buffers.",
-    },
-    Topic {
         id: "duplicate-work",
         title: "the same work is in the file twice",
         rule: "Two kernels or copies have the same stream, name, start, end and launch.",

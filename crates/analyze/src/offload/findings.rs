@@ -5,40 +5,7 @@ mod parts;
 mod streaming;
 
 use super::Offload;
-use crate::finding::Finding;
-
-/// The severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// It slows the run down.
-    Bad,
-    /// It is neither good nor bad.
-    Notable,
-    /// It is normal in this mode.
-    Normal,
-}
-
-impl Severity {
-    /// The word in tables.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Bad => "bad",
-            Self::Notable => "notable",
-            Self::Normal => "normal",
-        }
-    }
-}
-
-/// A bottleneck, with its estimated gain.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Bottleneck {
-    /// Its severity.
-    pub severity: Severity,
-    /// The finding.
-    pub finding: Finding,
-    /// The most that a token would gain without it, in nanoseconds; none if unknown.
-    pub gain_ns: Option<f64>,
-}
+use crate::bottleneck::{Bottleneck, Severity};
 
 /// All bottlenecks of a token: bad ones first, then by gain.
 pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {

@@ -5,6 +5,7 @@ use laptime_trace::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::bottleneck::Severity;
 
 #[path = "../../../../tests/made/offload.rs"]
 mod fixture;
@@ -95,7 +96,7 @@ fn at_best_a_token_still_computes() {
     for (tokens, release) in [(1, 10), (2, 0), (5, 10)] {
         let made = Fixture { tokens, release, ..of_a_slow_link() };
         let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
-        let found = answer.findings.iter().find(|found| found.finding.rule == "link-limit").unwrap();
+        let found = answer.findings.iter().find(|found| found.finding.rule == "link-bound").unwrap();
         let best = answer.length.median - found.gain_ns.unwrap();
         assert!(best >= answer.minimum.compute as f64 - 1.0, "{tokens} tokens: {best}, {:?}", answer.minimum);
     }
@@ -157,7 +158,7 @@ fn few_copies_asked_for_ahead_are_bad_below_a_half_and_notable_above() {
 #[test]
 fn copies_that_compute_cannot_hide_make_the_link_the_limit() {
     let answer = asked(of_a_slow_link(), OffloadFacts { link_gbps: Some(3.4), ..facts() });
-    assert_eq!(rules(&answer), ["link-limit"]);
+    assert_eq!(rules(&answer), ["link-bound"]);
     let finding = &answer.findings[0].finding;
     assert!(finding.evidence.contains("0.80 GB at 3.33 GB/s"), "{finding}");
     assert!(finding.next.contains("more layers on the GPU") && finding.next.contains("`--mode batched`"), "{finding}");
@@ -179,7 +180,7 @@ fn copies_far_below_the_peak_of_the_link_are_told_with_the_reason() {
     assert!(text(of_a_slow_link()).contains("something else uses the link"));
     // 3.33 GB/s are 60 % of 5.56.
     let at = |peak| rules(&asked(of_a_slow_link(), OffloadFacts { link_gbps: Some(peak), ..facts() }))[0];
-    assert_eq!((at(5.5), at(5.6)), ("link-limit", "link-below-peak"));
+    assert_eq!((at(5.5), at(5.6)), ("link-bound", "link-below-peak"));
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn a_long_wait_is_told_where_nothing_else_says_why() {
 fn of_several_the_one_that_brings_most_comes_first() {
     let made = Fixture { copy: 30_000, diffusion: 400_000, clear: 100_000, ..Fixture::default() };
     let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
-    assert_eq!(rules(&answer), ["diffusion-limit", "link-limit", "memory-stalls"]);
+    assert_eq!(rules(&answer), ["diffusion-limit", "link-bound", "memory-stalls"]);
     let gains: Vec<f64> = answer.findings.iter().filter_map(|found| found.gain_ns).collect();
     assert!(gains.is_sorted_by(|a, b| a >= b), "{gains:?}");
 }

@@ -47,6 +47,12 @@ pub struct HostSplit {
     pub loading: u64,
     /// One-off initialisation: cold laps, module loading, graph capture.
     pub starting: u64,
+    /// Allocating and freeing memory.
+    pub allocating: u64,
+    /// Launching: the host is late by little.
+    pub launching: u64,
+    /// The same after kernels that are too short to hide a launch.
+    pub tiny: u64,
     /// Anything else.
     pub other: u64,
     /// Where it loaded data.
@@ -65,19 +71,22 @@ impl HostSplit {
             VerdictKind::Sync => self.sync,
             VerdictKind::DataLoading => self.loading,
             VerdictKind::ColdStart => self.starting,
+            VerdictKind::Allocation => self.allocating,
+            VerdictKind::Launch => self.launching,
+            VerdictKind::Turnaround => self.tiny,
             _ => 0,
         }
     }
 
     /// The sum.
     pub const fn all(&self) -> u64 {
-        self.sync + self.loading + self.starting + self.other
+        self.sync + self.loading + self.starting + self.allocating + self.launching + self.tiny + self.other
     }
 
     /// Where the time of a verdict was spent.
     pub const fn place(&self, kind: VerdictKind) -> Option<&HostPlace> {
         match kind {
-            VerdictKind::Host => self.place.as_ref(),
+            VerdictKind::Host | VerdictKind::Launch => self.place.as_ref(),
             VerdictKind::DataLoading => self.loading_place.as_ref(),
             VerdictKind::ColdStart => self.starting_place.as_ref(),
             _ => None,
@@ -119,6 +128,10 @@ pub enum VerdictKind {
     DataLoading,
     /// One-off initialisation: the recording includes the warm-up.
     ColdStart,
+    /// The host allocates or frees memory.
+    Allocation,
+    /// The host is busy launching.
+    Launch,
     /// Copies.
     Copies,
     /// Kernels that exchange data with other devices.
@@ -135,12 +148,14 @@ pub enum VerdictKind {
 
 impl VerdictKind {
     /// All verdicts.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Saturated,
         Self::Host,
         Self::Sync,
         Self::DataLoading,
         Self::ColdStart,
+        Self::Allocation,
+        Self::Launch,
         Self::Copies,
         Self::Communication,
         Self::Streams,
@@ -150,7 +165,8 @@ impl VerdictKind {
     ];
 
     /// The verdicts about the host. Among equals the last one is used.
-    pub const OF_HOST: [Self; 4] = [Self::ColdStart, Self::Sync, Self::DataLoading, Self::Host];
+    pub const OF_HOST: [Self; 7] =
+        [Self::ColdStart, Self::Turnaround, Self::Launch, Self::Allocation, Self::Sync, Self::DataLoading, Self::Host];
 
     /// The verdict for machines.
     pub const fn key(self) -> &'static str {
@@ -160,6 +176,8 @@ impl VerdictKind {
             Self::Sync => "sync",
             Self::DataLoading => "data-loading",
             Self::ColdStart => "cold-start",
+            Self::Allocation => "allocation",
+            Self::Launch => "launch",
             Self::Copies => "copies",
             Self::Communication => "communication",
             Self::Streams => "streams",
@@ -173,15 +191,17 @@ impl VerdictKind {
     pub const fn id(self) -> &'static str {
         match self {
             Self::Saturated => "saturated",
-            Self::Host => "host-bound",
-            Self::Sync => "sync-bound",
+            Self::Host => "host-starved",
+            Self::Sync => "sync-in-loop",
             Self::DataLoading => "data-loading",
             Self::ColdStart => "cold-start",
-            Self::Copies => "copy-bound",
-            Self::Communication => "communication-bound",
+            Self::Allocation => "allocation-in-loop",
+            Self::Launch => "launch-bound",
+            Self::Copies => "exposed-copy",
+            Self::Communication => "exposed-communication",
             Self::Streams => "stream-bound",
-            Self::Turnaround => "turnaround-bound",
-            Self::Unexplained => "unexplained-gaps",
+            Self::Turnaround => "tiny-kernels",
+            Self::Unexplained => "unexplained-idle",
             Self::TooLittle => "too-little",
         }
     }
@@ -209,6 +229,8 @@ impl Verdict {
             VerdictKind::Sync => "Host syncs make the GPU idle",
             VerdictKind::DataLoading => "The GPU waits for data",
             VerdictKind::ColdStart => "The recording includes one-off initialisation",
+            VerdictKind::Allocation => "The GPU waits for memory allocations",
+            VerdictKind::Launch => "The host launches kernels more slowly than the GPU runs them",
             VerdictKind::Copies if is_most => "The GPU waits for copies",
             VerdictKind::Copies => "Copies are the largest part of the time without kernels",
             VerdictKind::Communication => "Compute waits for communication",
@@ -230,7 +252,7 @@ impl Verdict {
         let place = |kind| self.host.place(kind).map(|place| format!("`{}`", place.innermost()));
         let next = match kind {
             VerdictKind::Saturated => "optimise the kernels at the top of `laptime top`",
-            VerdictKind::Host => return self.next_of_host(),
+            VerdictKind::Host | VerdictKind::Launch => return self.next_of_host(),
             VerdictKind::Sync => {
                 "launch the next work before the sync, or sync less often; `laptime syncs` shows where the host waits"
             }
@@ -244,6 +266,7 @@ impl Verdict {
             VerdictKind::ColdStart => {
                 "record after warm-up (`torch.profiler.schedule(wait=…, warmup=…)`, or start the recording later)"
             }
+            VerdictKind::Allocation => "allocate before the loop, and reuse the memory",
             VerdictKind::Copies if self.basis.within > self.basis.copies / 2 => {
                 "avoid copies within the GPU (`contiguous()`, `clone()`, `cat`, zeroing of gradients) or fuse them into \
                  kernels; `laptime top` shows them"
@@ -283,14 +306,12 @@ impl Verdict {
 }
 
 /// Finds the verdict of a window: saturated, or the largest part of the time without kernels.
-pub fn verdict(parts: &[Part], mut host: HostSplit, basis: Basis) -> Verdict {
+pub fn verdict(parts: &[Part], host: HostSplit, basis: Basis) -> Verdict {
     let kernels = parts.iter().find(|part| part.kind == PartKind::Kernels);
     let busy = kernels.map_or(0.0, |part| part.share);
     let time = |of: Option<VerdictKind>| {
         parts.iter().filter(|part| VerdictKind::of(part.kind) == of).map(|part| part.time.0).sum::<u64>()
     };
-    let is_sync = |part: &&Part| part.kind == PartKind::Gap(Cause::Sync);
-    host.sync = parts.iter().filter(is_sync).map(|part| part.time.0).sum();
     let rest: u64 = parts.iter().map(|part| part.time.0).sum::<u64>() - time(None);
     let judged = |kind, share| Verdict { kind, busy, basis, share, host: host.clone(), rest };
     if basis.is_too_little() {

@@ -106,7 +106,7 @@ pub(crate) fn drained(timeline: &Timeline<'_>, idle: &Judged<'_>, window: u64) -
     let [share, of_window] = [length(&idle.gaps), window].map(|whole| cost as f64 / whole.max(1) as f64);
     let syncs = if waits.len() == 1 { "1 sync".to_owned() } else { format!("{} syncs", waits.len()) };
     (share >= DRAINED && of_window >= LEAST_DRAINED).then(|| Finding {
-        rule: "sync-drain",
+        rule: "sync-in-loop",
         evidence: format!(
             "{} of the idle time ({}) follows {syncs}, mostly `{name}`",
             time(cost as f64),

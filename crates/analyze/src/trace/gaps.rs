@@ -11,9 +11,9 @@ use crate::{
     finding::Finding,
     fleet::{Figure, Unit},
     gap_cause::{Cause, Doing, Gap, Judge, Judged, is_pageable, whole_gaps},
-    gap_verdict::{Basis, HostSplit, Verdict, verdict},
+    gap_verdict::{Basis, Verdict, verdict},
     gap_whole::{drained, idlest, longest},
-    host_tree::{HostTree, HostWork},
+    idle_pieces::IdlePieces,
     intervals::Stretches,
     lap_unit::{LapSource, NoLaps, family},
     launch_figures::{LaunchFigures, launch_figures},
@@ -177,15 +177,21 @@ pub fn gaps(trace: &Trace, lap: Option<&str>, most: usize) -> Result<Gaps, NoGap
 
 /// The same for a prepared trace.
 pub(crate) fn gaps_of(timeline: &Timeline<'_>, most: usize) -> Gaps {
-    let devices = std::iter::zip(&timeline.devices.devices, &timeline.idle);
+    let devices = std::iter::zip(&timeline.devices.devices, std::iter::zip(&timeline.idle, &timeline.pieces));
     Gaps {
-        devices: devices.map(|(device, idle)| device_answer(timeline, device, idle, most)).collect(),
+        devices: devices.map(|(device, (idle, pieces))| device_answer(timeline, device, idle, pieces, most)).collect(),
         laps: timeline.unit.as_ref().map(|unit| (unit.name.clone(), unit.source)),
         overview: timeline.overview.clone(),
     }
 }
 
-fn device_answer(timeline: &Timeline<'_>, device: &DeviceWork, idle: &Judged<'_>, most: usize) -> DeviceGaps {
+fn device_answer(
+    timeline: &Timeline<'_>,
+    device: &DeviceWork,
+    idle: &Judged<'_>,
+    pieces: &IdlePieces,
+    most: usize,
+) -> DeviceGaps {
     let (trace, unit) = (timeline.trace, timeline.unit.as_ref());
     let Judged { gaps, judge, .. } = idle;
     let window = device.recorded_length();
@@ -195,7 +201,7 @@ fn device_answer(timeline: &Timeline<'_>, device: &DeviceWork, idle: &Judged<'_>
         name: device.name.clone(),
         is_stages: device.is_stages,
         window: Nanos(window),
-        verdict: verdict(&parts, host_split(timeline, idle), basis),
+        verdict: verdict(&parts, pieces.host.clone(), basis),
         parts,
         host: host_times(trace, judge, gaps),
         launches: launch_figures(trace, device, unit),
@@ -204,34 +210,6 @@ fn device_answer(timeline: &Timeline<'_>, device: &DeviceWork, idle: &Judged<'_>
         count: whole_gaps(gaps).count() as u64,
         findings: drained(timeline, idle, window).into_iter().collect(),
     }
-}
-
-/// What the host did while the device waited for it, by kind of work and by place.
-fn host_split(timeline: &Timeline<'_>, idle: &Judged<'_>) -> HostSplit {
-    let trace = timeline.trace;
-    let mut split = HostSplit::default();
-    let mut tree = HostTree::new(trace, &timeline.devices.activities, &timeline.one_offs);
-    for gap in idle.gaps.iter().filter(|gap| gap.cause == Cause::Host) {
-        let track = gap.next.launch.map(|launch| trace.span_track(launch));
-        for (doing, from, to) in idle.judge.doing(gap) {
-            let is_start = track.is_some_and(|track| timeline.one_offs.is_at(track, from));
-            let work = match doing {
-                Doing::Launched => HostWork::Other,
-                _ if is_start => HostWork::Starting,
-                Doing::Span(span) => tree.add(Some(span), to - from),
-                Doing::NothingRecorded => tree.add(None, to - from),
-            };
-            match work {
-                HostWork::Loading => split.loading += to - from,
-                HostWork::Starting => split.starting += to - from,
-                HostWork::Other => split.other += to - from,
-            }
-        }
-    }
-    split.loading_place = tree.place_of(HostWork::Loading);
-    split.starting_place = tree.place_of(HostWork::Starting);
-    split.place = tree.place(timeline.unit.as_ref().map(|unit| unit.name.as_str()));
-    split
 }
 
 fn parts(device: &DeviceWork, gaps: &[Gap], window: u64) -> Vec<Part> {
@@ -274,7 +252,7 @@ fn basis(trace: &Trace, device: &DeviceWork, judge: &Judge<'_>, gaps: &[Gap], pa
 }
 
 /// Whether a copy stays on the device, or is a memset.
-fn is_within_device(trace: &Trace, work: &Work) -> bool {
+pub(crate) fn is_within_device(trace: &Trace, work: &Work) -> bool {
     let span = trace.span(work.id);
     let stays = |path: laptime_trace::CopyPath| {
         let is_here = |kind| matches!(kind, laptime_trace::MemoryKind::Device | laptime_trace::MemoryKind::Array);

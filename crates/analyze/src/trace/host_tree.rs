@@ -221,7 +221,7 @@ const LOADS: [&str; 9] = [
 
 /// Whether a place loads data, by its name: `enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`,
 /// `torch/utils/data/dataloader.py(633): __next__`, `get_batch`.
-fn is_loading(name: &str) -> bool {
+pub(crate) fn is_loading(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let mut words = name.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
     ["dataloader", "data_loader", "torch/utils/data"].iter().any(|part| name.contains(part))

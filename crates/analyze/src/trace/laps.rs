@@ -125,7 +125,7 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     let mut laps = each(trace, &devices, &unit);
     let lengths: Vec<f64> = laps.iter().map(|lap| lap.length() as f64).collect();
     let cold = cold_laps(&lengths);
-    let limit = limit(&lengths[cold..]);
+    let limit = slow_limit(&lengths[cold..]);
     for (at, lap) in laps.iter_mut().enumerate() {
         lap.is_cold = at < cold;
         lap.is_slow = at >= cold && limit.is_some_and(|limit| lap.length() as f64 > limit);
@@ -142,7 +142,7 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
 }
 
 /// The length above which a lap is slow.
-fn limit(lengths: &[f64]) -> Option<f64> {
+pub(crate) fn slow_limit(lengths: &[f64]) -> Option<f64> {
     let median = spread::median(lengths).filter(|_| lengths.len() >= LEAST_LAPS)?;
     let usual = MAD_TO_STD * spread::mad(lengths)?;
     Some(median + (SLOW_DISTANCE * usual).max(SLOW_SHARE * median))
@@ -150,7 +150,7 @@ fn limit(lengths: &[f64]) -> Option<f64> {
 
 /// How many laps at the start are slow.
 pub(crate) fn cold_laps(lengths: &[f64]) -> usize {
-    let Some(limit) = limit(lengths) else { return 0 };
+    let Some(limit) = slow_limit(lengths) else { return 0 };
     let slow = lengths.iter().take_while(|length| **length > limit).count();
     let most = ((MOST_COLD * lengths.len() as f64) as usize).max(1);
     if slow > most || slow == lengths.len() { 0 } else { slow }

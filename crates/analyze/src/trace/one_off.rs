@@ -25,6 +25,9 @@ const MOST_VERY_LONG: u64 = 10;
 /// One in this many launches may take this long: those that load their kernel.
 const LOADING_LAUNCHES: u64 = 10;
 
+/// An operation that takes very long must have this many times as many calls that do not.
+const OPERATIONS: u64 = 3;
+
 /// Cold laps are initialisation if this share of them exceeds the median lap.
 const BEYOND: f64 = 0.5;
 
@@ -52,13 +55,13 @@ impl OneOffs {
             if *known.entry(name).or_insert_with(|| is_start(trace.name(name))) {
                 found.names.insert(name);
             }
-            if !matches!(activity, Activity::Call | Activity::Launch) {
+            if !matches!(activity, Activity::Call | Activity::Launch | Activity::Operation) {
                 continue;
             }
             let entry = long.entry(name).or_insert((activity, 0, Vec::new()));
             entry.1 += 1;
             let length = trace.span_end(id).saturating_sub(trace.span_start(id));
-            if length.0 >= LONG {
+            if length.0 >= if activity == Activity::Operation { VERY_LONG } else { LONG } {
                 entry.2.push(id);
             }
             let is_begin = activity == Activity::Call && trace.name(name).contains("StreamBeginCapture");
@@ -69,6 +72,11 @@ impl OneOffs {
         }
         for (activity, all, spans) in long.into_values() {
             let count = spans.len() as u64;
+            // An operation may always take long; it is initialisation if most calls of it do not.
+            let is_usual = activity == Activity::Operation && all < OPERATIONS * count;
+            if is_usual {
+                continue;
+            }
             let is_rare = count <= MOST_LONG || activity == Activity::Launch && count * LOADING_LAUNCHES <= all;
             let length = |id: &SpanId| trace.span_end(*id).saturating_sub(trace.span_start(*id)).0;
             let very_long: HashSet<SpanId> = spans.iter().copied().filter(|id| length(id) >= VERY_LONG).collect();

@@ -6,6 +6,7 @@ use crate::{
     devices::{Devices, devices},
     gap_cause::{Gap, Judged, judged_gaps},
     gaps::{Gaps, gaps_of},
+    idle_pieces::{IdlePieces, Splitter},
     lap_unit::{LapUnit, NoLaps, lap_unit},
     one_off::OneOffs,
     overview::{Overview, overview_of},
@@ -13,7 +14,7 @@ use crate::{
     waits::{Found, waits},
 };
 
-/// The shared state of `gaps`, `syncs` and `diagnose`.
+/// The shared state of `gaps`, `syncs`, `laps` and `diagnose`.
 pub(crate) struct Timeline<'a> {
     pub(crate) trace: &'a Trace,
     pub(crate) devices: &'a Devices,
@@ -21,7 +22,8 @@ pub(crate) struct Timeline<'a> {
     pub(crate) waits: Vec<Found>,
     /// The gaps of each device, with the cost of syncs.
     pub(crate) idle: Vec<Judged<'a>>,
-    pub(crate) one_offs: OneOffs,
+    /// The same idle time by finding.
+    pub(crate) pieces: Vec<IdlePieces>,
     pub(crate) overview: Overview,
 }
 
@@ -38,10 +40,13 @@ impl<'a> Timeline<'a> {
             Err(error) => return Err(error),
         };
         let waits = waits(trace, devices);
-        let idle = devices.devices.iter().map(|device| judged_gaps(trace, devices, device, &waits)).collect();
+        let idle: Vec<Judged<'a>> =
+            devices.devices.iter().map(|device| judged_gaps(trace, devices, device, &waits)).collect();
         let one_offs = OneOffs::of(trace, &devices.activities, unit.as_ref());
+        let splitter = Splitter::of(trace, devices, &waits, &one_offs);
+        let pieces = idle.iter().map(|idle| splitter.split(idle, unit.as_ref())).collect();
         let overview = overview_of(trace, devices, &waits);
-        Ok(Self { trace, devices, unit, waits, idle, one_offs, overview })
+        Ok(Self { trace, devices, unit, waits, idle, pieces, overview })
     }
 }
 

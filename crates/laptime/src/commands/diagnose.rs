@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use laptime_analyze::{Bottleneck, Conclusion, Offload, OffloadFacts, Severity, Thresholds};
+use laptime_analyze::{Bottleneck, Conclusion, FindingLimits, Offload, OffloadFacts, Severity, Thresholds};
 use laptime_report::{Table, offload_text, tables};
 use laptime_trace::{
     Trace,
@@ -15,7 +15,10 @@ use laptime_trace::{
 use crate::{
     app::App,
     cli::Status,
-    commands::experiment,
+    commands::{
+        experiment,
+        finding_gate::{GateArgs, assignment, unknown_finding},
+    },
     failure::Hinted,
     output::{OutputArgs, warn, warn_of_loss},
     run_folder::TRACE_FILE,
@@ -27,7 +30,7 @@ use crate::{
 /// memory or the host is the limit. Any other trace: whether the host, syncs, copies or the hardware is the limit.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime diagnose runs/offload-20261116-021500\n  laptime diagnose trace.json.gz\n  laptime diagnose trace.pftrace --layers\n  laptime diagnose --experiment --preset tiny --num-gpu-layers 1"
+    after_help = "Examples:\n  laptime diagnose runs/offload-20261116-021500\n  laptime diagnose trace.json.gz\n  laptime diagnose trace.pftrace --layers\n  laptime diagnose trace.json.gz --deny sync-in-loop --budget data-loading=5%\n  laptime diagnose --experiment --preset tiny --num-gpu-layers 1"
 )]
 pub struct Args {
     /// The folder of a run, or a trace
@@ -54,6 +57,13 @@ pub struct Args {
     /// Exit with status 1 if there is a bad finding
     #[arg(long)]
     fail_on_finding: bool,
+
+    /// Set the threshold of a finding, in percent of the time
+    #[arg(long, value_name = "ID=PERCENT", value_delimiter = ',')]
+    threshold: Vec<String>,
+
+    #[command(flatten)]
+    gate: GateArgs,
 
     #[command(flatten)]
     limits: LimitArgs,
@@ -126,21 +136,24 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         return experiment(app, args, words, out);
     }
     let path = args.run.as_deref().unwrap_or(Path::new(""));
+    let (gate, finding_limits) = (args.gate.gate()?, thresholds(&args.threshold)?);
     let read = Read::of(args, path)?;
     let facts = read.results.iter().find_map(CaseResult::measured).map(OffloadFacts::of).unwrap_or_default();
     let limits = args.limits.thresholds();
     // A limit that was asked for counts before the audio of a token.
     let facts = if args.limits.token_good.is_some() { facts.judged_by_limit() } else { facts };
     let answer = read.trace.as_ref().and_then(|trace| laptime_analyze::offload(trace, facts, limits));
-    let findings = match answer {
+    let (findings, whole) = match answer {
         Some(answer) => {
             show(args, &answer, &read, out)?;
-            answer.findings
+            (answer.findings, Some(answer.length.median))
         }
-        None => general(args, path, &read, out)?,
+        None => general(args, path, &read, &finding_limits, out)?,
     };
-    let is_bad = findings.iter().any(|found| found.severity == Severity::Bad);
-    Ok(if args.fail_on_finding && is_bad { Status::BadNews } else { Status::Done })
+    let broken = gate.broken(&findings, whole);
+    broken.iter().for_each(|line| warn(line));
+    let is_bad = args.fail_on_finding && findings.iter().any(|found| found.severity == Severity::Bad);
+    Ok(if is_bad || !broken.is_empty() { Status::BadNews } else { Status::Done })
 }
 
 /// A word that names a folder is the run, before or after `--experiment`.
@@ -175,15 +188,40 @@ fn show(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyh
     args.output.write(&table, out)
 }
 
-fn general(args: &Args, path: &Path, read: &Read, out: &mut dyn Write) -> anyhow::Result<Vec<Bottleneck>> {
+/// The findings, and the time that their gains are shares of.
+type Findings = (Vec<Bottleneck>, Option<f64>);
+
+fn general(
+    args: &Args,
+    path: &Path,
+    read: &Read,
+    limits: &FindingLimits,
+    out: &mut dyn Write,
+) -> anyhow::Result<Findings> {
     if args.layers || args.tokens || args.share {
         let error = anyhow::anyhow!("`{}` has no offloaded layers", path.display());
         return Err(Hinted::wrap(error, "leave out `--layers`, `--tokens` and `--share`"));
     }
     let peaks = read.run.as_ref().and_then(|run| run.peaks.as_ref());
-    let answer = laptime_analyze::diagnose(read.trace.as_ref(), &read.results, peaks);
+    let answer = laptime_analyze::diagnose_with(read.trace.as_ref(), &read.results, peaks, limits);
     args.output.write(&tables::diagnosis(&answer), out)?;
-    Ok(answer.findings)
+    Ok((answer.findings, answer.whole_ns))
+}
+
+/// Reads `--threshold ID=PERCENT`.
+fn thresholds(words: &[String]) -> anyhow::Result<FindingLimits> {
+    let mut limits = FindingLimits::default();
+    for word in words {
+        let (id, value) = assignment("--threshold", word, "sync-in-loop=5")?;
+        let percent: Option<f64> = value.trim_end_matches('%').trim().parse().ok();
+        let share = percent.map(|percent| percent / 100.0).filter(|share| (0.0..=1.0).contains(share));
+        let share = share.ok_or_else(|| {
+            let error = anyhow::anyhow!("`{value}` is no percentage from 0 to 100");
+            Hinted::wrap(error, format!("for example `--threshold {id}=5`"))
+        })?;
+        limits.set(id, share).map_err(|_| unknown_finding(id, FindingLimits::ids()))?;
+    }
+    Ok(limits)
 }
 
 /// What is diagnosed.

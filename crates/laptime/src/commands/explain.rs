@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_analyze::{TOPICS, Topic, explain};
+use laptime_analyze::{TOPICS, Topic, explain, rule as finding_rule};
 
 use crate::{
     cli::Status,
@@ -55,5 +55,16 @@ fn text(topic: &Topic) -> String {
     let Topic { id, title, rule, meaning, remedy } = topic;
     let parts = [("Rule", rule), ("Meaning", meaning), ("What to do", remedy)];
     let parts = parts.map(|(name, text)| format!("\n{}\n", wrapped(&format!("{name}: {text}"))));
-    format!("{id}: {title}\n{}", parts.concat())
+    let mut text = format!("{id}: {title}\n{}", parts.concat());
+    if let Some(finding) = finding_rule(id) {
+        for (framework, fix) in finding.fixes {
+            text += &format!("\n{}\n", wrapped(&format!("{framework}: {fix}")));
+        }
+        text += &format!("\n{}\n", wrapped(&format!("Gain: {}.", finding.gain)));
+        if finding.limit > 0.0 {
+            let threshold = format!("Threshold: {} %, set with `--threshold {id}=PERCENT`.", 100.0 * finding.limit);
+            text += &format!("\n{}\n", wrapped(&threshold));
+        }
+    }
+    text
 }

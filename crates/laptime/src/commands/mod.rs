@@ -11,6 +11,7 @@ pub mod diagnose;
 pub mod doctor;
 pub mod experiment;
 pub mod explain;
+pub mod finding_gate;
 pub mod fit;
 pub mod fleet;
 pub mod gaps;

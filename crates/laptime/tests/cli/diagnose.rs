@@ -65,7 +65,7 @@ fn a_diagnosis_looks_right_at_80_and_at_140_columns() {
 fn a_run_says_how_fast_its_link_is_and_how_much_audio_a_token_is() {
     let place = folder(slow_link());
     let said = place.laptime(["diagnose", "run", "--format", "json"]).done();
-    assert!(said.contains("\"link-limit\"") && said.contains("\"rtf\"") && said.contains("\"wrap\""), "{said}");
+    assert!(said.contains("\"link-bound\"") && said.contains("\"rtf\"") && said.contains("\"wrap\""), "{said}");
     let share = place.laptime(["diagnose", "run", "--share"]).done();
     assert_golden("diagnose/share.txt", &share);
 }
@@ -116,4 +116,64 @@ fn a_trace_of_the_host_alone_is_told_where_to_look() {
     laptime_trace::write(&builder.build().unwrap(), place.path("host.json")).unwrap();
     let said = place.laptime(["diagnose", "host.json"]).done();
     assert!(said.contains("`laptime stages`"), "{said}");
+}
+
+/// Ten steps that each end in a sync after which the device is idle.
+fn syncing(place: &Place) {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    let stream = builder.stream(1, 7, "stream 7");
+    for step in 0..10_u64 {
+        let at = 1_000_000 * step;
+        let call = builder.span(main, Nanos(at), Nanos(5_000), "cudaLaunchKernel", "cuda_runtime");
+        let kernel = builder.span(stream, Nanos(at + 10_000), Nanos(500_000), "gemm", "kernel");
+        builder.flow(call, kernel);
+        builder.span(main, Nanos(at + 6_000), Nanos(506_000), "cudaStreamSynchronize", "cuda_runtime");
+    }
+    laptime_trace::write(&builder.build().unwrap(), place.path("sync.json")).unwrap();
+}
+
+#[test]
+fn a_denied_finding_and_one_over_its_budget_exit_with_1_and_are_named() {
+    let place = Place::new();
+    syncing(&place);
+    let gate = |flags: &[&str]| {
+        let output = place.command().args(["diagnose", "sync.json"]).args(flags).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, told) = gate(&["--deny", "data-loading,sync-in-loop"]);
+    assert!(status == Some(1) && told.contains("`sync-in-loop` is denied: Device"), "{told}");
+    let (status, told) = gate(&["--budget", "sync-in-loop=10%"]);
+    assert!(status == Some(1) && told.contains("`sync-in-loop` is over budget: ") && told.contains("10.0 %"), "{told}");
+    let (status, told) = gate(&["--budget", "sync-in-loop=2"]);
+    assert!(status == Some(1) && told.contains("budget 2.000 ms"), "{told}");
+    for flags in [["--deny", "data-loading"], ["--budget", "sync-in-loop=99%"], ["--budget", "sync-in-loop=900ms"]] {
+        assert_eq!(gate(&flags), (Some(0), String::new()), "{flags:?}");
+    }
+    // An old name means the finding that replaced it, and a threshold can hide it.
+    assert_eq!(gate(&["--deny", "sync-bound"]).0, Some(1));
+    assert_eq!(gate(&["--deny", "sync-in-loop", "--threshold", "sync-in-loop=90"]).0, Some(0));
+    for flags in [["--deny", "sync-in-lop"], ["--budget", "sync-in-loop"], ["--threshold", "sync-in-loop=200"]] {
+        let (status, told) = gate(&flags);
+        assert!(status == Some(2) && told.contains("hint: "), "{told}");
+    }
+}
+
+#[test]
+fn json_has_evidence_with_times_a_gain_with_its_reasoning_and_fixes_per_framework() {
+    let place = Place::new();
+    syncing(&place);
+    let said = place.laptime(["diagnose", "sync.json", "--format", "json"]).done();
+    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let first = &answer["findings"][0];
+    assert_eq!((first["id"].as_str(), first["severity"].as_str()), (Some("sync-in-loop"), Some("bad")), "{said}");
+    let span = &first["evidence"][0];
+    assert_eq!((span["track"].as_str(), span["name"].as_str()), (Some("main"), Some("cudaStreamSynchronize")));
+    assert!(span["start_ns"].as_u64() < span["end_ns"].as_u64(), "{span}");
+    let gain = &first["gain"];
+    assert!(gain["ns"].as_f64() > Some(4e6) && gain["reasoning"].as_str().unwrap().contains("replayed"), "{gain}");
+    let frameworks: Vec<_> = first["fixes"].as_array().unwrap().iter().map(|fix| fix["framework"].as_str()).collect();
+    assert_eq!(frameworks, [Some("any"), Some("PyTorch"), Some("JAX"), Some("candle")]);
+    let explained = place.laptime(["explain", "sync-in-loop"]).done();
+    assert!(explained.contains("PyTorch: ") && explained.contains("--threshold sync-in-loop="), "{explained}");
 }

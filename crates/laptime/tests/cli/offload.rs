@@ -161,9 +161,9 @@ fn every_mode_is_diagnosed_from_its_own_recording() {
     for (mode, rule) in [
         ("sync", "async-not-running"),
         ("pinned", "async-not-running"),
-        ("prefetch", "link-limit"),
-        ("wrap", "link-limit"),
-        ("batched", "link-limit"),
+        ("prefetch", "link-bound"),
+        ("wrap", "link-bound"),
+        ("batched", "link-bound"),
     ] {
         let place = Place::new();
         let line =
@@ -171,9 +171,9 @@ fn every_mode_is_diagnosed_from_its_own_recording() {
         assert_eq!(place.laptime(words(&line)).status, Some(0), "{mode}");
         let said = place.laptime(words("diagnose run --format json")).done();
         let told: Value = serde_json::from_str(&said).unwrap();
-        assert_eq!(told["findings"][0]["finding"], rule, "{mode}: {said}");
+        assert_eq!(told["findings"][0]["id"], rule, "{mode}: {said}");
         let rules: Vec<&str> =
-            told["findings"].as_array().unwrap().iter().filter_map(|row| row["finding"].as_str()).collect();
+            told["findings"].as_array().unwrap().iter().filter_map(|row| row["id"].as_str()).collect();
         let is_first = rules.contains(&"first-layer-not-prefetched");
         assert_eq!(is_first, mode == "prefetch", "{mode}: {rules:?}");
         assert_eq!(rules.contains(&"release-blocks"), mode == "sync", "{mode}: {rules:?}");

@@ -49,7 +49,7 @@ fn title(found: &Bottleneck) -> &'static str {
 
 /// Lays out the bottlenecks of any other run.
 pub fn diagnosis(answer: &Diagnosis) -> Table {
-    let mut table = of_findings(&answer.findings, "cost", None);
+    let mut table = of_findings(&answer.findings, "gain", answer.whole_ns);
     if let Some(whole) = &answer.overview {
         overview::add(&mut table, whole);
     }
@@ -60,6 +60,10 @@ pub fn diagnosis(answer: &Diagnosis) -> Table {
     if let Some(first) = answer.findings.first() {
         table.note(format!("Main bottleneck: {} [{}].", title(first), first.finding.rule));
     }
+    if let Some(whole) = answer.whole_ns {
+        table.machine_fact("whole_ms", nanos(whole));
+        table.machine_fact("gain_together_ms", nanos(answer.together_ns));
+    }
     add_notes(&mut table, &answer.findings);
     answer.remarks.iter().for_each(|remark| table.note(remark.clone()));
     table
@@ -69,38 +73,55 @@ fn of_findings(findings: &[Bottleneck], gain: &'static str, whole: Option<f64>) 
     let mut table = Table::new(
         "findings",
         [
-            Column::new("finding", "finding"),
+            Column::new("id", "finding"),
             Column::new("severity", "severity"),
             Column::new("gain_ms", gain),
             Column::new("gain_share", "share"),
-            Column::new("limit", "limit").machine_only(),
-            Column::new("evidence", "evidence").machine_only(),
+            Column::new("where", "where").human_only().drop(1),
+            Column::new("title", "title").machine_only(),
+            Column::new("summary", "summary").machine_only(),
+            Column::new("threshold", "threshold").machine_only(),
             Column::new("meaning", "meaning").machine_only(),
-            Column::new("next", "next").machine_only(),
+            Column::new("evidence", "evidence").machine_only(),
+            Column::new("gain", "gain").machine_only(),
+            Column::new("fixes", "fixes").machine_only(),
         ],
     );
+    let json = |value: serde_json::Result<serde_json::Value>| Cell::Json(value.unwrap_or_default());
     for found in findings {
-        let share = found.gain_ns.zip(whole.filter(|&whole| whole > 0.0)).map(|(gain, whole)| gain / whole);
+        let reported = found.reported(whole);
+        let place = found.evidence.first().map(|first| first.line.clone().unwrap_or_else(|| first.name.clone()));
         table.push([
-            Cell::text(found.finding.rule),
+            Cell::text(reported.id),
             Cell::text(found.severity.word()),
             maybe(found.gain_ns),
-            Cell::from(share.map(Cell::Share)),
-            Cell::text(found.finding.limit.clone()),
-            Cell::text(found.finding.evidence.clone()),
-            Cell::text(found.finding.meaning.clone()),
-            Cell::text(found.finding.next.clone()),
+            Cell::from(reported.gain.as_ref().and_then(|gain| gain.share).map(Cell::Share)),
+            Cell::from(place.map(Cell::Name)),
+            Cell::text(reported.title),
+            Cell::text(reported.summary),
+            Cell::text(reported.threshold),
+            Cell::text(reported.meaning),
+            json(serde_json::to_value(&reported.evidence)),
+            json(serde_json::to_value(&reported.gain)),
+            json(serde_json::to_value(&reported.fixes)),
         ]);
     }
     table
 }
 
-/// The evidence of each finding, and what to try.
+/// The evidence of the first finding and what to try; the others with `--verbose`.
 fn add_notes(table: &mut Table, findings: &[Bottleneck]) {
-    let is_several = findings.len() > 1;
-    for Bottleneck { finding, .. } in findings {
-        let name = if is_several { format!("[{}] ", finding.rule) } else { String::new() };
-        table.note(format!("{name}{}. Try: {}.", finding.evidence, finding.next));
+    for (at, Bottleneck { finding, .. }) in findings.iter().enumerate() {
+        let text = format!("{}. Try: {}.", finding.evidence, finding.next);
+        match at {
+            0 => table.note(text),
+            _ => table.legend(format!("[{}] {text}", finding.rule)),
+        }
+    }
+    if findings.len() > 1 {
+        table.note(
+            "`--verbose` shows the evidence of the other findings, and `laptime explain ID` the rules and fixes.",
+        );
     }
 }
 

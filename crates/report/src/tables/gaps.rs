@@ -338,6 +338,8 @@ fn figures(device: &DeviceGaps) -> String {
             VerdictKind::Sync => format!("; {share} of the rest follows host syncs"),
             VerdictKind::DataLoading => format!("; {share} of the rest was spent in data loading"),
             VerdictKind::ColdStart => format!("; {share} of the rest is initialisation"),
+            VerdictKind::Allocation => format!("; {share} of the rest was spent on allocations"),
+            VerdictKind::Launch => format!("; {share} of the rest was spent waiting for launches"),
             VerdictKind::Copies => format!("; {share} of the rest was spent on copies"),
             VerdictKind::Communication => format!("; {share} of the rest was spent on communication"),
             VerdictKind::Streams => format!("; {share} of the rest was spent waiting for other streams"),

@@ -43,6 +43,7 @@ fn slow(seen: &Offload) -> Option<Bottleneck> {
             next: next.into(),
         },
         gain_ns: Some((seen.usual.copied - at_peak).clamp(0.0, seen.usual.exposed)),
+        evidence: Vec::new(),
     })
 }
 
@@ -79,7 +80,7 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
     Some(Bottleneck {
         severity: Severity::Bad,
         finding: Finding {
-            rule: "link-limit",
+            rule: "link-bound",
             evidence: format!(
                 "Per token, copies take {}{rate} and compute takes {}; with perfect overlap {} of waiting remain",
                 time(least.copies as f64),
@@ -92,6 +93,7 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
         },
         // At best all copies are hidden: a token never takes less time than its compute.
         gain_ns: Some(left.max(seen.usual.exposed).min((seen.length.median - least.compute as f64).max(0.0))),
+        evidence: Vec::new(),
     })
 }
 

@@ -13,7 +13,7 @@ pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {
 }
 
 fn bad(finding: Finding, gain_ns: f64) -> Bottleneck {
-    Bottleneck { severity: Severity::Bad, finding, gain_ns: Some(gain_ns) }
+    Bottleneck { severity: Severity::Bad, finding, gain_ns: Some(gain_ns), evidence: Vec::new() }
 }
 
 /// The largest part of a slow token, unless it is covered by other findings.

@@ -57,6 +57,7 @@ fn not_running(seen: &Offload) -> Bottleneck {
             next,
         },
         gain_ns: saved(seen),
+        evidence: Vec::new(),
     }
 }
 
@@ -79,6 +80,7 @@ fn partly(seen: &Offload, share: f64) -> Bottleneck {
             next: "issue the copy of each layer when the previous layer starts to compute".into(),
         },
         gain_ns: saved(seen),
+        evidence: Vec::new(),
     }
 }
 
@@ -119,6 +121,7 @@ fn first_layer(seen: &Offload, first: &OffloadedLayer) -> Bottleneck {
             next: next.into(),
         },
         gain_ns: Some(waited * forwards),
+        evidence: Vec::new(),
     }
 }
 
@@ -138,6 +141,7 @@ pub(super) fn long_wait(seen: &Offload) -> Option<Bottleneck> {
             next: "look at the copy stream around it in the trace".into(),
         },
         gain_ns: Some(seen.usual.exposed),
+        evidence: Vec::new(),
     })
 }
 
@@ -158,5 +162,6 @@ pub(super) fn release(seen: &Offload) -> Option<Bottleneck> {
                 .into(),
         },
         gain_ns: Some(seen.usual.released),
+        evidence: Vec::new(),
     })
 }

@@ -108,7 +108,7 @@ fn what_the_host_did_adds_up_to_its_lateness() {
         (Some("cudaLaunchKernel"), false, 2_000),
     ];
     assert_eq!(host, expected);
-    assert_eq!(answer.verdict.kind, VerdictKind::Host);
+    assert_eq!(answer.verdict.kind, VerdictKind::Launch);
     let place = answer.verdict.host.place.clone().unwrap();
     assert_eq!((place.name.as_str(), place.time), ("aten::linear", Nanos(92_000)), "inclusive");
     assert_eq!(place.inside, Some(("aten::empty".to_owned(), Nanos(30_000))));
@@ -216,7 +216,7 @@ fn the_host_is_told_to_shorten_only_what_is_named() {
     made.kernel(0, 10_000, 100_000);
     made.kernel(190_000, 195_000, 205_000);
     let verdict = made.answer(0).verdict;
-    assert_eq!(verdict.kind, VerdictKind::Host);
+    assert_eq!(verdict.kind, VerdictKind::Launch);
     assert!(!verdict.next().contains("shorten") && !verdict.next().contains("wait less"), "{}", verdict.next());
     assert!(late().answer(0).verdict.next().starts_with("shorten `aten::linear`"));
 }

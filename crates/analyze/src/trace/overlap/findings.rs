@@ -92,7 +92,7 @@ fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) ->
         "copy into a pinned host tensor with `non_blocking=True`, and wait for an event before reading it"
     };
     Finding {
-        rule: "pageable-copies",
+        rule: "pageable-copy",
         evidence: format!("{copies} {way}{on} used pageable memory{bytes}{rate}"),
         limit: String::new(),
         meaning: if is_slower {

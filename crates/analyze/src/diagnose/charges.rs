@@ -1,0 +1,351 @@
+//! The time of devices by finding: every idle or exposed moment of a device belongs to one finding.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use laptime_trace::{NameId, SpanId, Trace, TrackId};
+
+use super::{limits::FindingLimits, plural, rules::rule, upper};
+use crate::{
+    bottleneck::{Bottleneck, Evidence, Severity},
+    devices::{DeviceWork, Work, WorkKind},
+    finding::Finding,
+    gap_cause::is_pageable,
+    gap_verdict::VerdictKind,
+    gaps::is_within_device,
+    host_tree::HostPlace,
+    intervals::Stretches,
+    python_lines::{line_of_samples, source_line},
+    timeline::Timeline,
+    units::{per_cent, time},
+};
+
+/// Longer names are cut in sentences.
+const MOST_LETTERS: usize = 60;
+
+/// Spans that are kept as evidence of a finding.
+const MOST_EVIDENCE: usize = 5;
+
+/// The time of one finding.
+#[derive(Default)]
+struct Charge {
+    /// Intervals of each device.
+    stretches: Vec<Vec<(u64, u64)>>,
+    /// The time that each span accounts for.
+    spans: HashMap<SpanId, u64>,
+    /// Intervals without a span: device and interval.
+    bare: Vec<(usize, u64, u64)>,
+}
+
+/// The time of devices by finding.
+pub(super) struct Charges<'t> {
+    timeline: &'t Timeline<'t>,
+    /// The devices with enough work, by index.
+    judged: Vec<usize>,
+    charges: BTreeMap<&'static str, Charge>,
+    whole: f64,
+}
+
+impl<'t> Charges<'t> {
+    /// Charges idle time by reason, and copies and communication that run alone.
+    pub(super) fn of(timeline: &'t Timeline<'t>, judged: &[usize]) -> Self {
+        let devices = &timeline.devices.devices;
+        let window = |at: &usize| devices[*at].recorded_length() as f64;
+        let whole = judged.iter().map(window).fold(0.0, f64::max);
+        let mut found = Self { timeline, judged: judged.to_vec(), charges: BTreeMap::new(), whole };
+        for &at in judged {
+            for piece in &timeline.pieces[at].pieces {
+                found.add(piece.kind.id(), at, piece.from, piece.to, piece.span);
+            }
+            found.add_copies(at, &devices[at]);
+        }
+        found.add_communication();
+        found
+    }
+
+    /// Charges an interval of a device to a finding.
+    pub(super) fn add(&mut self, id: &'static str, device: usize, from: u64, to: u64, span: Option<SpanId>) {
+        if from >= to {
+            return;
+        }
+        let devices = self.timeline.devices.devices.len().max(1);
+        let charge = self.charges.entry(id).or_default();
+        charge.stretches.resize_with(devices, Vec::new);
+        charge.stretches[device].push((from, to));
+        match span {
+            Some(span) => *charge.spans.entry(span).or_default() += to - from,
+            None => charge.bare.push((device, from, to)),
+        }
+    }
+
+    /// Sets the time that shares refer to, for a trace without devices.
+    pub(super) fn set_whole(&mut self, whole: f64) {
+        self.whole = whole;
+    }
+
+    /// The time that shares refer to, in nanoseconds.
+    pub(super) fn whole(&self) -> f64 {
+        self.whole
+    }
+
+    pub(super) fn judged(&self) -> &[usize] {
+        &self.judged
+    }
+
+    /// Everything that was charged on a device.
+    pub(super) fn charged(&self, device: usize) -> Stretches {
+        let of_device = self.charges.values().filter_map(|charge| charge.stretches.get(device));
+        Stretches::union(of_device.flatten().copied().collect())
+    }
+
+    fn add_copies(&mut self, at: usize, device: &DeviceWork) {
+        let trace = self.timeline.trace;
+        let kernels = device.stretches(|work| work.kind != WorkKind::Copy);
+        let mut reached = 0;
+        for work in device.work.iter().filter(|work| work.kind == WorkKind::Copy) {
+            let id = if is_within_device(trace, work) {
+                "device-copies"
+            } else if is_pageable(trace, work) && !is_small(trace, work) {
+                "pageable-copy"
+            } else {
+                "exposed-copy"
+            };
+            // Copies that overlap count once.
+            let alone = Stretches::union(vec![(work.start.max(reached), work.end)]).minus(&kernels);
+            reached = reached.max(work.end);
+            alone.parts().iter().for_each(|&(from, to)| self.add(id, at, from, to, Some(work.id)));
+        }
+    }
+
+    /// Collectives that run alone: until the last device has started them they wait for a straggler.
+    fn add_communication(&mut self) {
+        let last_starts = last_starts(self.timeline, &self.judged);
+        for at in self.judged.clone() {
+            let device = &self.timeline.devices.devices[at];
+            let compute = device.busy_with(WorkKind::Compute);
+            let mut reached = 0;
+            for work in device.work.iter().filter(|work| work.kind == WorkKind::Communication) {
+                let from = work.start.max(reached);
+                let late = last_starts.get(&work.id).copied().unwrap_or(from).clamp(from.min(work.end), work.end);
+                for (id, from, to) in [("rank-skew", from, late), ("exposed-communication", late, work.end)] {
+                    let alone = Stretches::union(vec![(from, to)]).minus(&compute);
+                    alone.parts().iter().for_each(|&(from, to)| self.add(id, at, from, to, Some(work.id)));
+                }
+                reached = reached.max(work.end);
+            }
+        }
+    }
+
+    /// The findings whose share of the time reaches their threshold.
+    pub(super) fn findings(&self, limits: &FindingLimits) -> Vec<Bottleneck> {
+        self.charges.iter().filter_map(|(id, charge)| self.finding(id, charge, limits)).collect()
+    }
+
+    /// What fixing all findings would gain: moments that several findings explain count once.
+    pub(super) fn together(&self, findings: &[Bottleneck]) -> f64 {
+        let ids: HashSet<&str> = findings.iter().map(|found| found.finding.rule).collect();
+        let charges = || self.charges.iter().filter(|(id, _)| ids.contains(*id)).map(|(_, charge)| charge);
+        let of_device = |at: usize| {
+            let parts = charges().filter_map(|charge| charge.stretches.get(at)).flatten().copied();
+            Stretches::union(parts.collect()).length() as f64
+        };
+        let count = self.judged.len().max(1);
+        (0..count.max(self.timeline.devices.devices.len())).map(of_device).sum::<f64>() / count as f64
+    }
+
+    /// The mean over devices.
+    fn gain(&self, charge: &Charge) -> f64 {
+        let all: u64 = charge.stretches.iter().map(|parts| Stretches::union(parts.clone()).length()).sum();
+        all as f64 / self.judged.len().max(1) as f64
+    }
+
+    fn finding(&self, id: &'static str, charge: &Charge, limits: &FindingLimits) -> Option<Bottleneck> {
+        let gain = self.gain(charge);
+        let share = if self.whole > 0.0 { gain / self.whole } else { 0.0 };
+        let rule = rule(id)?;
+        if share < limits.of(id) || gain <= 0.0 {
+            return None;
+        }
+        // What happens once is not in the loop.
+        let is_once = matches!(id, "sync-in-loop" | "allocation-in-loop") && charge.spans.len() < 2;
+        let severity = if limits.is_bad(id, share) && !is_once { Severity::Bad } else { Severity::Notable };
+        let finding = Finding {
+            rule: rule.topic.id,
+            evidence: self.summary(id, charge, gain, share),
+            limit: format!("{} of the time", per_cent(limits.of(id))),
+            meaning: clause(rule.topic.meaning),
+            next: clause(rule.topic.remedy),
+        };
+        Some(Bottleneck { severity, finding, gain_ns: Some(gain), evidence: self.evidence(charge) })
+    }
+
+    /// What was seen: `Device 0 lost 41.2 ms (20.1 % of its time): mostly 200 × cudaStreamSynchronize, at …`.
+    fn summary(&self, id: &str, charge: &Charge, gain: f64, share: f64) -> String {
+        let who = match self.judged.as_slice() {
+            [] => "The thread with the laps".to_owned(),
+            [one] => upper(&self.timeline.devices.devices[*one].name),
+            many => format!("Each of {} devices", many.len()),
+        };
+        let mut text = format!("{who} loses {} ({} of its time)", time(gain), per_cent(share));
+        if let Some(place) = self.place(id) {
+            text += &format!(": {}", in_words(place));
+        } else if let Some((name, count)) = self.most(charge) {
+            let name = shortened(self.timeline.trace.name(name));
+            text += &format!(", mostly with `{name}` ({})", plural(count, "time", "times"));
+        }
+        if let Some(line) = self.line(charge) {
+            text += &format!(", at `{line}`");
+        }
+        text
+    }
+
+    /// Where in the host code the time was spent, for findings about the host.
+    fn place(&self, id: &str) -> Option<&HostPlace> {
+        let kind = match id {
+            "host-starved" => VerdictKind::Host,
+            "data-loading" => VerdictKind::DataLoading,
+            "cold-start" => VerdictKind::ColdStart,
+            _ => return None,
+        };
+        let places = self.judged.iter().filter_map(|&at| self.timeline.pieces[at].host.place(kind));
+        places.max_by_key(|place| place.time)
+    }
+
+    /// The name with the most time, and how many spans have it.
+    fn most(&self, charge: &Charge) -> Option<(NameId, u64)> {
+        let mut names: HashMap<NameId, (u64, u64)> = HashMap::new();
+        for (&span, &time) in &charge.spans {
+            let entry = names.entry(self.timeline.trace.span_name(span)).or_default();
+            *entry = (entry.0 + time, entry.1 + 1);
+        }
+        let most = names.into_iter().max_by_key(|(name, (time, _))| (*time, std::cmp::Reverse(*name)));
+        most.map(|(name, (_, count))| (name, count))
+    }
+
+    /// The source line with the most time: of Python stacks, else of samples of the launching thread.
+    fn line(&self, charge: &Charge) -> Option<String> {
+        let (trace, activities) = (self.timeline.trace, &self.timeline.devices.activities);
+        let mut lines: HashMap<String, u64> = HashMap::new();
+        for (&span, &time) in longest(&charge.spans, 64) {
+            if let Some(line) = source_line(trace, activities, span) {
+                *lines.entry(line).or_default() += time;
+            }
+        }
+        let of_stacks = lines.into_iter().max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0))).map(|(line, _)| line);
+        of_stacks.or_else(|| {
+            let of_device = |(at, parts): (usize, &Vec<(u64, u64)>)| {
+                let track = launching(trace, &self.timeline.devices.devices[at])?;
+                line_of_samples(trace, track, &Stretches::union(parts.clone()))
+            };
+            let parts = charge.stretches.iter().enumerate().filter(|(at, _)| self.judged.contains(at));
+            parts.filter_map(of_device).next()
+        })
+    }
+
+    fn evidence(&self, charge: &Charge) -> Vec<Evidence> {
+        let trace = self.timeline.trace;
+        let begin = trace.bounds().map_or(0, |(first, _)| first.0);
+        let mut found: Vec<(u64, Evidence)> = Vec::new();
+        for (&span, &time) in longest(&charge.spans, MOST_EVIDENCE) {
+            let line = source_line(trace, &self.timeline.devices.activities, span);
+            let [start_ns, end_ns] = [trace.span_start(span), trace.span_end(span)].map(|at| at.0 - begin);
+            let track = track_name(trace, trace.span_track(span));
+            let name = trace.name(trace.span_name(span)).to_owned();
+            found.push((time, Evidence { track, name, start_ns, end_ns, line }));
+        }
+        let mut bare = charge.bare.clone();
+        bare.sort_by_key(|(_, from, to)| std::cmp::Reverse(to - from));
+        for &(device, from, to) in bare.iter().take(MOST_EVIDENCE) {
+            let device = self.timeline.devices.devices.get(device);
+            let track = device.map_or_else(String::new, |device| device.name.clone());
+            let name = if device.is_some() { "idle" } else { "slow lap" }.to_owned();
+            let (start_ns, end_ns) = (from - begin.min(from), to - begin.min(to));
+            found.push((to - from, Evidence { track, name, start_ns, end_ns, line: None }));
+        }
+        found.sort_by_key(|(time, evidence)| (std::cmp::Reverse(*time), evidence.start_ns));
+        found.truncate(MOST_EVIDENCE);
+        found.into_iter().map(|(_, evidence)| evidence).collect()
+    }
+}
+
+/// The spans with the most time.
+fn longest(spans: &HashMap<SpanId, u64>, most: usize) -> Vec<(&SpanId, &u64)> {
+    let mut order: Vec<(&SpanId, &u64)> = spans.iter().collect();
+    order.sort_by_key(|(span, time)| (std::cmp::Reverse(**time), **span));
+    order.truncate(most);
+    order
+}
+
+/// The thread that launches most work of a device.
+fn launching(trace: &Trace, device: &DeviceWork) -> Option<TrackId> {
+    let mut launches: HashMap<TrackId, u64> = HashMap::new();
+    for launch in device.work.iter().filter_map(|work| work.launch) {
+        *launches.entry(trace.span_track(launch)).or_default() += 1;
+    }
+    launches.into_iter().max_by_key(|&(track, count)| (count, track)).map(|(track, _)| track)
+}
+
+fn is_small(trace: &Trace, work: &Work) -> bool {
+    trace.span(work.id).copy_path().and_then(|path| path.bytes).is_some_and(|bytes| bytes < 64 << 10)
+}
+
+/// When the last device started each collective: the same occurrence of a name on devices that have it equally often.
+fn last_starts(timeline: &Timeline<'_>, judged: &[usize]) -> HashMap<SpanId, u64> {
+    let mut found = HashMap::new();
+    if judged.len() < 2 {
+        return found;
+    }
+    let mut by_name: BTreeMap<NameId, Vec<Vec<&Work>>> = BTreeMap::new();
+    for (place, &at) in judged.iter().enumerate() {
+        let works = timeline.devices.devices[at].work.iter().filter(|work| work.kind == WorkKind::Communication);
+        for work in works {
+            let of_name =
+                by_name.entry(timeline.trace.span_name(work.id)).or_insert_with(|| vec![vec![]; judged.len()]);
+            of_name[place].push(work);
+        }
+    }
+    for of_name in by_name.into_values() {
+        if of_name.iter().any(|works| works.len() != of_name[0].len()) {
+            continue;
+        }
+        for at in 0..of_name[0].len() {
+            let last = of_name.iter().map(|works| works[at].start).max().unwrap_or(0);
+            found.extend(of_name.iter().map(|works| (works[at].id, last)));
+        }
+    }
+    found
+}
+
+/// A place with what is inside it: `287 ms inside A, of which 213 ms in B`.
+fn in_words(place: &HostPlace) -> String {
+    let inside = place
+        .inside
+        .as_ref()
+        .map_or_else(String::new, |(name, inside)| format!(", of which {} in `{name}`", time(inside.0 as f64)));
+    format!("{} inside `{}`{inside}", time(place.time.0 as f64), place.name)
+}
+
+fn track_name(trace: &Trace, track: TrackId) -> String {
+    let track = trace.track(track);
+    match (trace.name(track.name), track.number) {
+        ("", Some(number)) => format!("thread {number}"),
+        (name, _) => name.to_owned(),
+    }
+}
+
+/// A name of at most 60 characters, without the arguments of a kernel.
+fn shortened(name: &str) -> String {
+    let plain = name.strip_prefix("void ").unwrap_or(name);
+    if plain.chars().count() <= MOST_LETTERS {
+        return plain.to_owned();
+    }
+    plain.chars().take(MOST_LETTERS - 1).chain(['…']).collect()
+}
+
+/// Sentences as a clause: without the last full stop, and with a small first letter.
+pub(super) fn clause(sentences: &str) -> String {
+    let text = sentences.trim_end_matches('.');
+    let mut letters = text.chars();
+    let first = letters.next().map_or_else(String::new, |first| first.to_lowercase().collect());
+    let starts_with_name = letters.clone().next().is_some_and(|second| second.is_uppercase());
+    if starts_with_name { text.to_owned() } else { first + letters.as_str() }
+}

@@ -1,0 +1,117 @@
+//! Findings about laps, stages and the recording itself.
+
+use std::collections::BTreeMap;
+
+use laptime_stats::spread::median;
+
+use super::{
+    charges::Charges,
+    limits::FindingLimits,
+    plural,
+    rules::{Rule, rule},
+};
+use crate::{
+    account::{Dividing, EntryKind, accounts},
+    bottleneck::{Bottleneck, Severity},
+    finding::Finding,
+    intervals::Stretches,
+    lap_unit::{LapSource, LapUnit},
+    laps::{cold_laps, slow_limit},
+    timeline::Timeline,
+    units::{per_cent, time},
+};
+
+/// With fewer laps, none counts as slow.
+const LEAST_LAPS: usize = 8;
+
+/// More slow laps than this share are not exceptions.
+const MOST_SLOW: f64 = 0.25;
+
+/// Charges the time by which slow laps exceed the median lap, without what other findings explain.
+pub(super) fn charge(timeline: &Timeline<'_>, charges: &mut Charges<'_>) {
+    let Some(unit) = &timeline.unit else { return };
+    if timeline.devices.devices.is_empty() {
+        let laps: Vec<(u64, u64)> = unit.laps.iter().map(|lap| (lap.start, lap.end)).collect();
+        let whole = laps.last().zip(laps.first()).map_or(0, |(last, first)| last.1.saturating_sub(first.0));
+        charges.set_whole(whole as f64);
+        charge_slow(0, &laps, charges);
+    }
+    for at in charges.judged().to_vec() {
+        charge_slow(at, &device_laps(timeline, at, unit), charges);
+    }
+}
+
+/// The laps on a device, from the first work of each to the first work of the next: the host may run ahead. Detected
+/// sequences of kernels have an end of their own.
+fn device_laps(timeline: &Timeline<'_>, at: usize, unit: &LapUnit) -> Vec<(u64, u64)> {
+    if unit.source == LapSource::Kernels {
+        return unit.laps.iter().map(|lap| (lap.start, lap.end)).collect();
+    }
+    let mut starts: BTreeMap<usize, u64> = BTreeMap::new();
+    for work in &timeline.devices.devices[at].work {
+        if let Some(lap) = unit.of_work(timeline.trace, work.start, work.launch) {
+            starts.entry(lap).or_insert(work.start);
+        }
+    }
+    let starts: Vec<u64> = starts.into_values().collect();
+    std::iter::zip(starts.iter().copied(), starts.iter().skip(1).copied()).filter(|(from, to)| from < to).collect()
+}
+
+fn charge_slow(at: usize, laps: &[(u64, u64)], charges: &mut Charges<'_>) {
+    let lengths: Vec<f64> = laps.iter().map(|(from, to)| to.saturating_sub(*from) as f64).collect();
+    let cold = cold_laps(&lengths);
+    let (Some(limit), Some(usual)) = (slow_limit(&lengths[cold..]), median(&lengths[cold..])) else { return };
+    let slow: Vec<(u64, u64)> =
+        laps[cold..].iter().copied().filter(|(from, to)| to.saturating_sub(*from) as f64 > limit).collect();
+    if laps.len() < LEAST_LAPS || slow.len() as f64 > MOST_SLOW * laps.len() as f64 {
+        return;
+    }
+    let explained = charges.charged(at);
+    for (from, to) in slow {
+        let excess = Stretches::union(vec![(from + usual as u64, to)]).minus(&explained);
+        excess.parts().iter().for_each(|&(from, to)| charges.add("slow-laps", at, from, to, None));
+    }
+}
+
+/// Findings without a time on a device.
+pub(super) fn findings(timeline: &Timeline<'_>, limits: &FindingLimits) -> Vec<Bottleneck> {
+    [dropped(timeline), dominant(timeline, limits)].into_iter().flatten().collect()
+}
+
+fn notable(id: &str, evidence: String, limit: String, gain_ns: Option<f64>) -> Option<Bottleneck> {
+    let Rule { topic, .. } = rule(id)?;
+    let clause = |text: &str| super::charges::clause(text);
+    let finding =
+        Finding { rule: topic.id, evidence, limit, meaning: clause(topic.meaning), next: clause(topic.remedy) };
+    Some(Bottleneck { severity: Severity::Notable, finding, gain_ns, evidence: Vec::new() })
+}
+
+fn dropped(timeline: &Timeline<'_>) -> Option<Bottleneck> {
+    let dropped = timeline.overview.dropped;
+    let events = plural(dropped, "event was", "events were");
+    notable("dropped-events", format!("{events} dropped while recording"), String::new(), None).filter(|_| dropped > 0)
+}
+
+/// One stage with most of the time of a thread, in a trace without devices.
+fn dominant(timeline: &Timeline<'_>, limits: &FindingLimits) -> Option<Bottleneck> {
+    if !timeline.devices.devices.is_empty() {
+        return None;
+    }
+    let accounts = accounts(timeline.trace, &Dividing::default()).ok()?;
+    let account = accounts.of_laps.unwrap_or(accounts.whole);
+    let stages = || account.entries.iter().filter(|entry| entry.kind == EntryKind::Stage);
+    let most = stages().max_by_key(|entry| entry.time)?;
+    let share = most.time as f64 / account.total.max(1) as f64;
+    let is_lap = timeline.unit.as_ref().is_some_and(|unit| unit.name == most.name);
+    if share < limits.of("dominant-stage") || is_lap || stages().count() < 2 {
+        return None;
+    }
+    let evidence = format!(
+        "`{}` takes {} of {} ({}), its nested stages not included",
+        most.name,
+        time(most.time as f64),
+        time(account.total as f64),
+        per_cent(share)
+    );
+    notable("dominant-stage", evidence, per_cent(limits.of("dominant-stage")), Some(most.time as f64 / 2.0))
+}

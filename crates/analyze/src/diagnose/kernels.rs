@@ -1,0 +1,196 @@
+//! Findings about kernels: too small for the device, slowing down, or at a limit of the hardware.
+
+use std::collections::HashMap;
+
+use laptime_stats::spread::median;
+use laptime_trace::{
+    Activity, NameId, SpanId, Trace, Value,
+    run::{Peaks, Traffic},
+};
+
+use super::{charges::Charges, limits::FindingLimits};
+use crate::{
+    devices::{DeviceWork, Work, WorkKind},
+    timeline::Timeline,
+};
+
+/// Kernels of one kind are compared from this many in each third of the trace on.
+const LEAST_KERNELS: usize = 8;
+
+/// The GPU slows down if this share of the kernel time does.
+const MOST_KERNELS: f64 = 0.8;
+
+/// A product is at a limit from this share of the peak on.
+const AT_PEAK: f64 = 0.6;
+
+/// Charges kernels of each device.
+pub(super) fn charge(
+    timeline: &Timeline<'_>,
+    peaks: Option<&Peaks>,
+    limits: &FindingLimits,
+    charges: &mut Charges<'_>,
+) {
+    for at in charges.judged().to_vec() {
+        let device = &timeline.devices.devices[at];
+        let kernels: Vec<&Work> = device.work.iter().filter(|work| work.kind == WorkKind::Compute).collect();
+        if device.is_stages || kernels.is_empty() {
+            continue;
+        }
+        small(timeline.trace, at, device, &kernels, limits, charges);
+        slowing(timeline.trace, at, &kernels, limits, charges);
+        if let Some(peaks) = peaks {
+            at_peak(timeline, at, &kernels, peaks, limits, charges);
+        }
+    }
+}
+
+fn total<'w>(kernels: impl IntoIterator<Item = &'w &'w Work>) -> f64 {
+    kernels.into_iter().map(|work| work.length() as f64).sum()
+}
+
+/// Kernels with fewer blocks than the device has multiprocessors: their idle share is charged.
+fn small(
+    trace: &Trace,
+    at: usize,
+    device: &DeviceWork,
+    kernels: &[&Work],
+    limits: &FindingLimits,
+    charges: &mut Charges<'_>,
+) {
+    let properties = trace.metadata.devices();
+    let of_device = properties.iter().find(|known| Some(known.id) == device.number);
+    let Some(processors) = of_device.and_then(|known| known.multiprocessors) else { return };
+    let Some(grid) = trace.known_name("grid") else { return };
+    let blocks = |work: &Work| match trace.span(work.id).fields.named(grid) {
+        Some(Value::Str(text)) => Some(numbers(text).into_iter().product::<u64>()),
+        _ => None,
+    };
+    let small: Vec<(&Work, u64)> =
+        kernels.iter().filter_map(|work| Some((*work, blocks(work).filter(|blocks| *blocks < processors)?))).collect();
+    let time: f64 = small.iter().map(|(work, _)| work.length() as f64).sum();
+    if time < limits.of("low-occupancy") * total(kernels) {
+        return;
+    }
+    for (work, blocks) in small {
+        let idle = work.length() as f64 * (1.0 - blocks as f64 / processors as f64);
+        charges.add("low-occupancy", at, work.end - idle as u64, work.end, Some(work.id));
+    }
+}
+
+/// Kernels that take longer in the last third than in the first.
+fn slowing(trace: &Trace, at: usize, kernels: &[&Work], limits: &FindingLimits, charges: &mut Charges<'_>) {
+    let grid = trace.known_name("grid");
+    let mut kinds: HashMap<(NameId, Option<&str>), Vec<&Work>> = HashMap::new();
+    for work in kernels {
+        let grid = grid.and_then(|grid| match trace.span(work.id).fields.named(grid) {
+            Some(Value::Str(text)) => Some(text),
+            _ => None,
+        });
+        kinds.entry((trace.span_name(work.id), grid)).or_default().push(work);
+    }
+    let (first, last) = (kernels[0].start, kernels[kernels.len() - 1].end);
+    let third = last.saturating_sub(first) / 3;
+    let typical = |works: &[&Work], from: u64, to: u64| {
+        let inside = works.iter().filter(|work| (from..to).contains(&work.start));
+        let lengths: Vec<f64> = inside.map(|work| work.length() as f64).collect();
+        (lengths.len() >= LEAST_KERNELS).then(|| median(&lengths)).flatten()
+    };
+    let mut slower: Vec<(&[&Work], f64)> = Vec::new();
+    for works in kinds.values() {
+        let before = typical(works, first, first + third);
+        let after = typical(works, last - third, u64::MAX);
+        if let Some((before, after)) = before.zip(after)
+            && after >= (1.0 + limits.of("throttled")) * before
+        {
+            slower.push((works, before));
+        }
+    }
+    let time: f64 = slower.iter().map(|(works, _)| total(*works)).sum();
+    if time < MOST_KERNELS * total(kernels) {
+        return;
+    }
+    for (works, before) in slower {
+        for work in works {
+            let more = (work.length() as f64 - before).max(0.0) as u64;
+            charges.add("throttled", at, work.end - more, work.end, Some(work.id));
+        }
+    }
+}
+
+/// Products with recorded shapes that reach the measured peaks.
+fn at_peak(
+    timeline: &Timeline<'_>,
+    at: usize,
+    kernels: &[&Work],
+    peaks: &Peaks,
+    limits: &FindingLimits,
+    charges: &mut Charges<'_>,
+) {
+    let mut of_operation: HashMap<SpanId, Vec<&Work>> = HashMap::new();
+    for work in kernels {
+        if let Some(operation) = work.launch.and_then(|launch| product_around(timeline, launch)) {
+            of_operation.entry(operation).or_default().push(work);
+        }
+    }
+    let mut bound: HashMap<&'static str, Vec<&Work>> = HashMap::new();
+    for (operation, works) in of_operation {
+        let Some((flops, bytes, dtype)) = product(timeline.trace, operation) else { continue };
+        let nanos = total(&works);
+        let share = |amount: f64, peak: Option<f64>| peak.map_or(0.0, |peak| amount / (peak * nanos / 1e9).max(1.0));
+        let arithmetic = share(flops, peaks.flops_s(dtype));
+        let memory = share(bytes, peaks.bytes_s(Traffic::Read));
+        if arithmetic.max(memory) >= AT_PEAK {
+            let id = if arithmetic >= memory { "compute-bound" } else { "memory-bound" };
+            bound.entry(id).or_default().extend(works);
+        }
+    }
+    for (id, works) in bound {
+        if total(&works) >= limits.of(id) * total(kernels) {
+            works.iter().for_each(|work| charges.add(id, at, work.start, work.end, Some(work.id)));
+        }
+    }
+}
+
+/// The matrix product that contains a launch.
+fn product_around(timeline: &Timeline<'_>, launch: SpanId) -> Option<SpanId> {
+    let trace = timeline.trace;
+    let around = std::iter::successors(Some(launch), |id| trace.span_parent(*id)).take(16);
+    let is_operation = |id: &SpanId| timeline.devices.activities[id.index()] == Activity::Operation;
+    let is_product = |id: &SpanId| matches!(trace.span(*id).name, "aten::mm" | "aten::addmm" | "aten::bmm");
+    around.filter(is_operation).find(is_product)
+}
+
+/// FLOPs, bytes and dtype of a matrix product, from its recorded shapes.
+fn product(trace: &Trace, operation: SpanId) -> Option<(f64, f64, &'static str)> {
+    let span = trace.span(operation);
+    let text = |name: &str| match span.fields.get(name) {
+        Some(Value::Str(text)) => Some(text),
+        _ => None,
+    };
+    let shapes: Vec<Vec<u64>> = shapes(text("Input Dims")?);
+    let (a, b) = match (span.name, shapes.as_slice()) {
+        ("aten::addmm", [_, a, b, ..]) | ("aten::mm" | "aten::bmm", [a, b, ..]) => (a, b),
+        _ => return None,
+    };
+    let (dtype, size) = match text("Input type")? {
+        types if types.contains("BFloat16") => ("bf16", 2.0),
+        types if types.contains("Half") => ("f16", 2.0),
+        types if types.contains("float") => ("f32", 4.0),
+        _ => return None,
+    };
+    let batch: f64 = if a.len() == 3 { a[0] as f64 } else { 1.0 };
+    let (m, k) = (*a.get(a.len().checked_sub(2)?)? as f64, *a.last()? as f64);
+    let n = *b.last()? as f64;
+    Some((2.0 * batch * m * n * k, batch * size * (m * k + k * n + m * n), dtype))
+}
+
+/// The lists of numbers in a text: `[[8, 512], [512, 64], []]`.
+fn shapes(text: &str) -> Vec<Vec<u64>> {
+    let inner = text.strip_prefix('[').unwrap_or(text);
+    inner.split('[').skip(1).map(|list| numbers(list.split(']').next().unwrap_or(""))).collect()
+}
+
+/// The numbers in a text: `[4, 1, 1]`.
+fn numbers(text: &str) -> Vec<u64> {
+    text.split(|letter: char| !letter.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+}

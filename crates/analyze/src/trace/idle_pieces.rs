@@ -1,0 +1,317 @@
+//! The idle time of a device by the finding that it belongs to. Every idle moment belongs to one finding.
+
+use std::collections::HashMap;
+
+use laptime_trace::{Activity, SpanId, Trace, TrackId, activity::category};
+
+use crate::{
+    devices::{Devices, WorkKind},
+    gap_cause::{Cause, Doing, Gap, Judged, whole_gaps},
+    gap_verdict::HostSplit,
+    host_tree::{HostTree, HostWork},
+    intervals::Stretches,
+    lap_unit::LapUnit,
+    one_off::OneOffs,
+    waits::{Found, Place},
+};
+
+/// A host that is late by at most this much in a gap is busy launching; later ones do something else.
+pub(crate) const LAUNCH_GAP: u64 = 200_000;
+
+/// A shorter kernel ends before the host can launch the next one.
+pub(crate) const TINY: u64 = 10_000;
+
+/// A pageable copy of fewer bytes is a sync that reads or writes a value, like `.item()`.
+const SMALL_COPY: u64 = 64 << 10;
+
+/// Why a device was idle, as findings name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum IdleKind {
+    Sync,
+    Loading,
+    Starting,
+    Allocation,
+    Profiler,
+    Interpreter,
+    Launch,
+    Tiny,
+    Host,
+    PageableCopy,
+    Copy,
+    Stream,
+    Unexplained,
+}
+
+impl IdleKind {
+    /// The id of the finding.
+    pub(crate) const fn id(self) -> &'static str {
+        match self {
+            Self::Sync => "sync-in-loop",
+            Self::Loading => "data-loading",
+            Self::Starting => "cold-start",
+            Self::Allocation => "allocation-in-loop",
+            Self::Profiler => "profiler-overhead",
+            Self::Interpreter => "interpreter-contention",
+            Self::Launch => "launch-bound",
+            Self::Tiny => "tiny-kernels",
+            Self::Host => "host-starved",
+            Self::PageableCopy => "pageable-copy",
+            Self::Copy => "exposed-copy",
+            Self::Stream => "stream-bound",
+            Self::Unexplained => "unexplained-idle",
+        }
+    }
+}
+
+/// An idle interval with one reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) kind: IdleKind,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// What the host did: the sync, or the innermost span; or the work that the device waited for.
+    pub(crate) span: Option<SpanId>,
+}
+
+/// The idle time of one device by reason, and the part that the host causes with its places.
+#[derive(Debug, Default)]
+pub(crate) struct IdlePieces {
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) host: HostSplit,
+    /// The pieces in which the host was busy launching, by index, and whether they follow a kernel under [`TINY`].
+    launches: Vec<(usize, bool)>,
+}
+
+/// What the pieces of all devices share.
+pub(crate) struct Splitter<'a> {
+    trace: &'a Trace,
+    devices: &'a Devices,
+    waits: &'a [Found],
+    one_offs: &'a OneOffs,
+    /// The most bytes that each launch copies.
+    copied: HashMap<SpanId, u64>,
+    /// When other threads ran Python code, by launching thread.
+    contended: HashMap<TrackId, Stretches>,
+}
+
+impl<'a> Splitter<'a> {
+    pub(crate) fn of(trace: &'a Trace, devices: &'a Devices, waits: &'a [Found], one_offs: &'a OneOffs) -> Self {
+        let mut copied = HashMap::new();
+        let work = || devices.devices.iter().flat_map(|device| &device.work);
+        for (work, launch) in work().filter_map(|work| Some((work, work.launch?))) {
+            if work.kind == WorkKind::Copy {
+                let bytes = trace.span(work.id).copy_path().and_then(|path| path.bytes).unwrap_or(0);
+                let most: &mut u64 = copied.entry(launch).or_default();
+                *most = bytes.max(*most);
+            }
+        }
+        let mut launching: Vec<TrackId> = work().filter_map(|work| Some(trace.span_track(work.launch?))).collect();
+        launching.sort_unstable();
+        launching.dedup();
+        let contended = contended(trace, &devices.activities, &launching);
+        Self { trace, devices, waits, one_offs, copied, contended }
+    }
+
+    /// Splits the gaps of one device.
+    pub(crate) fn split(&self, idle: &Judged<'_>, unit: Option<&LapUnit>) -> IdlePieces {
+        let mut found = IdlePieces::default();
+        let mut tree = HostTree::new(self.trace, &self.devices.activities, self.one_offs);
+        let mut charges = idle.charges.clone();
+        charges.sort_by_key(|charge| (charge.from, charge.to));
+        for parts in whole_gaps(&idle.gaps) {
+            let late: u64 = parts.iter().filter(|part| part.cause == Cause::Host).map(Gap::length).sum();
+            for gap in parts {
+                match gap.cause {
+                    Cause::Sync => {
+                        let first = charges.partition_point(|charge| charge.to <= gap.from);
+                        let of_gap = charges[first..].iter().take_while(|charge| charge.from < gap.to);
+                        self.add_syncs(gap, of_gap.map(|charge| (charge.wait, charge.from, charge.to)), &mut found);
+                    }
+                    Cause::Host => self.add_host(idle, gap, late, &mut tree, &mut found),
+                    Cause::Copy => found.add(self.copy_kind(idle, gap), gap.from, gap.to, self.copy_behind(gap)),
+                    Cause::Turnaround => found.add(IdleKind::Tiny, gap.from, gap.to, gap.before.map(|work| work.id)),
+                    Cause::Stream => found.add(IdleKind::Stream, gap.from, gap.to, Some(gap.next.id)),
+                    Cause::StreamWait | Cause::HeldBack | Cause::NoLaunch => {
+                        found.add(IdleKind::Unexplained, gap.from, gap.to, Some(gap.next.id));
+                    }
+                }
+            }
+        }
+        found.settle_launches();
+        found.host = found.host_split(idle);
+        found.host.loading_place = tree.place_of(HostWork::Loading);
+        found.host.starting_place = tree.place_of(HostWork::Starting);
+        found.host.place = tree.place(unit.map(|unit| unit.name.as_str()));
+        found
+    }
+
+    fn add_syncs(&self, gap: &Gap, charges: impl Iterator<Item = (usize, u64, u64)>, found: &mut IdlePieces) {
+        let mut reached = gap.from;
+        for (wait, from, to) in charges {
+            let (from, to) = (from.max(reached), to.min(gap.to));
+            if from >= to {
+                continue;
+            }
+            found.add(IdleKind::Sync, reached, from, None);
+            found.add(self.sync_kind(&self.waits[wait], from), from, to, span_of(&self.waits[wait]));
+            reached = to;
+        }
+        found.add(IdleKind::Sync, reached, gap.to, None);
+    }
+
+    fn sync_kind(&self, wait: &Found, from: u64) -> IdleKind {
+        let bytes = span_of(wait).and_then(|span| self.copied.get(&span).copied());
+        if self.one_offs.is_at(wait.track, from) {
+            IdleKind::Starting
+        } else if is_allocation(wait.name(self.trace)) {
+            IdleKind::Allocation
+        } else if bytes.is_some_and(|bytes| bytes >= SMALL_COPY) {
+            IdleKind::PageableCopy
+        } else {
+            IdleKind::Sync
+        }
+    }
+
+    fn copy_kind(&self, idle: &Judged<'_>, gap: &Gap) -> IdleKind {
+        let bytes = self.copy_behind(gap).and_then(|span| self.trace.span(span).copy_path()?.bytes);
+        match idle.judge.is_pageable(gap) {
+            true if bytes.is_some_and(|bytes| bytes < SMALL_COPY) => IdleKind::Sync,
+            true => IdleKind::PageableCopy,
+            false => IdleKind::Copy,
+        }
+    }
+
+    /// The copy that a gap waits for: the one before it or the one after it.
+    fn copy_behind(&self, gap: &Gap) -> Option<SpanId> {
+        let before = gap.before.filter(|before| before.kind == WorkKind::Copy);
+        Some(before.map_or(gap.next.id, |before| before.id))
+    }
+
+    fn add_host(&self, idle: &Judged<'_>, gap: &Gap, late: u64, tree: &mut HostTree<'_>, found: &mut IdlePieces) {
+        let track = gap.next.launch.map(|launch| self.trace.span_track(launch));
+        let is_tiny = gap.before.is_some_and(|work| work.kind == WorkKind::Compute && work.length() < TINY);
+        for (doing, from, to) in idle.judge.doing(gap) {
+            let is_start = track.is_some_and(|track| self.one_offs.is_at(track, from));
+            let (span, work) = match doing {
+                Doing::Launched => (gap.next.launch, HostWork::Other),
+                _ if is_start => (None, HostWork::Starting),
+                Doing::Span(span) => (Some(span), tree.add(Some(span), to - from)),
+                Doing::NothingRecorded => (None, tree.add(None, to - from)),
+            };
+            let kind = match work {
+                HostWork::Starting => IdleKind::Starting,
+                HostWork::Loading => IdleKind::Loading,
+                HostWork::Other if span.is_some_and(|span| self.is_profiler(span)) => IdleKind::Profiler,
+                HostWork::Other if span.is_some_and(|span| self.is_allocating(span)) => IdleKind::Allocation,
+                HostWork::Other if self.is_contended(track, span, from, to) => IdleKind::Interpreter,
+                HostWork::Other if late <= LAUNCH_GAP => IdleKind::Launch,
+                HostWork::Other => IdleKind::Host,
+            };
+            found.add(kind, from, to, span);
+            if kind == IdleKind::Launch && from < to {
+                found.launches.push((found.pieces.len() - 1, is_tiny));
+            }
+        }
+    }
+
+    fn is_profiler(&self, span: SpanId) -> bool {
+        self.trace.name(self.trace.span_category(span)) == category::OVERHEAD
+    }
+
+    fn is_allocating(&self, span: SpanId) -> bool {
+        self.devices.activities[span.index()].is_call() && is_allocation(self.trace.name(self.trace.span_name(span)))
+    }
+
+    /// Whether another thread ran Python code for most of an interval in which this one ran Python code or was idle.
+    fn is_contended(&self, track: Option<TrackId>, span: Option<SpanId>, from: u64, to: u64) -> bool {
+        let is_code = span.is_none_or(|span| self.devices.activities[span.index()] == Activity::Python);
+        let others = track.and_then(|track| self.contended.get(&track)).filter(|_| is_code);
+        others.is_some_and(|others| 2 * others.length_within(from, to) > to - from)
+    }
+}
+
+impl IdlePieces {
+    fn add(&mut self, kind: IdleKind, from: u64, to: u64, span: Option<SpanId>) {
+        if from < to {
+            self.pieces.push(Piece { kind, from, to, span });
+        }
+    }
+
+    /// Launch gaps are the fault of short kernels if most of their time follows kernels under [`TINY`].
+    fn settle_launches(&mut self) {
+        let length = |at: usize| self.pieces[at].to - self.pieces[at].from;
+        let all: u64 = self.launches.iter().map(|(at, _)| length(*at)).sum();
+        let tiny: u64 = self.launches.iter().filter(|(_, is_tiny)| *is_tiny).map(|(at, _)| length(*at)).sum();
+        if 2 * tiny > all {
+            for (at, _) in &self.launches {
+                self.pieces[*at].kind = IdleKind::Tiny;
+            }
+        }
+    }
+
+    /// The idle time that the host causes: the parts of gaps with the causes host and sync.
+    fn host_split(&self, idle: &Judged<'_>) -> HostSplit {
+        let of_host = |gap: &&Gap| matches!(gap.cause, Cause::Host | Cause::Sync);
+        let of_host = Stretches::union(idle.gaps.iter().filter(of_host).map(|gap| (gap.from, gap.to)).collect());
+        let time = |kinds: &[IdleKind]| {
+            let pieces = self.pieces.iter().filter(|piece| kinds.contains(&piece.kind));
+            pieces.map(|piece| of_host.length_within(piece.from, piece.to)).sum::<u64>()
+        };
+        HostSplit {
+            sync: time(&[IdleKind::Sync, IdleKind::PageableCopy]),
+            loading: time(&[IdleKind::Loading]),
+            starting: time(&[IdleKind::Starting]),
+            allocating: time(&[IdleKind::Allocation]),
+            launching: time(&[IdleKind::Launch]),
+            tiny: time(&[IdleKind::Tiny]),
+            other: time(&[IdleKind::Host, IdleKind::Interpreter, IdleKind::Profiler]),
+            ..HostSplit::default()
+        }
+    }
+}
+
+fn span_of(wait: &Found) -> Option<SpanId> {
+    match wait.place {
+        Place::Span(id) => Some(id),
+        Place::Mark(..) => None,
+    }
+}
+
+/// Calls that allocate or free memory of a device, or pinned memory.
+pub(crate) fn is_allocation(name: &str) -> bool {
+    const PARTS: [&str; 9] =
+        ["Malloc", "Free", "MemAlloc", "HostAlloc", "HostRegister", "MemCreate", "MemMap", "MemUnmap", "MemRelease"];
+    ["cuda", "hip", "cu"].iter().any(|prefix| name.starts_with(prefix)) && PARTS.iter().any(|part| name.contains(part))
+}
+
+/// When threads other than each launching thread ran Python code in its process. Only threads that run Python compete.
+fn contended(trace: &Trace, activities: &[Activity], launching: &[TrackId]) -> HashMap<TrackId, Stretches> {
+    let mut running: HashMap<TrackId, Stretches> = HashMap::new();
+    for (track, _) in trace.tracks().filter(|(_, track)| !track.kind.is_device()) {
+        let spans = || trace.spans_on(track).map(|span| (span.id, span.start.0, span.end().0, span.name));
+        let runs = |id: SpanId, name: &str| activities[id.index()] == Activity::Python && !is_blocked(name);
+        let python = spans().filter(|(id, _, _, name)| runs(*id, name)).map(|(_, from, to, _)| (from, to));
+        let python = Stretches::union(python.collect());
+        if python.length() > 0 {
+            let other = spans().filter(|(id, _, _, name)| !runs(*id, name)).filter(|(id, ..)| {
+                // A stage around Python code does not stop it.
+                trace.span_parent(*id).is_some_and(|parent| activities[parent.index()] == Activity::Python)
+            });
+            let other = Stretches::union(other.map(|(_, from, to, _)| (from, to)).collect());
+            running.insert(track, python.minus(&other));
+        }
+    }
+    let process = |track: TrackId| trace.track(track).process;
+    let rivals = |track: TrackId| {
+        let others = running.iter().filter(|(other, _)| **other != track && process(**other) == process(track));
+        Stretches::union(others.flat_map(|(_, stretches)| stretches.parts().iter().copied()).collect())
+    };
+    launching.iter().filter(|track| running.contains_key(track)).map(|track| (*track, rivals(*track))).collect()
+}
+
+/// Whether a Python function blocks without the interpreter lock, by its name; built-in functions may.
+fn is_blocked(name: &str) -> bool {
+    const WORDS: [&str; 10] =
+        ["wait", "acquire", "select", "sleep", "poll", "recv", "accept", "join", "queue.py", "synchronize"];
+    name.starts_with('<') || WORDS.iter().any(|word| name.contains(word))
+}
