@@ -44,11 +44,17 @@ impl Shown {
 /// A table without rows shows all of them, because the headers describe what
 /// was searched for.
 pub(crate) fn columns(table: &Table) -> Vec<Shown> {
+    let of_column = |at: usize| shown(&table.columns[at], &scale(table, &table.columns[at]), table.cells(at));
+    shown_columns(table).into_iter().map(of_column).collect()
+}
+
+/// The places of these columns in the table.
+pub(crate) fn shown_columns(table: &Table) -> Vec<usize> {
     let columns = table.columns.iter().enumerate();
     columns
         .filter(|(_, column)| column.show != Show::MachineOnly)
         .filter(|&(at, _)| table.rows.is_empty() || !table.cells(at).all(Cell::is_empty))
-        .map(|(at, column)| shown(column, &scale(table, column), table.cells(at)))
+        .map(|(at, _)| at)
         .collect()
 }
 
@@ -60,7 +66,7 @@ fn scale(table: &Table, column: &Column) -> Scale {
 }
 
 /// Writes one value on its own, unit included: `84.12 ms`.
-pub(crate) fn single(cell: &Cell) -> String {
+pub fn single(cell: &Cell) -> String {
     let scale = Scale::of([cell].into_iter());
     let text = scale.write(cell);
     match scale.unit_name(cell) {

@@ -42,8 +42,9 @@ mod visible;
 mod wrap;
 
 pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
-pub use format::{Format, TextStyle, UnknownFormat, write};
+pub use format::{Format, TextStyle, UnknownFormat, html, write};
 pub use kernel_name::short;
+pub use layout::single;
 pub use table::{Cell, Column, Fact, Keep, Name, Show, Table};
 pub use visible::{visible, visible_lines};
 pub use wrap::wrap;

@@ -3,12 +3,14 @@
 use laptime_trace::Trace;
 
 use crate::{
-    devices::Devices,
-    gap_cause::{Judged, judged_gaps},
+    devices::{Devices, devices},
+    gap_cause::{Gap, Judged, judged_gaps},
+    gaps::{Gaps, gaps_of},
     idle_pieces::{IdlePieces, Splitter},
     lap_unit::{LapUnit, NoLaps, unit_if_any},
     one_off::OneOffs,
     overview::{Overview, overview_of},
+    syncs::{Syncs, syncs_of},
     waits::{Found, waits},
 };
 
@@ -41,5 +43,30 @@ impl<'a> Timeline<'a> {
         let pieces = idle.iter().map(|idle| splitter.split(idle, unit.as_ref())).collect();
         let overview = overview_of(trace, devices, &waits);
         Ok(Self { trace, devices, unit, waits, idle, pieces, overview })
+    }
+}
+
+/// What devices and the host waited for, from one reading of a trace.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    /// The time of each device by cause; none without device work.
+    pub gaps: Option<Gaps>,
+    /// The syncs.
+    pub syncs: Syncs,
+    /// The idle time of each device in order, by its name; each part has one cause.
+    pub idle: Vec<(String, Vec<Gap>)>,
+}
+
+/// Answers `gaps`, `syncs` and where each gap is, all at once. `most` is the number of gaps to list.
+pub fn waiting(trace: &Trace, most: usize) -> Waiting {
+    let devices = devices(trace);
+    // Only a lap that was asked for can be missing.
+    let timeline = Timeline::of(trace, &devices, None).expect("no lap was asked for");
+    Waiting {
+        gaps: (!devices.devices.is_empty()).then(|| gaps_of(&timeline, most)),
+        syncs: syncs_of(&timeline),
+        idle: std::iter::zip(&devices.devices, &timeline.idle)
+            .map(|(device, idle)| (device.name.clone(), idle.gaps.clone()))
+            .collect(),
     }
 }

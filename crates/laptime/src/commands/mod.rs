@@ -20,6 +20,7 @@ pub mod list;
 mod list_models;
 pub mod man;
 pub mod overlap;
+pub mod page;
 pub mod peaks;
 pub mod profile;
 #[cfg(target_os = "linux")]

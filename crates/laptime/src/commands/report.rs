@@ -1,4 +1,4 @@
-//! `laptime report`: runs as charts, tables and a document.
+//! `laptime report`: runs and traces as a page, runs also as charts, tables and a document.
 
 use std::{
     io::Write,
@@ -16,9 +16,11 @@ use laptime_trace::format::write_whole;
 use crate::{
     app::App,
     cli::Status,
+    commands::page,
     failure::Hinted,
     output::{say, warn, write_file},
-    run_folder, run_input,
+    run_folder::{self, PAGE_FILE},
+    run_input,
 };
 
 /// The document, and the names of the other files of a report.
@@ -38,22 +40,28 @@ const CHARTS: [&str; 7] = [
     "roofline",
 ];
 
-/// Write charts, tables and findings of runs
+/// Write a page you can open, zoom and share
 ///
-/// Writes charts (SVG and PNG, light and dark), summaries and `profiling_report.md` with findings and recommendations.
-/// Failed, skipped and missing cases are listed. The same runs give the same bytes.
+/// `report.html` is one file that needs no network: the answer, a timeline, charts and tables. Of a trace, it is written
+/// next to the trace as `NAME.report.html`. Runs also get charts (SVG and PNG, light and dark), summaries and
+/// `profiling_report.md` with findings and recommendations. Failed, skipped and missing cases are listed. The same runs
+/// give the same bytes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime report runs/attention-20261115-093000 runs/model-20261115-094500 --out report\n  laptime report --input_dir profiling/results --output_dir profiling/reports"
+    after_help = "Examples:\n  laptime report trace.json.gz --open\n  laptime report runs/attention-20261115-093000 runs/model-20261115-094500 --out report\n  laptime report --input_dir profiling/results --output_dir profiling/reports"
 )]
 pub struct Args {
-    /// Folder of a run, a folder of such folders, or one with profiles of Nano XYZ
-    #[arg(value_name = "RUN", required_unless_present = "input_dir")]
+    /// A trace, the folder of a run, a folder of such folders, or one with profiles of Nano XYZ
+    #[arg(value_name = "RUN|TRACE", required_unless_present = "input_dir")]
     runs: Vec<PathBuf>,
 
-    /// Folder for the report [default: `report` in the first RUN] [also: --output-dir]
+    /// Folder for the report [default: `report` in the first RUN]; for one trace, also a file `*.html` [also: --output-dir]
     #[arg(long, value_name = "DIR", alias = "output-dir")]
     out: Option<PathBuf>,
+
+    /// Open the page in a browser
+    #[arg(long)]
+    open: bool,
 
     /// The same as RUN
     #[arg(long, value_name = "DIR", hide = true)]
@@ -63,12 +71,49 @@ pub struct Args {
 /// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let paths: Vec<PathBuf> = args.input_dir.iter().chain(&args.runs).cloned().collect();
-    let folder = args.out.clone().unwrap_or_else(|| default_folder(&paths));
-    let answer = laptime_analyze::profiling(run_input::read(app, &paths)?);
-    make(&answer, &folder)?;
+    let (traces, runs): (Vec<PathBuf>, Vec<PathBuf>) = paths.into_iter().partition(|path| page::is_trace(app, path));
+    let is_one_file = args.out.as_deref().is_some_and(page::is_html);
+    if is_one_file && traces.len() + usize::from(!runs.is_empty()) > 1 {
+        let error = anyhow::anyhow!("`--out` names one page, and these inputs need several");
+        return Err(Hinted::wrap(error, "name a folder with `--out DIR`"));
+    }
+    let mut pages = Vec::new();
+    if !runs.is_empty() {
+        pages.push(report_runs(app, args, &runs, is_one_file, out)?);
+    }
+    if let Some(folder) = args.out.as_deref().filter(|_| !is_one_file && !traces.is_empty()) {
+        run_folder::create(folder)?;
+    }
+    for trace in &traces {
+        let written = page::write_trace(trace, args.out.as_deref())?;
+        say(&format!("Page: {}", written.display()));
+        pages.push(written);
+    }
+    if args.open {
+        pages.iter().for_each(|page| page::open(page));
+    }
+    Ok(Status::Done)
+}
+
+/// Writes the report of runs, or its page alone. Returns the page.
+fn report_runs(
+    app: &App,
+    args: &Args,
+    runs: &[PathBuf],
+    is_one_file: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<PathBuf> {
+    let folder = args.out.clone().unwrap_or_else(|| default_folder(runs));
+    let answer = laptime_analyze::profiling(run_input::read(app, runs)?);
+    if is_one_file {
+        page::write_runs(&answer, runs, &folder)?;
+        say(&format!("Page: {}", folder.display()));
+        return Ok(folder);
+    }
+    make(&answer, runs, &folder)?;
     show(&answer, out)?;
     say(&format!("\n{}", run_folder::saved(&folder, &[])));
-    Ok(Status::Done)
+    Ok(folder.join(PAGE_FILE))
 }
 
 fn default_folder(paths: &[PathBuf]) -> PathBuf {
@@ -88,7 +133,7 @@ fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Writes a report into a folder. Returns the names of its files.
-pub fn make(answer: &Profiling, folder: &Path) -> anyhow::Result<Vec<String>> {
+pub fn make(answer: &Profiling, runs: &[PathBuf], folder: &Path) -> anyhow::Result<Vec<String>> {
     if folder.exists() && !folder.is_dir() {
         let error = anyhow::anyhow!("`{}` is a file; a report needs a folder", folder.display());
         return Err(Hinted::wrap(error, "name another place with `--out DIR`"));
@@ -106,11 +151,13 @@ pub fn make(answer: &Profiling, folder: &Path) -> anyhow::Result<Vec<String>> {
     for (name, about, table) in tables {
         files.extend(table.map(|table| write_table(&table, name, about, folder)).transpose()?);
     }
+    files.push(MadeFiles { names: vec![PAGE_FILE.to_owned()], about: "all of it as one page".to_owned() });
     files.push(MadeFiles { names: vec![DOCUMENT.to_owned()], about: "this report".to_owned() });
     let pictures: Vec<(String, String)> =
         charts.iter().map(|chart| (chart.name.to_owned(), chart.title.clone())).collect();
     let text = profiling::document(answer, &pictures, &files);
     write_whole(&folder.join(DOCUMENT), |file| file.write_all(text.as_bytes()))?;
+    page::write_runs(answer, runs, &folder.join(PAGE_FILE))?;
     let names: Vec<String> = files.into_iter().flat_map(|files| files.names).collect();
     warn_of_older(folder, &names);
     Ok(names)

@@ -237,10 +237,10 @@ fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow
         return Err(Hinted::wrap(error, "the errors are shown above"));
     }
     let answer = laptime_analyze::profiling(run_input::read(app, &folders)?);
-    report::make(&answer, &folder.join("report"))?;
+    report::make(&answer, &folders, &folder.join("report"))?;
     say(&format!("Report: {}", folder.join("report").join(report::DOCUMENT).display()));
     if is_kit {
-        report::make(&answer, Path::new(KIT_REPORTS))?;
+        report::make(&answer, &folders, Path::new(KIT_REPORTS))?;
         say(&format!("Written: {KIT_REPORTS}/{}", report::DOCUMENT));
     }
     Ok(true)

@@ -17,6 +17,9 @@ use crate::{
 /// The trace of a run.
 pub const TRACE_FILE: &str = "trace.pftrace";
 
+/// The page of a run.
+pub const PAGE_FILE: &str = "report.html";
+
 /// Creates the given folder, or a new one named after the time.
 pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<PathBuf> {
     if let Some(path) = request {
@@ -72,8 +75,8 @@ impl Drop for Tentative {
 }
 
 /// The files of a run that matter most, in the order in which they are listed.
-const LISTED: [&str; 6] =
-    ["profiling_report.md", TRACE_FILE, "trace.json", "flamegraph.svg", "stages.tsv", RESULTS_FILE];
+const LISTED: [&str; 7] =
+    [PAGE_FILE, "profiling_report.md", TRACE_FILE, "trace.json", "flamegraph.svg", "stages.tsv", RESULTS_FILE];
 
 /// Prints where a run was saved, with its most important files, and what was written elsewhere.
 pub fn say_saved(folder: &Path, outside: &[PathBuf]) {

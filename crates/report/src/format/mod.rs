@@ -1,6 +1,7 @@
 //! The formats a table can be written in: one file each.
 
 mod delimited;
+pub mod html;
 mod json;
 mod markdown;
 mod text;

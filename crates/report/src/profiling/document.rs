@@ -84,7 +84,7 @@ fn overview(answer: &Profiling) -> Option<String> {
 }
 
 /// A label and a fact about a run.
-type Fact = (&'static str, String);
+pub type Fact = (&'static str, String);
 
 fn fact_line((label, value): &Fact) -> String {
     format!("- {label}: {}\n", prose(value))
@@ -115,7 +115,8 @@ fn counts(named: &NamedRun) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-fn facts(run: &Run) -> Vec<Fact> {
+/// Machine, build, method and command of a run: a label and a value each.
+pub fn facts(run: &Run) -> Vec<Fact> {
     let Environment { machine, build, .. } = &run.environment;
     let device = device_name(machine, &run.device)
         .map_or_else(|| format!("`{}`", run.device), |name| format!("`{}`, {name}", run.device));

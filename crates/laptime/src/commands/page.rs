@@ -1,0 +1,118 @@
+//! `report.html`: the page of a run or a trace.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::Context;
+use laptime_analyze::{ProfiledRun, Profiling};
+use laptime_page::{About, Page};
+use laptime_trace::{
+    Trace,
+    format::write_whole,
+    run::{RESULTS_FILE, RUN_FILE, Run},
+    small_file,
+};
+
+use crate::{
+    app::App,
+    output::{read_trace, warn},
+    run_folder::{PAGE_FILE, TRACE_FILE},
+    trace_input::trace_of,
+};
+
+/// What a recording writes about itself.
+const RECORD_FILE: &str = "record.json";
+
+/// Whether a path is a trace, or a folder with a trace and no results.
+pub fn is_trace(app: &App, path: &Path) -> bool {
+    if path.is_dir() {
+        return !path.join(RESULTS_FILE).is_file() && trace_of(path).is_ok();
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_profile = app.extras.iter().any(|extras| extras.profile_file() == Some(name));
+    path.exists() && !matches!(name, RESULTS_FILE | RUN_FILE) && !is_profile
+}
+
+/// Writes the page of a trace: into its folder if it is a run's, else next to it. Returns its path.
+pub fn write_trace(path: &Path, out: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let file = trace_of(path)?;
+    let target = match out {
+        Some(out) if is_html(out) => out.to_owned(),
+        Some(folder) => folder.join(page_name(path, &file)),
+        None => file.parent().unwrap_or(Path::new("")).join(page_name(path, &file)),
+    };
+    let trace = read_trace(&file)?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let run = if path.is_dir() && folder.join(RUN_FILE).is_file() { Some(Run::read(folder)?) } else { None };
+    let command = if path.is_dir() { recorded_command(folder) } else { None };
+    let about = About { name: shown_name(path), run: run.as_ref(), command, ..About::default() };
+    write(&laptime_page::of_trace(&trace, &about)?, &target)?;
+    Ok(target)
+}
+
+/// Writes the page of one run with its trace into a file.
+pub fn write_run(run: &ProfiledRun, trace: &Trace, target: &Path) -> anyhow::Result<()> {
+    let about = About { name: run.folder.clone(), run: run.run.as_ref(), results: &run.results, command: None };
+    write(&laptime_page::of_trace(trace, &about)?, target)
+}
+
+/// Writes the page of runs. A single run with a trace is shown with its timeline.
+pub fn write_runs(answer: &Profiling, paths: &[PathBuf], target: &Path) -> anyhow::Result<()> {
+    let trace = match paths {
+        [only] if answer.runs.len() == 1 => Some(only.join(TRACE_FILE)).filter(|file| file.is_file()),
+        _ => None,
+    };
+    match trace {
+        Some(file) => write_run(&answer.runs[0].read, &read_trace(&file)?, target),
+        None => {
+            let names: Vec<&str> = answer.runs.iter().map(|named| named.read.folder.as_str()).collect();
+            write(&laptime_page::of_runs(answer, &names.join(", ")), target)
+        }
+    }
+}
+
+/// Writes a page, whole or not at all.
+pub fn write(page: &Page, target: &Path) -> anyhow::Result<()> {
+    write_whole(target, |out| page.write(out)).with_context(|| format!("cannot write the page `{}`", target.display()))
+}
+
+/// Whether a path names a page.
+pub fn is_html(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html"))
+}
+
+/// `report.html` for the folder of a run, `NAME.report.html` for a trace.
+fn page_name(path: &Path, file: &Path) -> String {
+    if path.is_dir() {
+        return PAGE_FILE.to_owned();
+    }
+    let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let endings = [".gz", ".json", ".pftrace", ".sqlite"];
+    let stem = endings.iter().fold(name.as_str(), |name, ending| name.strip_suffix(ending).unwrap_or(name));
+    format!("{stem}.{PAGE_FILE}")
+}
+
+fn shown_name(path: &Path) -> String {
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    whole.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// The command of a recording, without secrets, as `laptime record` stored it.
+fn recorded_command(folder: &Path) -> Option<String> {
+    let text = small_file::read_bytes(&folder.join(RECORD_FILE), small_file::LARGEST_SMALL_FILE).ok()?;
+    let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let words: Vec<&str> = record.get("command")?.as_array()?.iter().filter_map(|word| word.as_str()).collect();
+    shlex::try_join(words).ok()
+}
+
+/// Opens a page in the browser.
+pub fn open(page: &Path) {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let started =
+        Command::new(program).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    if let Err(error) = started {
+        warn(&format!("cannot open the page with `{program}` ({error}); open `{}` in a browser", page.display()));
+    }
+}
