@@ -11,7 +11,7 @@ use crate::{
     commands::bench,
     failure::Hinted,
     near::nearest,
-    output::say,
+    output::{say, wrapped_for_screen},
     request::{Order, Request},
     session::{Finished, Session},
 };
@@ -66,7 +66,7 @@ pub fn run(
 /// For people the result is part of the output.
 fn tell(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     match format {
-        Format::Text | Format::Md => writeln!(out, "\n{sentence}")?,
+        Format::Text | Format::Md => writeln!(out, "\n{}", wrapped_for_screen(sentence))?,
         _ => say(sentence),
     }
     Ok(())

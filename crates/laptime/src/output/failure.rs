@@ -35,7 +35,7 @@ pub fn tell_fault(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
 fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", wrapped_for_error(&format!("error: {error}")))?;
     for cause in error.chain().skip(1) {
-        writeln!(out, "  caused by: {cause}")?;
+        writeln!(out, "{}", wrapped_for_error(&format!("  caused by: {cause}")))?;
     }
     if let Some(hint) = hint(error) {
         writeln!(out, "\n{}", wrapped_for_error(&format!("hint: {hint}")))?;

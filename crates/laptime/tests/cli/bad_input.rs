@@ -30,7 +30,7 @@ fn what_is_no_trace_is_told_with_a_hint() {
         ("nsys.sqlite", "an SQLite database"),
         ("packed.zst", "zstd data"),
         ("half.json.gz", ""),
-        ("folder", "`folder` is no folder of a run with a trace"),
+        ("folder", "`folder` is not a run folder with a trace"),
     ] {
         for command in ["stages", "top"] {
             let error = place.laptime([command, name]).failed();

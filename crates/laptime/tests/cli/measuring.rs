@@ -90,7 +90,7 @@ fn timings_are_compared_in_one_table_and_refused_where_one_is_meant() {
     let said = place.laptime(words(&format!("bench {chain} --timing host,host")));
     assert_eq!(said.status, Some(2));
     assert!(
-        said.err.contains("iterations are timed in one way") && said.err.contains("laptime profile chain"),
+        said.err.contains("`--timing` takes one value here") && said.err.contains("laptime profile chain"),
         "{}",
         said.err
     );

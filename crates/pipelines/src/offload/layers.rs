@@ -84,8 +84,8 @@ mod tests {
     fn a_number_is_at_most_the_layers_that_there_are() {
         assert_eq!(stay("0", 4, false), Ok(Stay::Layers(0)));
         assert_eq!(stay("all", 4, false), Ok(Stay::Layers(4)));
-        assert_eq!(stay("5", 4, false).unwrap_err(), "5 layers cannot stay on the device: the model has 4");
-        assert!(stay("many", 4, false).unwrap_err().starts_with("`many` says no number of layers"));
+        assert_eq!(stay("5", 4, false).unwrap_err(), "cannot keep 5 layers on the device: the model has 4");
+        assert!(stay("many", 4, false).unwrap_err().starts_with("`many` is not a number of layers"));
     }
 
     #[test]

@@ -75,14 +75,14 @@ fn flags_that_say_the_same_exclude_each_other() {
 
 #[test]
 fn what_cannot_be_run_is_refused_before_anything_is_measured() {
-    assert_eq!(refused("--model tiny --num-gpu-layers 5"), "5 layers cannot stay on the device: the model has 4");
+    assert_eq!(refused("--model tiny --num-gpu-layers 5"), "cannot keep 5 layers on the device: the model has 4");
     assert!(refused("--dtype float8_e4m3fn").starts_with("`float8_e4m3fn` is refused: nothing here computes"));
     assert!(refused("--txt_path nowhere.txt").starts_with("cannot read `nowhere.txt`: "));
     assert!(refused("--voice_files a.wav b.wav").starts_with("cannot read `a.wav`: "));
-    assert!(refused("--memory-budget much").contains("`much` is no size of memory"));
+    assert!(refused("--memory-budget much").contains("`much` is not a memory size"));
     assert!(refused("--link-gbps -1").contains("moves nothing"));
     assert!(refused("--model tiny --max-tokens 5000").contains("do not fit"));
-    assert!(refused("--pipeline lm --txt_path here.txt").starts_with("`lm` has tokens of its own"));
+    assert!(refused("--pipeline lm --txt_path here.txt").starts_with("`--pipeline lm` uses random tokens"));
     assert!(refused("--model 0.5b").contains("no speech model `0.5b`"));
     assert!(refused("--layers 3").contains("has no axis `layers`"));
 }

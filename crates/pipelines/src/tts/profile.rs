@@ -36,7 +36,8 @@ pub fn write_lines(
     let stages = laptime_analyze::stages(trace);
     let lines = stage_lines(&stages, result, context.run.peaks.as_ref());
     writeln!(out)?;
-    lines.into_iter().chain(bytes_per_frame(trace, context.folder)?).try_for_each(|line| writeln!(out, "{line}"))?;
+    let mut lines = lines.into_iter().chain(bytes_per_frame(trace, context.folder)?);
+    lines.try_for_each(|line| context.screen.prose(&line, out))?;
     Ok(out.flush()?)
 }
 
