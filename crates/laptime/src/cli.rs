@@ -245,11 +245,13 @@ fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     let others: Vec<String> = others.map(|alias| format!("--{}", alias.name.replace('_', "-"))).collect();
     let also = if others.is_empty() { String::new() } else { format!(" [also: {}]", others.join(", ")) };
     let default = if default.is_empty() { String::new() } else { format!(" [default: {}]", default.join(",")) };
-    valued(axis.name, axis.kind).help_heading("Axes").help(format!(
-        "{}: {}{default}{also}",
-        axis.about,
-        axis.kind.words()
-    ))
+    let values = match axis.kind {
+        // Any name, or any number that a user may think of.
+        ValueKind::Name => String::new(),
+        ValueKind::Int { most, .. } if most >= i64::from(u32::MAX) => String::new(),
+        kind => format!(": {}", kind.words()),
+    };
+    valued(axis.name, axis.kind).help_heading("Axes").help(format!("{}{values}{default}{also}", axis.about))
 }
 
 /// Another name of an axis; the help shows it with the axis.
