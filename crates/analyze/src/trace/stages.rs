@@ -158,7 +158,7 @@ impl Tree<'_> {
         let mut outer_of: Vec<Option<SpanId>> = vec![None; trace.span_count()];
         let led_by: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
         // Work that a flow leads to counts for the stage of the launch, with everything inside it.
-        let mut is_told = vec![false; trace.span_count()];
+        let mut is_reported = vec![false; trace.span_count()];
         let of_side = |wanted: bool| trace.spans().filter(move |span| is_on_device(trace, span) == wanted);
         for span in of_side(false).chain(of_side(true)) {
             let outer = span.parent.and_then(|parent| lap_of[parent.index()]);
@@ -166,10 +166,11 @@ impl Tree<'_> {
             let outermost = span.parent.and_then(|parent| outer_of[parent.index()]);
             outer_of[span.id.index()] = outermost.or(lap_of[span.id.index()]);
             let on_device = is_on_device(trace, &span);
-            let teller = led_by.get(&span.id).copied().or(span.parent.filter(|parent| is_told[parent.index()]));
-            is_told[span.id.index()] = on_device && teller.is_some();
-            if let Some(teller) = teller.filter(|_| on_device) {
-                self.node_of[span.id.index()] = self.node_of[teller.index()];
+            let reported_by =
+                led_by.get(&span.id).copied().or(span.parent.filter(|parent| is_reported[parent.index()]));
+            is_reported[span.id.index()] = on_device && reported_by.is_some();
+            if let Some(reported_by) = reported_by.filter(|_| on_device) {
+                self.node_of[span.id.index()] = self.node_of[reported_by.index()];
                 // Device timestamps inside a graph are the only source for these stages.
                 if span.category != STAMPED {
                     continue;

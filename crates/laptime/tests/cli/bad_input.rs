@@ -142,7 +142,7 @@ fn a_side_without_time_is_told_whatever_the_format() {
     place.write("host.json", r#"[{"ph":"X","pid":1,"tid":1,"name":"a","ts":0,"dur":5}]"#);
     for out in ["out.svg", "out.folded"] {
         let error = place.laptime(["convert", "host.json", out, "--by", "device"]).failed();
-        assert!(error.contains("`host.json` holds no device time"), "{error}");
+        assert!(error.contains("`host.json` contains no device time"), "{error}");
     }
     let error = place.laptime(["convert", "host.json", "out.pftrace", "--by", "host"]).failed();
     assert!(error.contains("`--by` is for flame graphs and folded stacks"), "{error}");

@@ -196,7 +196,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
             "does not support timing `events`",
             "`--timing host`",
         ),
-        ("profile model --test pp8,tg2", "a profile records one case, not 2", "several on: test"),
+        ("profile model --test pp8,tg2", "a profile records one case, not 2", "these have several: test"),
     ] {
         let told = place.laptime(words(line)).failed();
         assert!(told.contains(error), "{line}: {told}");

@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn presets_are_those_of_the_kit() {
-        let told = PRESETS.map(|(name, _)| stay(name, 28, false));
+        let parsed = PRESETS.map(|(name, _)| stay(name, 28, false));
         let expected = [28, 20, 12, 8, 4, 20, 16, 12, 8, 4].map(|layers| Ok(Stay::Layers(layers)));
-        assert_eq!(told, expected);
+        assert_eq!(parsed, expected);
         assert_eq!(preset("Mid-Range"), Some(("mid_range", 20)));
     }
 
