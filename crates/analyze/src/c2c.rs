@@ -57,7 +57,7 @@ pub fn joined_stages(trace: &Trace) -> Vec<JoinedStages> {
     let is_thread = |track: TrackId| trace.track(track).kind == TrackKind::Thread;
     if !is_thread(own) {
         let others = tracks.into_iter().filter(|track| *track != own && !is_thread(*track));
-        others.for_each(|track| iterations.add_beside(trace, track));
+        others.for_each(|track| iterations.add_second_stream(trace, track));
     }
     iterations.found.into_iter().map(|(_, iteration)| iteration).filter(|iteration| !iteration.is_empty()).collect()
 }
@@ -110,7 +110,7 @@ impl ValueKind {
     }
 
     /// Spans on another stream during an iteration.
-    fn add_beside(&mut self, trace: &Trace, track: TrackId) {
+    fn add_second_stream(&mut self, trace: &Trace, track: TrackId) {
         for span in trace.spans_on(track).filter(|span| !span.is_open) {
             let behind = self.found.partition_point(|(start, _)| *start <= span.start);
             let Some((start, iteration)) = behind.checked_sub(1).and_then(|at| self.found.get_mut(at)) else {

@@ -216,9 +216,9 @@ mod tests {
     fn the_line_of_most_idle_samples_is_named_with_an_interval() {
         let trace = sampled(100, |turn| if turn % 4 == 0 { "train.py:9 in log" } else { "train.py:88 in step" });
         let found = idle_lines(&trace);
-        let told: Vec<String> = found.iter().flat_map(LineShares::sentences).collect();
+        let lines_text: Vec<String> = found.iter().flat_map(LineShares::sentences).collect();
         assert_eq!(
-            told,
+            lines_text,
             [
                 "75.0 % (65.7 % to 82.5 %) of the idle time of device 0: `train.py:88 in step` -> `torch/data.py:7 in __next__`"
             ]

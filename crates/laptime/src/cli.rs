@@ -245,11 +245,13 @@ fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     let others: Vec<String> = others.map(|alias| format!("--{}", alias.name.replace('_', "-"))).collect();
     let also = if others.is_empty() { String::new() } else { format!(" [also: {}]", others.join(", ")) };
     let default = if default.is_empty() { String::new() } else { format!(" [default: {}]", default.join(",")) };
-    valued(axis.name, axis.kind).help_heading("Axes").help(format!(
-        "{}: {}{default}{also}",
-        axis.about,
-        axis.kind.words()
-    ))
+    let values = match axis.kind {
+        // Any name, or any number that a user may think of.
+        ValueKind::Name => String::new(),
+        ValueKind::Int { most, .. } if most >= i64::from(u32::MAX) => String::new(),
+        kind => format!(": {}", kind.words()),
+    };
+    valued(axis.name, axis.kind).help_heading("Axes").help(format!("{}{values}{default}{also}", axis.about))
 }
 
 /// Another name of an axis; the help shows it with the axis.
@@ -323,7 +325,7 @@ fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
 /// Reads the arguments, runs the command and prints errors.
 pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(clash) = clash(app) {
-        failure::tell(&clash, &mut screen::stderr());
+        failure::print(&clash, &mut screen::stderr());
         return ExitCode::from(2);
     }
     let arguments = dashed(arguments);
@@ -357,7 +359,7 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
             error.downcast_ref().map_or(ExitCode::from(2), |error| refuse(app, error))
         }
         Err(error) => {
-            failure::tell(&error, &mut screen::stderr());
+            failure::print(&error, &mut screen::stderr());
             ExitCode::from(2)
         }
     }
@@ -418,7 +420,7 @@ fn shown(app: &App, arguments: &[OsString], error: clap::Error) -> clap::Error {
 /// Prints what is wrong with the arguments; unknown workloads and axes get our own error.
 fn refuse(app: &App, error: &clap::Error) -> ExitCode {
     if let Some(known) = about_workload(app, error) {
-        failure::tell(&known, &mut screen::stderr());
+        failure::print(&known, &mut screen::stderr());
         return ExitCode::from(2);
     }
     // If the stream is closed, nobody can read the message.

@@ -60,7 +60,7 @@ pub fn main_with_extras(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn E
     std::panic::set_hook(Box::new(|panic| {
         // The panic of a workload is the outcome of its case.
         if !laptime_bench::is_measuring() {
-            failure::tell_fault(panic, &mut screen::stderr());
+            failure::print_panic(panic, &mut screen::stderr());
         }
     }));
     // The hook has printed it.

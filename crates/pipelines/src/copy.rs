@@ -304,7 +304,7 @@ mod tests {
         let device = Simulated::new();
         let prepared = MemoryCopy.prepare(&case("upload", 1, "f32", 1), &device).unwrap();
         assert!(
-            matches!(prepared, Prepared::DoesNotApply(reason) if reason == "`upload` is between the host and a GPU")
+            matches!(prepared, Prepared::DoesNotApply(reason) if reason == "`upload` copies between the host and a GPU")
         );
     }
 

@@ -238,6 +238,11 @@ pub trait Screen: Send + Sync {
     /// Prints a line above the progress bar.
     fn say_above(&self, line: &str);
 
+    /// Writes lines of text, wrapped to the width of the terminal.
+    fn prose(&self, text: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(writeln!(out, "{text}")?)
+    }
+
     /// Writes a table in the format and width of the command.
     fn table(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()>;
 

@@ -372,13 +372,14 @@ mod tests {
     }
 
     fn found(device: &Ticking, search: &PeakSearch) -> (anyhow::Result<Option<Peaks>>, Vec<String>) {
-        let mut told = Vec::new();
+        let mut measured_cases = Vec::new();
         let peaks = measure_peaks(device, search, "abc", "today", &mut |progress| {
             let round = if progress.is_final { " again" } else { "" };
-            told.push(format!("{}/{} {} {}{round}", progress.at, progress.of, progress.workload, progress.case));
+            measured_cases
+                .push(format!("{}/{} {} {}{round}", progress.at, progress.of, progress.workload, progress.case));
             true
         });
-        (peaks, told)
+        (peaks, measured_cases)
     }
 
     #[test]
@@ -422,9 +423,9 @@ mod tests {
 
     #[test]
     fn sizes_and_threads_are_tried_and_the_best_is_measured_again() {
-        let (_, told) = found(&Ticking::new(1000, Simulated::new()), &search());
+        let (_, measured_cases) = found(&Ticking::new(1000, Simulated::new()), &search());
         assert_eq!(
-            told[..7],
+            measured_cases[..7],
             [
                 "0/7 matmul dtype=f32 size=8 threads=2",
                 "0/7 matmul dtype=f32 size=16 threads=2",
@@ -435,16 +436,16 @@ mod tests {
                 "0/7 matmul dtype=f32 size=32 threads=1 again",
             ]
         );
-        assert_eq!(told.last().unwrap(), "6/7 copy op=copy dtype=f32 size=1 threads=1 again");
-        assert_eq!(told.len(), 4 * 7 + 3 * 3);
+        assert_eq!(measured_cases.last().unwrap(), "6/7 copy op=copy dtype=f32 size=1 threads=1 again");
+        assert_eq!(measured_cases.len(), 4 * 7 + 3 * 3);
     }
 
     #[test]
     fn sizes_whose_final_round_would_outlast_its_time_are_not_tried() {
         // Half a peak's time is 500 000 ns; six iterations of eight times 11 000 ns are more.
-        let (peaks, told) = found(&Ticking::new(11_000, Simulated::new()), &search());
+        let (peaks, measured_cases) = found(&Ticking::new(11_000, Simulated::new()), &search());
         assert!(peaks.unwrap().unwrap().flops.iter().all(|peak| peak.size == 8));
-        assert_eq!(told.len(), 4 * 3 + 3 * 3);
+        assert_eq!(measured_cases.len(), 4 * 3 + 3 * 3);
     }
 
     #[test]

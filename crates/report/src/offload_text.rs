@@ -123,21 +123,21 @@ fn stay_label(is_gpu: bool, stay: u64, layers: u64) -> String {
 }
 
 /// The configuration, before a run.
-pub fn offload_configuration(told: &OffloadConfiguration) -> String {
+pub fn offload_configuration(info: &OffloadConfiguration) -> String {
     let word = |yes: bool| if yes { "True" } else { "False" };
-    let mut lines = vec![format!("Enabled: {}", word(told.enabled)), told.stay()];
-    if told.enabled {
+    let mut lines = vec![format!("Enabled: {}", word(info.enabled)), info.stay()];
+    if info.enabled {
         lines.extend([
-            format!("Pin memory: {}", word(told.pin_memory)),
-            format!("Prefetch next layer: {}", word(told.prefetch)),
-            format!("Async transfer: {}", word(told.async_transfer)),
-            format!("Cache clearing: {}", told.clearing()),
-            format!("Mode: {}", told.mode),
-            format!("Slow tier: {}", told.slow_tier()),
+            format!("Pin memory: {}", word(info.pin_memory)),
+            format!("Prefetch next layer: {}", word(info.prefetch)),
+            format!("Async transfer: {}", word(info.async_transfer)),
+            format!("Cache clearing: {}", info.clearing()),
+            format!("Mode: {}", info.mode),
+            format!("Slow tier: {}", info.slow_tier()),
         ]);
     }
-    let there = told.budget.map_or_else(String::new, |budget| format!(" of {}", bytes(budget)));
-    lines.extend(told.predicted.map(|predicted| format!("Memory needed at most: {}{there}", bytes(predicted))));
+    let there = info.budget.map_or_else(String::new, |budget| format!(" of {}", bytes(budget)));
+    lines.extend(info.predicted.map(|predicted| format!("Memory needed at most: {}{there}", bytes(predicted))));
     block("OFFLOAD CONFIGURATION", &lines)
 }
 
@@ -148,23 +148,23 @@ fn bytes(count: u64) -> String {
 }
 
 /// The expected time of a token, before a run.
-pub fn expected_timing(told: &Expected) -> String {
+pub fn expected_timing(info: &Expected) -> String {
     let mut lines: Vec<String> =
-        expected_rows(told).into_iter().map(|(label, time)| format!("{label:<26} {:>10.2} ms", time / 1e6)).collect();
+        expected_rows(info).into_iter().map(|(label, time)| format!("{label:<26} {:>10.2} ms", time / 1e6)).collect();
     lines.push("From sizes and from what `laptime peaks` measured.".to_owned());
     block("EXPECTED TIMING (per token)", &lines)
 }
 
-fn expected_rows(told: &Expected) -> [(&'static str, f64); 8] {
+fn expected_rows(info: &Expected) -> [(&'static str, f64); 8] {
     [
-        ("Resident compute", told.resident_compute),
-        ("Offloaded wait", told.offloaded_wait),
-        ("Offloaded compute", told.offloaded_compute),
-        ("Release", told.release),
-        ("Transformer total", told.transformer),
-        ("Diffusion", told.diffusion),
-        ("Other", told.other),
-        ("Total", told.total),
+        ("Resident compute", info.resident_compute),
+        ("Offloaded wait", info.offloaded_wait),
+        ("Offloaded compute", info.offloaded_compute),
+        ("Release", info.release),
+        ("Transformer total", info.transformer),
+        ("Diffusion", info.diffusion),
+        ("Other", info.other),
+        ("Total", info.total),
     ]
 }
 
@@ -261,35 +261,35 @@ impl Generation {
 }
 
 /// The end of a generation.
-pub fn generation_summary(told: &Generation) -> String {
-    let of = if told.iterations > 1 { format!(" (median of {} iterations)", told.iterations) } else { String::new() };
-    let mut lines = vec![format!("Generation time: {:.2} s{of}", told.seconds)];
-    lines.extend(told.audio_seconds.map(|audio| format!("Audio duration: {audio:.2} s")));
-    lines.extend(told.rtf().map(|rtf| format!("RTF (time / audio, lower is better): {rtf:.2}x")));
-    lines.push(format!("Prefilling tokens: {}", told.prefilled));
-    lines.push(format!("Generated tokens: {}", told.generated));
-    lines.push(format!("Total tokens: {}", told.prefilled.saturating_add(told.generated)));
-    lines.extend(memory_lines(told));
-    if let Some((device, host)) = told.layers.filter(|(_, host)| *host > 0) {
+pub fn generation_summary(info: &Generation) -> String {
+    let of = if info.iterations > 1 { format!(" (median of {} iterations)", info.iterations) } else { String::new() };
+    let mut lines = vec![format!("Generation time: {:.2} s{of}", info.seconds)];
+    lines.extend(info.audio_seconds.map(|audio| format!("Audio duration: {audio:.2} s")));
+    lines.extend(info.rtf().map(|rtf| format!("RTF (time / audio, lower is better): {rtf:.2}x")));
+    lines.push(format!("Prefilling tokens: {}", info.prefilled));
+    lines.push(format!("Generated tokens: {}", info.generated));
+    lines.push(format!("Total tokens: {}", info.prefilled.saturating_add(info.generated)));
+    lines.extend(memory_lines(info));
+    if let Some((device, host)) = info.layers.filter(|(_, host)| *host > 0) {
         let all = device.saturating_add(host);
         lines.push(String::new());
         lines.push("Offloading:".to_owned());
-        lines.push(format!("  {}", stay_label(told.is_gpu, device, all)));
-        lines.push(format!("  Layers {}: {host}/{all}", if told.is_gpu { "on CPU" } else { "in a file" }));
-        lines.extend(told.emulated_gbps.map(|rate| format!("  Link: emulated, {rate} GB/s")));
-        lines.extend(told.exposed_ns.map(|time| format!("  Transfer overhead: {:.2} ms", time / 1e6)));
-        lines.extend(told.copy_ns.map(|time| format!("  Avg layer transfer: {:.2} ms", time / 1e6)));
-        lines.extend(told.overhead().map(|share| format!("  Overhead: {:.1} %", 100.0 * share)));
+        lines.push(format!("  {}", stay_label(info.is_gpu, device, all)));
+        lines.push(format!("  Layers {}: {host}/{all}", if info.is_gpu { "on CPU" } else { "in a file" }));
+        lines.extend(info.emulated_gbps.map(|rate| format!("  Link: emulated, {rate} GB/s")));
+        lines.extend(info.exposed_ns.map(|time| format!("  Transfer overhead: {:.2} ms", time / 1e6)));
+        lines.extend(info.copy_ns.map(|time| format!("  Avg layer transfer: {:.2} ms", time / 1e6)));
+        lines.extend(info.overhead().map(|share| format!("  Overhead: {:.1} %", 100.0 * share)));
     }
-    block(&format!("GENERATION SUMMARY - {}", told.name), &lines)
+    block(&format!("GENERATION SUMMARY - {}", info.name), &lines)
 }
 
-fn memory_lines(told: &Generation) -> Vec<String> {
-    let Some(used) = told.memory else { return Vec::new() };
-    let what = if told.is_gpu { "VRAM" } else { "Memory" };
-    let all = told.memory_of.filter(|all| *all > 0);
+fn memory_lines(info: &Generation) -> Vec<String> {
+    let Some(used) = info.memory else { return Vec::new() };
+    let what = if info.is_gpu { "VRAM" } else { "Memory" };
+    let all = info.memory_of.filter(|all| *all > 0);
     let of = all.map_or_else(String::new, |all| format!(" / {}", bytes(all)));
-    let predicted = told.predicted.map_or_else(String::new, |predicted| format!(" (predicted: {})", bytes(predicted)));
+    let predicted = info.predicted.map_or_else(String::new, |predicted| format!(" (predicted: {})", bytes(predicted)));
     let mut lines = vec![format!("{what} used: {}{of}{predicted}", bytes(used))];
     lines.extend(all.map(|all| format!("{what} utilisation: {:.1} %", 100.0 * used as f64 / all as f64)));
     lines
@@ -343,7 +343,7 @@ pub fn share(answer: &Offload, baseline_ns: Option<f64>, environment: Option<&En
         ms(answer.length.median),
         ms(answer.minimum.with_wrap as f64)
     ));
-    lines.extend(answer.gb_s().map(|rate| format!("Link: {} GB/s{}", told_rate(rate), peak(answer))));
+    lines.extend(answer.gb_s().map(|rate| format!("Link: {} GB/s{}", rate_text(rate), peak(answer))));
     lines.push(match baseline_ns {
         Some(baseline) => format!("Without offloading: {} per token", ms(baseline)),
         None => "Without offloading: not measured".to_owned(),
@@ -363,11 +363,11 @@ pub fn share(answer: &Offload, baseline_ns: Option<f64>, environment: Option<&En
 
 fn peak(answer: &Offload) -> String {
     let word = if answer.facts.is_emulated() { "emulated" } else { "measured" };
-    answer.facts.link_gbps.map_or_else(String::new, |peak| format!(" of {} {word}", told_rate(peak)))
+    answer.facts.link_gbps.map_or_else(String::new, |peak| format!(" of {} {word}", rate_text(peak)))
 }
 
 /// A rate with enough digits.
-fn told_rate(rate: f64) -> String {
+fn rate_text(rate: f64) -> String {
     if rate < 1.0 { format!("{rate:.3}") } else { format!("{rate:.1}") }
 }
 

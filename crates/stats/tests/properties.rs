@@ -164,8 +164,8 @@ proptest! {
         let with = compare(&group(&a), &group(&b), &Settings { seed, threshold: Some(threshold) }).judged;
         let without = compared(&a, &b, seed).judged;
         prop_assert!(with.margin >= without.margin);
-        let is_told = |verdict| matches!(verdict, Verdict::Faster | Verdict::Slower);
-        prop_assert!(!is_told(with.verdict) || with.verdict == without.verdict);
+        let is_decided = |verdict| matches!(verdict, Verdict::Faster | Verdict::Slower);
+        prop_assert!(!is_decided(with.verdict) || with.verdict == without.verdict);
     }
 
     #[test]

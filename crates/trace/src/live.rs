@@ -45,8 +45,8 @@ pub struct LiveWriter<W: Write> {
     counters: HashMap<usize, Sequence>,
     curves: HashMap<(&'static str, &'static str), Sequence>,
     lost: HashMap<u32, u64>,
-    lost_told: u64,
-    uncertainty_told: Option<u64>,
+    lost_written: u64,
+    uncertainty_written: Option<u64>,
     last_time: Nanos,
     spans: u64,
 }
@@ -74,8 +74,8 @@ impl<W: Write> LiveWriter<W> {
             counters: HashMap::new(),
             curves: HashMap::new(),
             lost: HashMap::new(),
-            lost_told: 0,
-            uncertainty_told: None,
+            lost_written: 0,
+            uncertainty_written: None,
             last_time: Nanos(0),
             spans: 0,
         })
@@ -295,7 +295,7 @@ impl<W: Write> LiveWriter<W> {
     /// All events of all threads before `until` are known here: a later mark may follow one that is not known yet.
     pub fn ask_devices(&mut self, until: Ticks) -> io::Result<()> {
         let until = Nanos(self.map.nanos(until));
-        let mut uncertainty = self.uncertainty_told;
+        let mut uncertainty = self.uncertainty_written;
         for lane in self.lanes.values_mut() {
             if let Lane::Device(lane) = lane {
                 let latest = lane.ask(until, &self.map, &mut self.writer)?;
@@ -303,8 +303,8 @@ impl<W: Write> LiveWriter<W> {
                 uncertainty = uncertainty.max(Some(lane.uncertainty()));
             }
         }
-        if let Some(nanos) = uncertainty.filter(|_| uncertainty > self.uncertainty_told) {
-            self.uncertainty_told = uncertainty;
+        if let Some(nanos) = uncertainty.filter(|_| uncertainty > self.uncertainty_written) {
+            self.uncertainty_written = uncertainty;
             self.writer.uncertainty(Nanos(nanos))?;
         }
         Ok(())
@@ -318,8 +318,8 @@ impl<W: Write> LiveWriter<W> {
     /// Flushes the file, so that it contains every event so far.
     pub fn flush(&mut self) -> io::Result<()> {
         let lost = self.lost();
-        if lost != self.lost_told {
-            self.lost_told = lost;
+        if lost != self.lost_written {
+            self.lost_written = lost;
             self.writer.lost(lost)?;
         }
         self.writer.flush()

@@ -88,7 +88,7 @@ impl PromptAgainst {
             Answer::Always => format!("C2C is faster than text at every measured length ({tried})"),
             Answer::Never { .. } => format!("C2C is not faster than text at any measured length ({tried})"),
             Answer::AtSome { less, more } => {
-                let said = match (less.as_slice(), more.as_slice()) {
+                let comparison = match (less.as_slice(), more.as_slice()) {
                     ([], more) => format!("slower than a text of {}", words::list(more)),
                     (less, []) => format!("faster than a text of {}", words::list(less)),
                     (less, more) => {
@@ -99,7 +99,7 @@ impl PromptAgainst {
                         )
                     }
                 };
-                format!("C2C is {said} tokens; at the other measured lengths the difference is unclear")
+                format!("C2C is {comparison} tokens; at the other measured lengths the difference is unclear")
             }
             Answer::From(crossing) => format!("C2C is faster than text from {} tokens on", self.place(crossing)),
             Answer::Until(crossing) => format!("C2C is faster than text up to {} tokens", self.place(crossing)),

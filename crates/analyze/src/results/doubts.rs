@@ -61,16 +61,21 @@ pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> 
     let measured: Vec<(&CaseFigures, &MeasuredFigures)> =
         cases.cases.iter().filter_map(|case| Some((case, case.measured.as_ref()?))).collect();
     let varying = Varying::of(cases.cases.iter().map(|case| &case.id));
-    let mut told: Vec<SharedDoubt> = Vec::new();
+    let mut shared: Vec<SharedDoubt> = Vec::new();
     for (case, figures) in &measured {
         for doubt in of_case(figures, settings) {
-            add(&mut told, doubt, varying.name(&case.id), measured.len());
+            add(&mut shared, doubt, varying.name(&case.id), measured.len());
         }
     }
     let of_run = of_run(settings, environment).into_iter().filter(|_| !measured.is_empty());
-    told.extend(of_run.map(|doubt| SharedDoubt { doubt, worst: None, shared_by: measured.len(), of: measured.len() }));
-    told.sort_by_key(|told| told.doubt.order());
-    told
+    shared.extend(of_run.map(|doubt| SharedDoubt {
+        doubt,
+        worst: None,
+        shared_by: measured.len(),
+        of: measured.len(),
+    }));
+    shared.sort_by_key(|shared| shared.doubt.order());
+    shared
 }
 
 /// The axes in which cases differ.
@@ -107,9 +112,9 @@ impl Varying {
     }
 }
 
-fn add(told: &mut Vec<SharedDoubt>, doubt: Doubt, name: Option<String>, of: usize) {
-    match told.iter_mut().find(|known| discriminant(&known.doubt) == discriminant(&doubt)) {
-        None => told.push(SharedDoubt { doubt, worst: name, shared_by: 1, of }),
+fn add(shared: &mut Vec<SharedDoubt>, doubt: Doubt, name: Option<String>, of: usize) {
+    match shared.iter_mut().find(|known| discriminant(&known.doubt) == discriminant(&doubt)) {
+        None => shared.push(SharedDoubt { doubt, worst: name, shared_by: 1, of }),
         Some(known) => {
             known.shared_by += 1;
             if doubt.weight() > known.doubt.weight() {

@@ -321,19 +321,19 @@ pub fn counted(name: &str) -> String {
 ///
 /// Other numbers distinguish things: `layer 3` is not `layer 4`.
 pub fn family(name: &str) -> Cow<'_, str> {
-    let (mut text, mut told, mut from) = (String::new(), 0, 0);
+    let (mut text, mut copied, mut from) = (String::new(), 0, 0);
     while let Some(at) = name[from..].find(|letter: char| letter.is_ascii_digit()).map(|at| from + at) {
         let rest = name[at..].trim_start_matches(|letter: char| letter.is_ascii_digit());
         from = name.len() - rest.len();
         // `= 0x7f` and `= 1.5` are values, and so is a word that starts with a digit.
         let is_whole = !rest.starts_with(|letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.'));
         if is_whole && (name[..at].ends_with('#') || name[..at].ends_with("= ")) {
-            text.push_str(&name[told..at]);
+            text.push_str(&name[copied..at]);
             text.push('*');
-            told = from;
+            copied = from;
         }
     }
-    if told == 0 { Cow::Borrowed(name) } else { Cow::Owned(text + &name[told..]) }
+    if copied == 0 { Cow::Borrowed(name) } else { Cow::Owned(text + &name[copied..]) }
 }
 
 /// Whether a span is one iteration of a loop: marked by the program, or a step of the profiler.

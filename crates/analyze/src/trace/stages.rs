@@ -159,7 +159,7 @@ impl Tree<'_> {
         let mut outer_of: Column<Option<SpanId>> = Column::filled(None, trace.span_count());
         let led_by: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
         // Work that a flow leads to counts for the stage of the launch, with everything inside it.
-        let mut is_told = vec![false; trace.span_count()];
+        let mut is_reported = vec![false; trace.span_count()];
         // Whether the duration of a span is part of its node's self time.
         let mut is_counted = vec![false; trace.span_count()];
         let of_side = |wanted: bool| trace.spans().filter(move |span| is_on_device(trace, span) == wanted);
@@ -173,10 +173,11 @@ impl Tree<'_> {
                 self.nodes[self.node_of.get(parent.index())].own -= u128::from(span.duration.0);
             }
             let on_device = is_on_device(trace, &span);
-            let teller = led_by.get(&span.id).copied().or(span.parent.filter(|parent| is_told[parent.index()]));
-            is_told[span.id.index()] = on_device && teller.is_some();
-            if let Some(teller) = teller.filter(|_| on_device) {
-                self.node_of.set(span.id.index(), self.node_of.get(teller.index()));
+            let reported_by =
+                led_by.get(&span.id).copied().or(span.parent.filter(|parent| is_reported[parent.index()]));
+            is_reported[span.id.index()] = on_device && reported_by.is_some();
+            if let Some(reported_by) = reported_by.filter(|_| on_device) {
+                self.node_of.set(span.id.index(), self.node_of.get(reported_by.index()));
                 // Device timestamps inside a graph are the only source for these stages.
                 if span.category != STAMPED {
                     continue;

@@ -11,7 +11,7 @@ use crate::{
     commands::bench,
     failure::Hinted,
     near::nearest,
-    output::say,
+    output::{say, wrapped_for_screen},
     request::{Order, Request},
     session::{Finished, Session},
 };
@@ -45,28 +45,28 @@ pub fn run(
     let session = Session::begin(app, &order, order.workload.name(), request.place.out.as_deref())?;
     let device = app.device(&session.run.device)?;
     let mut finished = Vec::new();
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for base in without_axis(session.left(), &axis.0) {
         let search =
             Search { app, session: &session, request, workload: order.workload, device: &*device, axis: &axis };
         let (result, sentence) = search.run(&base, &mut finished)?;
-        told.push((result, sentence));
+        outcomes.push((result, sentence));
     }
-    let results = told.iter().filter_map(|(result, _)| result.clone()).collect();
+    let results = outcomes.iter().filter_map(|(result, _)| result.clone()).collect();
     let Session { folder, run, .. } = session;
-    let expected = told.len();
+    let expected = outcomes.len();
     let whole = Finished { folder, run, results, expected, was_interrupted: app.interrupt.is_requested() };
     bench::show(&whole, request.place.format.format(), out)?;
-    for (_, sentence) in &told {
-        tell(sentence, request.place.format.format(), out)?;
+    for (_, sentence) in &outcomes {
+        print(sentence, request.place.format.format(), out)?;
     }
     bench::end(&whole, &[])
 }
 
 /// For people the result is part of the output.
-fn tell(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     match format {
-        Format::Text | Format::Md => writeln!(out, "\n{sentence}")?,
+        Format::Text | Format::Md => writeln!(out, "\n{}", wrapped_for_screen(sentence))?,
         _ => say(sentence),
     }
     Ok(())

@@ -98,7 +98,7 @@ fn of_trace(
 }
 
 /// The maximum number of warnings about files; the rest is counted.
-const MOST_TOLD: usize = 10;
+const MOST_WARNINGS: usize = 10;
 
 /// Warnings about many files, each with its name, up to a maximum.
 #[derive(Default)]
@@ -109,13 +109,13 @@ struct Warnings {
 impl Warnings {
     fn warn(&mut self, path: &Path, text: &str) {
         self.count += 1;
-        if self.count <= MOST_TOLD {
+        if self.count <= MOST_WARNINGS {
             warn(&format!("`{}`: {text}", path.display()));
         }
     }
 
     fn end(&self, what: &str) {
-        if let Some(more @ 1..) = self.count.checked_sub(MOST_TOLD) {
+        if let Some(more @ 1..) = self.count.checked_sub(MOST_WARNINGS) {
             warn(&format!("{more} more {what} are not shown; read a single file to see its own"));
         }
     }

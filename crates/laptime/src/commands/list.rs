@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, io::Write};
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-use laptime_bench::{Alias, AliasTarget, Better, Workload};
+use laptime_bench::{Alias, AliasTarget, Better, ValueKind, Workload};
 use laptime_report::{Cell, Column, Table};
 
 use super::list_models;
@@ -93,6 +93,17 @@ fn devices() -> String {
     }
 }
 
+/// Values that are too many for the table's column, in parentheses.
+fn long_list(kind: ValueKind) -> String {
+    match kind {
+        ValueKind::OneOf(names) if kind.words().len() > MOST_LISTED => format!(" ({})", names.join(", ")),
+        _ => String::new(),
+    }
+}
+
+/// The longest list of values that fits into the table at 80 columns.
+const MOST_LISTED: usize = 44;
+
 /// The other names of an axis, in words.
 fn others(workload: &dyn Workload, axis: &str) -> String {
     let is_name = |alias: &Alias| matches!(alias.target, AliasTarget::Axis(of) if of == axis);
@@ -112,7 +123,8 @@ fn one(workload: &dyn Workload) -> Table {
     let mut table = Table::new("axes", columns);
     table.note(format!("`{}` {}.", workload.name(), workload.about()));
     for axis in workload.axes() {
-        table.note(format!("`{}`: {}{}.", axis.name, axis.about, others(workload, axis.name)));
+        let others = others(workload, axis.name);
+        table.note(format!("`{}`: {}{}{others}.", axis.name, axis.about, long_list(axis.kind)));
         let default: Vec<String> = axis.default.iter().map(ToString::to_string).collect();
         table.push([
             Cell::text(axis.name),

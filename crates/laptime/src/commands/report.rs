@@ -18,7 +18,7 @@ use crate::{
     cli::Status,
     commands::page,
     failure::Hinted,
-    output::{say, warn, write_file},
+    output::{say, warn, wrapped_for_screen, write_file},
     run_folder::{self, PAGE_FILE},
     run_input,
 };
@@ -126,7 +126,7 @@ fn default_folder(paths: &[PathBuf]) -> PathBuf {
 fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
     for finding in answer.findings() {
         let next = finding.next.map_or_else(String::new, |next| format!(" Try: {next}"));
-        writeln!(out, "{}: {}{next}", finding.rule, finding.said)?;
+        writeln!(out, "{}", wrapped_for_screen(&format!("{}: {}{next}", finding.rule, finding.said)))?;
     }
     out.flush()?;
     Ok(())

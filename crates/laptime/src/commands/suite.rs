@@ -251,7 +251,7 @@ fn continue_after(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool>
     match done {
         Err(error) if app.interrupt.is_requested() || failure::is_closed_pipe(&error) => Err(error),
         Err(error) => {
-            failure::tell(&error, &mut screen::stderr());
+            failure::print(&error, &mut screen::stderr());
             Ok(false)
         }
         Ok(is_done) => Ok(is_done),

@@ -14,7 +14,7 @@ use crate::{
     app::App,
     cli::Status,
     commands::{bench, convert},
-    output::{read_trace, write_to_screen},
+    output::{read_trace, wrapped_for_screen, write_to_screen},
     request::Order,
     run_folder::TRACE_FILE,
     session::{Finished, Session},
@@ -52,11 +52,11 @@ fn show_pipeline(folder: &Path, out: &mut dyn Write) -> anyhow::Result<Recorded>
     let trace = read_trace(&pftrace)?;
     laptime_trace::write(&trace, folder.join("trace.json"))?;
     convert::draw(&trace, By::Host, &pftrace, &folder.join("flamegraph.svg"))?;
-    writeln!(
-        out,
+    let about = format!(
         "A small text generator ({} layers, width {}, synthetic weights) wrote {} tokens on the CPU.\n",
         size.layers, size.width, size.tokens
-    )?;
+    );
+    writeln!(out, "{}", wrapped_for_screen(&about))?;
     let answer = laptime_analyze::stages(&trace);
     write_to_screen(&laptime_report::tables::stages(&answer), Format::Text, out)?;
     Ok(recorded)

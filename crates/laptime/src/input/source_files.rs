@@ -133,8 +133,8 @@ fn audit_file(path: &Path, rules: &Rules) -> Option<AuditedFile> {
 
 /// The text of a file. Invalid UTF-8 is replaced; it cannot be part of a name.
 fn read(path: &Path) -> Result<String, String> {
-    let told = |error: io::Error| error.to_string();
-    let bytes = small_file::read_bytes(path, MOST_BYTES).map_err(told)?;
+    let message = |error: io::Error| error.to_string();
+    let bytes = small_file::read_bytes(path, MOST_BYTES).map_err(message)?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 

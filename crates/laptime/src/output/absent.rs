@@ -65,6 +65,6 @@ fn repeating(known: &[(String, u64)]) -> String {
     if known.is_empty() {
         return "nothing in the trace repeats; mark laps with `lap!`, `record_function` or an NVTX range".to_owned();
     }
-    let told: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({})", times(*count))).collect();
-    format!("`--lap NAME` names what repeats: {}", told.join(", "))
+    let choices: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({})", times(*count))).collect();
+    format!("`--lap NAME` names what repeats: {}", choices.join(", "))
 }

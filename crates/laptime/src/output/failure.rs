@@ -19,13 +19,13 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Prints an error with its hint.
-pub fn tell(error: &anyhow::Error, out: &mut dyn Write) {
+pub fn print(error: &anyhow::Error, out: &mut dyn Write) {
     // If standard error is closed too, nobody reads it.
     let _ = try_tell(error, out);
 }
 
 /// Prints a panic in the same form, with its source location.
-pub fn tell_fault(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
+pub fn print_panic(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
     let what = panic.payload_as_str().unwrap_or("no message");
     let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
     let hint = "this is a bug in laptime; please report it with the command and its input file";
@@ -35,7 +35,7 @@ pub fn tell_fault(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
 fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", wrapped_for_error(&format!("error: {error}")))?;
     for cause in error.chain().skip(1) {
-        writeln!(out, "  caused by: {cause}")?;
+        writeln!(out, "{}", wrapped_for_error(&format!("  caused by: {cause}")))?;
     }
     if let Some(hint) = hint(error) {
         writeln!(out, "\n{}", wrapped_for_error(&format!("hint: {hint}")))?;
@@ -244,9 +244,9 @@ fn run_file_hint(error: &RunFileError) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn told(error: anyhow::Error) -> String {
+    fn error_text(error: anyhow::Error) -> String {
         let mut text = Vec::new();
-        tell(&error, &mut text);
+        print(&error, &mut text);
         String::from_utf8(text).unwrap()
     }
 
@@ -256,7 +256,7 @@ mod tests {
         let error =
             anyhow::Error::new(ReadError::Open { path: "a.json".into(), source }).context("cannot read `a.json`");
         assert_eq!(
-            told(error),
+            error_text(error),
             "error: cannot read `a.json`\n  caused by: cannot open `a.json`\n  caused by: permission denied\n\n\
              hint: you have no permission to read it; see `ls -l`\n"
         );
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_hint_of_its_place_goes_before_a_general_one() {
         let error = Hinted::wrap(anyhow::anyhow!("no room"), "make room");
-        assert_eq!(told(error), "error: no room\n\nhint: make room\n");
+        assert_eq!(error_text(error), "error: no room\n\nhint: make room\n");
     }
 
     #[test]

@@ -178,9 +178,29 @@ pub fn wrapped(text: &str) -> String {
 
 /// Prose for standard error: wrapped to its terminal, whole lines where there is none.
 pub fn wrapped_for_error(text: &str) -> String {
-    let Some((width, _)) = terminal_size::terminal_size_of(io::stderr()) else { return text.to_owned() };
-    let width = usize::from(width.0).max(20);
-    text.split('\n').map(|line| laptime_report::wrap(line, width).join("\n")).collect::<Vec<_>>().join("\n")
+    let width = terminal_size::terminal_size_of(io::stderr());
+    width.map_or_else(|| text.to_owned(), |(width, _)| lines_within(text, usize::from(width.0)))
+}
+
+/// Prose for standard output: wrapped to its terminal, whole lines where there is none.
+pub fn wrapped_for_screen(text: &str) -> String {
+    let width = terminal_size::terminal_size_of(io::stdout());
+    width.map_or_else(|| text.to_owned(), |(width, _)| lines_within(text, usize::from(width.0)))
+}
+
+/// Wraps the lines that are longer than the width. The parts of a line are indented like the line.
+fn lines_within(text: &str, width: usize) -> String {
+    let width = width.max(20);
+    let fitted = text.split('\n').map(|line| {
+        if line.chars().count() <= width {
+            return line.to_owned();
+        }
+        let words = line.trim_start_matches(' ');
+        let indent = " ".repeat((line.len() - words.len()).min(width / 2));
+        let parts = laptime_report::wrap(words, width - indent.len());
+        parts.iter().map(|part| format!("{indent}{part}")).collect::<Vec<_>>().join("\n")
+    });
+    fitted.collect::<Vec<_>>().join("\n")
 }
 
 /// Reads a trace and prints its warnings on standard error.
@@ -226,6 +246,10 @@ impl Screen for Terminal {
         say_above(line);
     }
 
+    fn prose(&self, text: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(writeln!(out, "{}", wrapped_for_screen(text))?)
+    }
+
     fn table(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
         write_to_screen(table, self.format, out)
     }
@@ -248,5 +272,18 @@ pub fn loss(trace: &Trace) -> String {
     match trace.lost {
         1 => "1 event was dropped while recording".to_owned(),
         lost => format!("{lost} events were dropped while recording"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_with_their_indentation_and_others_stay() {
+        let text = "  layer 1: wait 0.10 ms, release 0.02 ms\n\nshort  line";
+        let expected = "  layer 1: wait 0.10 ms,\n  release 0.02 ms\n\nshort  line";
+        assert_eq!(lines_within(text, 26), expected);
+        assert_eq!(lines_within(text, 80), text);
     }
 }

@@ -59,7 +59,7 @@ pub fn run(text: &str, limit: Option<Duration>, interrupt: &Interrupt) -> anyhow
             if status.success() {
                 return Ok(Ended::Well(u64::try_from((end - start).as_nanos()).unwrap_or(u64::MAX)));
             }
-            Ok(Ended::Badly(status, complaints.and_then(|told| told.recv_timeout(PATIENCE).ok().flatten())))
+            Ok(Ended::Badly(status, complaints.and_then(|sender| sender.recv_timeout(PATIENCE).ok().flatten())))
         }
         Ok(Event::Request) | Err(RecvTimeoutError::Disconnected) => stop(child, &ended).map(|()| Ended::Interrupted),
         Err(RecvTimeoutError::Timeout) => stop(child, &ended).map(|()| Ended::TimedOut),
@@ -101,9 +101,9 @@ fn watch(_: &Child, events: Sender<Event>) {
 
 /// Reads a stream to its end on a thread of its own, so that a command never waits for it; gives its last line.
 fn last_complaint(stream: impl std::io::Read + Send + 'static) -> Receiver<Option<String>> {
-    let (told, complaint) = channel();
+    let (sender, complaint) = channel();
     // Nobody receives this if the command succeeded.
-    std::thread::spawn(move || drop(told.send(last_lines(stream, 1).pop())));
+    std::thread::spawn(move || drop(sender.send(last_lines(stream, 1).pop())));
     complaint
 }
 

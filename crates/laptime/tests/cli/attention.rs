@@ -166,12 +166,12 @@ fn what_attention_cannot_do_is_told_with_a_hint() {
             "laptime list",
         ),
         ("bench attention --pattern large", "takes one of tiny, small, medium, custom", "laptime list"),
-        ("bench attention --block-mask mask.txt", "no attention that was asked for looks at the mask", "block-sparse"),
+        ("bench attention --block-mask mask.txt", "applies to no requested attention", "block-sparse"),
         ("bench attention --attention block-sparse --block-mask mask.txt", "row 2 has 1 blocks", "one row per line"),
         ("bench attention --seq-lens 9999999", "whole numbers from 1 to 2097151", "laptime list"),
         ("bench attention --windw 5", "has no axis `windw`", "did you mean `window`?"),
         ("bench matmul --output a.json", "`matmul` cannot write `--output a.json`", "`.csv`"),
-        ("bench model --window 5", "no attention that was asked for looks at `window`", "--attention dense,sparse"),
+        ("bench model --window 5", "`window` applies to no requested attention", "--attention dense,sparse"),
     ] {
         let told = place.laptime(words(line)).failed();
         assert!(told.contains(error), "{line}: {told}");

@@ -162,7 +162,7 @@ fn rules_add_calls_allow_sites_and_skip_files() {
                  [[allow]]\ncall = \"to_vec9\"\nreason = \"old\"\n";
     place.write("src/laptime-audit.toml", rules);
     let said = audit_at(&place, "140", &["src", "--allowed", "--call", "chunk"]);
-    assert_eq!(said.err, "warning: an `allow` of the rules fits no site: its reason is `old`\n");
+    assert_eq!(said.err, "warning: an `allow` rule matches no site: its reason is `old`\n");
     assert_golden("audit/rules_140.txt", &said.out);
     place.write("other.toml", "");
     assert_eq!(json(&place, &["src", "--rules", "other.toml"])["site_count"], 7);
@@ -195,7 +195,7 @@ fn a_run_without_lines_of_source_is_told() {
     builder.span(main, Nanos(0), Nanos(500_000), "cudaDeviceSynchronize", category::RUNTIME);
     laptime_trace::write(&builder.build().unwrap(), place.path("bare.json")).unwrap();
     let said = audit_at(&place, "140", &["src", "--run", "bare.json"]);
-    assert!(said.err.contains("no wait of the run names a line of source"), "{}", said.err);
+    assert!(said.err.contains("no sync in the run has a source line"), "{}", said.err);
     assert_eq!(said.status, Some(0));
 }
 
@@ -205,14 +205,14 @@ fn what_cannot_be_audited_is_told_with_a_hint() {
     std::fs::create_dir(place.path("empty")).unwrap();
     place.write("bad.toml", "[[allow]]\npath = \"x\"\ncall = 3\n");
     for (arguments, expected) in [
-        (&["missing"][..], "cannot look at `missing`"),
+        (&["missing"][..], "cannot read `missing`"),
         (&["empty"][..], "there are no Rust or Python files in `empty`"),
-        (&["src/notes.txt"][..], "`src/notes.txt` is no file of Rust or Python"),
+        (&["src/notes.txt"][..], "`src/notes.txt` is not a Rust or Python file"),
         (&["src", "--rules", "bad.toml"][..], "the rules `bad.toml`, line 3:"),
         (&["src", "--rules", "none.toml"][..], "cannot read the rules `none.toml`"),
-        (&["src", "--run", "empty"][..], "`empty` is no folder of a run with a trace"),
+        (&["src", "--run", "empty"][..], "`empty` is not a run folder with a trace"),
         (&["src", "--run", "none"][..], "cannot read trace `none`"),
-        (&["src", "--call", "()"][..], "`--call ()` names no call"),
+        (&["src", "--call", "()"][..], "`--call ()` is not a name of a call"),
     ] {
         let told = audit_at(&place, "80", arguments).failed();
         assert!(told.contains(expected), "{arguments:?}: {told}");
@@ -234,7 +234,7 @@ fn files_that_do_not_parse_are_named_and_stop_nothing() {
     assert!(said.contains("`src/deep.rs` (nesting is deeper than"), "{said}");
     assert!(said.contains("\nsrc/latin.py:2"), "{said}");
     let rows = audit_at(&place, "80", &["src", "--format", "csv"]);
-    assert!(rows.err.contains("warning: `src/broken.rs:2` was not read as a whole"), "{}", rows.err);
+    assert!(rows.err.contains("warning: `src/broken.rs:2` was only partly read"), "{}", rows.err);
 }
 
 #[cfg(unix)]

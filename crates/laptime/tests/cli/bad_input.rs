@@ -30,7 +30,7 @@ fn what_is_no_trace_is_told_with_a_hint() {
         ("nsys.sqlite", "an SQLite database"),
         ("packed.zst", "zstd data"),
         ("half.json.gz", ""),
-        ("folder", "`folder` is no folder of a run with a trace"),
+        ("folder", "`folder` is not a run folder with a trace"),
     ] {
         for command in ["stages", "top"] {
             let error = place.laptime([command, name]).failed();
@@ -142,7 +142,7 @@ fn a_side_without_time_is_told_whatever_the_format() {
     place.write("host.json", r#"[{"ph":"X","pid":1,"tid":1,"name":"a","ts":0,"dur":5}]"#);
     for out in ["out.svg", "out.folded"] {
         let error = place.laptime(["convert", "host.json", out, "--by", "device"]).failed();
-        assert!(error.contains("`host.json` holds no device time"), "{error}");
+        assert!(error.contains("`host.json` contains no device time"), "{error}");
     }
     let error = place.laptime(["convert", "host.json", "out.pftrace", "--by", "host"]).failed();
     assert!(error.contains("`--by` is for flame graphs and folded stacks"), "{error}");

@@ -115,7 +115,7 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
         ("bench matmul --out file/run", "cannot create the folder `file/run`", "--out DIR"),
         ("bench matmul --out taken", "`taken` already contains a run", "another folder"),
         ("bench --resume none", "cannot read `none/run.json`", "name the folder of a run"),
-        ("profile matmul --size 8,16", "a profile records one case, not 2", "several on: size"),
+        ("profile matmul --size 8,16", "a profile records one case, not 2", "these have several: size"),
         ("warmup matmul --warmup 3", "`--warmup` cannot be given", "leave it out"),
         ("list matmull", "unknown workload `matmull`", "did you mean `matmul`?"),
         ("peaks --show", "were not measured on this machine", "`laptime peaks` measures them"),

@@ -122,7 +122,7 @@ fn two_streams_on_a_cpu_are_said_not_to_apply() {
     let place = Place::new();
     let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --overlap")));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("`cpu` has no second stream to read a prompt on"), "{}", said.err);
+    assert!(said.err.contains("`cpu` has no second stream for the second prompt"), "{}", said.err);
 }
 
 #[test]

@@ -84,9 +84,9 @@ fn other_machines_and_settings_are_refused_unless_asked_for_anyway() {
     write(&place, "a", 10.0, |_| ());
     write(&place, "machine", 10.0, |run| run.environment.machine.cpu = Some("Made Up 2".into()));
     write(&place, "settings", 10.0, |run| run.settings.warmup = WarmUp::Auto);
-    for (other, expected) in [("machine", "Made Up 1 and Made Up 2"), ("settings", "warm-up")] {
+    for (other, expected) in [("machine", "cpu is `Made Up 1` in a and `Made Up 2` in b"), ("settings", "warm-up")] {
         let told = place.laptime(["compare", "a", other]).failed();
-        assert!(told.contains("the runs are not alike") && told.contains(expected), "{told}");
+        assert!(told.contains("the runs were measured differently") && told.contains(expected), "{told}");
         let said = place.laptime(["compare", "a", other, "--anyway"]);
         assert_eq!(said.status, Some(0), "{}", said.err);
         assert!(said.out.contains("Made Up 2") || other == "settings", "{}", said.out);

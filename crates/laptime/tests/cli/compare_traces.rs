@@ -77,8 +77,8 @@ fn a_trace_beside_a_run_and_flags_of_the_other_kind_are_refused() {
         said.err
     };
     assert!(refused(&["compare", "a.json", "results.jsonl"]).contains("is a trace and"));
-    assert!(refused(&["compare", "a.json", "a.json", "--anyway"]).contains("`--anyway` is for runs"));
-    assert!(refused(&["compare", "x.jsonl", "y.jsonl", "--by", "group"]).contains("`--by` is for traces"));
+    assert!(refused(&["compare", "a.json", "a.json", "--anyway"]).contains("`--anyway` applies to runs"));
+    assert!(refused(&["compare", "x.jsonl", "y.jsonl", "--by", "group"]).contains("`--by` applies to traces"));
     assert!(
         refused(&["compare", "a.json", "a.json", "--lap", "token"]).contains("nothing in the trace is named `token`")
     );
@@ -104,7 +104,7 @@ fn a_trace_that_shows_no_device_is_not_set_against_one_that_does() {
     std::fs::write(place.path("without.json"), host).unwrap();
     let said = place.laptime(["compare", "with.json", "without.json"]);
     assert_eq!(said.status, Some(2));
-    assert!(said.err.contains("`with.json` shows a device at work and `without.json` shows none"), "{}", said.err);
+    assert!(said.err.contains("`with.json` contains GPU work and `without.json` does not"), "{}", said.err);
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn continuous_kernels_are_told_as_a_saturated_device() {
 fn gaps_one_by_one_are_those_of_one_trace() {
     let place = place();
     let said = place.laptime(["gaps", "decode.json", "decode.json", "--each", "3"]).failed();
-    assert!(said.contains("`--each` lists the gaps of one trace, and there are 2"), "{said}");
+    assert!(said.contains("`--each` lists the gaps of one trace, and 2 were given"), "{said}");
 }
 
 #[test]

@@ -87,6 +87,6 @@ fn several_traces_give_a_row_each_and_one_without_laps_is_told() {
     place.write("empty.json", "[]");
     let said = place.laptime(["laps", "a.json", "empty.json"]);
     assert_eq!(said.status, Some(2));
-    assert!(said.err.contains("1 of 2 traces have no answer"), "{}", said.err);
+    assert!(said.err.contains("1 of 2 traces could not be analysed"), "{}", said.err);
     assert!(said.out.contains("a.json"), "{}", said.out);
 }

@@ -184,7 +184,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
         ("bench model --preset encoder_decoder_tiny", "is an encoder-decoder", "laptime list models"),
         ("bench model --model-dir empty", "has no `config.json`", "name the folder"),
         ("bench model --model-dir nowhere", "cannot open", "check the name"),
-        ("bench model --test 512", "`512` is no test of a model", "ppN"),
+        ("bench model --test 512", "`512` is not a test", "ppN"),
         ("bench model --test pp512 --seq-len 3", "both select the pass", "leave out the other flag"),
         ("bench model --pass-type sideways", "takes one of forward, prefill, decode, backward,", "laptime list"),
         ("bench model --dtype f8", "takes one of f32, bf16, f16, not `f8`", "laptime list"),
@@ -196,7 +196,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
             "does not support timing `events`",
             "`--timing host`",
         ),
-        ("profile model --test pp8,tg2", "a profile records one case, not 2", "several on: test"),
+        ("profile model --test pp8,tg2", "a profile records one case, not 2", "these have several: test"),
     ] {
         let told = place.laptime(words(line)).failed();
         assert!(told.contains(error), "{line}: {told}");
@@ -210,7 +210,7 @@ fn a_profile_of_a_model_records_decoding_unless_a_test_is_named() {
     let line = "profile model --preset tiny --depth layer --iterations 1 --warmup 0 --threads 1 --device cpu --out run";
     let said = place.laptime(words(line));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("note: recording `test` tg128; choose another with `--test`"), "{}", said.err);
+    assert!(said.err.contains("Recording `test=tg128`; `--test` selects another."), "{}", said.err);
     assert!(said.out.contains("ffn"), "{}", said.out);
 }
 

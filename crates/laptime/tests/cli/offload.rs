@@ -228,7 +228,7 @@ fn what_cannot_be_run_is_one_error_with_a_hint() {
     place.write("two.txt", "Speaker 1: Hello.\nSpeaker 2: Hi.\n");
     place.write("it.wav", "this is no WAV");
     for (flags, reason) in [
-        ("--num-gpu-layers 5", "5 layers cannot stay on the device: the model has 4"),
+        ("--num-gpu-layers 5", "cannot keep 5 layers on the device: the model has 4"),
         ("--memory-budget 1MiB", "a memory budget of 1MiB is too small: the model needs "),
         ("--auto --no-offload", "`--auto` and `--no-offload` both set the number of layers on the device"),
         ("--dtype float8_e4m3fn", "`float8_e4m3fn` is refused"),

@@ -183,15 +183,15 @@ fn what_is_no_run_is_refused_with_a_hint() {
     std::fs::create_dir(place.path("empty")).unwrap();
     for (run, told) in [
         ("nowhere", "error: there is no `nowhere`"),
-        ("notes.txt", "error: `notes.txt` is no run"),
-        ("empty", "error: `empty` holds no run"),
+        ("notes.txt", "error: `notes.txt` is not a run"),
+        ("empty", "error: `empty` contains no run"),
     ] {
         let failed = place.laptime(["report", run, "--out", "report"]).failed();
         assert!(failed.starts_with(told), "{failed}");
         assert!(!place.path("report").exists());
     }
     let failed = place.laptime(["report", &runs()[0], "--out", "notes.txt"]).failed();
-    assert!(failed.starts_with("error: `notes.txt` is a file, and a report is a folder"), "{failed}");
+    assert!(failed.starts_with("error: `notes.txt` is a file; a report needs a folder"), "{failed}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn damage_is_told_with_the_file_that_has_it() {
     }
     place.write("profile/attention_profile.json", "{\"results\": [");
     let failed = place.laptime(["report", "profile"]).failed();
-    assert!(failed.starts_with("error: `profile/attention_profile.json` is no profile"), "{failed}");
+    assert!(failed.starts_with("error: `profile/attention_profile.json` is not a profile"), "{failed}");
     place.write("profile/attention_profile.json", "{\"results\": []}");
     let failed = place.laptime(["report", "profile"]).failed();
     assert!(failed.starts_with("error: `profile/attention_profile.json` has no results"), "{failed}");

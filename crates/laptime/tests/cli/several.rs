@@ -100,7 +100,7 @@ fn traces_without_an_answer_are_told_by_name_and_not_without_end() {
     assert_eq!(err.matches("; it is left out\n").count(), 10, "{err}");
     assert!(err.contains("warning: `none-9.json`: ") && !err.contains("none-10.json"), "{err}");
     assert!(err.contains("2 more traces that are left out are not shown"), "{err}");
-    assert!(err.contains("error: 12 of 13 traces have no answer"), "{err}");
+    assert!(err.contains("error: 12 of 13 traces could not be analysed"), "{err}");
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn a_folder_with_several_traces_or_none_is_one_error() {
     let place = Place::new();
     std::fs::create_dir_all(place.path("run/traces")).unwrap();
     let none = place.laptime(["top", "run"]).failed();
-    assert!(none.contains("`run` is no folder of a run with a trace") && none.contains("hint: "), "{none}");
+    assert!(none.contains("`run` is not a run folder with a trace") && none.contains("hint: "), "{none}");
     for name in ["run/traces/case-0.pftrace", "run/traces/case-1.pftrace"] {
         laptime_trace::write(&small_trace(), place.path(name)).unwrap();
     }

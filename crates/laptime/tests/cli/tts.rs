@@ -212,7 +212,7 @@ fn a_listener_who_stops_reading_is_told_of_and_nothing_is_lost() {
     let said = running.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(0), "{told}");
-    assert_eq!(told.matches("The reader of standard output is gone: it read ").count(), 1, "{told}");
+    assert_eq!(told.matches("The reader of standard output stopped: it read ").count(), 1, "{told}");
     assert!(!told.contains("error") && told.contains("Saved to "), "{told}");
     assert_eq!(read_results(&run_folder(&place).join("results.jsonl")).unwrap().results.len(), 1);
 }
@@ -225,7 +225,7 @@ fn audio_that_cannot_be_handed_on_is_refused_before_anything_is_measured() {
     assert!(whole.contains("hint: add `--streaming`"), "{whole}");
     let line = "bench tts --preset tiny --device cpu --streaming --stream-to -";
     let several = place.laptime(words(line)).failed();
-    assert!(several.contains("standard output takes the audio of one case, and there are 3"), "{several}");
+    assert!(several.contains("standard output can take the audio of one case, and there are 3"), "{several}");
     assert!(!place.path("runs").exists());
     let full = place.laptime(words(&format!("{SMALL} {STREAMED} --stream-to /dev/full")));
     assert_eq!(full.status, Some(2), "{}", full.err);
@@ -263,7 +263,7 @@ fn a_checkpoint_of_another_size_is_told_before_anything_is_loaded() {
     let both = place.laptime(words(&format!("bench tts --preset 0.6b --model-dir {}", fixture().display()))).failed();
     assert!(both.contains("is no `0.6b`: it has a talker of 2 layers of width 32"), "{both}");
     assert!(both.contains("that one a talker of 28 layers of width 1024"), "{both}");
-    assert!(both.contains("hint: leave `--preset` out"), "{both}");
+    assert!(both.contains("hint: leave out `--preset`"), "{both}");
     assert!(!place.path("runs").exists());
 }
 

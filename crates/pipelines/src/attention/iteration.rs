@@ -105,7 +105,7 @@ impl Iteration for AttentionIteration<'_> {
         let flops = self.spec.inputs.sizes.flops(self.built.executed) as f64;
         let rate = (wall.0 > 0).then(|| flops / wall.0 as f64 / 1e3);
         let judged = |of: fn(&Judged) -> f64| self.judged.as_ref().map(of);
-        vec![build_ms, rate, Some(self.sparsity()), judged(|it| it.mass_kept), judged(|it| it.output_error)]
+        vec![Some(self.sparsity()), judged(|it| it.mass_kept), judged(|it| it.output_error), rate, build_ms]
     }
 
     fn work(&self) -> Option<Work> {

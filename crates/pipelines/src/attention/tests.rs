@@ -77,13 +77,13 @@ fn other_names_mean_the_same() {
 #[test]
 fn a_mask_that_cannot_be_read_or_is_not_looked_at_is_refused() {
     let refused = |line: &str| settled(line).unwrap_err().to_string();
-    assert_eq!(refused("--block-mask m.txt"), "no attention that was asked for looks at the mask `m.txt`");
+    assert_eq!(refused("--block-mask m.txt"), "the mask `m.txt` applies to no requested attention");
     let missing = refused("--attention block-sparse --block-mask nowhere.txt");
     assert!(missing.starts_with("cannot read the mask `nowhere.txt`: "), "{missing}");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "10\n1").unwrap();
     let wrong = refused(&format!("--attention block-sparse --block-mask {}", file.path().display()));
-    assert!(wrong.ends_with("is no mask: row 2 has 1 blocks, and there are 2 rows"), "{wrong}");
+    assert!(wrong.ends_with("is not a mask: row 2 has 1 blocks, and there are 2 rows"), "{wrong}");
 }
 
 /// The only case of a command line, small by default.
@@ -121,7 +121,7 @@ fn every_kind_is_right_and_tells_what_it_left_out() {
                 iteration.ready().unwrap();
                 iteration.run().unwrap();
                 let readings = iteration.readings(Nanos(1_000_000));
-                let [build, rate, sparsity, mass, error] = readings[..] else { panic!("{readings:?}") };
+                let [sparsity, mass, error, rate, build] = readings[..] else { panic!("{readings:?}") };
                 let keeps_all = ["naive", "dense"].contains(&kind);
                 assert_eq!(build.is_none(), kind == "naive", "{kind}");
                 assert!(rate.unwrap() > 0.0);

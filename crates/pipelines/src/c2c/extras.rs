@@ -53,7 +53,7 @@ impl Extras for C2cExtras {
         if context.is_for_people {
             let lines = if context.flags.is_compat() { recording.compat_lines() } else { recording.lines() };
             writeln!(out)?;
-            lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+            lines.iter().try_for_each(|line| context.screen.prose(line, out))?;
         }
         if context.flags.has_compat_files() { recording.write(&operations, Path::new(".")) } else { Ok(Vec::new()) }
     }

@@ -113,11 +113,11 @@ impl Pair {
 
     /// Capacity of the teacher's KV cache in tokens.
     pub fn teacher_positions(&self, spec: &Spec) -> usize {
-        let told = self.teacher_prompt().len();
-        let with_text = spec.text_tokens.map_or(0, |text| told.saturating_add(text.saturating_sub(1)));
+        let teacher_tokens = self.teacher_prompt().len();
+        let with_text = spec.text_tokens.map_or(0, |text| teacher_tokens.saturating_add(text.saturating_sub(1)));
         let with_response = match spec.response {
             Response::Plain => 0,
-            Response::Fused(_) => told.saturating_add(spec.new_tokens.saturating_sub(1)),
+            Response::Fused(_) => teacher_tokens.saturating_add(spec.new_tokens.saturating_sub(1)),
         };
         self.heard(spec).max(with_text).max(with_response)
     }

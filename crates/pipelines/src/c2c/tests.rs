@@ -115,7 +115,7 @@ fn lines_of_a_file_are_cases() {
     assert_eq!(given(&[("samples", "2")]).unwrap(), [3, 5]);
     assert_eq!(given(&[("sample", "2")]).unwrap(), [5]);
     let many = given(&[("samples", "3")]).unwrap_err().to_string();
-    assert!(many.ends_with("has 2 prompts, and 3 are asked for"), "{many}");
+    assert!(many.ends_with("has 2 prompts, and 3 were requested"), "{many}");
     writeln!(file, "{{\"text\": \"four\"}}").unwrap();
     let other = given(&[]).unwrap_err().to_string();
     assert!(other.contains("line 4 of") && other.ends_with("it has neither a `prompt` nor a `question`"), "{other}");
@@ -214,7 +214,7 @@ fn two_streams_do_not_apply_where_there_is_one() {
     let Prepared::DoesNotApply(reason) = CacheToCache.prepare(&case, &Simulated::new()).unwrap() else {
         panic!("there is one stream")
     };
-    assert_eq!(reason, "`simulated` has no second stream to read a prompt on");
+    assert_eq!(reason, "`simulated` has no second stream for the second prompt");
 }
 
 #[test]

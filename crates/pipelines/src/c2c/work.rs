@@ -36,11 +36,11 @@ pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str,
     }
     stages.push(("last_token_prefill", base.step_work(1, before, dtype).work()));
     // The teacher has one position less: it has processed the whole prompt when the first step begins.
-    let told = pair.teacher_prompt().len();
+    let teacher_tokens = pair.teacher_prompt().len();
     let steps = (1..spec.new_tokens).map(|step| match spec.response {
         Response::Plain => base.step_work(1, before + step, dtype).work(),
         Response::Fused(_) => {
-            let taught = teacher.step_work(1, told + step - 1, dtype).work();
+            let taught = teacher.step_work(1, teacher_tokens + step - 1, dtype).work();
             [taught, fuse(1)].into_iter().fold(base.step_work(1, before + step, dtype).work(), plus)
         }
     });

@@ -225,8 +225,8 @@ mod tests {
         let model = super::super::Model::with(vec![own]);
         let given = [("preset".to_owned(), vec!["MINE".to_owned()])];
         let plan = laptime_bench::Workload::plan(&model, &given).unwrap();
-        let told: Vec<String> = plan.cases().iter().map(ToString::to_string).collect();
-        assert!(told.iter().all(|case| case.contains("model=mine") && case.contains("attention=naive")), "{told:?}");
+        let shown: Vec<String> = plan.cases().iter().map(ToString::to_string).collect();
+        assert!(shown.iter().all(|case| case.contains("model=mine") && case.contains("attention=naive")), "{shown:?}");
         let preset = [("preset".to_owned(), vec!["decoder_small".to_owned()])];
         let plan = laptime_bench::Workload::plan(&model, &preset).unwrap();
         assert!(plan.cases().iter().all(|case| case.to_string().contains("attention=dense")));

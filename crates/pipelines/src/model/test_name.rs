@@ -153,7 +153,7 @@ mod tests {
             "forward_512",
         ] {
             let error = text.parse::<Test>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`{text}` is no test of a model, such as `pp512`")), "{error}");
+            assert!(error.starts_with(&format!("`{text}` is not a test; examples: `pp512`")), "{error}");
         }
     }
 

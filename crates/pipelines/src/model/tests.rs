@@ -125,8 +125,8 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
     for (line, error, hint) in [
         ("--preset qwen3-0.7b", "there is no model `qwen3-0.7b`", ""),
         ("--test pp512 --seq-len 5", "`test` and `seq_len` both select the pass", "leave out the other flag"),
-        ("--test 512", "`512` is no test of a model", "ppN"),
-        ("--preset tiny --model-dir here", "`model_dir` and `preset` both name a model", "leave out the other flag"),
+        ("--test 512", "`512` is not a test", "ppN"),
+        ("--preset tiny --model-dir here", "`model_dir` and `preset` both select a model", "leave out the other flag"),
     ] {
         match settled(line).unwrap_err() {
             PlanError::Refused { reason, hint: told } => {
@@ -220,7 +220,7 @@ fn what_is_longer_than_the_model_does_not_apply() {
         ("--test tg512", "1 cached token plus 512 tokens exceed the context of `tiny` (512)"),
         (
             "--pass-type forward --cache-tokens 3 --seq-len 4",
-            "`forward` runs without a cache; `prefill` runs behind cached tokens",
+            "`forward` runs without a cache; `prefill` can follow cached tokens",
         ),
     ] {
         let case = settled(line).unwrap().remove(0);
@@ -287,7 +287,7 @@ fn a_pattern_is_the_models_own_and_is_told_only_where_some_attention_follows_it(
     let dense = settled("--preset decoder_tiny --seq-lens 64").unwrap();
     assert!(dense[0].get("window").is_none() && dense[0].get("pattern").is_none());
     let error = settled("--seq-lens 64 --window 9").unwrap_err().to_string();
-    assert_eq!(error, "no attention that was asked for looks at `window`");
+    assert_eq!(error, "`window` applies to no requested attention");
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn sparse_attention_is_for_passes_over_many_tokens_from_the_first_on() {
         }
     };
     assert_eq!([outcome("forward8"), outcome("pp8")], ["ready", "ready"]);
-    assert!(outcome("tg8").starts_with("one token at a time has no pattern to follow"));
-    assert!(outcome("pp8@d4").contains("not behind a cache"));
+    assert!(outcome("tg8").starts_with("sparse attention works with `forward` and `prefill`"));
+    assert!(outcome("pp8@d4").contains("needs an empty cache"));
     assert!(outcome("step8").contains("no gradients"));
 }
 

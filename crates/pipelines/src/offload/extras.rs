@@ -83,7 +83,7 @@ impl Extras for OffloadExtras {
             writeln!(out, "{}", offload_configuration(&configuration(&plan)))?;
             expected.map_or(Ok(()), |expected| writeln!(out, "{}", expected_timing(&expected)))?;
         } else {
-            writeln!(out, "{}\n", headline(&plan, expected.as_ref()))?;
+            context.screen.prose(&format!("{}\n", headline(&plan, expected.as_ref())), out)?;
         }
         Ok(out.flush()?)
     }
@@ -256,12 +256,12 @@ fn show(
 ) -> anyhow::Result<()> {
     let Some(result) = results.first() else { return Ok(()) };
     if let Some(known) = summary(generated, result) {
-        writeln!(out, "\n{}", generation_line(&known))?;
+        context.screen.prose(&format!("\n{}", generation_line(&known)), out)?;
     }
     for result in &results[1..] {
-        generation(result).map_or(Ok(()), |known| writeln!(out, "{}", generation_line(&known)))?;
+        generation(result).map_or(Ok(()), |known| context.screen.prose(&generation_line(&known), out))?;
     }
-    layers.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    layers.iter().try_for_each(|line| context.screen.prose(line, out))?;
     if let Some(answer) = answer {
         // The other facts are those of `laptime diagnose`.
         let table = Table { facts: Vec::new(), notes: Vec::new(), ..tables::offload_tokens(answer) };

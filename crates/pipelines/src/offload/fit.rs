@@ -51,7 +51,7 @@ pub struct BudgetTooSmall(pub String);
 /// Why a given budget is too small, if it is.
 pub fn too_small(subject: &Subject, spec: &Spec, fit: &Fit) -> Option<String> {
     let budget = spec.budget.filter(|_| !fit.fits())?;
-    let told = mib(fit.needed.div_ceil(MIB));
+    let needed_text = mib(fit.needed.div_ceil(MIB));
     let what = match (subject.stay, fit.resident) {
         (Stay::Auto, _) => "the model needs".to_owned(),
         (Stay::Layers(_), 1) => "with 1 layer on the device it needs".to_owned(),
@@ -59,7 +59,7 @@ pub fn too_small(subject: &Subject, spec: &Spec, fit: &Fit) -> Option<String> {
     };
     let set = mib(budget / MIB);
     Some(format!(
-        "a memory budget of {set} is too small: {what} {told}, so `--memory-budget {told}` is the smallest that works"
+        "a memory budget of {set} is too small: {what} {needed_text}, so `--memory-budget {needed_text}` is the smallest that works"
     ))
 }
 

@@ -63,7 +63,7 @@ impl Iteration for OffloadIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ready()?;
         self.run()?;
-        self.runner.tell(&self.last);
+        self.runner.notify_observer(&self.last);
         self.check_made()
     }
 
@@ -76,13 +76,13 @@ impl Iteration for OffloadIteration<'_> {
         let made = self.runner.generate(&mut self.last);
         if made.is_err() {
             // Tokens generated before the failure are kept.
-            self.runner.tell(&self.last);
+            self.runner.notify_observer(&self.last);
         }
         made.map_err(into_error)
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
-        self.runner.tell(&self.last);
+        self.runner.notify_observer(&self.last);
         let Run { prefill_ns, tokens_ns, generation_ns, visits, .. } = &self.last;
         let over = |one: f64, other: f64| (other > 0.0).then(|| one / other);
         let (wall, audio) = (wall.0 as f64 / 1e9, self.audio_s());

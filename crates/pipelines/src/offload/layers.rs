@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn presets_are_those_of_the_kit() {
-        let told = PRESETS.map(|(name, _)| stay(name, 28, false));
+        let parsed = PRESETS.map(|(name, _)| stay(name, 28, false));
         let expected = [28, 20, 12, 8, 4, 20, 16, 12, 8, 4].map(|layers| Ok(Stay::Layers(layers)));
-        assert_eq!(told, expected);
+        assert_eq!(parsed, expected);
         assert_eq!(preset("Mid-Range"), Some(("mid_range", 20)));
     }
 
@@ -84,8 +84,8 @@ mod tests {
     fn a_number_is_at_most_the_layers_that_there_are() {
         assert_eq!(stay("0", 4, false), Ok(Stay::Layers(0)));
         assert_eq!(stay("all", 4, false), Ok(Stay::Layers(4)));
-        assert_eq!(stay("5", 4, false).unwrap_err(), "5 layers cannot stay on the device: the model has 4");
-        assert!(stay("many", 4, false).unwrap_err().starts_with("`many` says no number of layers"));
+        assert_eq!(stay("5", 4, false).unwrap_err(), "cannot keep 5 layers on the device: the model has 4");
+        assert!(stay("many", 4, false).unwrap_err().starts_with("`many` is not a number of layers"));
     }
 
     #[test]

@@ -230,9 +230,7 @@ fn refusal(error: &anyhow::Error, case: &Case) -> PlanError {
 
 fn hint_of(error: &ModelError, case: &Case) -> &'static str {
     let text = error.to_string();
-    if text.contains("cannot stay on the device") {
-        "`--no-offload` keeps all of them, `--auto` as many as fit"
-    } else if text.contains("no speech model") && case.text("pipeline") == Ok("speech") {
+    if text.contains("no speech model") && case.text("pipeline") == Ok("speech") {
         "`--pipeline lm` accepts other language models"
     } else if text.contains("voices") {
         "name one WAV file per speaker after `--voice-files`, or leave it out"
@@ -241,6 +239,6 @@ fn hint_of(error: &ModelError, case: &Case) -> &'static str {
     }
 }
 
-fn refused(reason: String, hint: &str) -> PlanError {
+pub(super) fn refused(reason: String, hint: &str) -> PlanError {
     PlanError::Refused { reason, hint: hint.to_owned() }
 }

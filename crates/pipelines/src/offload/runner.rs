@@ -139,7 +139,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Passes the result of a generation to the observer.
-    pub fn tell(&self, run: &Run) {
+    pub fn notify_observer(&self, run: &Run) {
         let rate = match &self.subject.kind {
             Kind::Speech { config, .. } => config.sample_rate,
             Kind::Lm { .. } => 0,

@@ -11,9 +11,13 @@ use laptime_stats::Rng;
 use super::{
     axes::AUTO,
     layers::{Stay, stay},
+    plan::refused,
     spec::Spec,
 };
 use crate::model::{BuiltIn, Found, Maker, Named};
+
+/// What to do about a number of layers that the model does not have.
+const LAYERS_HINT: &str = "`--no-offload` keeps all of them, `--auto` as many as fit";
 
 /// The default model on a GPU.
 const ON_GPU: [&str; 2] = ["7b", "Qwen2.5-7B"];
@@ -100,7 +104,7 @@ impl Subject {
         let kind = if spec.is_lm { lm(&name, spec)? } else { speech(&name, folder.as_deref(), spec)? };
         let decoder = kind.decoder();
         let is_tiny = folder.is_none() && kind.name(&name).starts_with(ON_CPU);
-        let stay = stay(&spec.stay, decoder.layers, is_tiny).map_err(ModelError::Refused)?;
+        let stay = stay(&spec.stay, decoder.layers, is_tiny).map_err(|reason| refused(reason, LAYERS_HINT))?;
         let most = decoder.context.saturating_sub(kind.positions());
         let usual = if folder.is_some() { kind.positions().saturating_mul(2).min(most) } else { TOKENS };
         Ok(Self {

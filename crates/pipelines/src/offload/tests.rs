@@ -38,31 +38,31 @@ fn refused(line: &str) -> String {
     settle(&given(line)).map(|plan| plan.cases().len()).unwrap_err().to_string()
 }
 
-fn told(line: &str, axis: &str) -> Vec<String> {
+fn values_of(line: &str, axis: &str) -> Vec<String> {
     cases(line).iter().map(|case| case.get(axis).map(ToString::to_string).unwrap_or_default()).collect()
 }
 
 #[test]
 fn every_way_to_say_how_many_layers_stay_is_a_number_of_them() {
-    let of = |line: &str| told(&format!("--model tiny {line}"), "gpu_layers");
+    let of = |line: &str| values_of(&format!("--model tiny {line}"), "gpu_layers");
     assert_eq!(of(""), ["2"]);
     assert_eq!(of("--num-gpu-layers 3"), ["3"]);
     assert_eq!(of("--no-offload"), ["4"]);
     assert_eq!(of("--auto"), ["auto"]);
     assert_eq!(of("--offload-preset extreme,high_end"), ["1", "4"]);
     assert_eq!(of("--memory-budget 1GB"), ["auto"]);
-    assert_eq!(told("--preset 7b --preset budget", "gpu_layers"), ["8"]);
-    assert_eq!(told("--preset mid_range 1.5b", "gpu_layers"), ["20"]);
-    assert_eq!(told("--pipeline lm --model tiny --num-gpu-layers 0,1,2", "gpu_layers"), ["0", "1", "2"]);
+    assert_eq!(values_of("--preset 7b --preset budget", "gpu_layers"), ["8"]);
+    assert_eq!(values_of("--preset mid_range 1.5b", "gpu_layers"), ["20"]);
+    assert_eq!(values_of("--pipeline lm --model tiny --num-gpu-layers 0,1,2", "gpu_layers"), ["0", "1", "2"]);
     // The device decides the default model.
-    assert_eq!(told("--num-gpu-layers 20", "gpu_layers"), ["20"]);
+    assert_eq!(values_of("--num-gpu-layers 20", "gpu_layers"), ["20"]);
 }
 
 #[test]
 fn a_preset_names_a_model_or_layers() {
-    assert_eq!(told("--preset 7b light", "model"), ["VibeVoice-7B"]);
-    assert_eq!(told("--preset light", "model"), ["auto"]);
-    assert_eq!(told("--preset qwen2.5-7b --pipeline lm", "model"), ["Qwen2.5-7B"]);
+    assert_eq!(values_of("--preset 7b light", "model"), ["VibeVoice-7B"]);
+    assert_eq!(values_of("--preset light", "model"), ["auto"]);
+    assert_eq!(values_of("--preset qwen2.5-7b --pipeline lm", "model"), ["Qwen2.5-7B"]);
 }
 
 #[test]
@@ -75,29 +75,29 @@ fn flags_that_say_the_same_exclude_each_other() {
 
 #[test]
 fn what_cannot_be_run_is_refused_before_anything_is_measured() {
-    assert_eq!(refused("--model tiny --num-gpu-layers 5"), "5 layers cannot stay on the device: the model has 4");
+    assert_eq!(refused("--model tiny --num-gpu-layers 5"), "cannot keep 5 layers on the device: the model has 4");
     assert!(refused("--dtype float8_e4m3fn").starts_with("`float8_e4m3fn` is refused: nothing here computes"));
     assert!(refused("--txt_path nowhere.txt").starts_with("cannot read `nowhere.txt`: "));
     assert!(refused("--voice_files a.wav b.wav").starts_with("cannot read `a.wav`: "));
-    assert!(refused("--memory-budget much").contains("`much` is no size of memory"));
+    assert!(refused("--memory-budget much").contains("`much` is not a memory size"));
     assert!(refused("--link-gbps -1").contains("moves nothing"));
     assert!(refused("--model tiny --max-tokens 5000").contains("do not fit"));
-    assert!(refused("--pipeline lm --txt_path here.txt").starts_with("`lm` has tokens of its own"));
+    assert!(refused("--pipeline lm --txt_path here.txt").starts_with("`--pipeline lm` uses random tokens"));
     assert!(refused("--model 0.5b").contains("no speech model `0.5b`"));
     assert!(refused("--layers 3").contains("has no axis `layers`"));
 }
 
 #[test]
 fn types_have_the_names_of_the_kit_too() {
-    assert_eq!(told("--dtype bfloat16,float16,float32", "dtype"), ["bf16", "f16", "f32"]);
+    assert_eq!(values_of("--dtype bfloat16,float16,float32", "dtype"), ["bf16", "f16", "f32"]);
 }
 
 #[test]
 fn a_benchmark_has_the_same_without_offloading_before_it() {
-    let layers = told("--model tiny --benchmark --mode sync,wrap --link-gbps 1", "gpu_layers");
+    let layers = values_of("--model tiny --benchmark --mode sync,wrap --link-gbps 1", "gpu_layers");
     assert_eq!(layers, ["4", "2", "2"]);
-    assert_eq!(told("--model tiny --benchmark --mode sync,wrap --link-gbps 1", "link_gbps"), ["0", "1", "1"]);
-    assert_eq!(told("--model tiny --benchmark --no-offload", "gpu_layers"), ["4"]);
+    assert_eq!(values_of("--model tiny --benchmark --mode sync,wrap --link-gbps 1", "link_gbps"), ["0", "1", "1"]);
+    assert_eq!(values_of("--model tiny --benchmark --no-offload", "gpu_layers"), ["4"]);
     assert!(cases("--benchmark --profile --model tiny").iter().all(|case| case.get("benchmark").is_none()));
 }
 
@@ -138,15 +138,15 @@ fn fact(measured: &Measured, name: &str) -> String {
 
 #[test]
 fn a_run_says_what_its_diagnosis_needs_to_know() {
-    let told = measured(&format!("{SMALL} --link-gbps 1"));
+    let values_of = measured(&format!("{SMALL} --link-gbps 1"));
     let facts =
         ["mode", "layers", "gpu_layers", "dtype", "link_kind", "slow_tier", "streams", "diffusion_steps", "cfg"];
-    let values = facts.map(|name| fact(&told, name));
+    let values = facts.map(|name| fact(&values_of, name));
     assert_eq!(values, ["wrap", "4", "2", "f32", "emulated", "file", "2", "2", "1.3"]);
     for name in ["layer_bytes", "layer_flops", "diffusion_bytes", "other_bytes", "predicted_bytes"] {
-        assert!(fact(&told, name).parse::<u64>().unwrap() > 0, "{name}");
+        assert!(fact(&values_of, name).parse::<u64>().unwrap() > 0, "{name}");
     }
-    assert!(fact(&told, "audio_ms").starts_with("133.3"), "{}", fact(&told, "audio_ms"));
+    assert!(fact(&values_of, "audio_ms").starts_with("133.3"), "{}", fact(&values_of, "audio_ms"));
     let plain = measured(SMALL);
     assert_eq!((fact(&plain, "link_kind"), fact(&plain, "link_gbps")), ("file".to_owned(), String::new()));
     let batched = measured(&format!("{SMALL} --mode batched"));
@@ -155,15 +155,15 @@ fn a_run_says_what_its_diagnosis_needs_to_know() {
 
 #[test]
 fn metrics_of_streamed_layers_are_there_where_some_are() {
-    let of = |told: &Measured, name: &str| told.metric(name).unwrap().values[0];
-    let told = measured(&format!("{SMALL} --mode pinned"));
-    assert_eq!(of(&told, "async_share"), Some(0.0));
-    assert!(of(&told, "copy_ms").unwrap() > 0.0 && of(&told, "link_gb_s").unwrap() > 0.0);
-    let told = measured(&format!("{SMALL} --no-offload"));
+    let of = |values_of: &Measured, name: &str| values_of.metric(name).unwrap().values[0];
+    let values_of = measured(&format!("{SMALL} --mode pinned"));
+    assert_eq!(of(&values_of, "async_share"), Some(0.0));
+    assert!(of(&values_of, "copy_ms").unwrap() > 0.0 && of(&values_of, "link_gb_s").unwrap() > 0.0);
+    let values_of = measured(&format!("{SMALL} --no-offload"));
     for name in ["async_share", "copy_ms", "exposed_ms", "hidden", "link_gb_s"] {
-        assert_eq!(of(&told, name), None, "{name}");
+        assert_eq!(of(&values_of, name), None, "{name}");
     }
-    assert!(of(&told, "token_p50_ms").unwrap() > 0.0 && of(&told, "rtf").unwrap() > 0.0);
+    assert!(of(&values_of, "token_p50_ms").unwrap() > 0.0 && of(&values_of, "rtf").unwrap() > 0.0);
 }
 
 #[test]
@@ -186,13 +186,13 @@ fn every_mode_says_the_same() {
 
 #[test]
 fn a_language_model_alone_makes_tokens_and_no_audio() {
-    let told = measured("--pipeline lm --model tiny --max-tokens 5 --threads 1 --mode prefetch");
+    let values_of = measured("--pipeline lm --model tiny --max-tokens 5 --threads 1 --mode prefetch");
     assert_eq!(
-        (fact(&told, "gpu_layers"), fact(&told, "streams"), fact(&told, "audio_s")),
+        (fact(&values_of, "gpu_layers"), fact(&values_of, "streams"), fact(&values_of, "audio_s")),
         ("1".into(), "1".into(), String::new())
     );
-    assert_eq!(told.metric("rtf").unwrap().values, [None]);
-    assert!(told.metric("copy_ms").unwrap().values[0].is_some());
+    assert_eq!(values_of.metric("rtf").unwrap().values, [None]);
+    assert!(values_of.metric("copy_ms").unwrap().values[0].is_some());
 }
 
 #[test]
@@ -204,8 +204,8 @@ fn as_many_layers_stay_as_the_budget_allows() {
     let with = |layers: usize| plan(&format!("{SMALL} --num-gpu-layers {layers}")).unwrap().needed_bytes;
     // Two streamed layers have two buffers: that is as much as all of them.
     for (layers, stay) in [(0, 0), (1, 1), (2, 4)] {
-        let told = plan(&format!("{SMALL} --memory-budget {}", with(layers))).unwrap();
-        assert_eq!(told.resident, stay);
+        let values_of = plan(&format!("{SMALL} --memory-budget {}", with(layers))).unwrap();
+        assert_eq!(values_of.resident, stay);
     }
     let error = plan(&format!("{SMALL} --memory-budget 1MiB")).unwrap_err().to_string();
     let least = with(0).min(with(4)).div_ceil(1 << 20);

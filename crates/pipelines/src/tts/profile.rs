@@ -36,7 +36,8 @@ pub fn write_lines(
     let stages = laptime_analyze::stages(trace);
     let lines = stage_lines(&stages, result, context.run.peaks.as_ref());
     writeln!(out)?;
-    lines.into_iter().chain(bytes_per_frame(trace, context.folder)?).try_for_each(|line| writeln!(out, "{line}"))?;
+    let mut lines = lines.into_iter().chain(bytes_per_frame(trace, context.folder)?);
+    lines.try_for_each(|line| context.screen.prose(&line, out))?;
     Ok(out.flush()?)
 }
 
@@ -93,7 +94,8 @@ fn timestamp(line: &[u8]) -> Option<u64> {
     nanos.checked_add(rest.get(..3)?.parse().ok()?)
 }
 
-/// The time of each stage per iteration (device time where it is known), compared with its limit.
+/// The time of each stage per iteration (device time where it is known), compared with its limit. Without peaks there are
+/// no limits, and the stage tree has the times.
 fn stage_lines(stages: &Stages, result: &CaseResult, peaks: Option<&Peaks>) -> Vec<String> {
     let is_iteration = |at: usize| stages.path(at).first() == Some(&ITERATION);
     let iterations: u64 =
@@ -101,6 +103,9 @@ fn stage_lines(stages: &Stages, result: &CaseResult, peaks: Option<&Peaks>) -> V
     let work = TextToSpeech::stage_work(&result.case);
     if iterations == 0 || work.is_empty() {
         return Vec::new();
+    }
+    if peaks.is_none() {
+        return vec!["Run `laptime peaks` to compare the stages with their hardware limits.".to_owned()];
     }
     let line = |(name, work): &(&'static str, laptime_bench::Work)| {
         let all = stages.stages.iter().enumerate().filter(|(at, stage)| stage.name == *name && is_iteration(*at));
@@ -119,9 +124,6 @@ fn stage_lines(stages: &Stages, result: &CaseResult, peaks: Option<&Peaks>) -> V
     let plural = if iterations == 1 { "iteration" } else { "iterations" };
     let mut lines = vec![format!("Stages ({iterations} recorded {plural}):")];
     lines.extend(work.iter().filter_map(line));
-    if peaks.is_none() {
-        lines.push("  `laptime peaks` measures the peaks that limits need".to_owned());
-    }
     lines
 }
 

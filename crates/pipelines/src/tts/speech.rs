@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_preset_is_no_folder_even_if_there_is_one_of_its_name() {
-        let told = ["tiny", "./tiny", "0.6b", "/x", "models/"].map(looks_like_a_folder);
-        assert_eq!(told, [false, true, false, true, true]);
+        let are_folders = ["tiny", "./tiny", "0.6b", "/x", "models/"].map(looks_like_a_folder);
+        assert_eq!(are_folders, [false, true, false, true, true]);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn frame(panel: &Panel, has_title: bool, cell: Rect, theme: Theme) ->
     let y = Ruler::new(reach_y, panel.y.scale, bottom, figures_top);
     let y_ticks = ticks(panel.y.quantity, panel.y.scale, reach_y, |ticks| has_room(ticks, y));
     let left = cell.left + widest(&y_ticks) + 9.0;
-    let right = cell.right - references::width_beside(panel).max(14.0);
+    let right = cell.right - references::label_width(panel).max(14.0);
     let x = Ruler::new(reach_x, scale_x(panel), left, right);
     let x_ticks = match &panel.content {
         Content::Lines(_) => ticks(panel.x.quantity, panel.x.scale, reach_x, |ticks| is_legible(ticks, x, cell)),

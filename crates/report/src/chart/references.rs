@@ -26,7 +26,7 @@ const MOST_BESIDE: f64 = 140.0;
 const SHORTEST: f64 = 40.0;
 
 /// The width of the labels to the right of the frame.
-pub(crate) fn width_beside(panel: &Panel) -> f64 {
+pub(crate) fn label_width(panel: &Panel) -> f64 {
     let widths = panel.references.iter().map(|reference| font::width(label_at_frame(reference), SIZE, Weight::Regular));
     widths.map(|width| width.min(MOST_BESIDE) + BLANK + 2.0).fold(0.0, f64::max)
 }

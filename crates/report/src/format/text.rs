@@ -142,6 +142,7 @@ fn remarks(table: &Table, left_out: &[String], style: TextStyle) -> Vec<String> 
     let facts: Vec<_> = facts
         .filter_map(|fact| Some(format!("{} {}", visible(fact.label.as_ref()?), layout::single(&fact.value))))
         // A fact and the dot behind it stay on one line if they fit.
+        .map(|fact| fact.trim_end().to_owned())
         .map(|fact| if width(&fact) + 2 <= style.width { fact.replace(' ', NO_BREAK) } else { fact })
         .collect();
     let mut remarks = Vec::new();

@@ -54,12 +54,12 @@ fn prose(sentence: &str) -> String {
 
 /// The recommendations of findings, each once.
 fn recommendations(findings: &[KeyFinding]) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
+    let mut written: Vec<String> = Vec::new();
     for finding in findings {
         let line = finding.next.as_ref().map(|next| format!("{} (From **{}**.)", prose(next), finding.rule));
-        told.extend(line.filter(|line| !told.contains(line)));
+        written.extend(line.filter(|line| !written.contains(line)));
     }
-    told
+    written
 }
 
 fn file_line(files: &MadeFiles) -> String {
@@ -74,13 +74,13 @@ fn overview(answer: &Profiling) -> Option<String> {
     let first = of_runs.first()?;
     let is_common = |fact: &Fact| of_runs.len() > 1 && of_runs.iter().all(|facts| facts.contains(fact));
     let common: Vec<String> = first.iter().filter(|fact| is_common(fact)).map(fact_line).collect();
-    let mut told = Vec::new();
-    told.extend((!common.is_empty()).then(|| format!("**All runs**\n\n{}", common.concat())));
+    let mut written = Vec::new();
+    written.extend((!common.is_empty()).then(|| format!("**All runs**\n\n{}", common.concat())));
     for (named, facts) in answer.runs.iter().zip(&of_runs) {
         let own: Vec<String> = facts.iter().filter(|fact| !is_common(fact)).map(fact_line).collect();
-        told.push(of_run(named, &own.concat()));
+        written.push(of_run(named, &own.concat()));
     }
-    Some(format!("## Overview\n\n{}", told.join("\n")))
+    Some(format!("## Overview\n\n{}", written.join("\n")))
 }
 
 /// A label and a fact about a run.
@@ -94,7 +94,7 @@ fn of_run(named: &NamedRun, facts: &str) -> String {
     let workload = named.read.workload().unwrap_or("nothing");
     let what = if named.read.is_warm_up() { "Warm-up of " } else { "" };
     let name = named.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
-    let cases = counts(named).map_or_else(String::new, |told| format!("- Cases: {told}\n"));
+    let cases = counts(named).map_or_else(String::new, |written| format!("- Cases: {written}\n"));
     let source = match named.read.run {
         Some(_) => String::new(),
         None => format!("- Read from `{}`, which does not tell machine and method\n", named.read.folder),
@@ -107,12 +107,12 @@ fn counts(named: &NamedRun) -> Option<String> {
     let results = &named.read.results;
     let of = |word: &str| results.iter().filter(|result| result.outcome.word() == word).count();
     let words = ["measured", "out_of_memory", "failed", "skipped"].map(|word| (word, of(word)));
-    let told: Vec<String> = words
+    let written: Vec<String> = words
         .into_iter()
         .filter(|(_, count)| *count > 0)
         .map(|(word, count)| format!("{count} {}", word.replace('_', " ")))
         .collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    (!written.is_empty()).then(|| written.join(", "))
 }
 
 /// Machine, build, method and command of a run: a label and a value each.
@@ -177,9 +177,9 @@ fn tables(answer: &Profiling) -> Option<String> {
         ("Models: how much faster and smaller", model_crossing),
         ("Models: growth with length", model_growth),
     ];
-    let told: Vec<String> =
+    let written: Vec<String> =
         all.into_iter().filter_map(|(title, table)| Some(format!("### {title}\n\n{}", markdown(&table?)))).collect();
-    (!told.is_empty()).then(|| format!("## Tables\n\n{}", told.join("\n")))
+    (!written.is_empty()).then(|| format!("## Tables\n\n{}", written.join("\n")))
 }
 
 /// A table whose notes are already among the findings.
@@ -202,6 +202,6 @@ fn pictures(charts: &[(String, String)]) -> Option<String> {
             "<picture>\n  <source media=\"(prefers-color-scheme: dark)\" srcset=\"{name}-dark.svg\">\n  <img src=\"{name}.svg\" alt=\"{title}\">\n</picture>\n"
         )
     };
-    let told: Vec<String> = charts.iter().map(picture).collect();
-    (!told.is_empty()).then(|| format!("## Charts\n\n{}", told.join("\n")))
+    let written: Vec<String> = charts.iter().map(picture).collect();
+    (!written.is_empty()).then(|| format!("## Charts\n\n{}", written.join("\n")))
 }

@@ -36,7 +36,7 @@ impl<'a> Labels<'a> {
 
     /// The other varying axes: `batch_size 4, cuda:0`; empty if there are none.
     pub(super) fn setting(&self, id: &CaseId) -> String {
-        let text = |axis: &&String| !is_told(&id.case, axis);
+        let text = |axis: &&String| !is_in_pattern_name(&id.case, axis);
         let axes = self.varying.iter().filter(text).filter_map(|axis| Some(word(axis, id.case.get(axis)?)));
         let device = self.devices.then(|| id.device.clone());
         axes.chain(device).collect::<Vec<_>>().join(", ")
@@ -50,7 +50,7 @@ impl<'a> Labels<'a> {
 }
 
 /// Whether the name of a pattern includes the value. That of a test does not count: lengths vary along a line.
-fn is_told(case: &Case, axis: &str) -> bool {
+fn is_in_pattern_name(case: &Case, axis: &str) -> bool {
     axis != "pass_type" && case.is_implied(axis)
 }
 

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use laptime_stats::Interval;
 
-    fn said(verdict: Verdict, ends: Option<[f64; 2]>, needed: Option<usize>) -> String {
+    fn verdict_text(verdict: Verdict, ends: Option<[f64; 2]>, needed: Option<usize>) -> String {
         let interval = ends.map(|[low, high]| Interval { low, high, level: 0.95 });
         sentence(&Judged { difference: 0.107, interval, margin: 0.01, verdict, needed }, 20)
     }
@@ -146,8 +146,11 @@ mod tests {
     #[test]
     fn the_verdict_is_one_sentence_with_its_interval() {
         let ends = Some([0.065, 0.149]);
-        assert_eq!(said(Verdict::Slower, ends, None), "B is slower: +10.7 % (+6.5 to +14.9 %).");
-        assert_eq!(said(Verdict::Same, Some([-0.004, 0.006]), None), "No difference larger than 1 % (-0.4 to +0.6 %).");
+        assert_eq!(verdict_text(Verdict::Slower, ends, None), "B is slower: +10.7 % (+6.5 to +14.9 %).");
+        assert_eq!(
+            verdict_text(Verdict::Same, Some([-0.004, 0.006]), None),
+            "No difference larger than 1 % (-0.4 to +0.6 %)."
+        );
     }
 
     #[test]
@@ -155,11 +158,14 @@ mod tests {
         let wide = Verdict::Unclear(Reason::TooWide { furthest: 0.06 });
         let ends = Some([-0.023, 0.06]);
         assert_eq!(
-            said(wide, ends, Some(103)),
+            verdict_text(wide, ends, Some(103)),
             "Unclear: -2.3 % to +6.0 %; about 83 more processes per side would settle it."
         );
-        assert!(said(wide, ends, None).ends_with("; more than 1000 processes per side would be needed to settle it."));
-        let few = said(Verdict::Unclear(Reason::TooFewProcesses { found: 1 }), None, Some(4));
+        assert!(
+            verdict_text(wide, ends, None)
+                .ends_with("; more than 1000 processes per side would be needed to settle it.")
+        );
+        let few = verdict_text(Verdict::Unclear(Reason::TooFewProcesses { found: 1 }), None, Some(4));
         assert_eq!(few, "Unclear: 1 process on a side is too few for a 95 % interval; use at least 4.");
     }
 

@@ -207,7 +207,7 @@ mod tests {
             beyond: vec![part(ColdWork::FirstProducts, 100_000_000, 18), part(ColdWork::Rest, -16_000_000, 0)],
             rest_in: Vec::new(),
         };
-        let said = sentences(&start);
-        assert!(said[1].ends_with("; 16.00 ms of it overlaps with work of a steady iteration."), "{}", said[1]);
+        let found = sentences(&start);
+        assert!(found[1].ends_with("; 16.00 ms of it overlaps with work of a steady iteration."), "{}", found[1]);
     }
 }

@@ -90,13 +90,13 @@ mod tests {
     fn a_share_of_the_wall_time_is_told_if_there_is_one() {
         let trace = TraceBuilder::default().build().unwrap();
         let overview = Overview { wall: Nanos(100_000), streams: 1, ..laptime_analyze::overview(&trace) };
-        let told = |count, time| waited(&overview, Waits { count, time: Nanos(time) });
-        assert_eq!(told(2, 50_000), "The host waited for a device 2 times, 50.0 % of the wall time.");
-        assert_eq!(told(1, 99), "The host waited for a device once, <0.1 % of the wall time.");
-        assert_eq!(told(1, 100), "The host waited for a device once, 0.1 % of the wall time.");
-        assert_eq!(told(1, 0), "The host waited for a device once.");
+        let shown = |count, time| waited(&overview, Waits { count, time: Nanos(time) });
+        assert_eq!(shown(2, 50_000), "The host waited for a device 2 times, 50.0 % of the wall time.");
+        assert_eq!(shown(1, 99), "The host waited for a device once, <0.1 % of the wall time.");
+        assert_eq!(shown(1, 100), "The host waited for a device once, 0.1 % of the wall time.");
+        assert_eq!(shown(1, 0), "The host waited for a device once.");
         let on_cpu = Overview { streams: 0, ..overview.clone() };
-        let told = waited(&on_cpu, Waits { count: 177, time: Nanos(1_000) });
-        assert_eq!(told, "The host waited 177 times, 1.0 % of the wall time.", "there is no device to wait for");
+        let shown = waited(&on_cpu, Waits { count: 177, time: Nanos(1_000) });
+        assert_eq!(shown, "The host waited 177 times, 1.0 % of the wall time.", "there is no device to wait for");
     }
 }

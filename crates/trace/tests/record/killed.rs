@@ -40,13 +40,13 @@ fn a_killed_program_leaves_what_it_had_flushed() {
 fn record_until_killed(path: &Path) -> ! {
     let _recording = record_to(path).unwrap();
     let _endless = stage!("endless");
-    let mut has_told = false;
+    let mut has_reported = false;
     for count in 0_u64.. {
         drop(lap!("lap", count = count));
-        if count % 1_000 == 999 && !has_told && read(path).is_ok_and(|trace| trace.span_count() > LAPS) {
+        if count % 1_000 == 999 && !has_reported && read(path).is_ok_and(|trace| trace.span_count() > LAPS) {
             println!("flushed");
             std::io::stdout().flush().unwrap();
-            has_told = true;
+            has_reported = true;
         }
     }
     unreachable!("the laps do not end");

@@ -7,18 +7,18 @@ use super::{Answer, Crossing, Crossover, Ends, Ratio};
 impl Crossover {
     /// At which lengths the kind is faster; none if no length was measured for both.
     pub fn time_sentence(&self) -> Option<String> {
-        let mut said = self.sentence(self.time.as_ref()?, &self.faster, "faster", "slower");
+        let mut claim = self.sentence(self.time.as_ref()?, &self.faster, "faster", "slower");
         let longest = self.faster.last();
         if let Some((longest, share)) = longest.and_then(|longest| Some((longest, share(longest)?))) {
-            said.push_str(&format!("; at {} tokens it takes {share}", longest.length));
+            claim.push_str(&format!("; at {} tokens it takes {share}", longest.length));
         }
-        Some(said)
+        Some(claim)
     }
 
     /// At which lengths the kind needs less memory; none if that is unknown.
     pub fn memory_sentence(&self) -> Option<String> {
-        let said = self.sentence(self.memory.as_ref()?, &self.smaller, "smaller in memory", "larger");
-        Some(said)
+        let claim = self.sentence(self.memory.as_ref()?, &self.smaller, "smaller in memory", "larger");
+        Some(claim)
     }
 
     /// At which lengths only this kind fits into memory.

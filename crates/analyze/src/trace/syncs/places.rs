@@ -57,8 +57,8 @@ pub fn wait_places(trace: &Trace, lap: Option<&str>) -> Result<WaitPlaces, NoLap
         groups.entry(key(trace, &sites, wait)).or_default().add(wait, in_lap);
     }
     let laps = unit.map(|unit| (unit.name, unit.laps.len() as u64));
-    let told = groups.iter().map(|(key, group)| group.place(key, &sites, laps.as_ref()));
-    Ok(WaitPlaces { places: in_order(told.collect()), laps })
+    let found_places = groups.iter().map(|(key, group)| group.place(key, &sites, laps.as_ref()));
+    Ok(WaitPlaces { places: in_order(found_places.collect()), laps })
 }
 
 /// Sorts locations by time.

@@ -230,7 +230,7 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     let finished = finish(&known, parts, &aside, control, end, args);
     if let Err(error) = finished {
         // The program's status matters more than ours.
-        crate::failure::tell(&error, &mut anstream::stderr().lock());
+        crate::failure::print(&error, &mut anstream::stderr().lock());
     }
     Ok(Status::Exit(launch::exit_code(status)))
 }
