@@ -162,7 +162,7 @@ impl fmt::Display for Doubt {
                 match half_width.map(per_cent) {
                     Some(half_width) => write!(
                         f,
-                        "after {allowed} the interval was ±{half_width} of the median, not ±{within}; raise `--max-time`"
+                        "stopped at the limit of {allowed} with an interval of ±{half_width} (target ±{within}); raise `--max-time`"
                     ),
                     None => write!(f, "{allowed} was too short for a 95 % interval; raise `--max-time`"),
                 }

@@ -115,9 +115,9 @@ fn sentence(judged: &Judged, processes: usize) -> String {
 fn advice(judged: &Judged, processes: usize) -> String {
     match judged.needed {
         Some(needed) => {
-            format!("about {} more processes per side would settle it", rounded(needed.saturating_sub(processes)))
+            format!("about {} more processes per side should give a clear result", rounded(needed.saturating_sub(processes)))
         }
-        None => format!("more than {MOST_ADVISED} processes per side would be needed to settle it"),
+        None => format!("more than {MOST_ADVISED} processes per side would be needed for a clear result"),
     }
 }
 
@@ -159,11 +159,11 @@ mod tests {
         let ends = Some([-0.023, 0.06]);
         assert_eq!(
             verdict_text(wide, ends, Some(103)),
-            "Unclear: -2.3 % to +6.0 %; about 83 more processes per side would settle it."
+            "Unclear: -2.3 % to +6.0 %; about 83 more processes per side should give a clear result."
         );
         assert!(
             verdict_text(wide, ends, None)
-                .ends_with("; more than 1000 processes per side would be needed to settle it.")
+                .ends_with("; more than 1000 processes per side would be needed for a clear result.")
         );
         let few = verdict_text(Verdict::Unclear(Reason::TooFewProcesses { found: 1 }), None, Some(4));
         assert_eq!(few, "Unclear: 1 process on a side is too few for a 95 % interval; use at least 4.");

@@ -147,11 +147,11 @@ fn add_notes(table: &mut Table, answer: &Answer, listed: Listed) {
     add_run(table, answer);
     add_limits(table, answer, counted);
     if answer.unknown > 0 {
-        let (calls, may, are) = match answer.unknown {
-            1 => ("1 call copies".to_owned(), "it may be a sync", "is"),
-            more => (format!("{more} calls copy"), "they may be syncs", "are"),
+        let (calls, may) = match answer.unknown {
+            1 => ("1 call is".to_owned(), "it may be a sync"),
+            more => (format!("{more} calls are"), "they may be syncs"),
         };
-        table.note(format!("{calls} to a device given by a variable (`.to(device)`); {may}, and {are} not listed."));
+        table.note(format!("{calls} not listed: {may}, depending on the value of `device` in `.to(device)`."));
     }
     table.legend(
         "Sites are found by name, without types: a site syncs only if its data is on a GPU. A function that syncs inside is \

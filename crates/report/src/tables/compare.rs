@@ -223,7 +223,7 @@ fn add_unclear(table: &mut Table, answer: &Compared) {
     let kinds: [(IsKind, String); 4] = [
         (
             |reason| matches!(reason, Reason::TooFewProcesses { .. }),
-            format!("fewer than {LEAST_PROCESSES} processes per side are too few for a 95 % interval"),
+            format!("a 95 % interval needs at least {LEAST_PROCESSES} processes per side"),
         ),
         (
             |reason| matches!(reason, Reason::TooWide { .. }),

@@ -39,7 +39,7 @@ fn headline(answer: &Offload, first: &Bottleneck) -> String {
     });
     let after = (answer.length.median - gain).max(0.0);
     let [before, after] = [answer.length.median, after].map(|time| single(&nanos(time)));
-    format!("{bottleneck} Without it, a token would take {after} instead of {before} at best{rtf}.")
+    format!("{bottleneck} A token takes {before}; without this limit it would take {after} at best{rtf}.")
 }
 
 /// The title of the topic of a finding.

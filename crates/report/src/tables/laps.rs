@@ -184,7 +184,7 @@ fn difference(difference: &PartDifference) -> String {
     let name = |name: &str| short(name, NAME_IN_A_SENTENCE).into_owned();
     let count = match difference.usual_count {
         usual if usual == difference.count as f64 => String::new(),
-        0.0 => " (usually absent)".to_owned(),
+        0.0 => " (not in most laps)".to_owned(),
         usual => format!(" ({} times, usually {usual})", difference.count),
     };
     match &difference.part {

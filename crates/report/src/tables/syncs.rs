@@ -267,10 +267,9 @@ fn add_budget(table: &mut Table, answer: &Syncs, judged: &Judged) {
 }
 
 fn add_kept(table: &mut Table, judged: &Judged) {
-    let place = if judged.budget.is_per_lap { "at most" } else { "the trace has" };
-    let unit = if judged.budget.is_per_lap { " per lap" } else { "" };
+    let place = if judged.budget.is_per_lap { "no lap has more than" } else { "the trace has" };
     let most = amount(judged, &judged.most);
-    table.note(format!("Within the budget of `{}`: {place} {most}{unit}.", judged.budget));
+    table.note(format!("Within the budget `{}`: {place} {most}.", judged.budget));
 }
 
 fn add_over(table: &mut Table, answer: &Syncs, judged: &Judged) {

@@ -118,6 +118,6 @@ fn add_averaged(table: &mut Table, answer: &WarmUps, axes: &Axes) {
 fn sentence(averaged: Averaged) -> String {
     let times = [Some(averaged.mean_ns), averaged.std_ns, Some(averaged.steady_ns)];
     let [mean, std, steady] = in_one_unit(times.map(nanos));
-    let spread = if std.is_empty() { mean } else { format!("{mean} ± {std}") };
-    format!("{spread} instead of the steady {steady} ({})", single(&Cell::Change(averaged.error)))
+    let spread = if std.is_empty() { mean } else { format!("{mean} (standard deviation {std})") };
+    format!("{spread}, {} against the steady {steady}", single(&Cell::Change(averaged.error)))
 }

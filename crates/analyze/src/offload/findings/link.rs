@@ -121,14 +121,8 @@ fn remedies(seen: &Offload, left: f64) -> String {
     if forwards > 1.5 {
         remedies.push(format!("batch the forward passes with `--mode batched` (about {half} less)"));
     }
-    remedies.push(smaller_weights(seen, &half));
-    remedies.join(", or ")
-}
-
-/// A smaller dtype, if one is supported.
-fn smaller_weights(seen: &Offload, half: &str) -> String {
-    match seen.facts.dtype.as_deref() {
-        Some("f32") => format!("use `--dtype bf16` (about {half} less)"),
-        _ => format!("use weights of half the size (about {half} less; `float8_e4m3fn` is not supported)"),
+    if seen.facts.dtype.as_deref() == Some("f32") {
+        remedies.push(format!("use `--dtype bf16` (about {half} less)"));
     }
+    remedies.join(", or ")
 }

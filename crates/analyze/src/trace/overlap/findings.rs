@@ -60,7 +60,7 @@ fn within(overlap: &DeviceOverlap, on: &str) -> Option<Finding> {
         evidence: format!(
             "{}{on} within the GPU{} took {:.1} % of the time while nothing was computed",
             counted(traffic.count, "copy", "copies"),
-            traffic.bytes.map_or_else(String::new, |bytes| format!(" of {}", size(bytes))),
+            traffic.bytes.map_or_else(String::new, |bytes| format!(" ({})", size(bytes))),
             100.0 * share
         ),
         limit: String::new(),
@@ -84,8 +84,9 @@ fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) ->
         None => String::new(),
     };
     let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.1} GB/s{against}"));
-    let bytes = traffic.bytes.map_or_else(String::new, |bytes| format!(" of {}", size(bytes)));
-    let (copies, way) = (counted(traffic.count, "copy", "copies"), if path.is_upload() { "HtoD" } else { "DtoH" });
+    let bytes = traffic.bytes.map_or_else(String::new, |bytes| format!(" ({})", size(bytes)));
+    let way = if path.is_upload() { "host-to-device" } else { "device-to-host" };
+    let copies = counted(traffic.count, &format!("{way} copy"), &format!("{way} copies"));
     let next = if path.is_upload() {
         "pin the host memory (`DataLoader(pin_memory=True)`, `tensor.pin_memory()`) and copy with `non_blocking=True`"
     } else {
@@ -93,7 +94,7 @@ fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) ->
     };
     Finding {
         rule: "pageable-copy",
-        evidence: format!("{copies} {way}{on} used pageable memory{bytes}{rate}"),
+        evidence: format!("{copies}{on}{bytes} used pageable memory{rate}"),
         limit: String::new(),
         meaning: if is_slower {
             "the driver copies through a buffer of its own, which is slower and may block the host"

@@ -177,7 +177,7 @@ impl Reader {
         match end {
             End::Whole => {}
             End::Unclosed => warnings.push("the closing bracket is missing; every event before it was read".to_owned()),
-            End::CutOff => warnings.push("the file is truncated; all complete events were read".to_owned()),
+            End::CutOff => warnings.push("the file is cut off; only the events before the cut were read".to_owned()),
             End::Damaged(offset) => {
                 warnings.push(format!("the file is damaged after {offset} bytes; everything before that was read"));
             }

@@ -333,7 +333,7 @@ impl Reader {
         match end {
             End::Whole => {}
             End::CutOff => {
-                self.builder.warnings.push("the file is truncated; all complete packets were read".to_owned())
+                self.builder.warnings.push("the file is cut off; only the packets before the cut were read".to_owned())
             }
             End::Damaged(offset) => self
                 .builder
