@@ -7,6 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
+#[cfg(unix)]
 use crate::dl::Library;
 
 type Demangle = unsafe extern "C" fn(*const c_char, *mut c_char, *mut usize, *mut c_int) -> *mut c_char;
@@ -39,11 +40,19 @@ fn demangled(name: &str) -> Option<String> {
 /// The C++ library's own demangler, and the `free` that goes with it.
 fn functions() -> &'static Option<(Demangle, Free)> {
     static FOUND: OnceLock<Option<(Demangle, Free)>> = OnceLock::new();
-    FOUND.get_or_init(|| {
-        let library = Library::open("libstdc++.so.6")?;
-        // SAFETY: the functions have these types.
-        unsafe { Some((library.function(c"__cxa_demangle")?, library.function(c"free")?)) }
-    })
+    FOUND.get_or_init(find)
+}
+
+#[cfg(unix)]
+fn find() -> Option<(Demangle, Free)> {
+    let library = Library::open("libstdc++.so.6")?;
+    // SAFETY: the functions have these types.
+    unsafe { Some((library.function(c"__cxa_demangle")?, library.function(c"free")?)) }
+}
+
+#[cfg(not(unix))]
+fn find() -> Option<(Demangle, Free)> {
+    None
 }
 
 #[cfg(test)]

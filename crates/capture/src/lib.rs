@@ -4,11 +4,14 @@
 //! NVTX report into *part* files ([`part`]), and reads what it should do from a *control page* ([`control`]), a file
 //! that both sides map. [`cupti`] reads CUPTI's records; `crates/cuda` uses it too.
 
+#[cfg(target_os = "linux")]
 pub mod control;
 pub mod cupti;
 pub mod demangle;
+#[cfg(unix)]
 pub mod dl;
 pub mod part;
+#[cfg(target_os = "linux")]
 pub mod process;
 mod varint;
 
@@ -22,6 +25,7 @@ pub const CONTROL_FILE: &str = "control";
 pub const PART_ENDING: &str = "part";
 
 /// Nanoseconds of the monotonic clock, which all processes of a machine share.
+#[cfg(unix)]
 #[allow(unsafe_code)]
 pub fn monotonic_nanos() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -122,7 +122,7 @@ fn a_step_that_does_not_fit_is_oom_and_one_that_makes_no_sense_a_runtime_error()
     assert_eq!(said.status, Some(0), "{}", said.err);
     let csv = String::from_utf8(place.read("run/profiling_benchmarking_direct.csv")).unwrap();
     assert!(csv.contains(",forward_backward,131456,,,,runtime_error,"), "{csv}");
-    assert!(csv.contains("513 tokens are longer"), "{csv}");
+    assert!(csv.contains("513 tokens exceed the context of `tiny` (512)"), "{csv}");
     let huge = "bench model --model-size 2.7B --batch-size 100000 --iterations 1 --warmup 0 --device cpu --out huge";
     let said = place.laptime(words(huge));
     assert_eq!(said.status, Some(0), "{}", said.err);

@@ -184,6 +184,6 @@ fn a_folder_with_several_traces_or_none_is_one_error() {
         laptime_trace::write(&small_trace(), place.path(name)).unwrap();
     }
     let several = place.laptime(["top", "run"]).failed();
-    assert!(several.contains("`run` holds 2 traces"), "{several}");
+    assert!(several.contains("`run` contains 2 traces"), "{several}");
     assert!(several.contains("hint: name one of them, such as `run/traces/case-1.pftrace`"), "{several}");
 }
