@@ -21,6 +21,7 @@ pub mod gpu;
 mod map;
 mod marks;
 mod misfit;
+mod nano;
 mod numbers;
 mod offload;
 mod presets;
