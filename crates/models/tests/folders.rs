@@ -106,7 +106,7 @@ fn a_folder_of_nano_xyz_is_read_with_its_own_names_and_what_a_decoder_does_not_u
         "block_size": 512, "n_kv_groups": 2}"#;
     let config = Config::from_json(fields, "nano").unwrap();
     let weights = Weights::synthetic(&config, 6);
-    let numbers = |weights: &Weights, spec| weights.tensor(spec).unwrap().to_f32();
+    let numbers = |weights: &Weights, spec: &TensorSpec| weights.tensor(spec).unwrap().to_f32();
     let stored = |numbers: &[f32], shape: &[usize]| Tensor {
         dtype: StoredType::F32,
         shape: shape.to_vec(),
