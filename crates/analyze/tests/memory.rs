@@ -1,5 +1,7 @@
 //! The memory of traces with tens of millions of tiny spans: a trace and its analysis need about 30 bytes per span.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 #[path = "../../trace/tests/damage/heap.rs"]
 mod heap;
 

@@ -23,6 +23,9 @@ const ANCHOR_TRIES: usize = 4;
 /// A stream that is not idle after this time was not synchronised, and gets no anchor.
 const LONGEST_ANCHOR_NANOS: u64 = 1_000_000;
 
+/// The number of times that a new clock tries to get an anchor within that time.
+const FIRST_TRIES: usize = 100;
+
 /// The maximum drift between device clock and host clock: 20 parts per million, which the GPU tests verify.
 pub const DRIFT_ONE_IN: u64 = 50_000;
 
@@ -69,9 +72,8 @@ impl EventClock {
     pub fn new(stream: Arc<Stream>) -> Result<Self, CudaError> {
         stream.synchronise()?;
         let clock = Clock::new(StreamEvents::new(stream));
-        clock.anchor();
-        if !clock.has_anchor() {
-            return Err(CudaError::refused("taking the clock's first anchor", 0, "the stream did not answer"));
+        if !clock.first_anchor() {
+            return Err(CudaError::refused("taking the clock's first anchor", 0, "the stream accepts no events"));
         }
         Ok(Self(clock))
     }
@@ -125,6 +127,9 @@ struct Mark<Event> {
 /// The anchor before a mark, and the one after it.
 type Around<Event> = [Option<Anchored<Event>>; 2];
 
+/// An event that was reached, its anchor, and the time that the host saw pass.
+type Observed<Event> = (Event, DeviceAnchor, u64);
+
 #[derive(Debug, Clone, Copy)]
 struct Anchored<Event> {
     event: Event,
@@ -148,10 +153,6 @@ impl<E: Events> Clock<E> {
 
     fn state(&self) -> MutexGuard<'_, State<E::Event>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn has_anchor(&self) -> bool {
-        !self.state().anchors.is_empty()
     }
 
     fn mark(&self) -> Option<Stamp> {
@@ -184,30 +185,49 @@ impl<E: Events> Clock<E> {
         moments.min_by_key(|moment| moment.nanos.unsigned_abs())
     }
 
+    /// Takes the first anchor of a synchronised stream; false if the stream is unusable.
+    ///
+    /// Without an anchor no mark has a time, so this waits as long as it takes. The host may be slow to look for a while,
+    /// because other programs run; such an anchor is only used if no better one was found in many tries.
+    fn first_anchor(&self) -> bool {
+        for _ in 0..FIRST_TRIES {
+            self.anchor();
+            if !self.state().anchors.is_empty() {
+                return true;
+            }
+        }
+        let found = self.try_anchor(u64::MAX);
+        found.map(|found| self.keep_anchor(found)).is_some()
+    }
+
     fn anchor(&self) {
         if !self.events.is_idle() {
             return;
         }
-        let mut best: Option<(E::Event, DeviceAnchor, u64)> = None;
+        let mut best: Option<Observed<E::Event>> = None;
         for _ in 0..ANCHOR_TRIES {
-            let Some((event, anchor, window)) = self.try_anchor() else { break };
+            let Some((event, anchor, window)) = self.try_anchor(LONGEST_ANCHOR_NANOS) else { break };
             let spare = match &best {
                 Some((_, _, narrowest)) if *narrowest <= window => Some(event),
                 _ => best.replace((event, anchor, window)).map(|(event, ..)| event),
             };
             self.state().free.extend(spare);
         }
-        if let Some((event, anchor, window)) = best {
-            let mut state = self.state();
-            state.worst_window = state.worst_window.max(window);
-            state.anchors.push_back(Anchored { event, anchor });
-            let spare = state.drop_old_anchors();
-            state.free.extend(spare);
+        if let Some(best) = best {
+            self.keep_anchor(best);
         }
     }
 
-    /// Observes one event on an idle stream.
-    fn try_anchor(&self) -> Option<(E::Event, DeviceAnchor, u64)> {
+    fn keep_anchor(&self, (event, anchor, window): Observed<E::Event>) {
+        let mut state = self.state();
+        state.worst_window = state.worst_window.max(window);
+        state.anchors.push_back(Anchored { event, anchor });
+        let spare = state.drop_old_anchors();
+        state.free.extend(spare);
+    }
+
+    /// Observes one event on an idle stream, for at most this time.
+    fn try_anchor(&self, longest: u64) -> Option<Observed<E::Event>> {
         let reused = self.state().free.pop();
         let before = self.events.host_time();
         let event = self.events.record(reused)?;
@@ -219,7 +239,7 @@ impl<E: Events> Clock<E> {
                 Reached::Yes => {
                     return Some((event, DeviceAnchor { before: before.ticks, after: after.ticks }, window));
                 }
-                Reached::NotYet if window < LONGEST_ANCHOR_NANOS => std::hint::spin_loop(),
+                Reached::NotYet if window < longest => std::hint::spin_loop(),
                 _ => {
                     self.events.destroy(event);
                     return None;

@@ -86,10 +86,11 @@ impl Fields<'_> {
             },
             // PyTorch's own default for a norm in f32.
             norm_eps: f64::from(f32::EPSILON),
-            tied: self.truth("tie_word_embeddings")?.unwrap_or(true),
+            // `NanoModel` shares them whatever `tie_word_embeddings` is.
+            tied: true,
             qk_norm: false,
             qkv_bias: false,
-            ffn_bias: true,
+            ffn_bias: self.truth("bias")?.unwrap_or(true),
             attention_type: Attention::Dense,
             pattern: Some(Pattern {
                 window: count("dca_window_size", 256)?,
@@ -111,6 +112,9 @@ impl Fields<'_> {
         }
         if let Some(other) = is_other("rope_type", "default")? {
             return Err(format!("`rope_type` is `{other}`; only `default` is supported"));
+        }
+        if let Some(factor) = self.number("yarn_scale_factor")?.filter(|factor| *factor > 1.0) {
+            return Err(format!("`yarn_scale_factor` is {factor}; only 1 is supported"));
         }
         if self.is_true("use_xpos")? {
             return Err("`use_xpos` is true, which is not supported".to_owned());
@@ -309,6 +313,9 @@ mod tests {
         assert_eq!((usual.layers, usual.heads, usual.hidden, usual.context), (12, 12, 768, 1024));
         let grouped = Config::from_json(r#"{"model_type": "nano", "n_kv_groups": 4}"#, "it").unwrap();
         assert_eq!((grouped.kv_heads, grouped.head_dim), (3, 64));
+        let plain = r#"{"model_type": "nano", "bias": false, "tie_word_embeddings": false}"#;
+        let plain = Config::from_json(plain, "it").unwrap();
+        assert_eq!((plain.ffn_bias, plain.tied, usual.ffn_bias), (false, true, true));
     }
 
     #[test]
@@ -319,6 +326,7 @@ mod tests {
         assert!(refused(r#""architecture": "encoder_decoder""#).contains("`architecture` is `encoder_decoder`"));
         assert!(refused(r#""add_cross_attention": true"#).contains("an encoder-decoder"));
         assert!(refused(r#""rope_type": "yarn""#).contains("`rope_type` is `yarn`"));
+        assert!(refused(r#""yarn_scale_factor": 2.5"#).contains("`yarn_scale_factor` is 2.5"));
         assert!(refused(r#""use_xpos": true"#).contains("`use_xpos` is true"));
         assert!(refused(r#""quantization_config": {"bits": 8}"#).contains("quantised"));
         assert!(refused(r#""n_kv_groups": 5"#).contains("no multiple of `n_kv_groups` 5"));

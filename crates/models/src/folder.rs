@@ -12,7 +12,7 @@ use safetensors::{
     tensor::{Dtype as StoredType, Metadata},
 };
 
-use crate::{Config, Dtype, ModelError, map::Map, misfit::Misfit, tensors::TensorSpec, torch};
+use crate::{Config, Dtype, Family, ModelError, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch};
 
 /// The index of weights that are in several files.
 const INDEX: &str = "model.safetensors.index.json";
@@ -55,7 +55,11 @@ impl Stored {
 impl Folder {
     /// Maps the files of a folder and checks that they hold the model.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
-        let opened = Self::open_any(folder)?;
+        let mut opened = Self::open_any(folder)?;
+        if config.family == Family::Nano {
+            let tensors = opened.tensors.into_iter();
+            opened.tensors = tensors.filter_map(|(name, stored)| Some((nano::renamed(&name)?, stored))).collect();
+        }
         Misfit::of(config, &opened.tensors).refuse(folder, config)?;
         Ok(opened)
     }

@@ -19,6 +19,7 @@ pub mod gpu;
 mod map;
 mod marks;
 mod misfit;
+mod nano;
 mod numbers;
 mod offload;
 mod presets;

@@ -7,7 +7,7 @@ mod common;
 use std::{collections::BTreeMap, fs, path::Path};
 
 use common::{FIXTURES, fixture, folder};
-use laptime_models::{Config, Dtype, Fill, ModelError, TensorData, Weights, synthetic};
+use laptime_models::{Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights, synthetic};
 use safetensors::{
     SafeTensors,
     tensor::{Dtype as StoredType, TensorView},
@@ -64,12 +64,17 @@ fn changed(change: impl Fn(&mut Tensors)) -> tempfile::TempDir {
     let bytes = fs::read(from.join("model.safetensors")).unwrap();
     let mut tensors: Tensors = SafeTensors::deserialize(&bytes).unwrap().iter().map(owned).collect();
     change(&mut tensors);
+    write(&copy, &tensors);
+    copy
+}
+
+/// Writes the weights of a folder.
+fn write(folder: &tempfile::TempDir, tensors: &Tensors) {
     let views = tensors
         .iter()
         .map(|(name, tensor)| (name, TensorView::new(tensor.dtype, tensor.shape.clone(), &tensor.bytes).unwrap()));
     let written = safetensors::serialize(views, None).unwrap();
-    fs::write(copy.path().join("model.safetensors"), written).unwrap();
-    copy
+    fs::write(folder.path().join("model.safetensors"), written).unwrap();
 }
 
 fn owned((name, view): (&str, TensorView<'_>)) -> (String, Tensor) {
@@ -86,6 +91,41 @@ fn told(folder: &Path) -> String {
     assert!(error.hint().is_some(), "{error} has no hint");
     let name = folder.file_name().unwrap().to_string_lossy().into_owned();
     error.to_string().replace(&folder.display().to_string(), "FOLDER").replace(&name, "NAME")
+}
+
+/// The name that `NanoForCausalLM` saves a tensor under.
+fn in_nano_xyz(name: &str) -> String {
+    let parts =
+        [("mlp.gate_proj", "feedforward.w1"), ("mlp.up_proj", "feedforward.w3"), ("mlp.down_proj", "feedforward.w2")];
+    parts.iter().fold(name.to_owned(), |name, (here, there)| name.replace(here, there))
+}
+
+#[test]
+fn a_folder_of_nano_xyz_is_read_with_its_own_names_and_what_a_decoder_does_not_use() {
+    let fields = r#"{"model_type": "nano", "vocab_size": 99, "n_layer": 2, "n_head": 4, "n_embd": 64,
+        "block_size": 512, "n_kv_groups": 2}"#;
+    let config = Config::from_json(fields, "nano").unwrap();
+    let weights = Weights::synthetic(&config, 6);
+    let numbers = |weights: &Weights, spec: &TensorSpec| weights.tensor(spec).unwrap().to_f32();
+    let stored = |numbers: &[f32], shape: &[usize]| Tensor {
+        dtype: StoredType::F32,
+        shape: shape.to_vec(),
+        bytes: numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+    };
+    let saved = |spec: &TensorSpec| (in_nano_xyz(&spec.name), stored(&numbers(&weights, spec), &spec.shape));
+    let mut tensors: Tensors = config.tensors().iter().map(saved).collect();
+    for layer in 0..config.layers {
+        for part in ["cross_attn.q_proj.weight", "self_attn.k_proj_cross.weight", "self_attn.rope.inv_freq"] {
+            tensors.insert(format!("model.layers.{layer}.{part}"), stored(&[1.0; 4], &[4]));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, &tensors);
+    fs::write(folder.path().join("config.json"), fields).unwrap();
+    let found = open(folder.path()).unwrap();
+    for spec in config.tensors() {
+        assert_eq!(numbers(&found, &spec), numbers(&weights, &spec), "{}", spec.name);
+    }
 }
 
 #[test]

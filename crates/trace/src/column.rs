@@ -113,7 +113,13 @@ impl<T: Cell> Column<T> {
     #[inline]
     pub fn get(&self, row: usize) -> T {
         debug_assert!(row < self.rows, "row {row} of {}", self.rows);
-        T::of(with!(&self.cells, cells => cells[row] as u64, self.usual))
+        T::of(match &self.cells {
+            Cells::None => self.usual,
+            Cells::One(cells) => cells[row].into(),
+            Cells::Two(cells) => cells[row].into(),
+            Cells::Four(cells) => cells[row].into(),
+            Cells::Eight(cells) => cells[row],
+        })
     }
 
     /// Adds a row.

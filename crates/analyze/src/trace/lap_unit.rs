@@ -443,6 +443,22 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_of_more_than_a_million_laps_is_refused_and_not_needed_by_other_answers() {
+        let mut builder = TraceBuilder::default();
+        let (main, name, category) = (builder.thread(1, 1, "main"), builder.name("tiny"), builder.name(""));
+        for at in 0..=MOST_LAPS as u64 {
+            builder.span_named(main, Nanos(10 * at), Nanos(9), name, category);
+        }
+        let trace = builder.build().unwrap();
+        let devices = devices(&trace);
+        let too_many = Err(NoLaps::TooMany { name: "tiny".to_owned(), count: MOST_LAPS as u64 + 1 });
+        for wanted in [None, Some("tiny")] {
+            assert_eq!(lap_unit(&trace, &devices, wanted), too_many);
+        }
+        assert_eq!(unit_if_any(&trace, &devices, None), Ok(None));
+    }
+
+    #[test]
     fn steps_are_counted_by_the_number_in_their_name() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");

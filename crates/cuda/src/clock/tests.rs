@@ -16,6 +16,8 @@ struct FakeState {
     events: Vec<u64>,
     alive: HashSet<usize>,
     look_nanos: u64,
+    /// How long after an event the host can see it.
+    late: u64,
     is_broken: bool,
     is_capturing: bool,
 }
@@ -62,7 +64,7 @@ impl Events for Fake {
 
     fn reached(&self, event: usize) -> Reached {
         let state = self.state();
-        match state.events[event] <= state.now {
+        match state.events[event] + state.late <= state.now {
             _ if state.is_broken => Reached::Never,
             true => Reached::Yes,
             false => Reached::NotYet,
@@ -171,6 +173,19 @@ fn the_uncertainty_is_half_of_what_the_host_saw_pass_and_the_resolution() {
     clock.events.state().look_nanos = 4_000;
     clock.anchor();
     assert_eq!(clock.uncertainty_nanos(), 2_000 + EVENT_RESOLUTION_NANOS);
+}
+
+#[test]
+fn a_new_clock_gets_an_anchor_however_late_the_host_sees_the_event() {
+    let late = Clock::new(Fake::default());
+    late.events.state().look_nanos = 1_000;
+    late.events.state().late = 3_000_000;
+    assert!(late.first_anchor());
+    let uncertainty = late.uncertainty_nanos();
+    assert!((1_500_000..1_600_000).contains(&uncertainty), "{uncertainty}");
+    let broken = Clock::new(Fake::default());
+    broken.events.state().is_broken = true;
+    assert!(!broken.first_anchor());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::{
     near::nearest,
     output::{OutputArgs, warn},
     run_folder::TRACE_FILE,
+    trace_input::STDIN,
 };
 
 /// Compare two runs case by case, or two traces step by step
@@ -76,6 +77,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 
 /// Whether a path is a trace; everything else is read as a run.
 fn is_trace(path: &Path) -> bool {
+    if path == Path::new(STDIN) {
+        return true;
+    }
     if path.is_dir() {
         return !path.join(RESULTS_FILE).exists() && path.join(TRACE_FILE).exists();
     }

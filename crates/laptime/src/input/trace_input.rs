@@ -15,9 +15,12 @@ const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
 /// The folder inside a run's where processes leave theirs.
 const OF_PROCESSES: &str = "traces";
 
-/// Reads a trace from a file, or from standard input where the name is `-`.
+/// The name of standard input.
+pub const STDIN: &str = "-";
+
+/// Reads a trace from a file, or from standard input.
 pub fn read(path: &Path) -> Result<Trace, ReadError> {
-    if path.as_os_str() == "-" {
+    if path == Path::new(STDIN) {
         return laptime_trace::read_from(BufReader::with_capacity(1 << 18, io::stdin().lock()));
     }
     laptime_trace::read(path)

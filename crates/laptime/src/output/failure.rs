@@ -110,7 +110,7 @@ fn read_hint(error: &ReadError) -> Option<String> {
         ReadError::Unsupported(known) => known.way.to_owned(),
         ReadError::TooLarge { .. } => "if you expected this file to work, unpack it first: `gunzip -k FILE`".to_owned(),
         ReadError::Memory { .. } => "record a shorter part, or read it on a machine with more memory".to_owned(),
-        ReadError::NotATrace { found } if found.contains("without track events") => {
+        ReadError::NoTrackEvents { .. } => {
             "record track events: a data source named `track_event` in the Perfetto configuration".to_owned()
         }
         ReadError::NotATrace { .. } => formats.to_owned(),

@@ -15,7 +15,10 @@ use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use laptime_pipelines::extras::Screen;
 use laptime_report::{Format, Table, TextStyle};
-use laptime_trace::{Trace, format::write_whole};
+use laptime_trace::{
+    Trace,
+    format::{NO_EVENTS, write_whole},
+};
 
 use crate::{failure::Hinted, screen::Content, trace_input::trace_of};
 
@@ -94,7 +97,9 @@ impl OutputArgs {
     pub fn read_trace(&self, path: &Path) -> anyhow::Result<Trace> {
         let path = trace_of(path)?;
         self.refuse_to_overwrite(&path)?;
-        read_trace(&path)
+        // A note under the table or an error reports an empty trace; formats with rows alone have no notes.
+        let has_note = |warning: &str| warning == NO_EVENTS && !self.has_rows_alone();
+        read_trace_but(&path, has_note)
     }
 
     /// Refuses to overwrite the trace with the output.
@@ -205,8 +210,13 @@ fn lines_within(text: &str, width: usize) -> String {
 
 /// Reads a trace and prints its warnings on standard error.
 pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
+    read_trace_but(path, |_| false)
+}
+
+/// The same without the warnings that are reported elsewhere.
+fn read_trace_but(path: &Path, is_reported: impl Fn(&str) -> bool) -> anyhow::Result<Trace> {
     let trace = crate::trace_input::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
-    for warning in &trace.warnings {
+    for warning in trace.warnings.iter().filter(|warning| !is_reported(warning)) {
         warn(&format!("`{}`: {warning}", path.display()));
     }
     Ok(trace)

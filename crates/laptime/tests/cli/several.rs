@@ -1,8 +1,10 @@
 //! What all questions about several traces say of them, through the program.
 
+use std::{fs::File, process::Stdio};
+
 use laptime_trace::{Nanos, Trace, TraceBuilder, activity::category};
 
-use crate::common::{Place, Said, assert_golden, small_trace};
+use crate::common::{Place, Said, assert_golden, data, small_trace};
 
 /// A step of two kernels a turn, `length` microseconds each; launched `late` microseconds after they began.
 fn steps(length: u64, late: u64) -> Trace {
@@ -110,4 +112,21 @@ fn an_answer_is_never_written_over_one_of_the_traces() {
     let told = place.laptime(["top", "a.json", "b.json", "--format", "json", "--out", "b.json"]).failed();
     assert!(told.contains("`--out` would overwrite the trace `b.json`"), "{told}");
     assert_eq!(place.read("b.json"), before);
+}
+
+#[test]
+fn every_command_that_reads_a_trace_reads_standard_input_too() {
+    let (place, file) = (Place::new(), data("syncs/decode.json"));
+    let of_input = |words: &[&str]| {
+        let input = Stdio::from(File::open(&file).unwrap());
+        Said::from(place.command().args(words).stdin(input).output().unwrap())
+    };
+    let name = file.to_str().unwrap();
+    for command in ["stages", "top", "laps", "gaps", "syncs", "diagnose", "overlap"] {
+        assert_eq!(of_input(&[command, "-"]), place.laptime([command, name]), "{command}");
+    }
+    assert_eq!(of_input(&["convert", "-", "input.json"]).done(), place.laptime(["convert", name, "file.json"]).done());
+    assert_eq!(place.read("input.json"), place.read("file.json"));
+    let same = |said: Said| said.done().replace(name, "-");
+    assert_eq!(same(of_input(&["compare", "-", name])), same(place.laptime(["compare", name, name])));
 }

@@ -102,6 +102,13 @@ pub enum ReadError {
         found: String,
     },
 
+    /// It is a Perfetto trace of something else.
+    #[error("this is not a trace: it is a Perfetto trace without track events; it contains {contents}")]
+    NoTrackEvents {
+        /// What it has instead.
+        contents: String,
+    },
+
     /// It is another tool's format, which cannot be read.
     #[error("this is {}, which cannot be read", .0.format)]
     Unsupported(Unsupported),
@@ -227,7 +234,7 @@ pub fn write_to(trace: &Trace, format: Format, mut out: impl Write) -> io::Resul
 }
 
 /// The warning for an empty trace.
-const NO_EVENTS: &str = "the trace is empty: it has no spans, no marks and no values";
+pub const NO_EVENTS: &str = "the trace is empty: it has no spans, no marks and no values";
 
 /// A count with its noun; the plural is given and converted to the singular for one.
 pub(crate) fn counted(count: u64, what: &str) -> String {

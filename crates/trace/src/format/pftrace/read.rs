@@ -44,8 +44,8 @@ pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
 pub(crate) fn read_within(input: impl BufRead, outer: Budget) -> Result<Trace, ReadError> {
     let mut reader = Reader { outer, budget: Budget::of_packed(), ..Reader::default() };
     let end = reader.packets(input, 0)?;
-    if let Some(found) = reader.why_no_trace() {
-        return Err(ReadError::NotATrace { found });
+    if let Some(error) = reader.why_no_trace() {
+        return Err(error);
     }
     reader.finish(end)
 }
@@ -97,13 +97,14 @@ struct Reader {
 
 impl Reader {
     /// Why there is no trace in the file; none if there is one.
-    fn why_no_trace(&self) -> Option<String> {
+    fn why_no_trace(&self) -> Option<ReadError> {
         if self.understood == 0 && self.contents.words().is_none() {
-            return Some("it begins like a Perfetto trace, but has no complete packet".to_owned());
+            let found = "it begins like a Perfetto trace, but has no complete packet".to_owned();
+            return Some(ReadError::NotATrace { found });
         }
         let has_tracks = self.builder.has_events() || !self.tracks.is_empty() || self.schema.is_some();
         let contents = self.contents.words().filter(|_| !has_tracks)?;
-        Some(format!("it is a Perfetto trace without track events; it contains {contents}"))
+        Some(ReadError::NoTrackEvents { contents })
     }
 
     fn packets(&mut self, mut input: impl BufRead, depth: u32) -> Result<End, ReadError> {
