@@ -12,10 +12,12 @@ use std::{
 
 use laptime_capture::{CONTROL_FILE, FOLDER_VARIABLE, control::Control, monotonic_nanos};
 
-use crate::{buffers::Pool, guarded, output::Output, ranges::Ranges, session::Session, worker};
+use crate::{buffers::Pool, guarded, laps::Laps, output::Output, ranges::Ranges, session::Session, worker};
 
 /// The state of this process; null before the start and in a forked child.
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// In a forked child that has not started yet: the state of its parent.
+static OF_PARENT: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 
 /// Environment variables that name the place of a process among others.
 const RANKS: [&str; 8] = [
@@ -40,6 +42,8 @@ pub struct State {
     pub session: OnceLock<Session>,
     /// NVTX ranges that wait to be written.
     pub ranges: Ranges,
+    /// The laps that are wanted, where NVTX ranges are laps.
+    pub laps: Option<Laps>,
     /// Another profiler took CUPTI over.
     pub is_aside: AtomicBool,
     /// The process ends.
@@ -77,6 +81,11 @@ pub fn current() -> Option<&'static State> {
     unsafe { STATE.load(Ordering::Acquire).as_ref() }
 }
 
+/// The state. A forked child whose parent is recorded starts to record here, when it marks its first range.
+pub fn in_process() -> Option<&'static State> {
+    current().or_else(|| if OF_PARENT.load(Ordering::Acquire).is_null() { None } else { get_or_start() })
+}
+
 /// The state, which is made if this process has none. `None` if no recorder started it.
 pub fn get_or_start() -> Option<&'static State> {
     static STARTING: Mutex<()> = Mutex::new(());
@@ -94,16 +103,19 @@ pub fn get_or_start() -> Option<&'static State> {
         return Some(state);
     }
     set_up_once();
+    // SAFETY: what is stored there was leaked; a forked child has a copy of it.
+    let parent = unsafe { OF_PARENT.swap(ptr::null_mut(), Ordering::AcqRel).as_ref() };
     let folder = PathBuf::from(env::var_os(FOLDER_VARIABLE)?);
     let control = Control::open(&folder.join(CONTROL_FILE)).ok()?;
     let settings = control.settings();
-    let mut output = Output::new(settings, process::id(), monotonic_nanos());
+    let mut output = Output::new(settings.clone(), process::id(), monotonic_nanos());
     describe(&mut output);
     let state: &'static State = Box::leak(Box::new(State {
         control,
         pool: Pool::default(),
         session: OnceLock::new(),
-        ranges: Ranges::default(),
+        ranges: parent.map_or_else(Ranges::default, |parent| Ranges::inheriting(&parent.ranges)),
+        laps: settings.laps.map(Laps::new),
         is_aside: AtomicBool::new(false),
         is_ending: AtomicBool::new(false),
         has_devices: AtomicBool::new(false),
@@ -129,7 +141,10 @@ fn set_up_once() {
 
 /// A forked child has none of our threads and may have our locks taken: it starts from nothing.
 extern "C" fn in_forked_child() {
-    STATE.store(ptr::null_mut(), Ordering::Release);
+    let parent = STATE.swap(ptr::null_mut(), Ordering::AcqRel);
+    if !parent.is_null() {
+        OF_PARENT.store(parent, Ordering::Release);
+    }
 }
 
 /// Has the rest written when the process ends. Called after CUPTI was loaded: handlers run in reverse order.

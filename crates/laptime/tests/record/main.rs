@@ -97,6 +97,17 @@ fn a_forked_child_that_marks_ranges_does_not_hang() {
 }
 
 #[test]
+fn ranges_of_a_forked_child_are_recorded_with_the_names_of_its_parent() {
+    let recorded = Place::new().record(&[], &["init", "domain-range", "load", "kernels", "2", "fork-marks"]).good();
+    let trace = recorded.trace();
+    let outline = trace.outline();
+    let process_of =
+        |name: &str| trace.spans().find(|span| span.name == name).map(|span| trace.track(span.track).process);
+    assert!(process_of("in child").is_some() && process_of("in child") != process_of("load"), "{outline}");
+    assert!(outline.contains("of child") && outline.matches("registered").count() == 2, "{outline}");
+}
+
+#[test]
 fn graphs_are_recorded_by_node_or_whole_and_memory_is_a_curve() {
     let words = ["init", "graph", "5", "graph", "5", "allocate", "allocate", "release"];
     let nodes = Place::new().record(&["--memory"], &words).good();

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use laptime_capture::part::Kind;
-use laptime_trace::{Trace, format::write_whole};
+use laptime_trace::{Activity, Trace, format::write_whole};
 use serde_json::json;
 
 use super::{
@@ -78,9 +78,13 @@ impl Recording {
         Ok(Self { trace, laps: Some(laps), ..self })
     }
 
-    /// How many kernels and graphs ran.
+    /// How many kernels and graphs the trace contains.
     pub fn kernels(&self) -> usize {
-        self.processes.iter().map(Process::kernels).sum()
+        if self.laps.is_none() {
+            return self.processes.iter().map(Process::kernels).sum();
+        }
+        let is_kernel = |activity: &Activity| matches!(activity, Activity::Kernel | Activity::Graph);
+        self.trace.activities().iter().filter(|activity| is_kernel(activity)).count()
     }
 
     /// Time between the first event and the last in which recording was paused.
