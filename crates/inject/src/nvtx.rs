@@ -105,6 +105,9 @@ pub struct Attributes {
     message: usize,
 }
 
+/// Ranges of a thread that are open at once, at most.
+const DEEPEST: usize = 1 << 16;
+
 thread_local! {
     /// The nested ranges that are open on this thread: their domains, and whether their beginnings were kept.
     static OPEN: RefCell<Vec<(usize, bool)>> = const { RefCell::new(Vec::new()) };
@@ -117,12 +120,21 @@ fn keep(state: &'static State, marked: Marked) {
     let is_kept = match marked.action {
         RangeAction::Push => {
             let is_kept = is_lap(state, &marked.message) || is_on;
-            let _ = OPEN.try_with(|open| open.borrow_mut().push((marked.domain, is_kept)));
+            let _ = OPEN.try_with(|open| {
+                let mut open = open.borrow_mut();
+                // A program may begin ranges and never end them.
+                if open.len() < DEEPEST {
+                    open.push((marked.domain, is_kept));
+                }
+            });
             is_kept
         }
         RangeAction::Pop => was_kept(marked.domain),
-        RangeAction::Start(_) => is_lap(state, &marked.message) || is_on,
-        RangeAction::End(_) => true,
+        RangeAction::Start(number) => {
+            let is_kept = is_lap(state, &marked.message) || is_on;
+            is_kept && state.ranges.remember(number)
+        }
+        RangeAction::End(number) => state.ranges.forget(number),
         RangeAction::Mark => is_on,
     };
     if is_kept {

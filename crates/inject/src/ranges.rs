@@ -4,7 +4,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -33,6 +33,8 @@ pub struct Ranges {
     dropped: AtomicU64,
     dropped_calls: AtomicU64,
     next: AtomicU64,
+    /// Numbers of ranges whose starts were kept and that have not ended.
+    started: Mutex<HashSet<u64>>,
 }
 
 /// Texts by the handles that we gave out.
@@ -117,6 +119,16 @@ impl Ranges {
     /// A number for a range that begins on one thread and may end on another.
     pub fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The start of a range is kept.
+    pub fn remember(&self, number: u64) -> bool {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(number)
+    }
+
+    /// A range ends; says whether its start was kept.
+    pub fn forget(&self, number: u64) -> bool {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
     }
 
     /// Keeps what this thread marked until it is written.

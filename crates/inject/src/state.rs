@@ -18,6 +18,8 @@ use crate::{buffers::Pool, guarded, laps::Laps, output::Output, ranges::Ranges, 
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 /// In a forked child that has not started yet: the state of its parent.
 static OF_PARENT: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// Such a child has tried to start.
+static HAS_TRIED: AtomicBool = AtomicBool::new(false);
 
 /// Environment variables that name the place of a process among others.
 const RANKS: [&str; 8] = [
@@ -83,7 +85,11 @@ pub fn current() -> Option<&'static State> {
 
 /// The state. A forked child whose parent is recorded starts to record here, when it marks its first range.
 pub fn in_process() -> Option<&'static State> {
-    current().or_else(|| if OF_PARENT.load(Ordering::Acquire).is_null() { None } else { get_or_start() })
+    current().or_else(|| {
+        // Once: a start that failed would be waited for at every range.
+        let is_first = !OF_PARENT.load(Ordering::Acquire).is_null() && !HAS_TRIED.swap(true, Ordering::AcqRel);
+        if is_first { get_or_start() } else { None }
+    })
 }
 
 /// The state, which is made if this process has none. `None` if no recorder started it.
@@ -143,6 +149,7 @@ fn set_up_once() {
 extern "C" fn in_forked_child() {
     let parent = STATE.swap(ptr::null_mut(), Ordering::AcqRel);
     if !parent.is_null() {
+        HAS_TRIED.store(false, Ordering::Release);
         OF_PARENT.store(parent, Ordering::Release);
     }
 }

@@ -108,7 +108,7 @@ impl TraceBuilder {
         (bad_spans.len() + bad_points) as u64
     }
 
-    fn keep_points(&mut self, good_marks: &[bool], good_values: &[bool]) {
+    pub(crate) fn keep_points(&mut self, good_marks: &[bool], good_values: &[bool]) {
         keep(&mut self.marks.track, good_marks);
         keep(&mut self.marks.time, good_marks);
         keep(&mut self.marks.name, good_marks);

@@ -216,7 +216,7 @@ fn record(args: &Args) -> anyhow::Result<Status> {
         warn(&format!("the recording cannot be controlled from another terminal: {error:#}"));
     }
     let sampler = (!args.no_python).then(|| Sampler::start(program.pid(), control, settings.keep));
-    let clocks = Clocks::start();
+    let clocks = Clocks::start(control);
     let status = program.wait().context("cannot wait for the program")?;
     let end = End { status, unix_ns: unix_nanos() };
     conductor.finish();
