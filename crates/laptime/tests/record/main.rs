@@ -35,6 +35,10 @@ fn kernels_calls_and_ranges_of_an_unchanged_program_are_in_the_trace() {
         recorded.err
     );
     assert!(recorded.err.contains("laptime diagnose run"), "{}", recorded.err);
+    let memory = &recorded.json()["processes"][0]["memory"];
+    let bytes = |key: &str| memory[key].as_u64().unwrap();
+    assert!((1..=96 << 20).contains(&bytes("buffers")) && bytes("resident_last") > bytes("buffers") / 2, "{memory}");
+    assert!(bytes("resident_first") > 0, "{memory}");
 }
 
 #[test]

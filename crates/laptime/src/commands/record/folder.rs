@@ -149,6 +149,7 @@ fn of_process(process: &Process) -> serde_json::Value {
     let last = process.states.last().map_or(process.start_ns, |(at, _)| *at);
     let pauses: u64 = not_recorded(process, last).iter().map(|(from, to)| to - from).sum();
     let info = |key: &str| process.infos.get(key).cloned();
+    let bytes = |key: &str| info(key).and_then(|bytes| bytes.parse::<u64>().ok());
     json!({
         "pid": process.pid,
         "parent": info("parent").and_then(|parent| parent.parse::<u32>().ok()),
@@ -159,6 +160,11 @@ fn of_process(process: &Process) -> serde_json::Value {
         "calls": process.records.calls.len(),
         "inner_calls": process.inner_calls,
         "ended": process.has_ended(),
+        "memory": {
+            "buffers": bytes("buffers"),
+            "resident_first": bytes("resident_first"),
+            "resident_last": bytes("resident_last"),
+        },
         "not_recorded_ns": pauses,
         "problems": process.problems,
         "dropped": dropped,
