@@ -1,4 +1,7 @@
-// Stands for torch.profiler (Kineto): it registers buffer callbacks of its own, as a library that imports CUPTI does.
+// Stands for torch.profiler (Kineto): it registers buffer callbacks of its own, as a library that imports CUPTI does. With
+// BY_DLSYM it stands for the profiler of JAX, which looks the functions up.
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +36,11 @@ static void callback(void *own, uint32_t domain, uint32_t id, const void *data) 
 
 void kineto_start(void) {
     void *handle;
+#ifdef BY_DLSYM
+    void *cupti = dlopen("libcupti.so.13", RTLD_NOW);
+    int (*cuptiSubscribe)(void **, void (*)(void *, uint32_t, uint32_t, const void *), void *) = dlsym(cupti, "cuptiSubscribe");
+    int (*cuptiActivityRegisterCallbacks)(void *, void *) = dlsym(cupti, "cuptiActivityRegisterCallbacks");
+#endif
     if (cuptiSubscribe(&handle, callback, NULL)) printf("kineto cannot subscribe\n");
     cuptiActivityRegisterCallbacks(requested, completed);
     cuptiActivityEnable(10);

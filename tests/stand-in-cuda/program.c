@@ -122,6 +122,13 @@ int main(int argc, char **argv) {
             int status = 1;
             waitpid(child, &status, 0);
             if (status) { fprintf(stderr, "the child failed\n"); return 4; }
+        } else if (IS("fork-marks")) {
+            // A worker that ends in good order, without CUDA of its own.
+            pid_t child = fork();
+            if (child == 0) { push("in child"); pop(); domain_range("of child"); exit(0); }
+            int status = 1;
+            waitpid(child, &status, 0);
+            if (status) { fprintf(stderr, "the child failed\n"); return 4; }
         } else if (IS("spawn")) {
             // The rest of the arguments, up to a dot, in a new process.
             int end = ++at;

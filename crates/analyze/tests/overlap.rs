@@ -55,6 +55,12 @@ impl Fixture {
         overlap(&std::mem::take(&mut self.builder).build().unwrap())
     }
 
+    fn pause(&mut self, start: u64, end: u64) -> &mut Self {
+        let pauses = format!(r#"[{{"process": 1, "start_ns": {start}, "end_ns": {end}}}]"#);
+        self.builder.metadata.set(laptime_trace::metadata::NOT_RECORDED, &pauses);
+        self
+    }
+
     fn device(&mut self) -> DeviceOverlap {
         self.answer().devices.remove(0)
     }
@@ -67,6 +73,13 @@ impl Fixture {
 /// Time, hidden, exposed and alone.
 fn times(traffic: &Traffic) -> [u64; 4] {
     [traffic.time, traffic.hidden, traffic.exposed(), traffic.alone].map(|time| time.0)
+}
+
+#[test]
+fn paused_time_is_no_part_of_the_window() {
+    let device =
+        Fixture::new().kernel(0, 100).kernel(400, 100).copy(420, 20, PINNED, Some(64)).pause(150, 350).device();
+    assert_eq!((device.window, device.compute), (Nanos(200), Nanos(200)));
 }
 
 #[test]

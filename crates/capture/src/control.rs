@@ -20,6 +20,7 @@ use std::{
 
 const MAGIC: u64 = u64::from_le_bytes(*b"laptime1");
 const LONGEST_PATH: usize = 3072;
+const LONGEST_LAP: usize = 512;
 
 #[repr(C)]
 struct Page {
@@ -37,6 +38,10 @@ struct Page {
     attached: AtomicU32,
     path_length: u32,
     path: [u8; LONGEST_PATH],
+    after_laps: u32,
+    for_laps: u32,
+    lap_length: u32,
+    lap: [u8; LONGEST_LAP],
 }
 
 /// What processes should do now.
@@ -85,6 +90,19 @@ pub struct Settings {
     pub part_bytes: u32,
     /// Maximum bytes of parts per process if only the recent past is kept.
     pub ring_bytes: u64,
+    /// The laps to record; `None` if they are not named, or all are wanted.
+    pub laps: Option<LapSettings>,
+}
+
+/// A window of laps. A lap is an NVTX range of this name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LapSettings {
+    /// The name; a star at its end stands for anything.
+    pub name: String,
+    /// Laps to leave out at the beginning.
+    pub after: u32,
+    /// Laps to record; `None` records all that follow.
+    pub during: Option<u32>,
 }
 
 const WHOLE_GRAPHS: u32 = 1;
@@ -103,7 +121,8 @@ impl Control {
     /// Creates the page.
     pub fn create(path: &Path, settings: &Settings, wanted: Wanted) -> io::Result<Self> {
         let parts = settings.parts.as_os_str().as_bytes();
-        if parts.len() > LONGEST_PATH {
+        let lap = settings.laps.as_ref().map_or("", |laps| &laps.name).as_bytes();
+        if parts.len() > LONGEST_PATH || lap.len() > LONGEST_LAP {
             return Err(io::Error::from(io::ErrorKind::InvalidFilename));
         }
         let mut open = std::fs::OpenOptions::new();
@@ -120,6 +139,10 @@ impl Control {
             page.ring_bytes = settings.ring_bytes;
             page.path_length = parts.len() as u32;
             page.path[..parts.len()].copy_from_slice(parts);
+            page.lap_length = lap.len() as u32;
+            page.lap[..lap.len()].copy_from_slice(lap);
+            page.after_laps = settings.laps.as_ref().map_or(0, |laps| laps.after);
+            page.for_laps = settings.laps.as_ref().and_then(|laps| laps.during).unwrap_or(0);
             page.wanted.store(wanted.number(), Ordering::Relaxed);
             page.magic = MAGIC;
         }
@@ -159,6 +182,12 @@ impl Control {
     pub fn settings(&self) -> Settings {
         let page = self.page();
         let path = &page.path[..(page.path_length as usize).min(LONGEST_PATH)];
+        let lap = &page.lap[..(page.lap_length as usize).min(LONGEST_LAP)];
+        let laps = (!lap.is_empty()).then(|| LapSettings {
+            name: String::from_utf8_lossy(lap).into_owned(),
+            after: page.after_laps,
+            during: Some(page.for_laps).filter(|laps| *laps > 0),
+        });
         Settings {
             parts: PathBuf::from(OsStr::from_bytes(path)),
             whole_graphs: page.flags & WHOLE_GRAPHS != 0,
@@ -166,6 +195,7 @@ impl Control {
             keep: (page.keep_nanos > 0).then(|| Duration::from_nanos(page.keep_nanos)),
             part_bytes: page.part_bytes,
             ring_bytes: page.ring_bytes,
+            laps,
         }
     }
 
@@ -233,6 +263,7 @@ mod tests {
             keep: Some(Duration::from_secs(30)),
             part_bytes: 1 << 20,
             ring_bytes: 64 << 20,
+            laps: Some(LapSettings { name: "step".to_owned(), after: 3, during: None }),
         }
     }
 

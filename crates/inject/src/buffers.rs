@@ -53,6 +53,11 @@ impl Pool {
         buffers.free.push(Address(buffer));
     }
 
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).made * BUFFER_BYTES
+    }
+
     /// Buffers that CUPTI has.
     pub fn outstanding(&self) -> usize {
         let buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,9 +3,10 @@
 //! CUPTI has one pair of buffer callbacks. torch.profiler (Kineto) registers its own when it starts and never again, so
 //! whoever registered before is replaced without a word. The calls of other libraries go through their tables of
 //! imported functions: the entry of the one function there is pointed to ours, which steps aside and then calls CUPTI.
+//! JAX looks CUPTI's functions up with `dlsym`; that entry too is pointed to ours, which gives out the same functions.
 
 use std::{
-    ffi::{CStr, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
@@ -21,6 +22,15 @@ use crate::{
 /// Registering buffers takes records away from us; subscribing needs the one place that callbacks of ours may have.
 const REGISTER: &CStr = c"cuptiActivityRegisterCallbacks";
 const SUBSCRIBE: &CStr = c"cuptiSubscribe";
+
+/// How JAX and ctypes find functions.
+const LOOK_UP: &CStr = c"dlsym";
+
+/// Kinds of entries in tables of imports.
+#[cfg(not(target_arch = "aarch64"))]
+const IMPORTS: [u32; 2] = [6, 7];
+#[cfg(target_arch = "aarch64")]
+const IMPORTS: [u32; 2] = [1025, 1026];
 
 /// How many libraries were loaded at the last check.
 static SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -80,6 +90,63 @@ extern "C" fn subscribe_of_others(subscriber: *mut *mut c_void, callback: Callba
     done
 }
 
+/// The address of our function instead of one of CUPTI's.
+fn instead_of(name: &CStr) -> Option<usize> {
+    if name == REGISTER {
+        Some(register_of_others as *const () as usize)
+    } else if name == SUBSCRIBE {
+        Some(subscribe_of_others as *const () as usize)
+    } else {
+        None
+    }
+}
+
+/// The address of our function instead of `dlsym`.
+fn look_up_of_others() -> Option<usize> {
+    #[cfg(target_arch = "x86_64")]
+    return Some(look_up as *const () as usize);
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+/// `dlsym`, except that two functions of CUPTI are ours. It jumps to the real one and does not call it, because what
+/// `RTLD_NEXT` means depends on the caller.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn look_up(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "mov rdi, rsi",
+        "call {ours}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jne 2f",
+        "jmp qword ptr [rip + {real}@GOTPCREL]",
+        "2:",
+        "ret",
+        ours = sym looked_up,
+        real = sym libc::dlsym,
+    )
+}
+
+/// The function of ours that this name gives, or null.
+#[cfg(target_arch = "x86_64")]
+extern "C" fn looked_up(name: *const c_char) -> *mut c_void {
+    let mut found = std::ptr::null_mut();
+    guarded(|| {
+        let is_recording = state::current().is_some_and(|state| state.session.get().is_some());
+        if is_recording && !name.is_null() {
+            // SAFETY: the caller of `dlsym` passes a text that ends in a zero.
+            found = instead_of(unsafe { CStr::from_ptr(name) }).map_or(found, |ours| ours as *mut c_void);
+        }
+    });
+    found
+}
+
 /// A forked child has no state of ours: the function is looked up again.
 fn of_fork(requested: BufferRequested, completed: BufferCompleted) -> u32 {
     const UNKNOWN: u32 = 999;
@@ -130,19 +197,15 @@ unsafe fn hook_library(base: usize, headers: &[libc::Elf64_Phdr]) {
             for at in (0..bytes).step_by(size_of::<libc::Elf64_Rela>()) {
                 let entry = &*((table + at) as *const libc::Elf64_Rela);
                 let (kind, symbol) = (entry.r_info as u32, (entry.r_info >> 32) as usize);
-                const GLOB_DAT: u32 = 6;
-                const JUMP_SLOT: u32 = 7;
-                if symbol == 0 || (kind != GLOB_DAT && kind != JUMP_SLOT) {
+                if symbol == 0 || !IMPORTS.contains(&kind) {
                     continue;
                 }
                 let symbol = &*(tables.symbols as *const libc::Elf64_Sym).add(symbol);
                 let name = (tables.texts + symbol.st_name as usize) as *const std::ffi::c_char;
                 let place = (base + entry.r_offset as usize) as *mut usize;
                 let name = CStr::from_ptr(name);
-                if name == REGISTER {
-                    point(place, register_of_others as *const () as usize);
-                } else if name == SUBSCRIBE {
-                    point(place, subscribe_of_others as *const () as usize);
+                if let Some(ours) = instead_of(name).or_else(|| (name == LOOK_UP).then(look_up_of_others).flatten()) {
+                    point(place, ours);
                 }
             }
         }

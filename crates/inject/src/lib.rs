@@ -10,6 +10,7 @@ mod buffers;
 mod cupti;
 mod devices;
 mod hooks;
+mod laps;
 mod library;
 mod nvtx;
 mod output;

@@ -2,7 +2,10 @@
 //!
 //! The numbers and structures are those of NVTX 3 (`nvtxTypes.h`, `nvToolsExt.h`).
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::{
+    cell::RefCell,
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+};
 
 use laptime_capture::{
     control::Wanted,
@@ -102,15 +105,74 @@ pub struct Attributes {
     message: usize,
 }
 
-/// The state, unless nothing is wanted. Ranges are kept in light windows: they count the work there.
-fn listening() -> Option<&'static State> {
-    state::current().filter(|state| state.control.wanted() != Wanted::Nothing)
+/// Ranges of a thread that are open at once, at most.
+const DEEPEST: usize = 1 << 16;
+
+thread_local! {
+    /// The nested ranges that are open on this thread: their domains, and whether their beginnings were kept.
+    static OPEN: RefCell<Vec<(usize, bool)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps a range or a mark while something is recorded. Ranges are kept in light windows: they count the work there. Laps
+/// are always kept, and so are the ends of what was kept.
+fn keep(state: &'static State, marked: Marked) {
+    let is_on = state.control.wanted() != Wanted::Nothing;
+    let is_kept = match marked.action {
+        RangeAction::Push => {
+            let is_kept = is_lap(state, &marked.message) || is_on;
+            let _ = OPEN.try_with(|open| {
+                let mut open = open.borrow_mut();
+                // A program may begin ranges and never end them.
+                if open.len() < DEEPEST {
+                    open.push((marked.domain, is_kept));
+                }
+            });
+            is_kept
+        }
+        RangeAction::Pop => was_kept(marked.domain),
+        RangeAction::Start(number) => {
+            let is_kept = is_lap(state, &marked.message) || is_on;
+            is_kept && state.ranges.remember(number)
+        }
+        RangeAction::End(number) => state.ranges.forget(number),
+        RangeAction::Mark => is_on,
+    };
+    if is_kept {
+        Ranges::add(state, marked);
+    }
+}
+
+/// Whether the beginning of the range that ends now was kept.
+fn was_kept(domain: usize) -> bool {
+    let found = OPEN.try_with(|open| {
+        let mut open = open.borrow_mut();
+        let at = open.iter().rposition(|(known, _)| *known == domain)?;
+        Some(open.remove(at).1)
+    });
+    found.ok().flatten().unwrap_or(false)
+}
+
+/// Whether the range is a lap; counts it if it is.
+fn is_lap(state: &State, message: &Message) -> bool {
+    let Some(laps) = &state.laps else { return false };
+    let is_lap = match message {
+        Message::None => false,
+        Message::Text(text) => laps.matches(text),
+        Message::Handle(handle) => {
+            let texts = state.ranges.texts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            laps.matches(texts.at(*handle))
+        }
+    };
+    if is_lap {
+        laps.begin(&state.control);
+    }
+    is_lap
 }
 
 fn add(action: RangeAction, message: Message, domain: usize) {
     guarded(|| {
-        if let Some(state) = listening() {
-            Ranges::add(state, Marked::now(action, message, domain));
+        if let Some(state) = state::in_process() {
+            keep(state, Marked::now(action, message, domain));
         }
     });
 }
@@ -120,16 +182,18 @@ fn add(action: RangeAction, message: Message, domain: usize) {
 /// `attributes` is null or valid.
 unsafe fn add_with(action: RangeAction, attributes: *const Attributes, domain: usize) {
     guarded(|| {
-        // SAFETY: the caller's.
-        let (Some(state), Some(attributes)) = (listening(), unsafe { attributes.as_ref() }) else { return };
+        let Some(state) = state::in_process() else { return };
         let mut marked = Marked::now(action, Message::None, domain);
-        if usize::from(attributes.size) >= size_of::<Attributes>() {
-            // SAFETY: the message is of the type that the attributes say.
-            marked.message = unsafe { message(attributes) };
-            marked.payload = payload(attributes);
+        // SAFETY: the caller's.
+        if let Some(attributes) = unsafe { attributes.as_ref() } {
+            if usize::from(attributes.size) >= size_of::<Attributes>() {
+                // SAFETY: the message is of the type that the attributes say.
+                marked.message = unsafe { message(attributes) };
+                marked.payload = payload(attributes);
+            }
+            marked.category = attributes.category;
         }
-        marked.category = attributes.category;
-        Ranges::add(state, marked);
+        keep(state, marked);
     });
 }
 
@@ -197,7 +261,7 @@ unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
 
 fn with_texts(work: impl FnOnce(&mut crate::ranges::Texts)) {
     guarded(|| {
-        if let Some(state) = state::current() {
+        if let Some(state) = state::in_process() {
             let mut texts = state.ranges.texts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             work(&mut texts);
         }
@@ -205,7 +269,7 @@ fn with_texts(work: impl FnOnce(&mut crate::ranges::Texts)) {
 }
 
 fn next_number() -> u64 {
-    state::current().map_or(0, |state| state.ranges.next_number())
+    state::in_process().map_or(0, |state| state.ranges.next_number())
 }
 
 // What NVTX calls. Every pointer is the program's own and valid as NVTX demands; every function is guarded.

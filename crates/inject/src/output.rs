@@ -35,6 +35,7 @@ pub struct Output {
     infos: Vec<(String, String)>,
     devices: Vec<Device>,
     state: Option<(u64, State)>,
+    has_memory: bool,
     /// Parts that are finished, where only the past is kept: path, bytes and the time of the last event.
     old: VecDeque<(PathBuf, u64, u64)>,
 }
@@ -53,6 +54,7 @@ impl Output {
             infos: Vec::new(),
             devices: Vec::new(),
             state: None,
+            has_memory: false,
             old: VecDeque::new(),
         };
         output.info("pid", &pid.to_string());
@@ -65,6 +67,16 @@ impl Output {
         self.encoder.info(key, value);
         self.infos.retain(|(known, _)| known != key);
         self.infos.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// Says how much memory the process has, and how much of it our buffers are: CUPTI allocates too.
+    pub fn memory(&mut self, resident: u64, buffers: usize) {
+        if !self.has_memory {
+            self.has_memory = true;
+            self.info("resident_first", &resident.to_string());
+        }
+        self.encoder.info("resident_last", &resident.to_string());
+        self.encoder.info("buffers", &buffers.to_string());
     }
 
     /// Describes a device, in this part and in every later one.

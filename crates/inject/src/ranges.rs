@@ -4,7 +4,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -33,10 +33,12 @@ pub struct Ranges {
     dropped: AtomicU64,
     dropped_calls: AtomicU64,
     next: AtomicU64,
+    /// Numbers of ranges whose starts were kept and that have not ended.
+    started: Mutex<HashSet<u64>>,
 }
 
 /// Texts by the handles that we gave out.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Texts {
     handles: Vec<Arc<[u8]>>,
     categories: HashMap<(usize, u32), Arc<[u8]>>,
@@ -91,7 +93,8 @@ impl Texts {
         self.thread_names.push((thread, cut(name).into()));
     }
 
-    fn at(&self, handle: usize) -> &[u8] {
+    /// The text of a handle; empty if it is not known.
+    pub fn at(&self, handle: usize) -> &[u8] {
         handle.checked_sub(1).and_then(|at| self.handles.get(at)).map_or(b"", |text| text)
     }
 }
@@ -102,9 +105,30 @@ pub fn cut(text: &[u8]) -> &[u8] {
 }
 
 impl Ranges {
+    /// Those of a forked child, which uses handles and numbers of its parent.
+    pub fn inheriting(parent: &Self) -> Self {
+        // Another thread may have held the lock during the fork: it stays taken for ever.
+        let texts = parent.texts.try_lock().map(|texts| Texts { thread_names: Vec::new(), ..texts.clone() });
+        Self {
+            texts: Mutex::new(texts.unwrap_or_default()),
+            next: AtomicU64::new(parent.next.load(Ordering::Relaxed)),
+            ..Self::default()
+        }
+    }
+
     /// A number for a range that begins on one thread and may end on another.
     pub fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The start of a range is kept.
+    pub fn remember(&self, number: u64) -> bool {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(number)
+    }
+
+    /// A range ends; says whether its start was kept.
+    pub fn forget(&self, number: u64) -> bool {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
     }
 
     /// Buffers a range of this thread until it is written.

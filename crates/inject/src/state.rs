@@ -12,10 +12,14 @@ use std::{
 
 use laptime_capture::{CONTROL_FILE, FOLDER_VARIABLE, control::Control, monotonic_nanos};
 
-use crate::{buffers::Pool, guarded, output::Output, ranges::Ranges, session::Session, worker};
+use crate::{buffers::Pool, guarded, laps::Laps, output::Output, ranges::Ranges, session::Session, worker};
 
 /// The state of this process; null before the start and in a forked child.
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// In a forked child that has not started yet: the state of its parent.
+static OF_PARENT: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// Such a child has tried to start.
+static HAS_TRIED: AtomicBool = AtomicBool::new(false);
 
 /// Environment variables that name the place of a process among others.
 const RANKS: [&str; 8] = [
@@ -40,6 +44,8 @@ pub struct State {
     pub session: OnceLock<Session>,
     /// NVTX ranges that have not been written yet.
     pub ranges: Ranges,
+    /// The laps to record, where NVTX ranges are laps.
+    pub laps: Option<Laps>,
     /// Another profiler took over CUPTI.
     pub is_aside: AtomicBool,
     /// The process ends.
@@ -77,6 +83,15 @@ pub fn current() -> Option<&'static State> {
     unsafe { STATE.load(Ordering::Acquire).as_ref() }
 }
 
+/// The state. A forked child whose parent is recorded starts to record here, when it marks its first range.
+pub fn in_process() -> Option<&'static State> {
+    current().or_else(|| {
+        // Once: a start that failed would be waited for at every range.
+        let is_first = !OF_PARENT.load(Ordering::Acquire).is_null() && !HAS_TRIED.swap(true, Ordering::AcqRel);
+        if is_first { get_or_start() } else { None }
+    })
+}
+
 /// The state, which is made if this process has none. `None` if no recorder started it.
 pub fn get_or_start() -> Option<&'static State> {
     static STARTING: Mutex<()> = Mutex::new(());
@@ -94,16 +109,19 @@ pub fn get_or_start() -> Option<&'static State> {
         return Some(state);
     }
     set_up_once();
+    // SAFETY: what is stored there was leaked; a forked child has a copy of it.
+    let parent = unsafe { OF_PARENT.swap(ptr::null_mut(), Ordering::AcqRel).as_ref() };
     let folder = PathBuf::from(env::var_os(FOLDER_VARIABLE)?);
     let control = Control::open(&folder.join(CONTROL_FILE)).ok()?;
     let settings = control.settings();
-    let mut output = Output::new(settings, process::id(), monotonic_nanos());
+    let mut output = Output::new(settings.clone(), process::id(), monotonic_nanos());
     describe(&mut output);
     let state: &'static State = Box::leak(Box::new(State {
         control,
         pool: Pool::default(),
         session: OnceLock::new(),
-        ranges: Ranges::default(),
+        ranges: parent.map_or_else(Ranges::default, |parent| Ranges::inheriting(&parent.ranges)),
+        laps: settings.laps.map(Laps::new),
         is_aside: AtomicBool::new(false),
         is_ending: AtomicBool::new(false),
         has_devices: AtomicBool::new(false),
@@ -129,7 +147,11 @@ fn set_up_once() {
 
 /// A forked child has none of our threads and may have our locks taken: it starts from nothing.
 extern "C" fn in_forked_child() {
-    STATE.store(ptr::null_mut(), Ordering::Release);
+    let parent = STATE.swap(ptr::null_mut(), Ordering::AcqRel);
+    if !parent.is_null() {
+        HAS_TRIED.store(false, Ordering::Release);
+        OF_PARENT.store(parent, Ordering::Release);
+    }
 }
 
 /// Makes the process write the rest when it ends. Called after CUPTI was loaded, because handlers run in reverse order.

@@ -63,9 +63,18 @@ fn write(state: &State, is_forced: bool) {
     state.ranges.drain(&mut output);
     if let Some(anchor) = anchor {
         output.encoder.anchor(anchor);
+        output.memory(resident_bytes().unwrap_or(0), state.pool.bytes());
     }
     state.report(&mut output);
     output.write();
+}
+
+/// The memory of the process that is resident.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    // SAFETY: asks for a number.
+    Some(pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
 }
 
 /// The process ends: everything is written, unless our locks are taken for too long.

@@ -3,6 +3,7 @@
 use crate::{
     builder::TraceBuilder,
     invariants::InvalidTrace,
+    time::Nanos,
     trace::{SpanId, Trace},
 };
 
@@ -14,12 +15,34 @@ impl Trace {
         builder.retain_spans(&kept);
         builder.build()
     }
+
+    /// The trace with only the marks and values at times that `is_kept` accepts. Spans stay.
+    pub fn retain_points(self, is_kept: impl Fn(Nanos) -> bool) -> Result<Self, InvalidTrace> {
+        let kept = |times: &[u64]| -> Vec<bool> { times.iter().map(|&time| is_kept(Nanos(time))).collect() };
+        let (marks, values) = (kept(&self.marks.time), kept(&self.values.time));
+        let mut builder = TraceBuilder::extending(self);
+        builder.keep_points(&marks, &values);
+        builder.build()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Nanos;
+
+    #[test]
+    fn points_are_selected_by_time() {
+        let mut builder = TraceBuilder::default();
+        let (main, curve) = (builder.thread(1, 1, "main"), builder.counter(1, "clock", "MHz"));
+        builder.span(main, Nanos(0), Nanos(500), "all", "");
+        for time in [100, 200, 300] {
+            builder.mark(main, Nanos(time), "sample", "");
+            builder.value(curve, Nanos(time), crate::Number::Int(1));
+        }
+        let part = builder.build().unwrap().retain_points(|time| time == Nanos(200)).unwrap();
+        let marks: Vec<u64> = part.marks_on(main).map(|mark| mark.time.0).collect();
+        assert_eq!((marks, part.values().count(), part.span_count()), (vec![200], 1, 1));
+    }
 
     #[test]
     fn discarded_spans_lose_their_flows() {

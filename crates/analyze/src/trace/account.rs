@@ -520,7 +520,8 @@ mod tests {
         for token in 0..8 {
             builder.span(main, Nanos(token * 100), Nanos(90), "token", LAP);
             if token != 3 {
-                let launch = builder.span(main, Nanos(1 + token * 100), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+                let launch =
+                    builder.span(main, Nanos(1 + token * 100), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
                 let kernel = builder.span(stream, Nanos(10 + token * 100), Nanos(70), "gemm", category::KERNEL);
                 builder.flow(launch, kernel);
             }

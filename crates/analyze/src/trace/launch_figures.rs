@@ -6,7 +6,7 @@ use laptime_stats::Sorted;
 use laptime_trace::{SpanId, Trace, TrackId};
 
 use crate::{
-    devices::{DeviceWork, Work},
+    devices::{DeviceWork, Work, pauses},
     lap_unit::LapUnit,
 };
 
@@ -101,7 +101,7 @@ fn queue(trace: &Trace, device: &DeviceWork) -> Option<(f64, f64)> {
         let from = trace.span_start(launch).0.clamp(first, work.start);
         steps.extend([(from, 1), (work.start, -1)]);
     }
-    if steps.is_empty() || first == last {
+    if steps.is_empty() || device.recorded_length() == 0 {
         return None;
     }
     steps.sort_unstable();
@@ -123,6 +123,10 @@ fn per_lap(trace: &Trace, device: &DeviceWork, firsts: &[usize], unit: &LapUnit)
             counts[lap] += 1;
         }
     }
+    // Laps in which recording was paused miss launches.
+    let pauses = pauses(trace);
+    let is_recorded = |at: &usize| pauses.length_within(unit.laps[*at].start, unit.laps[*at].end) == 0;
+    let counts = (0..counts.len()).filter(is_recorded).map(|at| counts[at]).collect();
     let counts = Sorted::<u64>::from_unsorted(counts);
     Some((counts.min()?, counts.median()?, counts.max()?))
 }
@@ -135,6 +139,10 @@ mod tests {
 
     /// Calls of 5 at these moments, each with its work on one stream: start and end.
     fn figures(launches: &[(u64, &[(u64, u64)])], laps: &[(u64, u64)]) -> LaunchFigures {
+        figures_with_pauses(launches, laps, "[]")
+    }
+
+    fn figures_with_pauses(launches: &[(u64, &[(u64, u64)])], laps: &[(u64, u64)], pauses: &str) -> LaunchFigures {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         let stream = builder.stream(1, 7, "stream 7");
@@ -148,6 +156,7 @@ mod tests {
                 builder.flow(call, work);
             }
         }
+        builder.metadata.set(laptime_trace::metadata::NOT_RECORDED, pauses);
         let trace = builder.build().unwrap();
         let found = devices(&trace);
         let unit = lap_unit(&trace, &found, None).ok();
@@ -179,6 +188,17 @@ mod tests {
     #[test]
     fn launches_are_counted_by_lap() {
         let found = figures(&[(0, &[(10, 20)]), (110, &[(120, 130)]), (120, &[(130, 140)])], &[(0, 90), (100, 190)]);
+        assert_eq!(found.per_lap, Some((1, 1.5, 2)));
+    }
+
+    #[test]
+    fn paused_time_is_no_empty_queue_and_laps_with_a_pause_are_not_counted() {
+        let pause = r#"[{"process": 1, "start_ns": 150, "end_ns": 190}]"#;
+        let launches: [(u64, &[(u64, u64)]); 4] =
+            [(0, &[(10, 60)]), (50, &[(60, 110)]), (110, &[(120, 140)]), (210, &[(220, 240)])];
+        let found = figures_with_pauses(&launches, &[(0, 99), (100, 199), (200, 250)], pause);
+        // From 10 to 240, without the 80 of the idle stretch around the pause; pieces wait from 50, 110 and 210 for 10 each.
+        assert_eq!(found.empty_share, Some(130.0 / 150.0), "{found:?}");
         assert_eq!(found.per_lap, Some((1, 1.5, 2)));
     }
 

@@ -104,6 +104,27 @@ fn a_window_of_laps_is_cut_out_of_the_recording() {
     assert!(recorded.err.contains("Window: laps 3 to 7 of 20 (`step`)"), "{}", recorded.err);
 }
 
+#[test]
+fn laps_outside_a_window_of_a_named_range_are_not_even_recorded() {
+    let step = ["push", "step", "kernels", "6", "pop"];
+    let mut words = vec!["init", "kernels", "10"];
+    // Recording is switched off at the first lap, on at the fourth and off at the eighth. Each switch is over after a flush.
+    for lap in 1..=10 {
+        words.extend(step);
+        if [1, 4, 8].contains(&lap) {
+            words.push("until-flushed");
+        }
+    }
+    let recorded = Place::new().record(&["--lap", "step", "--after-laps", "4", "--for-laps", "2"], &words).good();
+    let trace = recorded.trace();
+    assert_eq!(trace.spans().filter(|span| span.name == "step").count(), 2, "{}", recorded.err);
+    assert_eq!(crate::stand_in::count(&trace, Activity::Kernel), 12, "{}", recorded.err);
+    assert!(recorded.err.contains("Window: laps 5 to 6 of 10 (`step`)"), "{}", recorded.err);
+    // At the start, in the first and fourth lap (while recording is switched), and in laps 5 to 8.
+    let kernels = recorded.json()["processes"][0]["kernels"].as_u64().unwrap();
+    assert!((10 + 18..=10 + 36).contains(&kernels), "{kernels}");
+}
+
 fn user() -> u32 {
     laptime_capture::process::user()
 }

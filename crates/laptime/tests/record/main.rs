@@ -35,6 +35,10 @@ fn kernels_calls_and_ranges_of_an_unchanged_program_are_in_the_trace() {
         recorded.err
     );
     assert!(recorded.err.contains("laptime diagnose run"), "{}", recorded.err);
+    let memory = &recorded.json()["processes"][0]["memory"];
+    let bytes = |key: &str| memory[key].as_u64().unwrap();
+    assert!((1..=96 << 20).contains(&bytes("buffers")) && bytes("resident_last") > bytes("buffers") / 2, "{memory}");
+    assert!(bytes("resident_first") > 0, "{memory}");
 }
 
 #[test]
@@ -94,6 +98,17 @@ fn children_are_followed_through_spawn_and_exec_and_ranks_are_named() {
 fn a_forked_child_that_marks_ranges_does_not_hang() {
     let recorded = Place::new().record(&[], &["init", "push", "a", "fork", "kernels", "2", "fork", "pop"]).good();
     assert_eq!(recorded.count(Activity::Kernel), 2);
+}
+
+#[test]
+fn ranges_of_a_forked_child_are_recorded_with_the_names_of_its_parent() {
+    let recorded = Place::new().record(&[], &["init", "domain-range", "load", "kernels", "2", "fork-marks"]).good();
+    let trace = recorded.trace();
+    let outline = trace.outline();
+    let process_of =
+        |name: &str| trace.spans().find(|span| span.name == name).map(|span| trace.track(span.track).process);
+    assert!(process_of("in child").is_some() && process_of("in child") != process_of("load"), "{outline}");
+    assert!(outline.contains("of child") && outline.matches("registered").count() == 2, "{outline}");
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct StandIn {
     pub program: PathBuf,
     /// A library that registers CUPTI callbacks of its own.
     pub kineto: PathBuf,
+    /// The same, but it looks CUPTI's functions up with `dlsym`, as JAX does.
+    pub jax: PathBuf,
 }
 
 /// Compiles the stand-in, once per run of the tests.
@@ -46,7 +48,9 @@ pub fn stand_in() -> &'static StandIn {
         let kineto = folder.join("libkineto.so");
         let cupti = libraries.join("libcupti.so.13");
         compile("kineto.c", &kineto, &["-shared", cupti.to_str().unwrap()]);
-        StandIn { libraries, driver, old, program, kineto }
+        let jax = folder.join("libjax.so");
+        compile("kineto.c", &jax, &["-shared", "-DBY_DLSYM", cupti.to_str().unwrap()]);
+        StandIn { libraries, driver, old, program, kineto, jax }
     })
 }
 

@@ -87,6 +87,14 @@ mod tests {
     use laptime_trace::{Nanos, TraceBuilder};
 
     #[test]
+    fn a_paused_recording_has_a_note_with_the_share_that_is_missing() {
+        let trace = TraceBuilder::default().build().unwrap();
+        let paused = Overview { wall: Nanos(100_000), not_recorded: Nanos(4_300), ..laptime_analyze::overview(&trace) };
+        let note = "recording was paused for 4.3 % of the wall time; counts and sums leave that time out";
+        assert_eq!(not_recorded(&paused), note);
+    }
+
+    #[test]
     fn a_share_of_the_wall_time_is_told_if_there_is_one() {
         let trace = TraceBuilder::default().build().unwrap();
         let overview = Overview { wall: Nanos(100_000), streams: 1, ..laptime_analyze::overview(&trace) };

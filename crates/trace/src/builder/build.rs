@@ -109,7 +109,7 @@ impl TraceBuilder {
         (bad_spans.len() + bad_points) as u64
     }
 
-    fn keep_points(&mut self, good_marks: &[bool], good_values: &[bool]) {
+    pub(crate) fn keep_points(&mut self, good_marks: &[bool], good_values: &[bool]) {
         let rows = |good: &[bool]| (0..good.len() as u32).filter(|&row| good[row as usize]).collect::<Vec<_>>();
         self.marks.permute(Some(&rows(good_marks)));
         self.values.permute(Some(&rows(good_values)));

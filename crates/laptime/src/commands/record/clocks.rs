@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use laptime_capture::control::Control;
+
 /// The time between two readings: a reading takes about a millisecond per card.
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 const PERIOD: Duration = Duration::from_millis(200);
@@ -38,11 +40,11 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Starts to read every card of the machine.
-    pub fn start() -> Self {
+    /// Starts to read every card of the machine, while something is recorded.
+    pub fn start(control: Control) -> Self {
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
-        Self { is_done, thread: thread::spawn(move || read_until(&done)) }
+        Self { is_done, thread: thread::spawn(move || read_until(&done, control)) }
     }
 
     /// Ends the reading.
@@ -54,11 +56,12 @@ impl Clocks {
 }
 
 #[cfg(feature = "cuda")]
-fn read_until(is_done: &AtomicBool) -> Vec<Reading> {
+fn read_until(is_done: &AtomicBool, control: Control) -> Vec<Reading> {
     let cards = laptime_cuda::nvml::Card::all();
     let mut found = Vec::new();
     while !cards.is_empty() && !is_done.load(Ordering::Acquire) {
-        for card in &cards {
+        let is_wanted = control.wanted() != laptime_capture::control::Wanted::Nothing;
+        for card in cards.iter().filter(|_| is_wanted) {
             let reading = card.read();
             found.push(Reading {
                 host_ns: laptime_capture::monotonic_nanos(),
@@ -76,6 +79,6 @@ fn read_until(is_done: &AtomicBool) -> Vec<Reading> {
 
 /// Without CUDA in the build there is nothing to read.
 #[cfg(not(feature = "cuda"))]
-fn read_until(_: &AtomicBool) -> Vec<Reading> {
+fn read_until(_: &AtomicBool, _: Control) -> Vec<Reading> {
     Vec::new()
 }

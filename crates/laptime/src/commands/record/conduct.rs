@@ -95,7 +95,6 @@ impl Conductor {
 
 struct State {
     control: Control,
-    wanted: Wanted,
     /// What happens next by itself, and when.
     next: Option<(Instant, Step)>,
     plan: Plan,
@@ -116,7 +115,7 @@ impl State {
     fn new(plan: Plan, control: Control) -> Self {
         let now = Instant::now();
         let pauses = Pauses { random: u64::from(std::process::id()) | 1, ..Pauses::default() };
-        let mut state = Self { control, wanted: plan.first(), next: None, plan, window_end: None, pauses };
+        let mut state = Self { control, next: None, plan, window_end: None, pauses };
         match plan.after.filter(|_| !plan.is_paused) {
             Some(after) => state.next = Some((now + after, Step::Begin)),
             None if !plan.is_paused => state.begun(now),
@@ -143,15 +142,15 @@ impl State {
 
     fn answer(&mut self, request: Request, dump: &impl Fn() -> String) -> String {
         match request {
-            Request::Start if self.wanted == Wanted::Nothing => {
-                self.want(Wanted::Everything);
+            Request::Start if self.control.wanted() == Wanted::Nothing => {
+                self.control.want(Wanted::Everything);
                 self.begun(Instant::now());
                 "recording".to_owned()
             }
             Request::Start => "already recording".to_owned(),
-            Request::Stop if self.wanted == Wanted::Nothing => "not recording".to_owned(),
+            Request::Stop if self.control.wanted() == Wanted::Nothing => "not recording".to_owned(),
             Request::Stop => {
-                self.want(Wanted::Nothing);
+                self.control.want(Wanted::Nothing);
                 self.next = None;
                 "stopped".to_owned()
             }
@@ -166,11 +165,11 @@ impl State {
         let now = Instant::now();
         match self.next.take().map(|(_, step)| step) {
             Some(Step::Begin) => {
-                self.want(Wanted::Everything);
+                self.control.want(Wanted::Everything);
                 self.begun(now);
             }
             Some(Step::GoOn) => {
-                self.want(Wanted::Everything);
+                self.control.want(Wanted::Everything);
                 self.pauses.go_on(now, self.control.recorded());
                 self.schedule(now);
             }
@@ -179,10 +178,10 @@ impl State {
                 self.schedule(now);
             }
             Some(Step::PauseForCost) => {
-                self.want(Wanted::Light);
+                self.control.want(Wanted::Light);
                 self.next = Some((now + self.pauses.begin(), Step::GoOn));
             }
-            Some(Step::End) => self.want(Wanted::Nothing),
+            Some(Step::End) => self.control.want(Wanted::Nothing),
             None => {}
         }
     }
@@ -204,11 +203,6 @@ impl State {
             (Some((at, length, step)), end) if end.is_none_or(|end| at + length < end) => Some((at, step)),
             (_, end) => end.map(|end| (end, Step::End)),
         };
-    }
-
-    fn want(&mut self, wanted: Wanted) {
-        self.wanted = wanted;
-        self.control.want(wanted);
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use laptime_capture::part::Kind;
-use laptime_trace::{Trace, format::write_whole};
+use laptime_trace::{Activity, Trace, format::write_whole};
 use serde_json::json;
 
 use super::{
@@ -78,9 +78,13 @@ impl Recording {
         Ok(Self { trace, laps: Some(laps), ..self })
     }
 
-    /// How many kernels and graphs ran.
+    /// How many kernels and graphs the trace contains.
     pub fn kernels(&self) -> usize {
-        self.processes.iter().map(Process::kernels).sum()
+        if self.laps.is_none() {
+            return self.processes.iter().map(Process::kernels).sum();
+        }
+        let is_kernel = |activity: &Activity| matches!(activity, Activity::Kernel | Activity::Graph);
+        self.trace.activities().iter().filter(|activity| is_kernel(activity)).count()
     }
 
     /// Time between the first event and the last in which recording was paused.
@@ -145,6 +149,7 @@ fn of_process(process: &Process) -> serde_json::Value {
     let last = process.states.last().map_or(process.start_ns, |(at, _)| *at);
     let pauses: u64 = not_recorded(process, last).iter().map(|(from, to)| to - from).sum();
     let info = |key: &str| process.infos.get(key).cloned();
+    let bytes = |key: &str| info(key).and_then(|bytes| bytes.parse::<u64>().ok());
     json!({
         "pid": process.pid,
         "parent": info("parent").and_then(|parent| parent.parse::<u32>().ok()),
@@ -155,6 +160,11 @@ fn of_process(process: &Process) -> serde_json::Value {
         "calls": process.records.calls.len(),
         "inner_calls": process.inner_calls,
         "ended": process.has_ended(),
+        "memory": {
+            "buffers": bytes("buffers"),
+            "resident_first": bytes("resident_first"),
+            "resident_last": bytes("resident_last"),
+        },
         "not_recorded_ns": pauses,
         "problems": process.problems,
         "dropped": dropped,

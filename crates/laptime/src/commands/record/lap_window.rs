@@ -36,6 +36,7 @@ impl LapWindow {
             let begin = launches.get(&id).copied().unwrap_or(trace.span_start(id).0);
             (from..to).contains(&begin)
         })?;
+        let trace = trace.retain_points(|time| (from..to).contains(&time.0))?;
         Ok((trace, format!("laps {} to {end} of {count} (`{name}`)", self.after + 1)))
     }
 }

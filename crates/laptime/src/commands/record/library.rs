@@ -23,8 +23,12 @@ pub fn unpack(run: &Path) -> anyhow::Result<PathBuf> {
             "record with torch.profiler there, and read its trace with `laptime diagnose`",
         ));
     }
-    let places = places(run);
-    if let Some(found) = places.iter().find_map(|folder| unpack_to(folder)) {
+    unpack_in(&places(run), process::is_executable)
+}
+
+/// Unpacks the library to the first of these folders from which it can be loaded.
+fn unpack_in(places: &[PathBuf], is_executable: impl Fn(&File) -> bool) -> anyhow::Result<PathBuf> {
+    if let Some(found) = places.iter().find_map(|folder| unpack_to(folder, &is_executable)) {
         return Ok(found);
     }
     let tried: Vec<String> = places.iter().map(|folder| format!("`{}`", folder.display())).collect();
@@ -66,7 +70,7 @@ pub fn private_folder(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn unpack_to(folder: &Path) -> Option<PathBuf> {
+fn unpack_to(folder: &Path, is_executable: impl Fn(&File) -> bool) -> Option<PathBuf> {
     private_folder(folder).ok()?;
     let path = folder.join(format!("liblaptime_inject-{:016x}.so", checksum(LIBRARY)));
     // What lies there may be cut short or changed: it is compared as a whole.
@@ -74,7 +78,7 @@ fn unpack_to(folder: &Path) -> Option<PathBuf> {
         write(&path).ok()?;
     }
     let file = File::open(&path).ok()?;
-    process::is_executable(&file).then_some(path)
+    is_executable(&file).then_some(path)
 }
 
 /// Another recorder may do the same at this moment: the file appears whole.
@@ -100,10 +104,23 @@ mod tests {
     fn a_changed_library_is_written_again_and_the_folder_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("inject");
-        let path = unpack_to(&place).unwrap();
+        let path = unpack_to(&place, process::is_executable).unwrap();
         assert_eq!(fs::metadata(&place).unwrap().mode() & 0o777, 0o700);
         fs::write(&path, b"something else").unwrap();
-        assert_eq!(unpack_to(&place), Some(path.clone()));
+        assert_eq!(unpack_to(&place, process::is_executable), Some(path.clone()));
         assert_eq!(fs::read(&path).unwrap(), LIBRARY);
+    }
+
+    #[test]
+    fn a_folder_that_is_mounted_noexec_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = ["first", "second"].map(|name| folder.path().join(name));
+        let in_first = |file: &File| {
+            let mut entries = fs::read_dir(&places[0]).unwrap();
+            entries.any(|entry| entry.unwrap().metadata().unwrap().ino() == file.metadata().unwrap().ino())
+        };
+        assert!(unpack_in(&places, |file| !in_first(file)).unwrap().starts_with(&places[1]));
+        let error = unpack_in(&places[..1], |file| !in_first(file)).unwrap_err();
+        assert!(error.to_string().starts_with("no folder was found that a library can be loaded from"), "{error}");
     }
 }

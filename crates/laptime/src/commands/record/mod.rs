@@ -27,7 +27,7 @@ use anyhow::Context;
 use laptime_bench::Seconds;
 use laptime_capture::{
     CONTROL_FILE,
-    control::{Control, Settings},
+    control::{Control, LapSettings, Settings},
     monotonic_nanos,
     process::{self, HeldSignals},
 };
@@ -91,7 +91,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["keep", "paused"], value_parser = clap::value_parser!(u32).range(1..))]
     for_laps: Option<u32>,
 
-    /// The NVTX range that is a lap [default: detected]
+    /// The NVTX range that is a lap, so that only the window is recorded [default: detected at the end]
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
 
@@ -204,6 +204,7 @@ fn record(args: &Args) -> anyhow::Result<Status> {
         keep: args.keep.map(|keep| Duration::from_nanos(keep.nanos())),
         part_bytes: RING_PART_BYTES,
         ring_bytes: RING_BYTES,
+        laps: args.laps_to_record(),
     };
     let control = Control::create(&control_folder.path().join(CONTROL_FILE), &settings, plan.first())
         .context("cannot create the control page of the recording")?;
@@ -215,7 +216,7 @@ fn record(args: &Args) -> anyhow::Result<Status> {
         warn(&format!("the recording cannot be controlled from another terminal: {error:#}"));
     }
     let sampler = (!args.no_python).then(|| Sampler::start(program.pid(), control, settings.keep));
-    let clocks = Clocks::start();
+    let clocks = Clocks::start(control);
     let status = program.wait().context("cannot wait for the program")?;
     let end = End { status, unix_ns: unix_nanos() };
     conductor.finish();
@@ -349,9 +350,14 @@ impl Args {
     }
 
     /// The flag because of which recording is never paused to measure the overhead, if there is one. A flight recorder
-    /// must not miss the moment that it waits for.
+    /// must not miss the moment that it waits for, and the laps of a window should be whole.
     fn flag_against_pauses(&self) -> Option<&'static str> {
-        let flags = [(self.no_overhead, "--no-overhead"), (self.keep.is_some(), "--keep")];
+        let flags = [
+            (self.no_overhead, "--no-overhead"),
+            (self.keep.is_some(), "--keep"),
+            (self.after_laps.is_some(), "--after-laps"),
+            (self.for_laps.is_some(), "--for-laps"),
+        ];
         flags.into_iter().find(|(is_given, _)| *is_given).map(|(_, flag)| flag)
     }
 
@@ -362,6 +368,13 @@ impl Args {
             during: self.for_laps.map(|laps| laps as usize),
             lap: self.lap.clone(),
         })
+    }
+
+    /// The window of laps that processes follow while they run. Without a name, laps are detected at the end.
+    fn laps_to_record(&self) -> Option<LapSettings> {
+        let window = self.lap_window()?;
+        let number = |laps: usize| u32::try_from(laps).unwrap_or(u32::MAX);
+        Some(LapSettings { name: window.lap?, after: number(window.after), during: window.during.map(number) })
     }
 
     fn redacted(&self) -> Vec<String> {

@@ -109,12 +109,16 @@ pub fn read(folder: &Path) -> Vec<Process> {
     }
     let files: Vec<_> = files.into_iter().collect();
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let read = |some: &[((u64, u32), Vec<(u32, PathBuf)>)]| -> Vec<Process> {
-        some.iter().map(|((start, pid), parts)| process(*pid, *start, parts)).collect()
-    };
     thread::scope(|scope| {
         let chunks = files.chunks(files.len().div_ceil(threads).max(1));
-        let reading: Vec<_> = chunks.map(|some| scope.spawn(move || read(some))).collect();
+        let reading: Vec<_> = chunks
+            .map(|some| {
+                scope.spawn(move || {
+                    let read = some.iter().map(|((start, pid), parts)| process(*pid, *start, parts));
+                    read.collect::<Vec<Process>>()
+                })
+            })
+            .collect();
         reading.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
     })
 }

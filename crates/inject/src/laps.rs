@@ -1,0 +1,40 @@
+//! A window of laps, followed while the program runs: laps are NVTX ranges of one name.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use laptime_capture::control::{Control, LapSettings, Wanted};
+
+/// Counts laps, and switches recording off and on.
+#[derive(Debug)]
+pub struct Laps {
+    settings: LapSettings,
+    count: AtomicU32,
+}
+
+impl Laps {
+    pub fn new(settings: LapSettings) -> Self {
+        Self { settings, count: AtomicU32::new(0) }
+    }
+
+    /// Whether a range of this name is a lap.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let wanted = self.settings.name.as_bytes();
+        match wanted.strip_suffix(b"*") {
+            Some(start) => name.starts_with(start),
+            None => name == wanted,
+        }
+    }
+
+    /// A lap begins. Recording lasts from one lap before the window to one lap after it: switching takes a moment, and
+    /// what is too much is cut off at the end. Until the first lap everything is recorded.
+    pub fn begin(&self, control: &Control) {
+        let number = self.count.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let LapSettings { after, during, .. } = self.settings;
+        let end = during.map(|during| after.saturating_add(during).saturating_add(2));
+        if number == after.max(1) || Some(number) == end {
+            control.want(if Some(number) == end { Wanted::Nothing } else { Wanted::Everything });
+        } else if number == 1 {
+            control.want(Wanted::Nothing);
+        }
+    }
+}
