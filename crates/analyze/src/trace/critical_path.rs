@@ -108,6 +108,8 @@ pub struct Prediction {
     pub length: Nanos,
     /// What the prediction assumes.
     pub assumptions: Vec<&'static str>,
+    /// Names of faster work that match no work.
+    pub unmatched: Vec<String>,
 }
 
 /// Finds the critical path; none for a trace without device work. With changes, the time is predicted.
@@ -138,8 +140,11 @@ pub fn critical_path(trace: &Trace, changes: &Changes) -> Option<CriticalPath> {
     let mut names: Vec<PathName> = path.names.into_iter().map(named).collect();
     names.sort_by(|a, b| (b.time, &a.name).cmp(&(a.time, &b.name)));
     names.truncate(MOST_NAMES);
-    let prediction = (*changes != Changes::default())
-        .then(|| Prediction { length: Nanos(graph.replay(changes).length()), assumptions: assumptions(changes) });
+    let prediction = (*changes != Changes::default()).then(|| Prediction {
+        length: Nanos(graph.replay(changes).length()),
+        assumptions: assumptions(changes),
+        unmatched: graph.unmatched(changes),
+    });
     Some(CriticalPath { length: Nanos(length), kinds, names, prediction, overview: timeline.overview.clone() })
 }
 

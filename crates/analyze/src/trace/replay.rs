@@ -402,10 +402,20 @@ impl<'a> Graph<'a> {
         if changes.hide_copies && self.crosses(node) {
             return 0;
         }
-        let name = self.timeline.trace.span(node.work.id).name;
-        let fits = |wanted: &str| wanted == node.group.word() || name.contains(wanted);
-        let factor = changes.faster.iter().find(|(wanted, _)| fits(wanted)).map_or(1.0, |(_, factor)| *factor);
+        let factor =
+            changes.faster.iter().find(|(wanted, _)| self.fits(node, wanted)).map_or(1.0, |(_, factor)| *factor);
         (length as f64 / factor).round() as i64
+    }
+
+    /// Whether work is of a group, or has a name that contains this.
+    fn fits(&self, node: &Node, wanted: &str) -> bool {
+        wanted == node.group.word() || self.timeline.trace.span(node.work.id).name.contains(wanted)
+    }
+
+    /// The names of faster work that match no work.
+    pub(crate) fn unmatched(&self, changes: &Changes) -> Vec<String> {
+        let is_known = |wanted: &str| self.nodes.iter().any(|node| self.fits(node, wanted));
+        changes.faster.iter().filter(|(wanted, _)| !is_known(wanted)).map(|(wanted, _)| wanted.clone()).collect()
     }
 
     /// Whether work is a copy between host and device.
