@@ -25,7 +25,7 @@ use crate::{
     units::{per_cent, time},
 };
 
-/// If one-off initialisation leaves less than this share of the time, shares are of all of it.
+/// Shares are of at least this share of the time, however little one-off initialisation leaves of it.
 const LEAST_STEADY: f64 = 0.1;
 
 /// Without laps, what happens this often is in a loop.
@@ -75,11 +75,9 @@ impl<'t> Charges<'t> {
         }
         found.add_communication();
         found.add_tiny_kernels();
-        // What happens once says little about the rest, so shares are of the time without it, if enough is left.
+        // What happens once says little about the rest, so shares are of the time without it.
         let starting = found.charges.get("cold-start").map_or(0.0, |charge| found.gain(charge));
-        if whole - starting >= LEAST_STEADY * whole {
-            found.whole = whole - starting;
-        }
+        found.whole = (whole - starting).max(LEAST_STEADY * whole);
         found
     }
 
@@ -145,7 +143,7 @@ impl<'t> Charges<'t> {
                 "exposed-copy"
             };
             // Copies that overlap count once.
-            let alone = Stretches::union(vec![(work.start.max(reached), work.end)]).minus(&kernels);
+            let alone = kernels.gaps_in(work.start.max(reached), work.end);
             reached = reached.max(work.end);
             alone.parts().iter().for_each(|&(from, to)| self.add(id, at, from, to, Some(work.id)));
         }
@@ -162,7 +160,7 @@ impl<'t> Charges<'t> {
                 let from = work.start.max(reached);
                 let late = last_starts.get(&work.id).copied().unwrap_or(from).clamp(from.min(work.end), work.end);
                 for (id, from, to) in [("rank-skew", from, late), ("exposed-communication", late, work.end)] {
-                    let alone = Stretches::union(vec![(from, to)]).minus(&compute);
+                    let alone = compute.gaps_in(from, to);
                     alone.parts().iter().for_each(|&(from, to)| self.add(id, at, from, to, Some(work.id)));
                 }
                 reached = reached.max(work.end);
