@@ -99,11 +99,17 @@ pub struct Fix {
 }
 
 impl Bottleneck {
+    /// The gain as a share of a time in nanoseconds, to which one-off initialisation does not belong.
+    pub fn share(&self, whole: Option<f64>) -> Option<f64> {
+        let (gain, whole) = (self.gain_ns?, whole.filter(|&whole| whole > 0.0)?);
+        let whole = if self.finding.rule == "cold-start" { whole + gain } else { whole };
+        Some((gain / whole).min(1.0))
+    }
+
     /// The finding as programs read it; `whole` is the time that the gain is a share of, in nanoseconds.
     pub fn reported(&self, whole: Option<f64>) -> Reported {
         let Finding { rule: id, evidence: summary, limit, meaning, next } = &self.finding;
         let rule = rule(id);
-        let share = |gain: f64| whole.filter(|&whole| whole > 0.0).map(|whole| gain / whole);
         let reasoning = rule.map_or("an upper bound: the time in which the finding was seen", |rule| rule.gain);
         let fix = |framework: &str, text: &str| Fix { framework: framework.to_owned(), text: text.to_owned() };
         let mut fixes = vec![fix("any", next)];
@@ -114,7 +120,7 @@ impl Bottleneck {
             title: explain(id).map_or(*id, |topic| topic.title).to_owned(),
             summary: summary.clone(),
             evidence: self.evidence.clone(),
-            gain: self.gain_ns.map(|ns| Gain { ns, share: share(ns), reasoning: reasoning.to_owned() }),
+            gain: self.gain_ns.map(|ns| Gain { ns, share: self.share(whole), reasoning: reasoning.to_owned() }),
             threshold: limit.clone(),
             meaning: meaning.clone(),
             fixes,

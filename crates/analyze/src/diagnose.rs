@@ -14,7 +14,7 @@ use laptime_trace::{
 use self::charges::Charges;
 pub use self::{
     limits::{FindingLimits, NoLimit},
-    rules::{Rule, rule},
+    rules::{RULES, Rule, rule},
 };
 use crate::{
     bottleneck::{Bottleneck, Severity},
@@ -22,7 +22,7 @@ use crate::{
     devices::devices,
     finding::Finding,
     gap_verdict::VerdictKind,
-    gaps::gaps_of,
+    gaps::parts_and_verdict,
     overview::Overview,
     profiling::FAR_FROM_LIMIT,
     python_lines::{LineShares, idle_lines},
@@ -100,8 +100,8 @@ impl Diagnosis {
     /// The devices with enough work for findings; the others and busy ones get a remark.
     fn judged_devices(&mut self, timeline: &Timeline<'_>) -> Vec<usize> {
         let mut judged = Vec::new();
-        for (at, device) in gaps_of(timeline, 0).devices.iter().enumerate() {
-            let verdict = &device.verdict;
+        for (at, device) in timeline.devices.devices.iter().enumerate() {
+            let (_, verdict) = parts_and_verdict(timeline, device, &timeline.idle[at], &timeline.pieces[at]);
             match verdict.kind {
                 VerdictKind::TooLittle => self.remarks.push(format!(
                     "Too little GPU work for a verdict on {}: {} in {} of the wall time. Try: {} [too-little].",

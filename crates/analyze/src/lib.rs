@@ -45,7 +45,7 @@ pub use self::{
         REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
     },
     devices::launch_starts,
-    diagnose::{Diagnosis, FindingLimits, NEAR_LIMIT, NoLimit, Rule, diagnose, diagnose_with, rule},
+    diagnose::{Diagnosis, FindingLimits, NEAR_LIMIT, NoLimit, RULES, Rule, diagnose, diagnose_with, rule},
     differences::{Difference, differences},
     doctor::{Check, Doctor, GpuHealth, Level, Patient, PeaksState, doctor},
     doubt::Doubt,

@@ -129,6 +129,7 @@ impl Offload {
 
 /// Analyses offloaded layers; none for a trace without tokens that use any.
 pub fn offload(trace: &Trace, facts: OffloadFacts, thresholds: Thresholds) -> Option<Offload> {
+    trace.known_name(names::LAYER_WAIT).or_else(|| trace.known_name(names::LAYER_COPY))?;
     let found = gather(trace);
     let tokens = tokens::tokens(&found);
     let cold = usize::from(tokens.len() >= LEAST_TOKENS);

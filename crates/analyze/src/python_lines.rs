@@ -6,6 +6,7 @@ use laptime_trace::{Activity, NameId, PYTHON_SAMPLE, SpanId, Trace, TrackId, Tra
 
 use crate::{
     devices::{DeviceWork, devices},
+    host_tree::is_loading,
     intervals::Stretches,
     units::per_cent,
 };
@@ -83,6 +84,17 @@ pub(crate) fn line_of_samples(trace: &Trace, track: TrackId, time: &Stretches) -
     let samples = *sampled_threads(trace).get(&thread_of(trace, track)?)?;
     let shares = line_shares(trace, samples, time, String::new())?;
     shares.lines.into_iter().next().map(|line| line.line)
+}
+
+/// The samples of a thread in order: when, and whether the stack was inside a data loader; none without samples.
+pub(crate) fn loading_samples(trace: &Trace, track: TrackId) -> Option<Vec<(u64, bool)>> {
+    let samples = *sampled_threads(trace).get(&thread_of(trace, track)?)?;
+    let loads = |mark: &laptime_trace::Mark<'_>| match mark.fields.get("stack") {
+        Some(laptime_trace::Value::Str(stack)) => is_loading(stack),
+        _ => is_loading(mark.name),
+    };
+    let marks = trace.marks_on(samples).filter(|mark| mark.category == PYTHON_SAMPLE);
+    Some(marks.map(|mark| (mark.time.0, loads(&mark))).collect())
 }
 
 /// The line of the innermost Python function around a span that is not part of the framework: `train.py:88 in step`.

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use laptime_analyze::{
-    By, Dividing, EntryKind, OffloadFacts, Thresholds, accounts, diagnose, gaps, laps, offload, overlap, stages, syncs,
-    top, waterfall,
+    By, Changes, Dividing, EntryKind, OffloadFacts, Thresholds, accounts, critical_path, diagnose, gaps, laps, offload,
+    overlap, stages, syncs, top, waterfall,
 };
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, activity::category};
 use proptest::prelude::*;
@@ -84,6 +84,12 @@ proptest! {
         top(&trace);
         overlap(&trace);
         diagnose(Some(&trace), &[], None);
+        let changes = [
+            Changes::default(),
+            Changes { without_sync: true, without_loading: true, without_allocation: true, ..Changes::default() },
+            Changes { faster: vec![("matmul".to_owned(), 2.0)], hide_copies: true, ..Changes::default() },
+        ];
+        changes.iter().for_each(|changes| drop(critical_path(&trace, changes)));
         offload(&trace, OffloadFacts::default(), Thresholds::default());
         for lap in [None, Some("token")] {
             let _ = gaps(&trace, lap, 5);

@@ -1,7 +1,9 @@
 //! Traces with a known answer: a loop is played on a host and a device, with what holds it up planted.
 
 use laptime_analyze::{Cause, Dividing, PartKind, Severity, accounts, diagnose, gaps, laps, syncs, waterfall};
-use laptime_trace::{Nanos, SpanEntry, Trace, TraceBuilder, TrackId, activity::category};
+use laptime_trace::{
+    NameId, Nanos, PYTHON_SAMPLE, SpanEntry, Trace, TraceBuilder, Track, TrackId, TrackKind, activity::category,
+};
 use proptest::prelude::*;
 
 /// A loop of training; times in microseconds.
@@ -240,4 +242,28 @@ proptest! {
         prop_assert_eq!(cost, charged);
         prop_assert_eq!(part(&without, Cause::Sync), 0, "the wait at the end holds nothing up");
     }
+}
+
+#[test]
+fn samples_inside_a_data_loader_turn_unrecorded_host_time_into_data_loading() {
+    let of = |stack: &str| {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(5, 11, "main");
+        let stream = builder.stream(5, 7, "stream 7");
+        builder.track_mut(stream).device = Some(0);
+        let (process, name) = (builder.process(5), builder.name("Python, sampled"));
+        let (kind, unit) = (TrackKind::Lane, NameId::EMPTY);
+        let lane = builder.track(Track { process, kind, name, number: Some(11), device: None, unit });
+        for step in 0..20 {
+            let call = builder.span(main, us(10_000 * step), us(5), "cudaLaunchKernel", category::RUNTIME);
+            let kernel = builder.span(stream, us(10_000 * step + 8), us(4_000), "gemm", category::KERNEL);
+            builder.flow(call, kernel);
+            let mark = builder.mark(lane, us(10_000 * step + 7_000), "train.py:9 in __getitem__", PYTHON_SAMPLE);
+            builder.mark_field(mark, "stack", stack);
+        }
+        rules(&builder.build().unwrap())
+    };
+    let loader = "train.py:30 in main;torch/utils/data/dataloader.py:633 in __next__;train.py:9 in __getitem__";
+    assert_eq!(of(loader), [("data-loading", Severity::Bad)]);
+    assert_eq!(of("train.py:30 in main;train.py:9 in tokenize"), [("host-starved", Severity::Bad)]);
 }

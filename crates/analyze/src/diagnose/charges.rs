@@ -18,11 +18,21 @@ use crate::{
     gap_verdict::VerdictKind,
     gaps::is_within_device,
     host_tree::HostPlace,
+    idle_pieces::IdleKind,
     intervals::Stretches,
     python_lines::{line_of_samples, source_line},
     timeline::Timeline,
     units::{per_cent, time},
 };
+
+/// Shares are of at least this share of the time, however little one-off initialisation leaves of it.
+const LEAST_STEADY: f64 = 0.1;
+
+/// Without laps, what happens this often is in a loop.
+const LEAST_TIMES: usize = 3;
+
+/// A shorter kernel is mostly overhead of its own.
+const OVERHEAD: u64 = 5_000;
 
 /// Longer names are cut in sentences.
 const MOST_LETTERS: usize = 60;
@@ -64,7 +74,25 @@ impl<'t> Charges<'t> {
             found.add_copies(at, &devices[at]);
         }
         found.add_communication();
+        found.add_tiny_kernels();
+        // What happens once says little about the rest, so shares are of the time without it.
+        let starting = found.charges.get("cold-start").map_or(0.0, |charge| found.gain(charge));
+        found.whole = (whole - starting).max(LEAST_STEADY * whole);
         found
+    }
+
+    /// Kernels that are mostly overhead of their own: fusing them removes them together with the pauses.
+    fn add_tiny_kernels(&mut self) {
+        for at in self.judged.clone() {
+            let pieces = &self.timeline.pieces[at].pieces;
+            let tiny = pieces.iter().filter(|piece| piece.kind == IdleKind::Tiny).map(|piece| piece.from);
+            let gaps: HashSet<u64> = tiny.collect();
+            let works = &self.timeline.devices.devices[at].work;
+            let is_tiny = |work: &&Work| work.kind == WorkKind::Compute && work.length() < OVERHEAD;
+            let kernels: Vec<Work> =
+                works.iter().filter(is_tiny).filter(|work| gaps.contains(&work.end)).copied().collect();
+            kernels.iter().for_each(|work| self.add("tiny-kernels", at, work.start, work.end, Some(work.id)));
+        }
     }
 
     /// Charges an interval of a device to a finding.
@@ -115,7 +143,7 @@ impl<'t> Charges<'t> {
                 "exposed-copy"
             };
             // Copies that overlap count once.
-            let alone = Stretches::union(vec![(work.start.max(reached), work.end)]).minus(&kernels);
+            let alone = kernels.gaps_in(work.start.max(reached), work.end);
             reached = reached.max(work.end);
             alone.parts().iter().for_each(|&(from, to)| self.add(id, at, from, to, Some(work.id)));
         }
@@ -132,7 +160,7 @@ impl<'t> Charges<'t> {
                 let from = work.start.max(reached);
                 let late = last_starts.get(&work.id).copied().unwrap_or(from).clamp(from.min(work.end), work.end);
                 for (id, from, to) in [("rank-skew", from, late), ("exposed-communication", late, work.end)] {
-                    let alone = Stretches::union(vec![(from, to)]).minus(&compute);
+                    let alone = compute.gaps_in(from, to);
                     alone.parts().iter().for_each(|&(from, to)| self.add(id, at, from, to, Some(work.id)));
                 }
                 reached = reached.max(work.end);
@@ -166,14 +194,15 @@ impl<'t> Charges<'t> {
 
     fn finding(&self, id: &'static str, charge: &Charge, limits: &FindingLimits) -> Option<Bottleneck> {
         let gain = self.gain(charge);
-        let share = if self.whole > 0.0 { gain / self.whole } else { 0.0 };
+        let whole = if id == "cold-start" { self.whole + gain } else { self.whole };
+        let share = if whole > 0.0 { (gain / whole).min(1.0) } else { 0.0 };
         let rule = rule(id)?;
-        if share < limits.of(id) || gain <= 0.0 {
+        let is_large = limits.is_bad(id, share);
+        let is_once = !self.is_in_loop(id, charge);
+        if share < limits.of(id) || gain <= 0.0 || is_once && !is_large {
             return None;
         }
-        // What happens once is not in the loop.
-        let is_once = matches!(id, "sync-in-loop" | "allocation-in-loop") && charge.spans.len() < 2;
-        let severity = if limits.is_bad(id, share) && !is_once { Severity::Bad } else { Severity::Notable };
+        let severity = if is_large && !is_once { Severity::Bad } else { Severity::Notable };
         let finding = Finding {
             rule: rule.topic.id,
             evidence: self.summary(id, charge, gain, share),
@@ -183,6 +212,17 @@ impl<'t> Charges<'t> {
         };
         let gain_ns = Some(gain).filter(|_| rule.gain != UNKNOWN);
         Some(Bottleneck { severity, finding, gain_ns, evidence: self.evidence(charge) })
+    }
+
+    /// Whether a finding about a loop was seen often enough: in two laps, or three times without laps.
+    fn is_in_loop(&self, id: &str, charge: &Charge) -> bool {
+        if !matches!(id, "sync-in-loop" | "allocation-in-loop") {
+            return true;
+        }
+        let Some(unit) = &self.timeline.unit else { return charge.spans.len() >= LEAST_TIMES };
+        let trace = self.timeline.trace;
+        let laps = charge.spans.keys().filter_map(|span| unit.at(trace.span_start(*span).0));
+        laps.collect::<HashSet<usize>>().len() >= 2 || charge.spans.len() >= LEAST_TIMES * unit.laps.len()
     }
 
     /// What was seen: `Device 0 lost 41.2 ms (20.1 % of its time): mostly 200 × cudaStreamSynchronize, at …`.

@@ -14,7 +14,6 @@ use crate::{
     account::{Dividing, EntryKind, accounts},
     bottleneck::{Bottleneck, Severity},
     finding::Finding,
-    intervals::Stretches,
     lap_unit::{LapSource, LapUnit},
     laps::{cold_laps, slow_limit},
     timeline::Timeline,
@@ -68,7 +67,7 @@ fn charge_slow(at: usize, laps: &[(u64, u64)], charges: &mut Charges<'_>) {
     }
     let explained = charges.charged(at);
     for (from, to) in slow {
-        let excess = Stretches::union(vec![(from + usual as u64, to)]).minus(&explained);
+        let excess = explained.gaps_in(from.saturating_add(usual as u64), to);
         excess.parts().iter().for_each(|&(from, to)| charges.add("slow-laps", at, from, to, None));
     }
 }

@@ -1,10 +1,10 @@
 //! Findings about kernels: too small for the device, slowing down, or at a limit of the hardware.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, hash::Hash};
 
 use laptime_stats::spread::median;
 use laptime_trace::{
-    Activity, NameId, SpanId, Trace, Value,
+    Activity, SpanId, Trace, Value,
     run::{Peaks, Traffic},
 };
 
@@ -62,7 +62,7 @@ fn small(
     let Some(processors) = of_device.and_then(|known| known.multiprocessors) else { return };
     let Some(grid) = trace.known_name("grid") else { return };
     let blocks = |work: &Work| match trace.span(work.id).fields.named(grid) {
-        Some(Value::Str(text)) => Some(numbers(text).into_iter().product::<u64>()),
+        Some(Value::Str(text)) => Some(numbers(text).product::<u64>()),
         _ => None,
     };
     let small: Vec<(&Work, u64)> =
@@ -73,48 +73,61 @@ fn small(
     }
     for (work, blocks) in small {
         let idle = work.length() as f64 * (1.0 - blocks as f64 / processors as f64);
-        charges.add("low-occupancy", at, work.end - idle as u64, work.end, Some(work.id));
+        charges.add("low-occupancy", at, work.end.saturating_sub(idle as u64), work.end, Some(work.id));
     }
 }
 
 /// Kernels that take longer in the last third than in the first.
 fn slowing(trace: &Trace, at: usize, kernels: &[&Work], limits: &FindingLimits, charges: &mut Charges<'_>) {
-    let grid = trace.known_name("grid");
-    let mut kinds: HashMap<(NameId, Option<&str>), Vec<&Work>> = HashMap::new();
-    for work in kernels {
-        let grid = grid.and_then(|grid| match trace.span(work.id).fields.named(grid) {
-            Some(Value::Str(text)) => Some(text),
-            _ => None,
-        });
-        kinds.entry((trace.span_name(work.id), grid)).or_default().push(work);
-    }
-    let (first, last) = (kernels[0].start, kernels[kernels.len() - 1].end);
-    let third = last.saturating_sub(first) / 3;
-    let typical = |works: &[&Work], from: u64, to: u64| {
-        let inside = works.iter().filter(|work| (from..to).contains(&work.start));
-        let lengths: Vec<f64> = inside.map(|work| work.length() as f64).collect();
-        (lengths.len() >= LEAST_KERNELS).then(|| median(&lengths)).flatten()
+    let is_most = |slower: &[(Vec<&Work>, f64)]| {
+        let time: f64 = slower.iter().map(|(works, _)| total(works)).sum();
+        time >= MOST_KERNELS * total(kernels) && time > 0.0
     };
-    let mut slower: Vec<(&[&Work], f64)> = Vec::new();
-    for works in kinds.values() {
-        let before = typical(works, first, first + third);
-        let after = typical(works, last - third, u64::MAX);
-        if let Some((before, after)) = before.zip(after)
-            && after >= (1.0 + limits.of("throttled")) * before
-        {
-            slower.push((works, before));
-        }
+    let limit = limits.of("throttled");
+    // Names alone are cheap to compare, and enough for most traces.
+    if !is_most(&slower(kernels, limit, |work| trace.span_name(work.id))) {
+        return;
     }
-    let time: f64 = slower.iter().map(|(works, _)| total(*works)).sum();
-    if time < MOST_KERNELS * total(kernels) {
+    let grid = trace.known_name("grid");
+    let grid = |work: &Work| match grid.and_then(|grid| trace.span(work.id).fields.named(grid)) {
+        Some(Value::Str(text)) => Some(text),
+        _ => None,
+    };
+    let slower = slower(kernels, limit, |work| (trace.span_name(work.id), grid(work)));
+    if !is_most(&slower) {
         return;
     }
     for (works, before) in slower {
         for work in works {
             let more = (work.length() as f64 - before).max(0.0) as u64;
-            charges.add("throttled", at, work.end - more, work.end, Some(work.id));
+            charges.add("throttled", at, work.end.saturating_sub(more), work.end, Some(work.id));
         }
     }
+}
+
+/// The kinds of kernels that take longer in the last third of the time than in the first, each with the first median.
+fn slower<'w, K: Eq + Hash>(
+    kernels: &[&'w Work],
+    limit: f64,
+    kind: impl Fn(&'w Work) -> K,
+) -> Vec<(Vec<&'w Work>, f64)> {
+    let (first, last) = (kernels[0].start, kernels[kernels.len() - 1].end);
+    let third = last.saturating_sub(first) / 3;
+    let mut kinds: HashMap<K, Vec<&Work>> = HashMap::new();
+    for &work in kernels {
+        kinds.entry(kind(work)).or_default().push(work);
+    }
+    let typical = |works: &[&Work], from: u64, to: u64| {
+        let inside = works.iter().filter(|work| (from..to).contains(&work.start));
+        let lengths: Vec<f64> = inside.map(|work| work.length() as f64).collect();
+        (lengths.len() >= LEAST_KERNELS).then(|| median(&lengths)).flatten()
+    };
+    let slower = kinds.into_values().filter_map(|works| {
+        let before = typical(&works, first, first + third)?;
+        let after = typical(&works, last - third, u64::MAX)?;
+        (after >= (1.0 + limit) * before).then_some((works, before))
+    });
+    slower.collect()
 }
 
 /// Products with recorded shapes that reach the measured peaks.
@@ -187,10 +200,10 @@ fn product(trace: &Trace, operation: SpanId) -> Option<(f64, f64, &'static str)>
 /// The lists of numbers in a text: `[[8, 512], [512, 64], []]`.
 fn shapes(text: &str) -> Vec<Vec<u64>> {
     let inner = text.strip_prefix('[').unwrap_or(text);
-    inner.split('[').skip(1).map(|list| numbers(list.split(']').next().unwrap_or(""))).collect()
+    inner.split('[').skip(1).map(|list| numbers(list.split(']').next().unwrap_or("")).collect()).collect()
 }
 
 /// The numbers in a text: `[4, 1, 1]`.
-fn numbers(text: &str) -> Vec<u64> {
-    text.split(|letter: char| !letter.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+fn numbers(text: &str) -> impl Iterator<Item = u64> {
+    text.split(|letter: char| !letter.is_ascii_digit()).filter_map(|word| word.parse().ok())
 }

@@ -405,7 +405,7 @@ pub const RULES: &[Rule] = &[
         ),
         limit: 0.05,
         may_be_bad: true,
-        gain: IDLE,
+        gain: "the pauses with this cause, and the time of kernels under 5 µs before them, which fusing removes too",
         fixes: &[
             (TORCH, "`torch.compile` fuses elementwise operations; use `foreach=True` or `fused=True` optimizers."),
             (JAX, "`jax.jit` the whole step, so that XLA fuses it."),

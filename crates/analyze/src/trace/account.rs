@@ -18,6 +18,7 @@ use crate::{
     host::Host,
     intervals::Stretches,
     lap_unit::{LapUnit, NoLaps, family, lap_unit},
+    waits::{Found, waits},
 };
 
 /// How device work is grouped.
@@ -180,7 +181,8 @@ pub fn accounts(trace: &Trace, how: &Dividing) -> Result<Accounts, NoAccount> {
         return Err(NoAccount::NoSuchDevice(numbers));
     }
     let others = devices.devices.len() - wanted.len();
-    let of_device = |device: &DeviceWork| on_device(trace, &devices, device, unit.as_ref(), how.by);
+    let waits = waits(trace, &devices);
+    let of_device = |device: &DeviceWork| on_device(trace, &devices, device, unit.as_ref(), &waits, how.by);
     let (of_laps, whole): (Vec<_>, Vec<_>) = wanted.into_iter().filter_map(of_device).unzip();
     let whole = together(whole).ok_or(NoAccount::Empty)?;
     let of_laps = together(of_laps.into_iter().flatten().collect());
@@ -230,10 +232,11 @@ fn on_device(
     devices: &Devices,
     device: &DeviceWork,
     unit: Option<&LapUnit>,
+    waits: &[Found],
     by: By,
 ) -> Option<(Option<Account>, Account)> {
     let window = Stretches::union(vec![device.window()?]).minus(&device.not_recorded);
-    let pieces = pieces(trace, devices, device, by);
+    let pieces = pieces(trace, devices, device, waits, by);
     let of = Owner::Device(device.name.clone());
     let of_laps = unit.and_then(|unit| {
         let (stretches, turns) = stretches_of_laps(trace, device, unit)?;
@@ -297,13 +300,13 @@ fn account(pieces: &[Piece<'_>], within: &Stretches, of: Owner, laps: Option<Lap
 }
 
 /// Splits the window of a device.
-fn pieces<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, by: By) -> Vec<Piece<'a>> {
+fn pieces<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, waits: &[Found], by: By) -> Vec<Piece<'a>> {
     let mut pieces = Vec::with_capacity(device.work.len() + device.work.len() / 2);
     busy_pieces(&device.work, |work, from, to, is_first| {
         let (kind, name) = called(trace, devices, work, by);
         pieces.push(Piece { from, to, kind, name, is_first });
     });
-    for gap in device_gaps(trace, devices, device) {
+    for gap in device_gaps(trace, devices, device, waits) {
         let name = gap.cause.words().into();
         pieces.push(Piece { from: gap.from, to: gap.to, kind: EntryKind::Gap, name, is_first: true });
     }

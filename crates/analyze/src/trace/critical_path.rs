@@ -9,7 +9,7 @@ use crate::{
     devices::devices,
     group::Group,
     overview::Overview,
-    replay::{Bound, Changes, Graph, Replay},
+    replay::{Bound, Changes, Graph, Replay, Time},
     timeline::Timeline,
 };
 
@@ -108,6 +108,8 @@ pub struct Prediction {
     pub length: Nanos,
     /// What the prediction assumes.
     pub assumptions: Vec<&'static str>,
+    /// Names of faster work that match no work.
+    pub unmatched: Vec<String>,
 }
 
 /// Finds the critical path; none for a trace without device work. With changes, the time is predicted.
@@ -138,8 +140,11 @@ pub fn critical_path(trace: &Trace, changes: &Changes) -> Option<CriticalPath> {
     let mut names: Vec<PathName> = path.names.into_iter().map(named).collect();
     names.sort_by(|a, b| (b.time, &a.name).cmp(&(a.time, &b.name)));
     names.truncate(MOST_NAMES);
-    let prediction = (*changes != Changes::default())
-        .then(|| Prediction { length: Nanos(graph.replay(changes).length()), assumptions: assumptions(changes) });
+    let prediction = (*changes != Changes::default()).then(|| Prediction {
+        length: Nanos(graph.replay(changes).length()),
+        assumptions: assumptions(changes),
+        unmatched: graph.unmatched(changes),
+    });
     Some(CriticalPath { length: Nanos(length), kinds, names, prediction, overview: timeline.overview.clone() })
 }
 
@@ -179,7 +184,7 @@ impl<'a> Path<'a> {
         let mut path = Self { trace: graph.trace(), kinds: BTreeMap::new(), names: BTreeMap::new() };
         let step = (0..graph.steps.len()).max_by_key(|at| replay.steps[*at].1);
         let node = (0..graph.nodes.len()).max_by_key(|at| replay.nodes[*at].1);
-        let end = |at: Option<usize>, ends: &[(i64, i64, Bound)]| at.map_or(i64::MIN, |at| ends[at].1);
+        let end = |at: Option<usize>, ends: &[(Time, Time, Bound)]| at.map_or(Time::MIN, |at| ends[at].1);
         let is_node = end(node, &replay.nodes) >= end(step, &replay.steps);
         let mut at = if is_node { node.map(At::Node) } else { step.map(At::StepEnd) };
         // The path never moves forwards, so it ends; a damaged trace is cut off.
@@ -194,12 +199,12 @@ impl<'a> Path<'a> {
         path
     }
 
-    fn add(&mut self, kind: PathKind, time: i64, name: Option<&'a str>) {
+    fn add(&mut self, kind: PathKind, time: Time, name: Option<&'a str>) {
         let time = u64::try_from(time).unwrap_or(0);
         if time == 0 {
             return;
         }
-        let add = |(sum, count): &mut (u64, u64)| (*sum, *count) = (*sum + time, *count + 1);
+        let add = |(sum, count): &mut (u64, u64)| (*sum, *count) = (sum.saturating_add(time), *count + 1);
         add(self.kinds.entry(kind).or_default());
         if let Some(name) = name {
             add(self.names.entry((kind, name)).or_default());
@@ -214,7 +219,7 @@ impl<'a> Path<'a> {
             _ if node.work.kind == crate::devices::WorkKind::Copy => PathKind::Copy,
             group => PathKind::Kernel(group),
         };
-        let allowed = start - node.hold as i64;
+        let allowed = start - node.hold as Time;
         let (reached, kind_of_wait, next) = match bound {
             Bound::Launch(step) => (replay.steps[step].0, PathKind::Latency, Some(At::StepStart(step))),
             Bound::Stream(before) => (replay.nodes[before].1, PathKind::Turnaround, Some(At::Node(before))),

@@ -8,7 +8,7 @@ use crate::{
     devices::{DeviceWork, Devices, Work, WorkKind, uncertainty},
     gap_charge::{Charge, Leads},
     host::Host,
-    waits::{Found, Place, waits},
+    waits::{Found, Place},
 };
 
 /// The longest pause of a device between two queued pieces of work.
@@ -109,8 +109,8 @@ impl Cause {
 }
 
 /// The gaps of a device in order, each in parts with one cause: the idle time of its window.
-pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork) -> Vec<Gap> {
-    judged_gaps(trace, devices, device, &waits(trace, devices)).gaps
+pub(crate) fn device_gaps(trace: &Trace, devices: &Devices, device: &DeviceWork, waits: &[Found]) -> Vec<Gap> {
+    judged_gaps(trace, devices, device, waits).gaps
 }
 
 /// The gaps of a device with the cost of syncs, and the judge, which knows what the host did.

@@ -195,13 +195,12 @@ fn device_answer(
     let (trace, unit) = (timeline.trace, timeline.unit.as_ref());
     let Judged { gaps, judge, .. } = idle;
     let window = device.recorded_length();
-    let parts = parts(device, gaps, window);
-    let basis = basis(trace, device, judge, gaps, &parts);
+    let (parts, verdict) = parts_and_verdict(timeline, device, idle, pieces);
     DeviceGaps {
         name: device.name.clone(),
         is_stages: device.is_stages,
         window: Nanos(window),
-        verdict: verdict(&parts, pieces.host.clone(), basis),
+        verdict,
         parts,
         host: host_times(trace, judge, gaps),
         launches: launch_figures(trace, device, unit),
@@ -210,6 +209,19 @@ fn device_answer(
         count: whole_gaps(gaps).count() as u64,
         findings: drained(timeline, idle, window).into_iter().collect(),
     }
+}
+
+/// The time of a device by part, and the verdict.
+pub(crate) fn parts_and_verdict(
+    timeline: &Timeline<'_>,
+    device: &DeviceWork,
+    idle: &Judged<'_>,
+    pieces: &IdlePieces,
+) -> (Vec<Part>, Verdict) {
+    let parts = parts(device, &idle.gaps, device.recorded_length());
+    let basis = basis(timeline.trace, device, &idle.judge, &idle.gaps, &parts);
+    let verdict = verdict(&parts, pieces.host.clone(), basis);
+    (parts, verdict)
 }
 
 fn parts(device: &DeviceWork, gaps: &[Gap], window: u64) -> Vec<Part> {

@@ -12,6 +12,7 @@ use crate::{
     intervals::Stretches,
     lap_unit::LapUnit,
     one_off::OneOffs,
+    python_lines::loading_samples,
     waits::{Found, Place},
 };
 
@@ -92,6 +93,8 @@ pub(crate) struct Splitter<'a> {
     copied: HashMap<SpanId, u64>,
     /// When other threads ran Python code, by launching thread.
     contended: HashMap<TrackId, Stretches>,
+    /// When the stack of a launching thread was sampled, and whether it was inside a data loader.
+    samples: HashMap<TrackId, Vec<(u64, bool)>>,
 }
 
 impl<'a> Splitter<'a> {
@@ -109,7 +112,8 @@ impl<'a> Splitter<'a> {
         launching.sort_unstable();
         launching.dedup();
         let contended = contended(trace, &devices.activities, &launching);
-        Self { trace, devices, waits, one_offs, copied, contended }
+        let samples = launching.iter().filter_map(|track| Some((*track, loading_samples(trace, *track)?))).collect();
+        Self { trace, devices, waits, one_offs, copied, contended, samples }
     }
 
     /// Splits the gaps of one device.
@@ -138,6 +142,7 @@ impl<'a> Splitter<'a> {
             }
         }
         found.settle_launches();
+        self.settle_loading(&mut found);
         found.host = found.host_split(idle);
         found.host.loading_place = tree.place_of(HostWork::Loading);
         found.host.starting_place = tree.place_of(HostWork::Starting);
@@ -210,6 +215,27 @@ impl<'a> Splitter<'a> {
             found.add(kind, from, to, span);
             if kind == IdleKind::Launch && from < to {
                 found.launches.push((found.pieces.len() - 1, is_tiny));
+            }
+        }
+    }
+
+    /// Host code in which the samples show a data loader is loading. Pieces without samples follow the majority.
+    fn settle_loading(&self, found: &mut IdlePieces) {
+        let of_piece = |piece: &Piece| {
+            let inside = self.samples.values().flat_map(|samples| {
+                let first = samples.partition_point(|(at, _)| *at < piece.from);
+                samples[first..].iter().take_while(|(at, _)| *at < piece.to)
+            });
+            inside.fold((0_u64, 0_u64), |(all, loading), (_, loads)| (all + 1, loading + u64::from(*loads)))
+        };
+        let is_host = |piece: &&mut Piece| piece.kind == IdleKind::Host;
+        let counts: Vec<(u64, u64)> =
+            found.pieces.iter().filter(|piece| piece.kind == IdleKind::Host).map(of_piece).collect();
+        let all = counts.iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+        for (piece, count) in found.pieces.iter_mut().filter(is_host).zip(counts) {
+            let (samples, loading) = if count.0 > 0 { count } else { all };
+            if 2 * loading > samples {
+                piece.kind = IdleKind::Loading;
             }
         }
     }

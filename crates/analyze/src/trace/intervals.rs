@@ -128,7 +128,18 @@ impl Stretches {
 
     /// The parts of an interval that are not covered.
     pub fn gaps_in(&self, from: u64, to: u64) -> Self {
-        Self::union(vec![(from, to)]).minus(self)
+        let (mut parts, mut reached) = (Vec::new(), from);
+        let first = self.parts.partition_point(|(_, end)| *end <= from);
+        for &(start, end) in self.parts[first..].iter().take_while(|(start, _)| *start < to) {
+            if reached < start {
+                parts.push((reached, start));
+            }
+            reached = reached.max(end);
+        }
+        if reached < to {
+            parts.push((reached, to));
+        }
+        Self::of_parts(parts)
     }
 }
 

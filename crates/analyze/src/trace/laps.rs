@@ -15,7 +15,8 @@ use crate::{
     devices::devices,
     fleet::{Figure, Unit},
     lap_unit::{LapSource, NoLaps, lap_unit},
-    overview::{Overview, overview_with},
+    overview::{Overview, overview_of},
+    waits::waits,
 };
 
 /// With fewer laps, none counts as slow.
@@ -122,7 +123,8 @@ pub struct Trend {
 pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     let devices = devices(trace);
     let unit = lap_unit(trace, &devices, wanted)?;
-    let mut laps = each(trace, &devices, &unit);
+    let waits = waits(trace, &devices);
+    let mut laps = each(trace, &devices, &unit, &waits);
     let lengths: Vec<f64> = laps.iter().map(|lap| lap.length() as f64).collect();
     let cold = cold_laps(&lengths);
     let limit = slow_limit(&lengths[cold..]);
@@ -136,7 +138,7 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
     let (name, source, others) = (unit.name, unit.source, unit.others);
     let begin = trace.bounds().map_or(0, |(first, _)| first.0);
     let is_stages = devices.devices.iter().any(|device| device.is_stages);
-    let overview = overview_with(trace, &devices);
+    let overview = overview_of(trace, &devices, &waits);
     let devices = devices.devices.len();
     Ok(Laps { name, source, others, laps, cold, figures, limit, slow, trend, begin, devices, is_stages, overview })
 }

@@ -28,6 +28,9 @@ const SIDE_BY_SIDE: f64 = 0.2;
 /// A call that no longer waits takes at most this long.
 const SHORT_CALL: u64 = 10_000;
 
+/// A moment or a length in nanoseconds: wide enough for sums over damaged files.
+pub(crate) type Time = i128;
+
 /// What is changed in a replay.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Changes {
@@ -80,9 +83,9 @@ pub(crate) struct Step {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) work: Work,
-    launch: Option<(usize, i64)>,
-    before: Option<(usize, i64)>,
-    other: Option<(usize, i64)>,
+    launch: Option<(usize, Time)>,
+    before: Option<(usize, Time)>,
+    other: Option<(usize, Time)>,
     /// A delay that nothing explains.
     pub(crate) hold: u64,
     group: Group,
@@ -101,11 +104,11 @@ pub(crate) struct Graph<'a> {
 /// The times of a replay.
 pub(crate) struct Replay {
     /// Start and end of each step.
-    pub(crate) steps: Vec<(i64, i64, Bound)>,
+    pub(crate) steps: Vec<(Time, Time, Bound)>,
     /// Start and end of each piece of work.
-    pub(crate) nodes: Vec<(i64, i64, Bound)>,
-    pub(crate) begin: i64,
-    pub(crate) end: i64,
+    pub(crate) nodes: Vec<(Time, Time, Bound)>,
+    pub(crate) begin: Time,
+    pub(crate) end: Time,
 }
 
 impl Replay {
@@ -197,27 +200,27 @@ impl<'a> Graph<'a> {
         let mut last: HashMap<TrackId, usize> = HashMap::new();
         // The work with the latest end so far on each stream, and in all.
         for (at, work) in works.iter().enumerate() {
-            let start = work.start as i64;
+            let start = work.start as Time;
             let step = work.launch.and_then(|launch| step_of.get(&launch).copied());
-            let called = step.map(|step| self.steps[step].start as i64);
+            let called = step.map(|step| self.steps[step].start as Time);
             let before = last.get(&work.stream).copied();
-            let free = before.map(|before| works[before].end as i64);
+            let free = before.map(|before| works[before].end as Time);
             let is_ordered = work.launch.is_some_and(|launch| after_wait.contains(&launch));
-            let queued = step.map_or(start, |step| self.steps[step].end as i64);
-            let is_free = free.is_none_or(|free| start - free > TURNAROUND as i64);
-            let is_held = is_free && start - queued > LAUNCH as i64;
+            let queued = step.map_or(start, |step| self.steps[step].end as Time);
+            let is_free = free.is_none_or(|free| start - free > TURNAROUND as Time);
+            let is_held = is_free && start - queued > LAUNCH as Time;
             let other = (is_ordered || is_held).then(|| latest_elsewhere(works, at, slack)).flatten();
             let launch = step.zip(called).map(|(step, called)| {
                 let is_late = is_free && !is_held;
                 (step, if is_late { start - called } else { usual.min(start - called) })
             });
             let pause =
-                free.map(|free| (start - free).min(if launch.is_none() { i64::MAX } else { TURNAROUND as i64 }));
+                free.map(|free| (start - free).min(if launch.is_none() { Time::MAX } else { TURNAROUND as Time }));
             let mut node = Node {
                 work: *work,
                 launch,
                 before: before.zip(pause),
-                other: other.map(|other| (other, start - works[other].end as i64)),
+                other: other.map(|other| (other, start - works[other].end as Time)),
                 hold: 0,
                 group: Group::of(
                     self.timeline.devices.activities[work.id.index()],
@@ -226,8 +229,8 @@ impl<'a> Graph<'a> {
             };
             let allowed = [
                 launch.zip(called).map(|((_, latency), called)| called + latency),
-                node.before.map(|(before, pause)| works[before].end as i64 + pause),
-                node.other.map(|(other, pause)| works[other].end as i64 + pause),
+                node.before.map(|(before, pause)| works[before].end as Time + pause),
+                node.other.map(|(other, pause)| works[other].end as Time + pause),
             ];
             let allowed = allowed.into_iter().flatten().max().unwrap_or(start);
             node.hold = u64::try_from(start - allowed).unwrap_or(0);
@@ -242,7 +245,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The median time from a launch to its work on an idle stream.
-    fn usual_latency(&self, works: &[Work]) -> i64 {
+    fn usual_latency(&self, works: &[Work]) -> Time {
         let trace = self.timeline.trace;
         let mut free: HashMap<TrackId, u64> = HashMap::new();
         let mut delays: Vec<f64> = Vec::new();
@@ -253,7 +256,7 @@ impl<'a> Graph<'a> {
             }
             *until = (*until).max(work.end);
         }
-        laptime_stats::spread::median(&delays).unwrap_or(0.0).min(LAUNCH as f64) as i64
+        laptime_stats::spread::median(&delays).unwrap_or(0.0).min(LAUNCH as f64) as Time
     }
 
     /// The launches before which the host made a stream wait for another one.
@@ -313,7 +316,7 @@ impl<'a> Graph<'a> {
     /// Replays the trace with changes.
     pub(crate) fn replay(&self, changes: &Changes) -> Replay {
         let begin = self.begin();
-        let never = (i64::MIN, i64::MIN, Bound::Begin);
+        let never = (Time::MIN, Time::MIN, Bound::Begin);
         let mut replay =
             Replay { steps: vec![never; self.steps.len()], nodes: vec![never; self.nodes.len()], begin, end: begin };
         // Work without a launch follows its stream alone.
@@ -328,15 +331,15 @@ impl<'a> Graph<'a> {
         let ends = replay.steps.iter().chain(&replay.nodes).map(|(_, end, _)| *end);
         replay.end = ends.max().unwrap_or(begin).max(begin);
         if changes.hide_copies {
-            replay.end = replay.end.max(begin + self.longest_link() as i64);
+            replay.end = replay.end.max(begin + self.longest_link() as Time);
         }
         replay
     }
 
-    fn begin(&self) -> i64 {
+    fn begin(&self) -> Time {
         let step = self.steps.first().map(|step| step.start);
         let node = self.nodes.first().map(|node| node.work.start);
-        step.into_iter().chain(node).min().unwrap_or(0) as i64
+        step.into_iter().chain(node).min().unwrap_or(0) as Time
     }
 
     fn replay_step(&self, at: usize, changes: &Changes, replay: &mut Replay) {
@@ -353,10 +356,10 @@ impl<'a> Graph<'a> {
                     .saturating_add(removed(changes.without_allocation, &self.allocating))
                     .min(code);
                 // Calls that overlap keep their distance.
-                let overlap = self.steps[before].end.saturating_sub(step.start) as i64;
-                (replay.steps[before].1 - overlap + code as i64, Bound::Host(before))
+                let overlap = self.steps[before].end.saturating_sub(step.start) as Time;
+                (replay.steps[before].1 - overlap + code as Time, Bound::Host(before))
             }
-            None => (step.start as i64, Bound::Begin),
+            None => (step.start as Time, Bound::Begin),
         };
         replay.steps[at] = (start, start, bound);
         for &node in &step.works {
@@ -368,22 +371,22 @@ impl<'a> Graph<'a> {
             _ if is_allocation => (start, start, bound),
             _ if changes.without_sync && step.is_wait => {
                 let rest = if step.is_launch { length.min(SHORT_CALL) } else { 0 };
-                (start, start + rest as i64, bound)
+                (start, start + rest as Time, bound)
             }
-            Some((work, after)) if replay.nodes[work].1 > i64::MIN => {
-                let done = replay.nodes[work].1 + after as i64;
-                let least = start + length.min(SHORT_CALL) as i64;
+            Some((work, after)) if replay.nodes[work].1 > Time::MIN => {
+                let done = replay.nodes[work].1 + after as Time;
+                let least = start + length.min(SHORT_CALL) as Time;
                 if done >= least { (start, done, Bound::Sync(work)) } else { (start, least, bound) }
             }
-            _ => (start, start + length as i64, bound),
+            _ => (start, start + length as Time, bound),
         };
     }
 
     fn replay_node(&self, at: usize, changes: &Changes, replay: &mut Replay) {
         let node = &self.nodes[at];
-        let ended = |(other, pause): (usize, i64)| {
+        let ended = |(other, pause): (usize, Time)| {
             let end = replay.nodes[other].1;
-            (end > i64::MIN).then_some((end + pause, other))
+            (end > Time::MIN).then(|| (end + pause, other))
         };
         let allowed = [
             node.launch.map(|(step, latency)| (replay.steps[step].0 + latency, Bound::Launch(step))),
@@ -391,21 +394,31 @@ impl<'a> Graph<'a> {
             node.other.and_then(ended).map(|(time, other)| (time, Bound::Other(other))),
         ];
         let latest = allowed.into_iter().flatten().max_by_key(|(time, _)| *time);
-        let (start, bound) = latest.unwrap_or((node.work.start as i64, Bound::Begin));
-        let start = start + node.hold as i64;
+        let (start, bound) = latest.unwrap_or((node.work.start as Time, Bound::Begin));
+        let start = start + node.hold as Time;
         replay.nodes[at] = (start, start + self.length(node, changes), bound);
     }
 
     /// How long work takes with changes.
-    fn length(&self, node: &Node, changes: &Changes) -> i64 {
+    fn length(&self, node: &Node, changes: &Changes) -> Time {
         let length = node.work.length();
         if changes.hide_copies && self.crosses(node) {
             return 0;
         }
-        let name = self.timeline.trace.span(node.work.id).name;
-        let fits = |wanted: &str| wanted == node.group.word() || name.contains(wanted);
-        let factor = changes.faster.iter().find(|(wanted, _)| fits(wanted)).map_or(1.0, |(_, factor)| *factor);
-        (length as f64 / factor).round() as i64
+        let factor =
+            changes.faster.iter().find(|(wanted, _)| self.fits(node, wanted)).map_or(1.0, |(_, factor)| *factor);
+        (length as f64 / factor).round() as Time
+    }
+
+    /// Whether work is of a group, or has a name that contains this.
+    fn fits(&self, node: &Node, wanted: &str) -> bool {
+        wanted == node.group.word() || self.timeline.trace.span(node.work.id).name.contains(wanted)
+    }
+
+    /// The names of faster work that match no work.
+    pub(crate) fn unmatched(&self, changes: &Changes) -> Vec<String> {
+        let is_known = |wanted: &str| self.nodes.iter().any(|node| self.fits(node, wanted));
+        changes.faster.iter().filter(|(wanted, _)| !is_known(wanted)).map(|(wanted, _)| wanted.clone()).collect()
     }
 
     /// Whether work is a copy between host and device.

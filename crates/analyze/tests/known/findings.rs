@@ -312,7 +312,6 @@ fn planted_faults_are_found_first_and_healthy_programs_have_none() {
         let (first, last) = trace.bounds().unwrap();
         assert!(sum <= last.saturating_sub(first).0 as f64, "{what}: {sum}");
     }
-    println!("{hits} hits, {reported} reported, {all} planted; wrong {wrong:?}");
     let [precision, recall] = [reported, all].map(|of| f64::from(hits) / of as f64);
     assert!(count >= 300, "{count} programs");
     assert!(f64::from(first) >= 0.95 * f64::from(single), "{first} of {single} single faults are the first finding");

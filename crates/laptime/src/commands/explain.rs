@@ -23,6 +23,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "id")]
     all: bool,
 
+    /// List the findings of `laptime diagnose` on any trace, with their thresholds
+    #[arg(long, conflicts_with_all = ["id", "all"])]
+    findings: bool,
+
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -32,6 +36,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.all {
         let texts: Vec<String> = TOPICS.iter().map(text).collect();
         args.output.write_text(&texts.join("\n\n"), out)?;
+        return Ok(Status::Done);
+    }
+    if args.findings {
+        args.output.write(&laptime_report::tables::finding_rules(), out)?;
         return Ok(Status::Done);
     }
     let Some(id) = &args.id else {

@@ -82,7 +82,7 @@ impl Gate {
                 broken.push(format!("`{id}` is denied: {}", found.finding.evidence));
             }
             for (_, budget) in self.budgets.iter().filter(|(known, _)| *known == id) {
-                let share = whole.filter(|whole| *whole > 0.0).map_or(0.0, |whole| gain / whole);
+                let share = found.share(whole).unwrap_or(0.0);
                 let over = match budget {
                     Budget::Nanos(most) if gain > *most => format!("{:.3} ms, budget {:.3} ms", gain / 1e6, most / 1e6),
                     Budget::Share(most) if share > *most => {

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod compare_traces;
 pub mod completions;
 pub mod convert;
+pub mod critical_path;
 pub mod diagnose;
 pub mod doctor;
 pub mod experiment;

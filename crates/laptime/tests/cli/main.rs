@@ -12,6 +12,7 @@ mod compare;
 mod compare_traces;
 mod convert;
 mod course;
+mod critical_path;
 mod diagnose;
 mod docs;
 mod gaps;

@@ -8,6 +8,7 @@ mod cases;
 mod cold_start;
 mod compare;
 mod course;
+mod critical_path;
 mod crossover;
 mod diagnose;
 mod doctor;
@@ -41,6 +42,7 @@ pub use self::{
     cold_start::cold_start,
     compare::compare,
     course::{AskedSteps, course, course_separate, course_summary, with_pass},
+    critical_path::critical_path,
     crossover::crossovers,
     diagnose::{TrialRow, diagnosis, experiment, offload_findings, offload_layers, offload_tokens},
     doctor::doctor,
@@ -58,7 +60,7 @@ pub use self::{
     syncs::{syncs, waits},
     timings::timings,
     top::{Ranking, Side, Sort, groups, top},
-    topics::topics,
+    topics::{finding_rules, topics},
     warmup::warmup,
     warmup_study::{warmup_laps, warmup_study},
     waterfall::waterfall,

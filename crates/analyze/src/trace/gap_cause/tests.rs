@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::devices::devices;
+use crate::waits::waits;
 use laptime_trace::{Nanos, SYNC, TraceBuilder, activity::category};
 use proptest::prelude::*;
 
@@ -52,7 +53,7 @@ impl Fixture {
     fn causes(self) -> Vec<(u64, u64, Cause)> {
         let trace = self.builder.build().unwrap();
         let found = devices(&trace);
-        let gaps = device_gaps(&trace, &found, &found.devices[0]);
+        let gaps = device_gaps(&trace, &found, &found.devices[0], &waits(&trace, &found));
         gaps.iter().map(|gap| (gap.from / 1_000, gap.to / 1_000, gap.cause)).collect()
     }
 }
@@ -339,7 +340,7 @@ proptest! {
         let trace = made.builder.build().unwrap();
         let found = devices(&trace);
         for device in &found.devices {
-            let gaps = device_gaps(&trace, &found, device);
+            let gaps = device_gaps(&trace, &found, device, &crate::waits::waits(&trace, &found));
             let (from, to) = device.window().unwrap();
             let free = device.busy().gaps_in(from, to);
             prop_assert!(gaps.iter().all(|gap| gap.from < gap.to));

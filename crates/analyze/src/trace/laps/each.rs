@@ -8,7 +8,7 @@ use crate::{
     devices::{Devices, Work},
     intervals::Stretches,
     lap_unit::{LapSource, LapUnit},
-    waits::{waiting, waits},
+    waits::{Found, waiting},
 };
 
 /// One lap.
@@ -47,11 +47,10 @@ impl Lap {
 }
 
 /// Collects what happened in each lap.
-pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Vec<Lap> {
+pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit, waits: &[Found]) -> Vec<Lap> {
     let work = || devices.devices.iter().flat_map(|device| &device.work);
     let busy = Stretches::union(work().map(|work| (work.start, work.end)).collect());
-    let waits = waits(trace, devices);
-    let waiting = waiting(&waits);
+    let waiting = waiting(waits);
     let launches = launches(trace, devices, unit);
     let waits = count(unit, waits.iter().map(|wait| wait.start));
     let laps = unit.laps.iter().enumerate();
