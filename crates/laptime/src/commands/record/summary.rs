@@ -6,7 +6,11 @@ use laptime_analyze::{Diagnosis, LineShares};
 use laptime_trace::Trace;
 
 use super::{folder::Recording, overhead::Overhead};
-use crate::{output::say, run_folder::TRACE_FILE};
+use crate::{
+    commands::page,
+    output::say,
+    run_folder::{PAGE_FILE, TRACE_FILE},
+};
 
 /// Shows what a recording holds, how the program ended, and what went wrong.
 pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, attached: u32) {
@@ -32,8 +36,10 @@ pub fn show(recording: &Recording, run: &Path) {
     if let Some(laps) = &recording.laps {
         say(&format!("Window: {laps}"));
     }
+    page::write_recorded(run, &recording.trace, None, &[]);
     let run = shortened(run);
-    say(&format!("\nTrace: {run}/{TRACE_FILE} (opens in ui.perfetto.dev)"));
+    say(&format!("\nPage: {run}/{PAGE_FILE}"));
+    say(&format!("Trace: {run}/{TRACE_FILE} (opens in ui.perfetto.dev)"));
     say(&format!("Look deeper: laptime diagnose {run}; also `gaps`, `syncs`, `top`, `laps` and `stages`"));
 }
 
