@@ -75,10 +75,10 @@ async function openPage(send, listeners, url, { width = 1440, height = 900, dark
   if (!script) await call("Emulation.setScriptExecutionDisabled", { value: true });
   if (before) await call("Page.addScriptToEvaluateOnNewDocument", { source: before });
   await call("Page.navigate", { url });
-  return Object.assign(page, actions(call));
+  return Object.assign(page, actions(call, page));
 }
 
-function actions(call) {
+function actions(call, page) {
   const evaluate = async (expression) => {
     const { result, exceptionDetails } = await call("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
     if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
@@ -87,11 +87,15 @@ function actions(call) {
   const mouse = (type, x, y, more = {}) => call("Input.dispatchMouseEvent", { type, x, y, button: "left", clickCount: 1, ...more });
   return {
     evaluate,
-    ready: () => evaluate(`new Promise((resolve, reject) => {
-      const late = setTimeout(() => reject(new Error("the page is not ready after 60 s")), 60000);
-      const look = () => document.documentElement?.dataset.ready ? (clearTimeout(late), resolve(true)) : setTimeout(look, 20);
-      look();
-    })`),
+    // The page sets a mark when it is ready; an error before that is the reason why it never will be.
+    ready: async () => {
+      for (let tries = 0; tries < 3000; tries += 1) {
+        if (await evaluate("document.documentElement?.dataset.ready === 'yes'")) return;
+        if (page.errors.length) break;
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+      throw new Error(`the page is not ready: ${page.errors.join("; ") || "it takes too long"}`);
+    },
     // Two frames later everything that was asked for is drawn.
     settled: () => evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"),
     click: async (x, y, more) => {

@@ -55,6 +55,7 @@ function assertQuiet(page) {
 // The middle of a span on the screen.
 const middle = (name) => `(() => {
   const { timeline: line, model } = laptime;
+  document.getElementById("timeline").scrollIntoView();
   const span = [...model.kind].findIndex((kind) => model.header.kinds[kind][0] === ${JSON.stringify(name)});
   line.select(span, true);
   line.select(-1);
@@ -128,7 +129,6 @@ test("the wheel zooms at the pointer and dragging pans", async () => {
 
 test("a click shows the details and what launched a kernel", async () => {
   const page = await open(pages.trace);
-  await page.evaluate("document.getElementById('timeline').scrollIntoView()");
   const [x, y, span] = await page.evaluate(middle("softmax_kernel"));
   await page.click(x, y);
   await page.settled();

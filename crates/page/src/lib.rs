@@ -12,6 +12,7 @@ mod run_page;
 mod sha256;
 pub mod thin;
 mod trace_page;
+mod waterfall;
 
 use std::io::{self, Write};
 
@@ -20,6 +21,7 @@ use laptime_report::html::escape;
 pub use self::{
     run_page::{Comparison, of_comparison, of_runs},
     trace_page::{About, of_trace},
+    waterfall::of_waterfall,
 };
 
 /// The modules of the script, each after those that it uses.

@@ -1,7 +1,5 @@
 //! The pages of runs and of comparisons: charts, findings and tables.
 
-use std::fmt::Write;
-
 use laptime_analyze::{Profiling, SharedDoubt};
 use laptime_report::{
     Table,
@@ -16,8 +14,13 @@ use crate::Page;
 /// Makes the page of runs: findings, charts and tables.
 pub fn of_runs(answer: &Profiling, title: &str) -> Page {
     let mut page = Page { title: title.to_owned(), subtitle: subtitle(answer), ..Page::default() };
-    page.section("answer", "Findings", findings(answer));
-    page.section("charts", "Charts", charts(answer));
+    let (first, others) = findings(answer);
+    let mut charts = charts(answer).into_iter();
+    page.section("answer", "Answer", first + &charts.next().unwrap_or_default());
+    page.section("findings", "Findings", others);
+    let charts: String = charts.collect();
+    let charts = if charts.is_empty() { charts } else { format!("<div class=\"charts\">\n{charts}</div>\n") };
+    page.section("charts", "Charts", charts);
     for (id, title, table) in run_tables(answer) {
         page.section(id, title, table);
     }
@@ -67,37 +70,30 @@ fn subtitle(answer: &Profiling) -> String {
     parts.join(" · ")
 }
 
-fn findings(answer: &Profiling) -> String {
-    let mut out = String::new();
+/// The first finding, and the others as a list.
+fn findings(answer: &Profiling) -> (String, String) {
     let mut all = answer.findings().into_iter();
-    if let Some(first) = all.next() {
+    let main = all.next().map_or_else(String::new, |first| {
         let next =
             first.next.map_or_else(String::new, |next| format!("<p class=\"try\"><b>Try</b>: {}</p>", prose(&next)));
-        let _ = writeln!(
-            out,
-            "<div class=\"main normal\"><p class=\"headline\">{} <code>[{}]</code></p>{next}</div>",
-            prose(&first.said),
-            escape(first.rule)
-        );
-    }
-    let rest: Vec<String> = all
+        let (said, rule) = (prose(&first.said), escape(first.rule));
+        format!("<div class=\"main normal\"><p class=\"headline\">{said} <code>[{rule}]</code></p>{next}</div>\n")
+    });
+    let rest: String = all
         .map(|found| {
             let next = found.next.map_or_else(String::new, |next| format!(" Try: {}", prose(&next)));
             format!("<li><code>[{}]</code> {}{next}</li>\n", escape(found.rule), prose(&found.said))
         })
         .collect();
-    if !rest.is_empty() {
-        let _ = writeln!(out, "<ul class=\"findings\">\n{}</ul>", rest.concat());
-    }
-    out
+    (main, if rest.is_empty() { rest } else { format!("<ul class=\"findings\">\n{rest}</ul>\n") })
 }
 
 /// The charts, each light and dark; the style shows the one that fits.
-fn charts(answer: &Profiling) -> String {
+fn charts(answer: &Profiling) -> Vec<String> {
     let one = |chart: &laptime_report::chart::Chart| {
         let themes = [(Theme::Light, "light"), (Theme::Dark, "dark")];
         let both = themes.map(|(theme, class)| format!("<div class=\"chart {class}\">{}</div>", chart.to_svg(theme)));
-        format!("<figure>{}<figcaption>{}</figcaption></figure>\n", both.concat(), escape(&chart.title))
+        format!("<figure>{}</figure>\n", both.concat())
     };
     profiling::charts(answer).iter().map(one).collect()
 }

@@ -62,7 +62,10 @@ export class Timeline {
   arrange() {
     const rank = (track) => ORDER.indexOf(track.kind);
     const shown = this.model.tracks.filter((track) => track.rows.length && rank(track) >= 0);
-    shown.sort((a, b) => rank(a) - rank(b) || (a.device ?? 0) - (b.device ?? 0) || b.spans - a.spans || a.index - b.index);
+    // The idle time of a device stands above its streams.
+    const device = (track) => Number(track.device ?? /^device (\d+)/.exec(track.name)?.[1] ?? 0);
+    const group = (track) => (track.kind === "laps" ? 0 : rank(track) <= ORDER.indexOf("copy engine") ? 1 : 2);
+    shown.sort((a, b) => group(a) - group(b) || device(a) - device(b) || rank(a) - rank(b) || b.spans - a.spans || a.index - b.index);
     this.lines = [];
     this.titles = [];
     let top = 0;

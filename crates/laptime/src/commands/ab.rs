@@ -13,6 +13,7 @@ use laptime_trace::run::{AxisValue, AxisValues, Measured, RESULTS_FILE, ResultsW
 use crate::{
     app::App,
     cli::{self, Status},
+    commands::page,
     failure::Hinted,
     fresh_process,
     moment::Moment,
@@ -106,7 +107,9 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair was complete"), "run it again"));
     }
     let answer = laptime_analyze::ab([(&args.a, &a), (&args.b, &b)], args.threshold.map(|share| share.0))?;
-    write_to_screen(&laptime_report::tables::ab(&answer), args.format.format(), out)?;
+    let table = laptime_report::tables::ab(&answer);
+    write_to_screen(&table, args.format.format(), out)?;
+    page::write_comparison(&folder, table);
     say(&format!("\nSaved to {} ({RESULTS_FILE})", folder.display()));
     if app.interrupt.is_requested() {
         let error = anyhow::anyhow!("interrupted after {pairs} of {runs} pairs");

@@ -12,7 +12,7 @@ use laptime_report::{Cell, Column, Format, Table};
 use crate::{
     app::App,
     cli::Status,
-    commands::fit,
+    commands::{fit, page},
     failure::Hinted,
     output::{FormatArgs, say, write_file, write_to_screen},
     request::{OUTPUT, Order, Request},
@@ -186,6 +186,7 @@ pub fn end(finished: &Finished, outside: &[PathBuf]) -> anyhow::Result<Status> {
         };
         return Err(Hinted::wrap(error, hint));
     }
+    page::write_finished(&finished.folder, &finished.run, &finished.results);
     run_folder::say_saved(&finished.folder, outside);
     let has_failed = finished.results.iter().any(|result| matches!(result.outcome, Outcome::Failed { .. }));
     Ok(if has_failed { Status::BadNews } else { Status::Done })

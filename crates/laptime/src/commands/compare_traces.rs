@@ -9,6 +9,7 @@ use laptime_trace::Trace;
 use crate::{
     absent,
     cli::Status,
+    commands::page,
     failure::Hinted,
     output::{OutputArgs, warn_of_loss},
 };
@@ -92,7 +93,13 @@ pub fn run(
     let b = divided(paths[1], &how, output)?;
     check_owners(paths, [&a, &b])?;
     let answer = laptime_analyze::waterfall(&a, &b).shortened(args.most.unwrap_or(STEPS));
-    output.write(&laptime_report::tables::waterfall(&answer), out)?;
+    match output.page() {
+        Some(target) => {
+            let title = format!("{} -> {}", paths[0].display(), paths[1].display());
+            page::write(&laptime_page::of_waterfall(&answer, &title), target)?;
+        }
+        None => output.write(&laptime_report::tables::waterfall(&answer), out)?,
+    }
     let is_slower = threshold.is_some_and(|threshold| answer.share().is_some_and(|share| share > threshold));
     Ok(if is_slower { Status::BadNews } else { Status::Done })
 }

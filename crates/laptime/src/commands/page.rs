@@ -7,18 +7,19 @@ use std::{
 
 use anyhow::Context;
 use laptime_analyze::{ProfiledRun, Profiling};
-use laptime_page::{About, Page};
+use laptime_page::{About, Comparison, Page};
+use laptime_report::Table;
 use laptime_trace::{
     Trace,
     format::write_whole,
-    run::{RESULTS_FILE, RUN_FILE, Run},
+    run::{CaseResult, RESULTS_FILE, RUN_FILE, Run},
     small_file,
 };
 
 use crate::{
     app::App,
     output::{read_trace, warn},
-    run_folder::{PAGE_FILE, TRACE_FILE},
+    run_folder::{self, PAGE_FILE, TRACE_FILE},
     trace_input::trace_of,
 };
 
@@ -48,7 +49,11 @@ pub fn write_trace(path: &Path, out: Option<&Path>) -> anyhow::Result<PathBuf> {
     let run = if path.is_dir() && folder.join(RUN_FILE).is_file() { Some(Run::read(folder)?) } else { None };
     let command = if path.is_dir() { recorded_command(folder) } else { None };
     let about = About { name: shown_name(path), run: run.as_ref(), command, ..About::default() };
-    write(&laptime_page::of_trace(&trace, &about)?, &target)?;
+    let page = laptime_page::of_trace(&trace, &about)?;
+    if let Some(folder) = out.filter(|out| !is_html(out)) {
+        run_folder::create(folder)?;
+    }
+    write(&page, &target)?;
     Ok(target)
 }
 
@@ -71,6 +76,41 @@ pub fn write_runs(answer: &Profiling, paths: &[PathBuf], target: &Path) -> anyho
             write(&laptime_page::of_runs(answer, &names.join(", ")), target)
         }
     }
+}
+
+/// Writes the page of a finished benchmark into its folder. A benchmark without a page is still a benchmark.
+pub fn write_finished(folder: &Path, run: &Run, results: &[CaseResult]) {
+    let name = shown_name(folder);
+    let read = ProfiledRun { folder: name.clone(), run: Some(run.clone()), results: results.to_vec() };
+    let page = laptime_page::of_runs(&laptime_analyze::profiling(vec![read]), &name);
+    warn_if_missing(write(&page, &folder.join(PAGE_FILE)));
+}
+
+/// Writes the page of a recorded run into its folder.
+pub fn write_recorded(folder: &Path, trace: &Trace, run: Option<&Run>, results: &[CaseResult]) {
+    let command = recorded_command(folder);
+    let about = About { name: shown_name(folder), run, results, command };
+    let page = laptime_page::of_trace(trace, &about).map_err(anyhow::Error::from);
+    warn_if_missing(page.and_then(|page| write(&page, &folder.join(PAGE_FILE))));
+}
+
+/// Writes the page of a comparison into its folder. The last sentence of its table is the verdict.
+pub fn write_comparison(folder: &Path, mut table: Table) {
+    let verdict = table.notes.pop().unwrap_or_default();
+    let title = shown_name(folder);
+    let comparison = Comparison { title: &title, verdict: &verdict, tables: vec![("Figures", &table)] };
+    warn_if_missing(write(&laptime_page::of_comparison(&comparison), &folder.join(PAGE_FILE)));
+}
+
+fn warn_if_missing(written: anyhow::Result<()>) {
+    if let Err(error) = written {
+        warn(&format!("there is no page: {error:#}"));
+    }
+}
+
+/// The page of one table.
+pub fn of_table(table: &Table) -> Page {
+    laptime_page::of_comparison(&Comparison { title: table.name, verdict: "", tables: vec![("Figures", table)] })
 }
 
 /// Writes a page, whole or not at all.

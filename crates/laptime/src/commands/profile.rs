@@ -20,7 +20,7 @@ use laptime_trace::{
 use crate::{
     app::App,
     cli::Status,
-    commands::{bench, convert},
+    commands::{bench, convert, page},
     failure::Hinted,
     moment::Moment,
     output::{read_trace, say, warn, write_file, write_to_screen},
@@ -91,6 +91,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         let trace = with_device(read_trace(&pftrace)?, &profiled, &recorded)?;
         write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
+        page::write_recorded(&session.folder, &trace, Some(&session.run), std::slice::from_ref(&result));
         show(&trace, &profiled, request, session.run.settings.depth, out)?;
         let outside = extras.finish_profile(&context, &results, Some(&trace), out)?;
         run_folder::say_saved(&session.folder, &outside);

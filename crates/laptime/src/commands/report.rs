@@ -48,7 +48,7 @@ const CHARTS: [&str; 7] = [
 /// give the same bytes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime report trace.json.gz --open\n  laptime report runs/attention-20261115-093000 runs/model-20261115-094500 --out report\n  laptime report --input_dir profiling/results --output_dir profiling/reports"
+    after_help = "Examples:\n  laptime report trace.json.gz\n  laptime report runs/attention-20261115-093000 runs/model-20261115-094500 --out report\n  laptime report --input_dir profiling/results --output_dir profiling/reports"
 )]
 pub struct Args {
     /// A trace, the folder of a run, a folder of such folders, or one with profiles of Nano XYZ
@@ -80,9 +80,6 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let mut pages = Vec::new();
     if !runs.is_empty() {
         pages.push(report_runs(app, args, &runs, is_one_file, out)?);
-    }
-    if let Some(folder) = args.out.as_deref().filter(|_| !is_one_file && !traces.is_empty()) {
-        run_folder::create(folder)?;
     }
     for trace in &traces {
         let written = page::write_trace(trace, args.out.as_deref())?;

@@ -13,10 +13,10 @@ use laptime_trace::{Recorded, format::folded::By};
 use crate::{
     app::App,
     cli::Status,
-    commands::{bench, convert},
+    commands::{bench, convert, page},
     output::{read_trace, wrapped_for_screen, write_to_screen},
     request::Order,
-    run_folder::TRACE_FILE,
+    run_folder::{PAGE_FILE, TRACE_FILE},
     session::{Finished, Session},
     tour::generator::{Generator, Size},
 };
@@ -42,6 +42,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     if finished.was_interrupted {
         return bench::end(&finished, &[]);
     }
+    page::write_recorded(&folder, &read_trace(&folder.join(TRACE_FILE))?, Some(&finished.run), &finished.results);
     print_next(&finished, &recorded, out)?;
     Ok(Status::Done)
 }
@@ -83,6 +84,7 @@ fn benchmark(app: &App) -> anyhow::Result<Order<'_>> {
 fn print_next(finished: &Finished, recorded: &Recorded, out: &mut dyn Write) -> anyhow::Result<()> {
     let call = if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "laptime" };
     let files = [
+        (PAGE_FILE, "open in a browser: the timeline, the stages and the figures"),
         (TRACE_FILE, "open in https://ui.perfetto.dev"),
         ("trace.json", "open in chrome://tracing or https://www.speedscope.app"),
         ("flamegraph.svg", "open in a browser"),

@@ -20,7 +20,7 @@ use laptime_trace::{
     format::{NO_EVENTS, write_whole},
 };
 
-use crate::{failure::Hinted, screen::Content, trace_input::trace_of};
+use crate::{commands::page, failure::Hinted, screen::Content, trace_input::trace_of};
 
 /// How much detail tables show; set once, after the arguments are read.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
@@ -53,7 +53,7 @@ pub struct OutputArgs {
     #[arg(long, value_parser = formats())]
     format: Option<Format>,
 
-    /// Write to this file instead of standard output; its extension selects the format
+    /// Write to this file instead of standard output; its extension selects the format (`.html`: a page)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -111,10 +111,16 @@ impl OutputArgs {
         Ok(())
     }
 
+    /// The page that the answer goes to, if `--out` names one.
+    pub fn page(&self) -> Option<&Path> {
+        self.out.as_deref().filter(|out| page::is_html(out))
+    }
+
     /// Writes a table to the requested place.
     pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
         let format = self.format();
         match &self.out {
+            Some(path) if page::is_html(path) => page::write(&page::of_table(table), path),
             Some(path) => write_file(table, format, path),
             None => write_to_screen(table, format, out),
         }

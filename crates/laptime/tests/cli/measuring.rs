@@ -22,7 +22,7 @@ fn a_profile_states_its_overhead_and_names_what_it_wrote() {
     }
     let overhead = said.out.lines().find(|line| line.starts_with("Recording overhead: ")).unwrap();
     assert!(overhead.contains(" to ") && overhead.ends_with(" %)."), "its interval: {overhead}");
-    let saved = "\nSaved to run (trace.pftrace, trace.json, flamegraph.svg, stages.tsv, results.jsonl)\n";
+    let saved = "\nSaved to run (report.html, trace.pftrace, trace.json, flamegraph.svg, stages.tsv, results.jsonl)\n";
     assert!(said.err.contains(saved), "{}", said.err);
     let stages = place.laptime(["stages", "run", "--all"]).done();
     assert!(stages.contains("\niteration (lap) ") && stages.contains("\nopen_device "), "{stages}");

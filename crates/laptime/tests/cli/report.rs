@@ -60,7 +60,9 @@ fn a_report_of_runs_has_every_chart_table_and_finding() {
             assert!(file.starts_with(if ending.ends_with("png") { b"\x89PNG" } else { b"<svg" }), "{chart}{ending}");
         }
     }
-    assert_eq!(made.len(), 4 * CHARTS.len() + 5);
+    assert_eq!(made.len(), 4 * CHARTS.len() + 6);
+    let page = text(&place, "report/report.html");
+    assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains("crossover"));
 }
 
 #[test]
@@ -106,8 +108,8 @@ fn of_what_was_not_measured_there_is_no_file_and_no_sentence() {
     let place = Place::new();
     report(&place, &runs()[2..], "report");
     let names: Vec<String> = files(&place.path("report")).into_keys().collect();
-    let expected =
-        ["profiling_report.md", "warmup_laps-dark.png", "warmup_laps-dark.svg", "warmup_laps.png", "warmup_laps.svg"];
+    let charts = ["warmup_laps-dark.png", "warmup_laps-dark.svg", "warmup_laps.png", "warmup_laps.svg"];
+    let expected: Vec<&str> = ["profiling_report.md", "report.html"].into_iter().chain(charts).collect();
     assert_eq!(names, expected);
     let told = text(&place, "report/profiling_report.md");
     assert!(!told.contains("crossover") && !told.contains("## Tables"), "{told}");
@@ -183,7 +185,7 @@ fn what_is_no_run_is_refused_with_a_hint() {
     std::fs::create_dir(place.path("empty")).unwrap();
     for (run, told) in [
         ("nowhere", "error: there is no `nowhere`"),
-        ("notes.txt", "error: `notes.txt` is not a run"),
+        ("notes.txt", "error: cannot read trace `notes.txt`"),
         ("empty", "error: `empty` contains no run"),
     ] {
         let failed = place.laptime(["report", run, "--out", "report"]).failed();
@@ -222,4 +224,60 @@ fn files_of_an_earlier_report_are_told_of() {
         "{}",
         said.err
     );
+}
+
+/// A small trace with a kernel, in the format of torch.profiler.
+const TRACE: &str = r#"{"traceEvents": [
+    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 0, "dur": 5, "pid": 1, "tid": 1, "args": {"correlation": 1}},
+    {"ph": "X", "cat": "kernel", "name": "gemm<&>", "ts": 10, "dur": 90, "pid": 0, "tid": 7, "args": {"correlation": 1, "device": 0, "stream": 7}}
+]}"#;
+
+#[test]
+fn the_page_of_a_trace_is_next_to_it_or_where_it_was_asked_for() {
+    let place = Place::new();
+    place.write("it.json", TRACE);
+    let said = place.laptime(["report", "it.json"]);
+    assert_eq!((said.status, said.err.as_str()), (Some(0), "Page: it.report.html\n"));
+    let page = text(&place, "it.report.html");
+    assert!(page.contains("<title>it.json</title>") && page.contains("gemm&lt;&amp;&gt;"), "{}", &page[..2000]);
+    assert_eq!(page.matches("<script").count(), 2, "the data and the script");
+    for out in ["own.html", "folder"] {
+        report(&place, &["it.json".to_owned()], out);
+    }
+    for other in ["own.html", "folder/it.report.html"] {
+        assert!(text(&place, other) == page, "{other}");
+    }
+}
+
+#[test]
+fn two_inputs_do_not_fit_one_page() {
+    let place = Place::new();
+    place.write("a.json", TRACE);
+    place.write("b.json", TRACE);
+    let failed = place.laptime(["report", "a.json", "b.json", "--out", "one.html"]).failed();
+    assert!(failed.contains("`--out` names one page") && failed.contains("hint: name a folder"), "{failed}");
+    report(&place, &["a.json".to_owned(), "b.json".to_owned()], ".");
+    assert!(place.path("a.report.html").is_file() && place.path("b.report.html").is_file());
+}
+
+#[test]
+fn a_trace_that_cannot_be_read_leaves_no_page() {
+    let place = Place::new();
+    place.write("it.json", "{\"traceEvents\": [");
+    let said = place.laptime(["report", "it.json"]);
+    let is_error = said.status == Some(2) && said.err.starts_with("error: ");
+    assert!(is_error || said.err.contains("warning: "), "{}", said.err);
+    assert_eq!(is_error, !place.path("it.report.html").exists());
+}
+
+#[test]
+fn two_traces_are_compared_on_a_page() {
+    let place = Place::new();
+    place.write("a.json", TRACE);
+    place.write("b.json", TRACE.replace("\"dur\": 90", "\"dur\": 180"));
+    place.laptime(["compare", "a.json", "b.json", "--out", "both.html"]).done();
+    let page = text(&place, "both.html");
+    for part in ["<h2>Verdict</h2>", "<h2>Waterfall</h2>", "class=\"slower\"", "gemm&lt;&amp;&gt;"] {
+        assert!(page.contains(part), "{part}");
+    }
 }

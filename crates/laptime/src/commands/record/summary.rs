@@ -3,7 +3,11 @@
 use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, thread};
 
 use super::{folder::Recording, overhead::Overhead};
-use crate::{output::say, run_folder::TRACE_FILE};
+use crate::{
+    commands::page,
+    output::say,
+    run_folder::{PAGE_FILE, TRACE_FILE},
+};
 use laptime_analyze::{Diagnosis, LineShares};
 
 /// Shows what a recording holds, how the program ended, and what went wrong.
@@ -30,8 +34,10 @@ pub fn show(recording: &Recording, answer: &[String], run: &Path) {
     if let Some(laps) = &recording.laps {
         say(&format!("Window: {laps}"));
     }
+    page::write_recorded(run, &recording.trace, None, &[]);
     let run = shortened(run);
-    say(&format!("\nTrace: {run}/{TRACE_FILE} (opens in ui.perfetto.dev)"));
+    say(&format!("\nPage: {run}/{PAGE_FILE}"));
+    say(&format!("Trace: {run}/{TRACE_FILE} (opens in ui.perfetto.dev)"));
     say(&format!("Look deeper: laptime diagnose {run}; also `gaps`, `syncs`, `top`, `laps` and `stages`"));
 }
 
