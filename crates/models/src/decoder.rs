@@ -1,5 +1,8 @@
 //! A model with its weights on a device: what can be asked of it, whatever the device.
 
+pub(crate) mod layers;
+pub(crate) mod weights;
+
 use std::ops::Range;
 
 use laptime_probe::Lane;

@@ -63,6 +63,7 @@ fn streamed_layers_are_marked_at_every_depth() {
             "layer 1 1 offloaded",
             "layer_release 1 1",
             "layer_issue 2 1",
+            "resident 1",
             "layer_wait 2 0",
             "layer 2 0 offloaded",
             "layer_release 2 0",
@@ -73,6 +74,7 @@ fn streamed_layers_are_marked_at_every_depth() {
             "clear_cache",
             "allocate",
             "layer_issue 3 1",
+            "resident 2",
         ]
     );
     let copies: Vec<_> = wrap.spans().filter(|span| span.name == "layer_copy").collect();
@@ -93,15 +95,18 @@ fn streamed_layers_are_marked_at_every_depth() {
     };
     let turns = [(1, 0), (1, 1), (2, 0), (2, 1)];
     let mut wanted: Vec<String> = turns.into_iter().flat_map(|(pass, layer)| one(pass, layer)).collect();
+    // The resident layer runs behind the offloaded ones. Memory is cleared behind every third copy.
+    wanted.insert(10, "resident 1".to_owned());
     wanted.insert(5, "clear_cache".to_owned());
     wanted.push("clear_cache".to_owned());
+    wanted.push("resident 2".to_owned());
     assert_eq!(told(&sync, false), wanted);
     assert_eq!(told(&sync, true), ["layer_copy 1 0", "layer_copy 1 1", "layer_copy 2 0", "layer_copy 2 1"]);
     let copy = sync.spans().find(|span| span.name == "layer_copy").unwrap();
     assert_eq!(copy.fields.get("pinned"), None);
 
     let deep = told(&recorded(StreamMode::Pinned, Depth::Layer), false);
-    let behind = ["layer 2", "attention", "ffn", "head", "choose"];
+    let behind = ["resident 2", "layer 2", "attention", "ffn", "head", "choose"];
     assert_eq!(deep[deep.len() - behind.len()..], behind);
     assert!(deep.contains(&"layer 1 0 offloaded".to_owned()), "{deep:?}");
 }

@@ -7,14 +7,18 @@ use super::{
     blocks,
     cache::{Cache, zeros},
     crew::Crew,
-    model::{Body, Layer},
+    model::Layer,
     number::Number,
     product::{Put, project},
     rows::Rows,
     steps::{Norm, Positions, add_bias, store, swiglu},
-    streamed::Streamed,
 };
-use crate::{Attention, Config, ModelError, Options, attention::Layout, marks::stage_mark, rope::RopeTable};
+use crate::{
+    Attention, Config, Marks, ModelError, Options,
+    attention::Layout,
+    decoder::layers::{Block, Fusion, Ops},
+    rope::RopeTable,
+};
 
 /// What passes compute in, kept from one to the next.
 #[derive(Default)]
@@ -93,98 +97,36 @@ pub struct Pass<'a, T> {
     pub config: &'a Config,
     pub options: &'a Options,
     pub crew: &'a Crew,
-    pub body: &'a Body<T>,
-    /// What makes logits, where they are wanted.
-    pub head: Option<&'a [T]>,
     pub table: &'a RopeTable,
-    /// What of the pairs is kept; none for all.
+    /// The pairs that attention keeps; none for all.
     pub layout: Option<&'a Layout>,
-    /// What runs together: sequences of one cache, or of several that are at different positions. All have as many queries.
+    /// What runs together: sequences of one cache, or of several caches at different positions. All have as many queries.
     pub spans: &'a [Span],
-    /// Whether only the last row of each sequence is normed, and gets logits.
+    /// Whether only the last row of each sequence is normed for the head.
     pub is_last_only: bool,
+    pub buffers: &'a mut Buffers<T>,
+    /// The cache of each span; none for a pass without a cache.
+    pub caches: Vec<&'a mut Cache<T>>,
 }
 
 impl<T: Number> Pass<'_, T> {
-    /// Runs the rows of the stream, with keys and values in the cache of each span if there are any, and leaves them
-    /// normed, and their logits, in the buffers. Layers that do not stay come before those of the body.
-    pub fn run(
-        &self,
-        buffers: &mut Buffers<T>,
-        caches: &mut [&mut Cache<T>],
-        streamed: Option<&mut Streamed<T>>,
-    ) -> Result<(), ModelError> {
-        let marks = &self.options.marks;
-        if let Some(streamed) = streamed {
-            streamed.begin_pass();
-            for at in 0..streamed.count() {
-                streamed.turn(at, |layer| self.layer(at, layer, buffers, caches))?;
-            }
-        }
-        for (at, layer) in (self.body.first..).zip(&self.body.layers) {
-            let _stage = stage_mark!(marks, Layer, "layer", layer = at);
-            self.layer(at, layer, buffers, caches);
-        }
-        let _stage = stage_mark!(marks, Layer, "head");
-        self.head(buffers);
-        Ok(())
-    }
-
-    fn layer(&self, at: usize, layer: &Layer<T>, buffers: &mut Buffers<T>, caches: &mut [&mut Cache<T>]) {
-        self.attention(at, layer, buffers, caches);
-        self.ffn(layer, buffers);
-    }
-
     fn rows(&self) -> usize {
         self.spans.iter().map(Span::rows).sum()
     }
 
-    /// Each span, behind the number of the rows before it.
-    fn spans(&self) -> impl Iterator<Item = (usize, &Span)> {
-        let mut before = 0;
-        self.spans.iter().map(move |span| {
-            let first = before;
-            before += span.rows();
-            (first, span)
-        })
-    }
-
-    fn norm<'n>(&self, weight: &'n [f32]) -> Norm<'n> {
+    fn norm_weight<'n>(&self, weight: &'n [f32]) -> Norm<'n> {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    /// Norms the stream.
-    fn norm_stream(&self, weight: &[f32], every: usize, buffers: &mut Buffers<T>) {
-        let _stage = stage_mark!(self.options.marks, Ops, "norm");
-        let stream = &buffers.stream[..self.rows() * self.config.hidden];
-        self.norm(weight).rows(self.crew, every, stream, &mut buffers.normed);
+    /// Norms the last of every so many rows.
+    fn norm_rows(&mut self, weight: &[f32], every: usize) {
+        let stream = &self.buffers.stream[..self.rows() * self.config.hidden];
+        self.norm_weight(weight).rows(self.crew, every, stream, &mut self.buffers.normed);
     }
 
-    /// Multiplies rows with weights.
-    fn project(&self, x: Rows<'_, T>, weights: &[T], out: &mut [T], put: Put) {
-        let outputs = weights.len() / x.width;
-        project(self.crew, x, Rows::dense(weights, outputs, x.width), out, put);
-    }
-
-    fn attention(&self, at: usize, layer: &Layer<T>, buffers: &mut Buffers<T>, caches: &mut [&mut Cache<T>]) {
-        let marks = &self.options.marks;
-        let _stage = stage_mark!(marks, Layer, "attention");
-        self.norm_stream(&layer.attention_norm, 1, buffers);
-        {
-            let _stage = stage_mark!(marks, Ops, "qkv");
-            let normed = Rows::dense(&buffers.normed, self.rows(), self.config.hidden);
-            self.project(normed, &layer.qkv, &mut buffers.qkv, Put::OVER);
-        }
-        {
-            let _stage = stage_mark!(marks, Ops, "rope");
-            self.enter_positions(at, layer, &mut buffers.qkv, caches);
-        }
-        for (group, (first, span)) in self.spans().enumerate() {
-            self.attend(at, (first, span), buffers, caches.get(group).map(|cache| &**cache));
-        }
-        let _stage = stage_mark!(marks, Ops, "output");
-        let mixed = Rows::dense(&buffers.mixed, self.rows(), self.config.heads * self.config.head_dim);
-        self.project(mixed, &layer.output, &mut buffers.stream, Put::ONTO);
+    /// The rows between those that the head reads.
+    fn every(&self) -> usize {
+        if self.is_last_only { self.spans.first().map_or(1, |span| span.queries) } else { 1 }
     }
 
     /// Numbers of a row of queries, keys and values.
@@ -192,38 +134,17 @@ impl<T: Number> Pass<'_, T> {
         (self.config.heads + 2 * self.config.kv_heads) * self.config.head_dim
     }
 
-    fn enter_positions(&self, at: usize, layer: &Layer<T>, qkv: &mut [T], caches: &mut [&mut Cache<T>]) {
-        let width = self.qkv_width();
-        for (group, (first, span)) in self.spans().enumerate() {
-            let positions = Positions {
-                config: self.config,
-                table: self.table,
-                bias: layer.qkv_bias.as_deref(),
-                query_norm: layer.query_norm.as_deref().map(|weight| self.norm(weight)),
-                key_norm: layer.key_norm.as_deref().map(|weight| self.norm(weight)),
-                tokens: span.queries,
-                start: span.start,
-            };
-            let qkv = &mut qkv[first * width..][..span.rows() * width];
-            positions.enter(self.crew, qkv);
-            if let Some(cache) = caches.get_mut(group) {
-                let room = cache.room();
-                store(self.crew, span, qkv, room, cache.layer_mut(at, span.keys()));
-            }
-        }
-    }
-
-    /// Attends, in the rows of one span, to its cache, or to the keys and values beside the queries.
-    fn attend(&self, at: usize, (first, span): (usize, &Span), buffers: &mut Buffers<T>, cache: Option<&Cache<T>>) {
+    /// Attends, in the rows of one span, to its cache, or to the keys and values next to the queries.
+    fn attend_span(&mut self, at: usize, group: usize, first: usize, span: &Span) {
         let Span { heads, kv_heads, head_dim, queries, .. } = *span;
-        let Buffers { qkv, mixed, scores, .. } = buffers;
         let row = self.qkv_width();
+        let Buffers { qkv, mixed, scores, .. } = &mut *self.buffers;
         let qkv = &qkv[first * row..];
         let beside = |first: usize| {
             let strides = Strides { batch: queries * row, head: head_dim, row };
             Heads { numbers: &qkv[first * head_dim..], strides }
         };
-        let (keys, values) = match cache {
+        let (keys, values) = match self.caches.get(group) {
             None => (beside(heads), beside(heads + kv_heads)),
             Some(cache) => {
                 let head = cache.room() * head_dim;
@@ -242,34 +163,122 @@ impl<T: Number> Pass<'_, T> {
             (None, Attention::Dense) => fused(self.crew, marks, span, &inputs, out),
         }
     }
+}
 
-    fn ffn(&self, layer: &Layer<T>, buffers: &mut Buffers<T>) {
-        let marks = &self.options.marks;
-        let _stage = stage_mark!(marks, Layer, "ffn");
-        self.norm_stream(&layer.ffn_norm, 1, buffers);
-        let (rows, ffn) = (self.rows(), self.config.ffn);
-        {
-            let _stage = stage_mark!(marks, Ops, "gate_up");
-            let normed = Rows::dense(&buffers.normed, rows, self.config.hidden);
-            self.project(normed, &layer.gate_up, &mut buffers.gate_up, Put::OVER);
-        }
-        {
-            let _stage = stage_mark!(marks, Ops, "swiglu");
-            swiglu(self.crew, ffn, layer.gate_up_bias.as_deref(), &mut buffers.gate_up[..rows * 2 * ffn]);
-        }
-        let _stage = stage_mark!(marks, Ops, "down");
-        let gated = Rows::new(&buffers.gate_up, rows, ffn, 2 * ffn);
-        self.project(gated, &layer.down, &mut buffers.stream, Put::ONTO);
-        if let Some(bias) = &layer.down_bias {
-            add_bias(self.crew, bias, &mut buffers.stream[..rows * self.config.hidden]);
-        }
+/// Each span, with its index and the number of the rows before it.
+fn numbered(spans: &[Span]) -> impl Iterator<Item = (usize, usize, &Span)> {
+    let mut before = 0;
+    spans.iter().enumerate().map(move |(group, span)| {
+        let first = before;
+        before += span.rows();
+        (group, first, span)
+    })
+}
+
+/// Multiplies rows with weights.
+fn multiply<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: &[T], out: &mut [T], put: Put) {
+    let outputs = weights.len() / x.width;
+    project(crew, x, Rows::dense(weights, outputs, x.width), out, put);
+}
+
+impl<T: Number> Ops for Pass<'_, T> {
+    type Matrix = Vec<T>;
+    type Vector = Vec<f32>;
+    type Error = ModelError;
+
+    fn marks(&self) -> &Marks {
+        &self.options.marks
     }
 
-    fn head(&self, buffers: &mut Buffers<T>) {
-        let every = if self.is_last_only { self.spans.first().map_or(1, |span| span.queries) } else { 1 };
-        self.norm_stream(&self.body.norm, every, buffers);
-        let Some(head) = self.head else { return };
-        let normed = Rows::dense(&buffers.normed, self.rows() / every, self.config.hidden);
-        self.project(normed, head, &mut buffers.logits, Put::OVER);
+    fn fusion(&self) -> Fusion {
+        Fusion::default()
+    }
+
+    fn norm(&mut self, weights: &Layer<T>, block: Block) -> Result<(), ModelError> {
+        let weight = match block {
+            Block::Attention => &weights.attention_norm,
+            Block::Ffn => &weights.ffn_norm,
+        };
+        self.norm_rows(weight, 1);
+        Ok(())
+    }
+
+    fn qkv(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+        let (rows, crew) = (self.rows(), self.crew);
+        let Buffers { normed, qkv, .. } = &mut *self.buffers;
+        multiply(crew, Rows::dense(normed, rows, self.config.hidden), &weights.qkv, qkv, Put::OVER);
+        Ok(())
+    }
+
+    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let width = self.qkv_width();
+        for (group, first, span) in numbered(self.spans) {
+            let positions = Positions {
+                config: self.config,
+                table: self.table,
+                bias: weights.qkv_bias.as_deref(),
+                query_norm: weights.query_norm.as_deref().map(|weight| self.norm_weight(weight)),
+                key_norm: weights.key_norm.as_deref().map(|weight| self.norm_weight(weight)),
+                tokens: span.queries,
+                start: span.start,
+            };
+            let qkv = &mut self.buffers.qkv[first * width..][..span.rows() * width];
+            positions.enter(self.crew, qkv);
+            if let Some(cache) = self.caches.get_mut(group) {
+                let room = cache.room();
+                store(self.crew, span, qkv, room, cache.layer_mut(layer, span.keys()));
+            }
+        }
+        Ok(())
+    }
+
+    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+        for (group, first, span) in numbered(self.spans) {
+            self.attend_span(layer, group, first, span);
+        }
+        Ok(())
+    }
+
+    fn output(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+        let (rows, crew) = (self.rows(), self.crew);
+        let Buffers { mixed, stream, .. } = &mut *self.buffers;
+        let mixed = Rows::dense(mixed, rows, self.config.heads * self.config.head_dim);
+        multiply(crew, mixed, &weights.output, stream, Put::ONTO);
+        Ok(())
+    }
+
+    fn gate_up(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+        let (rows, crew) = (self.rows(), self.crew);
+        let Buffers { normed, gate_up, .. } = &mut *self.buffers;
+        multiply(crew, Rows::dense(normed, rows, self.config.hidden), &weights.gate_up, gate_up, Put::OVER);
+        Ok(())
+    }
+
+    fn swiglu(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+        let (ffn, rows) = (self.config.ffn, self.rows());
+        swiglu(self.crew, ffn, weights.gate_up_bias.as_deref(), &mut self.buffers.gate_up[..rows * 2 * ffn]);
+        Ok(())
+    }
+
+    fn down(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+        let (rows, crew, ffn) = (self.rows(), self.crew, self.config.ffn);
+        let Buffers { gate_up, stream, .. } = &mut *self.buffers;
+        multiply(crew, Rows::new(gate_up, rows, ffn, 2 * ffn), &weights.down, stream, Put::ONTO);
+        if let Some(bias) = &weights.down_bias {
+            add_bias(crew, bias, &mut stream[..rows * self.config.hidden]);
+        }
+        Ok(())
+    }
+
+    fn final_norm(&mut self, weight: &Vec<f32>) -> Result<(), ModelError> {
+        self.norm_rows(weight, self.every());
+        Ok(())
+    }
+
+    fn head(&mut self, _: &Vec<f32>, head: &Vec<T>) -> Result<(), ModelError> {
+        let (rows, crew) = (self.rows() / self.every(), self.crew);
+        let Buffers { normed, logits, .. } = &mut *self.buffers;
+        multiply(crew, Rows::dense(normed, rows, self.config.hidden), head, logits, Put::OVER);
+        Ok(())
     }
 }

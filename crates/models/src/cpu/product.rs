@@ -1,5 +1,5 @@
-//! Products of matrices, in parts that threads share: by `gemm`, the kernels that candle computes with too, and for few
-//! rows, where memory is what takes time, by a loop over the weights as they are stored.
+//! Products of matrices, in parts that threads share: by the crate `gemm`, and for few rows, which
+//! are limited by memory bandwidth, by a loop over the weights as they are stored.
 //!
 //! Everything is added in f32. Halves are widened block by block, so that no widened copy of a matrix is ever there.
 

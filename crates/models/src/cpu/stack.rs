@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Config, LayerVisit, ModelError, Offloading, Options,
     attention::{CPU_TILING, Layout},
+    decoder::layers::{run_all, run_head},
     marks::stage_mark,
     rope::RopeTable,
 };
@@ -55,8 +56,8 @@ impl<T: Number> Stack<T> {
     /// Layers with their weights; those that do not stay are put where they come from.
     pub fn load(config: Config, options: Options, source: Source<'_>) -> Result<Self, ModelError> {
         let streamed = Streamed::load(&config, &options, source)?;
-        let first = streamed.as_ref().map_or(0, Streamed::count);
-        let body = Body::load_behind(&config, first, source)?;
+        let first = streamed.as_ref().map_or(0, |streamed| streamed.count);
+        let body = Body::load(&config, first, source)?;
         Ok(Self { streamed, ..Self::new(config, options, body)? })
     }
 
@@ -86,7 +87,7 @@ impl<T: Number> Stack<T> {
         crew: &Crew,
         rows: usize,
         before: Before,
-        head: Option<&[T]>,
+        head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
     ) -> Result<(), ModelError> {
         let start = if before == Before::Cache { self.cache.length() } else { 0 };
@@ -100,7 +101,7 @@ impl<T: Number> Stack<T> {
         &mut self,
         crew: &Crew,
         other: &mut Cache<T>,
-        head: Option<&[T]>,
+        head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
     ) -> Result<(), ModelError> {
         other.reserve(other.length() + 1)?;
@@ -115,27 +116,27 @@ impl<T: Number> Stack<T> {
         spans: &[Span],
         before: Before,
         other: Option<&mut Cache<T>>,
-        head: Option<&[T]>,
+        head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
     ) -> Result<(), ModelError> {
         self.make_ready(spans, before, head.is_some())?;
         let rows: usize = spans.iter().map(Span::rows).sum();
         enter(&mut self.buffers.stream[..rows * self.config.hidden]);
-        let pass = Pass {
+        let own = (before == Before::Cache).then_some(&mut self.cache);
+        let mut pass = Pass {
             config: &self.config,
             options: &self.options,
             crew,
-            body: &self.body,
-            head,
             table: &self.table,
             layout: self.layout.as_ref(),
             spans,
             is_last_only: before == Before::Cache,
+            buffers: &mut self.buffers,
+            caches: own.into_iter().chain(other).collect(),
         };
-        let own = (before == Before::Cache).then_some(&mut self.cache);
-        let mut caches: Vec<&mut Cache<T>> = own.into_iter().chain(other).collect();
-        pass.run(&mut self.buffers, &mut caches, self.streamed.as_mut())?;
-        caches.into_iter().zip(spans).try_for_each(|(cache, span)| cache.set_length(span.keys()))
+        let Body { layers, norm, .. } = &self.body;
+        run_all(&mut pass, self.streamed.as_mut(), layers, |pass| run_head(pass, norm, head))?;
+        pass.caches.into_iter().zip(spans).try_for_each(|(cache, span)| cache.set_length(span.keys()))
     }
 
     /// The rows that the last pass normed: all of them, or the last of each sequence.

@@ -20,8 +20,12 @@ use self::{
 use super::{
     model::{Layer, Source, layer_bytes},
     number::Number,
+    pass::Pass,
 };
-use crate::{Config, Home, LayerVisit, Marks, ModelError, Offload, Offloading, Options, StreamMode, marks::stage_mark};
+use crate::{
+    Config, Home, LayerVisit, Marks, ModelError, Offload, Offloading, Options, StreamMode, decoder::layers::Offloaded,
+    marks::stage_mark,
+};
 
 /// Visits that are kept until they are asked for; older ones are forgotten.
 const MOST_VISITS: usize = 1 << 13;
@@ -32,7 +36,7 @@ pub struct Streamed<T> {
     marks: Marks,
     mode: StreamMode,
     clear_every: Option<usize>,
-    count: usize,
+    pub count: usize,
     layer_bytes: u64,
     copier: Copier<T>,
     /// Buffers that nothing is in.
@@ -80,6 +84,30 @@ pub fn streamed_layers(config: &Config, offload: Option<&Offload>) -> Result<usi
     })
 }
 
+impl<T: Number> Offloaded<Pass<'_, T>> for Streamed<T> {
+    fn begin(&mut self) -> Result<(), ModelError> {
+        self.pass = self.passes;
+        self.passes += 1;
+        Ok(())
+    }
+
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn pass(&self) -> u64 {
+        self.pass
+    }
+
+    fn turn(&mut self, layer: usize, run: impl FnOnce(&Layer<T>) -> Result<(), ModelError>) -> Result<(), ModelError> {
+        let done = self.visit(layer, run);
+        if done.is_err() {
+            self.forget_asked();
+        }
+        done
+    }
+}
+
 impl<T: Number> Streamed<T> {
     /// Writes the layers that do not stay to a file, one at a time; none if all stay.
     pub fn load(config: &Config, options: &Options, source: Source<'_>) -> Result<Option<Self>, ModelError> {
@@ -89,7 +117,7 @@ impl<T: Number> Streamed<T> {
         let bytes = layer_bytes(config, options.dtype);
         let mut file = LayerFile::create(&offload.home, bytes)?;
         for layer in 0..count {
-            file.append(&Layer::<T>::load(config, layer, source)?.parts())?;
+            file.append(&source.layer::<T>(config, layer)?.bytes())?;
         }
         let marks = Marks { lane: offload.lane.clone(), ..options.marks.clone() };
         let copier = Copier::start(Copying { file, link, bytes, marks })?;
@@ -128,11 +156,6 @@ impl<T: Number> Streamed<T> {
         Ok(streamed)
     }
 
-    /// How many layers there are.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
     /// What came of the wish.
     pub fn offloading(&self) -> Offloading {
         let Self { count, layer_bytes, .. } = *self;
@@ -144,27 +167,16 @@ impl<T: Number> Streamed<T> {
         self.visits.drain(..).collect()
     }
 
-    /// Begins a pass; its layers follow in order.
-    pub fn begin_pass(&mut self) {
-        self.pass = self.passes;
-        self.passes += 1;
-    }
-
-    /// Computes with a layer in its turn.
-    pub fn turn(&mut self, layer: usize, compute: impl FnOnce(&Layer<T>)) -> Result<(), ModelError> {
-        let done = self.visit(layer, compute);
-        if done.is_err() {
-            self.forget_asked();
-        }
-        done
-    }
-
-    fn visit(&mut self, layer: usize, compute: impl FnOnce(&Layer<T>)) -> Result<(), ModelError> {
+    fn visit(
+        &mut self,
+        layer: usize,
+        compute: impl FnOnce(&Layer<T>) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
         let Come { buffer, mut visit } = self.come(Turn { pass: self.pass, layer })?;
         {
             let _stage =
                 stage_mark!(self.marks, Pipeline, "layer", layer = layer, forward = self.pass, offloaded = true);
-            compute(&buffer);
+            compute(&buffer)?;
         }
         visit.release_ns = self.release(layer, buffer)?;
         if self.visits.len() == MOST_VISITS {

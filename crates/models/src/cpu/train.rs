@@ -7,7 +7,6 @@ mod buffers;
 mod engine;
 mod forward;
 mod memory;
-mod parameters;
 mod positions;
 mod steps;
 #[cfg(test)]

@@ -7,11 +7,15 @@ use laptime_cuda::{CudaError, Device, decode::State};
 
 use super::{
     decoder::GpuDecoder,
+    pass::{Apart, Context, Sequences},
     size,
-    step::{Apart, Context, Sequences, Stepper},
+    step::Stepper,
     weights::{GpuWeights, Number},
 };
-use crate::{Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights};
+use crate::{
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights,
+    decoder::layers::{run_head, run_resident},
+};
 
 /// Positions that there is room for.
 const ROOM: usize = 128;
@@ -59,7 +63,7 @@ fn both<T: Number>(
             logits[0].extend(decoder.logits()?);
         }
         step_apart(device, &mut stepper, &mut together, &tokens)?;
-        logits[1].extend(stepper.activations.logits.read()?.into_iter().map(T::widened));
+        logits[1].extend(stepper.buffers.logits.read()?.into_iter().map(T::widened));
     }
     Ok(logits)
 }
@@ -93,16 +97,16 @@ fn step_apart<T: Number>(
         config: &first.config,
         marks: &first.options.marks,
         operations: &weights.operations,
-        layers: &weights.parameters.layers,
         turns: &first.turns,
     };
-    stepper.embed(&context, &weights.parameters, &state)?;
+    stepper.embed(&context, &weights.parameters.embedding, &state)?;
     let rows = vec![
         Apart { position: &first.state.position, cache: &mut first.cache },
         Apart { position: &second.state.position, cache: &mut second.cache },
     ];
-    stepper.layers_from(&context, 0, &mut Sequences::Apart(rows))?;
-    stepper.head(&context, &weights.parameters.norm, weights.parameters.head())?;
+    let mut pass = stepper.pass(context, Sequences::Apart(rows));
+    run_resident(&mut pass, 0, &weights.parameters.layers, |_| Ok(()))?;
+    run_head(&mut pass, &weights.parameters.norm, Some(weights.parameters.head()))?;
     for decoder in [first, second] {
         decoder.length += 1;
         decoder.set_position(decoder.length)?;

@@ -170,7 +170,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
     fn last_logits(&self) -> Result<&Buffer<T>, ModelError> {
         match (self.logits, &self.buffers, &self.stepper) {
             (Logits::OfPass, Some(buffers), _) => Ok(&buffers.logits),
-            (Logits::OfStep, _, Some(stepper)) => Ok(&stepper.activations.logits),
+            (Logits::OfStep, _, Some(stepper)) => Ok(&stepper.buffers.logits),
             _ => Err(ModelError::no_pass()),
         }
     }

@@ -1,24 +1,38 @@
-//! A pass over many tokens: products by cuBLAS, kernels of our own between them.
+//! A pass of a decoder on a GPU, over the tokens of a prompt or over one token of each sequence.
+//!
+//! Products of many rows are cuBLAS's, with kernels between them. Few rows take fused kernels, which include norms,
+//! biases and SwiGLU.
 
 use laptime_cuda::{
     Batch, Blas, Buffer, CudaError, Device, Matrices, Sizes, Slice, Stream,
+    decode::{self, Linear, Norm, State, Step},
     nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
 
 use super::{
-    room::PassSizes,
+    cache::GpuCache,
+    room::{Head, PassSizes, qkv_width},
     size,
     weights::{LayerWeights, Number},
 };
-use crate::{Attention as Kind, Config, Marks, Options, RopeLayout, marks::stage_mark, rope::RopeTable};
+use crate::{
+    Attention as Kind, Config, Marks, RopeLayout,
+    decoder::layers::{Block, Fusion, Ops},
+    marks::stage_mark,
+    rope::RopeTable,
+};
+
+/// The number of rows up to which fused kernels read the weights once for all of them.
+pub(super) const MOST_FUSED: usize = 8;
 
 /// What goes from operation to operation in a pass.
 #[derive(Debug)]
 pub struct Buffers<T> {
     pub sizes: PassSizes,
     pub ids: Buffer<u32>,
+    /// The hidden states.
     pub x: Buffer<T>,
-    pub normed: Buffer<T>,
+    normed: Buffer<T>,
     qkv: Buffer<T>,
     queries: Buffer<T>,
     attended: Buffer<T>,
@@ -34,10 +48,10 @@ impl<T: Number> Buffers<T> {
             sizes,
             ids: device.allocate(sizes.rows)?,
             x: device.allocate(sizes.hidden)?,
-            normed: device.allocate(sizes.hidden)?,
+            normed: device.allocate(sizes.normed)?,
             qkv: device.allocate(sizes.qkv)?,
             queries: device.allocate(sizes.queries)?,
-            attended: device.allocate(sizes.queries)?,
+            attended: device.allocate(sizes.attended)?,
             scores: device.allocate(sizes.scores)?,
             gate_up: device.allocate(sizes.gate_up)?,
             activated: device.allocate(sizes.activated)?,
@@ -46,7 +60,7 @@ impl<T: Number> Buffers<T> {
     }
 }
 
-/// By how much heads are turned at each position, on the device.
+/// The RoPE tables on the device.
 #[derive(Debug)]
 pub struct Turns {
     pub cosines: Buffer<f32>,
@@ -71,7 +85,7 @@ impl Turns {
     }
 }
 
-/// The packed product of a layer, and what is to be done with it on the way to heads.
+/// The packed product of a layer, and what is done with it on the way to heads.
 pub fn packed<'a, T: Number>(
     config: &Config,
     turns: &'a Turns,
@@ -87,183 +101,357 @@ pub fn packed<'a, T: Number>(
     Packed { packed: qkv.all(), bias, norm, rotation: turns.rotation(), start: start.all() }
 }
 
-/// All that a pass needs beside weights, cache and buffers.
-pub struct Pass<'a, T> {
+/// The sizes of heads in a pass over so many tokens of each sequence, with a cache of this capacity.
+pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
+    Ok(HeadSizes {
+        batch: size(batch)?,
+        tokens: size(tokens)?,
+        heads: size(config.heads)?,
+        kv_heads: size(config.kv_heads)?,
+        head_dim: size(config.head_dim)?,
+        capacity: size(capacity)?,
+    })
+}
+
+/// What every pass of a decoder uses.
+#[derive(Clone, Copy)]
+pub struct Context<'a, T> {
     pub stream: &'a Stream,
     pub blas: &'a Blas,
-    pub operations: &'a Operations<T>,
-    pub attention: &'a Attention<T>,
-    /// What attention keeps, in blocks; none for all that causality allows.
-    pub blocks: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
     pub config: &'a Config,
-    pub options: &'a Options,
+    pub marks: &'a Marks,
+    pub operations: &'a Operations<T>,
     pub turns: &'a Turns,
+}
+
+/// A pass through the layers of a decoder.
+pub struct Pass<'a, T> {
+    pub context: Context<'a, T>,
+    pub buffers: &'a mut Buffers<T>,
+    pub rows: PassRows<'a, T>,
+}
+
+/// The rows of a pass, and the caches that they attend to.
+pub enum PassRows<'a, T> {
+    /// The same number of tokens of each sequence.
+    Prompt(PromptRows<'a, T>),
+    /// One token of each sequence.
+    Token(&'a Step<T>, Sequences<'a, T>),
+}
+
+/// The tokens of a pass over a prompt.
+pub struct PromptRows<'a, T> {
+    pub attention: &'a Attention<T>,
+    /// The pairs that attention keeps, in blocks; none for all that causality allows.
+    pub blocks: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
+    pub kind: Kind,
     /// The position of the first token.
     pub start: &'a Buffer<u32>,
     pub heads: HeadSizes,
-    /// Positions that the last token sees.
+    /// The number of positions that the last token attends to.
     pub keys: u32,
+    pub head: Head,
+    pub cache: KeysValuesIn<'a, T>,
 }
 
-impl<T: Number> Pass<'_, T> {
-    /// One layer, from `x` to `x`.
-    pub fn layer(
-        &self,
-        index: usize,
-        weights: &LayerWeights<T>,
-        cache: [&mut Buffer<T>; 2],
-        buffers: &mut Buffers<T>,
-    ) -> Result<(), CudaError> {
-        let _layer = stage_mark!(self.marks(), Layer, "layer", layer = index);
-        self.layer_parts(weights, cache, buffers)
-    }
+/// Where a prompt puts keys and values.
+pub enum KeysValuesIn<'a, T> {
+    Cache(&'a mut GpuCache<T>),
+    /// In one pair of buffers for all layers, one after the other.
+    Scratch(&'a mut [Buffer<T>; 2]),
+}
 
-    /// The same without a stage around it: what runs a streamed layer has one.
-    pub fn layer_parts(
-        &self,
-        weights: &LayerWeights<T>,
-        cache: [&mut Buffer<T>; 2],
-        buffers: &mut Buffers<T>,
-    ) -> Result<(), CudaError> {
-        {
-            let _part = stage_mark!(self.marks(), Layer, "attention");
-            self.attention_part(weights, cache, buffers)?;
+impl<T> KeysValuesIn<'_, T> {
+    fn layer(&mut self, layer: usize) -> &mut [Buffer<T>; 2] {
+        match self {
+            Self::Cache(cache) => &mut cache.layers[layer],
+            Self::Scratch(scratch) => scratch,
         }
-        let _part = stage_mark!(self.marks(), Layer, "ffn");
-        self.ffn_part(weights, buffers)
     }
+}
 
-    pub fn marks(&self) -> &Marks {
-        &self.options.marks
-    }
+/// The sequences of a decode step: their positions and their caches.
+pub enum Sequences<'a, T> {
+    /// All at one position, in one cache.
+    Together(&'a State, &'a mut GpuCache<T>),
+    /// Each at a position and in a cache of its own, row by row. Weights are read once for all of them.
+    Apart(Vec<Apart<'a, T>>),
+}
 
-    fn attention_part(
-        &self,
-        weights: &LayerWeights<T>,
-        [keys, values]: [&mut Buffer<T>; 2],
-        buffers: &mut Buffers<T>,
-    ) -> Result<(), CudaError> {
-        let config = self.config;
-        self.norm(&weights.attention_norm, buffers)?;
-        {
-            let _op = stage_mark!(self.marks(), Ops, "qkv");
-            let sizes = self.sizes(super::room::qkv_width(config), config.hidden)?;
-            self.blas.multiply_slices([buffers.normed.all(), weights.qkv.all()], buffers.qkv.all_mut(), sizes)?;
+/// One of several sequences at different positions. Its cache has the capacity that the step was compiled for.
+pub struct Apart<'a, T> {
+    pub position: &'a Buffer<u32>,
+    pub cache: &'a mut GpuCache<T>,
+}
+
+impl<'a, T: Number> Pass<'a, T> {
+    /// The fused kernels, for a pass of few rows.
+    fn fused(&self) -> Option<&'a Step<T>> {
+        match &self.rows {
+            PassRows::Token(step, _) if self.buffers.sizes.rows <= MOST_FUSED => Some(step),
+            _ => None,
         }
-        {
-            let _op = stage_mark!(self.marks(), Ops, "rope");
-            let packed = packed(self.config, self.turns, self.start, weights, &buffers.qkv);
-            let Buffers { queries, .. } = buffers;
-            self.operations.split_heads(self.stream, &packed, queries, &mut *keys, &mut *values, &self.heads)?;
-        }
-        match (self.blocks, self.options.attention) {
-            (Some(blocks), _) => self.blocks(blocks, [keys, values], buffers)?,
-            (None, Kind::Naive) => self.naive([keys, values], buffers)?,
-            (None, Kind::Dense) => self.fused([keys, values], buffers)?,
-        }
-        let _op = stage_mark!(self.marks(), Ops, "output");
-        let sizes = self.sizes(config.hidden, config.heads * config.head_dim)?;
-        self.blas.multiply_add([buffers.attended.all(), weights.output.all()], buffers.x.all_mut(), sizes)
     }
 
-    fn scale(&self) -> f32 {
-        1.0 / (self.config.head_dim as f32).sqrt()
+    fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
+        Ok([size(self.buffers.sizes.rows)?, size(width)?])
     }
 
-    fn fused(&self, [keys, values]: [&Buffer<T>; 2], buffers: &mut Buffers<T>) -> Result<(), CudaError> {
-        let _op = stage_mark!(self.marks(), Ops, "fused");
+    fn epsilon(&self) -> f32 {
+        self.context.config.norm_eps as f32
+    }
+
+    /// The product of all rows of `width` numbers with weights of `out` rows.
+    fn product(&self, out: usize, width: usize) -> Result<Sizes, CudaError> {
+        Ok(Sizes { m: size(self.buffers.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true })
+    }
+
+    fn attended_width(&self) -> usize {
+        self.context.config.heads * self.context.config.head_dim
+    }
+}
+
+impl<T: Number> Ops for Pass<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Error = CudaError;
+
+    fn marks(&self) -> &Marks {
+        self.context.marks
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion { products: self.fused().is_some(), rope: matches!(self.rows, PassRows::Token(..)) }
+    }
+
+    fn norm(&mut self, weights: &LayerWeights<T>, block: Block) -> Result<(), CudaError> {
+        let (shape, epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
+        let weight = norm_of(weights, block);
+        let Buffers { x, normed, .. } = &mut *self.buffers;
+        self.context.operations.rms_norm(self.context.stream, &*x, weight, normed, shape, epsilon)
+    }
+
+    fn qkv(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let (width, hidden) = (qkv_width(self.context.config), self.context.config.hidden);
+        let (product, shape, epsilon) = (self.product(width, hidden)?, self.shape(width)?, self.epsilon());
+        let (fused, Context { stream, blas, operations, .. }) = (self.fused(), &self.context);
+        let Buffers { x, normed, qkv, .. } = &mut *self.buffers;
+        if let Some(step) = fused {
+            let norm = Norm { weight: &weights.attention_norm, epsilon };
+            let linear = Linear { weight: &weights.qkv, bias: weights.qkv_bias.as_ref() };
+            return step.norm_linear(stream, x, &norm, &linear, qkv, [product.n, product.k]);
+        }
+        blas.multiply_slices([normed.all(), weights.qkv.all()], qkv.all_mut(), product)?;
+        // For a prompt, RoPE adds the bias.
+        match (&self.rows, &weights.qkv_bias) {
+            (PassRows::Token(..), Some(bias)) => operations.add_bias(stream, qkv, bias, shape),
+            _ => Ok(()),
+        }
+    }
+
+    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let PassRows::Prompt(prompt) = &mut self.rows else { return Ok(()) };
+        let Context { stream, config, operations, turns, .. } = self.context;
+        let Buffers { qkv, queries, .. } = &mut *self.buffers;
+        let [keys, values] = prompt.cache.layer(layer);
+        let packed = packed(config, turns, prompt.start, weights, qkv);
+        operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)
+    }
+
+    fn attend(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        match &mut self.rows {
+            PassRows::Prompt(prompt) => prompt.attend(&self.context, layer, self.buffers),
+            PassRows::Token(step, sequences) => sequences.attend(&self.context, step, layer, weights, self.buffers),
+        }
+    }
+
+    fn output(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let product = self.product(self.context.config.hidden, self.attended_width())?;
+        let (fused, Context { stream, blas, .. }) = (self.fused(), &self.context);
+        let Buffers { x, attended, .. } = &mut *self.buffers;
+        match fused {
+            Some(step) => {
+                let linear = Linear { weight: &weights.output, bias: None };
+                step.linear_add(stream, attended, &linear, x, [product.n, product.k])
+            }
+            None => blas.multiply_add([attended.all(), weights.output.all()], x.all_mut(), product),
+        }
+    }
+
+    fn gate_up(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let (ffn, hidden) = (self.context.config.ffn, self.context.config.hidden);
+        let (product, epsilon) = (self.product(2 * ffn, hidden)?, self.epsilon());
+        let (fused, Context { stream, blas, .. }) = (self.fused(), &self.context);
+        let Buffers { x, normed, gate_up, activated, .. } = &mut *self.buffers;
+        match fused {
+            Some(step) => {
+                let norm = Norm { weight: &weights.ffn_norm, epsilon };
+                let linear = Linear { weight: &weights.gate_up, bias: weights.gate_up_bias.as_ref() };
+                step.norm_gate_up(stream, x, &norm, &linear, activated, [size(ffn)?, product.k])
+            }
+            None => blas.multiply_slices([normed.all(), weights.gate_up.all()], gate_up.all_mut(), product),
+        }
+    }
+
+    fn swiglu(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let shape = self.shape(self.context.config.ffn)?;
+        let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
+        let Buffers { gate_up, activated, .. } = &mut *self.buffers;
+        self.context.operations.swiglu(self.context.stream, &*gate_up, bias, activated, shape)
+    }
+
+    fn down(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let (ffn, hidden) = (self.context.config.ffn, self.context.config.hidden);
+        let (product, shape) = (self.product(hidden, ffn)?, self.shape(hidden)?);
+        let (fused, Context { stream, blas, operations, .. }) = (self.fused(), &self.context);
+        let Buffers { x, activated, .. } = &mut *self.buffers;
+        if let Some(step) = fused {
+            let linear = Linear { weight: &weights.down, bias: weights.down_bias.as_ref() };
+            return step.linear_add(stream, activated, &linear, x, [product.n, product.k]);
+        }
+        blas.multiply_add([activated.all(), weights.down.all()], x.all_mut(), product)?;
+        match &weights.down_bias {
+            Some(bias) => operations.add_bias(stream, x, bias, shape),
+            None => Ok(()),
+        }
+    }
+
+    fn final_norm(&mut self, weight: &Buffer<T>) -> Result<(), CudaError> {
+        let ([rows, hidden], epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
+        let Context { stream, operations, .. } = self.context;
+        let Buffers { x, normed, .. } = &mut *self.buffers;
+        match &self.rows {
+            PassRows::Prompt(PromptRows { head: Head::Last, heads, .. }) => {
+                operations.last_rows(stream, &*x, &mut *normed, [heads.batch, heads.tokens, hidden])?;
+                operations.rms_norm(stream, &*normed, weight, x, [heads.batch, hidden], epsilon)
+            }
+            _ => operations.rms_norm(stream, &*x, weight, normed, [rows, hidden], epsilon),
+        }
+    }
+
+    fn head(&mut self, norm: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
+        let Config { vocab, hidden, .. } = *self.context.config;
+        let (mut product, epsilon) = (self.product(vocab, hidden)?, self.epsilon());
+        let (fused, Context { stream, blas, .. }) = (self.fused(), &self.context);
+        let Buffers { x, normed, logits, .. } = &mut *self.buffers;
+        if let Some(step) = fused {
+            let norm = Norm { weight: norm, epsilon };
+            return step.norm_linear(
+                stream,
+                x,
+                &norm,
+                &Linear { weight: head, bias: None },
+                logits,
+                [product.n, product.k],
+            );
+        }
+        // The norm leaves the last rows of sequences where the hidden states were.
+        let rows: Slice<'_, T> = match &self.rows {
+            PassRows::Prompt(PromptRows { head: Head::Last, heads, .. }) => {
+                product.m = heads.batch;
+                x.slice(0..heads.batch as usize * hidden)?
+            }
+            _ => normed.all(),
+        };
+        blas.multiply_slices([rows, head.all()], logits.all_mut(), product)
+    }
+}
+
+/// The norm weight before a block.
+fn norm_of<T>(weights: &LayerWeights<T>, block: Block) -> &Buffer<T> {
+    match block {
+        Block::Attention => &weights.attention_norm,
+        Block::Ffn => &weights.ffn_norm,
+    }
+}
+
+fn scale(config: &Config) -> f32 {
+    1.0 / (config.head_dim as f32).sqrt()
+}
+
+impl<T: Number> PromptRows<'_, T> {
+    fn attend(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
         let Buffers { queries, attended, .. } = buffers;
+        let [keys, values] = self.cache.layer(layer);
         let inputs = [queries.all(), keys.all(), values.all()];
-        self.attention.attend(self.stream, inputs, self.start, attended, &self.heads, self.scale())
-    }
-
-    fn blocks(
-        &self,
-        (attention, layout): (&BlockAttention<T>, &BlockLayout),
-        [keys, values]: [&Buffer<T>; 2],
-        buffers: &mut Buffers<T>,
-    ) -> Result<(), CudaError> {
-        let _op = stage_mark!(self.marks(), Ops, "blocks");
-        let Buffers { queries, attended, .. } = buffers;
-        attention.attend(self.stream, &self.heads, [queries.all(), keys.all(), values.all()], layout, attended)
+        match (self.blocks, self.kind) {
+            (Some((attention, layout)), _) => {
+                let _op = stage_mark!(context.marks, Ops, "blocks");
+                attention.attend(context.stream, &self.heads, inputs, layout, attended)
+            }
+            (None, Kind::Dense) => {
+                let _op = stage_mark!(context.marks, Ops, "fused");
+                self.attention.attend(context.stream, inputs, self.start, attended, &self.heads, scale(context.config))
+            }
+            (None, Kind::Naive) => self.naive(context, layer, buffers),
+        }
     }
 
     /// Scores of all pairs, their softmax, and the sum of values weighted by it.
-    fn naive(&self, [keys, values]: [&Buffer<T>; 2], buffers: &mut Buffers<T>) -> Result<(), CudaError> {
+    fn naive(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
         let HeadSizes { batch, tokens, kv_heads, head_dim, capacity, .. } = self.heads;
+        let Context { stream, blas, operations, marks, .. } = *context;
         // The queries of a group lie one behind the other, so that keys are read once for all of them.
         let (count, rows) = (batch * kv_heads, self.heads.group() * tokens);
         let apart = u64::from(capacity) * u64::from(head_dim);
         let scores = Matrices::plain(rows, self.keys);
         let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
         let Buffers { queries, scores: pairs, attended, .. } = buffers;
+        let [keys, values] = self.cache.layer(layer);
         {
-            let _op = stage_mark!(self.marks(), Ops, "scores");
+            let _op = stage_mark!(marks, Ops, "scores");
             let (a, b) = (Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, self.keys).every(apart));
             let batch = product(self.keys, head_dim, a, b, scores);
-            self.blas.multiply_batch([queries.all(), keys.all()], pairs.all_mut(), &batch)?;
+            blas.multiply_batch([queries.all(), keys.all()], pairs.all_mut(), &batch)?;
         }
         {
-            let _op = stage_mark!(self.marks(), Ops, "softmax");
-            self.operations.softmax_causal(
-                self.stream,
-                &mut *pairs,
-                self.start,
-                &self.heads,
-                self.keys,
-                self.scale(),
-            )?;
+            let _op = stage_mark!(marks, Ops, "softmax");
+            let scale = scale(context.config);
+            operations.softmax_causal(stream, &mut *pairs, self.start, &self.heads, self.keys, scale)?;
         }
-        let _op = stage_mark!(self.marks(), Ops, "weighted");
+        let _op = stage_mark!(marks, Ops, "weighted");
         let (b, c) = (Matrices::plain(self.keys, head_dim).every(apart), Matrices::plain(rows, head_dim));
         let batch = product(head_dim, self.keys, scores, b, c);
-        self.blas.multiply_batch([pairs.all(), values.all()], queries.all_mut(), &batch)?;
-        self.operations.merge_heads(self.stream, &*queries, attended, &self.heads)
+        blas.multiply_batch([pairs.all(), values.all()], queries.all_mut(), &batch)?;
+        operations.merge_heads(stream, &*queries, attended, &self.heads)
     }
+}
 
-    fn ffn_part(&self, weights: &LayerWeights<T>, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
-        let (hidden, ffn, rows) = (self.config.hidden, self.config.ffn, size(buffers.sizes.rows)?);
-        self.norm(&weights.ffn_norm, buffers)?;
-        {
-            let _op = stage_mark!(self.marks(), Ops, "gate_up");
-            let sizes = self.sizes(2 * ffn, hidden)?;
-            self.blas.multiply_slices(
-                [buffers.normed.all(), weights.gate_up.all()],
-                buffers.gate_up.all_mut(),
-                sizes,
-            )?;
+impl<T: Number> Sequences<'_, T> {
+    /// RoPE, the cache write and attention, in one kernel.
+    fn attend(
+        &mut self,
+        context: &Context<'_, T>,
+        step: &Step<T>,
+        layer: usize,
+        weights: &LayerWeights<T>,
+        buffers: &mut Buffers<T>,
+    ) -> Result<(), CudaError> {
+        let _op = stage_mark!(context.marks, Ops, "fused");
+        let Context { stream, turns, .. } = *context;
+        let in_pairs = turns.layout == RopeLayout::Pairs;
+        let attention = decode::Attention {
+            query_norm: weights.query_norm.as_ref(),
+            key_norm: weights.key_norm.as_ref(),
+            epsilon: context.config.norm_eps as f32,
+            rotation: decode::Rotation { cosines: &turns.cosines, sines: &turns.sines, in_pairs },
+        };
+        let Buffers { qkv, attended, .. } = buffers;
+        match self {
+            Self::Together(state, cache) => {
+                let [keys, values] = &mut cache.layers[layer];
+                step.attention(stream, qkv, &attention, state, [keys, values], attended)
+            }
+            Self::Apart(rows) => {
+                for (row, Apart { position, cache }) in (0..).zip(rows.iter_mut()) {
+                    if cache.capacity != step.sizes().capacity as usize {
+                        return Err(CudaError::refused("attention", 0, "a cache has another room than the step"));
+                    }
+                    let [keys, values] = &mut cache.layers[layer];
+                    step.attention_of_row(stream, row, qkv, &attention, position, [keys, values], attended)?;
+                }
+                Ok(())
+            }
         }
-        {
-            let _op = stage_mark!(self.marks(), Ops, "swiglu");
-            let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
-            let Buffers { gate_up, activated, .. } = buffers;
-            self.operations.swiglu(self.stream, &*gate_up, bias, activated, [rows, size(ffn)?])?;
-        }
-        let _op = stage_mark!(self.marks(), Ops, "down");
-        let sizes = self.sizes(hidden, ffn)?;
-        self.blas.multiply_add([buffers.activated.all(), weights.down.all()], buffers.x.all_mut(), sizes)?;
-        match &weights.down_bias {
-            Some(bias) => self.operations.add_bias(self.stream, &mut buffers.x, bias, [rows, size(hidden)?]),
-            None => Ok(()),
-        }
-    }
-
-    fn norm(&self, weight: &Buffer<T>, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
-        let _op = stage_mark!(self.marks(), Ops, "norm");
-        let shape = [size(buffers.sizes.rows)?, size(self.config.hidden)?];
-        let Buffers { x, normed, .. } = buffers;
-        self.operations.rms_norm(self.stream, &*x, weight, normed, shape, self.config.norm_eps as f32)
-    }
-
-    /// Logits of the rows that were normed.
-    pub fn head(&self, rows: Slice<'_, T>, head: &Buffer<T>, logits: &mut Buffer<T>) -> Result<(), CudaError> {
-        let (n, k) = (size(self.config.vocab)?, size(self.config.hidden)?);
-        let m = size(rows.length() / self.config.hidden.max(1))?;
-        self.blas.multiply_slices([rows, head.all()], logits.all_mut(), Sizes { m, n, k, b_is_transposed: true })
-    }
-
-    fn sizes(&self, out: usize, width: usize) -> Result<Sizes, CudaError> {
-        let rows = u32::try_from(self.heads.rows()).unwrap_or(u32::MAX);
-        Ok(Sizes { m: rows, n: size(out)?, k: size(width)?, b_is_transposed: true })
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use super::{sparse::GPU_TILING, streamed::slots, weights::layer_bytes};
+use super::{pass::MOST_FUSED, sparse::GPU_TILING, streamed::slots, weights::layer_bytes};
 use crate::{
     Attention, Config, Dtype, Offload, Options, Room, StreamMode, TrainOptions, TrainSizes, attention::Layout,
 };
@@ -13,12 +13,16 @@ pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 pub(super) struct PassSizes {
     /// Rows of all sequences.
     pub rows: usize,
-    /// The residual stream, and again as many for what is normed.
+    /// The hidden states.
     pub hidden: usize,
+    /// The normed hidden states.
+    pub normed: usize,
     /// Queries, keys and values as one product gives them.
     pub qkv: usize,
-    /// Queries by head, and what attention makes of them.
+    /// Queries by head.
     pub queries: usize,
+    /// The output of attention.
+    pub attended: usize,
     /// Scores of naive attention.
     pub scores: usize,
     /// Gates and what they let through.
@@ -51,8 +55,10 @@ impl PassSizes {
         Self {
             rows,
             hidden: of(config.hidden),
+            normed: of(config.hidden),
             qkv: of(qkv_width(config)),
             queries,
+            attended: queries,
             scores,
             gate_up: of(config.ffn.saturating_mul(2)),
             activated: of(config.ffn),
@@ -60,10 +66,28 @@ impl PassSizes {
         }
     }
 
+    /// Those of a decode step. Fused kernels need no buffers for what is inside them.
+    pub fn of_step(config: &Config, batch: usize) -> Self {
+        let of = |width: usize| batch.saturating_mul(width);
+        let unfused = |width: usize| if batch > MOST_FUSED { of(width) } else { 0 };
+        Self {
+            rows: batch,
+            hidden: of(config.hidden),
+            normed: unfused(config.hidden),
+            qkv: of(qkv_width(config)),
+            queries: 0,
+            attended: of(config.heads.saturating_mul(config.head_dim)),
+            scores: 0,
+            gate_up: unfused(config.ffn.saturating_mul(2)),
+            activated: of(config.ffn),
+            logits: of(config.vocab),
+        }
+    }
+
     /// Of all buffers together.
     pub fn numbers(&self) -> u64 {
-        let Self { hidden, qkv, queries, scores, gate_up, activated, logits, .. } = *self;
-        let sum = [hidden, hidden, qkv, queries, queries, scores, gate_up, activated, logits];
+        let Self { hidden, normed, qkv, queries, attended, scores, gate_up, activated, logits, .. } = *self;
+        let sum = [hidden, normed, qkv, queries, attended, scores, gate_up, activated, logits];
         sum.into_iter().fold(0_u64, |sum, numbers| sum.saturating_add(numbers as u64))
     }
 }
@@ -75,9 +99,7 @@ pub(super) fn qkv_width(config: &Config) -> usize {
 
 /// Bytes of what goes from kernel to kernel in a step, and of the tokens that it chooses.
 fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
-    let widths = [config.hidden.saturating_mul(2), qkv_width(config), config.heads.saturating_mul(config.head_dim)];
-    let widths = widths.into_iter().chain([config.ffn.saturating_mul(3), config.vocab]);
-    let numbers = widths.fold(0_usize, usize::saturating_add).saturating_mul(options.batch) as u64;
+    let numbers = PassSizes::of_step(config, options.batch).numbers();
     let chosen = (options.batch as u64).saturating_mul(4 * 4096);
     if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
 }

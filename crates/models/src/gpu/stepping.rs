@@ -11,13 +11,18 @@ use laptime_trace::run::Depth;
 
 use super::{
     decoder::{GpuDecoder, Logits},
+    pass::Sequences,
     room::{Head, PassSizes},
     size,
-    step::{Context, Sequences, Stepper},
+    step::Stepper,
     streamed::Streamed,
     weights::Number,
 };
-use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::stage_mark};
+use crate::{
+    Attention, GraphMode, ModelError, Options, Replay,
+    decoder::layers::{run_head, run_offloaded, run_resident},
+    marks::stage_mark,
+};
 
 /// Sequences at most that choose their tokens inside a step.
 const MOST_STEPPED: usize = 256;
@@ -25,17 +30,18 @@ const MOST_STEPPED: usize = 256;
 /// What a step needs of its decoder, some fields of which stay free to be written.
 macro_rules! context {
     ($decoder:ident) => {
-        Context {
+        $crate::gpu::pass::Context {
             stream: $decoder.device.stream(),
             blas: &$decoder.blas,
             config: &$decoder.config,
             marks: &$decoder.options.marks,
             operations: &$decoder.weights.operations,
-            layers: &$decoder.weights.parameters.layers,
             turns: &$decoder.turns,
         }
     };
 }
+
+pub(super) use context;
 
 impl<T: Number> GpuDecoder<'_, T> {
     /// Puts a step on the stream: what is streamed, kernel by kernel, and what stays, as a graph if there is one.
@@ -45,7 +51,7 @@ impl<T: Number> GpuDecoder<'_, T> {
         if is_split {
             self.launch_streamed()?;
         }
-        let pass = self.streamed.as_ref().filter(|_| is_split).map(Streamed::pass);
+        let pass = self.streamed.as_ref().filter(|_| is_split).map(Streamed::pass_number);
         let _resident = pass.map(|pass| stage_mark!(self.options.marks, Pipeline, "resident", forward = pass));
         match &self.graph {
             // SAFETY: the buffers live in this decoder, which waits for the stream before it goes.
@@ -63,9 +69,9 @@ impl<T: Number> GpuDecoder<'_, T> {
         self.make_stepper()?;
         let (Some(stepper), Some(streamed)) = (&mut self.stepper, &mut self.streamed) else { return Ok(()) };
         let context = context!(self);
-        stepper.embed(&context, &self.weights.parameters, &self.state)?;
-        let mut sequences = Sequences::Together(&self.state, &mut self.cache);
-        stepper.streamed_layers(&context, streamed, &mut sequences)
+        stepper.embed(&context, &self.weights.parameters.embedding, &self.state)?;
+        let sequences = Sequences::Together(&self.state, &mut self.cache);
+        run_offloaded(&mut stepper.pass(context, sequences), streamed)
     }
 
     /// What a graph can hold of a step: all of it, or what follows the layers that do not stay.
@@ -75,13 +81,16 @@ impl<T: Number> GpuDecoder<'_, T> {
         }
         self.make_stepper()?;
         let Some(stepper) = &mut self.stepper else { return Ok(()) };
-        let context = context!(self);
+        let (context, parameters) = (context!(self), &self.weights.parameters);
         self.logits = Logits::OfStep;
         let first = self.streamed.as_ref().map_or(0, Streamed::layers);
         if first == 0 {
-            stepper.embed(&context, &self.weights.parameters, &self.state)?;
+            stepper.embed(&context, &parameters.embedding, &self.state)?;
         }
-        stepper.finish(&context, first, &self.weights.parameters, &mut self.state, &mut self.cache)
+        let mut pass = stepper.pass(context, Sequences::Together(&self.state, &mut self.cache));
+        run_resident(&mut pass, first, &parameters.layers, |_| Ok(()))?;
+        run_head(&mut pass, &parameters.norm, Some(parameters.head()))?;
+        stepper.choose(&context, &mut self.state)
     }
 
     fn make_stepper(&mut self) -> Result<(), CudaError> {

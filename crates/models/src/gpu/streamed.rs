@@ -27,8 +27,13 @@ use self::{
     order::{Order, Place},
     visits::{Pending, Visits},
 };
-use super::weights::{LayerWeights, Number};
-use crate::{Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
+use super::{
+    pass::Pass,
+    weights::{LayerWeights, Number, layer_within},
+};
+use crate::{
+    Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, decoder::layers::Offloaded, marks::stage_mark,
+};
 
 /// The streamed layers of an engine, and the buffers that they take turns in.
 #[derive(Debug)]
@@ -65,6 +70,41 @@ struct Asked {
     copy: [Moment; 2],
 }
 
+impl<T: Number> Offloaded<Pass<'_, T>> for Streamed<'_, T> {
+    /// After a pass that failed half-way, its copies are waited for and forgotten.
+    fn begin(&mut self) -> Result<(), CudaError> {
+        if !self.order.begin() {
+            self.copies.stream().synchronise()?;
+            self.device.stream().synchronise()?;
+            let asked = std::mem::take(&mut self.asked);
+            asked.into_iter().for_each(|asked| self.visits.give_back(asked.copy));
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> usize {
+        self.layers()
+    }
+
+    fn pass(&self) -> u64 {
+        self.pass_number()
+    }
+
+    fn turn(
+        &mut self,
+        layer: usize,
+        run: impl FnOnce(&LayerWeights<T>) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let place = self.order.enter(layer)?;
+        match self.mode {
+            StreamMode::Sync => self.turn_in_new(place, run)?,
+            _ => self.turn_in_kept(place, run)?,
+        }
+        self.order.leave();
+        self.clear(place)
+    }
+}
+
 impl<'a, T: Number> Streamed<'a, T> {
     /// Makes the buffers for what is at home in `homes`. Copies go over the stream of `copies`, in the way and on the lane
     /// that `offload` says.
@@ -95,13 +135,13 @@ impl<'a, T: Number> Streamed<'a, T> {
         })
     }
 
-    /// How many layers are streamed.
+    /// The number of offloaded layers.
     pub fn layers(&self) -> usize {
         self.homes.layers()
     }
 
     /// The number of the pass that was begun last.
-    pub fn pass(&self) -> u64 {
+    pub fn pass_number(&self) -> u64 {
         self.order.pass()
     }
 
@@ -115,32 +155,6 @@ impl<'a, T: Number> Streamed<'a, T> {
     /// The visits that are done, in order, each told once. Does not wait for the device.
     pub fn visits(&mut self) -> Result<Vec<LayerVisit>, CudaError> {
         self.visits.take()
-    }
-
-    /// Begins a pass over all layers. After one that failed half-way, its copies are waited for and forgotten.
-    pub fn begin(&mut self) -> Result<u64, CudaError> {
-        if !self.order.begin() {
-            self.copies.stream().synchronise()?;
-            self.device.stream().synchronise()?;
-            let asked = std::mem::take(&mut self.asked);
-            asked.into_iter().for_each(|asked| self.visits.give_back(asked.copy));
-        }
-        Ok(self.order.pass())
-    }
-
-    /// Lets `run` put what a layer computes on the compute stream, once its weights are there.
-    pub fn turn(
-        &mut self,
-        layer: usize,
-        run: impl FnOnce(&LayerWeights<T>) -> Result<(), CudaError>,
-    ) -> Result<(), CudaError> {
-        let place = self.order.enter(layer)?;
-        match self.mode {
-            StreamMode::Sync => self.turn_in_new(place, run)?,
-            _ => self.turn_in_kept(place, run)?,
-        }
-        self.order.leave();
-        self.clear(place)
     }
 
     /// A turn in one of the buffers that are kept.
@@ -285,7 +299,7 @@ impl<'a, T: Number> Streamed<'a, T> {
 impl<T: Number> Slot<T> {
     fn new(device: &Device, homes: &Homes) -> Result<Self, CudaError> {
         let whole = Arc::new(device.allocate(homes.layer_bytes() / size_of::<T>())?);
-        Ok(Self { layer: LayerWeights::within(&whole, homes.tensors())?, whole, used: None })
+        Ok(Self { layer: layer_within(&whole, homes.tensors())?, whole, used: None })
     }
 }
 

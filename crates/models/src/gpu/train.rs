@@ -5,7 +5,7 @@ mod backward;
 mod buffers;
 mod forward;
 
-use std::sync::Arc;
+use std::{marker::PhantomData, sync::Arc};
 
 use half::bf16;
 use laptime_cuda::{
@@ -17,7 +17,7 @@ use self::buffers::{Kept, Scratch};
 use super::{
     pass::Turns,
     size,
-    weights::{GpuWeights, Number, Parameters},
+    weights::{GpuWeights, Number, Parameters, Zeros},
 };
 use crate::{
     Config, Dtype, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, TrainSizes, Trainer, Weights,
@@ -102,11 +102,11 @@ impl<'a, T: Number> GpuTrainer<'a, T> {
     ) -> Result<Self, ModelError> {
         let cache = Cache::of_user();
         let mut weights = GpuWeights::load(device, &config, weights)?;
-        let zeros = |like: &Parameters<T>| like.zeros(device);
-        let gradients = zeros(&weights.parameters)?;
+        let zeros = || Parameters::load(&config, 0, &mut Zeros { device, of: PhantomData });
+        let gradients = zeros()?;
         let optimizer = match options.adamw {
             Some(rates) => {
-                let mut moments = [zeros(&gradients)?, zeros(&gradients)?];
+                let mut moments = [zeros()?, zeros()?];
                 let all = parameters(&mut weights.parameters, &gradients, &mut moments);
                 let adamw = AdamW::new(device, &cache, &all)?;
                 Some(Optimizer { adamw, moments, rates: rates.into() })
@@ -240,13 +240,13 @@ fn parameters<'a, T: Number>(
     gradients: &'a Parameters<T>,
     [first, second]: &'a mut [Parameters<T>; 2],
 ) -> Vec<Parameter<'a, T>> {
-    let moments = first.buffers_mut().into_iter().zip(second.buffers_mut());
-    let all = values.buffers_mut().into_iter().zip(gradients.buffers()).zip(moments);
+    let moments = first.parts_mut().zip(second.parts_mut());
+    let all = values.parts_mut().zip(gradients.parts()).zip(moments);
     all.map(|((value, gradient), (first, second))| Parameter {
-        value: value.all_mut(),
-        gradient: gradient.all(),
-        first: first.all_mut(),
-        second: second.all_mut(),
+        value: value.into_inner().all_mut(),
+        gradient: gradient.into_inner().all(),
+        first: first.into_inner().all_mut(),
+        second: second.into_inner().all_mut(),
     })
     .collect()
 }

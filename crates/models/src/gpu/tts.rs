@@ -17,7 +17,10 @@ use laptime_cuda::{Blas, Device, nn::Operations};
 
 pub use self::room::needed_tts_bytes;
 use self::{engine::Engine, weights::TtsGpuWeights};
-use super::{pass::Turns, size, step::Context, weights::LayerWeights};
+use super::{
+    pass::{Context, Turns},
+    size,
+};
 use crate::{
     Attention, Config, Dtype, GraphMode, ModelError, Options, Room,
     attention::Kept,
@@ -94,8 +97,7 @@ fn context<'a, T>(
     device: &'a Device,
     blas: &'a Blas,
     operations: &'a Operations<T>,
-    layers: &'a [LayerWeights<T>],
     (config, options, turns): (&'a Config, &'a Options, &'a Turns),
 ) -> Context<'a, T> {
-    Context { stream: device.stream(), blas, config, marks: &options.marks, operations, layers, turns }
+    Context { stream: device.stream(), blas, config, marks: &options.marks, operations, turns }
 }

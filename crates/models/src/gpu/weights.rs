@@ -1,12 +1,19 @@
 //! The weights of a model on a GPU, packed as its kernels read them.
 
-use std::sync::Arc;
+use std::{marker::PhantomData, sync::Arc};
 
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nn::Operations};
 use laptime_probe::stage;
 
 use super::{cache::GpuCache, device_cache::TypedCache, streamed::Homes};
-use crate::{Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights, weights::TensorSource};
+use crate::{
+    Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights,
+    decoder::{
+        self,
+        weights::{Load, Part, packed_tensors},
+    },
+    weights::TensorSource,
+};
 
 /// A number type of weights on a GPU.
 pub trait Number: Element {
@@ -50,32 +57,18 @@ pub struct GpuWeights<T> {
     pub operations: Operations<T>,
 }
 
-/// A buffer for each parameter, packed as kernels read them: weights, or their gradients or moments.
-#[derive(Debug)]
-pub struct Parameters<T> {
-    pub embedding: Buffer<T>,
-    pub layers: Vec<LayerWeights<T>>,
-    pub norm: Buffer<T>,
-    /// None where it is the embedding.
-    pub own_head: Option<Buffer<T>>,
-}
-
 /// The weights of a layer.
-#[derive(Debug)]
-pub struct LayerWeights<T> {
-    pub attention_norm: Buffer<T>,
-    /// Queries, then keys, then values.
-    pub qkv: Buffer<T>,
-    pub qkv_bias: Option<Buffer<T>>,
-    pub query_norm: Option<Buffer<T>>,
-    pub key_norm: Option<Buffer<T>>,
-    pub output: Buffer<T>,
-    pub ffn_norm: Buffer<T>,
-    /// Gates, then what they let through.
-    pub gate_up: Buffer<T>,
-    pub gate_up_bias: Option<Buffer<T>>,
-    pub down: Buffer<T>,
-    pub down_bias: Option<Buffer<T>>,
+pub type LayerWeights<T> = decoder::weights::LayerWeights<Buffer<T>>;
+
+/// One buffer for each part of the weights, of their gradients or of their moments.
+pub type Parameters<T> = decoder::weights::Parameters<Buffer<T>>;
+
+impl<B> Part<B, B> {
+    /// The part, where matrices and vectors are of one type.
+    pub fn into_inner(self) -> B {
+        let (Self::Matrix(part) | Self::Vector(part)) = self;
+        part
+    }
 }
 
 impl<T: Number> GpuWeights<T> {
@@ -95,227 +88,85 @@ impl<T: Number> GpuWeights<T> {
     ) -> Result<Self, ModelError> {
         let operations = Operations::load(device, &Cache::of_user())?;
         let _stage = stage!("weights");
-        let loader = Loader { device, operations: &operations, weights };
+        let mut loader = Loader { device, operations: &operations, weights };
         let homes = keep(&loader)?;
         let streamed = homes.as_ref().map_or(0, Homes::layers);
-        let embedding = loader.packed(&[config.embedding_tensor()])?;
-        let layers = (streamed..config.layers).map(|layer| loader.layer(&config.layer_tensors(layer)));
-        let layers = layers.collect::<Result<_, _>>()?;
-        let norm = loader.packed(&[config.final_norm_tensor()])?;
-        let own_head = config.head_tensor().map(|head| loader.packed(&[head])).transpose()?;
+        let parameters = Parameters::load(config, streamed, &mut loader)?;
         device.stream().synchronise()?;
-        let parameters = Parameters { embedding, layers, norm, own_head };
         Ok(Self { parameters, homes: homes.map(Arc::new), operations })
     }
 }
 
 impl<T: Number> Parameters<T> {
-    /// What makes logits.
-    pub fn head(&self) -> &Buffer<T> {
-        self.own_head.as_ref().unwrap_or(&self.embedding)
-    }
-
-    /// As many buffers of the same sizes, of zeros.
-    pub fn zeros(&self, device: &Device) -> Result<Self, CudaError> {
-        let like = |buffer: &Buffer<T>| -> Result<Buffer<T>, CudaError> {
-            let mut zeros = device.allocate(buffer.length())?;
-            zeros.zero()?;
-            Ok(zeros)
-        };
-        Ok(Self {
-            embedding: like(&self.embedding)?,
-            layers: self.layers.iter().map(|layer| layer.map(like)).collect::<Result<_, CudaError>>()?,
-            norm: like(&self.norm)?,
-            own_head: self.own_head.as_ref().map(like).transpose()?,
-        })
-    }
-
-    /// All buffers, in one order for every set of one model.
-    pub fn buffers(&self) -> Vec<&Buffer<T>> {
-        let mut buffers = vec![&self.embedding];
-        buffers.extend(self.layers.iter().flat_map(LayerWeights::buffers));
-        buffers.push(&self.norm);
-        buffers.extend(&self.own_head);
-        buffers
-    }
-
-    /// The same, to be written.
-    pub fn buffers_mut(&mut self) -> Vec<&mut Buffer<T>> {
-        let mut buffers = vec![&mut self.embedding];
-        buffers.extend(self.layers.iter_mut().flat_map(LayerWeights::buffers_mut));
-        buffers.push(&mut self.norm);
-        buffers.extend(&mut self.own_head);
-        buffers
-    }
-
-    /// The numbers of a tensor of the checkpoint. Waits for the device.
+    /// The numbers of a published tensor. Waits for the device.
     pub fn read(&self, config: &Config, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
-        let unknown = || ModelError::Refused(format!("`{}` has no tensor `{}`", config.name, tensor.name));
-        let (buffer, begin) = self.place(config, tensor).ok_or_else(unknown)?;
-        let numbers = buffer.slice(begin..begin + tensor.count())?.read()?;
+        let (part, range) = self.find(config, tensor)?;
+        let numbers = part.into_inner().slice(range)?.read()?;
         Ok(numbers.into_iter().map(T::widened).collect())
     }
-
-    /// The buffer that a tensor is in, and where it begins there.
-    fn place(&self, config: &Config, tensor: &TensorSpec) -> Option<(&Buffer<T>, usize)> {
-        let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-        let Some((layer, part)) = tensor.name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'))
-        else {
-            return match tensor.name.as_str() {
-                "model.embed_tokens.weight" => Some((&self.embedding, 0)),
-                "model.norm.weight" => Some((&self.norm, 0)),
-                "lm_head.weight" => self.own_head.as_ref().map(|head| (head, 0)),
-                _ => None,
-            };
-        };
-        let layer = self.layers.get(layer.parse::<usize>().ok()?)?;
-        let at = |buffer, begin| Some((buffer, begin));
-        match part {
-            "input_layernorm.weight" => at(&layer.attention_norm, 0),
-            "self_attn.q_proj.weight" => at(&layer.qkv, 0),
-            "self_attn.k_proj.weight" => at(&layer.qkv, q * config.hidden),
-            "self_attn.v_proj.weight" => at(&layer.qkv, (q + kv) * config.hidden),
-            "self_attn.q_proj.bias" => at(layer.qkv_bias.as_ref()?, 0),
-            "self_attn.k_proj.bias" => at(layer.qkv_bias.as_ref()?, q),
-            "self_attn.v_proj.bias" => at(layer.qkv_bias.as_ref()?, q + kv),
-            "self_attn.q_norm.weight" => at(layer.query_norm.as_ref()?, 0),
-            "self_attn.k_norm.weight" => at(layer.key_norm.as_ref()?, 0),
-            "self_attn.o_proj.weight" => at(&layer.output, 0),
-            "post_attention_layernorm.weight" => at(&layer.ffn_norm, 0),
-            "mlp.gate_proj.weight" => at(&layer.gate_up, 0),
-            "mlp.up_proj.weight" => at(&layer.gate_up, config.ffn * config.hidden),
-            "mlp.gate_proj.bias" => at(layer.gate_up_bias.as_ref()?, 0),
-            "mlp.up_proj.bias" => at(layer.gate_up_bias.as_ref()?, config.ffn),
-            "mlp.down_proj.weight" => at(&layer.down, 0),
-            "mlp.down_proj.bias" => at(layer.down_bias.as_ref()?, 0),
-            _ => None,
-        }
-    }
 }
 
-/// The ends of the names of the tensors that each buffer of a layer packs, in the order of its fields.
-const PACKED: [&[&str]; 11] = [
-    &["input_layernorm.weight"],
-    &["q_proj.weight", "k_proj.weight", "v_proj.weight"],
-    &["q_proj.bias", "k_proj.bias", "v_proj.bias"],
-    &["q_norm.weight"],
-    &["k_norm.weight"],
-    &["o_proj.weight"],
-    &["post_attention_layernorm.weight"],
-    &["gate_proj.weight", "up_proj.weight"],
-    &["gate_proj.bias", "up_proj.bias"],
-    &["down_proj.weight"],
-    &["down_proj.bias"],
-];
-
-/// What every buffer begins at a multiple of where a layer lies in one piece: as if it were allocated.
+/// The alignment of the parts of a layer that lies in one buffer: that of a separate allocation.
 const ALIGNED_BYTES: usize = 256;
-
-/// Those of a layer's tensors that one buffer packs.
-fn found(tensors: &[TensorSpec], ends: &[&str]) -> Vec<TensorSpec> {
-    let of = |end: &str| tensors.iter().find(|tensor| tensor.name.ends_with(end)).cloned();
-    ends.iter().filter_map(|end| of(end)).collect()
-}
 
 fn count(tensors: &[TensorSpec]) -> usize {
     tensors.iter().map(TensorSpec::count).sum()
 }
 
-/// Bytes of a layer that lies in one piece, in numbers of so many bytes.
+/// Bytes of a layer that lies in one buffer, in numbers of so many bytes.
 pub(super) fn layer_bytes(tensors: &[TensorSpec], number: u64) -> usize {
-    let bytes = |ends: &&[&str]| count(&found(tensors, ends)).saturating_mul(number as usize);
-    PACKED.iter().map(|ends| bytes(ends).next_multiple_of(ALIGNED_BYTES)).fold(0, usize::saturating_add)
+    let bytes = |tensors: &Vec<TensorSpec>| count(tensors).saturating_mul(number as usize);
+    let parts = packed_tensors(tensors);
+    parts.iter().map(|part| bytes(part).next_multiple_of(ALIGNED_BYTES)).fold(0, usize::saturating_add)
 }
 
-impl<T: Number> LayerWeights<T> {
-    /// A layer of these tensors, whose buffers are made in the order of the fields.
-    fn made<E: From<CudaError>>(
-        tensors: &[TensorSpec],
-        mut make: impl FnMut(&[TensorSpec]) -> Result<Buffer<T>, E>,
-    ) -> Result<Self, E> {
-        let [
-            attention_norm,
-            qkv,
-            qkv_bias,
-            query_norm,
-            key_norm,
-            output,
-            ffn_norm,
-            gate_up,
-            gate_up_bias,
-            down,
-            down_bias,
-        ] = PACKED;
-        let mut some = |ends: &[&str]| match found(tensors, ends).as_slice() {
-            [] => Ok(None),
-            tensors => make(tensors).map(Some),
-        };
-        let lacks = || CudaError::refused("packing a layer", 0, "it lacks a part that every layer has");
-        let all = |made: Option<Buffer<T>>| made.ok_or_else(|| E::from(lacks()));
-        Ok(Self {
-            attention_norm: all(some(attention_norm)?)?,
-            qkv: all(some(qkv)?)?,
-            qkv_bias: some(qkv_bias)?,
-            query_norm: some(query_norm)?,
-            key_norm: some(key_norm)?,
-            output: all(some(output)?)?,
-            ffn_norm: all(some(ffn_norm)?)?,
-            gate_up: all(some(gate_up)?)?,
-            gate_up_bias: some(gate_up_bias)?,
-            down: all(some(down)?)?,
-            down_bias: some(down_bias)?,
-        })
+/// Places the parts of a layer one behind the other in one buffer, whose contents are those of the layer.
+struct Within<'a, T> {
+    whole: &'a Arc<Buffer<T>>,
+    begin: usize,
+}
+
+/// The layer of such tensors that lies in one buffer of at least [`layer_bytes`].
+pub fn layer_within<T: Number>(whole: &Arc<Buffer<T>>, tensors: &[TensorSpec]) -> Result<LayerWeights<T>, CudaError> {
+    LayerWeights::load(tensors, &mut Within { whole, begin: 0 })
+}
+
+impl<T: Number> Load for Within<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Error = CudaError;
+
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
+        let end = self.begin + count(tensors);
+        let part = Buffer::part(self.whole, self.begin..end)?;
+        self.begin = end.next_multiple_of(ALIGNED_BYTES / size_of::<T>());
+        Ok(part)
     }
 
-    /// A layer of such tensors that lies in one buffer, of at least [`layer_bytes`]; what is in it, is in the layer.
-    pub fn within(whole: &Arc<Buffer<T>>, tensors: &[TensorSpec]) -> Result<Self, CudaError> {
-        let mut begin = 0;
-        Self::made(tensors, |tensors| {
-            let end = begin + count(tensors);
-            let part = Buffer::part(whole, begin..end)?;
-            begin = end.next_multiple_of(ALIGNED_BYTES / size_of::<T>());
-            Ok(part)
-        })
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
+        self.matrix(tensors)
+    }
+}
+
+/// Allocates zeros in place of the weights.
+pub struct Zeros<'a, T> {
+    pub device: &'a Device,
+    pub of: PhantomData<T>,
+}
+
+impl<T: Number> Load for Zeros<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Error = CudaError;
+
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
+        let mut zeros = self.device.allocate(count(tensors))?;
+        zeros.zero()?;
+        Ok(zeros)
     }
 
-    fn map(&self, like: impl Fn(&Buffer<T>) -> Result<Buffer<T>, CudaError>) -> Result<Self, CudaError> {
-        let some = |buffer: &Option<Buffer<T>>| buffer.as_ref().map(&like).transpose();
-        Ok(Self {
-            attention_norm: like(&self.attention_norm)?,
-            qkv: like(&self.qkv)?,
-            qkv_bias: some(&self.qkv_bias)?,
-            query_norm: some(&self.query_norm)?,
-            key_norm: some(&self.key_norm)?,
-            output: like(&self.output)?,
-            ffn_norm: like(&self.ffn_norm)?,
-            gate_up: like(&self.gate_up)?,
-            gate_up_bias: some(&self.gate_up_bias)?,
-            down: like(&self.down)?,
-            down_bias: some(&self.down_bias)?,
-        })
-    }
-
-    fn buffers(&self) -> Vec<&Buffer<T>> {
-        let always = [&self.attention_norm, &self.qkv, &self.output, &self.ffn_norm, &self.gate_up, &self.down];
-        let sometimes = [&self.qkv_bias, &self.query_norm, &self.key_norm, &self.gate_up_bias, &self.down_bias];
-        always.into_iter().chain(sometimes.into_iter().flatten()).collect()
-    }
-
-    fn buffers_mut(&mut self) -> Vec<&mut Buffer<T>> {
-        let Self { attention_norm, qkv, qkv_bias, query_norm, key_norm, output, .. } = self;
-        let Self { ffn_norm, gate_up, gate_up_bias, down, down_bias, .. } = self;
-        let always = [attention_norm, qkv, output, ffn_norm, gate_up, down];
-        let sometimes = [qkv_bias, query_norm, key_norm, gate_up_bias, down_bias];
-        always.into_iter().chain(sometimes.into_iter().flatten()).collect()
-    }
-
-    /// The buffers that there are, in the order of the fields.
-    fn in_order(&mut self) -> Vec<&mut Buffer<T>> {
-        let Self { attention_norm, qkv, qkv_bias, query_norm, key_norm, output, .. } = self;
-        let Self { ffn_norm, gate_up, gate_up_bias, down, down_bias, .. } = self;
-        let first = [Some(attention_norm), Some(qkv), qkv_bias.as_mut(), query_norm.as_mut(), key_norm.as_mut()];
-        let rest = [Some(output), Some(ffn_norm), Some(gate_up), gate_up_bias.as_mut(), Some(down), down_bias.as_mut()];
-        first.into_iter().chain(rest).flatten().collect()
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
+        self.matrix(tensors)
     }
 }
 
@@ -326,22 +177,27 @@ pub struct Loader<'a, T> {
     pub weights: &'a dyn TensorSource,
 }
 
+impl<T: Number> Load for Loader<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Error = ModelError;
+
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+        self.packed(tensors)
+    }
+
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+        self.packed(tensors)
+    }
+}
+
 impl<T: Number> Loader<'_, T> {
-    /// The layers of a decoder.
-    pub fn layers(&self, config: &Config) -> Result<Vec<LayerWeights<T>>, ModelError> {
-        (0..config.layers).map(|layer| self.layer(&config.layer_tensors(layer))).collect()
-    }
-
-    /// The layer of these tensors.
-    pub fn layer(&self, tensors: &[TensorSpec]) -> Result<LayerWeights<T>, ModelError> {
-        LayerWeights::made(tensors, |tensors| self.packed(tensors))
-    }
-
     /// Fills a layer with what these tensors hold.
     pub fn fill_layer(&self, tensors: &[TensorSpec], layer: &mut LayerWeights<T>) -> Result<(), ModelError> {
-        let filled = PACKED.iter().map(|ends| found(tensors, ends)).filter(|tensors| !tensors.is_empty());
-        for (tensors, buffer) in filled.zip(layer.in_order()) {
-            self.fill_all(&tensors, buffer)?;
+        for (tensors, part) in packed_tensors(tensors).iter().zip(layer.parts_mut()) {
+            if let Some(part) = part {
+                self.fill_all(tensors, part.into_inner())?;
+            }
         }
         Ok(())
     }

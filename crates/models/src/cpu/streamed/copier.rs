@@ -119,14 +119,14 @@ impl Copying {
         // Nothing is said of pinned memory: the layer comes from a file.
         let _stage =
             stage_mark!(self.marks, Pipeline, "layer_copy", layer = layer, forward = order.pass, bytes = bytes);
-        let outcome = self.file.get(layer, &mut order.buffer.parts_mut(), is_over);
+        let outcome = self.file.get(layer, &mut order.buffer.bytes_mut(), is_over);
         self.link.hold(bytes, began, is_over);
         Done { order, copy_ns: nanos(began), outcome }
     }
 
     fn take_back<T: Number>(&mut self, order: Order<T>, is_over: &AtomicBool) -> Done<T> {
         let began = Instant::now();
-        let outcome = self.file.put(order.layer, &order.buffer.parts());
+        let outcome = self.file.put(order.layer, &order.buffer.bytes());
         self.link.hold(self.bytes, began, is_over);
         Done { order, copy_ns: nanos(began), outcome }
     }
@@ -151,7 +151,7 @@ mod tests {
         let config = Config::from_preset("tiny").unwrap();
         let (home, bytes) = (tempfile::tempdir().unwrap(), layer_bytes(&config, Dtype::F32));
         let mut file = LayerFile::create(home.path(), bytes).unwrap();
-        file.append(&Layer::<f32>::blank(&config).unwrap().parts()).unwrap();
+        file.append(&Layer::<f32>::blank(&config).unwrap().bytes()).unwrap();
         // A copy over this link takes years.
         let link = Link::new(Some(1e-12)).unwrap();
         let copier = Copier::start(Copying { file, link, bytes, marks: Marks::default() }).unwrap();

@@ -1,10 +1,7 @@
 //! AdamW over all parameters.
 
-use super::{
-    super::{crew::Crew, model::Model, number::Number, vectors::vectorized},
-    parameters::Part,
-};
-use crate::AdamW;
+use super::super::{crew::Crew, model::Model, number::Number, vectors::vectorized};
+use crate::{AdamW, decoder::weights::Part};
 
 /// Numbers that one thread updates at a time.
 const PART: usize = 1 << 15;
@@ -64,12 +61,12 @@ pub fn update<T: Number>(
     crew: &Crew,
     adamw: &AdamW,
     number: u64,
-    (model, gradients): (&mut Model<T>, &mut Model<T>),
+    (model, gradients): (&mut Model<T>, &Model<T>),
     moments: &mut Moments<T>,
 ) {
     let factors = Factors::new(adamw, number);
-    let moments = moments.first.parts().into_iter().zip(moments.second.parts());
-    let all = model.parts().into_iter().zip(gradients.parts()).zip(moments);
+    let moments = moments.first.parts_mut().zip(moments.second.parts_mut());
+    let all = model.parts_mut().zip(gradients.parts()).zip(moments);
     for ((parameters, gradients), moments) in all {
         match (parameters, gradients, moments) {
             (Part::Matrix(p), Part::Matrix(g), (Part::Matrix(m), Part::Matrix(v))) => {

@@ -61,7 +61,7 @@ impl<T: Number> Engine<T> {
     /// Puts the weights into memory and makes room for all else.
     pub fn new(config: Config, weights: &Weights, options: TrainOptions, threads: usize) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
-        let load = |weights| Model::load(&config, Source { weights, crew: &crew });
+        let load = |weights| Source { weights, crew: &crew }.model(&config);
         let sizes = TrainSizes::new(&config, &options);
         let norms = if config.qk_norm { 2 * config.head_dim } else { 0 };
         let mut table = RopeTable::new(&config);
@@ -125,7 +125,7 @@ impl<T: Number> Trainer for Engine<T> {
             return Err(ModelError::no_optimizer());
         };
         self.updates += 1;
-        update(crew, adamw, self.updates, (model, &mut self.gradients), moments);
+        update(crew, adamw, self.updates, (model, &self.gradients), moments);
         self.buffers.ledger.update_ends();
         Ok(())
     }

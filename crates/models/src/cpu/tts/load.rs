@@ -76,7 +76,7 @@ impl Load<'_> {
         weights: &dyn TensorSource,
         tensors: &CodecTensors,
     ) -> Result<Body<T>, ModelError> {
-        let mut body = Body::load(&config.codec.transformer, Source { weights: Some(weights), crew: self.0.crew })?;
+        let mut body = Body::load(&config.codec.transformer, 0, Source { weights: Some(weights), crew: self.0.crew })?;
         for (layer, [attention, ffn]) in body.layers.iter_mut().zip(&tensors.scales) {
             scale_rows(&mut layer.output, &self.rounded::<T>(attention)?);
             scale_rows(&mut layer.down, &self.rounded::<T>(ffn)?);

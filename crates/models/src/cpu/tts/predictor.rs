@@ -46,7 +46,7 @@ impl<T: Number> Predictor<T> {
     ) -> Result<Self, ModelError> {
         let source = Source { weights: Some(weights), crew };
         let tensors = config.predictor_tensors();
-        let body = Body::load(&config.predictor, Source { weights: Some(&weights.part(Part::Predictor)), crew })?;
+        let body = Body::load(&config.predictor, 0, Source { weights: Some(&weights.part(Part::Predictor)), crew })?;
         let all = |specs: &[TensorSpec]| -> Result<Vec<Vec<T>>, ModelError> {
             specs.iter().map(|spec| source.stacked(&[spec])).collect()
         };

@@ -40,7 +40,7 @@ impl<T: Number> Talker<T> {
     ) -> Result<Self, ModelError> {
         let source = Source { weights: Some(weights), crew };
         let tensors = config.talker_tensors();
-        let body = Body::load(&config.talker, Source { weights: Some(&weights.part(Part::Talker)), crew })?;
+        let body = Body::load(&config.talker, 0, Source { weights: Some(&weights.part(Part::Talker)), crew })?;
         let room = Room::Static(options.room);
         Ok(Self {
             text_embedding: source.stacked(&[&tensors.text_embedding])?,

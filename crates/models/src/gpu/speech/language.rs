@@ -2,19 +2,15 @@
 //!
 //! The streams take their steps one after the other, or together: then the weights of a layer are read once for both.
 
-use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Device, Slice,
-    decode::State,
-    nn::{Attention, HeadSizes},
-};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Slice, decode::State, nn::Attention};
 
 use super::{
     super::{
         cache::GpuCache,
-        pass::{Buffers, Pass, Turns},
+        pass::{Apart, Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
         room::{Head, PassSizes},
         size,
-        step::{Apart, Context, Sequences, Stepper},
+        step::Stepper,
         streamed::Streamed,
         weights::Number,
     },
@@ -23,6 +19,7 @@ use super::{
 };
 use crate::{
     Config, ModelError, Options,
+    decoder::layers::{run_all, run_offloaded, run_resident},
     marks::stage_mark,
     speech::{SpeechConfig, VoicingOptions},
 };
@@ -140,7 +137,6 @@ fn context<'a, T>(
         config,
         marks: &options.marks,
         operations: &model.weights.kernels.operations,
-        layers: &model.weights.layers,
         turns,
     }
 }
@@ -167,7 +163,7 @@ impl<T: Number> Language<T> {
     /// The logits of the tokens that may be chosen.
     pub fn logits(&mut self) -> Result<Slice<'_, T>, CudaError> {
         let (stepper, _) = self.streams.of(self.last)?;
-        stepper.activations.logits.slice(0..self.config.vocab)
+        stepper.buffers.logits.slice(0..self.config.vocab)
     }
 
     /// Says at which position a stream's next row is.
@@ -183,7 +179,7 @@ impl<T: Number> Language<T> {
     fn enter(&mut self, model: &Model<'_, T>, side: Side) -> Result<(), CudaError> {
         let (operations, width) = (&model.weights.kernels.operations, self.config.hidden);
         let (stepper, _) = self.streams.of(side)?;
-        let x = &mut stepper.activations.x;
+        let x = &mut stepper.buffers.x;
         for begin in (0..if side == Side::Both { 2 } else { 1 }).map(|row| row * width) {
             // Waits for all that is on the device's stream, as what begins a step must.
             let to = x.slice_mut(begin..begin + width)?;
@@ -201,8 +197,8 @@ impl<T: Number> Language<T> {
     ) -> Result<(), CudaError> {
         self.enter(model, side)?;
         let context = context(model, &self.config, &self.options, &self.turns);
-        let (stepper, mut sequences) = self.streams.of(side)?;
-        stepper.streamed_layers(&context, streamed, &mut sequences)
+        let (stepper, sequences) = self.streams.of(side)?;
+        run_offloaded(&mut stepper.pass(context, sequences), streamed)
     }
 
     /// Puts a step on the device's stream, or all of it that is behind layers that do not stay. The positive stream
@@ -213,8 +209,8 @@ impl<T: Number> Language<T> {
             self.enter(model, side)?;
         }
         let context = context(model, &self.config, &self.options, &self.turns);
-        let (stepper, mut sequences) = self.streams.of(side)?;
-        stepper.layers_from(&context, first, &mut sequences)?;
+        let (stepper, sequences) = self.streams.of(side)?;
+        run_resident(&mut stepper.pass(context, sequences), first, &model.weights.layers, |_| Ok(()))?;
         self.leave(model, side)
     }
 
@@ -233,10 +229,10 @@ impl<T: Number> Language<T> {
         let (stepper, _) = self.streams.of(side)?;
         let operations = context.operations;
         if side != Side::Negative {
-            stepper.head(&context, &weights.norm, &weights.choices)?;
+            stepper.head(context, &weights.norm, &weights.choices)?;
             let _stage = stage_mark!(self.options.marks, Layer, "choose");
             let shape = [1, size(self.config.vocab)?];
-            operations.argmax(context.stream, &stepper.activations.logits, &mut self.choice, shape)?;
+            operations.argmax(context.stream, &stepper.buffers.logits, &mut self.choice, shape)?;
         }
         let (begin, rows) = match side {
             Side::Positive => (0, 1),
@@ -244,7 +240,7 @@ impl<T: Number> Language<T> {
             Side::Both => (0, 2),
         };
         let (to, shape) = (self.hidden.slice_mut(begin..begin + rows * width)?, [size(rows)?, size(width)?]);
-        let (x, epsilon) = (stepper.activations.x.all(), self.config.norm_eps as f32);
+        let (x, epsilon) = (stepper.buffers.x.all(), self.config.norm_eps as f32);
         operations.rms_norm(context.stream, x, weights.norm.all(), to, shape, epsilon)
     }
 
@@ -262,7 +258,7 @@ impl<T: Number> Language<T> {
         fill(&mut buffers.x)?;
         self.place(model.device, Side::Positive, 0)?;
         self.run_prompt(model, streamed, &mut buffers, count)?;
-        let x = &mut self.streams.positive.stepper.activations.x;
+        let x = &mut self.streams.positive.stepper.buffers.x;
         let shape = [1, size(count)?, size(self.config.hidden)?];
         model.weights.kernels.operations.last_rows(stream, &buffers.x, x, shape)?;
         self.stepped(Side::Positive);
@@ -278,51 +274,18 @@ impl<T: Number> Language<T> {
         count: usize,
     ) -> Result<(), CudaError> {
         let Stream { state, cache, .. } = &mut self.streams.positive;
-        let heads = HeadSizes {
-            batch: 1,
-            tokens: size(count)?,
-            heads: size(self.config.heads)?,
-            kv_heads: size(self.config.kv_heads)?,
-            head_dim: size(self.config.head_dim)?,
-            capacity: size(cache.capacity)?,
-        };
-        let pass = Pass {
-            stream: model.device.stream(),
-            blas: model.blas,
-            operations: &model.weights.kernels.operations,
+        let prompt = PromptRows {
             attention: &self.attention,
             blocks: None,
-            config: &self.config,
-            options: &self.options,
-            turns: &self.turns,
+            kind: self.options.attention,
             start: &state.position,
-            heads,
+            heads: head_sizes(&self.config, 1, count, cache.capacity)?,
             keys: size(count)?,
+            head: Head::Last,
+            cache: KeysValuesIn::Cache(cache),
         };
-        let forward = match streamed {
-            None => None,
-            Some(streamed) => Some(run_streamed(&pass, streamed, cache, buffers)?),
-        };
-        let _resident = forward.map(|forward| stage_mark!(pass.marks(), Pipeline, "resident", forward = forward));
-        for (index, layer) in (model.streamed()..).zip(&model.weights.layers) {
-            let [keys, values] = &mut cache.layers[index];
-            pass.layer(index, layer, [keys, values], buffers)?;
-        }
-        Ok(())
+        let context = context(model, &self.config, &self.options, &self.turns);
+        let mut pass = Pass { context, buffers, rows: PassRows::Prompt(prompt) };
+        run_all(&mut pass, streamed, &model.weights.layers, |_| Ok(()))
     }
-}
-
-/// The turns of the layers that do not stay, over all positions of a prompt; says which pass it was.
-fn run_streamed<T: Number>(
-    pass: &Pass<'_, T>,
-    streamed: &mut Streamed<'_, T>,
-    cache: &mut GpuCache<T>,
-    buffers: &mut Buffers<T>,
-) -> Result<u64, CudaError> {
-    streamed.begin()?;
-    for index in 0..streamed.layers() {
-        let [keys, values] = &mut cache.layers[index];
-        streamed.turn(index, |weights| pass.layer_parts(weights, [keys, values], buffers))?;
-    }
-    Ok(streamed.pass())
 }

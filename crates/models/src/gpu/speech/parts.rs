@@ -78,7 +78,7 @@ impl<T: Number> Engine<'_, T> {
             None => None,
             Some(streamed) => {
                 language.begin_step(&Model { device, blas, weights }, streamed, side)?;
-                Some(streamed.pass())
+                Some(streamed.pass_number())
             }
         };
         let _resident = forward.map(|forward| stage_mark!(self.options.marks, Pipeline, "resident", forward = forward));

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     LinearTensors, ModelError, Offload, TensorSpec,
+    decoder::weights::load_layers,
     speech::{ConnectorTensors, HeadLayerTensors, SpeechConfig, SpeechWeights, TokenizerConfig, TokenizerTensors, Way},
 };
 
@@ -103,7 +104,7 @@ impl<T: Number> SpeechGpuWeights<T> {
         let kernels = Kernels::load(device)?;
         let _stage = stage!("weights");
         let language_model = weights.decoder();
-        let own = Loader { device, operations: &kernels.operations, weights: &language_model };
+        let mut own = Loader { device, operations: &kernels.operations, weights: &language_model };
         let homes = offload.map(|offload| Homes::of(&own, &config.decoder, offload, &Region::pinned)).transpose()?;
         let homes = homes.flatten().map(Arc::new);
         let first = homes.as_ref().map_or(0, |homes| homes.layers());
@@ -112,8 +113,7 @@ impl<T: Number> SpeechGpuWeights<T> {
         let own_choices = own_choices.transpose()?;
         let embedding = own.packed(&[config.decoder.embedding_tensor()])?;
         let choices = own_choices.map_or_else(|| choices(&own, config, &embedding), Ok)?;
-        let layers = (first..config.decoder.layers).map(|layer| own.layer(&config.decoder.layer_tensors(layer)));
-        let layers = layers.collect::<Result<_, _>>()?;
+        let layers = load_layers(&config.decoder, first, &mut own)?;
         let norm = own.packed(&[config.decoder.final_norm_tensor()])?;
         let load = Load { loader: Loader { device, operations: &kernels.operations, weights }, kernels: &kernels };
         let head = load.head(config)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use laptime_cuda::{Buffer, CudaError, Device, Region, Stream};
 
-use super::super::weights::{LayerWeights, Loader, Number, layer_bytes};
+use super::super::weights::{Loader, Number, layer_bytes, layer_within};
 use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec};
 
 /// What gives pinned memory: [`Region::pinned`], or a test that refuses it.
@@ -65,7 +65,7 @@ impl Homes {
 
     fn fill<T: Number>(&mut self, loader: &Loader<'_, T>, config: &Config) -> Result<(), ModelError> {
         let whole = Arc::new(loader.device.allocate::<T>(self.layer_bytes / size_of::<T>())?);
-        let mut made = LayerWeights::within(&whole, &self.tensors)?;
+        let mut made = layer_within(&whole, &self.tensors)?;
         let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (layer, region) in regions.iter_mut().enumerate() {
             loader.fill_layer(&config.layer_tensors(layer), &mut made)?;

@@ -4,23 +4,24 @@ use std::mem;
 
 use laptime_cuda::{
     Blas, Buffer, Cache, CudaError, Device, Sizes, Slice,
-    nn::{Attention, Codebooks, Gate, HeadSizes, Signal, Snake},
+    nn::{Attention, Codebooks, Gate, Signal, Snake},
 };
 
 use super::{
     super::{
-        pass::{Buffers as PassBuffers, Pass, Turns},
+        pass::{Buffers as PassBuffers, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes},
         room::{Head, PassSizes},
         size,
         sparse::Sparse,
         weights::Number,
     },
     codec_weights::{BlockWeights, CodecWeights, ConvWeights, NextWeights},
-    decoder_options,
+    context, decoder_options,
     weights::{LinearWeights, TtsGpuWeights},
 };
 use crate::{
     ModelError, Options,
+    decoder::layers::run_resident,
     tts::{CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, NEXT_WIDENING, SpeakOptions},
 };
 
@@ -150,33 +151,22 @@ impl<T: Number> Codec<T> {
         let sizes = PassSizes { logits: 0, ..sizes };
         let mut of_pass = PassBuffers::new(run.device, sizes)?;
         let kept = frames * config.kv_heads * config.head_dim;
-        let (mut keys, mut values) = (run.device.allocate(kept)?, run.device.allocate(kept)?);
-        let heads = HeadSizes {
-            batch: 1,
-            tokens: size(frames)?,
-            heads: size(config.heads)?,
-            kv_heads: size(config.kv_heads)?,
-            head_dim: size(config.head_dim)?,
-            capacity: size(frames)?,
-        };
-        let pass = Pass {
-            stream,
-            blas: run.blas,
-            operations: &run.weights.operations,
-            attention: &self.attention,
-            blocks: self.sparse.layout.as_ref().map(|layout| (&self.sparse.attention, layout)),
-            config,
-            options: &self.options,
-            turns: &self.turns,
-            start: &self.start,
-            heads,
-            keys: size(frames)?,
-        };
+        let mut scratch = [run.device.allocate(kept)?, run.device.allocate(kept)?];
         let numbers = frames * config.hidden;
         of_pass.x.all_mut().copy_from(stream, buffers.stream.slice(0..numbers)?)?;
-        for (index, layer) in run.weights.codec.layers.iter().enumerate() {
-            pass.layer(index, layer, [&mut keys, &mut values], &mut of_pass)?;
-        }
+        let prompt = PromptRows {
+            attention: &self.attention,
+            blocks: self.sparse.layout.as_ref().map(|layout| (&self.sparse.attention, layout)),
+            kind: self.options.attention,
+            start: &self.start,
+            heads: head_sizes(config, 1, frames, frames)?,
+            keys: size(frames)?,
+            head: Head::All,
+            cache: KeysValuesIn::Scratch(&mut scratch),
+        };
+        let context = context(run.device, run.blas, &run.weights.operations, (config, &self.options, &self.turns));
+        let mut pass = Pass { context, buffers: &mut of_pass, rows: PassRows::Prompt(prompt) };
+        run_resident(&mut pass, 0, &run.weights.codec.layers, |_| Ok(()))?;
         let (norm, shape) = (&run.weights.codec.norm, [size(frames)?, size(config.hidden)?]);
         let epsilon = config.norm_eps as f32;
         run.weights.operations.rms_norm(stream, &of_pass.x, norm, &mut buffers.stream, shape, epsilon)

@@ -149,7 +149,7 @@ impl<'a, T: Number> Engine<'a, T> {
     fn launch_predictor(&mut self, border: Border<'_>) -> Result<(), CudaError> {
         let Self { device, blas, weights, talker, predictor, kernels, sampler, rules, frames, .. } = self;
         let mut choosing = Choosing { kernels, sampler, sampling: &mut rules[1], frames };
-        predictor.run(device, blas, weights, &talker.stepper.activations.x, &mut choosing, border)
+        predictor.run(device, blas, weights, &talker.stepper.buffers.x, &mut choosing, border)
     }
 
     fn launch_talker(&mut self, border: Border<'_>) -> Result<(), CudaError> {
@@ -192,7 +192,7 @@ impl<'a, T: Number> Engine<'a, T> {
         let _stage = stage_mark!(marks, Pipeline, "sampling", frame = frame);
         let (stream, is_first) = (self.device.stream(), frame == 0);
         let Self { talker, sampler, rules, frames, told, speech, .. } = self;
-        let (logits, state) = (&talker.stepper.activations.logits, &mut talker.state);
+        let (logits, state) = (&talker.stepper.buffers.logits, &mut talker.state);
         let mut part = |part: SamplingPart| {
             let moves_on = !is_first && part == SamplingPart::Draw;
             let position = moves_on.then_some(&mut state.position);
@@ -350,13 +350,13 @@ impl<T: Number> Speaking for Engine<'_, T> {
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        Ok(self.talker.stepper.activations.logits.read()?.into_iter().map(T::widened).collect())
+        Ok(self.talker.stepper.buffers.logits.read()?.into_iter().map(T::widened).collect())
     }
 
     fn hidden(&mut self) -> Result<Vec<f32>, ModelError> {
         let hidden = self.config.talker.hidden;
         let mut normed = self.device.allocate::<T>(hidden)?;
-        let (x, norm) = (&self.talker.stepper.activations.x, &self.weights.talker.norm);
+        let (x, norm) = (&self.talker.stepper.buffers.x, &self.weights.talker.norm);
         let (shape, epsilon) = ([1, size(hidden)?], self.config.talker.norm_eps as f32);
         self.weights.operations.rms_norm(self.device.stream(), x, norm, &mut normed, shape, epsilon)?;
         Ok(normed.read()?.into_iter().map(T::widened).collect())

@@ -6,13 +6,20 @@ use laptime_cuda::{
 };
 
 use super::{
-    super::{cache::GpuCache, pass::Turns, size, step::Stepper, weights::Number},
+    super::{
+        cache::GpuCache,
+        pass::{Sequences, Turns},
+        size,
+        step::Stepper,
+        weights::Number,
+    },
     captured::{Border, inside_graphs},
     context, decoder_options,
     weights::TtsGpuWeights,
 };
 use crate::{
     Config, ModelError, Options,
+    decoder::layers::run_resident,
     tts::{SpeakOptions, TtsConfig},
 };
 
@@ -82,7 +89,7 @@ impl<T: Number> Predictor<T> {
         let groups = self.states.len();
         let width = size(self.config.hidden)?;
         let (table, rows) = self.table(weights, 0)?;
-        let x = &mut self.stepper.activations.x;
+        let x = &mut self.stepper.buffers.x;
         choosing.kernels.row(device.stream(), (choosing.frames, 0), (table, rows), x, width)?;
         for group in 1..groups {
             border("code", Some(("group", group)))?;
@@ -102,7 +109,7 @@ impl<T: Number> Predictor<T> {
                 self.stepper.enter(stream, left, &norm, &linear, self.talker_width)
             }
             None => {
-                let (x, shape) = (&mut self.stepper.activations.x, [1, size(self.talker_width)?]);
+                let (x, shape) = (&mut self.stepper.buffers.x, [1, size(self.talker_width)?]);
                 weights.operations.rms_norm(stream, left, norm, x, shape, self.talker_epsilon)
             }
         }
@@ -116,8 +123,9 @@ impl<T: Number> Predictor<T> {
         position: usize,
     ) -> Result<(), CudaError> {
         let of = (&self.config, &self.options, &self.turns);
-        let context = context(device, blas, &weights.operations, &weights.predictor.layers, of);
-        self.stepper.layers(&context, &self.states[position], &mut self.cache)
+        let context = context(device, blas, &weights.operations, of);
+        let sequences = Sequences::Together(&self.states[position], &mut self.cache);
+        run_resident(&mut self.stepper.pass(context, sequences), 0, &weights.predictor.layers, |_| Ok(()))
     }
 
     /// Chooses a group's code, and begins the next position with its row.
@@ -130,16 +138,16 @@ impl<T: Number> Predictor<T> {
         choosing: &mut Choosing<'_, T>,
     ) -> Result<(), CudaError> {
         let of = (&self.config, &self.options, &self.turns);
-        let context = context(device, blas, &weights.operations, &weights.predictor.layers, of);
-        self.stepper.head(&context, &weights.predictor.norm, &weights.predictor.heads[group - 1])?;
+        let context = context(device, blas, &weights.operations, of);
+        self.stepper.head(context, &weights.predictor.norm, &weights.predictor.heads[group - 1])?;
         let is_last = group + 1 == self.states.len();
         let next = if is_last { None } else { Some(self.table(weights, group)?) };
-        let (width, activations) = (size(self.config.hidden)?, &mut self.stepper.activations);
-        let x = &mut activations.x;
+        let (width, buffers) = (size(self.config.hidden)?, &mut self.stepper.buffers);
+        let x = &mut buffers.x;
         let next = next.map(|(table, size)| NextRow { table, size, x, width });
         let choice = Choice { next, ..Choice::code(size(group)?) };
         let Choosing { sampler, sampling, frames, .. } = choosing;
-        sampler.sample(device.stream(), &activations.logits, sampling, frames, choice)
+        sampler.sample(device.stream(), &buffers.logits, sampling, frames, choice)
     }
 
     /// The rows that a group's codes stand for, as wide as the predictor, and how many there are.

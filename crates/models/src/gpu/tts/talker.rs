@@ -3,13 +3,13 @@
 use laptime_cuda::{
     Blas, Buffer, Cache, CudaError, Device, Sizes,
     decode::{FrameStep, FrameTables, Frames, State},
-    nn::{Attention, Gate, HeadSizes},
+    nn::{Attention, Gate},
 };
 
 use super::{
     super::{
         cache::GpuCache,
-        pass::{Buffers, Pass, Turns},
+        pass::{Buffers, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
         room::{Head, PassSizes},
         size,
         step::Stepper,
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     Config, ModelError, Options,
+    decoder::layers::run_resident,
     tts::{Prompt, SpeakOptions, TtsConfig},
 };
 
@@ -101,7 +102,7 @@ impl<T: Number> Talker<T> {
         let shape = [size(self.config.vocab)?, size(hidden)?];
         weights.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.x, shape)?;
         self.run_prompt(device, blas, weights, &mut buffers, count)?;
-        let x = &mut self.stepper.activations.x;
+        let x = &mut self.stepper.buffers.x;
         weights.operations.last_rows(stream, &buffers.x, x, [1, size(count)?, size(hidden)?])?;
         self.state.position.set_all(stream, size(count)?)?;
         self.head(device, blas, weights)
@@ -117,32 +118,19 @@ impl<T: Number> Talker<T> {
         count: usize,
     ) -> Result<(), CudaError> {
         self.state.position.set_all(device.stream(), 0)?;
-        let heads = HeadSizes {
-            batch: 1,
-            tokens: size(count)?,
-            heads: size(self.config.heads)?,
-            kv_heads: size(self.config.kv_heads)?,
-            head_dim: size(self.config.head_dim)?,
-            capacity: size(self.cache.capacity)?,
-        };
-        let pass = Pass {
-            stream: device.stream(),
-            blas,
-            operations: &weights.operations,
+        let prompt = PromptRows {
             attention: &self.attention,
             blocks: None,
-            config: &self.config,
-            options: &self.options,
-            turns: &self.turns,
+            kind: self.options.attention,
             start: &self.state.position,
-            heads,
+            heads: head_sizes(&self.config, 1, count, self.cache.capacity)?,
             keys: size(count)?,
+            head: Head::Last,
+            cache: KeysValuesIn::Cache(&mut self.cache),
         };
-        for (index, layer) in weights.talker.layers.iter().enumerate() {
-            let [keys, values] = &mut self.cache.layers[index];
-            pass.layer(index, layer, [keys, values], buffers)?;
-        }
-        Ok(())
+        let context = context(device, blas, &weights.operations, (&self.config, &self.options, &self.turns));
+        let mut pass = Pass { context, buffers, rows: PassRows::Prompt(prompt) };
+        run_resident(&mut pass, 0, &weights.talker.layers, |_| Ok(()))
     }
 
     /// The rows of tokens of text, as wide as the talker.
@@ -192,20 +180,22 @@ impl<T: Number> Talker<T> {
             text_rows: &self.text_rows,
         };
         let hidden = size(self.config.hidden)?;
-        kernels.sum(device.stream(), frames, &tables, &mut self.stepper.activations.x, hidden)?;
+        kernels.sum(device.stream(), frames, &tables, &mut self.stepper.buffers.x, hidden)?;
         let of = (&self.config, &self.step_options, &self.turns);
-        let context = context(device, blas, &weights.operations, &weights.talker.layers, of);
-        let mut layer = |index: usize| border("layer", Some(("layer", index)));
-        self.stepper.layers_between(&context, &self.state, &mut self.cache, &mut layer)?;
+        let context = context(device, blas, &weights.operations, of);
+        let sequences = Sequences::Together(&self.state, &mut self.cache);
+        run_resident(&mut self.stepper.pass(context, sequences), 0, &weights.talker.layers, |index| {
+            border("layer", Some(("layer", index)))
+        })?;
         border("head", None)?;
-        self.stepper.head(&context, &weights.talker.norm, &weights.talker.head)
+        self.stepper.head(context, &weights.talker.norm, &weights.talker.head)
     }
 
     /// Logits of the stream as it is.
     fn head(&mut self, device: &Device, blas: &Blas, weights: &TtsGpuWeights<T>) -> Result<(), CudaError> {
         let of = (&self.config, &self.options, &self.turns);
-        let context = context(device, blas, &weights.operations, &weights.talker.layers, of);
-        self.stepper.head(&context, &weights.talker.norm, &weights.talker.head)
+        let context = context(device, blas, &weights.operations, of);
+        self.stepper.head(context, &weights.talker.norm, &weights.talker.head)
     }
 }
 

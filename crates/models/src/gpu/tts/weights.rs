@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     LinearTensors, ModelError, TensorSpec,
+    decoder::weights::load_layers,
     tts::{Part, PredictorTensors, TtsConfig, TtsWeights},
 };
 
@@ -114,8 +115,8 @@ impl<T: Number> Load<'_, T> {
     /// The layers of one of the decoders, and the norm behind them.
     pub fn body(&self, part: Part) -> Result<(Vec<LayerWeights<T>>, Buffer<T>), ModelError> {
         let (weights, config) = (self.weights.part(part), self.config.part(part));
-        let loader = Loader { device: self.device, operations: self.operations, weights: &weights };
-        Ok((loader.layers(config)?, loader.packed(&[config.final_norm_tensor()])?))
+        let mut loader = Loader { device: self.device, operations: self.operations, weights: &weights };
+        Ok((load_layers(config, 0, &mut loader)?, loader.packed(&[config.final_norm_tensor()])?))
     }
 
     fn talker(&self) -> Result<TalkerWeights<T>, ModelError> {

@@ -1,0 +1,187 @@
+//! The layers of a decoder, written once for every device, every number of rows and every dtype.
+
+use super::weights::LayerWeights;
+use crate::{Marks, marks::stage_mark};
+
+/// The operations of a decoder on one device, at the granularity of its kernels.
+///
+/// A value holds the hidden states, the caches and the buffers of one pass, which is a prompt or one token of each
+/// sequence. Operations only enqueue work, so that they can be captured as a graph. An operation that [`Ops::fusion`]
+/// names is part of its neighbour and is never called.
+pub trait Ops {
+    /// A matrix of weights on the device.
+    type Matrix;
+    /// A vector of weights on the device.
+    type Vector;
+    /// Why an operation failed.
+    type Error;
+
+    /// Which stages are marked.
+    fn marks(&self) -> &Marks;
+
+    /// The operations that kernels of this pass include.
+    fn fusion(&self) -> Fusion;
+
+    /// Norms the hidden states before a block.
+    fn norm(&mut self, weights: &LayerOf<Self>, block: Block) -> Result<(), Self::Error>;
+
+    /// Projects the normed states to queries, keys and values.
+    fn qkv(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+
+    /// Norms the heads, applies RoPE, and writes keys and values to the cache of a layer.
+    fn rope(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+
+    /// Attends to the cache of a layer. Marks its own stages, since attention has several algorithms.
+    fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+
+    /// Projects the output of attention and adds it to the hidden states.
+    fn output(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+
+    /// Projects the normed states to gate and up.
+    fn gate_up(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+
+    /// Applies SwiGLU to gate and up.
+    fn swiglu(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+
+    /// Projects the output of SwiGLU and adds it to the hidden states.
+    fn down(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+
+    /// Norms the rows that the head reads: all of them, or the last one of each sequence.
+    fn final_norm(&mut self, weight: &Self::Vector) -> Result<(), Self::Error>;
+
+    /// Multiplies the normed rows with the head. The norm is for kernels that include it.
+    fn head(&mut self, norm: &Self::Vector, head: &Self::Matrix) -> Result<(), Self::Error>;
+}
+
+/// The weights of a layer on the device of a pass.
+pub type LayerOf<O> = LayerWeights<<O as Ops>::Matrix, <O as Ops>::Vector>;
+
+/// Which operations are part of a neighbouring kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fusion {
+    /// Products include the norm before them, and SwiGLU behind them.
+    pub products: bool,
+    /// Attention includes RoPE and the cache write.
+    pub rope: bool,
+}
+
+/// A block of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Block {
+    Attention,
+    Ffn,
+}
+
+/// The first layers of a decoder, which are offloaded: each is copied in for its turn in a pass.
+pub trait Offloaded<O: Ops> {
+    /// Begins a pass over all layers.
+    fn begin(&mut self) -> Result<(), O::Error>;
+
+    /// The number of offloaded layers.
+    fn count(&self) -> usize;
+
+    /// The number of the pass that was begun last.
+    fn pass(&self) -> u64;
+
+    /// Runs a layer once its weights are there. Marks a stage for the layer.
+    fn turn(&mut self, layer: usize, run: impl FnOnce(&LayerOf<O>) -> Result<(), O::Error>) -> Result<(), O::Error>;
+}
+
+/// Runs all layers, then `finish`. Where layers are offloaded, the rest of the pass is a stage of its own.
+pub fn run_all<O: Ops, S: Offloaded<O>>(
+    ops: &mut O,
+    offloaded: Option<&mut S>,
+    resident: &[LayerOf<O>],
+    finish: impl FnOnce(&mut O) -> Result<(), O::Error>,
+) -> Result<(), O::Error> {
+    let mut first = 0;
+    let mut _resident = None;
+    if let Some(offloaded) = offloaded {
+        run_offloaded(ops, offloaded)?;
+        first = offloaded.count();
+        _resident = stage_mark!(ops.marks(), Pipeline, "resident", forward = offloaded.pass());
+    }
+    run_resident(ops, first, resident, |_| Ok(()))?;
+    finish(ops)
+}
+
+/// Runs the offloaded layers of a pass.
+pub fn run_offloaded<O: Ops, S: Offloaded<O>>(ops: &mut O, offloaded: &mut S) -> Result<(), O::Error> {
+    offloaded.begin()?;
+    for at in 0..offloaded.count() {
+        offloaded.turn(at, |weights| run_layer(ops, at, weights))?;
+    }
+    Ok(())
+}
+
+/// Runs resident layers, which begin with layer `first`, and calls `before` before each.
+pub fn run_resident<O: Ops>(
+    ops: &mut O,
+    first: usize,
+    layers: &[LayerOf<O>],
+    mut before: impl FnMut(usize) -> Result<(), O::Error>,
+) -> Result<(), O::Error> {
+    for (at, weights) in (first..).zip(layers) {
+        before(at)?;
+        let _layer = stage_mark!(ops.marks(), Layer, "layer", layer = at);
+        run_layer(ops, at, weights)?;
+    }
+    Ok(())
+}
+
+/// Runs one layer, from hidden states to hidden states.
+fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
+    {
+        let _block = stage_mark!(ops.marks(), Layer, "attention");
+        run_attention(ops, at, weights)?;
+    }
+    let _block = stage_mark!(ops.marks(), Layer, "ffn");
+    run_ffn(ops, weights)
+}
+
+fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
+    let fusion = ops.fusion();
+    if !fusion.products {
+        let _op = stage_mark!(ops.marks(), Ops, "norm");
+        ops.norm(weights, Block::Attention)?;
+    }
+    {
+        let _op = stage_mark!(ops.marks(), Ops, "qkv");
+        ops.qkv(weights)?;
+    }
+    if !fusion.rope {
+        let _op = stage_mark!(ops.marks(), Ops, "rope");
+        ops.rope(at, weights)?;
+    }
+    ops.attend(at, weights)?;
+    let _op = stage_mark!(ops.marks(), Ops, "output");
+    ops.output(weights)
+}
+
+fn run_ffn<O: Ops>(ops: &mut O, weights: &LayerOf<O>) -> Result<(), O::Error> {
+    let fusion = ops.fusion();
+    if !fusion.products {
+        let _op = stage_mark!(ops.marks(), Ops, "norm");
+        ops.norm(weights, Block::Ffn)?;
+    }
+    {
+        let _op = stage_mark!(ops.marks(), Ops, "gate_up");
+        ops.gate_up(weights)?;
+    }
+    if !fusion.products {
+        let _op = stage_mark!(ops.marks(), Ops, "swiglu");
+        ops.swiglu(weights)?;
+    }
+    let _op = stage_mark!(ops.marks(), Ops, "down");
+    ops.down(weights)
+}
+
+/// Norms the rows that the head reads, and multiplies them with the head if there is one.
+pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>) -> Result<(), O::Error> {
+    let _stage = stage_mark!(ops.marks(), Layer, "head");
+    if !ops.fusion().products {
+        let _op = stage_mark!(ops.marks(), Ops, "norm");
+        ops.final_norm(norm)?;
+    }
+    head.map_or(Ok(()), |head| ops.head(norm, head))
+}

@@ -1,0 +1,272 @@
+//! The weights of a decoder, whatever device holds them: one table maps published tensors to the parts of a layer.
+
+use std::ops::Range;
+
+use crate::{Config, ModelError, TensorSpec};
+
+/// A part of the weights: a matrix, or a vector such as a norm weight or a bias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<M, V> {
+    Matrix(M),
+    Vector(V),
+}
+
+/// The weights of one layer. Matrices that multiply the same input are packed into one.
+#[derive(Debug)]
+pub struct LayerWeights<M, V = M> {
+    pub attention_norm: V,
+    /// Queries, then keys, then values.
+    pub qkv: M,
+    pub qkv_bias: Option<V>,
+    pub query_norm: Option<V>,
+    pub key_norm: Option<V>,
+    pub output: M,
+    pub ffn_norm: V,
+    /// Gate, then up.
+    pub gate_up: M,
+    pub gate_up_bias: Option<V>,
+    pub down: M,
+    pub down_bias: Option<V>,
+}
+
+/// All weights of a decoder, or one value per weight: gradients, optimizer moments.
+#[derive(Debug)]
+pub struct Parameters<M, V = M> {
+    pub embedding: M,
+    /// The resident layers, which are the last ones.
+    pub layers: Vec<LayerWeights<M, V>>,
+    pub norm: V,
+    /// The output head, unless it is tied to the embedding.
+    pub own_head: Option<M>,
+}
+
+/// The published tensors that each part of a layer packs, in the order of the fields of [`LayerWeights`].
+const PACKED: [&[&str]; 11] = [
+    &["input_layernorm.weight"],
+    &["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
+    &["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"],
+    &["self_attn.q_norm.weight"],
+    &["self_attn.k_norm.weight"],
+    &["self_attn.o_proj.weight"],
+    &["post_attention_layernorm.weight"],
+    &["mlp.gate_proj.weight", "mlp.up_proj.weight"],
+    &["mlp.gate_proj.bias", "mlp.up_proj.bias"],
+    &["mlp.down_proj.weight"],
+    &["mlp.down_proj.bias"],
+];
+
+/// Puts published tensors on a device.
+pub trait Load {
+    /// A matrix on the device.
+    type Matrix;
+    /// A vector on the device.
+    type Vector;
+    /// Why a tensor could not be loaded.
+    type Error;
+
+    /// Loads matrices of one width as one, row after row.
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Self::Matrix, Self::Error>;
+
+    /// Loads vectors as one.
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector, Self::Error>;
+}
+
+/// The tensors of a layer, grouped by the part that packs them. A part that the model does not have is empty.
+pub fn packed_tensors(layer: &[TensorSpec]) -> [Vec<TensorSpec>; 11] {
+    let find = |name: &&str| layer.iter().find(|tensor| tensor.name.ends_with(name)).cloned();
+    PACKED.map(|names| names.iter().filter_map(find).collect())
+}
+
+impl<M, V> LayerWeights<M, V> {
+    /// Loads the tensors of a layer, part by part in the order of the fields.
+    pub fn load<L>(tensors: &[TensorSpec], loader: &mut L) -> Result<Self, L::Error>
+    where
+        L: Load<Matrix = M, Vector = V>,
+    {
+        fn optional<L: Load>(loader: &mut L, tensors: &[TensorSpec]) -> Result<Option<L::Vector>, L::Error> {
+            if tensors.is_empty() { Ok(None) } else { loader.vector(tensors).map(Some) }
+        }
+        let [
+            attention_norm,
+            qkv,
+            qkv_bias,
+            query_norm,
+            key_norm,
+            output,
+            ffn_norm,
+            gate_up,
+            gate_up_bias,
+            down,
+            down_bias,
+        ] = packed_tensors(tensors);
+        Ok(Self {
+            attention_norm: loader.vector(&attention_norm)?,
+            qkv: loader.matrix(&qkv)?,
+            qkv_bias: optional(loader, &qkv_bias)?,
+            query_norm: optional(loader, &query_norm)?,
+            key_norm: optional(loader, &key_norm)?,
+            output: loader.matrix(&output)?,
+            ffn_norm: loader.vector(&ffn_norm)?,
+            gate_up: loader.matrix(&gate_up)?,
+            gate_up_bias: optional(loader, &gate_up_bias)?,
+            down: loader.matrix(&down)?,
+            down_bias: optional(loader, &down_bias)?,
+        })
+    }
+
+    /// Its parts in the order of the fields.
+    pub fn parts(&self) -> [Option<Part<&M, &V>>; 11] {
+        [
+            Some(Part::Vector(&self.attention_norm)),
+            Some(Part::Matrix(&self.qkv)),
+            self.qkv_bias.as_ref().map(Part::Vector),
+            self.query_norm.as_ref().map(Part::Vector),
+            self.key_norm.as_ref().map(Part::Vector),
+            Some(Part::Matrix(&self.output)),
+            Some(Part::Vector(&self.ffn_norm)),
+            Some(Part::Matrix(&self.gate_up)),
+            self.gate_up_bias.as_ref().map(Part::Vector),
+            Some(Part::Matrix(&self.down)),
+            self.down_bias.as_ref().map(Part::Vector),
+        ]
+    }
+
+    /// The same parts, to write.
+    pub fn parts_mut(&mut self) -> [Option<Part<&mut M, &mut V>>; 11] {
+        [
+            Some(Part::Vector(&mut self.attention_norm)),
+            Some(Part::Matrix(&mut self.qkv)),
+            self.qkv_bias.as_mut().map(Part::Vector),
+            self.query_norm.as_mut().map(Part::Vector),
+            self.key_norm.as_mut().map(Part::Vector),
+            Some(Part::Matrix(&mut self.output)),
+            Some(Part::Vector(&mut self.ffn_norm)),
+            Some(Part::Matrix(&mut self.gate_up)),
+            self.gate_up_bias.as_mut().map(Part::Vector),
+            Some(Part::Matrix(&mut self.down)),
+            self.down_bias.as_mut().map(Part::Vector),
+        ]
+    }
+}
+
+impl<M, V> Parameters<M, V> {
+    /// Loads a decoder without its first layers.
+    pub fn load<L>(config: &Config, first: usize, loader: &mut L) -> Result<Self, L::Error>
+    where
+        L: Load<Matrix = M, Vector = V>,
+    {
+        Ok(Self {
+            embedding: loader.matrix(&[config.embedding_tensor()])?,
+            layers: load_layers(config, first, loader)?,
+            norm: loader.vector(&[config.final_norm_tensor()])?,
+            own_head: config.head_tensor().map(|head| loader.matrix(&[head])).transpose()?,
+        })
+    }
+
+    /// The matrix that gives logits.
+    pub fn head(&self) -> &M {
+        self.own_head.as_ref().unwrap_or(&self.embedding)
+    }
+
+    /// All parts, in the same order for every set of one model.
+    pub fn parts(&self) -> impl Iterator<Item = Part<&M, &V>> {
+        let layers = self.layers.iter().flat_map(LayerWeights::parts).flatten();
+        let ends = [Part::Matrix(&self.embedding), Part::Vector(&self.norm)];
+        ends.into_iter().chain(self.own_head.as_ref().map(Part::Matrix)).chain(layers)
+    }
+
+    /// The same parts, to write.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = Part<&mut M, &mut V>> {
+        let layers = self.layers.iter_mut().flat_map(LayerWeights::parts_mut).flatten();
+        let ends = [Part::Matrix(&mut self.embedding), Part::Vector(&mut self.norm)];
+        ends.into_iter().chain(self.own_head.as_mut().map(Part::Matrix)).chain(layers)
+    }
+
+    /// The part that holds a published tensor, and where in it the tensor lies.
+    pub fn find(&self, config: &Config, tensor: &TensorSpec) -> Result<(Part<&M, &V>, Range<usize>), ModelError> {
+        let unknown = || ModelError::Refused(format!("`{}` has no tensor `{}`", config.name, tensor.name));
+        let whole = 0..tensor.count();
+        match tensor.name.as_str() {
+            "model.embed_tokens.weight" => Ok((Part::Matrix(&self.embedding), whole)),
+            "model.norm.weight" => Ok((Part::Vector(&self.norm), whole)),
+            "lm_head.weight" => self.own_head.as_ref().map(|head| (Part::Matrix(head), whole)).ok_or_else(unknown),
+            name => self.find_in_layer(config, name).ok_or_else(unknown),
+        }
+    }
+
+    fn find_in_layer(&self, config: &Config, name: &str) -> Option<(Part<&M, &V>, Range<usize>)> {
+        let (layer, _) = name.strip_prefix("model.layers.")?.split_once('.')?;
+        let layer = layer.parse::<usize>().ok()?;
+        let parts = self.layers.get(layer)?.parts();
+        packed_tensors(&config.layer_tensors(layer)).iter().zip(parts).find_map(|(tensors, part)| {
+            let at = tensors.iter().position(|tensor| tensor.name == name)?;
+            let begin = tensors[..at].iter().map(TensorSpec::count).sum();
+            Some((part?, begin..begin + tensors[at].count()))
+        })
+    }
+}
+
+/// Loads the layers of a decoder from the given one on.
+pub fn load_layers<L: Load>(
+    config: &Config,
+    first: usize,
+    loader: &mut L,
+) -> Result<Vec<LayerWeights<L::Matrix, L::Vector>>, L::Error> {
+    (first..config.layers).map(|layer| LayerWeights::load(&config.layer_tensors(layer), loader)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records the names of what is loaded.
+    struct Names;
+
+    impl Load for Names {
+        type Matrix = Vec<String>;
+        type Vector = Vec<String>;
+        type Error = ModelError;
+
+        fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<String>, ModelError> {
+            Ok(tensors.iter().map(|tensor| tensor.name.clone()).collect())
+        }
+
+        fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Vec<String>, ModelError> {
+            self.matrix(tensors)
+        }
+    }
+
+    #[test]
+    fn every_published_tensor_of_every_preset_is_loaded_once() {
+        for config in Config::presets() {
+            let parameters = Parameters::load(&config, 0, &mut Names).unwrap();
+            let mut loaded: Vec<String> = parameters
+                .parts()
+                .flat_map(|part| match part {
+                    Part::Matrix(names) | Part::Vector(names) => names.clone(),
+                })
+                .collect();
+            let mut published: Vec<String> = config.tensors().into_iter().map(|tensor| tensor.name).collect();
+            loaded.sort();
+            published.sort();
+            assert_eq!(loaded, published, "{}", config.name);
+        }
+    }
+
+    #[test]
+    fn a_tensor_is_found_in_the_part_that_packs_it() {
+        let config = Config::from_preset("tiny-qwen2").unwrap();
+        let parameters = Parameters::load(&config, 0, &mut Names).unwrap();
+        for tensor in config.tensors() {
+            let (part, range) = parameters.find(&config, &tensor).unwrap();
+            let (Part::Matrix(names) | Part::Vector(names)) = part;
+            assert!(names.contains(&tensor.name) && range.len() == tensor.count(), "{}", tensor.name);
+        }
+        let bias = TensorSpec { name: "model.layers.1.self_attn.v_proj.bias".to_owned(), ..config.embedding_tensor() };
+        let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        assert_eq!(parameters.find(&config, &bias).unwrap().1, q + kv..q + 2 * kv);
+        let unknown = TensorSpec { name: "model.layers.9.mlp.down_proj.weight".to_owned(), ..bias };
+        let error = parameters.find(&config, &unknown).unwrap_err().to_string();
+        assert_eq!(error, "`tiny-qwen2` has no tensor `model.layers.9.mlp.down_proj.weight`");
+    }
+}
