@@ -1,8 +1,7 @@
 //! The decoder on the CPU.
 //!
-//! Passes work on plain slices that are kept from one pass to the next: the products by the kernels of `gemm`, which
-//! candle computes with too, all else by loops of ours. candle's own operations allocate what they give, take the
-//! threads of the process rather than those of a case, and multiply a single row on one thread.
+//! Passes work on slices that are kept from one pass to the next. Products use the kernels of the crate `gemm`; the
+//! other operations are loops of our own.
 
 pub(crate) mod attention;
 pub(crate) mod blocks;

@@ -177,10 +177,6 @@ pub enum ModelError {
     /// Something asked in a way that makes no sense.
     #[error("{0}")]
     Refused(String),
-    /// candle could not do it.
-    #[cfg(feature = "candle")]
-    #[error("the CPU could not compute it: {0}")]
-    Candle(#[from] candle_core::Error),
     /// A GPU could not do it.
     #[cfg(feature = "cuda")]
     #[error(transparent)]

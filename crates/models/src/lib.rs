@@ -5,8 +5,6 @@
 
 pub mod attention;
 mod cache_rules;
-#[cfg(feature = "candle")]
-pub mod candle;
 mod check;
 mod config;
 mod config_json;

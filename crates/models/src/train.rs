@@ -1,7 +1,7 @@
 //! A model that learns on a device: forward, backward and an update of every parameter, whatever the device.
 //!
-//! Backward is written out block by block, so that its stages can be marked and its memory told; autograd of candle is
-//! what it is held against.
+//! Backward is written out block by block, so that its stages can be marked and its memory predicted. Tests compare it
+//! with candle's autograd.
 
 mod batch;
 mod ledger;

@@ -1,11 +1,13 @@
-//! The trainer on the CPU beside candle: its gradients are those of autograd, and its steps those of the reference.
+//! The trainer on the CPU: its gradients are those of autograd, and its steps those of the reference.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
+mod reference;
 
 use common::{FIXTURES, Fixture, fixture};
-use laptime_models::{AdamW, Attention, Dtype, Tokens, TrainOptions, Trainer, candle, cpu::CpuTrainer, random_batch};
+use laptime_models::{AdamW, Attention, Dtype, Tokens, TrainOptions, Trainer, cpu::CpuTrainer, random_batch};
+use reference::{adamw, gradients::gradients};
 
 const BOTH: [Attention; 2] = [Attention::Naive, Attention::Dense];
 
@@ -28,7 +30,7 @@ fn every_parameter_of_every_family_has_the_gradient_of_autograd() {
         let fixture = fixture(name);
         let (tokens, targets) = batch(&fixture);
         let (config, weights) = (&fixture.config, &fixture.weights);
-        let expected = candle::gradients_in_f64(config, weights, &tokens, &targets).unwrap();
+        let expected = gradients(config, weights, &tokens, &targets).unwrap();
         assert_eq!(expected.by_name.len(), config.tensors().len(), "{name}: no parameter is without a gradient");
         for attention in BOTH {
             let options = TrainOptions { attention, ..TrainOptions::new(Dtype::F32, tokens.batch, tokens.length()) };
@@ -49,29 +51,29 @@ fn every_parameter_of_every_family_has_the_gradient_of_autograd() {
 #[test]
 fn steps_are_those_of_the_reference() {
     let settings = AdamW { lr: 0.02, betas: (0.8, 0.95), eps: 1e-6, weight_decay: 0.1 };
-    for adamw in [AdamW::default(), settings] {
-        let reference = candle::AdamW {
-            learning_rate: adamw.lr,
-            first_beta: adamw.betas.0,
-            second_beta: adamw.betas.1,
-            eps: adamw.eps,
-            weight_decay: adamw.weight_decay,
+    for optimizer in [AdamW::default(), settings] {
+        let reference = adamw::AdamW {
+            learning_rate: optimizer.lr,
+            first_beta: optimizer.betas.0,
+            second_beta: optimizer.betas.1,
+            eps: optimizer.eps,
+            weight_decay: optimizer.weight_decay,
         };
         let Fixture { config, weights, .. } = fixture("nano");
         let (tokens, targets) = random_batch(&config, 1, 16, 11).unwrap();
-        let options = TrainOptions { adamw: Some(adamw), ..TrainOptions::new(Dtype::F32, 1, 16) };
+        let options = TrainOptions { adamw: Some(optimizer), ..TrainOptions::new(Dtype::F32, 1, 16) };
         let mut trainer = CpuTrainer::new(config, &weights, options, 2).unwrap();
         let tensors = trainer.config().tensors();
         let read = |trainer: &mut CpuTrainer| -> Vec<Vec<f32>> {
             tensors.iter().map(|tensor| trainer.parameter(tensor).unwrap()).collect()
         };
         let mut expected = read(&mut trainer);
-        let mut moments: Vec<_> = tensors.iter().map(|tensor| candle::Moments::new(tensor.count())).collect();
+        let mut moments: Vec<_> = tensors.iter().map(|tensor| adamw::Moments::new(tensor.count())).collect();
         for step in 1..=3 {
             trainer.forward(&tokens, &targets).unwrap();
             trainer.backward().unwrap();
             for ((tensor, numbers), moments) in tensors.iter().zip(&mut expected).zip(&mut moments) {
-                candle::adamw_step(&reference, numbers, &trainer.gradient(tensor).unwrap(), moments);
+                adamw::adamw_step(&reference, numbers, &trainer.gradient(tensor).unwrap(), moments);
             }
             trainer.update().unwrap();
             assert_eq!(trainer.updates(), step);

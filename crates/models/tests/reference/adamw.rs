@@ -1,4 +1,4 @@
-//! AdamW, as plain as it gets: what faster ones are held against.
+//! AdamW as `torch.optim.AdamW` defines it, one number at a time.
 
 /// How AdamW steps. The default is that of `torch.optim.AdamW`.
 #[derive(Debug, Clone, Copy, PartialEq)]
