@@ -11,7 +11,7 @@ use std::{env, error::Error, path::Path, thread};
 
 use laptime_models::{
     Dtype,
-    cpu::{CpuSpeaking, needed_tts_bytes},
+    cpu::{self, needed_tts_bytes},
     tts::{Sampling, SpeakOptions, SpeechOptions, Synthesizer, TextFeed, TtsConfig, TtsWeights},
 };
 
@@ -39,8 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let room = most_frames + text.len() + 16;
     let speak = SpeakOptions::new(dtype, room);
     println!("at most {} MiB", needed_tts_bytes(&config, &speak, [text.len() + 16, most_frames], threads) >> 20);
-    let speaking = CpuSpeaking::new(config, &weights, speak, threads)?;
-    let mut synthesizer = Synthesizer::new(Box::new(speaking), tokenizer, options);
+    let speaking = cpu::qwen_tts(config, &weights, speak, threads)?;
+    let mut synthesizer = Synthesizer::new(speaking, tokenizer, options);
     let (audio, timing) = synthesizer.synthesize_with_timing(text, "", "auto", None)?;
     println!("prefill  {:8.1} ms", timing.prefill_ms);
     println!("generate {:8.1} ms, {} frames", timing.generation_ms, timing.generation_frames);

@@ -18,7 +18,7 @@ use std::{
 use laptime_cuda::{Device, EventClock};
 use laptime_models::{
     Dtype, Marks, Offload, StreamMode,
-    gpu::GpuVoicing,
+    gpu::vibevoice,
     speech::{Guidance, Reader, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
 };
 use laptime_probe::{DeviceClock, Lane};
@@ -73,8 +73,8 @@ impl Bench {
         let options =
             VoicingOptions { marks, offload, ..VoicingOptions::new(Dtype::Bf16, self.prompt.ids.len(), self.tokens) };
         let (weights, guidance) = (SpeechWeights::synthetic(1), Guidance { is_endless: true, ..Guidance::default() });
-        let voicing = GpuVoicing::offloaded(&self.device, &self.copies, self.config.clone(), &weights, options)?;
-        let mut reader = Reader::new(Box::new(voicing));
+        let voicing = vibevoice(&self.device, Some(&self.copies), self.config.clone(), &weights, options)?;
+        let mut reader = Reader::new(voicing);
         let (_, plain) = reader.read(&self.prompt, &guidance, self.tokens)?;
         let recording = laptime_trace::record_to(path)?;
         self.device.synchronise()?;

@@ -8,7 +8,7 @@
 
 use std::{env, error::Error, io::stdin, time::Instant};
 
-use laptime_models::{Attention, Config, Decoder, GraphMode, Marks, Options, Room, Tokens, Weights, cpu::CpuDecoder};
+use laptime_models::{Attention, Config, GraphMode, Marks, Options, Room, Tokens, Weights, cpu};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let ids = (0..batch * tokens).map(|at| (at * 7919 % config.vocab) as u32).collect();
     let tokens = Tokens { ids, batch };
-    let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, threads.parse()?)?;
+    let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, threads.parse()?)?;
     if pass == "step" {
         decoder.prefill(&tokens)?;
         println!("first token after {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);

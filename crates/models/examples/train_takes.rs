@@ -8,7 +8,7 @@
 
 use std::{env, error::Error, io::stdin, time::Instant};
 
-use laptime_models::{Attention, Config, TrainOptions, Trainer, Weights, cpu::CpuTrainer, random_batch};
+use laptime_models::{Attention, Config, TrainOptions, Weights, cpu, random_batch};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let attention = if attention == "naive" { Attention::Naive } else { Attention::Dense };
     let options = TrainOptions { attention, ..TrainOptions::new(dtype.parse()?, batch, tokens) };
     let (tokens, targets) = random_batch(&config, batch, tokens, 1)?;
-    let mut trainer = CpuTrainer::new(config.clone(), &Weights::synthetic(&config, 1), options, threads.parse()?)?;
+    let mut trainer = cpu::trainer(config.clone(), &Weights::synthetic(&config, 1), options, threads.parse()?)?;
     for line in stdin().lines() {
         line?;
         let mut begun = Instant::now();

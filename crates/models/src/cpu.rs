@@ -27,118 +27,42 @@ mod tts;
 mod turned;
 pub(crate) mod vectors;
 
-use std::ops::Range;
-
 use half::{bf16, f16};
 
 use self::engine::Engine;
 pub use self::{
-    fuser::{CpuFuser, needed_fuser_bytes},
+    fuser::{fuser, needed_fuser_bytes},
     memory::{Pass, most_resident_layers, needed_bytes},
     product::settle,
-    speech::{CpuVoicing, most_resident_speech_layers, needed_speech_bytes},
-    train::{CpuTrainer, needed_train_bytes},
-    tts::{CpuSpeaking, needed_tts_bytes},
+    speech::{most_resident_speech_layers, needed_speech_bytes, vibevoice},
+    train::{needed_train_bytes, trainer},
+    tts::{needed_tts_bytes, qwen_tts},
 };
-use crate::{
-    Config, Decoder, Dtype, GraphMode, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens, Weights,
-};
+use crate::{Config, Decoder, Dtype, GraphMode, ModelError, Options, Weights};
 
-/// A decoder on the CPU.
-pub struct CpuDecoder {
-    /// One for each number type.
-    engine: Box<dyn Decoder>,
+/// Loads a decoder into memory. Passes run on so many threads, including the caller's.
+pub fn decoder(
+    config: Config,
+    weights: &Weights,
+    options: Options,
+    threads: usize,
+) -> Result<Box<dyn Decoder>, ModelError> {
+    config.check()?;
+    if options.batch == 0 {
+        return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
+    }
+    refuse_graph(options.graph)?;
+    Ok(match options.dtype {
+        Dtype::F32 => Box::new(Engine::<f32>::new(config, options, threads, weights)?),
+        Dtype::Bf16 => Box::new(Engine::<bf16>::new(config, options, threads, weights)?),
+        Dtype::F16 => Box::new(Engine::<f16>::new(config, options, threads, weights)?),
+    })
 }
 
-impl CpuDecoder {
-    /// Puts a model's weights into memory; passes run on so many threads, of which the caller is one.
-    pub fn new(config: Config, weights: &Weights, options: Options, threads: usize) -> Result<Self, ModelError> {
-        config.check()?;
-        if options.batch == 0 {
-            return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
-        }
-        if options.graph == GraphMode::On {
-            return Err(ModelError::Refused("there are no graphs on a CPU: leave `--graph on` out".to_owned()));
-        }
-        let engine: Box<dyn Decoder> = match options.dtype {
-            Dtype::F32 => Box::new(Engine::<f32>::new(config, options, threads, weights)?),
-            Dtype::Bf16 => Box::new(Engine::<bf16>::new(config, options, threads, weights)?),
-            Dtype::F16 => Box::new(Engine::<f16>::new(config, options, threads, weights)?),
-        };
-        Ok(Self { engine })
-    }
-}
-
-impl Decoder for CpuDecoder {
-    fn config(&self) -> &Config {
-        self.engine.config()
-    }
-
-    fn options(&self) -> &Options {
-        self.engine.options()
-    }
-
-    fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        self.engine.forward(tokens)
-    }
-
-    fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        self.engine.prefill(tokens)
-    }
-
-    fn step(&mut self) -> Result<(), ModelError> {
-        self.engine.step()
-    }
-
-    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        self.engine.choose(ids)
-    }
-
-    fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
-        self.engine.chosen()
-    }
-
-    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        self.engine.logits()
-    }
-
-    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
-        self.engine.look(row)
-    }
-
-    fn length(&self) -> usize {
-        self.engine.length()
-    }
-
-    fn truncate(&mut self, length: usize) -> Result<(), ModelError> {
-        self.engine.truncate(length)
-    }
-
-    fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
-        self.engine.read_cache(layer)
-    }
-
-    fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
-        self.engine.read_positions(layer, positions)
-    }
-
-    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
-        self.engine.write_cache(layer, start, values)
-    }
-
-    fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
-        self.engine.set_length(length)
-    }
-
-    fn replay(&self) -> Replay {
-        self.engine.replay()
-    }
-
-    fn offloading(&self) -> Option<Offloading> {
-        self.engine.offloading()
-    }
-
-    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        self.engine.layer_visits()
+/// Refuses a graph, which a CPU does not have.
+fn refuse_graph(graph: GraphMode) -> Result<(), ModelError> {
+    match graph {
+        GraphMode::On => Err(ModelError::Refused("there are no graphs on a CPU: leave `--graph on` out".to_owned())),
+        GraphMode::Auto | GraphMode::Off => Ok(()),
     }
 }

@@ -35,7 +35,7 @@ pub use self::{
     device_cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
-    speech::{GpuVoicing, needed_speech_bytes},
+    speech::{needed_speech_bytes, vibevoice},
     streamed::Pin,
     train::trainer,
     tts::{GpuTtsModel, needed_tts_bytes},

@@ -6,14 +6,12 @@ mod common;
 mod reference;
 
 use common::{FIXTURES, distance, fixture};
-use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu::CpuDecoder,
-};
+use laptime_models::{Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu};
 
 /// One of each kind: norms by head and a tied head; biases; scaled RoPE.
 const MODELS: [&str; 3] = ["tiny", "tiny-qwen2", "tiny-llama"];
 
-fn decoder(config: &Config, weights: &Weights, attention: Attention) -> CpuDecoder {
+fn decoder(config: &Config, weights: &Weights, attention: Attention) -> Box<dyn Decoder> {
     let options = Options {
         dtype: Dtype::F32,
         attention,
@@ -24,7 +22,7 @@ fn decoder(config: &Config, weights: &Weights, attention: Attention) -> CpuDecod
         marks: Marks::default(),
         offload: None,
     };
-    CpuDecoder::new(config.clone(), weights, options, 2).unwrap()
+    cpu::decoder(config.clone(), weights, options, 2).unwrap()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, KeysValues, Marks, ModelError, Options, Replay, Room, Tokens,
     Weights,
     attention::{Kept, Pattern},
-    cpu::CpuDecoder,
+    cpu,
 };
 
 /// One of each kind: norms by head and a tied head; biases; stretched wavelengths; pairs; biases of the feed-forward part.
@@ -25,10 +25,10 @@ fn options() -> Options {
     }
 }
 
-fn decoder(model: &str, options: Options, threads: usize) -> CpuDecoder {
+fn decoder(model: &str, options: Options, threads: usize) -> Box<dyn Decoder> {
     let config = Config::from_preset(model).unwrap();
     let weights = Weights::synthetic(&config, 3);
-    CpuDecoder::new(config, &weights, options, threads).unwrap()
+    cpu::decoder(config, &weights, options, threads).unwrap()
 }
 
 fn ids(count: usize) -> Vec<u32> {
@@ -49,7 +49,7 @@ fn forward(model: &str, options: Options, threads: usize, tokens: &Tokens) -> Ve
 }
 
 /// The tokens that follow a prompt.
-fn generate(decoder: &mut CpuDecoder, prompt: &Tokens, steps: usize) -> Vec<Vec<u32>> {
+fn generate(decoder: &mut dyn Decoder, prompt: &Tokens, steps: usize) -> Vec<Vec<u32>> {
     decoder.prefill(prompt).unwrap();
     let mut all = vec![decoder.chosen().unwrap()];
     for _ in 0..steps {
@@ -120,7 +120,7 @@ fn steps_give_what_forward_gives_for_the_same_tokens() {
         for attention in [Attention::Naive, Attention::Dense] {
             let mut decoder = decoder(model, Options { attention, ..options() }, 2);
             let prompt = Tokens::one(ids(20));
-            let chosen = generate(&mut decoder, &prompt, 8);
+            let chosen = generate(&mut *decoder, &prompt, 8);
             let steps = decoder.logits().unwrap();
             let all: Vec<u32> = prompt.ids.into_iter().chain(chosen[..8].concat()).collect();
             decoder.forward(&Tokens::one(all)).unwrap();
@@ -135,7 +135,7 @@ fn a_growing_cache_and_a_static_one_give_the_same_tokens() {
     let prompt = Tokens { ids: ids(120), batch: 2 };
     let growing = Options { batch: 2, ..options() };
     let fixed = Options { room: Room::Static(100), ..growing.clone() };
-    let tokens = [growing, fixed].map(|options| generate(&mut decoder("tiny", options, 2), &prompt, 40));
+    let tokens = [growing, fixed].map(|options| generate(&mut *decoder("tiny", options, 2), &prompt, 40));
     assert_eq!(tokens[0], tokens[1]);
 }
 
@@ -167,7 +167,7 @@ fn a_cache_that_was_read_can_be_written_into_another_decoder() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
         let options = Options { dtype, batch: 2, ..options() };
         let mut first = decoder("tiny", options.clone(), 2);
-        let expected = generate(&mut first, &Tokens { ids: ids(140), batch: 2 }, 10);
+        let expected = generate(&mut *first, &Tokens { ids: ids(140), batch: 2 }, 10);
         first.truncate(70).unwrap();
         let mut second = decoder("tiny", options, 1);
         for layer in 0..second.config().layers {
@@ -234,10 +234,10 @@ fn what_makes_no_sense_is_refused_in_words() {
     let config = Config::from_preset("tiny").unwrap();
     let weights = Weights::synthetic(&config, 1);
     for wrong in [Options { batch: 0, ..options() }, Options { graph: GraphMode::On, ..options() }] {
-        assert!(CpuDecoder::new(config.clone(), &weights, wrong, 1).is_err());
+        assert!(cpu::decoder(config.clone(), &weights, wrong, 1).is_err());
     }
     let huge = Options { batch: usize::MAX / 4, room: Room::Static(512), ..options() };
-    let error = CpuDecoder::new(config, &weights, huge, 1).err().unwrap();
+    let error = cpu::decoder(config, &weights, huge, 1).err().unwrap();
     assert!(error.to_string().starts_with("there is no memory for"), "{error}");
 }
 

@@ -5,14 +5,14 @@
 mod common;
 
 use common::{FIXTURES, Fixture, distance, fixture};
-use laptime_models::{Attention, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, cpu::CpuDecoder};
+use laptime_models::{Attention, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, cpu};
 
 /// How far a logit of f32 may be from the expected one.
 const WITHIN: f32 = 1e-4;
 
 const KINDS: [Attention; 2] = [Attention::Naive, Attention::Dense];
 
-fn decoder(fixture: &Fixture, dtype: Dtype, attention: Attention, room: Room, batch: usize) -> CpuDecoder {
+fn decoder(fixture: &Fixture, dtype: Dtype, attention: Attention, room: Room, batch: usize) -> Box<dyn Decoder> {
     let options = Options {
         dtype,
         attention,
@@ -23,7 +23,7 @@ fn decoder(fixture: &Fixture, dtype: Dtype, attention: Attention, room: Room, ba
         marks: Marks::default(),
         offload: None,
     };
-    CpuDecoder::new(fixture.config.clone(), &fixture.weights, options, 2).unwrap()
+    cpu::decoder(fixture.config.clone(), &fixture.weights, options, 2).unwrap()
 }
 
 #[test]

@@ -9,11 +9,9 @@ use common::{
     joined::{Case, decoder, expected, fuser, joined, prompt},
 };
 use laptime_models::{
-    Decoder, Dtype, Tokens,
-    cpu::CpuFuser,
+    Decoder, Dtype, Tokens, cpu,
     fuser::{
-        FuseMode, FuseOptions, FuseOrder, Fused, Fusing, Generated, Joined, Prompt, Response, Section, SharerMask,
-        sections,
+        FuseMode, FuseOptions, FuseOrder, Fused, Generated, Joined, Prompt, Response, Section, SharerMask, sections,
     },
 };
 use proptest::prelude::*;
@@ -114,7 +112,7 @@ fn the_order_of_layers_changes_no_number() {
         let (config, weights) = fuser("long");
         let options = FuseOptions { order, ..FuseOptions::new(Dtype::F32) };
         let mut joined = joined(&["long"], Dtype::F32, FuseMode::Sequential);
-        joined.fuser = Box::new(CpuFuser::new(vec![(config, &weights)], options, 1).unwrap());
+        joined.fuser = cpu::fuser(vec![(config, &weights)], options, 1).unwrap();
         joined.read(&prompt, Response::Plain).unwrap();
         joined.receiver.read_cache(2).unwrap()
     });
@@ -162,7 +160,7 @@ fn two_sharers_that_are_one_are_heard_twice_in_parallel() {
 fn sequences_that_run_together_are_fused_as_they_are_alone() {
     let expected = expected();
     let (config, weights) = fuser("long");
-    let mut fuser = CpuFuser::new(vec![(config, &weights)], FuseOptions::new(Dtype::F32), 2).unwrap();
+    let mut fuser = cpu::fuser(vec![(config, &weights)], FuseOptions::new(Dtype::F32), 2).unwrap();
     let ids = &expected.ids[..10];
     let backwards: Vec<u32> = ids.iter().rev().copied().collect();
     let mut run = |rows: &[&[u32]]| {
@@ -171,7 +169,7 @@ fn sequences_that_run_together_are_fused_as_they_are_alone() {
         receiver.prefill(&tokens).unwrap();
         sharer.prefill(&tokens).unwrap();
         let section = &sections(11, 1, SharerMask::FIRST)[0];
-        fuser.fuse(&mut receiver, &mut [&mut sharer], section).unwrap();
+        fuser.fuse(&mut *receiver, &mut [&mut *sharer], section).unwrap();
         receiver.read_cache(1).unwrap()
     };
     let both = run(&[ids, &backwards]);
@@ -180,14 +178,14 @@ fn sequences_that_run_together_are_fused_as_they_are_alone() {
     assert!(distance(&both.values, &[first.values, second.values].concat()) < 1e-5);
 }
 
-fn of_batch(name: &str, batch: usize) -> laptime_models::cpu::CpuDecoder {
-    use laptime_models::{Config, GraphMode, Marks, Options, Room, Weights, cpu::CpuDecoder};
+fn of_batch(name: &str, batch: usize) -> Box<dyn Decoder> {
+    use laptime_models::{Config, GraphMode, Marks, Options, Room, Weights, cpu};
     let config = Config::from_folder(&common::folder(name)).unwrap();
     let weights = Weights::open(&common::folder(name), &config).unwrap();
     let (attention, graph, marks) = (config.attention_type, GraphMode::Auto, Marks::default());
     let options =
         Options { dtype: Dtype::F32, attention, batch, room: Room::Growing, graph, marks, kept: None, offload: None };
-    CpuDecoder::new(config, &weights, options, 2).unwrap()
+    cpu::decoder(config, &weights, options, 2).unwrap()
 }
 
 #[test]
@@ -250,7 +248,7 @@ fn a_fuse_of_what_is_not_there_is_refused() {
     assert_eq!(refused(section(0..12, first)), "positions 0 to 12 are not in the cache of `qwen3`, of 11");
     assert_eq!(refused(section(0..4, first)), "positions 0 to 4 are not in the cache of `long`, of 0");
     assert_eq!(refused(section(0..4, SharerMask::all(2))), "sharer 2 is asked for, and there are 1");
-    joined.sharers[0] = Box::new(decoder("c2c/short", Dtype::F32));
+    joined.sharers[0] = decoder("c2c/short", Dtype::F32);
     joined.sharers[0].prefill(&Tokens::one(expected.ids)).unwrap();
     let error = joined.fuse_section(&section(0..4, first)).unwrap_err().to_string();
     assert_eq!(error, "the fuser is for `long`, and not for `short`");

@@ -6,8 +6,7 @@ mod common;
 
 use common::joined::{expected, fuser, joined, prompt};
 use laptime_models::{
-    Dtype, Marks,
-    cpu::CpuFuser,
+    Dtype, Marks, cpu,
     fuser::{FuseMode, FuseOptions, FuseOrder, Response},
 };
 use laptime_trace::run::Depth;
@@ -17,7 +16,7 @@ fn stages(order: FuseOrder, depth: Depth) -> Vec<String> {
     let (config, weights) = fuser("short");
     let options = FuseOptions { order, marks: Marks { depth, ..Marks::default() }, ..FuseOptions::new(Dtype::F32) };
     let mut joined = joined(&["short"], Dtype::F32, FuseMode::Sequential);
-    joined.fuser = Box::new(CpuFuser::new(vec![(config, &weights)], options, 2).unwrap());
+    joined.fuser = cpu::fuser(vec![(config, &weights)], options, 2).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();

@@ -10,17 +10,15 @@ use std::{
 };
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, TrainOptions,
-    Trainer, Weights,
+    Attention, Config, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, TrainOptions, Weights,
     cpu::{
-        CpuDecoder, CpuFuser, CpuSpeaking, CpuTrainer, CpuVoicing, Pass, most_resident_layers,
-        most_resident_speech_layers, needed_bytes, needed_fuser_bytes, needed_speech_bytes, needed_train_bytes,
-        needed_tts_bytes,
+        self, Pass, most_resident_layers, most_resident_speech_layers, needed_bytes, needed_fuser_bytes,
+        needed_speech_bytes, needed_train_bytes, needed_tts_bytes,
     },
-    fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, Fusing, SharerMask, sections},
+    fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, SharerMask, sections},
     random_batch,
-    speech::{Guidance, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
-    tts::{Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights},
+    speech::{Guidance, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
+    tts::{Prompt, Sampling, SpeakOptions, TextFeed, TtsConfig, TtsWeights},
 };
 
 /// A heap that counts live bytes and the most there were.
@@ -153,7 +151,7 @@ fn a_voice_uses_what_was_predicted(dtype: Dtype, offload: Option<Offload>) {
     let start = LIVE.load(Relaxed);
     PEAK.store(start, Relaxed);
     {
-        let mut voicing = CpuVoicing::new(config, &SpeechWeights::synthetic(1), options, threads).unwrap();
+        let mut voicing = cpu::vibevoice(config, &SpeechWeights::synthetic(1), options, threads).unwrap();
         let guidance = Guidance { is_endless: true, ..Guidance::default() };
         voicing.begin(&prompt, &guidance, tokens).unwrap();
         while !voicing.token().unwrap().is_end {}
@@ -168,7 +166,7 @@ fn run(config: Config, options: Options, pass: Pass, tokens: usize, threads: usi
     let weights = Weights::synthetic(&config, 1);
     let ids = |count: usize| Tokens { ids: vec![1; count], batch: options.batch };
     let (all, prompt) = (ids(2 * tokens), ids(2 * (tokens - 2)));
-    let mut decoder = CpuDecoder::new(config, &weights, options, threads).unwrap();
+    let mut decoder = cpu::decoder(config, &weights, options, threads).unwrap();
     match pass {
         Pass::Forward => decoder.forward(&all).unwrap(),
         Pass::Cached => {
@@ -188,7 +186,7 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
         let (attention, graph, marks) = (Attention::Dense, GraphMode::Auto, Marks::default());
         let options =
             Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks, kept: None, offload: None };
-        let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, threads).unwrap();
+        let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, threads).unwrap();
         decoder.prefill(&Tokens::one(vec![1; tokens])).unwrap();
         decoder
     });
@@ -197,9 +195,9 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
     PEAK.store(start, Relaxed);
     {
         let weights = FuserWeights::synthetic(1);
-        let mut fuser = CpuFuser::new(vec![(fuser, &weights)], options, threads).unwrap();
+        let mut fuser = cpu::fuser(vec![(fuser, &weights)], options, threads).unwrap();
         let section = &sections(tokens + 1, 1, SharerMask::FIRST)[0];
-        fuser.fuse(receiver, &mut [sharer], section).unwrap();
+        fuser.fuse(&mut **receiver, &mut [&mut **sharer], section).unwrap();
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
     let case = format!("fusing, {dtype}: needed {needed}, used {used}");
@@ -228,7 +226,7 @@ fn speech_uses_what_was_predicted(dtype: Dtype) {
     PEAK.store(start, Relaxed);
     {
         let weights = TtsWeights::synthetic(1);
-        let mut speaking = CpuSpeaking::new(config, &weights, options, threads).unwrap();
+        let mut speaking = cpu::qwen_tts(config, &weights, options, threads).unwrap();
         let sampling = Sampling { is_endless: true, ..Sampling::default() };
         speaking.begin(&prompt, &sampling, frames).unwrap();
         while !speaking.frame().unwrap().is_end {}
@@ -249,7 +247,7 @@ fn a_trainer_uses_what_was_predicted(dtype: Dtype, attention: Attention) {
     PEAK.store(start, Relaxed);
     {
         let weights = Weights::synthetic(&config, 1);
-        let mut trainer = CpuTrainer::new(config, &weights, options, threads).unwrap();
+        let mut trainer = cpu::trainer(config, &weights, options, threads).unwrap();
         trainer.forward(&tokens, &targets).unwrap();
         trainer.backward().unwrap();
         trainer.update().unwrap();

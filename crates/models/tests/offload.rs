@@ -12,7 +12,7 @@ use std::{
 use common::speech::{config as speech_config, expected, voicing};
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Home, KeysValues, LayerVisit, Marks, ModelError, Offload, Options,
-    Room, StreamMode, Tokens, Weights, cpu::CpuDecoder, speech::Voicing,
+    Room, StreamMode, Tokens, Weights, cpu,
 };
 use tempfile::tempdir;
 
@@ -34,10 +34,10 @@ fn config(preset: &str) -> Config {
     Config { layers: 5, ..Config::from_preset(preset).unwrap() }
 }
 
-fn decoder(preset: &str, dtype: Dtype, offload: Option<Offload>) -> CpuDecoder {
+fn decoder(preset: &str, dtype: Dtype, offload: Option<Offload>) -> Box<dyn Decoder> {
     let config = config(preset);
     let weights = Weights::synthetic(&config, 3);
-    CpuDecoder::new(config, &weights, options(dtype, offload), 2).unwrap()
+    cpu::decoder(config, &weights, options(dtype, offload), 2).unwrap()
 }
 
 fn prompt() -> Tokens {
@@ -45,7 +45,7 @@ fn prompt() -> Tokens {
 }
 
 /// All that a decoder leaves: logits of every position, of a prompt, of steps, and its cache.
-fn left(decoder: &mut CpuDecoder) -> (Vec<Vec<f32>>, Vec<KeysValues>) {
+fn left(decoder: &mut dyn Decoder) -> (Vec<Vec<f32>>, Vec<KeysValues>) {
     decoder.forward(&prompt()).unwrap();
     let mut logits = vec![decoder.logits().unwrap()];
     decoder.prefill(&prompt()).unwrap();
@@ -72,11 +72,11 @@ fn is_empty(folder: &Path) -> bool {
 fn every_mode_and_number_of_layers_gives_what_the_resident_model_gives() {
     let home = tempdir().unwrap();
     for (preset, dtype) in [("tiny", Dtype::F32), ("tiny-qwen2", Dtype::Bf16), ("tiny-llama", Dtype::F16)] {
-        let resident = left(&mut decoder(preset, dtype, None));
+        let resident = left(&mut *decoder(preset, dtype, None));
         for mode in StreamMode::ALL {
             for stay in [0, 2, 3, 4, 5] {
                 let offload = Offload::new(mode, stay, home.path());
-                let streamed = left(&mut decoder(preset, dtype, Some(offload)));
+                let streamed = left(&mut *decoder(preset, dtype, Some(offload)));
                 assert!(streamed == resident, "{preset} {dtype} {mode}, {stay} layers stay");
             }
         }
@@ -87,10 +87,10 @@ fn every_mode_and_number_of_layers_gives_what_the_resident_model_gives() {
 #[test]
 fn memory_that_is_given_back_and_a_slow_link_change_nothing() {
     let home = tempdir().unwrap();
-    let resident = left(&mut decoder("tiny", Dtype::F32, None));
+    let resident = left(&mut *decoder("tiny", Dtype::F32, None));
     for mode in StreamMode::ALL {
         let offload = Offload { clear_every: Some(2), link_gbps: Some(10.0), ..Offload::new(mode, 2, home.path()) };
-        assert!(left(&mut decoder("tiny", Dtype::F32, Some(offload))) == resident, "{mode}");
+        assert!(left(&mut *decoder("tiny", Dtype::F32, Some(offload))) == resident, "{mode}");
     }
 }
 
@@ -159,7 +159,7 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing_behind() {
     let config = config("tiny");
     let make = |offload: Offload| {
         let weights = Weights::synthetic(&config, 3);
-        CpuDecoder::new(config.clone(), &weights, options(Dtype::F32, Some(offload)), 1).err().unwrap()
+        cpu::decoder(config.clone(), &weights, options(Dtype::F32, Some(offload)), 1).err().unwrap()
     };
     let offload = Offload::new(StreamMode::Wrap, 6, home.path());
     assert_eq!(make(offload.clone()).to_string(), "6 layers cannot stay: `tiny` has 5");

@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, Weights,
-    cpu::CpuDecoder,
+    Attention, Config, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, Weights, cpu,
 };
 use laptime_trace::{Trace, Value, run::Depth};
 
@@ -22,7 +21,7 @@ fn recorded(mode: StreamMode, depth: Depth) -> Trace {
         marks: Marks { depth, ..Marks::default() },
         offload: Some(Offload { clear_every: Some(3), ..Offload::new(mode, 1, home.path()) }),
     };
-    let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, 1).unwrap();
+    let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, 1).unwrap();
     decoder.prefill(&Tokens::one(vec![1; 4])).unwrap();
     let path = home.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();

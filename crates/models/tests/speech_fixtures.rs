@@ -8,7 +8,7 @@ use common::{
     distance,
     speech::{config, expected, voicing},
 };
-use laptime_models::{Dtype, speech::Voicing};
+use laptime_models::Dtype;
 
 /// How far numbers of f32 may be from the expected ones.
 const WITHIN: f32 = 1e-4;

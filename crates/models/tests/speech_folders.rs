@@ -5,9 +5,8 @@
 use std::{fs, path::Path};
 
 use laptime_models::{
-    Dtype,
-    cpu::CpuVoicing,
-    speech::{Guidance, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
+    Dtype, cpu,
+    speech::{Guidance, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
 };
 use safetensors::tensor::{Dtype as StoredType, TensorView};
 
@@ -85,7 +84,7 @@ fn spoken(config: SpeechConfig, weights: &SpeechWeights) -> Vec<f32> {
     let script = Script::parse("Speaker 1: Hi.").unwrap();
     let prompt = VoicePrompt::new(&config, &config.tokenizer(None).unwrap(), &script, &voices).unwrap();
     let options = VoicingOptions::new(Dtype::F32, prompt.ids.len(), 2);
-    let mut voicing = CpuVoicing::new(config, weights, options, 1).unwrap();
+    let mut voicing = cpu::vibevoice(config, weights, options, 1).unwrap();
     voicing.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, 2).unwrap();
     while !voicing.token().unwrap().is_end {}
     voicing.audio(0..2).unwrap()

@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use laptime_models::{
-    Dtype, Offload, StreamMode,
-    cpu::CpuVoicing,
+    Dtype, Offload, StreamMode, cpu,
     speech::{Guidance, Reader, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
 };
 use laptime_trace::{Trace, Value};
@@ -35,8 +34,8 @@ fn recorded(mode: Option<StreamMode>) -> Trace {
     let prompt = VoicePrompt::new(&config, &config.tokenizer(None).unwrap(), &script, &voices).unwrap();
     let offload = mode.map(|mode| Offload::new(mode, 2, home.path()));
     let options = VoicingOptions { offload, ..VoicingOptions::new(Dtype::F32, prompt.ids.len(), 2) };
-    let model = CpuVoicing::new(config, &SpeechWeights::synthetic(1), options, 1).unwrap();
-    let mut reader = Reader::new(Box::new(model));
+    let model = cpu::vibevoice(config, &SpeechWeights::synthetic(1), options, 1).unwrap();
+    let mut reader = Reader::new(model);
     let guidance = Guidance { is_endless: true, ..Guidance::default() };
     let path = home.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();

@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu::CpuDecoder,
-    stages::forward_stages,
+    Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu, stages::forward_stages,
 };
 use laptime_trace::run::Depth;
 
@@ -22,7 +21,7 @@ fn names(depth: Depth, attention: Attention) -> Vec<String> {
         marks,
         offload: None,
     };
-    let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
+    let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
     // The first pass allocates, which is a stage of its own.
     decoder.forward(&Tokens::one(vec![1; 100])).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -6,8 +6,7 @@ mod common;
 
 use common::{FIXTURES, fixture};
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Trainer, Weights,
-    cpu::{CpuDecoder, CpuTrainer},
+    Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Trainer, Weights, cpu,
     random_batch,
 };
 
@@ -22,11 +21,11 @@ fn config(model: &str) -> Config {
 }
 
 /// A trainer with random tokens and their targets.
-fn trainer(model: &str, options: TrainOptions, threads: usize) -> (CpuTrainer, Tokens, Vec<u32>) {
+fn trainer(model: &str, options: TrainOptions, threads: usize) -> (Box<dyn Trainer>, Tokens, Vec<u32>) {
     let config = config(model);
     let (tokens, targets) = random_batch(&config, options.batch, options.tokens, 11).unwrap();
     let weights = Weights::synthetic(&config, 3);
-    (CpuTrainer::new(config, &weights, options, threads).unwrap(), tokens, targets)
+    (cpu::trainer(config, &weights, options, threads).unwrap(), tokens, targets)
 }
 
 /// The largest distance of numbers, relative to the largest of those expected.
@@ -71,7 +70,7 @@ fn the_loss_is_that_of_the_decoder_s_logits() {
         marks: Marks::default(),
         offload: None,
     };
-    let mut decoder = CpuDecoder::new(config.clone(), &Weights::synthetic(&config, 3), options, 2).unwrap();
+    let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 3), options, 2).unwrap();
     decoder.forward(&tokens).unwrap();
     let row_loss = |(row, target): (&[f32], &u32)| {
         let sum: f64 = row.iter().map(|logit| f64::from(*logit).exp()).sum();
@@ -151,7 +150,7 @@ fn what_is_asked_out_of_turn_is_refused_in_words() {
     let config = trainer.config().clone();
     let weights = Weights::synthetic(&config, 1);
     let halves = TrainOptions::new(Dtype::F16, 1, 8);
-    assert!(CpuTrainer::new(config, &weights, halves, 1).is_err());
+    assert!(cpu::trainer(config, &weights, halves, 1).is_err());
 }
 
 #[test]

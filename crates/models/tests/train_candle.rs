@@ -6,7 +6,7 @@ mod common;
 mod reference;
 
 use common::{FIXTURES, Fixture, fixture};
-use laptime_models::{AdamW, Attention, Dtype, Tokens, TrainOptions, Trainer, cpu::CpuTrainer, random_batch};
+use laptime_models::{AdamW, Attention, Dtype, Tokens, TrainOptions, Trainer, cpu, random_batch};
 use reference::{adamw, gradients::gradients};
 
 const BOTH: [Attention; 2] = [Attention::Naive, Attention::Dense];
@@ -34,7 +34,7 @@ fn every_parameter_of_every_family_has_the_gradient_of_autograd() {
         assert_eq!(expected.by_name.len(), config.tensors().len(), "{name}: no parameter is without a gradient");
         for attention in BOTH {
             let options = TrainOptions { attention, ..TrainOptions::new(Dtype::F32, tokens.batch, tokens.length()) };
-            let mut trainer = CpuTrainer::new(config.clone(), weights, options, 2).unwrap();
+            let mut trainer = cpu::trainer(config.clone(), weights, options, 2).unwrap();
             trainer.forward(&tokens, &targets).unwrap();
             trainer.backward().unwrap();
             assert!((trainer.loss().unwrap() - expected.loss).abs() < 1e-5 * expected.loss, "{name}");
@@ -62,12 +62,12 @@ fn steps_are_those_of_the_reference() {
         let Fixture { config, weights, .. } = fixture("nano");
         let (tokens, targets) = random_batch(&config, 1, 16, 11).unwrap();
         let options = TrainOptions { adamw: Some(optimizer), ..TrainOptions::new(Dtype::F32, 1, 16) };
-        let mut trainer = CpuTrainer::new(config, &weights, options, 2).unwrap();
+        let mut trainer = cpu::trainer(config, &weights, options, 2).unwrap();
         let tensors = trainer.config().tensors();
-        let read = |trainer: &mut CpuTrainer| -> Vec<Vec<f32>> {
+        let read = |trainer: &mut dyn Trainer| -> Vec<Vec<f32>> {
             tensors.iter().map(|tensor| trainer.parameter(tensor).unwrap()).collect()
         };
-        let mut expected = read(&mut trainer);
+        let mut expected = read(&mut *trainer);
         let mut moments: Vec<_> = tensors.iter().map(|tensor| adamw::Moments::new(tensor.count())).collect();
         for step in 1..=3 {
             trainer.forward(&tokens, &targets).unwrap();
@@ -77,7 +77,7 @@ fn steps_are_those_of_the_reference() {
             }
             trainer.update().unwrap();
             assert_eq!(trainer.updates(), step);
-            for ((found, expected), tensor) in read(&mut trainer).iter().zip(&expected).zip(&tensors) {
+            for ((found, expected), tensor) in read(&mut *trainer).iter().zip(&expected).zip(&tensors) {
                 let off = common::distance(found, expected);
                 assert!(off < 1e-6, "step {step}: `{}` is off by {off}", tensor.name);
             }

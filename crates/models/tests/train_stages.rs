@@ -4,8 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use laptime_models::{
-    Attention, Config, Dtype, Marks, TrainOptions, Trainer, Weights, cpu::CpuTrainer, random_batch,
-    stages::training_stages,
+    Attention, Config, Dtype, Marks, TrainOptions, Weights, cpu, random_batch, stages::training_stages,
 };
 use laptime_trace::{Trace, run::Depth};
 
@@ -15,7 +14,7 @@ fn step(depth: Depth, attention: Attention) -> Trace {
     let marks = Marks { depth, ..Marks::default() };
     let options = TrainOptions { attention, marks, ..TrainOptions::new(Dtype::F32, 1, 100) };
     let (tokens, targets) = random_batch(&config, 1, 100, 1).unwrap();
-    let mut trainer = CpuTrainer::new(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
+    let mut trainer = cpu::trainer(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();

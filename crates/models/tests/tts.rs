@@ -8,8 +8,7 @@ use std::{collections::BTreeMap, fs, ops::ControlFlow, path::Path};
 
 use common::{distance, folder};
 use laptime_models::{
-    Dtype, GraphMode, ModelError,
-    cpu::CpuSpeaking,
+    Dtype, GraphMode, ModelError, cpu,
     tts::{
         Choice, Prompt, Sampling, SpeakOptions, Speaking, SpeechOptions, Synthesizer, TextFeed, TtsConfig, TtsWeights,
     },
@@ -20,8 +19,8 @@ fn tiny() -> TtsConfig {
     TtsConfig::from_preset("tiny").unwrap()
 }
 
-fn speaking(dtype: Dtype, threads: usize) -> CpuSpeaking {
-    CpuSpeaking::new(tiny(), &TtsWeights::synthetic(1), SpeakOptions::new(dtype, 200), threads).unwrap()
+fn speaking(dtype: Dtype, threads: usize) -> Box<dyn Speaking> {
+    cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), SpeakOptions::new(dtype, 200), threads).unwrap()
 }
 
 fn prompt(text: &str) -> Prompt {
@@ -44,7 +43,7 @@ fn said(speaking: &mut dyn Speaking, sampling: &Sampling, frames: usize) -> (Vec
 #[test]
 fn synthetic_weights_make_as_many_frames_as_asked_for_and_audio_within_bounds() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-        let (codes, samples) = said(&mut speaking(dtype, 2), &endless(42), 20);
+        let (codes, samples) = said(&mut *speaking(dtype, 2), &endless(42), 20);
         assert_eq!((codes.len(), samples.len()), (20 * 16, 20 * 1920));
         assert!(samples.iter().all(|sample| sample.is_finite() && sample.abs() <= 1.0));
         let loudness = (samples.iter().map(|sample| sample * sample).sum::<f32>() / samples.len() as f32).sqrt();
@@ -57,19 +56,19 @@ fn synthetic_weights_make_as_many_frames_as_asked_for_and_audio_within_bounds() 
 #[test]
 fn the_seed_alone_decides_what_is_drawn() {
     let mut one = speaking(Dtype::F32, 1);
-    let (codes, samples) = said(&mut one, &endless(42), 12);
-    assert_eq!(said(&mut one, &endless(42), 12), (codes.clone(), samples.clone()), "a second time");
-    let (threaded, near) = said(&mut speaking(Dtype::F32, 2), &endless(42), 12);
+    let (codes, samples) = said(&mut *one, &endless(42), 12);
+    assert_eq!(said(&mut *one, &endless(42), 12), (codes.clone(), samples.clone()), "a second time");
+    let (threaded, near) = said(&mut *speaking(Dtype::F32, 2), &endless(42), 12);
     assert_eq!(threaded, codes, "on two threads");
     assert!(distance(&near, &samples) < 1e-5);
-    assert_ne!(said(&mut one, &endless(43), 12).0, codes);
+    assert_ne!(said(&mut *one, &endless(43), 12).0, codes);
 }
 
 #[test]
 fn the_penalty_keeps_the_likeliest_from_being_said_again_and_again() {
     let different = |penalty: f32| {
         let sampling = Sampling { repetition_penalty: penalty, is_endless: true, ..Sampling::likeliest() };
-        let (codes, _) = said(&mut speaking(Dtype::F32, 1), &sampling, 30);
+        let (codes, _) = said(&mut *speaking(Dtype::F32, 1), &sampling, 30);
         codes.chunks(16).map(|frame| frame[0]).collect::<std::collections::HashSet<_>>().len()
     };
     assert!(different(3.0) > different(1.0), "{} and {}", different(3.0), different(1.0));
@@ -99,7 +98,7 @@ fn streamed_chunks_are_the_frames_in_order_and_a_listener_may_stop() {
     let config = tiny();
     let tokenizer = config.tokenizer(None).unwrap();
     let options = SpeechOptions { sampling: endless(5), most_frames: 11, ..SpeechOptions::default() };
-    let mut synthesizer = Synthesizer::new(Box::new(speaking(Dtype::F32, 2)), tokenizer, options);
+    let mut synthesizer = Synthesizer::new(speaking(Dtype::F32, 2), tokenizer, options);
     let prompt = prompt("Streams run.");
     let mut chunks: Vec<Vec<f32>> = Vec::new();
     let made = synthesizer.stream(&prompt, &options, 4, &mut |samples| {
@@ -138,7 +137,7 @@ fn what_cannot_be_said_is_refused_before_anything_is_run() {
     assert!(refused(speaking.set_codes(&[1; 17]).unwrap_err()).contains("17 codes make no frames of 16"));
     assert!(refused(speaking.set_codes(&[128; 16]).unwrap_err()).contains("code 128 is beyond the 128"));
     let options = SpeakOptions { graph: GraphMode::On, ..SpeakOptions::new(Dtype::F32, 200) };
-    let graph = CpuSpeaking::new(tiny(), &TtsWeights::synthetic(1), options, 1).err().unwrap();
+    let graph = cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), options, 1).err().unwrap();
     assert!(refused(graph).contains("there are no graphs on a CPU"));
 }
 

@@ -8,8 +8,7 @@ use std::collections::HashSet;
 
 use common::{distance, folder};
 use laptime_models::{
-    Dtype,
-    cpu::CpuSpeaking,
+    Dtype, cpu,
     tts::{
         Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights, keep_top_k, keep_top_p, penalise,
         weights_of,
@@ -74,11 +73,11 @@ fn config() -> TtsConfig {
     TtsConfig::from_folder(&folder("tts")).unwrap()
 }
 
-fn speaking(dtype: Dtype) -> CpuSpeaking {
+fn speaking(dtype: Dtype) -> Box<dyn Speaking> {
     let config = config();
     let weights = TtsWeights::open(&folder("tts"), &config).unwrap();
     weights.check_finite(&config).unwrap();
-    CpuSpeaking::new(config, &weights, SpeakOptions::new(dtype, 128), 2).unwrap()
+    cpu::qwen_tts(config, &weights, SpeakOptions::new(dtype, 128), 2).unwrap()
 }
 
 impl Case {

@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use laptime_models::{
-    Dtype,
-    cpu::CpuSpeaking,
+    Dtype, cpu,
     tts::{Choice, Sampling, SpeakOptions, SpeechOptions, Synthesizer, TtsConfig, TtsWeights},
 };
 use laptime_trace::Trace;
@@ -30,11 +29,11 @@ fn told(trace: &Trace) -> Vec<String> {
 fn a_synthesis_has_the_stages_of_its_pipeline_with_their_frames() {
     let config = TtsConfig::from_preset("tiny").unwrap();
     let tokenizer = config.tokenizer(None).unwrap();
-    let speaking = CpuSpeaking::new(config, &TtsWeights::synthetic(1), SpeakOptions::new(Dtype::F32, 40), 1).unwrap();
+    let speaking = cpu::qwen_tts(config, &TtsWeights::synthetic(1), SpeakOptions::new(Dtype::F32, 40), 1).unwrap();
     let talker = Choice::Drawn { temperature: 0.9, top_k: 50, top_p: 0.9 };
     let sampling = Sampling { talker, is_endless: true, ..Sampling::default() };
     let options = SpeechOptions { sampling, most_frames: 2, ..SpeechOptions::default() };
-    let mut synthesizer = Synthesizer::new(Box::new(speaking), tokenizer, options);
+    let mut synthesizer = Synthesizer::new(speaking, tokenizer, options);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();

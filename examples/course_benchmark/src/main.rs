@@ -6,7 +6,7 @@
 use std::{env, thread::available_parallelism};
 
 use laptime::Benchmark;
-use laptime_models::{Config, Dtype, TrainOptions, Trainer, Weights, cpu::CpuTrainer, random_batch};
+use laptime_models::{Config, Dtype, TrainOptions, Weights, cpu, random_batch};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -22,7 +22,7 @@ fn run(model: &str, batch: usize, context: usize) -> anyhow::Result<()> {
     let (tokens, targets) = random_batch(&config, batch, context, 0)?;
     let options = TrainOptions::new(Dtype::F32, batch, context);
     let threads = available_parallelism()?.get();
-    let mut trainer = CpuTrainer::new(config.clone(), &Weights::synthetic(&config, 0), options, threads)?;
+    let mut trainer = cpu::trainer(config.clone(), &Weights::synthetic(&config, 0), options, threads)?;
 
     let benchmark = Benchmark::new().warmup(5).iterations(10);
     let forward = benchmark.run(|| trainer.forward(&tokens, &targets))?;

@@ -10,55 +10,24 @@ use half::{bf16, f16};
 use self::engine::Engine;
 pub use self::memory::needed_fuser_bytes;
 use crate::{
-    Decoder, Dtype, ModelError,
-    fuser::{FuseOptions, Fused, FuserConfig, FuserWeights, Fusing, Gates, Section},
+    Dtype, ModelError,
+    fuser::{FuseOptions, FuserConfig, FuserWeights, Fusing},
 };
 
-/// The fusers of one receiver on the CPU, one for each sharer.
+/// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on so many
+/// threads, including the caller's.
 ///
-/// Layers are computed one after another whatever the order that was asked for: there is no more to be had of a CPU that
-/// every product keeps busy. The order says which stages are marked.
-pub struct CpuFuser {
-    /// One for each number type.
-    engine: Box<dyn Fusing>,
-}
-
-impl CpuFuser {
-    /// Puts the weights of open paths into memory; fuses run on so many threads, of which the caller is one.
-    pub fn new(
-        fusers: Vec<(FuserConfig, &FuserWeights)>,
-        options: FuseOptions,
-        threads: usize,
-    ) -> Result<Self, ModelError> {
-        fusers.iter().try_for_each(|(config, _)| config.check())?;
-        let engine: Box<dyn Fusing> = match options.dtype {
-            Dtype::F32 => Box::new(Engine::<f32>::new(fusers, options, threads)?),
-            Dtype::Bf16 => Box::new(Engine::<bf16>::new(fusers, options, threads)?),
-            Dtype::F16 => Box::new(Engine::<f16>::new(fusers, options, threads)?),
-        };
-        Ok(Self { engine })
-    }
-}
-
-impl Fusing for CpuFuser {
-    fn configs(&self) -> &[FuserConfig] {
-        self.engine.configs()
-    }
-
-    fn options(&self) -> &FuseOptions {
-        self.engine.options()
-    }
-
-    fn gates(&self) -> &[Gates] {
-        self.engine.gates()
-    }
-
-    fn fuse(
-        &mut self,
-        receiver: &mut dyn Decoder,
-        sharers: &mut [&mut dyn Decoder],
-        section: &Section,
-    ) -> Result<Fused, ModelError> {
-        self.engine.fuse(receiver, sharers, section)
-    }
+/// Layers are fused one after another in either order, since every product already uses all threads. The order selects
+/// which stages are marked.
+pub fn fuser(
+    fusers: Vec<(FuserConfig, &FuserWeights)>,
+    options: FuseOptions,
+    threads: usize,
+) -> Result<Box<dyn Fusing>, ModelError> {
+    fusers.iter().try_for_each(|(config, _)| config.check())?;
+    Ok(match options.dtype {
+        Dtype::F32 => Box::new(Engine::<f32>::new(fusers, options, threads)?),
+        Dtype::Bf16 => Box::new(Engine::<bf16>::new(fusers, options, threads)?),
+        Dtype::F16 => Box::new(Engine::<f16>::new(fusers, options, threads)?),
+    })
 }

@@ -24,8 +24,7 @@ pub struct ReadTiming {
 ///
 /// ```
 /// use laptime_models::{
-///     Dtype,
-///     cpu::CpuVoicing,
+///     Dtype, cpu,
 ///     speech::{Guidance, Reader, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
 /// };
 ///
@@ -34,11 +33,11 @@ pub struct ReadTiming {
 /// let voices = [Voice::synthetic(&config, 1, 0)];
 /// let prompt = VoicePrompt::new(&config, &config.tokenizer(None)?, &script, &voices)?;
 /// let options = VoicingOptions::new(Dtype::F32, prompt.ids.len(), 3);
-/// let model = CpuVoicing::new(config, &SpeechWeights::synthetic(1), options, 1)?;
+/// let model = cpu::vibevoice(config, &SpeechWeights::synthetic(1), options, 1)?;
 ///
 /// // Synthetic weights know no end: three tokens are made, which are 0.4 s.
 /// let guidance = Guidance { is_endless: true, ..Guidance::default() };
-/// let (audio, timing) = Reader::new(Box::new(model)).read(&prompt, &guidance, 3)?;
+/// let (audio, timing) = Reader::new(model).read(&prompt, &guidance, 3)?;
 /// assert_eq!((audio.seconds(), timing.tokens), (0.4, 3));
 /// # Ok::<(), laptime_models::ModelError>(())
 /// ```

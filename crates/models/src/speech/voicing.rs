@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{SpeechConfig, VoicePrompt, normal};
-use crate::{Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading};
+use crate::{Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Replay};
 
 /// How a model is made ready.
 #[derive(Debug, Clone)]
@@ -169,6 +169,18 @@ pub trait Voicing {
 
     /// The visits of streamed layers that are done, in order, each told once. Does not wait for the device.
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(Vec::new())
+    }
+
+    /// Whether tokens are replayed as graphs, and if not, why.
+    fn replay(&self) -> Replay {
+        Replay::Launches
+    }
+
+    /// The milliseconds of each part of a token at the last position: the mean of so many replays. Empty on a device that
+    /// does not run tokens in parts. Forgets what is being spoken.
+    fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
+        let _ = times;
         Ok(Vec::new())
     }
 

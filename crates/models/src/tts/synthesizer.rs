@@ -44,19 +44,18 @@ pub struct Timing {
 ///
 /// ```
 /// use laptime_models::{
-///     Dtype,
-///     cpu::CpuSpeaking,
+///     Dtype, cpu,
 ///     tts::{Sampling, SpeakOptions, SpeechOptions, Synthesizer, TtsConfig, TtsWeights},
 /// };
 ///
 /// let config = TtsConfig::from_preset("tiny")?;
 /// let tokenizer = config.tokenizer(None)?;
-/// let model = CpuSpeaking::new(config, &TtsWeights::synthetic(1), SpeakOptions::new(Dtype::F32, 64), 1)?;
+/// let model = cpu::qwen_tts(config, &TtsWeights::synthetic(1), SpeakOptions::new(Dtype::F32, 64), 1)?;
 /// // Synthetic weights know no end: five frames are made, which are 0.4 s.
 /// let sampling = Sampling { is_endless: true, ..Sampling::default() };
 /// let options = SpeechOptions { sampling, most_frames: 5, ..SpeechOptions::default() };
 ///
-/// let mut synthesizer = Synthesizer::new(Box::new(model), tokenizer, options);
+/// let mut synthesizer = Synthesizer::new(model, tokenizer, options);
 /// let (audio, timing) = synthesizer.synthesize_with_timing("Hello.", "ryan", "english", None)?;
 /// assert_eq!((audio.seconds(), timing.generation_frames), (0.4, 5));
 /// let total_ms = timing.prefill_ms + timing.generation_ms + timing.decode_ms;

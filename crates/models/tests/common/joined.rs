@@ -5,8 +5,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use laptime_models::{
-    Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Weights,
-    cpu::{CpuDecoder, CpuFuser},
+    Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Weights, cpu,
     fuser::{FuseMode, FuseOptions, FuserConfig, FuserWeights, Joined, Prompt, SharerMask},
 };
 use serde::Deserialize;
@@ -60,7 +59,7 @@ pub fn fuser(name: &str) -> (FuserConfig, FuserWeights) {
 }
 
 /// A decoder of a folder of the fixtures.
-pub fn decoder(name: &str, dtype: Dtype) -> CpuDecoder {
+pub fn decoder(name: &str, dtype: Dtype) -> Box<dyn Decoder> {
     let config = Config::from_folder(&folder(name)).unwrap();
     let weights = Weights::open(&folder(name), &config).unwrap();
     let (attention, marks) = (config.attention_type, Marks::default());
@@ -74,7 +73,7 @@ pub fn decoder(name: &str, dtype: Dtype) -> CpuDecoder {
         kept: None,
         offload: None,
     };
-    CpuDecoder::new(config, &weights, options, 2).unwrap()
+    cpu::decoder(config, &weights, options, 2).unwrap()
 }
 
 /// The model of `qwen3` with sharers.
@@ -82,11 +81,11 @@ pub fn joined(sharers: &[&str], dtype: Dtype, mode: FuseMode) -> Joined<'static>
     let fusers: Vec<(FuserConfig, FuserWeights)> = sharers.iter().map(|name| fuser(name)).collect();
     let fusers = fusers.iter().map(|(config, weights)| (config.clone(), weights)).collect();
     let options = FuseOptions { mode, ..FuseOptions::new(dtype) };
-    let sharers = sharers.iter().map(|name| Box::new(decoder(&format!("c2c/{name}"), dtype)) as Box<dyn Decoder>);
+    let sharers = sharers.iter().map(|name| decoder(&format!("c2c/{name}"), dtype));
     Joined {
-        receiver: Box::new(decoder("qwen3", dtype)),
+        receiver: decoder("qwen3", dtype),
         sharers: sharers.collect(),
-        fuser: Box::new(CpuFuser::new(fusers, options, 2).unwrap()),
+        fuser: cpu::fuser(fusers, options, 2).unwrap(),
     }
 }
 

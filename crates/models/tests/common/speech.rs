@@ -3,9 +3,8 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 use laptime_models::{
-    Dtype, Offload,
-    cpu::CpuVoicing,
-    speech::{Guidance, Noise, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
+    Dtype, Offload, cpu,
+    speech::{Guidance, Noise, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
 };
 use serde::Deserialize;
 
@@ -56,12 +55,12 @@ pub fn config() -> SpeechConfig {
 }
 
 /// The model, with layers that stay or do not.
-pub fn voicing(dtype: Dtype, offload: Option<Offload>) -> CpuVoicing {
+pub fn voicing(dtype: Dtype, offload: Option<Offload>) -> Box<dyn Voicing> {
     let config = config();
     let weights = SpeechWeights::open(&folder("speech"), &config).unwrap();
     weights.check_finite(&config).unwrap();
     let options = VoicingOptions { offload, ..VoicingOptions::new(dtype, 128, 16) };
-    CpuVoicing::new(config, &weights, options, 2).unwrap()
+    cpu::vibevoice(config, &weights, options, 2).unwrap()
 }
 
 impl Case {

@@ -2,8 +2,7 @@
 
 use laptime_bench::Device;
 use laptime_models::{
-    Config, Decoder, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Weights,
-    cpu::{self, CpuFuser},
+    Config, Decoder, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Weights, cpu,
     fuser::{FuseOptions, FuseOrder, Fused, FuserConfig, Fusing, Gates, Joined, Section},
 };
 use laptime_probe::{Lane, stage};
@@ -120,7 +119,7 @@ fn fuser<'a>(
         return laptime_models::gpu::fuser(gpu.cuda(), fusers, options);
     }
     let _ = device;
-    Ok(Box::new(CpuFuser::new(fusers, options, spec.threads)?))
+    Ok(cpu::fuser(fusers, options, spec.threads)?)
 }
 
 /// How both models are made ready, without marks.

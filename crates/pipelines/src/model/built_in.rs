@@ -3,10 +3,7 @@
 use std::path::Path;
 
 use laptime_bench::{Case, Device, PlanError};
-use laptime_models::{
-    Config, Decoder, GraphMode, ModelError, Options, TrainOptions, Trainer, Weights,
-    cpu::{self, CpuDecoder, CpuTrainer},
-};
+use laptime_models::{Config, Decoder, GraphMode, ModelError, Options, TrainOptions, Trainer, Weights, cpu};
 use laptime_probe::stage;
 
 use super::{
@@ -138,7 +135,7 @@ fn trainer<'a>(
         return laptime_models::gpu::trainer(gpu.cuda(), &found.config, weights, options);
     }
     let _ = device;
-    Ok(Box::new(CpuTrainer::new(found.config.clone(), weights, options, threads)?))
+    Ok(cpu::trainer(found.config.clone(), weights, options, threads)?)
 }
 
 /// A decoder with these weights on a device.
@@ -154,7 +151,7 @@ pub fn decoder<'a>(
         return super::on_gpu::make(&found.config, weights, options, gpu);
     }
     let _ = device;
-    Ok(Box::new(CpuDecoder::new(found.config.clone(), weights, options, threads)?))
+    Ok(cpu::decoder(found.config.clone(), weights, options, threads)?)
 }
 
 fn u64_times(product: u64, factor: usize) -> u64 {

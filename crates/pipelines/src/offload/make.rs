@@ -4,8 +4,7 @@ use std::path::Path;
 
 use laptime_bench::Device;
 use laptime_models::{
-    Attention, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Room, Weights,
-    cpu::{self, CpuVoicing},
+    Attention, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Room, Weights, cpu,
     speech::{SpeechConfig, SpeechWeights, Voicing, VoicingOptions},
 };
 use laptime_probe::stage;
@@ -123,7 +122,7 @@ fn voicing<'a>(
         return super::on_gpu::voicing(config, weights, options, gpu);
     }
     let _ = device;
-    Ok(Box::new(CpuVoicing::new(config.clone(), weights, options, threads).map_err(into_error)?))
+    Ok(cpu::vibevoice(config.clone(), weights, options, threads).map_err(into_error)?)
 }
 
 fn lm<'a>(

@@ -2,7 +2,7 @@
 
 use laptime_models::{
     Config, Decoder, Offload, Options, Weights,
-    gpu::{GpuModel, GpuVoicing},
+    gpu::{GpuModel, vibevoice},
     speech::{SpeechConfig, SpeechWeights, Voicing, VoicingOptions},
 };
 
@@ -37,11 +37,10 @@ pub fn voicing<'a>(
 ) -> anyhow::Result<Box<dyn Voicing + 'a>> {
     let config = config.clone();
     let Some(offload) = options.offload.clone() else {
-        return Ok(Box::new(GpuVoicing::new(gpu.cuda(), config, weights, options).map_err(into_error)?));
+        return vibevoice(gpu.cuda(), None, config, weights, options).map_err(into_error);
     };
     let beside = gpu.beside()?;
     let offload = Offload { lane: Some(beside.lane().clone()), ..offload };
     let options = VoicingOptions { offload: Some(offload), ..options };
-    let voicing = GpuVoicing::offloaded(gpu.cuda(), beside.cuda(), config, weights, options).map_err(into_error)?;
-    Ok(Box::new(voicing))
+    vibevoice(gpu.cuda(), Some(beside.cuda()), config, weights, options).map_err(into_error)
 }

@@ -2,8 +2,7 @@
 
 use laptime_bench::Device;
 use laptime_models::{
-    GraphMode, Marks, ModelError,
-    cpu::{self, CpuSpeaking},
+    GraphMode, Marks, ModelError, cpu,
     tts::{SpeakOptions, Speaking, TtsWeights},
 };
 use laptime_probe::stage;
@@ -59,7 +58,7 @@ fn speaking<'a>(
         return GpuTtsModel::load(gpu.cuda(), &speech.config, weights, speech.dtype)?.speaker(gpu.cuda(), options);
     }
     let _ = device;
-    Ok(Box::new(CpuSpeaking::new(speech.config.clone(), weights, options, threads)?))
+    Ok(cpu::qwen_tts(speech.config.clone(), weights, options, threads)?)
 }
 
 /// How a model is made ready, without marks.

@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, slice};
 
 use laptime_cuda::{Device, Graph};
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights,
-    cpu::{CpuDecoder, CpuFuser},
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu,
     fuser::{
         Alignment, FuseMode, FuseOptions, FuseOrder, FuserConfig, FuserWeights, Fusing, Joined, Prompt, Response,
         Section, SharerMask,
@@ -172,13 +171,13 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         for (dtype, near) in NEAR {
             let [mut here, mut heard_here] = [cpu(&ours, dtype)?, cpu(&theirs, dtype)?];
             let [mut there, mut heard_there] = [gpu(bench, &ours, dtype)?, gpu(bench, &theirs, dtype)?];
-            let mut on_cpu = CpuFuser::new(vec![(config.clone(), &weights)], FuseOptions::new(dtype), 4)?;
+            let mut on_cpu = cpu::fuser(vec![(config.clone(), &weights)], FuseOptions::new(dtype), 4)?;
             let mut on_gpu = fuser(&bench.device, vec![(config.clone(), &weights)], FuseOptions::new(dtype))?;
             let tokens = Tokens::one(ids.clone());
-            for decoder in [&mut here as &mut dyn Decoder, &mut heard_here, &mut *there, &mut *heard_there] {
+            for decoder in [&mut *here as &mut dyn Decoder, &mut *heard_here, &mut *there, &mut *heard_there] {
                 decoder.prefill(&tokens)?;
             }
-            let fused = on_cpu.fuse(&mut here, &mut [&mut heard_here], &section)?;
+            let fused = on_cpu.fuse(&mut *here, &mut [&mut *heard_here], &section)?;
             let also = on_gpu.fuse(&mut *there, &mut [&mut *heard_there], &section)?;
             expect(fused == also, || format!("{also:?} and not {fused:?}"))?;
             let mut most = 0.0_f32;
@@ -195,9 +194,9 @@ pub fn against_cpu(bench: &Bench) -> Answer {
     Ok(told.join(", "))
 }
 
-fn cpu(config: &Config, dtype: Dtype) -> Result<CpuDecoder, Failed> {
+fn cpu(config: &Config, dtype: Dtype) -> Result<Box<dyn Decoder>, Failed> {
     let weights = Weights::synthetic(config, 5);
-    Ok(CpuDecoder::new(config.clone(), &weights, options(config, dtype, Room::Growing), 4)?)
+    Ok(cpu::decoder(config.clone(), &weights, options(config, dtype, Room::Growing), 4)?)
 }
 
 fn gpu<'a>(bench: &'a Bench, config: &Config, dtype: Dtype) -> Result<Box<dyn Decoder + 'a>, Failed> {
@@ -214,10 +213,10 @@ pub fn refused(bench: &Bench) -> Answer {
     let tokens = Tokens::one(vec![1, 2, 3, 4]);
     let (mut on_gpu, mut on_cpu, mut other) =
         (gpu(bench, &config, Dtype::Bf16)?, cpu(&config, Dtype::Bf16)?, gpu(bench, &config, Dtype::F32)?);
-    for decoder in [&mut *on_gpu as &mut dyn Decoder, &mut on_cpu, &mut *other] {
+    for decoder in [&mut *on_gpu as &mut dyn Decoder, &mut *on_cpu, &mut *other] {
         decoder.prefill(&tokens)?;
     }
-    let on_host = fuser.fuse(&mut *on_gpu, &mut [&mut on_cpu], &section).err().map(|error| error.to_string());
+    let on_host = fuser.fuse(&mut *on_gpu, &mut [&mut *on_cpu], &section).err().map(|error| error.to_string());
     let wanted = "`tiny` cannot be fused on the GPU: its cache is in the memory of the host";
     expect(on_host.as_deref() == Some(wanted), || format!("{on_host:?}"))?;
     let typed = fuser.fuse(&mut *on_gpu, &mut [&mut *other], &section).err().map(|error| error.to_string());

@@ -1,8 +1,7 @@
 //! Whether a model learns on a GPU as it does on the CPU, and how fast.
 
 use laptime_models::{
-    AdamW, Attention, Config, Dtype, Marks, TrainOptions, Trainer, Weights,
-    cpu::CpuTrainer,
+    AdamW, Attention, Config, Dtype, Marks, TrainOptions, Trainer, Weights, cpu,
     gpu::{train_needed_bytes, trainer},
     random_batch,
 };
@@ -29,7 +28,7 @@ pub fn gradients(bench: &Bench) -> Answer {
         for (dtype, kind) in [Dtype::F32, Dtype::Bf16].into_iter().flat_map(|dtype| KINDS.map(|kind| (dtype, kind))) {
             let mut ours = trainer(&bench.device, &config, &weights, options(dtype, kind, 2, 33))?;
             let exact = options(Dtype::F32, Attention::Naive, 2, 33);
-            let mut theirs = CpuTrainer::new(config.clone(), &weights, exact, 8)?;
+            let mut theirs = cpu::trainer(config.clone(), &weights, exact, 8)?;
             ours.forward(&tokens, &targets)?;
             theirs.forward(&tokens, &targets)?;
             let (loss, expected) = (ours.loss()?, theirs.loss()?);
@@ -60,10 +59,10 @@ pub fn steps(bench: &Bench) -> Answer {
     let (tokens, targets) = random_batch(&config, 2, 32, 1)?;
     let options = options(Dtype::F32, Attention::Naive, 2, 32);
     let mut ours = trainer(&bench.device, &config, &weights, options.clone())?;
-    let mut theirs = CpuTrainer::new(config.clone(), &weights, options, 8)?;
+    let mut theirs = cpu::trainer(config.clone(), &weights, options, 8)?;
     let mut losses = Vec::new();
     for step in 0..20 {
-        let trainers: [&mut dyn Trainer; 2] = [&mut *ours, &mut theirs];
+        let trainers: [&mut dyn Trainer; 2] = [&mut *ours, &mut *theirs];
         let mut pair = Vec::new();
         for trainer in trainers {
             trainer.forward(&tokens, &targets)?;

@@ -3,7 +3,7 @@
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Replay, Room, Tokens, Weights,
     attention::{Kept, Pattern, Random},
-    cpu::CpuDecoder,
+    cpu,
     gpu::GpuModel,
 };
 
@@ -205,7 +205,7 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         let tokens = Tokens { ids, batch: 2 };
         let options = Options { room: Room::Static(128), ..options(Dtype::F32, Attention::Dense, 2) };
         let mut ours = model.decoder(&bench.device, options.clone())?;
-        let mut theirs = CpuDecoder::new(config.clone(), &weights, options, 8)?;
+        let mut theirs = cpu::decoder(config.clone(), &weights, options, 8)?;
         let mut apart = 0.0_f32;
         let mut compare = |ours: &mut dyn Decoder, theirs: &mut dyn Decoder| -> Result<(), Failed> {
             let expected = theirs.logits()?;
@@ -215,17 +215,17 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         };
         ours.forward(&tokens)?;
         theirs.forward(&tokens)?;
-        compare(&mut *ours, &mut theirs)?;
+        compare(&mut *ours, &mut *theirs)?;
         ours.prefill(&tokens)?;
         theirs.prefill(&tokens)?;
-        compare(&mut *ours, &mut theirs)?;
+        compare(&mut *ours, &mut *theirs)?;
         for step in 0..5 {
             let next = [step * 3 + 1, step * 5 + 2];
             ours.choose(&next)?;
             theirs.choose(&next)?;
             ours.step()?;
             theirs.step()?;
-            compare(&mut *ours, &mut theirs)?;
+            compare(&mut *ours, &mut *theirs)?;
         }
         expect(apart <= 1e-4, || format!("{preset}: {apart:e} of the largest logit apart"))?;
         told.push(format!("{preset} {apart:.0e}"));
@@ -247,7 +247,7 @@ pub fn sparse(bench: &Bench) -> Answer {
             let kept = Some(Kept::Pattern(pattern));
             let options = Options { kept, room: Room::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
             let mut ours = model.decoder(&bench.device, options.clone())?;
-            let mut theirs = CpuDecoder::new(config.clone(), &weights, options, 8)?;
+            let mut theirs = cpu::decoder(config.clone(), &weights, options, 8)?;
             let mut apart = 0.0_f32;
             for is_forward in [true, false] {
                 let run = |decoder: &mut dyn Decoder| match is_forward {
@@ -255,7 +255,7 @@ pub fn sparse(bench: &Bench) -> Answer {
                     false => decoder.prefill(&tokens),
                 };
                 run(&mut *ours)?;
-                run(&mut theirs)?;
+                run(&mut *theirs)?;
                 let expected = theirs.logits()?;
                 let largest = expected.iter().fold(1e-6_f32, |most, value| most.max(value.abs()));
                 apart = apart.max(distance(&ours.logits()?, &expected)? / largest);

@@ -3,9 +3,8 @@
 use std::time::Instant;
 
 use laptime_models::{
-    Dtype, GraphMode, StageWork,
-    cpu::CpuVoicing,
-    gpu::{GpuVoicing, needed_speech_bytes},
+    Dtype, GraphMode, StageWork, cpu,
+    gpu::{needed_speech_bytes, vibevoice},
     speech::{Guidance, Noise, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
 };
 use serde::Deserialize;
@@ -67,9 +66,9 @@ impl Fixture {
         Ok(Self { weights: SpeechWeights::open(&folder, &config)?, config, expected })
     }
 
-    fn voicing<'a>(&self, bench: &'a Bench, dtype: Dtype, graph: GraphMode) -> Result<GpuVoicing<'a>, Failed> {
+    fn voicing<'a>(&self, bench: &'a Bench, dtype: Dtype, graph: GraphMode) -> Result<Box<dyn Voicing + 'a>, Failed> {
         let options = VoicingOptions { graph, ..VoicingOptions::new(dtype, 128, 16) };
-        Ok(GpuVoicing::new(&bench.device, self.config.clone(), &self.weights, options)?)
+        Ok(vibevoice(&bench.device, None, self.config.clone(), &self.weights, options)?)
     }
 
     fn prompt(&self, case: &Case) -> Result<VoicePrompt, Failed> {
@@ -94,7 +93,7 @@ pub fn fixtures(bench: &Bench) -> Answer {
     for graph in [GraphMode::On, GraphMode::Off] {
         let mut voicing = fixture.voicing(bench, Dtype::F32, graph)?;
         for case in &fixture.expected.cases {
-            worst = worst.max(follow(&mut voicing, &fixture, case)?);
+            worst = worst.max(follow(&mut *voicing, &fixture, case)?);
         }
     }
     Ok(format!("{} scripts, all numbers within {worst:.1e}", fixture.expected.cases.len()))
@@ -173,12 +172,12 @@ pub fn against_cpu(bench: &Bench) -> Answer {
     let (weights, tokens) = (SpeechWeights::synthetic(1), 12);
     let prompt = prompt(&config)?;
     let options = VoicingOptions::new(Dtype::F32, prompt.ids.len(), tokens);
-    let mut gpu = GpuVoicing::new(&bench.device, config.clone(), &weights, options.clone())?;
-    let mut cpu = CpuVoicing::new(config, &weights, options, 16)?;
+    let mut gpu = vibevoice(&bench.device, None, config.clone(), &weights, options.clone())?;
+    let mut cpu = cpu::vibevoice(config, &weights, options, 16)?;
     let mut told = Vec::new();
     for (steps, is_endless) in [(10, true), (20, true), (5, false)] {
         let guidance = Guidance { steps, is_endless, ..Guidance::default() };
-        told.push(format!("{steps} steps: {}", alike(&mut cpu, &mut gpu, &prompt, &guidance, tokens)?));
+        told.push(format!("{steps} steps: {}", alike(&mut *cpu, &mut *gpu, &prompt, &guidance, tokens)?));
     }
     Ok(told.join("\n"))
 }
@@ -222,9 +221,9 @@ pub fn refused(bench: &Bench) -> Answer {
     let prompt = prompt(&config)?;
     let options = VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), 4);
     let long = VoicingOptions { room: 1 << 20, ..options.clone() };
-    let is_refused = GpuVoicing::new(&bench.device, config.clone(), &weights, long).is_err();
+    let is_refused = vibevoice(&bench.device, None, config.clone(), &weights, long).is_err();
     expect(is_refused, || "a cache beyond the context was taken".to_owned())?;
-    let mut voicing = GpuVoicing::new(&bench.device, config, &weights, options)?;
+    let mut voicing = vibevoice(&bench.device, None, config, &weights, options)?;
     expect(voicing.token().is_err(), || "a token came of nothing".to_owned())?;
     let endless = Guidance { is_endless: true, ..Guidance::default() };
     expect(voicing.begin(&prompt, &endless, 5).is_err(), || "tokens beyond the room were taken".to_owned())?;
@@ -255,7 +254,7 @@ pub fn memory(bench: &Bench) -> Answer {
         bench.device.give_back_memory()?;
         let before = bench.device.used_memory()?;
         bench.device.reset_peak()?;
-        let mut voicing = GpuVoicing::new(&bench.device, config, &SpeechWeights::synthetic(1), options)?;
+        let mut voicing = vibevoice(&bench.device, None, config, &SpeechWeights::synthetic(1), options)?;
         voicing.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, tokens)?;
         (0..5).try_for_each(|_| voicing.token().map(drop))?;
         voicing.wait()?;
@@ -279,9 +278,9 @@ pub fn speed(bench: &Bench) -> Answer {
         for graph in [GraphMode::On, GraphMode::Off] {
             let began = Instant::now();
             let options = VoicingOptions { graph, ..VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), TOKENS) };
-            let mut voicing = GpuVoicing::new(&bench.device, config.clone(), &SpeechWeights::synthetic(1), options)?;
+            let mut voicing = vibevoice(&bench.device, None, config.clone(), &SpeechWeights::synthetic(1), options)?;
             let ready = began.elapsed().as_secs_f64() * 1e3;
-            let (words, factor) = speed_of(&mut voicing, &prompt)?;
+            let (words, factor) = speed_of(&mut *voicing, &prompt)?;
             told.push(format!("{name}, graph {graph:?}: ready in {ready:.0} ms; {words}"));
             expect(graph == GraphMode::Off || factor < most, || told.join("\n"))?;
         }
@@ -290,7 +289,7 @@ pub fn speed(bench: &Bench) -> Answer {
 }
 
 /// Times of the host, synchronised at both ends, and the real-time factor of tokens.
-fn speed_of(voicing: &mut GpuVoicing<'_>, prompt: &VoicePrompt) -> Result<(String, f64), Failed> {
+fn speed_of(voicing: &mut dyn Voicing, prompt: &VoicePrompt) -> Result<(String, f64), Failed> {
     let config = voicing.config().clone();
     let guidance = Guidance { is_endless: true, ..Guidance::default() };
     let mut best: Option<[f64; 2]> = None;

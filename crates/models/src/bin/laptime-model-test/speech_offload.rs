@@ -5,7 +5,7 @@ use std::time::Instant;
 use laptime_cuda::Device;
 use laptime_models::{
     Dtype, GraphMode, Offload, StreamMode,
-    gpu::{GpuVoicing, needed_speech_bytes},
+    gpu::{needed_speech_bytes, vibevoice},
     speech::{Guidance, SpeechConfig, SpeechWeights, VoicePrompt, Voicing, VoicingOptions},
 };
 
@@ -45,14 +45,14 @@ pub fn alike(bench: &Bench) -> Answer {
     let mut worst = 0_f32;
     for (dtype, graph) in [(Dtype::F32, GraphMode::On), (Dtype::F32, GraphMode::Off), (Dtype::Bf16, GraphMode::On)] {
         let options = VoicingOptions { graph, ..VoicingOptions::new(dtype, prompt.ids.len(), tokens) };
-        let mut resident = GpuVoicing::new(&bench.device, config.clone(), &weights, options.clone())?;
-        let expected = [say(&mut resident, &prompt, true, tokens)?, say(&mut resident, &prompt, false, tokens)?];
+        let mut resident = vibevoice(&bench.device, None, config.clone(), &weights, options.clone())?;
+        let expected = [say(&mut *resident, &prompt, true, tokens)?, say(&mut *resident, &prompt, false, tokens)?];
         for (mode, stay) in StreamMode::ALL.into_iter().flat_map(|mode| [0, 1, 2, 4].map(|stay| (mode, stay))) {
             let options = VoicingOptions { offload: offload(mode, stay), ..options.clone() };
-            let mut voicing = GpuVoicing::offloaded(&bench.device, &copies, config.clone(), &weights, options)?;
-            let found = [say(&mut voicing, &prompt, true, tokens)?, say(&mut voicing, &prompt, false, tokens)?];
+            let mut voicing = vibevoice(&bench.device, Some(&copies), config.clone(), &weights, options)?;
+            let found = [say(&mut *voicing, &prompt, true, tokens)?, say(&mut *voicing, &prompt, false, tokens)?];
             worst = worst.max(compare(&found, &expected, (mode, stay, dtype))?);
-            check_visits(&mut voicing, &config, (mode, stay))?;
+            check_visits(&mut *voicing, &config, (mode, stay))?;
         }
     }
     Ok(format!("{} modes, bit by bit; of one batch within {worst:.1e} in f32", StreamMode::ALL.len()))
@@ -83,7 +83,7 @@ fn compare(
 
 /// Every pass visited every streamed layer.
 fn check_visits(
-    voicing: &mut GpuVoicing<'_>,
+    voicing: &mut dyn Voicing,
     config: &SpeechConfig,
     (mode, stay): (StreamMode, usize),
 ) -> Result<(), Failed> {
@@ -129,8 +129,8 @@ fn voicing<'a>(
     copies: &'a Device,
     config: &SpeechConfig,
     options: VoicingOptions,
-) -> Result<GpuVoicing<'a>, Failed> {
-    Ok(GpuVoicing::offloaded(&bench.device, copies, config.clone(), &SpeechWeights::synthetic(1), options)?)
+) -> Result<Box<dyn Voicing + 'a>, Failed> {
+    Ok(vibevoice(&bench.device, Some(copies), config.clone(), &SpeechWeights::synthetic(1), options)?)
 }
 
 pub fn speed(bench: &Bench) -> Answer {

@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use laptime_models::{
-    Dtype, GraphMode, StageWork, Tokenizer,
-    cpu::CpuSpeaking,
+    Dtype, GraphMode, StageWork, Tokenizer, cpu,
     gpu::{GpuTtsModel, needed_tts_bytes},
     tts::{Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights},
 };
@@ -154,10 +153,10 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         let options = SpeakOptions::new(Dtype::F32, 256);
         let model = GpuTtsModel::load(&bench.device, &config, &weights, Dtype::F32)?;
         let mut gpu = model.speaker(&bench.device, options.clone())?;
-        let mut cpu = CpuSpeaking::new(config.clone(), &weights, options, 16)?;
+        let mut cpu = cpu::qwen_tts(config.clone(), &weights, options, 16)?;
         for sampling in [Sampling::likeliest(), Sampling::default()] {
             let sampling = Sampling { is_endless: true, ..sampling };
-            let worst = alike(&mut cpu, &mut *gpu, &sampling, frames)?;
+            let worst = alike(&mut *cpu, &mut *gpu, &sampling, frames)?;
             told.push(format!("{name}, {frames} frames: {worst}"));
         }
     }

@@ -227,6 +227,14 @@ fn read<T: Number>(slice: Slice<'_, T>) -> Result<Vec<f32>, CudaError> {
 }
 
 impl<T: Number> Voicing for Engine<'_, T> {
+    fn replay(&self) -> Replay {
+        self.replay.clone()
+    }
+
+    fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
+        self.time_parts(times)
+    }
+
     fn config(&self) -> &SpeechConfig {
         &self.config
     }

@@ -11,7 +11,7 @@ use laptime_trace::run::Depth;
 
 use super::{
     super::{size, weights::Number},
-    Replayed, batches,
+    batches,
     diffusion::Sounding,
     engine::Engine,
     language::{Model, Side},
@@ -185,12 +185,9 @@ impl<T: Number> Engine<'_, T> {
     }
 }
 
-impl<T: Number> Replayed for Engine<'_, T> {
-    fn replay(&self) -> Replay {
-        self.replay.clone()
-    }
-
-    fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
+impl<T: Number> Engine<'_, T> {
+    /// The milliseconds of each part of a token: the mean of so many replays.
+    pub(super) fn time_parts(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
         let mut taken = Vec::new();
         for part in parts(batches(&self.options)) {
             self.whole(part)?;
