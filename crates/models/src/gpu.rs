@@ -67,7 +67,7 @@ impl GpuModel {
         Ok(Self { config: Arc::new(config.clone()), weights })
     }
 
-    /// Puts the weights on a device but those of layers that do not stay, which go to the host's memory: pinned, or
+    /// Loads the weights on a device, except those of offloaded layers, which go to host memory: pinned, or
     /// pageable in mode `sync` or where pinned memory is refused.
     pub fn load_offloaded(
         device: &Device,
@@ -111,7 +111,7 @@ impl GpuModel {
         self.decoder_with(device, None, options)
     }
 
-    /// A decoder whose layers do not all stay. Their copies are put on the stream of `copies`, which is the same device
+    /// A decoder with offloaded layers. They are copied on the stream of `copies`, which is the same device
     /// with streams of its own ([`Device::with_new_streams`]), and whose lane is that of the offloading.
     pub fn decoder_offloaded<'a>(
         &self,

@@ -29,7 +29,7 @@ impl<T: Number> GpuCache<T> {
         Ok(Self { layers, capacity, heads, head_dim })
     }
 
-    /// Makes room for so many positions, and keeps the first `length`.
+    /// Makes room for this many positions, and keeps the first `length`.
     pub fn grow(&mut self, device: &Device, positions: usize, length: usize, most: usize) -> Result<(), CudaError> {
         let capacity = positions.max(2 * self.capacity).max(GROWTH).min(most).max(positions);
         let rows = Rows {
@@ -82,7 +82,7 @@ impl<T: Number> GpuCache<T> {
         Ok(())
     }
 
-    /// Numbers of the keys, or of the values, of so many positions of a layer.
+    /// The number of keys, or of values, in this many positions of a layer.
     pub fn section_numbers(&self, positions: usize) -> usize {
         self.heads * positions * self.head_dim
     }

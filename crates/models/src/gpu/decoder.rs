@@ -16,7 +16,7 @@ use super::{
     sparse::Sparse,
     step::Stepper,
     stepping::{first_replay, steps_by_pass},
-    streamed::{Streamed, streamed_layers},
+    streamed::Streamed,
     weights::{GpuWeights, Number},
 };
 use crate::{Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Room, Tokens};
@@ -39,7 +39,7 @@ pub struct GpuDecoder<'a, T> {
     pub(super) attention: Attention<T>,
     /// What takes its place where only some pairs are kept.
     pub(super) sparse: Option<Sparse<T>>,
-    /// The first layers, if they do not stay.
+    /// The offloaded layers, which are the first ones.
     pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) turns: Turns,
     pub(super) cache: GpuCache<T>,
@@ -122,7 +122,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         Err(ModelError::Refused(format!("{given} sequences were given to a decoder of {ready}")))
     }
 
-    /// Makes room for so many positions.
+    /// Makes room for this many positions.
     fn reach(&mut self, positions: usize) -> Result<(), ModelError> {
         if positions > self.config.context {
             return Err(too_long(positions, &self.config.name, self.config.context));
@@ -184,7 +184,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
     }
 }
 
-/// The layers that do not stay, as asked and as the weights were loaded.
+/// The offloaded layers, as requested and as the weights were loaded.
 fn streamed<'a, T: Number>(
     device: &'a Device,
     copies: Option<&'a Device>,
@@ -192,7 +192,7 @@ fn streamed<'a, T: Number>(
     weights: &GpuWeights<T>,
     options: &Options,
 ) -> Result<Option<Streamed<'a, T>>, ModelError> {
-    let wanted = options.offload.as_ref().map_or(Ok(0), |offload| streamed_layers(config, offload))?;
+    let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(config))?;
     let there = weights.homes.as_ref().map_or(0, |homes| homes.layers());
     if wanted != there {
         let reason = format!("{there} layers were loaded to be streamed, and not the {wanted} that are asked for");

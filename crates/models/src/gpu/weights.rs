@@ -51,7 +51,7 @@ number!(half::f16, F16);
 pub struct GpuWeights<T> {
     /// Of the layers, those that stay on the device.
     pub parameters: Parameters<T>,
-    /// Where the first layers are, if they do not stay.
+    /// Where the offloaded layers are.
     pub homes: Option<Arc<Homes>>,
     /// Made when the weights were, and used by all that runs on them.
     pub operations: Operations<T>,
@@ -113,7 +113,7 @@ fn count(tensors: &[TensorSpec]) -> usize {
     tensors.iter().map(TensorSpec::count).sum()
 }
 
-/// Bytes of a layer that lies in one buffer, in numbers of so many bytes.
+/// Bytes of a layer that lies in one buffer, for numbers of `number` bytes.
 pub(super) fn layer_bytes(tensors: &[TensorSpec], number: u64) -> usize {
     let bytes = |tensors: &Vec<TensorSpec>| count(tensors).saturating_mul(number as usize);
     let parts = packed_tensors(tensors);
