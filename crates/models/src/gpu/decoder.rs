@@ -351,7 +351,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn device_cache(&mut self) -> Option<DeviceCache<'_>> {
-        Some(DeviceCache { device: self.device, cache: T::typed(&mut self.cache) })
+        Some(DeviceCache { device: self.device, cache: &mut self.cache })
     }
 }
 

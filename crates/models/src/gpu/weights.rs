@@ -5,7 +5,7 @@ use std::{marker::PhantomData, sync::Arc};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nn::Operations};
 use laptime_probe::stage;
 
-use super::{cache::GpuCache, device_cache::TypedCache, streamed::Homes};
+use super::streamed::Homes;
 use crate::{
     Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights,
     decoder::{
@@ -15,36 +15,23 @@ use crate::{
     weights::TensorSource,
 };
 
-/// A number type of weights on a GPU.
+/// A dtype of weights on a GPU.
 pub trait Number: Element {
     /// Its name.
     const DTYPE: Dtype;
-
-    /// A cache of this type as one of any.
-    fn typed(cache: &mut GpuCache<Self>) -> TypedCache<'_>;
-    /// The cache, if it is of this type.
-    fn known(cache: TypedCache<'_>) -> Option<&mut GpuCache<Self>>;
 }
 
-/// A number type, and which of [`Dtype`] and [`TypedCache`] it is.
-macro_rules! number {
-    ($number:ty, $name:ident) => {
-        impl Number for $number {
-            const DTYPE: Dtype = Dtype::$name;
-
-            fn typed(cache: &mut GpuCache<Self>) -> TypedCache<'_> {
-                TypedCache::$name(cache)
-            }
-            fn known(cache: TypedCache<'_>) -> Option<&mut GpuCache<Self>> {
-                if let TypedCache::$name(cache) = cache { Some(cache) } else { None }
-            }
-        }
-    };
+impl Number for f32 {
+    const DTYPE: Dtype = Dtype::F32;
 }
 
-number!(f32, F32);
-number!(half::bf16, Bf16);
-number!(half::f16, F16);
+impl Number for half::bf16 {
+    const DTYPE: Dtype = Dtype::Bf16;
+}
+
+impl Number for half::f16 {
+    const DTYPE: Dtype = Dtype::F16;
+}
 
 /// The weights of a model on a GPU.
 #[derive(Debug)]
