@@ -139,6 +139,16 @@ impl Tokens {
             None => Ok(()),
         }
     }
+
+    /// Refuses what [`Tokens::check`] does, and another number of sequences than a decoder has.
+    pub(crate) fn check_batch(&self, config: &Config, batch: usize) -> Result<(), ModelError> {
+        self.check(config)?;
+        let (got, noun) = (self.batch, if batch == 1 { "sequence" } else { "sequences" });
+        match got == batch {
+            true => Ok(()),
+            false => Err(ModelError::Refused(format!("expected {batch} {noun}, got {got}"))),
+        }
+    }
 }
 
 /// Keys and values of one layer, as numbers: `[batch, kv_heads, length, head_dim]` each, row by row.
