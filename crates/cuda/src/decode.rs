@@ -12,7 +12,6 @@ mod adapted;
 mod attention;
 mod diffusion;
 mod frames;
-mod layer;
 mod product;
 pub mod reference;
 mod sample;
@@ -26,7 +25,6 @@ pub use self::{
     attention::{Attention, Rotation},
     diffusion::{Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget},
     frames::{FrameStep, FrameTables, Frames},
-    layer::{Activations, Layer},
     product::{Linear, Norm},
     sample::{Choice, MOST_SAMPLED, NextRow, Rules, Sampler, Sampling, SamplingPart},
     sizes::{StepSizes, Tuning},

@@ -1,4 +1,4 @@
-//! What every KV cache of the host holds to, whatever its numbers are kept in.
+//! The rules of every KV cache, on the CPU and on a GPU.
 
 use crate::{Config, KeysValues, ModelError, Options, Room};
 

@@ -57,7 +57,7 @@ pub enum Family {
     Qwen2,
     /// Llama.
     Llama,
-    /// The five sizes of the course.
+    /// The five model sizes of CS336 assignment 2.
     Course,
     /// The decoders of the Nano kit.
     Nano,

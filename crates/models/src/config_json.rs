@@ -36,7 +36,7 @@ impl Config {
         Self::from_json(&text, &folder.unwrap_or_else(|| "model".to_owned()))
     }
 
-    /// The model that the text of a `config.json` tells of.
+    /// The model that a `config.json` describes.
     pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
         let refuse = |reason: String| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
         let config = match serde_json::from_str(text) {
@@ -125,7 +125,7 @@ impl Fields<'_> {
         }
     }
 
-    /// A decoder of a family over so many tokens.
+    /// A decoder of a family over this many tokens.
     pub fn decoder(&self, name: &str, family: Family, vocab: usize) -> Result<Config, String> {
         self.refuse_variants(family)?;
         let (hidden, heads) = (self.needed("hidden_size")?, self.needed("num_attention_heads")?);

@@ -40,7 +40,7 @@ pub use self::{
 };
 use crate::{Config, Decoder, Dtype, GraphMode, ModelError, Options, Weights};
 
-/// Loads a decoder into memory. Passes run on so many threads, including the caller's.
+/// Loads a decoder into memory. Passes run on this many threads, including the caller's.
 pub fn decoder(
     config: Config,
     weights: &Weights,

@@ -27,8 +27,24 @@ pub struct Options {
     pub graph: GraphMode,
     /// Which stages are marked, and where.
     pub marks: Marks,
-    /// Layers that do not stay on the device; all stay if none.
+    /// How layers are offloaded; none if all are resident.
     pub offload: Option<Offload>,
+}
+
+impl Options {
+    /// Options of one sequence with dense attention, without graphs, marks or offloading.
+    pub fn new(dtype: Dtype, room: Room) -> Self {
+        Self {
+            dtype,
+            attention: Attention::Dense,
+            kept: None,
+            batch: 1,
+            room,
+            graph: GraphMode::Off,
+            marks: Marks::default(),
+            offload: None,
+        }
+    }
 }
 
 /// The room that a KV cache has.
@@ -36,7 +52,7 @@ pub struct Options {
 pub enum Room {
     /// It grows with what is put in, up to the model's context.
     Growing,
-    /// It is allocated once for so many positions.
+    /// It is allocated once for this many positions.
     Static(usize),
 }
 
@@ -55,7 +71,7 @@ pub enum GraphMode {
 /// What came of [`GraphMode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replay {
-    /// Steps are replays of a graph of so many nodes.
+    /// Steps are replays of a graph of this many nodes.
     Graph {
         /// Kernels and copies of a step.
         nodes: usize,
@@ -83,9 +99,9 @@ pub enum EmbeddingStage {
     /// As `embed`, from the depth of layers on.
     #[default]
     Usual,
-    /// As `base_embedding`, where there is more than one token: of a model that hears another.
+    /// As `base_embedding`, where there is more than one token: in the model that another cache is fused into.
     Base,
-    /// As `teacher_embedding`, likewise: of the model that is heard.
+    /// As `teacher_embedding`, where there is more than one token: in the model whose cache is fused.
     Teacher,
 }
 
@@ -121,6 +137,16 @@ impl Tokens {
         match self.ids.iter().find(|id| **id as usize >= config.vocab) {
             Some(id) => refuse(format!("token {id} is beyond the {} of `{}`", config.vocab, config.name)),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses what [`Tokens::check`] does, and another number of sequences than a decoder has.
+    pub(crate) fn check_batch(&self, config: &Config, batch: usize) -> Result<(), ModelError> {
+        self.check(config)?;
+        let (got, noun) = (self.batch, if batch == 1 { "sequence" } else { "sequences" });
+        match got == batch {
+            true => Ok(()),
+            false => Err(ModelError::Refused(format!("expected {batch} {noun}, got {got}"))),
         }
     }
 }
@@ -217,12 +243,12 @@ pub trait Decoder {
     /// What came of the wish for a graph.
     fn replay(&self) -> Replay;
 
-    /// What came of the wish for layers that do not stay; none if all stay.
+    /// How layers are offloaded; none if all are resident.
     fn offloading(&self) -> Option<Offloading> {
         None
     }
 
-    /// The visits of streamed layers that are done, in order, each told once. Does not wait for the device.
+    /// The finished visits of offloaded layers since the last call, in order. Does not wait for the device.
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         Ok(Vec::new())
     }

@@ -54,7 +54,7 @@ pub enum ModelError {
         /// Why.
         source: io::Error,
     },
-    /// The file of layers that do not stay is not as it was written.
+    /// The file of offloaded layers was changed.
     #[error("layer {layer} cannot be read back from `{}`: {reason}", path.display())]
     LayerFile {
         /// The file.
@@ -142,7 +142,7 @@ pub enum ModelError {
         /// What differs, and on which side.
         reason: String,
     },
-    /// A fuser whose tensors are not those that its own files tell of.
+    /// A fuser whose tensors are not those that its own files describe.
     #[error("the fuser in `{}` is not whole: {reasons}", folder.display())]
     FuserNotWhole {
         /// The folder.

@@ -55,20 +55,17 @@ enum Typed {
     F16(Arc<GpuWeights<f16>>),
 }
 
+/// What a model is loaded from, and where to.
+type Source<'a> = (&'a Device, &'a Config, &'a Weights);
+
 impl GpuModel {
-    /// Puts the weights on a device, in this number type. Those by formula are made there.
+    /// Loads the weights on a device in this dtype. Synthetic weights are generated there.
     pub fn load(device: &Device, config: &Config, weights: &Weights, dtype: Dtype) -> Result<Self, ModelError> {
-        config.check()?;
-        let weights = match dtype {
-            Dtype::F32 => Typed::F32(Arc::new(GpuWeights::load(device, config, weights)?)),
-            Dtype::Bf16 => Typed::Bf16(Arc::new(GpuWeights::load(device, config, weights)?)),
-            Dtype::F16 => Typed::F16(Arc::new(GpuWeights::load(device, config, weights)?)),
-        };
-        Ok(Self { config: Arc::new(config.clone()), weights })
+        Self::load_with((device, config, weights), dtype, None)
     }
 
-    /// Puts the weights on a device but those of layers that do not stay, which go to the host's memory: pinned, or
-    /// pageable in mode `sync` or where pinned memory is refused.
+    /// Loads the weights on a device, except those of offloaded layers, which go to host memory: pinned, or pageable in
+    /// mode `sync` or where pinned memory is refused.
     pub fn load_offloaded(
         device: &Device,
         config: &Config,
@@ -76,10 +73,10 @@ impl GpuModel {
         dtype: Dtype,
         offload: &Offload,
     ) -> Result<Self, ModelError> {
-        Self::load_offloaded_with(device, config, weights, dtype, offload, &Region::pinned)
+        Self::load_with((device, config, weights), dtype, Some((offload, &Region::pinned)))
     }
 
-    /// The same with pinned memory from somewhere else.
+    /// The same with pinned memory from another allocator.
     pub fn load_offloaded_with(
         device: &Device,
         config: &Config,
@@ -88,22 +85,27 @@ impl GpuModel {
         offload: &Offload,
         pin: Pin<'_>,
     ) -> Result<Self, ModelError> {
-        fn load<T: Number>(
-            (device, config, weights): (&Device, &Config, &Weights),
-            offload: &Offload,
-            pin: Pin<'_>,
+        Self::load_with((device, config, weights), dtype, Some((offload, pin)))
+    }
+
+    fn load_with(from: Source<'_>, dtype: Dtype, offload: Option<(&Offload, Pin<'_>)>) -> Result<Self, ModelError> {
+        fn typed<T: Number>(
+            (device, config, weights): Source<'_>,
+            offload: Option<(&Offload, Pin<'_>)>,
         ) -> Result<Arc<GpuWeights<T>>, ModelError> {
-            let keep = |loader: &weights::Loader<'_, T>| Homes::of(loader, config, offload, pin);
+            let keep = |loader: &weights::Loader<'_, T>| match offload {
+                Some((offload, pin)) => Homes::of(loader, config, offload, pin),
+                None => Ok(None),
+            };
             GpuWeights::load_with(device, config, weights, keep).map(Arc::new)
         }
-        config.check()?;
-        let from = (device, config, weights);
+        from.1.check()?;
         let weights = match dtype {
-            Dtype::F32 => Typed::F32(load(from, offload, pin)?),
-            Dtype::Bf16 => Typed::Bf16(load(from, offload, pin)?),
-            Dtype::F16 => Typed::F16(load(from, offload, pin)?),
+            Dtype::F32 => Typed::F32(typed(from, offload)?),
+            Dtype::Bf16 => Typed::Bf16(typed(from, offload)?),
+            Dtype::F16 => Typed::F16(typed(from, offload)?),
         };
-        Ok(Self { config: Arc::new(config.clone()), weights })
+        Ok(Self { config: Arc::new(from.1.clone()), weights })
     }
 
     /// A decoder over these weights, with a cache and buffers of its own.
@@ -111,7 +113,7 @@ impl GpuModel {
         self.decoder_with(device, None, options)
     }
 
-    /// A decoder whose layers do not all stay. Their copies are put on the stream of `copies`, which is the same device
+    /// A decoder with offloaded layers. They are copied on the stream of `copies`, which is the same device
     /// with streams of its own ([`Device::with_new_streams`]), and whose lane is that of the offloading.
     pub fn decoder_offloaded<'a>(
         &self,

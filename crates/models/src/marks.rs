@@ -11,7 +11,7 @@ macro_rules! stage_mark {
     }};
 }
 
-/// Opens the stage of an embedding of so many tokens.
+/// Opens the stage of an embedding of this many tokens.
 macro_rules! mark_embedding {
     ($marks:expr, $tokens:expr) => {
         match ($marks.embedding, $tokens) {

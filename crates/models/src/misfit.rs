@@ -4,7 +4,7 @@ use std::{collections::HashMap, path::Path};
 
 use crate::{Config, ModelError, TensorSpec, folder::Stored};
 
-/// Names of each kind that are told.
+/// The number of names of each kind in a message.
 const TOLD: usize = 5;
 
 /// What of a folder does not fit a model, by name.

@@ -1,4 +1,4 @@
-//! Layers that do not stay on the device: their weights come over a link, one layer at a time, whenever a pass reaches them.
+//! Offloaded layers: their weights are copied over a link, one layer at a time, whenever a pass reaches them.
 //!
 //! The first layers are streamed and the last ones stay. Each streamed layer has a *home* on the slow side: pinned or pageable
 //! memory of the host where there is a GPU, a file where there is none. Two *buffers* on the fast side take turns.
@@ -10,9 +10,9 @@ use std::{fmt, path::PathBuf, str::FromStr};
 use laptime_probe::Lane;
 
 pub use self::auto::most_resident;
-use crate::ModelError;
+use crate::{Config, ModelError};
 
-/// How layers that do not stay are streamed.
+/// How offloaded layers are streamed.
 #[derive(Debug, Clone)]
 pub struct Offload {
     /// In which way.
@@ -21,7 +21,7 @@ pub struct Offload {
     pub resident: usize,
     /// The folder that the file of the layers is written to where there is no GPU.
     pub home: PathBuf,
-    /// Billions of bytes a second that a copy takes at least, without a GPU; as fast as the file is read if none.
+    /// The bandwidth of copies in GB/s, without a GPU; as fast as the file is read if none.
     pub link_gbps: Option<f64>,
     /// Copies between two times that unused memory is given back; never if none.
     pub clear_every: Option<usize>,
@@ -30,6 +30,13 @@ pub struct Offload {
 }
 
 impl Offload {
+    /// The number of offloaded layers of a model. Refuses more resident layers than the model has.
+    pub(crate) fn streamed_layers(&self, config: &Config) -> Result<usize, ModelError> {
+        let (layers, resident) = (config.layers, self.resident);
+        let refused = || format!("{resident} layers cannot stay on the device: `{}` has {layers}", config.name);
+        layers.checked_sub(resident).ok_or_else(|| ModelError::Refused(refused()))
+    }
+
     /// Layers streamed in a mode, but for those that stay, at full speed and without giving memory back.
     pub fn new(mode: StreamMode, resident: usize, home: impl Into<PathBuf>) -> Self {
         Self { mode, resident, home: home.into(), link_gbps: None, clear_every: None, lane: None }

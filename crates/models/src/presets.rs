@@ -2,14 +2,14 @@
 
 use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling};
 
-/// Positions at most of the course's models. The course runs them at 512; rotation sets no end, so this is ours.
+/// The context of the CS336 models. The assignment runs them at 512; RoPE sets no limit, so this one is ours.
 const COURSE_CONTEXT: usize = 16_384;
 
 /// What the Nano kit has that is no decoder.
 const ENCODER_DECODERS: [&str; 2] = ["encoder_decoder_tiny", "encoder_decoder_small"];
 
 impl Config {
-    /// The model of this name: in any case, with `_` for `-`, and with or without the publisher before it.
+    /// The model of this name, case-insensitive, with `_` for `-`, and with or without the publisher before it.
     pub fn from_preset(name: &str) -> Result<Self, ModelError> {
         let asked = plain(name);
         if let Some(found) = Self::presets().into_iter().find(|config| plain(&config.name) == asked) {
@@ -59,7 +59,7 @@ pub(crate) fn shape([hidden, layers, heads, kv_heads, head_dim, ffn]: [usize; 6]
     Shape { hidden, layers, heads, kv_heads, head_dim, ffn }
 }
 
-/// What Qwen3 is but for its sizes, on which the other families are told by what differs.
+/// Qwen3 without its sizes. The other families are defined by their differences from it.
 pub(crate) fn base(name: &str, shape: Shape) -> Config {
     Config {
         name: name.to_owned(),
@@ -143,7 +143,7 @@ fn course() -> Vec<Config> {
     ]
 }
 
-/// The kit leaves what is added under the root of a norm to PyTorch, which takes the type's own step.
+/// Nano XYZ leaves the epsilon of norms to PyTorch, which uses the machine epsilon of the dtype.
 fn one_nano(name: &str, [layers, heads, hidden, context]: [usize; 4], pattern: Pattern) -> Config {
     Config {
         family: Family::Nano,

@@ -21,7 +21,7 @@ fn stretched(frequency: f64, scaling: &RopeScaling) -> f64 {
     frequency * (kept + (1.0 - kept) / scaling.factor)
 }
 
-/// Cosines and sines of the first positions, a row of half a head's width each, made as far as they are asked for.
+/// Cosines and sines of the first positions, a row of half a head's width each, computed on demand.
 pub struct RopeTable {
     frequencies: Vec<f64>,
     positions: usize,
@@ -35,7 +35,7 @@ impl RopeTable {
         Self { frequencies: rope_frequencies(config), positions: 0, cosines: Vec::new(), sines: Vec::new() }
     }
 
-    /// Makes it reach so many positions.
+    /// Makes it reach this many positions.
     pub fn reach(&mut self, positions: usize) {
         let more = positions.saturating_sub(self.positions) * self.frequencies.len();
         self.cosines.reserve(more);

@@ -3,7 +3,7 @@
 //! A language model says one *token* a step. A token of audio stands for 133 ms of it: the model runs once more without the
 //! script (the *negative* stream), a *diffusion head* makes a latent of what both leave, an *acoustic decoder* makes samples
 //! of the latent, and a *semantic encoder* hears them, so that the next step goes on from what was spoken. [`SpeechConfig`]
-//! says what a model is, [`SpeechWeights`] where its numbers come from, [`Script`] and [`Voice`] what it is told,
+//! says what a model is, [`SpeechWeights`] where its numbers come from, [`Script`] and [`Voice`] its input,
 //! [`VoicePrompt`] how, [`Guidance`] how latents are made, and [`Voicing`] what can be asked of it on a device.
 
 mod config;

@@ -35,7 +35,7 @@ impl Drop for Threads {
     }
 }
 
-/// Starts so many threads beside `callers` that work with them, named after `name` and their place.
+/// Starts this many threads beside `callers` that work with them, named after `name` and their place.
 ///
 /// Each is kept on a processor of its own behind those of the callers, as long as there are enough: a kernel may wake two
 /// threads on one processor and leave them there, so that both together run at the speed of one.

@@ -1,6 +1,6 @@
 //! Files that `torch.save` writes of a state dict: a zip archive with a pickle that names tensors, and their numbers.
 //!
-//! Nothing of the pickle is executed. What it may do is written down here, and all else is refused by name.
+//! Nothing of the pickle is executed. The supported operations are listed here; any other is refused by name.
 
 mod archive;
 mod pickle;

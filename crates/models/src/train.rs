@@ -34,7 +34,7 @@ pub struct TrainOptions {
 }
 
 impl TrainOptions {
-    /// Options of a batch in a number type, with all else as usual: naive attention, no marks, the defaults of AdamW.
+    /// Options for a batch in a dtype, with defaults for the rest: naive attention, no marks, the defaults of AdamW.
     pub fn new(dtype: Dtype, batch: usize, tokens: usize) -> Self {
         let (marks, adamw) = (Marks::default(), Some(AdamW::default()));
         Self { dtype, attention: Attention::Naive, batch, tokens, marks, adamw }

@@ -3,7 +3,7 @@
 //! A *talker*, a decoder, makes one *frame* a step: 80 ms of audio. Of each frame it chooses the first of 16 codes, the
 //! *semantic* one; a small decoder, the *code predictor*, chooses the other 15 one after another; and the *codec decoder*
 //! turns frames of codes into a waveform. [`TtsConfig`] says what a model is, [`TtsWeights`] where its numbers come from,
-//! [`Prompt`] what the talker is told, [`Sampling`] how codes are chosen, [`Speaking`] what can be asked of it on a device,
+//! [`Prompt`] the input of the talker, [`Sampling`] how codes are chosen, [`Speaking`] what can be asked of it on a device,
 //! and [`Synthesizer`] runs one from text to [`Audio`].
 
 mod audio;

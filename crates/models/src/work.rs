@@ -1,7 +1,7 @@
 //! What a pass has to do, counted from the model's sizes: operations, and bytes that cannot be left out.
 //!
 //! A multiplication and an addition are two operations; norms, rotation, softmax and activations are not counted, as is
-//! usual. Weights are read once a pass; of the embedding only the rows of the tokens. Keys and values of earlier passes
+//! usual. Weights are read once per pass, and only those rows of the embedding that belong to the tokens. Keys and values of earlier passes
 //! are read and those of this pass are written. Activations are not counted: a perfect pass would keep them on the chip.
 
 use laptime_trace::run::{Traffic, Work};
@@ -113,7 +113,7 @@ impl PassWork {
         self.total().limit_seconds(peak_flops, read_bandwidth)
     }
 
-    /// The same pass with attention over so many pairs of a head in place of all.
+    /// The same pass with attention over this many pairs of a head in place of all.
     pub fn with_pairs(&self, config: &Config, batch: usize, pairs: u64) -> Self {
         let a_pair = product([4, config.layers, batch]).saturating_mul(product([config.heads, config.head_dim]));
         let flops = saturate(a_pair.saturating_mul(u128::from(pairs)));
@@ -231,7 +231,7 @@ impl Config {
 }
 
 impl Pass {
-    /// Pairs of a query and a key that are computed in a head: all by naive attention, as the course counts them, and
+    /// Pairs of a query and a key that are computed in a head: all by naive attention, as CS336 assignment 2 counts them, and
     /// only those that a query may see by a fused one.
     fn pairs(&self) -> u128 {
         let (tokens, start) = (self.tokens as u128, self.start as u128);

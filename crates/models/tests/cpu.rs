@@ -222,7 +222,7 @@ fn what_makes_no_sense_is_refused_in_words() {
     assert_eq!(refusal(Tokens { ids: vec![1], batch: 0 }), "there are no tokens to run");
     assert_eq!(refusal(Tokens { ids: vec![1, 2, 3], batch: 2 }), "3 tokens do not make 2 sequences of one length");
     assert_eq!(refusal(Tokens { ids: vec![1, 512], batch: 2 }), "token 512 is beyond the 512 of `tiny`");
-    assert_eq!(refusal(Tokens::one(vec![1])), "1 sequences are not the 2 of the decoder");
+    assert_eq!(refusal(Tokens::one(vec![1])), "expected 2 sequences, got 1");
     let no_token = "no token was chosen yet: run a prompt first";
     assert_eq!(decoder.step().unwrap_err().to_string(), no_token);
     assert_eq!(decoder.chosen().unwrap_err().to_string(), no_token);

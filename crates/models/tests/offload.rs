@@ -162,7 +162,7 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing_behind() {
         cpu::decoder(config.clone(), &weights, options(Dtype::F32, Some(offload)), 1).err().unwrap()
     };
     let offload = Offload::new(StreamMode::Wrap, 6, home.path());
-    assert_eq!(make(offload.clone()).to_string(), "6 layers cannot stay: `tiny` has 5");
+    assert_eq!(make(offload.clone()).to_string(), "6 layers cannot stay on the device: `tiny` has 5");
     let error = make(Offload { resident: 2, link_gbps: Some(0.0), ..offload.clone() });
     assert!(error.to_string().contains("no speed of a link"), "{error}");
     let error = make(Offload { resident: 2, home: home.path().join("missing"), ..offload });

@@ -67,7 +67,7 @@ fn steps_are_those_of_the_reference() {
         let read = |trainer: &mut dyn Trainer| -> Vec<Vec<f32>> {
             tensors.iter().map(|tensor| trainer.parameter(tensor).unwrap()).collect()
         };
-        let mut expected = read(&mut trainer);
+        let mut expected = read(&mut *trainer);
         let mut moments: Vec<_> = tensors.iter().map(|tensor| adamw::Moments::new(tensor.count())).collect();
         for step in 1..=3 {
             trainer.forward(&tokens, &targets).unwrap();
@@ -77,7 +77,7 @@ fn steps_are_those_of_the_reference() {
             }
             trainer.update().unwrap();
             assert_eq!(trainer.updates(), step);
-            for ((found, expected), tensor) in read(&mut trainer).iter().zip(&expected).zip(&tensors) {
+            for ((found, expected), tensor) in read(&mut *trainer).iter().zip(&expected).zip(&tensors) {
                 let off = common::distance(found, expected);
                 assert!(off < 1e-6, "step {step}: `{}` is off by {off}", tensor.name);
             }

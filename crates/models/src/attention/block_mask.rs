@@ -8,7 +8,7 @@ const BLOCK: usize = 64;
 /// Blocks before a block of queries that the built-in mask keeps.
 const NEAR: usize = 3;
 
-/// Every so many blocks the built-in mask keeps one.
+/// The built-in mask keeps one block out of this many.
 const EVERY: usize = 8;
 
 /// What the built-in mask keeps, in words.
@@ -34,7 +34,7 @@ fn refuse<T>(reason: String) -> Result<T, NoMask> {
 }
 
 impl BlockMask {
-    /// Reads a mask: a row a line of `0` and `1`, with or without spaces or commas between them, or the same as JSON:
+    /// Reads a mask: one line per row of `0` and `1`, with or without spaces or commas between them, or the same as JSON:
     /// a list of lists of 0 and 1 or of false and true.
     pub fn parse(text: &str) -> Result<Self, NoMask> {
         match text.trim_start().starts_with('[') {

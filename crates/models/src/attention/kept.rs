@@ -129,7 +129,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Those of a mask; of a length that it makes no sense at, nothing is kept.
+    /// Those of a mask. At a length that the mask does not fit, nothing is kept.
     pub(super) fn of(kept: &Kept, length: usize) -> Self {
         match kept {
             Kept::Blocks { mask: Some(mask), .. } => {

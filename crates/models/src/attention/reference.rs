@@ -60,7 +60,7 @@ impl Reference {
         Self { inputs, kept }
     }
 
-    /// The queries that are looked at: all of a short sequence; of a longer one 64, the first and the last among them
+    /// The queries that are checked: all of a short sequence, or 64 of a longer one, including the first and the last
     /// and one from each part of it.
     pub fn positions(&self) -> Vec<usize> {
         let length = self.inputs.sizes.length;

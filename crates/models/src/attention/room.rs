@@ -35,7 +35,7 @@ fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, u
     (tiles, draws.saturating_mul(pattern.random.min(length)), 0)
 }
 
-/// Likewise of a mask: what is no whole tile may be gathered.
+/// The same for a mask: what is not a whole tile may be gathered.
 fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usize) {
     let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
     let block = match kept {

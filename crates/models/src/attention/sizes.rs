@@ -33,7 +33,7 @@ impl AttentionSizes {
         product([self.batch, self.heads, self.length, self.length])
     }
 
-    /// Operations of so many pairs in every head: a product with the query and one with the value, an addition each.
+    /// Operations of this many pairs in every head: a product with the query and one with the value, an addition each.
     pub fn flops(&self, pairs: u64) -> u64 {
         product([4, self.batch, self.heads, self.head_dim]).saturating_mul(pairs)
     }

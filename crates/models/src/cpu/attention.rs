@@ -246,7 +246,7 @@ struct Tile {
     scores: Vec<f32>,
     /// Values weighted so far, not yet divided by the sum of the weights.
     mixed: Vec<f32>,
-    /// The largest score and the sum of the weights so far, of each row.
+    /// The largest score and the sum of the weights of each row so far.
     tops: Vec<(f32, f32)>,
 }
 

@@ -19,10 +19,10 @@ use crate::{Marks, attention::Layout, marks::stage_mark};
 /// Keys that are worked on together at most: tiles that follow one another are one product.
 const KEYS: usize = 256;
 
-/// A gathered column is computed for every row of its block if at least one in so many keeps it, else row by row.
+/// A gathered column is computed for every row of its block if at least one row out of this many keeps it, else row by row.
 const WORTH_GATHERING: u32 = 8;
 
-/// Bytes that a thread needs for heads of so many numbers.
+/// Bytes that a thread needs for heads of this many numbers.
 pub fn thread_bytes(head_dim: usize) -> u64 {
     // A list that grows may end up half empty.
     let numbers = LANES * (KEYS + 2 * head_dim) + 2 * KEYS * head_dim;
@@ -278,7 +278,7 @@ fn mask_by_bits(kept: &[u64], scores: &mut [Lanes]) {
     }
 }
 
-/// Copies a row in f32.
+/// Copies one row, widened to f32.
 fn copy_row<T: Number>(from: &[T], to: &mut Vec<f32>) {
     vectorized(
         #[inline(always)]

@@ -53,7 +53,7 @@ impl<T: Number> Cache<T> {
         self.room
     }
 
-    /// Makes sure that there is memory for so many positions.
+    /// Makes sure that there is memory for this many positions.
     pub fn reserve(&mut self, positions: usize) -> Result<(), ModelError> {
         self.rules.check_room(positions)?;
         match positions > self.room {
@@ -62,7 +62,7 @@ impl<T: Number> Cache<T> {
         }
     }
 
-    /// Gives every layer memory for so many positions, and keeps what is in it.
+    /// Gives every layer memory for this many positions, and keeps what is in it.
     fn make_room(&mut self, room: usize) -> Result<(), ModelError> {
         let heads = self.batch.saturating_mul(self.kv_heads);
         let (old, new) = (self.room * self.head_dim, room * self.head_dim);
@@ -150,7 +150,7 @@ impl<T: Number> Cache<T> {
     }
 }
 
-/// The room of a growing cache that has to hold so many positions: twice as much each time.
+/// The room of a growing cache that has to hold this many positions: twice as much each time.
 pub fn grown_room(positions: usize, most: usize) -> usize {
     positions.max(FIRST_ROOM).checked_next_power_of_two().unwrap_or(positions).min(most)
 }

@@ -1,5 +1,5 @@
 //! Convolutions over time, all of them causal: a position sees itself and what comes before it, and before the first there
-//! are zeros. Rows are positions, and what stands in a row are its channels.
+//! are zeros. Rows are positions, and the numbers of a row are its channels.
 //!
 //! What a position sees is gathered into one row, so that a convolution is one product with its kernel. A transposed
 //! convolution is the same with all positions that one becomes side by side in a row.
@@ -16,12 +16,12 @@ use super::{
 /// Numbers that are gathered at a time, about.
 const GATHERED: usize = 1 << 22;
 
-/// Positions that are gathered at a time, if each sees so many numbers.
+/// Positions that are gathered at a time, if each sees this many numbers.
 fn rows_at_once(depth: usize) -> usize {
     (GATHERED / depth.max(1)).max(1)
 }
 
-/// Numbers that are gathered at most for so many positions that see so many others, themselves among them.
+/// Numbers that are gathered at most for this many positions that see this many others, themselves among them.
 pub fn gathered(rows: usize, inputs: usize, taps: usize) -> usize {
     let depth = inputs.saturating_mul(taps);
     if taps <= 1 { 0 } else { rows.min(rows_at_once(depth)).saturating_mul(depth) }
@@ -105,7 +105,7 @@ impl<T: Number> Conv<T> {
         self.bias.len() / self.stride
     }
 
-    /// Positions that one sees before itself, where it moves on by so many for each that comes out.
+    /// Positions that one sees before itself, where it moves on by this many for each that comes out.
     pub fn context(&self, step: usize) -> usize {
         self.taps.saturating_sub(step)
     }
@@ -122,7 +122,7 @@ impl<T: Number> Conv<T> {
         rows * self.stride
     }
 
-    /// Puts what so many positions see, from `first` on, into a row each.
+    /// Gathers the inputs of this many positions, from `first` on, into one row each.
     fn gather<'g>(&self, crew: &Crew, from: &[T], first: usize, count: usize, seen: &'g mut Vec<T>) -> &'g [T] {
         let Self { inputs, taps, dilation, .. } = *self;
         let depth = taps * inputs;

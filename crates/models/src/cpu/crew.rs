@@ -1,4 +1,4 @@
-//! The threads that a decoder runs on: exactly as many as it was given, the caller among them.
+//! The threads that a decoder runs on: the requested number, including the caller.
 
 use std::sync::{Mutex, PoisonError};
 

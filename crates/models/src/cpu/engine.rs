@@ -67,19 +67,6 @@ impl<T: Number> Engine<T> {
             logits => Ok(logits),
         }
     }
-
-    /// Refuses tokens that are not of as many sequences as the decoder has.
-    fn check(&self, tokens: &Tokens) -> Result<(), ModelError> {
-        tokens.check(self.stack.config())?;
-        match tokens.batch == self.stack.options().batch {
-            true => Ok(()),
-            false => Err(refused(format!(
-                "{} sequences are not the {} of the decoder",
-                tokens.batch,
-                self.stack.options().batch
-            ))),
-        }
-    }
 }
 
 impl<T: Number> Decoder for Engine<T> {
@@ -92,12 +79,12 @@ impl<T: Number> Decoder for Engine<T> {
     }
 
     fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        self.check(tokens)?;
+        tokens.check_batch(self.stack.config(), self.stack.options().batch)?;
         self.pass(&tokens.ids, Before::Nothing)
     }
 
     fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        self.check(tokens)?;
+        tokens.check_batch(self.stack.config(), self.stack.options().batch)?;
         self.run_behind(&tokens.ids)
     }
 
@@ -107,15 +94,9 @@ impl<T: Number> Decoder for Engine<T> {
     }
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        self.check(&Tokens { ids: ids.to_vec(), batch: self.stack.options().batch })?;
-        if ids.len() != self.stack.options().batch {
-            return Err(refused(format!(
-                "{} tokens are not one for each of {} sequences",
-                ids.len(),
-                self.stack.options().batch
-            )));
-        }
-        self.chosen = Some(ids.to_vec());
+        let tokens = Tokens { ids: ids.to_vec(), batch: ids.len() };
+        tokens.check_batch(self.stack.config(), self.stack.options().batch)?;
+        self.chosen = Some(tokens.ids);
         Ok(())
     }
 
@@ -172,8 +153,4 @@ impl<T: Number> Decoder for Engine<T> {
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         Ok(self.stack.visits())
     }
-}
-
-fn refused(reason: String) -> ModelError {
-    ModelError::Refused(reason)
 }

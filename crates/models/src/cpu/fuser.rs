@@ -14,7 +14,7 @@ use crate::{
     fuser::{FuseOptions, FuserConfig, FuserWeights, Fusing},
 };
 
-/// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on so many
+/// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on this many
 /// threads, including the caller's.
 ///
 /// Layers are fused one after another in either order, since every product already uses all threads. The order selects

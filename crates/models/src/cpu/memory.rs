@@ -31,7 +31,7 @@ pub enum Pass {
     Cached,
 }
 
-/// Bytes of the heap that a decoder needs at most to run passes of so many tokens a sequence, behind at most `start`
+/// Bytes of the heap that a decoder needs at most to run passes of this many tokens per sequence, behind at most `start`
 /// that are in the cache already.
 pub fn needed_bytes(
     config: &Config,
@@ -60,7 +60,7 @@ pub fn needed_bytes(
     parts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// The largest number of layers that can stay where there are so many bytes and the others are streamed as the options
+/// The largest number of resident layers that fits this many bytes, with the others offloaded as the options
 /// say. Too few for any number are refused, with the least that is needed.
 pub fn most_resident_layers(
     config: &Config,
@@ -76,13 +76,13 @@ pub fn most_resident_layers(
     })
 }
 
-/// As asked or as usual, with so many layers that stay.
+/// The requested or default offloading with this many resident layers.
 pub(super) fn with_resident(offload: Option<&Offload>, resident: usize) -> Offload {
     let usual = || Offload::new(StreamMode::default(), resident, "");
     offload.map_or_else(usual, |offload| Offload { resident, ..offload.clone() })
 }
 
-/// Bytes of weights, where it would be `all` if every layer stayed: in place of those that do not stay there are buffers.
+/// Bytes of weights, given `all` for a fully resident model: offloaded layers are replaced by their buffers.
 pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>, all: u64) -> u64 {
     let Some(Offload { resident, mode, .. }) = offload else { return all };
     let streamed = config.layers.saturating_sub(*resident) as u64;
@@ -106,7 +106,7 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
     config.kv_bytes_per_token(options.dtype).saturating_mul(positions)
 }
 
-/// What each thread needs for products with so many rows.
+/// What each thread needs for products with this many rows.
 pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize) -> u64 {
     let widest = config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));
     let turned = turned_bytes(rows, widest);

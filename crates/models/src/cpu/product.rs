@@ -25,7 +25,7 @@ const LEAST_COLUMNS: usize = 32;
 /// How many numbers of a row are widened at a time.
 pub const DEPTH: usize = 512;
 
-/// Up to so many rows the weights are read once and multiplied as they come.
+/// Up to this many rows the weights are read once and multiplied as they come.
 const FEW: usize = 4;
 
 /// What a thread needs beside the matrices: blocks that are widened.

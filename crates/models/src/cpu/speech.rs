@@ -17,7 +17,7 @@ use crate::{
     speech::{SpeechConfig, SpeechWeights, Voicing, VoicingOptions},
 };
 
-/// Loads VibeVoice into memory. It runs on so many threads, including the caller's.
+/// Loads VibeVoice into memory. It runs on this many threads, including the caller's.
 pub fn vibevoice(
     config: SpeechConfig,
     weights: &SpeechWeights,

@@ -33,7 +33,7 @@ pub struct Stack<T> {
     config: Config,
     options: Options,
     body: Body<T>,
-    /// The layers before those of the body: they do not stay.
+    /// The offloaded layers, which come before those of the body.
     streamed: Option<Streamed<T>>,
     table: RopeTable,
     pub cache: Cache<T>,
@@ -53,7 +53,7 @@ impl<T: Number> Stack<T> {
         Ok(Self { config, options, body, streamed: None, table, cache, buffers, layout: None, rows: 0, logits_rows: 0 })
     }
 
-    /// Layers with their weights; those that do not stay are put where they come from.
+    /// Loads the layers. Offloaded ones are written to their file.
     pub fn load(config: Config, options: Options, source: Source<'_>) -> Result<Self, ModelError> {
         let streamed = Streamed::load(&config, &options, source)?;
         let first = streamed.as_ref().map_or(0, |streamed| streamed.count);
@@ -61,12 +61,12 @@ impl<T: Number> Stack<T> {
         Ok(Self { streamed, ..Self::new(config, options, body)? })
     }
 
-    /// What came of the wish for layers that do not stay.
+    /// How layers are offloaded.
     pub fn offloading(&self) -> Option<Offloading> {
         self.streamed.as_ref().map(Streamed::offloading)
     }
 
-    /// The visits of layers that do not stay, each told once.
+    /// The visits of offloaded layers since the last call.
     pub fn visits(&mut self) -> Vec<LayerVisit> {
         self.streamed.as_mut().map(Streamed::visits).unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl<T: Number> Stack<T> {
         &self.options
     }
 
-    /// Runs so many rows of each sequence, which `enter` puts where it is told. With a head, logits are left too.
+    /// Runs this many rows of each sequence, which `enter` writes. With a head, logits are computed too.
     pub fn run(
         &mut self,
         crew: &Crew,

@@ -1,4 +1,4 @@
-//! Layers that do not stay in memory: a thread reads them from a file, one at a time, into buffers that take turns.
+//! Offloaded layers: a thread reads them from a file, one at a time, into buffers that are reused in turn.
 //!
 //! A layer is asked for when its turn comes, or before, as far as the mode allows and a buffer is free: then the one that is
 //! copied and the one that computes are two. Copies are asked for in the order in which passes need them, so that they also
@@ -30,7 +30,7 @@ use crate::{
 /// Visits that are kept until they are asked for; older ones are forgotten.
 const MOST_VISITS: usize = 1 << 13;
 
-/// The layers of a model that do not stay: the first ones.
+/// The offloaded layers of a model, which are the first ones.
 pub struct Streamed<T> {
     config: Config,
     marks: Marks,
@@ -75,13 +75,28 @@ struct Come<T> {
     visit: LayerVisit,
 }
 
-/// How many layers of a model are streamed: all but those that stay.
-pub fn streamed_layers(config: &Config, offload: Option<&Offload>) -> Result<usize, ModelError> {
-    let Some(Offload { resident, .. }) = offload else { return Ok(0) };
-    config.layers.checked_sub(*resident).ok_or_else(|| {
-        let (name, layers) = (&config.name, config.layers);
-        ModelError::Refused(format!("{resident} layers cannot stay: `{name}` has {layers}"))
-    })
+impl<T: Number> Offloaded<Pass<'_, T>> for Streamed<T> {
+    fn begin(&mut self) -> Result<(), ModelError> {
+        self.pass = self.passes;
+        self.passes += 1;
+        Ok(())
+    }
+
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn pass(&self) -> u64 {
+        self.pass
+    }
+
+    fn turn(&mut self, layer: usize, run: impl FnOnce(&Layer<T>) -> Result<(), ModelError>) -> Result<(), ModelError> {
+        let done = self.visit(layer, run);
+        if done.is_err() {
+            self.forget_asked();
+        }
+        done
+    }
 }
 
 impl<T: Number> Offloaded<Pass<'_, T>> for Streamed<T> {
@@ -109,10 +124,13 @@ impl<T: Number> Offloaded<Pass<'_, T>> for Streamed<T> {
 }
 
 impl<T: Number> Streamed<T> {
-    /// Writes the layers that do not stay to a file, one at a time; none if all stay.
+    /// Writes the offloaded layers to a file, one at a time. None if all layers are resident.
     pub fn load(config: &Config, options: &Options, source: Source<'_>) -> Result<Option<Self>, ModelError> {
-        let count = streamed_layers(config, options.offload.as_ref())?;
-        let Some(offload) = options.offload.as_ref().filter(|_| count > 0) else { return Ok(None) };
+        let Some(offload) = &options.offload else { return Ok(None) };
+        let count = offload.streamed_layers(config)?;
+        if count == 0 {
+            return Ok(None);
+        }
         let link = Link::new(offload.link_gbps)?;
         let bytes = layer_bytes(config, options.dtype);
         let mut file = LayerFile::create(&offload.home, bytes)?;
@@ -162,7 +180,7 @@ impl<T: Number> Streamed<T> {
         Offloading { layers: self.config.layers, streamed: count, layer_bytes, home: Home::File }
     }
 
-    /// The visits that are done, each told once.
+    /// The finished visits since the last call.
     pub fn visits(&mut self) -> Vec<LayerVisit> {
         self.visits.drain(..).collect()
     }
@@ -229,7 +247,7 @@ impl<T: Number> Streamed<T> {
         Ok(nanos(began))
     }
 
-    /// Gives memory back that nothing is in, every so many copies: buffers are allocated anew when they are needed.
+    /// Frees unused buffers after every `clear_every` copies. They are allocated again when needed.
     fn clear(&mut self) -> Result<(), ModelError> {
         if self.clear_every.is_some_and(|every| self.copies >= every) {
             self.copies = 0;

@@ -199,7 +199,7 @@ fn mix_some<S: Simd, const QUERIES: usize, const VECTORS: usize>(
 }
 
 /// Makes scores weights, counted from the largest score so far, which is `tops`, and adds them to `sums`. What was added
-/// before is put right; `mixed` likewise. A score of negative infinity weighs nothing.
+/// before is put right, and so is `mixed`. A score of negative infinity weighs nothing.
 pub fn weigh(scores: &mut [Lanes], tops: &mut Lanes, sums: &mut Lanes, mixed: &mut [f32]) {
     vectorized(
         #[inline(always)]

@@ -18,7 +18,7 @@ use self::engine::Engine;
 pub use self::memory::needed_train_bytes;
 use crate::{Config, Dtype, ModelError, TrainOptions, Trainer, Weights};
 
-/// Loads a decoder into memory, with all that training needs. Passes run on so many threads, including the caller's.
+/// Loads a decoder into memory, with all that training needs. Passes run on this many threads, including the caller's.
 pub fn trainer(
     config: Config,
     weights: &Weights,

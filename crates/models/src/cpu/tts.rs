@@ -19,7 +19,7 @@ use crate::{
     tts::{SpeakOptions, Speaking, TtsConfig, TtsWeights},
 };
 
-/// Loads Qwen3-TTS into memory. It runs on so many threads, including the caller's.
+/// Loads Qwen3-TTS into memory. It runs on this many threads, including the caller's.
 pub fn qwen_tts(
     config: TtsConfig,
     weights: &TtsWeights,

@@ -18,7 +18,7 @@ use super::{
 /// Numbers that are turned side by side: a vector of the widest.
 const LANES: usize = 16;
 
-/// Bytes that a thread needs for so many rows of up to so many numbers: those that are transposed, and what comes out.
+/// Bytes that a thread needs for this many rows of up to this many numbers: those that are transposed, and what comes out.
 pub fn turned_bytes(rows: usize, depth: usize) -> u64 {
     let rows = rows.min(PART).next_multiple_of(LANES) as u64;
     (depth as u64).saturating_add(PART as u64).saturating_mul(4).saturating_mul(rows)

@@ -244,7 +244,7 @@ struct Message {
     length: usize,
 }
 
-/// Sections of so many tokens: messages are fused, what is between them is not.
+/// Sections of this many tokens: messages are fused, what is between them is not.
 fn sections(sharers: &[Aligned], tokens: usize, mask: SharerMask) -> Vec<Section> {
     let messages: Vec<Vec<Message>> = sharers.iter().map(Aligned::messages).collect();
     let starts = |at: usize| messages.iter().map(|of| of.get(at).map_or(0, |message| message.sharer_start)).collect();

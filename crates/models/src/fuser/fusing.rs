@@ -15,7 +15,7 @@ pub enum Path {
 }
 
 impl Path {
-    /// Both, in the order in which gates and tensors are told.
+    /// Both, in the order of gates and tensors.
     pub const ALL: [Self; 2] = [Self::Keys, Self::Values];
 
     /// The word by which a state dict names it.
@@ -110,7 +110,7 @@ pub struct FuseOptions {
 }
 
 impl FuseOptions {
-    /// Options in a number type, with all else as usual: batched, one sharer after another, no marks.
+    /// Options for a dtype, with defaults for the rest: batched, one sharer after another, no marks.
     pub fn new(dtype: Dtype) -> Self {
         Self { dtype, order: FuseOrder::default(), mode: FuseMode::default(), marks: Marks::default() }
     }

@@ -38,7 +38,7 @@ pub struct Generated {
 }
 
 impl Joined<'_> {
-    /// Refuses a prompt that cannot be run to so many new tokens, before anything is: an empty one, one that is longer
+    /// Refuses a prompt that cannot be run to this many new tokens, before anything is: an empty one, one that is longer
     /// than a model's context, tokens that a model does not have.
     pub fn check(&self, prompt: &Prompt, new_tokens: usize, response: Response) -> Result<(), ModelError> {
         if prompt.is_aligned && response != Response::Plain {
@@ -169,7 +169,7 @@ fn part(ids: &[u32], positions: std::ops::Range<usize>) -> Result<Tokens, ModelE
     Ok(Tokens::one(ids.get(positions.clone()).ok_or_else(refuse)?.to_vec()))
 }
 
-/// Refuses tokens that a model does not have, or that do not fit with so many behind them.
+/// Refuses tokens that a model does not have, or that do not fit with this many behind them.
 fn check_tokens(decoder: &dyn Decoder, ids: &[u32], behind: usize) -> Result<(), ModelError> {
     let config = decoder.config();
     if decoder.options().batch != 1 {

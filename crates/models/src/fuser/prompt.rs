@@ -14,7 +14,7 @@ impl SharerMask {
     /// The first one.
     pub const FIRST: Self = Self(1);
 
-    /// The first so many, of at most 64.
+    /// The first sharers, at most 64.
     pub fn all(sharers: usize) -> Self {
         Self(u32::try_from(sharers).ok().and_then(|count| 1_u64.checked_shl(count)).map_or(u64::MAX, |bit| bit - 1))
     }
@@ -44,7 +44,7 @@ impl SharerMask {
         self.0 == 0
     }
 
-    /// The first of those that are heard and that are not among so many.
+    /// The first selected sharer beyond this number of sharers.
     pub(super) fn beyond(self, sharers: usize) -> Option<usize> {
         let beyond = self.0 & !Self::all(sharers).0;
         (beyond != 0).then(|| beyond.trailing_zeros() as usize)
@@ -94,7 +94,7 @@ impl Prompt {
     }
 }
 
-/// The sections of a prompt of so many tokens, which sharers have in the same places: all but the last one, which is
+/// The sections of a prompt of this many tokens, which sharers have in the same places: all but the last one, which is
 /// fused, and the last one, which is not.
 pub fn sections(tokens: usize, sharers: usize, mask: SharerMask) -> Vec<Section> {
     let section =

@@ -95,7 +95,7 @@ impl Gates {
         Self { layers }
     }
 
-    /// All of so many layers are open.
+    /// All of this many layers are open.
     pub fn open(layers: usize) -> Self {
         Self::new(vec![[true; 2]; layers])
     }

@@ -30,7 +30,7 @@ impl FuseWork {
 }
 
 impl FuserConfig {
-    /// The work of fusing so many tokens of so many sequences, closed gates left out.
+    /// The work of fusing this many tokens of this many sequences, closed gates left out.
     pub fn fuse_work(&self, gates: &Gates, batch: usize, tokens: usize, dtype: Dtype) -> FuseWork {
         let rows = (batch as u64).saturating_mul(tokens as u64);
         let paths = gates.open_paths() as u64;

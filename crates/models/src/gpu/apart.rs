@@ -1,4 +1,4 @@
-//! Two sequences that take their steps together, each at a position of its own, held against two that do not.
+//! Two sequences at different positions that are decoded as one batch, compared with two separate decoders.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::{
     weights::{GpuWeights, Number},
 };
 use crate::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights,
+    Config, Decoder, Dtype, ModelError, Options, Room, Tokens, Weights,
     decoder::layers::{run_head, run_resident},
 };
 
 /// Positions that there is room for.
 const ROOM: usize = 128;
 
-/// Logits of so many steps behind two prompts, step after step: of two decoders, and of one stepper with two caches that
+/// Logits of this many steps behind two prompts, step after step: of two decoders, and of one stepper with two caches that
 /// is given the tokens that the decoders choose.
 pub fn logits_alone_and_apart(
     device: &Device,
@@ -47,7 +47,7 @@ fn both<T: Number>(
     let (config, weights) = (Arc::new(config.clone()), Arc::new(GpuWeights::<T>::load(device, config, weights)?));
     let ready = |prompt: &[u32]| -> Result<GpuDecoder<'_, T>, ModelError> {
         let (config, weights) = (Arc::clone(&config), Arc::clone(&weights));
-        let mut decoder = GpuDecoder::new(device, None, config, weights, options::<T>())?;
+        let mut decoder = GpuDecoder::new(device, None, config, weights, Options::new(T::DTYPE, Room::Static(ROOM)))?;
         decoder.prefill(&Tokens::one(prompt.to_vec()))?;
         Ok(decoder)
     };
@@ -66,19 +66,6 @@ fn both<T: Number>(
         logits[1].extend(stepper.buffers.logits.read()?.into_iter().map(T::widened));
     }
     Ok(logits)
-}
-
-fn options<T: Number>() -> Options {
-    Options {
-        dtype: T::DTYPE,
-        attention: Attention::Dense,
-        kept: None,
-        batch: 1,
-        room: Room::Static(ROOM),
-        graph: GraphMode::Off,
-        marks: Marks::default(),
-        offload: None,
-    }
 }
 
 /// One step of both, over the weights of the first.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use laptime_cuda::{Buffer, CudaError, Device, Rows, SliceMut, Stream};
 
 use super::weights::Number;
-use crate::{Config, KeysValues, ModelError};
+use crate::{Config, KeysValues};
 
 /// Positions by which a growing cache grows at least.
 const GROWTH: usize = 256;
@@ -29,7 +29,7 @@ impl<T: Number> GpuCache<T> {
         Ok(Self { layers, capacity, heads, head_dim })
     }
 
-    /// Makes room for so many positions, and keeps the first `length`.
+    /// Makes room for this many positions, and keeps the first `length`.
     pub fn grow(&mut self, device: &Device, positions: usize, length: usize, most: usize) -> Result<(), CudaError> {
         let capacity = positions.max(2 * self.capacity).max(GROWTH).min(most).max(positions);
         let rows = Rows {
@@ -50,8 +50,8 @@ impl<T: Number> GpuCache<T> {
         Ok(())
     }
 
-    pub fn read(&self, device: &Device, layer: usize, length: usize) -> Result<KeysValues, ModelError> {
-        let [keys, values] = self.layer(layer)?;
+    pub fn read(&self, device: &Device, layer: usize, length: usize) -> Result<KeysValues, CudaError> {
+        let [keys, values] = &self.layers[layer];
         let read = |buffer| self.read_rows(device, buffer, length);
         Ok(KeysValues { length, keys: read(keys)?, values: read(values)? })
     }
@@ -65,12 +65,8 @@ impl<T: Number> GpuCache<T> {
         Ok(gathered.read()?.into_iter().map(T::widened).collect())
     }
 
-    pub fn write(&mut self, device: &Device, layer: usize, start: usize, from: &KeysValues) -> Result<(), ModelError> {
-        self.layer(layer)?;
+    pub fn write(&mut self, device: &Device, layer: usize, start: usize, from: &KeysValues) -> Result<(), CudaError> {
         let numbers = from.length * self.head_dim;
-        if from.keys.len() != self.heads * numbers || from.values.len() != self.heads * numbers {
-            return Err(ModelError::Refused("keys and values are not of the cache's shape".to_owned()));
-        }
         let (from_stride, to_stride) = (numbers, self.capacity * self.head_dim);
         let rows = Rows { count: self.heads, length: numbers, from_stride, to_stride };
         for (buffer, source) in self.layers[layer].iter_mut().zip([&from.keys, &from.values]) {
@@ -82,7 +78,7 @@ impl<T: Number> GpuCache<T> {
         Ok(())
     }
 
-    /// Numbers of the keys, or of the values, of so many positions of a layer.
+    /// The number of keys, or of values, in this many positions of a layer.
     pub fn section_numbers(&self, positions: usize) -> usize {
         self.heads * positions * self.head_dim
     }
@@ -99,10 +95,5 @@ impl<T: Number> GpuCache<T> {
         let from_stride = self.capacity * self.head_dim;
         let rows = Rows { count: self.heads, length: numbers, from_stride, to_stride: numbers };
         to.copy_rows_from(stream, from.slice(positions.start * self.head_dim..from.length())?, rows)
-    }
-
-    fn layer(&self, layer: usize) -> Result<&[Buffer<T>; 2], ModelError> {
-        let count = self.layers.len();
-        self.layers.get(layer).ok_or_else(|| ModelError::Refused(format!("there is no layer {layer} of {count}")))
     }
 }

@@ -16,10 +16,13 @@ use super::{
     sparse::Sparse,
     step::Stepper,
     stepping::{first_replay, steps_by_pass},
-    streamed::{Streamed, streamed_layers},
+    streamed::Streamed,
     weights::{GpuWeights, Number},
 };
-use crate::{Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Room, Tokens};
+use crate::{
+    Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Room, Tokens,
+    cache_rules::CacheRules,
+};
 
 /// Logits that are read at a time when they are looked at.
 const LOOKED_AT: usize = 16 << 20;
@@ -39,7 +42,7 @@ pub struct GpuDecoder<'a, T> {
     pub(super) attention: Attention<T>,
     /// What takes its place where only some pairs are kept.
     pub(super) sparse: Option<Sparse<T>>,
-    /// The first layers, if they do not stay.
+    /// The offloaded layers, which are the first ones.
     pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) turns: Turns,
     pub(super) cache: GpuCache<T>,
@@ -51,6 +54,7 @@ pub struct GpuDecoder<'a, T> {
     pub(super) is_warm: bool,
     pub(super) state: State,
     pub(super) length: usize,
+    rules: CacheRules,
     /// Positions that were written to each layer beside passes.
     written: Vec<usize>,
     /// Whether there is a token to go on from.
@@ -104,6 +108,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             is_warm: false,
             state: State::new(device, size(options.batch)?, CHOSEN_ROOM)?,
             length: 0,
+            rules: CacheRules::new(&config, &options),
             written: vec![0; config.layers],
             has_token: false,
             logits: Logits::None,
@@ -113,25 +118,11 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
         })
     }
 
-    fn check(&self, tokens: &Tokens) -> Result<(), ModelError> {
-        tokens.check(&self.config)?;
-        if tokens.batch == self.options.batch {
-            return Ok(());
-        }
-        let (given, ready) = (tokens.batch, self.options.batch);
-        Err(ModelError::Refused(format!("{given} sequences were given to a decoder of {ready}")))
-    }
-
-    /// Makes room for so many positions.
+    /// Makes room for this many positions.
     fn reach(&mut self, positions: usize) -> Result<(), ModelError> {
-        if positions > self.config.context {
-            return Err(too_long(positions, &self.config.name, self.config.context));
-        }
+        self.rules.check_room(positions)?;
         if positions <= self.cache.capacity {
             return Ok(());
-        }
-        if let Room::Static(room) = self.options.room {
-            return Err(too_long(positions, "the cache", room));
         }
         // What was captured has the old addresses; the next step is launched, so that what it needs is made outside a
         // capture.
@@ -184,7 +175,7 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
     }
 }
 
-/// The layers that do not stay, as asked and as the weights were loaded.
+/// The offloaded layers, as requested and as the weights were loaded.
 fn streamed<'a, T: Number>(
     device: &'a Device,
     copies: Option<&'a Device>,
@@ -192,7 +183,7 @@ fn streamed<'a, T: Number>(
     weights: &GpuWeights<T>,
     options: &Options,
 ) -> Result<Option<Streamed<'a, T>>, ModelError> {
-    let wanted = options.offload.as_ref().map_or(Ok(0), |offload| streamed_layers(config, offload))?;
+    let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(config))?;
     let there = weights.homes.as_ref().map_or(0, |homes| homes.layers());
     if wanted != there {
         let reason = format!("{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
@@ -225,7 +216,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        self.check(tokens)?;
+        tokens.check_batch(&self.config, self.options.batch)?;
         let length = tokens.length();
         if length > self.config.context {
             return Err(too_long(length, &self.config.name, self.config.context));
@@ -242,7 +233,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        self.check(tokens)?;
+        tokens.check_batch(&self.config, self.options.batch)?;
         let (length, start) = (tokens.length(), self.length);
         self.reach(start + length)?;
         self.lay_out(length, start)?;
@@ -274,7 +265,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        self.check(&Tokens { ids: ids.to_vec(), batch: ids.len() })?;
+        Tokens { ids: ids.to_vec(), batch: ids.len() }.check_batch(&self.config, self.options.batch)?;
         self.has_token = true;
         // SAFETY: a list of the host's own memory is no pinned memory.
         unsafe { self.state.token.put(self.device.stream(), ids)? };
@@ -313,26 +304,22 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
-        self.cache.read(self.device, layer, self.length)
+        self.rules.check_layer(layer)?;
+        Ok(self.cache.read(self.device, layer, self.length)?)
     }
 
     fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
-        let end = start.saturating_add(values.length);
+        self.rules.check_layer(layer)?;
+        let (written, end) = (self.written[layer].max(self.length), start.saturating_add(values.length));
+        self.rules.check_write(layer, written, start, values)?;
         self.reach(end)?;
-        let written = self.written.get(layer).copied().unwrap_or(0).max(self.length);
-        if start > written {
-            return Err(ModelError::Refused(format!("there is nothing before position {start} of layer {layer}")));
-        }
         self.cache.write(self.device, layer, start, values)?;
         self.written[layer] = written.max(end);
         Ok(())
     }
 
     fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
-        let written = self.written.iter().copied().min().unwrap_or(0).max(self.length);
-        if length > written {
-            return Err(ModelError::Refused(format!("every layer has {written} positions, not {length}")));
-        }
+        self.rules.check_length(length, self.written.iter().map(|written| (*written).max(self.length)))?;
         self.length = length;
         self.written.fill(length);
         Ok(self.set_position(length)?)
@@ -351,7 +338,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 
     fn device_cache(&mut self) -> Option<DeviceCache<'_>> {
-        Some(DeviceCache { device: self.device, cache: T::typed(&mut self.cache) })
+        Some(DeviceCache { device: self.device, cache: &mut self.cache })
     }
 }
 

@@ -1,26 +1,21 @@
 //! The cache of a decoder as others on the same GPU see it.
 
+use std::any::Any;
+
 use laptime_cuda::Device;
 
 use super::{cache::GpuCache, weights::Number};
 use crate::{Decoder, ModelError};
 
-/// The cache of a decoder where it lies on a GPU, to be read and written there.
+/// The cache of a decoder on a GPU, to be read and written there.
 #[derive(Debug)]
 pub struct DeviceCache<'a> {
     pub(super) device: &'a Device,
-    pub(super) cache: TypedCache<'a>,
+    /// A [`GpuCache`] of the decoder's dtype.
+    pub(super) cache: &'a mut dyn Any,
 }
 
-/// A cache of one of the number types.
-#[derive(Debug)]
-pub enum TypedCache<'a> {
-    F32(&'a mut GpuCache<f32>),
-    Bf16(&'a mut GpuCache<half::bf16>),
-    F16(&'a mut GpuCache<half::f16>),
-}
-
-/// A cache whose number type is known, and the device that its decoder works on.
+/// A cache whose dtype is known, and the device of its decoder.
 pub struct KnownCache<'a, T> {
     pub device: &'a Device,
     pub cache: &'a mut GpuCache<T>,
@@ -37,6 +32,6 @@ impl<'a, T: Number> KnownCache<'a, T> {
             return Err(refuse("it is on another GPU"));
         }
         let other_type = || refuse(&format!("its numbers are {dtype}, and those of the fuser {}", T::DTYPE));
-        Ok(Self { device, cache: T::known(cache).ok_or_else(other_type)? })
+        Ok(Self { device, cache: cache.downcast_mut().ok_or_else(other_type)? })
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 /// What cuBLAS has for itself.
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 
-/// Numbers of each buffer that a pass over so many tokens a sequence needs, whatever the layer.
+/// Numbers of each buffer that a pass over this many tokens per sequence needs, whatever the layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassSizes {
     /// Rows of all sequences.
@@ -104,7 +104,7 @@ fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
     if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
 }
 
-/// Bytes of the weights on the device: of layers that do not stay, only the buffers that they take turns in.
+/// Bytes of the weights on the device. Offloaded layers count with the buffers that they are copied to.
 pub(super) fn weight_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>) -> u64 {
     let all = config.weight_bytes(dtype);
     let Some(offload) = offload else { return all };
@@ -119,7 +119,7 @@ pub(super) fn weight_bytes(config: &Config, dtype: Dtype, offload: Option<&Offlo
     all.saturating_sub(layer.saturating_mul(streamed)).saturating_add(turned)
 }
 
-/// Bytes of weights, cache and the buffers of a pass over so many tokens a sequence: what a case needs.
+/// Bytes of weights, cache and the buffers of a pass over this many tokens per sequence: what a case needs.
 ///
 /// Of streamed layers these are the buffers, one in modes `sync` and `pinned` and two in the others; the cache of every
 /// layer is on the device.

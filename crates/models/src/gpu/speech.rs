@@ -19,7 +19,7 @@ use laptime_cuda::Device;
 use self::engine::Engine;
 pub use self::room::needed_speech_bytes;
 use crate::{
-    Attention, Dtype, GraphMode, ModelError, Options, Room, StreamMode,
+    Dtype, ModelError, Options, Room, StreamMode,
     speech::{SpeechConfig, SpeechWeights, Voicing, VoicingOptions},
 };
 
@@ -50,14 +50,5 @@ fn batches(options: &VoicingOptions) -> bool {
 
 /// How the language model is made ready.
 fn decoder_options(options: &VoicingOptions) -> Options {
-    Options {
-        dtype: options.dtype,
-        attention: Attention::Dense,
-        kept: None,
-        batch: 1,
-        room: Room::Static(options.room),
-        graph: GraphMode::Off,
-        marks: options.marks.clone(),
-        offload: None,
-    }
+    Options { marks: options.marks.clone(), ..Options::new(options.dtype, Room::Static(options.room)) }
 }

@@ -64,7 +64,7 @@ impl<T: Number> GpuDecoder<'_, T> {
         }
     }
 
-    /// The beginning of a step, and the turns of the layers that do not stay.
+    /// The beginning of a step, and the offloaded layers.
     fn launch_streamed(&mut self) -> Result<(), CudaError> {
         self.make_stepper()?;
         let (Some(stepper), Some(streamed)) = (&mut self.stepper, &mut self.streamed) else { return Ok(()) };
@@ -74,7 +74,7 @@ impl<T: Number> GpuDecoder<'_, T> {
         run_offloaded(&mut stepper.pass(context, sequences), streamed)
     }
 
-    /// What a graph can hold of a step: all of it, or what follows the layers that do not stay.
+    /// The part of a step that a graph can hold: all of it, or what follows the offloaded layers.
     fn launch_resident(&mut self) -> Result<(), CudaError> {
         if steps_by_pass(&self.options) {
             return self.pass_step();
@@ -159,7 +159,7 @@ pub(super) fn first_replay(options: &Options) -> Result<Replay, ModelError> {
     let cannot = if options.attention == Attention::Naive {
         Some("naive attention grows with every token, and a graph does not")
     } else if steps_by_pass(options) {
-        Some("so many sequences choose their tokens behind a pass, which the host begins")
+        Some("with this many sequences the host starts the sampling behind each pass")
     } else if options.marks.depth > Depth::Pipeline {
         Some("the stages inside a step are marked, so its kernels are launched one by one")
     } else {

@@ -1,4 +1,4 @@
-//! Layers that do not stay on the device: whoever holds a [`Streamed`] is given the weights of each when its turn comes.
+//! Offloaded layers: a [`Streamed`] copies the weights of each layer to the device for its turn in a pass.
 //!
 //! An engine that has such layers
 //! - fills [`Homes`] with the first layers when it loads its weights, and loads only the others as [`LayerWeights`];
@@ -22,7 +22,7 @@ use std::{collections::VecDeque, sync::Arc};
 use laptime_cuda::{Buffer, CudaError, Device, Moment, Stream};
 use laptime_probe::{stage, sync_point};
 
-pub use self::homes::{Homes, Pin, streamed_layers};
+pub use self::homes::{Homes, Pin};
 use self::{
     order::{Order, Place},
     visits::{Pending, Visits},
@@ -152,7 +152,7 @@ impl<'a, T: Number> Streamed<'a, T> {
         Offloading { layers: streamed.saturating_add(self.resident), streamed, layer_bytes, home }
     }
 
-    /// The visits that are done, in order, each told once. Does not wait for the device.
+    /// The finished visits since the last call, in order. Does not wait for the device.
     pub fn visits(&mut self) -> Result<Vec<LayerVisit>, CudaError> {
         self.visits.take()
     }
@@ -270,7 +270,7 @@ impl<'a, T: Number> Streamed<'a, T> {
         self.visits.push(Pending { layer, pass, is_ahead: false, copy, wait, release: Some(release) })
     }
 
-    /// Copies a layer back where it came from, and gives its buffer up.
+    /// Copies the weights back to host memory, and frees the buffer.
     fn copy_back(&mut self, place: Place, slot: Slot<T>) -> Result<[Moment; 2], CudaError> {
         let Place { layer, pass, .. } = place;
         let release = self.visits.moments(self.device)?;
@@ -285,7 +285,7 @@ impl<'a, T: Number> Streamed<'a, T> {
         Ok(release)
     }
 
-    /// Gives unused memory back after every so many copies.
+    /// Frees unused memory after every `clear_every` copies.
     fn clear(&self, place: Place) -> Result<(), CudaError> {
         let is_time = |every: usize| (place.copy + 1).is_multiple_of(every as u64);
         if self.clear_every.is_some_and(|every| every > 0 && is_time(every)) {

@@ -22,7 +22,7 @@ use super::{
     size,
 };
 use crate::{
-    Attention, Config, Dtype, GraphMode, ModelError, Options, Room,
+    Config, Dtype, ModelError, Options, Room,
     attention::Kept,
     tts::{SpeakOptions, Speaking, TtsConfig, TtsWeights},
 };
@@ -80,16 +80,7 @@ impl GpuTtsModel {
 
 /// How one of the decoders inside is made ready.
 fn decoder_options(options: &SpeakOptions, room: usize, kept: Option<Kept>) -> Options {
-    Options {
-        dtype: options.dtype,
-        attention: Attention::Dense,
-        kept,
-        batch: 1,
-        room: Room::Static(room),
-        graph: GraphMode::Off,
-        marks: options.marks.clone(),
-        offload: None,
-    }
+    Options { kept, marks: options.marks.clone(), ..Options::new(options.dtype, Room::Static(room)) }
 }
 
 /// What a step needs of one of the decoders inside.

@@ -5,7 +5,7 @@ use std::{marker::PhantomData, sync::Arc};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nn::Operations};
 use laptime_probe::stage;
 
-use super::{cache::GpuCache, device_cache::TypedCache, streamed::Homes};
+use super::streamed::Homes;
 use crate::{
     Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights,
     decoder::{
@@ -15,43 +15,30 @@ use crate::{
     weights::TensorSource,
 };
 
-/// A number type of weights on a GPU.
+/// A dtype of weights on a GPU.
 pub trait Number: Element {
     /// Its name.
     const DTYPE: Dtype;
-
-    /// A cache of this type as one of any.
-    fn typed(cache: &mut GpuCache<Self>) -> TypedCache<'_>;
-    /// The cache, if it is of this type.
-    fn known(cache: TypedCache<'_>) -> Option<&mut GpuCache<Self>>;
 }
 
-/// A number type, and which of [`Dtype`] and [`TypedCache`] it is.
-macro_rules! number {
-    ($number:ty, $name:ident) => {
-        impl Number for $number {
-            const DTYPE: Dtype = Dtype::$name;
-
-            fn typed(cache: &mut GpuCache<Self>) -> TypedCache<'_> {
-                TypedCache::$name(cache)
-            }
-            fn known(cache: TypedCache<'_>) -> Option<&mut GpuCache<Self>> {
-                if let TypedCache::$name(cache) = cache { Some(cache) } else { None }
-            }
-        }
-    };
+impl Number for f32 {
+    const DTYPE: Dtype = Dtype::F32;
 }
 
-number!(f32, F32);
-number!(half::bf16, Bf16);
-number!(half::f16, F16);
+impl Number for half::bf16 {
+    const DTYPE: Dtype = Dtype::Bf16;
+}
+
+impl Number for half::f16 {
+    const DTYPE: Dtype = Dtype::F16;
+}
 
 /// The weights of a model on a GPU.
 #[derive(Debug)]
 pub struct GpuWeights<T> {
     /// Of the layers, those that stay on the device.
     pub parameters: Parameters<T>,
-    /// Where the first layers are, if they do not stay.
+    /// Where the offloaded layers are.
     pub homes: Option<Arc<Homes>>,
     /// Made when the weights were, and used by all that runs on them.
     pub operations: Operations<T>,
@@ -113,7 +100,7 @@ fn count(tensors: &[TensorSpec]) -> usize {
     tensors.iter().map(TensorSpec::count).sum()
 }
 
-/// Bytes of a layer that lies in one buffer, in numbers of so many bytes.
+/// Bytes of a layer that lies in one buffer, for numbers of `number` bytes.
 pub(super) fn layer_bytes(tensors: &[TensorSpec], number: u64) -> usize {
     let bytes = |tensors: &Vec<TensorSpec>| count(tensors).saturating_mul(number as usize);
     let parts = packed_tensors(tensors);

@@ -2,7 +2,7 @@
 
 use crate::ModelError;
 
-/// The largest number of layers that can stay, of so many, where `needed` says what a model needs with a number of them.
+/// The largest number of resident layers that fits, where `needed` gives the bytes for a number of resident layers.
 /// What cannot be run even with all layers streamed is refused, with the smallest budget that works.
 ///
 /// All are asked for, one by one: a single streamed layer may need more than none, since its buffers are two.

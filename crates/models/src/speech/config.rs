@@ -1,4 +1,4 @@
-//! What a speech model is: its language model, its diffusion head, its tokenizers, and the ids that it is told with.
+//! What a speech model is: its language model, its diffusion head, its tokenizers, and its special token ids.
 
 use std::path::Path;
 

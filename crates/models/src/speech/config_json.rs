@@ -31,7 +31,7 @@ impl SpeechConfig {
         Self::from_json(&text, &name)
     }
 
-    /// The model that the text of a file tells of.
+    /// The model that the text of a file describes.
     pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
         let refuse = |reason| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
         let fields = object(text).map_err(refuse)?;

@@ -2,7 +2,7 @@
 
 use crate::tts::random_bits;
 
-/// So many numbers as they are drawn from a normal distribution, for one place: pairs of even numbers turned into pairs of
+/// This many numbers as they are drawn from a normal distribution, for one place: pairs of even numbers turned into pairs of
 /// normal ones (Box and Muller), in 64 bits.
 pub fn normal(seed: u64, place: u32, count: usize) -> Vec<f32> {
     let pairs = (0..count.div_ceil(2)).flat_map(|pair| {

@@ -36,7 +36,7 @@ impl SpeechConfig {
         self.parameters().saturating_sub(own).saturating_add(rows).saturating_mul(dtype.bytes())
     }
 
-    /// Bytes that the caches of both streams need for so many positions of each.
+    /// Bytes that the caches of both streams need for this many positions of each.
     pub fn cache_bytes(&self, positive: usize, negative: usize, dtype: Dtype) -> u64 {
         self.decoder.kv_bytes_per_token(dtype).saturating_mul((positive as u64).saturating_add(negative as u64))
     }

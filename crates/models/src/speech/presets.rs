@@ -7,7 +7,7 @@ use crate::{Config, Dtype, Family, ModelError, presets};
 const HEAD_WIDENING: usize = 3;
 
 impl SpeechConfig {
-    /// The model of this name: `tiny`, `1.5b` or `7b`, in any case, with or without `VibeVoice-` before it; `large` is
+    /// The model of this name: `tiny`, `1.5b` or `7b`, case-insensitive, with or without `VibeVoice-` before it; `large` is
     /// `7b`.
     pub fn from_preset(name: &str) -> Result<Self, ModelError> {
         let asked = plain(name);

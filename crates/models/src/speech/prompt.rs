@@ -1,4 +1,4 @@
-//! What a speech model is told: the voices, and then who says what.
+//! The prompt of a speech model: the voices, and then who says what.
 
 use super::{Script, SpeechConfig, Voice};
 use crate::{ModelError, Tokenizer};

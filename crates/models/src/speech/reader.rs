@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         &mut *self.voicing
     }
 
-    /// Reads a prompt to its end, or until so many tokens were made.
+    /// Reads a prompt to its end, or until this many tokens were made.
     pub fn read(
         &mut self,
         prompt: &VoicePrompt,

@@ -43,7 +43,7 @@ impl Script {
         Self::parse(&text).map_err(|error| ModelError::Refused(format!("`{}`: {error}", path.display())))
     }
 
-    /// Reads lines `Speaker N: text`, in any case. A line that names no speaker goes on with the one before.
+    /// Reads lines `Speaker N: text`, case-insensitive. A line that names no speaker goes on with the one before.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let mut script = Self { lines: Vec::new(), speakers: Vec::new() };
         let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));

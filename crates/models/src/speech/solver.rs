@@ -26,7 +26,7 @@ pub struct Solver {
 /// `sample * next_sample + clean * next_clean + before * next_before`, where `before` is the guess of the step before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SolverStep {
-    /// The time that the head is told.
+    /// The time that the head is given.
     pub time: u32,
     /// See above.
     pub clean_sample: f32,
@@ -41,7 +41,7 @@ pub struct SolverStep {
 }
 
 impl Solver {
-    /// The solver of so many steps.
+    /// The solver of this many steps.
     pub fn new(steps: usize) -> Result<Self, ModelError> {
         if !(1..TRAINED_STEPS).contains(&steps) {
             let most = TRAINED_STEPS - 1;

@@ -18,12 +18,12 @@ pub struct VoicingOptions {
     pub graph: GraphMode,
     /// Which stages are marked, and where.
     pub marks: Marks,
-    /// Layers of the language model that do not stay on the device; all stay if none.
+    /// How layers of the language model are offloaded; none if all are resident.
     pub offload: Option<Offload>,
 }
 
 impl VoicingOptions {
-    /// Options in a number type for a prompt of so many positions and so many tokens, and all else as usual.
+    /// Options for a dtype, for prompts of this many positions and this many new tokens, with defaults for the rest.
     pub fn new(dtype: Dtype, positions: usize, tokens: usize) -> Self {
         let room = positions.saturating_add(tokens);
         Self { dtype, room, negative_room: tokens, graph: GraphMode::default(), marks: Marks::default(), offload: None }
@@ -56,7 +56,7 @@ impl Default for Guidance {
 pub enum Noise {
     /// Numbers of a seed and the place of the token.
     Seed(u64),
-    /// These numbers, token of audio by token of audio; silence behind them.
+    /// These numbers, one audio token after another, followed by silence.
     Given(Vec<f32>),
 }
 
@@ -124,7 +124,7 @@ pub trait Voicing {
     /// How it was made ready.
     fn options(&self) -> &VoicingOptions;
 
-    /// Encodes the voices of a prompt and runs it. At most so many tokens will be made. What was made before is forgotten.
+    /// Encodes the voices of a prompt and runs it. At most this many tokens will be made. What was made before is forgotten.
     /// Refuses what [`VoicePrompt::check`] does.
     fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError>;
 
@@ -162,12 +162,12 @@ pub trait Voicing {
     /// What the semantic encoder made of the last token of audio. Waits for the device.
     fn semantic(&mut self) -> Result<Vec<f32>, ModelError>;
 
-    /// What came of the wish for layers that do not stay; none if all stay.
+    /// How layers are offloaded; none if all are resident.
     fn offloading(&self) -> Option<Offloading> {
         None
     }
 
-    /// The visits of streamed layers that are done, in order, each told once. Does not wait for the device.
+    /// The finished visits of offloaded layers since the last call, in order. Does not wait for the device.
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         Ok(Vec::new())
     }
@@ -177,7 +177,7 @@ pub trait Voicing {
         Replay::Launches
     }
 
-    /// The milliseconds of each part of a token at the last position: the mean of so many replays. Empty on a device that
+    /// The milliseconds of each part of a token at the last position: the mean of this many replays. Empty on a device that
     /// does not run tokens in parts. Forgets what is being spoken.
     fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
         let _ = times;

@@ -1,7 +1,7 @@
 //! What stages have to do, counted as the work of a pass is (`work.rs`).
 //!
 //! Of the embedding only the row that is looked up is read, and of the head four rows. The diffusion head reads its weights
-//! once a step for both streams; what it is told of times is made before the first token. Of tokenizers every convolution and
+//! once a step for both streams; its time embeddings are computed before the first token. Of tokenizers every convolution and
 //! product is counted, activations and norms are not.
 
 use super::{
@@ -59,24 +59,24 @@ impl SpeechStage {
 const STREAMS: u64 = 2;
 
 impl SpeechConfig {
-    /// The work of encoding a voice of so many tokens.
+    /// The work of encoding a voice of this many tokens.
     pub fn voice_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
         let encoder = tokenizer_work(&self.acoustic_encoder_tensors(), &self.acoustic, Way::Encoder, tokens, dtype);
         let [connector, _] = self.connector_tensors();
         encoder.plus(connector_work(&connector, tokens as u64, dtype))
     }
 
-    /// The work of running a prompt of so many positions.
+    /// The work of running a prompt of this many positions.
     pub fn prefill_work(&self, positions: usize, dtype: Dtype) -> StageWork {
         self.stepped_decoder().prefill_work(1, positions, 0, Attention::Dense, dtype).total()
     }
 
-    /// The work of a step of the positive stream behind so many positions.
+    /// The work of a step of the positive stream behind this many positions.
     pub fn positive_work(&self, position: usize, dtype: Dtype) -> StageWork {
         self.stepped_decoder().step_work(1, position, dtype).total()
     }
 
-    /// The work of a step of the negative stream behind so many positions: it needs no head.
+    /// The work of a step of the negative stream behind this many positions: it needs no head.
     pub fn negative_work(&self, position: usize, dtype: Dtype) -> StageWork {
         let pass = self.stepped_decoder().step_work(1, position, dtype);
         let (all, head) = (pass.total(), pass.stage(Stage::Head));
@@ -85,7 +85,7 @@ impl SpeechConfig {
         StageWork { flops: all.flops.saturating_sub(head.flops), weight_bytes, ..all }
     }
 
-    /// The work of making a latent in so many steps.
+    /// The work of making a latent in this many steps.
     pub fn diffusion_work(&self, steps: usize, dtype: Dtype) -> StageWork {
         let tensors = self.head_tensors();
         let mut once = Counted::new(dtype);
@@ -109,12 +109,12 @@ impl SpeechConfig {
         })
     }
 
-    /// The work of making audio of so many latents at once.
+    /// The work of making audio of this many latents at once.
     pub fn audio_decode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
         tokenizer_work(&self.acoustic_decoder_tensors(), &self.acoustic, Way::Decoder, tokens, dtype)
     }
 
-    /// The work of hearing the audio of so many tokens at once.
+    /// The work of hearing the audio of this many tokens at once.
     pub fn semantic_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
         tokenizer_work(&self.semantic_encoder_tensors(), &self.semantic, Way::Encoder, tokens, dtype)
     }
@@ -125,7 +125,7 @@ impl SpeechConfig {
         works.into_iter().fold(StageWork::default(), StageWork::plus)
     }
 
-    /// The work of a token of audio, behind so many positions of either stream and in so many steps.
+    /// The work of a token of audio, behind this many positions of either stream and in this many steps.
     pub fn token_work(&self, [positive, negative]: [usize; 2], steps: usize, dtype: Dtype) -> StageWork {
         let parts = [
             self.positive_work(positive, dtype),

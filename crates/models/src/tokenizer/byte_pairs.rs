@@ -28,7 +28,7 @@ pub fn is_there(folder: &Path) -> bool {
     folder.join("vocab.json").exists() && folder.join("merges.txt").exists()
 }
 
-/// The tokenizer that they tell of.
+/// The tokenizer that they describe.
 pub fn open(folder: &Path) -> Result<Tokenizer, ModelError> {
     let [vocab, merges] = ["vocab.json", "merges.txt"].map(|file| folder.join(file));
     let damaged = |error: tokenizers::Error| ModelError::Damaged {
@@ -62,7 +62,7 @@ struct Added {
     single_word: bool,
 }
 
-/// Adds the tokens that stand outside of the vocabulary, in order of their ids, which must come out as they are told.
+/// Adds the tokens outside the vocabulary in the order of their ids, which must come out as given.
 fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Result<(), ModelError> {
     #[derive(Deserialize)]
     struct Config {

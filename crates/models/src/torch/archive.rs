@@ -15,7 +15,7 @@ const END_64_PLACE: [u8; 4] = *b"PK\x06\x07";
 const END_BYTES: usize = 22;
 const LONGEST_COMMENT: usize = u16::MAX as usize;
 
-/// What stands for a number that needs more than 32 bits, and is told beside.
+/// The placeholder of a number that needs more than 32 bits and is stored elsewhere.
 const BESIDE: u32 = u32::MAX;
 
 /// Where the entries of an archive are, by name.
@@ -82,7 +82,7 @@ fn list_of(bytes: &[u8], end: usize) -> Option<(u64, usize)> {
     Some((u64_at(bytes, long.checked_add(32)?)?, usize::try_from(u64_at(bytes, long.checked_add(48)?)?).ok()?))
 }
 
-/// An entry, as the list tells of it.
+/// An entry of the central directory.
 struct Listed {
     name: String,
     is_plain: bool,
@@ -125,7 +125,7 @@ impl Listed {
     }
 }
 
-/// The stored size, the whole size and the place of an entry; large ones are told in what is extra of its line.
+/// The stored size, the whole size and the place of an entry; large ones are in the extra field of its record.
 fn sizes(line: &[u8], extra: &[u8]) -> Option<[u64; 3]> {
     let short = [u32_at(line, 20)?, u32_at(line, 24)?, u32_at(line, 42)?];
     let mut long = extra_64(extra).into_iter().flatten();

@@ -9,7 +9,7 @@ use super::Fault;
 /// How deep tuples and dicts may nest: a state dict with its versions has four.
 const DEEPEST: u8 = 8;
 
-/// A tensor that a pickle tells of.
+/// A tensor that a pickle describes.
 #[derive(Debug)]
 pub struct Found {
     pub name: String,
@@ -43,7 +43,7 @@ const STORAGES: [(&str, StoredType); 10] = [
     ("BoolStorage", StoredType::BOOL),
 ];
 
-/// What stands on the stack of a pickle.
+/// A value on the stack of a pickle.
 #[derive(Debug, Clone)]
 enum Value {
     Nothing,
@@ -286,7 +286,7 @@ impl Machine<'_> {
         match self.kept.get(&index).cloned() {
             None => Err(self.damaged()),
             // What was put in since it was kept would be missing.
-            Some(Value::Dict(_)) => Err(not_read("its pickle tells of one dict twice")),
+            Some(Value::Dict(_)) => Err(not_read("its pickle has one dict twice")),
             Some(value) => {
                 self.stack.push(value);
                 Ok(())
@@ -294,7 +294,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What stands on the stack behind the last mark.
+    /// The values on the stack behind the last mark.
     fn behind_mark(&mut self) -> Result<Vec<Value>, Fault> {
         let mark = self.stack.iter().rposition(|value| matches!(value, Value::Mark)).ok_or_else(|| self.damaged())?;
         let values = self.stack.split_off(mark + 1);

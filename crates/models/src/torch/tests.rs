@@ -122,7 +122,7 @@ fn what_torch_does_not_write_of_a_state_dict_is_named() {
     assert_eq!(of(b"]."), "not read: its pickle has a step 0x5d, which torch does not write");
     assert_eq!(of(b"}K\x01K\x02s."), "not read: its state dict has a number for a name");
     assert_eq!(of(b"}X\x01\0\0\0eK\x02s."), "not read: `e` in it is a number and no tensor");
-    assert_eq!(of(b"}q\x00h\x00."), "not read: its pickle tells of one dict twice");
+    assert_eq!(of(b"}q\x00h\x00."), "not read: its pickle has one dict twice");
     assert_eq!(
         of(&[b')', 0x85, 0x85, 0x85, 0x85, 0x85, 0x85, 0x85, 0x85, 0x85]),
         "not read: its pickle nests deeper than a state dict does"

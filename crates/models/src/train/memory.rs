@@ -52,7 +52,7 @@ pub struct TrainNeed {
     pub gradients: u64,
     /// Both moments of parameters.
     pub optimizer: u64,
-    /// What forward keeps for backward, of all layers and the head.
+    /// What forward keeps for backward in all layers and the head.
     pub activations: u64,
     /// What operations compute in, whatever the layer.
     pub scratch: u64,

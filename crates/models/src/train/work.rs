@@ -2,7 +2,7 @@
 //!
 //! Each product of forward has two in backward, one for the gradient of its input and one for that of its weights, so
 //! that backward has twice the operations of forward. The weights of attention are not kept, and the scores computed
-//! again: half as many operations as attention has in forward, which are told apart since no gradient needs them.
+//! again: half as many operations as attention has in forward, which are counted separately since no gradient needs them.
 
 use laptime_trace::run::{Traffic, Work};
 

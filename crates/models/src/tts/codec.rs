@@ -74,7 +74,7 @@ impl CodecConfig {
         self.code_width / 2
     }
 
-    /// Channels behind so many of the last blocks.
+    /// Channels behind this many of the last blocks.
     pub fn channels_behind(&self, blocks: usize) -> usize {
         self.channels.checked_shr(blocks as u32).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What a text-to-speech model is: its two decoders, its codec, and the ids that it is told with.
+//! What a text-to-speech model is: its two decoders, its codec, and its special token ids.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ pub struct TtsConfig {
     pub ids: TokenIds,
     /// The voices that it knows by name.
     pub speakers: Vec<Speaker>,
-    /// The languages that it can be told, dialects among them.
+    /// The languages that it supports, including dialects.
     pub languages: Vec<Language>,
 }
 

@@ -30,7 +30,7 @@ impl TtsConfig {
         Self::from_json(&talker, &codec, &name)
     }
 
-    /// The model that the texts of both files tell of.
+    /// The model that both files describe.
     pub fn from_json(talker: &str, codec: &str, name: &str) -> Result<Self, ModelError> {
         let refuse = |file: &str, reason| ModelError::BadConfig { config: format!("{file} of `{name}`"), reason };
         let in_talker = |reason| refuse("config.json", reason);

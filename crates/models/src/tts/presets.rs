@@ -13,7 +13,7 @@ const PUBLISHED_CODES: u32 = 2048;
 const TINY_CODES: u32 = 128;
 
 impl TtsConfig {
-    /// The model of this name: `0.6b`, `1.7b` or `tiny`, in any case, with or without `Qwen3-TTS-` before it.
+    /// The model of this name: `0.6b`, `1.7b` or `tiny`, case-insensitive, with or without `Qwen3-TTS-` before it.
     pub fn from_preset(name: &str) -> Result<Self, ModelError> {
         let asked = plain(name);
         let found = Self::presets().into_iter().find(|config| plain(&config.name) == asked);
@@ -84,7 +84,7 @@ fn published(name: &str, talker: [usize; 6]) -> TtsConfig {
     }
 }
 
-/// The ids of a model whose control ids follow so many codes.
+/// The ids of a model whose control ids follow this many codes.
 fn ids([text_pad, text_bos, text_eos]: [u32; 3], role: [u32; 3], codes: u32) -> TokenIds {
     TokenIds {
         text_pad,
@@ -102,7 +102,7 @@ fn ids([text_pad, text_bos, text_eos]: [u32; 3], role: [u32; 3], codes: u32) -> 
 }
 
 /// A model of no use but to try things: every part of the others, milliseconds a frame on two cores. Tokens of text are
-/// bytes, and what is told beside them.
+/// bytes, and the special tokens.
 fn tiny() -> TtsConfig {
     let small = |config: Config| Config { dtype: Dtype::F32, ..config };
     let codes = TINY_CODES as usize;

@@ -1,4 +1,4 @@
-//! What the talker is told: positions before the first frame, and the text that enters frame by frame.
+//! The prompt of the talker: positions before the first frame, and the text that enters frame by frame.
 
 use super::{TokenIds, TtsConfig};
 use crate::{ModelError, Tokenizer};
@@ -28,7 +28,7 @@ pub enum TextFeed {
     Whole,
 }
 
-/// What the talker is told.
+/// The prompt of the talker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
     /// The positions that are run before the first frame.
@@ -78,7 +78,7 @@ impl Prompt {
         self.following.get(frame).copied().unwrap_or(self.pad)
     }
 
-    /// Refuses a prompt that cannot be run to so many frames: ids that the model does not have, more positions than it
+    /// Refuses a prompt that cannot be run to this many frames: ids that the model does not have, more positions than it
     /// or the cache has room for, or a text that would not end before they are used up.
     pub fn check(&self, config: &TtsConfig, most_frames: usize, room: usize) -> Result<(), ModelError> {
         let refuse = |reason: String| Err(ModelError::Refused(reason));

@@ -2,7 +2,7 @@
 
 use crate::synthetic::mix;
 
-/// What is added before each mixing, so that zeros do not stay zeros: 2^32 over the golden ratio.
+/// What is added before each mixing, so that zeros become other numbers: 2^32 over the golden ratio.
 const STEP: u32 = 0x9e37_79b9;
 
 /// The 32 random bits that choose one code: `group` 0 is the semantic one, chosen by the talker. `frame` is the frame that

@@ -73,7 +73,7 @@ impl Sampling {
         Self { talker: Choice::Likeliest, predictor: Choice::Likeliest, ..Self::default() }
     }
 
-    /// Whether the end can be chosen behind so many frames.
+    /// Whether the end can be chosen behind this many frames.
     pub fn may_end(&self, frames: usize) -> bool {
         !self.is_endless && frames >= self.least_frames
     }

@@ -19,7 +19,7 @@ pub struct SpeakOptions {
 }
 
 impl SpeakOptions {
-    /// Options in a number type with so many positions, and all else as usual.
+    /// Options for a dtype and this many positions, with defaults for the rest.
     pub fn new(dtype: Dtype, room: usize) -> Self {
         Self { dtype, room, graph: GraphMode::default(), marks: Marks::default() }
     }
@@ -51,7 +51,7 @@ pub trait Speaking {
     /// How it was made ready.
     fn options(&self) -> &SpeakOptions;
 
-    /// Runs a prompt through the talker and chooses the first semantic code. At most so many frames will be made. What
+    /// Runs a prompt through the talker and chooses the first semantic code. At most this many frames will be made. What
     /// was made before is forgotten. Refuses what [`Prompt::check`] does.
     fn begin(&mut self, prompt: &Prompt, sampling: &Sampling, most_frames: usize) -> Result<(), ModelError>;
 

@@ -120,7 +120,7 @@ impl<'a> Synthesizer<'a> {
         Ok((Audio { samples, rate }, timing))
     }
 
-    /// Makes audio of a text and hands it on, so many frames at a time, as soon as they are made. Whoever takes it may
+    /// Makes audio of a text and hands it on, this many frames at a time, as soon as they are made. Whoever takes it may
     /// break off. Says how many frames were made.
     pub fn stream(
         &mut self,

@@ -20,7 +20,7 @@ pub struct Speaker {
     pub dialect: Option<String>,
 }
 
-/// A language that a model can be told.
+/// A language that a model supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Language {
     /// Its name, in lower case.
@@ -30,7 +30,7 @@ pub struct Language {
 }
 
 impl TtsConfig {
-    /// The voice of this name, in any case.
+    /// The voice of this name, case-insensitive.
     pub fn speaker(&self, name: &str) -> Result<&Speaker, ModelError> {
         let asked = name.to_lowercase();
         self.speakers.iter().find(|speaker| speaker.name == asked).ok_or_else(|| {
@@ -39,7 +39,7 @@ impl TtsConfig {
         })
     }
 
-    /// The id of a language by name, in any case; none for `auto`. A speaker of a dialect has Chinese said in it.
+    /// The id of a language by name, case-insensitive; none for `auto`. A speaker of a dialect has Chinese said in it.
     pub fn language_id(&self, name: &str, speaker: Option<&Speaker>) -> Result<Option<u32>, ModelError> {
         let asked = name.to_lowercase();
         let find = |name: &str| self.languages.iter().find(|language| language.name == name).map(|found| found.id);

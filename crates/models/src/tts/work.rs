@@ -40,14 +40,14 @@ impl TtsStage {
 }
 
 impl TtsConfig {
-    /// The work of running a prompt of so many positions. All of its text is brought to the talker's width, that which
+    /// The work of running a prompt of this many positions. All of its text is brought to the talker's width, that which
     /// follows frame by frame and the one that stands for none too.
     pub fn prefill_work(&self, positions: usize, following: usize, dtype: Dtype) -> StageWork {
         let pass = self.talker.prefill_work(1, positions, 0, Attention::Dense, dtype);
         pass.total().plus(self.text_work(positions.saturating_add(following).saturating_add(1), dtype))
     }
 
-    /// The work of a step of the talker behind so many positions.
+    /// The work of a step of the talker behind this many positions.
     pub fn talker_step_work(&self, position: usize, dtype: Dtype) -> StageWork {
         let pass = self.talker.step_work(1, position, dtype);
         // The step counts one row; a frame is the sum of as many as it has codes.
@@ -70,7 +70,7 @@ impl TtsConfig {
         StageWork { kv_read: read, ..StageWork::default() }
     }
 
-    /// The work of a frame whose talker step is behind so many positions.
+    /// The work of a frame whose talker step is behind this many positions.
     pub fn frame_work(&self, position: usize, dtype: Dtype) -> StageWork {
         self.code_predictor_work(dtype).plus(self.talker_step_work(position, dtype)).plus(self.sampling_work())
     }

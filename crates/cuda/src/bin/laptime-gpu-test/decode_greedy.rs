@@ -2,12 +2,13 @@
 
 use laptime_cuda::{
     Buffer, Element, Graph,
-    decode::{Activations, Layer, Linear, Norm, Rotation, State, Step, StepSizes, reference as cpu},
+    decode::{Linear, Norm, Rotation, State, Step, StepSizes, reference as cpu},
 };
 
 use crate::{
     Answer, Bench, Failed,
     decode::{BASE, Both, EPSILON, random, step},
+    decode_layer::{Activations, Layer},
     expect,
 };
 
@@ -119,10 +120,10 @@ fn greedily(
     let graph = Graph::capture(stream, || {
         step.embed(stream, &state, table, &mut activations.x)?;
         for (layer, [keys, values]) in layers.iter().zip(&mut caches) {
-            step.layer(stream, &layer.layer(), rotation, &state, [keys, values], &mut activations)?;
+            layer.layer().run(stream, step, rotation, &state, [keys, values], &mut activations)?;
         }
         let (norm, head) = (Norm { weight: last, epsilon: EPSILON }, Linear { weight: head, bias: None });
-        step.finish(stream, &norm, &head, &mut activations, &mut state)
+        activations.finish(stream, step, &norm, &head, &mut state)
     })?;
     state.begin(firsts, 0)?;
     for _ in 0..REPLAYS {

@@ -5,11 +5,16 @@ use std::{fmt::Write as _, sync::Arc};
 use half::bf16;
 use laptime_cuda::{
     Buffer, Cache, CudaError, EventClock, Graph, Kernel, Shape,
-    decode::{Activations, Attention, Layer, Linear, Norm, Rotation, State, Step, StepSizes, Tuning, reference},
+    decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes, Tuning, reference},
     nvrtc,
 };
 
-use crate::{Answer, Bench, Failed, clock::stream_nanos, expect};
+use crate::{
+    Answer, Bench, Failed,
+    clock::stream_nanos,
+    decode_layer::{Activations, Layer},
+    expect,
+};
 
 const CONTEXT: u32 = 512;
 
@@ -179,10 +184,10 @@ impl Decoder {
         Graph::capture(stream, || {
             step.embed(stream, state, table, &mut activations.x)?;
             for (layer, [keys, values]) in layers.iter().zip(caches) {
-                step.layer(stream, &layer.layer(), rotation, state, [keys, values], activations)?;
+                layer.layer().run(stream, step, rotation, state, [keys, values], activations)?;
             }
             let (norm, head) = (Norm { weight: last, epsilon: 1e-6 }, Linear { weight: table, bias: None });
-            step.finish(stream, &norm, &head, activations, state)
+            activations.finish(stream, step, &norm, &head, state)
         })
     }
 

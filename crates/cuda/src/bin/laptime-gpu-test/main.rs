@@ -10,6 +10,7 @@ mod cupti;
 mod decode;
 mod decode_diffusion;
 mod decode_greedy;
+mod decode_layer;
 mod decode_sample;
 mod decode_speed;
 mod diffusion_speed;

@@ -48,7 +48,7 @@ impl Fixture {
         Ok(Self { name, config, weights, expected })
     }
 
-    /// The prompts, each so many times.
+    /// The prompts, each this many times.
     pub fn tokens(&self, times: usize) -> Tokens {
         let ids: Vec<u32> = std::iter::repeat_n(self.expected.ids.concat(), times).flatten().collect();
         Tokens { ids, batch: self.expected.ids.len() * times }

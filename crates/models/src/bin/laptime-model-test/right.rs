@@ -279,7 +279,7 @@ pub fn refused(bench: &Bench) -> Answer {
         ("a prompt beyond the cache", "65", decoder.prefill(&Tokens::one(vec![1; 65]))),
         ("a token beyond the vocabulary", "is beyond the", decoder.prefill(&Tokens::one(vec![config.vocab as u32]))),
         ("a pass beyond the context", "513", decoder.forward(&Tokens::one(vec![1; config.context + 1]))),
-        ("two sequences for one", "2 sequences", decoder.prefill(&Tokens { ids: vec![1; 4], batch: 2 })),
+        ("two sequences for one", "expected 1 sequence, got 2", decoder.prefill(&Tokens { ids: vec![1; 4], batch: 2 })),
         ("a length that was never written", "position", decoder.set_length(1)),
         ("a step without a token", "no token was chosen yet", decoder.step()),
         ("logits before a pass", "no pass has run yet", logits),

@@ -38,7 +38,7 @@ fn check_logits(what: &str, decoder: &mut dyn Decoder) -> Result<(), Failed> {
     expect(are_finite, || format!("{what}: the logits are no finite numbers"))
 }
 
-/// The median time of so many calls, after three that do not count.
+/// The median time of this many calls, after three that do not count.
 pub fn median(bench: &Bench, times: usize, mut run: impl FnMut() -> Result<(), Failed>) -> Result<f64, Failed> {
     let mut taken = Vec::new();
     for turn in 0..times + 3 {

@@ -13,7 +13,7 @@ use crate::{
     fuser::{FuseOptions, FuserConfig},
 };
 
-/// Bytes of the heap that fusers need at most, all gates open, to fuse so many tokens of so many sequences at a time.
+/// Bytes of the heap that fusers need at most, all gates open, to fuse this many tokens of this many sequences at a time.
 pub fn needed_fuser_bytes(
     configs: &[FuserConfig],
     options: &FuseOptions,
@@ -34,14 +34,14 @@ pub fn needed_fuser_bytes(
     parts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Keys and values of a layer in f32: of the receiver as they were and as they become, of the sharer, and the one path of
+/// Keys and values of a layer in f32: the receiver's before and after, the sharer's, and the one path of
 /// the receiver that is computed on.
 fn cache_copies(config: &FuserConfig, rows: usize) -> u64 {
     let widths = config.receiver.width().saturating_mul(5).saturating_add(config.sharer.width().saturating_mul(2));
     (widths as u64).saturating_mul(rows as u64).saturating_mul(4)
 }
 
-/// What each thread needs for products with so many rows.
+/// What each thread needs for products with this many rows.
 fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize) -> u64 {
     let joined = config.sharer.width().saturating_add(config.receiver.width());
     let turned = turned_bytes(rows, joined.max(config.hidden).max(config.intermediate));

@@ -6,7 +6,7 @@ use crate::{
     fuser::{BlockTensors, FuserConfig, Gates, Path, PathTensors},
 };
 
-/// The projectors of a fuser, by their numbers; of each the paths of keys and values, where they are open.
+/// The projectors of a fuser, by index. Each has the paths of keys and values whose gates are open.
 pub struct Projectors<T> {
     paths: Vec<(usize, [Option<PathWeights<T>>; 2])>,
 }

@@ -33,7 +33,7 @@ pub struct Buffers<T> {
     weights: Vec<T>,
 }
 
-/// How many numbers the buffers have for so many tokens.
+/// How many numbers the buffers have for this many tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     joined: usize,

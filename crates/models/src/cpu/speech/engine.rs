@@ -19,7 +19,7 @@ use super::{
     tokenizer::{Buffers, Tokenizer},
 };
 use crate::{
-    Attention, GraphMode, LayerVisit, ModelError, Offloading, Options, Room, StreamMode,
+    LayerVisit, ModelError, Offloading, Options, Room, StreamMode,
     marks::stage_mark,
     speech::{
         Guidance, Solver, SpeechConfig, SpeechWeights, SpokenToken, VoicePrompt, Voicing, VoicingOptions, Way, no_token,
@@ -376,16 +376,11 @@ fn batches(options: &VoicingOptions) -> bool {
     options.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
 }
 
-/// How the language model is made ready, with a cache of so many positions.
+/// How the language model is made ready, with a cache of this many positions.
 fn decoder_options(options: &VoicingOptions, room: usize) -> Options {
     Options {
-        dtype: options.dtype,
-        attention: Attention::Dense,
-        kept: None,
-        batch: 1,
-        room: Room::Static(room),
-        graph: GraphMode::Off,
         marks: options.marks.clone(),
         offload: options.offload.clone(),
+        ..Options::new(options.dtype, Room::Static(room))
     }
 }

@@ -71,7 +71,7 @@ impl<T: Number> Head<T> {
         })
     }
 
-    /// What the head is told of the times of all steps, a row each.
+    /// The time embeddings of all steps, one row each.
     pub fn times(&self, crew: &Crew, solver: &Solver) -> Vec<T> {
         let told = solver.steps.iter().flat_map(|step| time_frequencies(step.time, self.frequencies, self.period));
         let told: Vec<T> = told.map(T::narrow).collect();

@@ -27,7 +27,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Those of so many tokens of audio that are run together, either way.
+    /// Those of this many tokens of audio that are run together, either way.
     fn new(config: &TokenizerConfig, tokens: usize) -> Self {
         let mut sizes = Self { stream: 0, inner: 0, turned: 0 };
         let mut rows = tokens.saturating_mul(config.hop());
@@ -54,7 +54,7 @@ impl Sizes {
     }
 }
 
-/// Bytes of the heap that a model needs at most for prompts of so many positions, so many of them of voices, and so many
+/// Bytes of the heap that a model needs at most for prompts of this many positions, this many of them of voices, and this many
 /// tokens.
 pub fn needed_speech_bytes(
     config: &SpeechConfig,
@@ -86,7 +86,7 @@ pub fn needed_speech_bytes(
     parts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// The largest number of layers of the language model that can stay where there are so many bytes and the others are
+/// The largest number of resident layers of the language model that fits this many bytes, with the others
 /// streamed as the options say. Too few for any number are refused, with the least that is needed.
 pub fn most_resident_speech_layers(
     config: &SpeechConfig,
@@ -122,7 +122,7 @@ fn audio_bytes(config: &SpeechConfig, voices: usize, tokens: usize) -> u64 {
     each.saturating_mul(voices.saturating_add(tokens) as u64).saturating_mul(4)
 }
 
-/// What each thread needs for a prompt of so many rows, or for what a tokenizer turns.
+/// What each thread needs for a prompt of this many rows, or for what a tokenizer turns.
 fn thread_bytes(config: &SpeechConfig, dtype: Dtype, rows: usize, tokenizer: u64) -> u64 {
     let decoder = &config.decoder;
     let wide = decoder.hidden.max(decoder.ffn).max(decoder.heads.saturating_mul(decoder.head_dim));

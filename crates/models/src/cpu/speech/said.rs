@@ -54,13 +54,13 @@ impl<T> Speech<T> {
             is_over: false,
         }
     }
-    /// The samples of some tokens of audio, of which each has so many.
+    /// The samples of some tokens of audio, each of which has this many.
     pub fn samples_of(&self, tokens: &Range<usize>, [latent, samples]: [usize; 2]) -> Result<&[f32], ModelError> {
         self.check(tokens, latent)?;
         Ok(&self.samples[tokens.start * samples..tokens.end * samples])
     }
 
-    /// The latents of some tokens of audio, of which each has so many numbers.
+    /// The latents of some tokens of audio, each of which has this many numbers.
     pub fn latents_of(&self, tokens: &Range<usize>, latent: usize) -> Result<&[f32], ModelError> {
         self.check(tokens, latent)?;
         Ok(&self.latents[tokens.start * latent..tokens.end * latent])

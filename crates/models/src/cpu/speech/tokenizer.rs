@@ -116,7 +116,7 @@ impl<T: Number> Tokenizer<T> {
         &buffers.stream
     }
 
-    /// Runs rows from silence on, a few tokens at a time, of which each has so many numbers.
+    /// Runs rows from silence on, a few tokens at a time, each of which has this many numbers.
     pub fn run_all(&self, crew: &Crew, numbers: &[f32], each: usize, buffers: &mut Buffers<T>) -> Vec<f32> {
         let mut stream = self.stream();
         let mut all = Vec::new();
@@ -199,7 +199,7 @@ fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) {
     }
 }
 
-/// Empties a buffer and gives it memory for so many numbers, no more, and not beside what it had.
+/// Empties a buffer and gives it memory for this many numbers, no more, and not beside what it had.
 fn make_room<T>(buffer: &mut Vec<T>, size: usize) {
     buffer.clear();
     if buffer.capacity() < size {

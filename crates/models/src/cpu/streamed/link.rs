@@ -11,7 +11,7 @@ use crate::ModelError;
 /// A sleep ends late by about this much, so that the last bit is waited out awake.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// A link of so many billions of bytes a second; one that is as fast as the file if none.
+/// A link with this bandwidth in GB/s, or as fast as the file if none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link(Option<f64>);
 

@@ -26,7 +26,7 @@ use crate::{
 /// The codec decoder with its weights.
 pub struct Codec<T> {
     config: CodecConfig,
-    /// The vectors of each group, rounded to the type of all else.
+    /// The vectors of each group, rounded to the dtype of the weights.
     codebooks: Vec<Vec<f32>>,
     /// Both projections side by side: the first group's vector, then the sum of all others.
     projection: Vec<T>,
@@ -109,7 +109,7 @@ impl<T: Number> Codec<T> {
         })
     }
 
-    /// Adds the samples of frames of codes, without the first so many.
+    /// Adds the samples of frames of codes, without the first ones.
     pub fn decode(
         &mut self,
         crew: &Crew,
@@ -135,7 +135,7 @@ impl<T: Number> Codec<T> {
         Ok(())
     }
 
-    /// Makes every buffer as large as so many frames need.
+    /// Makes every buffer as large as this many frames need.
     fn fit(&mut self, frames: usize) -> Result<(), ModelError> {
         let sizes = Sizes::new(&self.config, frames);
         let Buffers { stream, second, third, gathered } = &mut self.buffers;

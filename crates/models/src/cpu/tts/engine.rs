@@ -11,7 +11,7 @@ use super::{
     talker::Talker,
 };
 use crate::{
-    Attention, GraphMode, ModelError, Options, Room,
+    ModelError, Options, Room,
     attention::Kept,
     marks::stage_mark,
     tts::{
@@ -192,14 +192,5 @@ impl<T: Number> Speaking for Engine<T> {
 
 /// How one of the decoders inside is made ready.
 pub fn decoder_options(options: &SpeakOptions, room: Room, kept: Option<Kept>) -> Options {
-    Options {
-        dtype: options.dtype,
-        attention: Attention::Dense,
-        kept,
-        batch: 1,
-        room,
-        graph: GraphMode::Off,
-        marks: options.marks.clone(),
-        offload: None,
-    }
+    Options { kept, marks: options.marks.clone(), ..Options::new(options.dtype, room) }
 }

@@ -26,7 +26,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of so many frames that are decoded together.
+    /// Those of this many frames that are decoded together.
     pub fn new(codec: &CodecConfig, frames: usize) -> Self {
         let mut sizes = Self { stream: 0, gathered: 0, deepest: 0 };
         sizes.conv(frames, codec.code_width, KERNELS.input);
@@ -57,8 +57,8 @@ impl Sizes {
     }
 }
 
-/// Bytes of the heap that a model needs at most for prompts of so many tokens of text, the positions before the first
-/// frame among them, and so many frames.
+/// Bytes of the heap that a model needs at most for prompts of this many tokens of text, the positions before the first
+/// frame among them, and this many frames.
 pub fn needed_tts_bytes(config: &TtsConfig, options: &SpeakOptions, [text, frames]: [usize; 2], threads: usize) -> u64 {
     let together = frames.min(CHUNK_FRAMES.saturating_add(CONTEXT_FRAMES));
     let sizes = Sizes::new(&config.codec, together);
@@ -123,7 +123,7 @@ fn rope_bytes(config: &TtsConfig, positions: usize, together: usize) -> u64 {
     all.saturating_mul(4)
 }
 
-/// What each thread needs for products with so many rows.
+/// What each thread needs for products with this many rows.
 fn thread_bytes(config: &TtsConfig, dtype: Dtype, rows: usize, deepest: usize) -> u64 {
     let decoders = [&config.talker, &config.predictor, &config.codec.transformer];
     let wide = decoders.map(|config| config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim)));

@@ -38,7 +38,7 @@ pub struct BufferSizes {
 }
 
 impl BufferSizes {
-    /// Those of one path over so many tokens.
+    /// Those of one path over this many tokens.
     pub fn of_path(config: &FuserConfig, rows: usize) -> Self {
         let by_rows = |width: usize| rows.saturating_mul(width);
         Self {
@@ -50,7 +50,7 @@ impl BufferSizes {
         }
     }
 
-    /// Those of so many paths.
+    /// Those of this many paths.
     pub fn times(self, paths: usize) -> Self {
         let Self { joined, hidden, inner, value, weights } = self;
         let [joined, hidden, inner, value, weights] =
@@ -75,7 +75,7 @@ impl BufferSizes {
         all.into_iter().fold(0, |sum, numbers| sum.saturating_add(numbers as u64))
     }
 
-    /// How many paths of this size are computed together, of numbers of so many bytes.
+    /// How many paths of this size are computed together, of numbers of this many bytes.
     pub fn paths_at_once(&self, number_bytes: u64) -> usize {
         let a_path = self.numbers().saturating_mul(number_bytes).max(1);
         usize::try_from(MOST_BYTES / a_path).unwrap_or(usize::MAX).max(1)
@@ -108,7 +108,7 @@ impl<T: Number> Buffers<T> {
     }
 }
 
-/// Bytes that fusers need at most on a GPU, all gates open, to fuse so many tokens of so many sequences at a time.
+/// Bytes that fusers need at most on a GPU, all gates open, to fuse this many tokens of this many sequences at a time.
 pub fn needed_fuser_bytes(configs: &[FuserConfig], options: &FuseOptions, [batch, tokens]: [usize; 2]) -> u64 {
     let (rows, number) = (batch.saturating_mul(tokens), options.dtype.bytes());
     // A projector that several layers share is there for each.

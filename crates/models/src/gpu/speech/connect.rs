@@ -10,7 +10,7 @@ use super::{
 /// What is added under the root of the norms of connectors, as in the published classes.
 const CONNECTOR_EPS: f32 = 1e-6;
 
-/// What connectors compute in, for so many rows.
+/// What connectors compute in, for this many rows.
 pub struct Connecting<T> {
     inner: Buffer<T>,
     normed: Buffer<T>,

@@ -1,6 +1,6 @@
 //! The diffusion head on a GPU: what both streams leave in, a latent out, all steps without the host.
 //!
-//! What a layer is told does not depend on the sample, only on the step: so shifts, scales and gates of all steps are made
+//! The adaptation of a layer depends on the step and not on the sample, so the shifts, scales and gates of all steps are computed
 //! at once, and their weights are read once a token and not once a step.
 
 use laptime_cuda::{
@@ -32,7 +32,7 @@ pub struct Diffusion<T> {
     conditions: Buffer<T>,
     /// A row for the time of each step.
     times: Buffer<T>,
-    /// What layers are told, a row of each stream for each step.
+    /// The adaptation of the layers, one row of each stream per step.
     told: Buffer<T>,
     /// Shifts, scales and gates that each layer makes of it, and shifts and scales of the last norm.
     adapts: Vec<Buffer<T>>,
@@ -48,7 +48,7 @@ pub struct Sounding<'a, T> {
     pub factors: [f32; 2],
 }
 
-/// Numbers of a head's buffers for so many steps.
+/// Numbers of a head's buffers for this many steps.
 pub fn numbers(config: &SpeechConfig, steps: usize) -> usize {
     let (hidden, ffn, layers) = (config.decoder.hidden, config.head.ffn, config.head.layers);
     let of_steps = hidden * (1 + STREAMS * (1 + 3 * layers + 2));
@@ -56,7 +56,7 @@ pub fn numbers(config: &SpeechConfig, steps: usize) -> usize {
 }
 
 impl<T: Number> Diffusion<T> {
-    /// Room for so many latents, of so many steps each.
+    /// Room for this many latents, of this many steps each.
     pub fn new(device: &Device, config: &SpeechConfig, steps: usize, room: usize) -> Result<Self, ModelError> {
         let (hidden, latent) = (config.decoder.hidden, config.acoustic.latent);
         let of_step = |numbers: usize| device.allocate::<T>(STREAMS * steps * numbers);
@@ -92,7 +92,7 @@ impl<T: Number> Diffusion<T> {
         self.sizes.steps as usize
     }
 
-    /// Begins a reading of so many tokens at most: noise of all of them, and what the head is told of times.
+    /// Begins a reading of at most this many tokens: the noise of all of them, and the time embeddings.
     pub fn begin(
         &mut self,
         (device, blas): (&Device, &Blas),
@@ -134,7 +134,7 @@ impl<T: Number> Diffusion<T> {
         self.kernels.end(device.stream(), &mut self.drawing, to)
     }
 
-    /// What all layers are told at all steps.
+    /// The adaptation of all layers at all steps.
     fn tell(
         &mut self,
         device: &Device,

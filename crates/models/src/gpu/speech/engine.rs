@@ -35,7 +35,7 @@ pub struct Engine<'a, T> {
     pub(super) options: VoicingOptions,
     pub(super) weights: SpeechGpuWeights<T>,
     pub(super) blas: Blas,
-    /// The first layers of the language model, if they do not stay.
+    /// The offloaded layers of the language model.
     pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) language: Language<T>,
     pub(super) diffusion: Diffusion<T>,
@@ -45,7 +45,7 @@ pub struct Engine<'a, T> {
     pub(super) connecting: Connecting<T>,
     /// The samples of all tokens of audio.
     pub(super) audio: Buffer<f32>,
-    /// What the host is told of a token.
+    /// What the host reads of a token.
     told: Pinned<u32>,
     speech: Speech,
 }
@@ -70,7 +70,7 @@ struct Speech {
 }
 
 impl<'a, T: Number> Engine<'a, T> {
-    /// Puts the weights on a device; those of layers that do not stay come over the stream of `copies`.
+    /// Loads the weights on a device. Offloaded layers are copied on the stream of `copies`.
     pub fn new(
         (device, copies): (&'a Device, Option<&'a Device>),
         config: SpeechConfig,
@@ -178,7 +178,7 @@ impl<'a, T: Number> Engine<'a, T> {
         self.launch(Part::Connect)
     }
 
-    /// Makes ready for latents of so many steps.
+    /// Makes ready for latents of this many steps.
     fn set_steps(&mut self, steps: usize) -> Result<(), ModelError> {
         if self.diffusion.steps() != steps {
             self.device.stream().synchronise()?;
@@ -200,7 +200,7 @@ impl<'a, T: Number> Engine<'a, T> {
         Ok(())
     }
 
-    /// Where the numbers of some tokens of audio are, of which each has so many.
+    /// Where the numbers of some tokens of audio are, each of which has this many.
     fn part(&self, tokens: &Range<usize>, each: usize) -> Result<Range<usize>, ModelError> {
         let (Range { start, end }, made) = (tokens.clone(), self.speech.audio_tokens);
         if start <= end && end <= made {
@@ -210,7 +210,7 @@ impl<'a, T: Number> Engine<'a, T> {
     }
 }
 
-/// The layers that do not stay, as asked and as the weights were loaded.
+/// The offloaded layers, as requested and as the weights were loaded.
 fn streamed<'a, T: Number>(
     device: &'a Device,
     copies: Option<&'a Device>,
@@ -218,7 +218,7 @@ fn streamed<'a, T: Number>(
     options: &VoicingOptions,
 ) -> Result<Option<Streamed<'a, T>>, ModelError> {
     let (Some(homes), Some(offload)) = (&weights.homes, &options.offload) else { return Ok(None) };
-    let none = || ModelError::Refused("layers that do not stay need a stream for their copies".to_owned());
+    let none = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
     Streamed::new(device, copies.ok_or_else(none)?, homes, offload, &options.marks).map(Some)
 }
 

@@ -24,7 +24,7 @@ use crate::{
     speech::{SpeechConfig, VoicingOptions},
 };
 
-/// Which of the two streams takes a step.
+/// Which of the two streams is stepped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// What has heard the script.
@@ -92,7 +92,7 @@ impl<T: Number> Streams<T> {
         })
     }
 
-    /// What takes a step, and where it is.
+    /// The stepper of one or both streams, and their positions.
     fn of(&mut self, side: Side) -> Result<(&mut Stepper<T>, Sequences<'_, T>), CudaError> {
         let Self { positive, negative, both } = self;
         match side {
@@ -118,7 +118,7 @@ pub struct Model<'a, T> {
 }
 
 impl<T> Model<'_, T> {
-    /// Layers that do not stay.
+    /// The number of offloaded layers.
     fn streamed(&self) -> usize {
         self.weights.homes.as_ref().map_or(0, |homes| homes.layers())
     }
@@ -175,7 +175,7 @@ impl<T: Number> Language<T> {
         of.state.position.set_all(device.stream(), size(position)?)
     }
 
-    /// Puts the row into what goes through the layers: once for each that takes a step.
+    /// Copies the row to the hidden states of each stream that is stepped.
     fn enter(&mut self, model: &Model<'_, T>, side: Side) -> Result<(), CudaError> {
         let (operations, width) = (&model.weights.kernels.operations, self.config.hidden);
         let (stepper, _) = self.streams.of(side)?;
@@ -188,7 +188,7 @@ impl<T: Number> Language<T> {
         Ok(())
     }
 
-    /// Puts the turns of the layers that do not stay on the stream: the beginning of a step.
+    /// Enqueues the offloaded layers: the beginning of a step.
     pub fn begin_step(
         &mut self,
         model: &Model<'_, T>,
@@ -201,7 +201,7 @@ impl<T: Number> Language<T> {
         run_offloaded(&mut stepper.pass(context, sequences), streamed)
     }
 
-    /// Puts a step on the device's stream, or all of it that is behind layers that do not stay. The positive stream
+    /// Enqueues a step, or the part behind the offloaded layers. The positive stream
     /// chooses a token.
     pub fn step(&mut self, model: &Model<'_, T>, side: Side) -> Result<(), CudaError> {
         let first = model.streamed();

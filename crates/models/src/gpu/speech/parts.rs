@@ -40,7 +40,7 @@ pub enum Part {
 const PARTS: [Part; 7] =
     [Part::Positive, Part::Negative, Part::Both, Part::Diffusion, Part::Decode, Part::Encode, Part::Connect];
 
-/// Those of a model whose streams are one batch or not: the first token has a negative part of its own in any case.
+/// Those of a model whose streams are one batch or not: the first token always has a negative part of its own.
 pub fn parts(is_batched: bool) -> Vec<Part> {
     let left_out = if is_batched { Part::Positive } else { Part::Both };
     PARTS.into_iter().filter(|part| *part != left_out).collect()
@@ -65,7 +65,7 @@ impl Part {
 pub type Graphs = [Option<Graph>; PARTS.len()];
 
 impl<T: Number> Engine<'_, T> {
-    /// A step of a stream, or of both: turns of layers that do not stay, and the rest as one part.
+    /// A step of one or both streams: the offloaded layers, and the rest as one part.
     pub(super) fn launch_step(&mut self, side: Side) -> Result<(), CudaError> {
         let part = match side {
             Side::Positive => Part::Positive,
@@ -131,7 +131,7 @@ impl<T: Number> Engine<'_, T> {
         hearing.run(&Run { device, blas, kernels: &weights.kernels }, &weights.semantic, 1)
     }
 
-    /// The row that the positive stream runs next, of the latent and of what was heard.
+    /// The next input of the positive stream, from the latent and the semantic encoding.
     fn put_connect(&mut self) -> Result<(), CudaError> {
         let Self { device, blas, weights, language, diffusion, hearing, connecting, config, .. } = self;
         let with = (*device, &*blas, &weights.kernels);
@@ -186,7 +186,7 @@ impl<T: Number> Engine<'_, T> {
 }
 
 impl<T: Number> Engine<'_, T> {
-    /// The milliseconds of each part of a token: the mean of so many replays.
+    /// The milliseconds of each part of a token: the mean of this many replays.
     pub(super) fn time_parts(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
         let mut taken = Vec::new();
         for part in parts(batches(&self.options)) {

@@ -116,7 +116,7 @@ impl List {
 }
 
 impl Plan {
-    /// For so many tokens at a time.
+    /// For this many tokens at a time.
     pub fn new(shape: &TokenizerShape, tokens: usize) -> Self {
         let mut plan = Self { lists: Vec::new(), widest: Widest::default(), tokens };
         let mut rows = shape.entering;
@@ -158,7 +158,7 @@ impl Plan {
         self.lists.last().map_or(0, |list| list.end(self.tokens))
     }
 
-    /// Numbers of all that a flow of so many tokens has, but for samples.
+    /// Numbers of all that a flow of this many tokens has, but for samples.
     pub fn numbers(&self) -> usize {
         let Widest { x, wide, columns, .. } = self.widest;
         self.kept_numbers() + self.tokens * (3 * x + wide + columns)

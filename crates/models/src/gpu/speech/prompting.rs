@@ -22,7 +22,7 @@ use crate::{
 pub const TOGETHER: usize = 16;
 
 impl<T: Number> Engine<'_, T> {
-    /// What a tokenizer makes of numbers, from silence on, of which each token has so many.
+    /// What a tokenizer makes of numbers, from silence on, each token of which has this many.
     pub(super) fn out_of_silence(
         &self,
         of: &TokenizerWeights<T>,

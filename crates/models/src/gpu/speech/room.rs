@@ -18,7 +18,7 @@ const BEHIND: u64 = 8;
 /// Steps of the diffusion that are counted: twice the usual ones.
 const STEPS: usize = 20;
 
-/// Bytes that a model needs at most on a GPU, for prompts of so many positions, so many of them of voices, and so many
+/// Bytes that a model needs at most on a GPU, for prompts of this many positions, this many of them of voices, and this many
 /// tokens.
 pub fn needed_speech_bytes(
     config: &SpeechConfig,
@@ -66,7 +66,7 @@ fn before_tokens(config: &SpeechConfig, options: &VoicingOptions, [positions, vo
     product(&[voices, decoder.hidden]).saturating_add(encoder.max(connecting).max(pass))
 }
 
-/// Numbers of what goes through a tokenizer, so many tokens at a time.
+/// Numbers of what goes through a tokenizer, this many tokens at a time.
 fn plan(tensors: &TokenizerTensors, config: &TokenizerConfig, way: Way, tokens: usize) -> u64 {
     // What has too many channels to be counted has too many to be run.
     let Ok(shape) = TokenizerShape::new(tensors, config, way) else { return u64::MAX };

@@ -37,7 +37,7 @@ pub struct Run<'a, T> {
 }
 
 impl<T: Number> Flow<T> {
-    /// Room for so many tokens at a time, and silence before them.
+    /// Room for this many tokens at a time, and silence before them.
     pub fn new(device: &Device, weights: &TokenizerWeights<T>, tokens: usize) -> Result<Self, ModelError> {
         let Plan { lists, widest, .. } = Plan::new(&weights.shape, tokens);
         let sides = lists.iter().map(List::sides).collect::<Result<Vec<_>, _>>()?;
@@ -59,13 +59,13 @@ impl<T: Number> Flow<T> {
         self.kept.forget(device.stream())
     }
 
-    /// Where the rows of so many tokens enter.
+    /// Where the rows of this many tokens enter.
     pub fn entrance(&mut self, tokens: usize) -> Result<SliceMut<'_, T>, CudaError> {
         let list = self.lists[0];
         self.kept.rows.slice_mut(list.entering()..list.end(tokens))
     }
 
-    /// Puts so many tokens on the stream, whose rows have entered: what comes out is in `x`, or in `samples`.
+    /// Puts this many tokens on the stream, whose rows have entered: what comes out is in `x`, or in `samples`.
     pub fn run(&mut self, run: &Run<'_, T>, weights: &TokenizerWeights<T>, tokens: usize) -> Result<(), CudaError> {
         let tokens = tokens.min(self.tokens);
         let mut at = 0;
@@ -155,7 +155,7 @@ impl<T: Number> Flow<T> {
         kernels.to_one(run.device.stream(), of, &signal, weights, &mut self.samples, f32::INFINITY)
     }
 
-    /// Runs numbers from silence on, as many tokens at a time as there is room for, of which each has so many. Waits for
+    /// Runs numbers from silence on, as many tokens at a time as there is room for, each of which has this many. Waits for
     /// the device.
     pub fn run_all(
         &mut self,

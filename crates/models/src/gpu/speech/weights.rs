@@ -29,7 +29,7 @@ pub struct SpeechGpuWeights<T> {
     pub choices: Buffer<T>,
     /// The layers that stay on the device.
     pub layers: Vec<LayerWeights<T>>,
-    /// Where the first layers are, if they do not stay.
+    /// Where the offloaded layers are.
     pub homes: Option<Arc<Homes>>,
     pub norm: Buffer<T>,
     pub head: HeadWeights<T>,
@@ -94,7 +94,7 @@ impl<T: Number> Kernels<T> {
 }
 
 impl<T: Number> SpeechGpuWeights<T> {
-    /// Puts all weights on a device, but those of layers that do not stay. Those by formula are made there.
+    /// Loads all weights on a device, except those of offloaded layers. Synthetic weights are generated there.
     pub fn load(
         device: &Device,
         config: &SpeechConfig,

@@ -24,13 +24,6 @@ pub struct Homes {
     home: Home,
 }
 
-/// How many layers of a model are streamed. More that stay than there are is refused.
-pub fn streamed_layers(config: &Config, offload: &Offload) -> Result<usize, ModelError> {
-    let (layers, resident) = (config.layers, offload.resident);
-    let refused = || format!("{resident} layers cannot stay on the device: `{}` has {layers}", config.name);
-    layers.checked_sub(resident).ok_or_else(|| ModelError::Refused(refused()))
-}
-
 impl Homes {
     /// Fills the homes of the first layers of a model, as many as `offload` has streamed; none if all layers stay.
     ///
@@ -42,7 +35,7 @@ impl Homes {
         offload: &Offload,
         pin: Pin<'_>,
     ) -> Result<Option<Self>, ModelError> {
-        let layers = streamed_layers(config, offload)?;
+        let layers = offload.streamed_layers(config)?;
         if layers == 0 {
             return Ok(None);
         }

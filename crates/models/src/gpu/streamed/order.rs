@@ -7,7 +7,7 @@ use crate::StreamMode;
 /// The copy of a layer in a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Copies before it, of all passes.
+    /// The number of copies before it, in all passes.
     pub copy: u64,
     /// The layer.
     pub layer: usize,
@@ -16,7 +16,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Which of so many buffers it takes.
+    /// The index of its buffer, given the number of buffers.
     pub fn of(self, buffers: usize) -> usize {
         (self.copy % buffers.max(1) as u64) as usize
     }

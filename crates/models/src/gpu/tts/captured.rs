@@ -11,7 +11,7 @@ use crate::{GraphMode, tts::SpeakOptions};
 /// Replays whose stamps are kept until they are read.
 const REPLAYS: u32 = 1024;
 
-/// What is told where a stage inside a part of a frame begins: its name, and what it counts.
+/// Called where a stage inside a part of a frame begins, with its name and its count.
 pub type Border<'a> = &'a mut dyn FnMut(&str, Option<(&'static str, usize)>) -> Result<(), CudaError>;
 
 /// Tells nobody.
@@ -40,7 +40,7 @@ pub enum Captured {
 }
 
 impl Captured {
-    /// Captures what `launch` puts on the stream; stamped with at most so many stages, if there are kernels for it.
+    /// Captures what `launch` puts on the stream; stamped with at most this many stages, if there are kernels for it.
     pub fn new(
         device: &Device,
         stamps: Option<&Kernels>,

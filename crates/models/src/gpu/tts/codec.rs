@@ -42,7 +42,7 @@ pub struct Codec<T> {
     buffers: Option<Buffers<T>>,
 }
 
-/// What decoding computes in, for so many frames at most.
+/// What decoding computes in, for this many frames at most.
 struct Buffers<T> {
     frames: usize,
     /// What blocks add to.

@@ -46,7 +46,7 @@ pub struct Engine<'a, T> {
     /// How the talker's codes are chosen, and the predictor's.
     rules: [Rule; 2],
     frames: Frames,
-    /// What the host is told of the first semantic code, and of each that follows.
+    /// What the host reads of each semantic code.
     told: [Pinned<u32>; 2],
     speech: Speech,
 }
@@ -217,7 +217,7 @@ impl<'a, T: Number> Engine<'a, T> {
         unsafe { frames.word.begin_read(&mut told[usize::from(!is_first)], stream) }
     }
 
-    /// Waits for what the host is told of the next frame.
+    /// Waits for what the host reads of the next frame.
     fn read(&mut self) -> Result<(), CudaError> {
         sync_point!("read_frame", self.device.stream().synchronise())
     }

@@ -19,8 +19,8 @@ const SMALL_BYTES: u64 = 16 << 20;
 /// Numbers behind each row of a convolution's packed weights.
 const BEHIND: u64 = 8;
 
-/// Bytes that a model and a speaker on it need at most on a GPU, for prompts of so many tokens of text, the positions
-/// before the first frame among them, and so many frames.
+/// Bytes that a model and a speaker on it need at most on a GPU, for prompts of this many tokens of text, the positions
+/// before the first frame among them, and this many frames.
 pub fn needed_tts_bytes(config: &TtsConfig, options: &SpeakOptions, [text, frames]: [usize; 2]) -> u64 {
     let number = options.dtype.bytes();
     let numbers = [weights(config), talker(config, options, text), codec(config, options, frames)];

@@ -1,7 +1,9 @@
-//! A whole layer, and the end of a step.
+//! A whole layer and the end of a step, as the checks of steps run them.
 
-use super::{Attention, Linear, Norm, Rotation, State, Step, StepSizes};
-use crate::{blas::Element, device::Device, error::CudaError, memory::Buffer, stream::Stream};
+use laptime_cuda::{
+    Buffer, CudaError, Device, Element, Stream,
+    decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes},
+};
 
 /// The weights of a layer, borrowed.
 #[derive(Debug)]
@@ -55,41 +57,43 @@ impl<T: Element> Activations<T> {
     }
 }
 
-impl<T: Element> Step<T> {
-    /// One layer: five kernels, from `x` to `x`. The cache is that of the layer; see [`Step::attention`].
-    pub fn layer(
+impl<T: Element> Layer<'_, T> {
+    /// Five kernels, from `x` to `x`. The cache is that of the layer; see [`Step::attention`].
+    pub fn run(
         &self,
         stream: &Stream,
-        layer: &Layer<'_, T>,
+        step: &Step<T>,
         rotation: Rotation<'_>,
         state: &State,
         cache: [&mut Buffer<T>; 2],
         activations: &mut Activations<T>,
     ) -> Result<(), CudaError> {
         let Activations { x, qkv, attended, gated, .. } = activations;
-        let StepSizes { hidden, ffn, .. } = self.sizes;
-        let before = Norm { weight: layer.attention_norm, epsilon: layer.epsilon };
-        self.norm_linear(stream, x, &before, &layer.qkv, qkv, [self.sizes.qkv(), hidden])?;
-        let (query_norm, key_norm) = (layer.query_norm, layer.key_norm);
-        let attention = Attention { query_norm, key_norm, epsilon: layer.epsilon, rotation };
-        self.attention(stream, qkv, &attention, state, cache, attended)?;
-        self.linear_add(stream, attended, &layer.output, x, [hidden, self.sizes.attended()])?;
-        let between = Norm { weight: layer.ffn_norm, epsilon: layer.epsilon };
-        self.norm_gate_up(stream, x, &between, &layer.gate_up, gated, [ffn, hidden])?;
-        self.linear_add(stream, gated, &layer.down, x, [hidden, ffn])
+        let (sizes, epsilon) = (step.sizes(), self.epsilon);
+        let StepSizes { hidden, ffn, .. } = sizes;
+        let before = Norm { weight: self.attention_norm, epsilon };
+        step.norm_linear(stream, x, &before, &self.qkv, qkv, [sizes.qkv(), hidden])?;
+        let attention = Attention { query_norm: self.query_norm, key_norm: self.key_norm, epsilon, rotation };
+        step.attention(stream, qkv, &attention, state, cache, attended)?;
+        step.linear_add(stream, attended, &self.output, x, [hidden, sizes.attended()])?;
+        let between = Norm { weight: self.ffn_norm, epsilon };
+        step.norm_gate_up(stream, x, &between, &self.gate_up, gated, [ffn, hidden])?;
+        step.linear_add(stream, gated, &self.down, x, [hidden, ffn])
     }
+}
 
+impl<T: Element> Activations<T> {
     /// The end of a step: the logits from the head `[vocab, hidden]`, and the next token; see [`Step::argmax`].
     pub fn finish(
-        &self,
+        &mut self,
         stream: &Stream,
+        step: &Step<T>,
         norm: &Norm<'_, T>,
         head: &Linear<'_, T>,
-        activations: &mut Activations<T>,
         state: &mut State,
     ) -> Result<(), CudaError> {
-        let Activations { x, logits, .. } = activations;
-        self.norm_linear(stream, x, norm, head, logits, [self.sizes.vocab, self.sizes.hidden])?;
-        self.argmax(stream, logits, state)
+        let StepSizes { vocab, hidden, .. } = step.sizes();
+        step.norm_linear(stream, &self.x, norm, head, &mut self.logits, [vocab, hidden])?;
+        step.argmax(stream, &self.logits, state)
     }
 }
