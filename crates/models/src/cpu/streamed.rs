@@ -99,30 +99,6 @@ impl<T: Number> Offloaded<Pass<'_, T>> for Streamed<T> {
     }
 }
 
-impl<T: Number> Offloaded<Pass<'_, T>> for Streamed<T> {
-    fn begin(&mut self) -> Result<(), ModelError> {
-        self.pass = self.passes;
-        self.passes += 1;
-        Ok(())
-    }
-
-    fn count(&self) -> usize {
-        self.count
-    }
-
-    fn pass(&self) -> u64 {
-        self.pass
-    }
-
-    fn turn(&mut self, layer: usize, run: impl FnOnce(&Layer<T>) -> Result<(), ModelError>) -> Result<(), ModelError> {
-        let done = self.visit(layer, run);
-        if done.is_err() {
-            self.forget_asked();
-        }
-        done
-    }
-}
-
 impl<T: Number> Streamed<T> {
     /// Writes the offloaded layers to a file, one at a time. None if all layers are resident.
     pub fn load(config: &Config, options: &Options, source: Source<'_>) -> Result<Option<Self>, ModelError> {
