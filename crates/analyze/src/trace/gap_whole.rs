@@ -59,9 +59,15 @@ pub(crate) fn longest(
     unit: Option<&LapUnit>,
     most: usize,
 ) -> Vec<LongGap> {
+    let key = |parts: &&[Gap]| (std::cmp::Reverse(length(parts)), parts[0].from);
     let mut order: Vec<&[Gap]> = whole_gaps(gaps).collect();
-    order.sort_by_key(|parts| (std::cmp::Reverse(length(parts)), parts[0].from));
-    order.into_iter().take(most).map(|parts| long_gap(trace, judge, parts, unit)).collect()
+    // A launch-bound program has a gap per kernel, and a diagnosis needs none of them: only those that are shown are sorted.
+    if most < order.len() {
+        order.select_nth_unstable_by_key(most, key);
+        order.truncate(most);
+    }
+    order.sort_by_key(key);
+    order.into_iter().map(|parts| long_gap(trace, judge, parts, unit)).collect()
 }
 
 fn long_gap(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], unit: Option<&LapUnit>) -> LongGap {
