@@ -268,10 +268,8 @@ impl<'a> Graph<'a> {
             for span in trace.spans_on(track) {
                 match activities[span.id.index()] {
                     Activity::Call if span.name.contains("StreamWait") => has_waited = true,
-                    Activity::Launch => {
-                        if std::mem::take(&mut has_waited) {
-                            found.insert(span.id);
-                        }
+                    Activity::Launch if std::mem::take(&mut has_waited) => {
+                        found.insert(span.id);
                     }
                     _ => {}
                 }
