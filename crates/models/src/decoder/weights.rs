@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::layers::Block;
 use crate::{Config, ModelError, TensorSpec};
 
 /// A part of the weights: a matrix, or a vector such as a norm weight or a bias.
@@ -115,14 +114,6 @@ impl<M, V> LayerWeights<M, V> {
         })
     }
 
-    /// The norm weight before a block.
-    pub fn norm(&self, block: Block) -> &V {
-        match block {
-            Block::Attention => &self.attention_norm,
-            Block::Ffn => &self.ffn_norm,
-        }
-    }
-
     /// Its parts in the order of the fields.
     pub fn parts(&self) -> [Option<Part<&M, &V>>; 11] {
         [
@@ -215,11 +206,12 @@ impl<M, V> Parameters<M, V> {
     }
 }
 
-/// Layers as a loader puts them on its device.
-pub type LoadedLayers<L> = Vec<LayerWeights<<L as Load>::Matrix, <L as Load>::Vector>>;
-
 /// Loads the layers of a decoder from the given one on.
-pub fn load_layers<L: Load>(config: &Config, first: usize, loader: &mut L) -> Result<LoadedLayers<L>, L::Error> {
+pub fn load_layers<L: Load>(
+    config: &Config,
+    first: usize,
+    loader: &mut L,
+) -> Result<Vec<LayerWeights<L::Matrix, L::Vector>>, L::Error> {
     (first..config.layers).map(|layer| LayerWeights::load(&config.layer_tensors(layer), loader)).collect()
 }
 
