@@ -88,7 +88,7 @@ fn time_that_was_up_is_told_with_what_was_asked_for() {
     let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 5_000_000_000 };
     let results = one(Measured { stopped: StopReason::MaxTime { half_width: Some(0.061) }, ..took(steady(1000, 20)) });
     let text = found(&results, &Settings { stop, ..settings() })[0].to_string();
-    let expected = "after 5.00 s the interval was ±6.1 % of the median, not ±2.0 %; raise `--max-time`";
+    let expected = "stopped at the limit of 5.00 s with an interval of ±6.1 % (target ±2.0 %); raise `--max-time`";
     assert_eq!(text, expected);
 }
 

@@ -159,7 +159,7 @@ fn pageable_copies_are_found_and_set_against_pinned_ones() {
     assert_eq!(answer.findings.len(), 1);
     let finding = &answer.findings[0];
     assert_eq!(finding.rule, "pageable-copy");
-    let evidence = "1 copy HtoD used pageable memory of 1.0 MiB at 4.0 GB/s (pinned copies reach 24.0 GB/s)";
+    let evidence = "1 host-to-device copy (1.0 MiB) used pageable memory at 4.0 GB/s (pinned copies reach 24.0 GB/s)";
     assert_eq!(finding.evidence, evidence);
     assert!(finding.next.contains("pin_memory"), "{finding}");
 }

@@ -11,12 +11,12 @@ use super::{
     rules::{Rule, rule},
 };
 use crate::{
-    account::{Dividing, EntryKind, accounts},
     bottleneck::{Bottleneck, Severity},
     finding::Finding,
     lap_unit::{LapSource, LapUnit},
     laps::{cold_laps, slow_limit},
     timeline::Timeline,
+    top::{OperationKind, top},
     units::{per_cent, time},
 };
 
@@ -91,26 +91,21 @@ fn dropped(timeline: &Timeline<'_>) -> Option<Bottleneck> {
     notable("dropped-events", format!("{events} dropped while recording"), String::new(), None).filter(|_| dropped > 0)
 }
 
-/// One stage with most of the time of a thread, in a trace without devices.
+/// One stage with most of the host's time, in a trace without devices.
 fn dominant(timeline: &Timeline<'_>, limits: &FindingLimits) -> Option<Bottleneck> {
     if !timeline.devices.devices.is_empty() {
         return None;
     }
-    let accounts = accounts(timeline.trace, &Dividing::default()).ok()?;
-    let account = accounts.of_laps.unwrap_or(accounts.whole);
-    let stages = || account.entries.iter().filter(|entry| entry.kind == EntryKind::Stage);
-    let most = stages().max_by_key(|entry| entry.time)?;
-    let share = most.time as f64 / account.total.max(1) as f64;
+    let top = top(timeline.trace);
+    let whole: u64 = top.operations.iter().map(|stage| stage.own.0).sum();
+    let stages = || top.operations.iter().filter(|stage| stage.kind != OperationKind::Lap);
+    let most = stages().max_by_key(|stage| stage.own)?;
     let is_lap = timeline.unit.as_ref().is_some_and(|unit| unit.name == most.name);
-    if share < limits.of("dominant-stage") || is_lap || stages().count() < 2 {
+    if most.own_share < limits.of("dominant-stage") || is_lap || stages().count() < 2 {
         return None;
     }
-    let evidence = format!(
-        "`{}` takes {} of {} ({}), its nested stages not included",
-        most.name,
-        time(most.time as f64),
-        time(account.total as f64),
-        per_cent(share)
-    );
-    notable("dominant-stage", evidence, per_cent(limits.of("dominant-stage")), Some(most.time as f64 / 2.0))
+    let (own, share) = (most.own.0 as f64, per_cent(most.own_share));
+    let whole = time(whole as f64);
+    let evidence = format!("`{}` takes {} of {whole} ({share}), its nested stages not included", most.name, time(own));
+    notable("dominant-stage", evidence, per_cent(limits.of("dominant-stage")), Some(own / 2.0))
 }

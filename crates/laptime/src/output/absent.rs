@@ -12,7 +12,10 @@ pub fn no_device_work(trace: &Trace, request: &str) -> anyhow::Error {
     }
     let error = anyhow::anyhow!("the trace shows no GPU work, so there are no {request} to report");
     if trace.is_cut_off {
-        return Hinted::wrap(error, "the file is cut off, and GPU work may be in the missing part; copy the whole file");
+        return Hinted::wrap(
+            error,
+            "the file is cut off, and GPU work may be in the missing part; copy the whole file",
+        );
     }
     Hinted::wrap(
         error,

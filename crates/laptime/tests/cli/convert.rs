@@ -57,7 +57,7 @@ fn a_cut_off_trace_is_made_whole_by_converting_it() {
     place.write("cut.json", &whole[..whole.len() * 3 / 4]);
     let said = place.laptime(["convert", "cut.json", "good.json"]);
     assert_eq!(said.status, Some(0));
-    assert!(said.err.contains("the file is truncated; all complete events were read"), "{}", said.err);
+    assert!(said.err.contains("the file is cut off; only the events before the cut were read"), "{}", said.err);
     assert!(laptime_trace::read(place.path("good.json")).unwrap().warnings.is_empty());
 }
 

@@ -231,7 +231,7 @@ fn what_cannot_be_run_is_one_error_with_a_hint() {
         ("--num-gpu-layers 5", "cannot keep 5 layers on the device: the model has 4"),
         ("--memory-budget 1MiB", "a memory budget of 1MiB is too small: the model needs "),
         ("--auto --no-offload", "`--auto` and `--no-offload` both set the number of layers on the device"),
-        ("--dtype float8_e4m3fn", "`float8_e4m3fn` is refused"),
+        ("--dtype float8_e4m3fn", "weights in `float8_e4m3fn` are not supported"),
         ("--txt_path nowhere.txt", "cannot read `nowhere.txt`"),
         ("--voice_files nowhere.wav", "cannot read `nowhere.wav`"),
         ("--txt_path it.txt", "`it.txt`: line 1 names no speaker"),

@@ -124,7 +124,7 @@ fn what_is_allowed_does_not_count_and_what_matches_nothing_is_told() {
     let said = syncs_at(&place, "80", &["--budget", "2/lap", "--allow", "train.py*", "--allow", "hip*"]);
     assert_eq!((said.err.as_str(), said.status), ("warning: `--allow hip*` matches no call and no site\n", Some(0)));
     assert!(said.out.contains("2 syncs are allowed by `--allow` and do not count."), "{}", said.out);
-    assert!(said.out.contains("Within the budget of `2/lap`: at most 2 syncs per lap."), "{}", said.out);
+    assert!(said.out.contains("Within the budget `2/lap`: no lap has more than 2 syncs."), "{}", said.out);
 }
 
 #[test]

@@ -261,8 +261,8 @@ fn a_checkpoint_of_another_size_is_told_before_anything_is_loaded() {
     let said = place.laptime(words("bench tts --model-dir other --device cpu --frames 2")).failed();
     assert!(said.contains("talker.model.layers.0.mlp.down_proj.weight"), "{said}");
     let both = place.laptime(words(&format!("bench tts --preset 0.6b --model-dir {}", fixture().display()))).failed();
-    assert!(both.contains("is no `0.6b`: it has a talker of 2 layers of width 32"), "{both}");
-    assert!(both.contains("that one a talker of 28 layers of width 1024"), "{both}");
+    assert!(both.contains("is not `0.6b`: it has a talker of 2 layers of width 32"), "{both}");
+    assert!(both.contains("`0.6b` has a talker of 28 layers of width 1024"), "{both}");
     assert!(both.contains("hint: leave out `--preset`"), "{both}");
     assert!(!place.path("runs").exists());
 }

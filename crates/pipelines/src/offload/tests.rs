@@ -76,7 +76,10 @@ fn flags_that_say_the_same_exclude_each_other() {
 #[test]
 fn what_cannot_be_run_is_refused_before_anything_is_measured() {
     assert_eq!(refused("--model tiny --num-gpu-layers 5"), "cannot keep 5 layers on the device: the model has 4");
-    assert!(refused("--dtype float8_e4m3fn").starts_with("`float8_e4m3fn` is refused: nothing here computes"));
+    assert!(
+        refused("--dtype float8_e4m3fn")
+            .starts_with("weights in `float8_e4m3fn` are not supported: nothing here computes")
+    );
     assert!(refused("--txt_path nowhere.txt").starts_with("cannot read `nowhere.txt`: "));
     assert!(refused("--voice_files a.wav b.wav").starts_with("cannot read `a.wav`: "));
     assert!(refused("--memory-budget much").contains("`much` is not a memory size"));

@@ -159,7 +159,7 @@ mod tests {
         let html = html(&table, |_| None);
         assert!(!html.contains("<script"), "{html}");
         assert!(html.contains("data-find=\"&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;\""), "{html}");
-        assert!(html.contains("<td class=\"n\" data-v=\"1234567\">1.235</td>"), "{html}");
+        assert!(html.contains("<td class=\"n\" data-v=\"1234567\">1,235</td>"), "{html}");
         assert!(html.contains("<code>a &lt; b</code>"), "{html}");
     }
 

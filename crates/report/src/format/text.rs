@@ -236,7 +236,7 @@ mod tests {
         table.push([Cell::tree(9, "attention_scores", "")]);
         assert_eq!(written(&table, 20).lines().nth(2), Some("        └attention_…"));
         table.push([Cell::tree(14, "attention_scores", "")]);
-        assert_eq!(written(&table, 20).lines().nth(3), Some("…       └attention_…"));
+        assert_eq!(written(&table, 20).lines().nth(3), Some("…        └attention…"));
     }
 
     #[test]

@@ -115,7 +115,10 @@ fn sentence(judged: &Judged, processes: usize) -> String {
 fn advice(judged: &Judged, processes: usize) -> String {
     match judged.needed {
         Some(needed) => {
-            format!("about {} more processes per side should give a clear result", rounded(needed.saturating_sub(processes)))
+            format!(
+                "about {} more processes per side should give a clear result",
+                rounded(needed.saturating_sub(processes))
+            )
         }
         None => format!("more than {MOST_ADVISED} processes per side would be needed for a clear result"),
     }

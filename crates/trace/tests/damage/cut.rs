@@ -28,7 +28,7 @@ fn a_cut_file_says_so() {
     let trace = read(&bytes[..bytes.len() - 3]).unwrap();
     assert_eq!(
         trace.warnings.first().map(String::as_str),
-        Some("the file is truncated; all complete packets were read")
+        Some("the file is cut off; only the packets before the cut were read")
     );
 }
 

@@ -92,7 +92,7 @@ fn a_length_beyond_the_file_asks_for_no_memory() {
 #[test]
 fn packets_without_anything_of_ours_are_no_trace() {
     let nothing = file(&[Message::new().number(900, 1), Message::new().bytes(901, b"text")]);
-    assert!(matches!(read(&nothing), Err(ReadError::NotATrace { .. })));
+    assert!(matches!(read(&nothing), Err(ReadError::NoTrackEvents { .. })));
 }
 
 #[test]

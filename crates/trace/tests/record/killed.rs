@@ -92,6 +92,6 @@ fn a_full_disk_is_reported_when_the_recording_is_dropped() {
     let ended = run_again("a_full_disk_is_reported_when_the_recording_is_dropped", &path);
     assert!(ended.status.success());
     let stderr = String::from_utf8(ended.stderr).unwrap();
-    let expected = format!("warning: the recording is not whole: cannot write `{}`: No space left", path.display());
+    let expected = format!("warning: the recording is incomplete: cannot write `{}`: No space left", path.display());
     assert!(stderr.contains(&expected), "{stderr}");
 }
