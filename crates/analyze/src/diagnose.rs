@@ -65,18 +65,34 @@ pub fn diagnose_with(
     if let Some(trace) = trace {
         found.add_trace(trace, peaks, limits);
     }
-    found.add_results(results, peaks);
-    found.findings.sort_by(|a, b| {
-        let gain = |one: &Bottleneck| one.gain_ns.unwrap_or(0.0);
-        a.severity.cmp(&b.severity).then(gain(b).total_cmp(&gain(a)))
-    });
-    found
+    found.with_results(results, peaks)
+}
+
+/// The same for a prepared trace.
+pub(crate) fn diagnose_of(timeline: &Timeline<'_>, results: &[CaseResult], peaks: Option<&Peaks>) -> Diagnosis {
+    let mut found = Diagnosis::default();
+    found.add_timeline(timeline, peaks, &FindingLimits::default());
+    found.with_results(results, peaks)
 }
 
 impl Diagnosis {
+    fn with_results(mut self, results: &[CaseResult], peaks: Option<&Peaks>) -> Self {
+        self.add_results(results, peaks);
+        self.findings.sort_by(|a, b| {
+            let gain = |one: &Bottleneck| one.gain_ns.unwrap_or(0.0);
+            a.severity.cmp(&b.severity).then(gain(b).total_cmp(&gain(a)))
+        });
+        self
+    }
+
     fn add_trace(&mut self, trace: &Trace, peaks: Option<&Peaks>, limits: &FindingLimits) {
         let devices = devices(trace);
         let Ok(timeline) = Timeline::of(trace, &devices, None) else { return };
+        self.add_timeline(&timeline, peaks, limits);
+    }
+
+    fn add_timeline(&mut self, timeline: &Timeline<'_>, peaks: Option<&Peaks>, limits: &FindingLimits) {
+        let (trace, devices) = (timeline.trace, timeline.devices);
         self.overview = Some(timeline.overview.clone());
         // The overview has a note about an empty trace.
         if trace.span_count() == 0 {
@@ -86,12 +102,12 @@ impl Diagnosis {
             let remark = "The trace contains no GPU work. `laptime stages` shows where the host's time goes.";
             self.remarks.push(remark.to_owned());
         }
-        let judged = self.judged_devices(&timeline);
-        let mut charges = Charges::of(&timeline, &judged);
-        kernels::charge(&timeline, peaks, limits, &mut charges);
-        checks::charge(&timeline, &mut charges);
+        let judged = self.judged_devices(timeline);
+        let mut charges = Charges::of(timeline, &judged);
+        kernels::charge(timeline, peaks, limits, &mut charges);
+        checks::charge(timeline, &mut charges);
         self.findings = charges.findings(limits);
-        self.findings.extend(checks::findings(&timeline, limits));
+        self.findings.extend(checks::findings(timeline, limits));
         self.together_ns = charges.together(&self.findings);
         self.whole_ns = Some(charges.whole()).filter(|whole| *whole > 0.0);
         self.remarks.extend(idle_lines(trace).iter().flat_map(LineShares::sentences));

@@ -120,10 +120,10 @@ impl<'a> Encoder<'a> {
     fn new(trace: &'a Trace, begin: u64, most: usize) -> Self {
         let depths = depths(trace);
         let thinning = thin::choose(trace, &depths, most);
-        let fields = || -> Box<dyn Iterator<Item = _>> {
+        let fields = || {
             let is_kept = move |span: &Span<'_>| thinning.is_none_or(|by| span.duration.0 >= by.shortest);
-            let spans = trace.spans().filter(is_kept).map(|span| span.fields);
-            Box::new(spans.chain(trace.marks().map(|mark| mark.fields)).filter(|fields| !fields.is_empty()))
+            let spans = trace.spans().map(move |span| is_kept(&span).then_some(span.fields));
+            spans.chain(trace.marks().map(|mark| Some(mark.fields)))
         };
         Self {
             trace,
@@ -229,7 +229,7 @@ impl<'a> Encoder<'a> {
             self.last_block = self.count;
             self.thinned += item.count;
         }
-        let set = if is_span { self.sets.get(span.fields) } else { 0 };
+        let set = if is_span { self.sets.at(span.id.index()) } else { 0 };
         self.push(item.start - *last, item.duration, kind, [item.depth, item.lane, set]);
         *last = item.start;
     }
@@ -307,13 +307,13 @@ fn add_marks(encoder: &mut Encoder<'_>, block: &mut Block) {
         (Numbers::default(), Numbers::default(), Numbers::default(), Numbers::default());
     let (mut last, strips) = (0_i64, encoder.tracks.len() - trace.tracks().len());
     let place_of: HashMap<TrackId, usize> = trace.tracks().enumerate().map(|(at, (id, _))| (id, at)).collect();
-    for mark in trace.marks().step_by(step) {
+    for (at_mark, mark) in trace.marks().enumerate().step_by(step) {
         let at = (mark.time.0 - encoder.begin) as i64;
         time.push_signed(at - last);
         last = at;
         track.push((strips + place_of[&mark.track]) as u64);
         name.push(encoder.label(mark.name, class::MARK).into());
-        set.push(encoder.sets.get(mark.fields).into());
+        set.push(encoder.sets.at(trace.span_count() + at_mark).into());
     }
     block.set("markStep", json!(step));
     block.column("markTime", time.0);

@@ -18,13 +18,13 @@ const MOST_SETS: usize = 30_000;
 /// Characters of a value that are kept.
 const LONGEST: usize = 2000;
 
-/// The sets of fields of all spans.
+/// The sets of fields of all spans and marks.
 pub(crate) struct FieldSets<'a> {
-    keys: HashMap<&'a str, u32>,
     names: Vec<&'a str>,
     left_out: Vec<&'a str>,
-    sets: HashMap<Vec<(u32, Exact<'a>)>, u32>,
     list: Vec<Vec<(u32, Exact<'a>)>>,
+    /// The set of each span and mark, in the order in which they were given.
+    set_of: Vec<u32>,
 }
 
 /// A value that is compared exactly.
@@ -46,51 +46,25 @@ impl Hash for Exact<'_> {
 }
 
 impl<'a> FieldSets<'a> {
-    /// Finds the fields that describe spans.
-    pub(crate) fn of(all: impl Fn() -> Box<dyn Iterator<Item = Fields<'a>> + 'a>) -> Self {
-        let mut varied = varied(all());
+    /// Finds the fields that describe spans, and the set of each of them.
+    pub(crate) fn of<I: Iterator<Item = Option<Fields<'a>>>>(all: impl Fn() -> I) -> Self {
+        let mut varied = varied(all().flatten());
         let mut left_out: Vec<&str> =
             varied.iter().filter(|(_, values)| *values >= MANY).map(|(key, _)| *key).collect();
         varied.retain(|(_, values)| *values < MANY);
         loop {
-            let mut sets = Self {
-                keys: HashMap::new(),
-                names: Vec::new(),
-                left_out: left_out.clone(),
-                sets: HashMap::new(),
-                list: vec![Vec::new()],
-            };
-            for (key, _) in &varied {
-                sets.keys.insert(key, sets.names.len() as u32);
-                sets.names.push(key);
-            }
-            if all().all(|fields| sets.add(fields) < MOST_SETS as u32) {
-                sets.left_out.sort_unstable();
-                return sets;
+            let names: Vec<&str> = varied.iter().map(|(key, _)| *key).collect();
+            if let Some((list, set_of)) = sets(&names, all()) {
+                left_out.sort_unstable();
+                return Self { names, left_out, list, set_of };
             }
             left_out.extend(varied.pop().map(|(key, _)| key));
         }
     }
 
-    fn key(&self, fields: Fields<'a>) -> Vec<(u32, Exact<'a>)> {
-        fields.iter().filter_map(|(key, value)| Some((*self.keys.get(key)?, Exact(value)))).collect()
-    }
-
-    fn add(&mut self, fields: Fields<'a>) -> u32 {
-        let key = self.key(fields);
-        if key.is_empty() {
-            return 0;
-        }
-        let next = self.list.len() as u32;
-        *self.sets.entry(key).or_insert_with_key(|key| {
-            self.list.push(key.clone());
-            next
-        })
-    }
-
-    /// The number of a set; 0 is the empty one.
-    pub(crate) fn get(&self, fields: Fields<'a>) -> u32 {
-        if fields.is_empty() { 0 } else { self.sets.get(&self.key(fields)).copied().unwrap_or(0) }
+    /// The set of what was given at this place; 0 is the empty one.
+    pub(crate) fn at(&self, place: usize) -> u32 {
+        self.set_of[place]
     }
 
     /// The names of fields, the sets (each with the numbers of names and the values in turn), and the names left out.
@@ -99,6 +73,58 @@ impl<'a> FieldSets<'a> {
             set.iter().flat_map(|(key, value)| [json!(key), shown(value.0)]).collect()
         };
         [json!(self.names), json!(self.list.iter().map(set).collect::<Vec<_>>()), json!(self.left_out)]
+    }
+}
+
+type Set<'a> = Vec<(u32, Exact<'a>)>;
+
+/// The different sets and the set of each; none if there are too many.
+fn sets<'a>(names: &[&'a str], all: impl Iterator<Item = Option<Fields<'a>>>) -> Option<(Vec<Set<'a>>, Vec<u32>)> {
+    let mut numbers = Keys::default();
+    for (number, name) in names.iter().enumerate() {
+        numbers.add(name, number as u32);
+    }
+    let mut known: HashMap<Set<'a>, u32> = HashMap::new();
+    let (mut list, mut set_of) = (vec![Vec::new()], Vec::new());
+    let mut set = Set::new();
+    for fields in all {
+        set.clear();
+        set.extend(
+            fields.iter().flat_map(Fields::iter).filter_map(|(key, value)| Some((numbers.get(key)?, Exact(value)))),
+        );
+        let number = match known.get(&set) {
+            _ if set.is_empty() => 0,
+            Some(&number) => number,
+            None => {
+                let number = list.len() as u32;
+                known.insert(set.clone(), number);
+                list.push(set.clone());
+                number
+            }
+        };
+        set_of.push(number);
+        if list.len() > MOST_SETS {
+            return None;
+        }
+    }
+    Some((list, set_of))
+}
+
+/// Numbers of names. A name of a trace is stored once, so most are found by their address.
+#[derive(Default)]
+struct Keys<'a> {
+    by_text: HashMap<&'a str, u32>,
+    by_address: HashMap<(usize, usize), Option<u32>>,
+}
+
+impl<'a> Keys<'a> {
+    fn add(&mut self, name: &'a str, number: u32) {
+        self.by_text.insert(name, number);
+    }
+
+    fn get(&mut self, name: &'a str) -> Option<u32> {
+        let address = (name.as_ptr() as usize, name.len());
+        *self.by_address.entry(address).or_insert_with(|| self.by_text.get(name).copied())
     }
 }
 
@@ -121,10 +147,15 @@ fn shown(value: Value<'_>) -> serde_json::Value {
 /// The fields with the number of their values, fewest first; [`MANY`] stands for more.
 fn varied<'a>(all: impl Iterator<Item = Fields<'a>>) -> Vec<(&'a str, usize)> {
     let hasher = DefaultHashBuilder::default();
-    let mut values: HashMap<&str, HashSet<u64>> = HashMap::new();
+    let mut places: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut values: Vec<(&str, HashSet<u64>)> = Vec::new();
     for fields in all {
         for (key, value) in fields.iter() {
-            let known = values.entry(key).or_default();
+            let place = *places.entry((key.as_ptr() as usize, key.len())).or_insert_with(|| {
+                values.push((key, HashSet::new()));
+                values.len() - 1
+            });
+            let known = &mut values[place].1;
             if known.len() < MANY {
                 known.insert(hasher.hash_one(Exact(value)));
             }

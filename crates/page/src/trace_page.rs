@@ -50,7 +50,6 @@ pub struct About<'a> {
 
 /// Every answer about a trace.
 struct Answers {
-    diagnosis: Diagnosis,
     offload: Option<Offload>,
     waiting: Waiting,
     laps: Option<Laps>,
@@ -61,32 +60,33 @@ struct Answers {
 impl Answers {
     fn of(trace: &Trace, about: &About<'_>) -> Self {
         thread::scope(|scope| {
-            let first = scope.spawn(|| (diagnosis(trace, about), laptime_analyze::laps(trace, None).ok()));
-            let second = scope.spawn(|| (laptime_analyze::stages(trace), laptime_analyze::top(trace)));
-            let waiting = laptime_analyze::waiting(trace, MOST_ROWS);
-            let ((diagnosis, offload), laps) = first.join().expect("the analysis does not panic");
-            let (stages, top) = second.join().expect("the analysis does not panic");
-            Self { diagnosis, offload, waiting, laps, stages, top }
+            let others = scope.spawn(|| {
+                let laps = laptime_analyze::laps(trace, None).ok();
+                (laps, laptime_analyze::stages(trace), laptime_analyze::top(trace))
+            });
+            let peaks = about.run.and_then(|run| run.peaks.as_ref());
+            let mut waiting = laptime_analyze::waiting(trace, about.results, peaks, MOST_ROWS);
+            let offload = offload(trace, about);
+            if let Some(offload) = &offload {
+                let (findings, whole_ns) = (offload.findings.clone(), Some(offload.length.median));
+                waiting.diagnosis = Diagnosis { findings, whole_ns, ..Diagnosis::default() };
+            }
+            let (laps, stages, top) = others.join().expect("the analysis does not panic");
+            Self { offload, waiting, laps, stages, top }
         })
     }
 
     fn findings(&self) -> Vec<Reported> {
-        let whole = self.diagnosis.whole_ns;
-        let shown = self.diagnosis.findings.iter().filter(|found| found.severity != Severity::Normal);
-        shown.take(MOST_FINDINGS).map(|found| found.reported(whole)).collect()
+        let Diagnosis { findings, whole_ns, .. } = &self.waiting.diagnosis;
+        let shown = findings.iter().filter(|found| found.severity != Severity::Normal);
+        shown.take(MOST_FINDINGS).map(|found| found.reported(*whole_ns)).collect()
     }
 }
 
-/// The bottlenecks: those of offloaded layers if the trace has any.
-fn diagnosis(trace: &Trace, about: &About<'_>) -> (Diagnosis, Option<Offload>) {
+/// The offloaded layers of the trace, which have findings of their own.
+fn offload(trace: &Trace, about: &About<'_>) -> Option<Offload> {
     let facts = about.results.iter().find_map(CaseResult::measured).map(OffloadFacts::of).unwrap_or_default();
-    let Some(offload) = laptime_analyze::offload(trace, facts, Thresholds::default()) else {
-        let peaks = about.run.and_then(|run| run.peaks.as_ref());
-        return (laptime_analyze::diagnose(Some(trace), about.results, peaks), None);
-    };
-    let findings = offload.findings.clone();
-    let whole_ns = Some(offload.length.median);
-    (Diagnosis { findings, whole_ns, ..Diagnosis::default() }, Some(offload))
+    laptime_analyze::offload(trace, facts, Thresholds::default())
 }
 
 /// Makes the page of a trace.
@@ -121,7 +121,7 @@ fn subtitle(trace: &Trace, answers: &Answers) -> String {
 
 /// The findings, the key figures and the remarks.
 fn answer(answers: &Answers) -> String {
-    let (findings, remarks) = (answers.findings(), &answers.diagnosis.remarks);
+    let (findings, remarks) = (answers.findings(), &answers.waiting.diagnosis.remarks);
     let mut out = String::new();
     let mut rest = &remarks[..];
     match (findings.first(), remarks.split_first()) {

@@ -1,9 +1,13 @@
 //! What several analyses of a trace share: devices, laps, syncs, and causes of idle time.
 
-use laptime_trace::Trace;
+use laptime_trace::{
+    Trace,
+    run::{CaseResult, Peaks},
+};
 
 use crate::{
     devices::{Devices, devices},
+    diagnose::{Diagnosis, diagnose_of},
     gap_cause::{Gap, Judged, judged_gaps},
     gaps::{Gaps, gaps_of},
     idle_pieces::{IdlePieces, Splitter},
@@ -46,9 +50,11 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// What devices and the host waited for, from one reading of a trace.
+/// The bottlenecks of a run, and what its devices and its host waited for, from one reading of its trace.
 #[derive(Debug, Clone)]
 pub struct Waiting {
+    /// The bottlenecks.
+    pub diagnosis: Diagnosis,
     /// The time of each device by cause; none without device work.
     pub gaps: Option<Gaps>,
     /// The syncs.
@@ -57,12 +63,13 @@ pub struct Waiting {
     pub idle: Vec<(String, Vec<Gap>)>,
 }
 
-/// Answers `gaps`, `syncs` and where each gap is, all at once. `most` is the number of gaps to list.
-pub fn waiting(trace: &Trace, most: usize) -> Waiting {
+/// Answers `diagnose`, `gaps`, `syncs` and where each gap is, all at once. `most` is the number of gaps to list.
+pub fn waiting(trace: &Trace, results: &[CaseResult], peaks: Option<&Peaks>, most: usize) -> Waiting {
     let devices = devices(trace);
     // Only a lap that was asked for can be missing.
     let timeline = Timeline::of(trace, &devices, None).expect("no lap was asked for");
     Waiting {
+        diagnosis: diagnose_of(&timeline, results, peaks),
         gaps: (!devices.devices.is_empty()).then(|| gaps_of(&timeline, most)),
         syncs: syncs_of(&timeline),
         idle: std::iter::zip(&devices.devices, &timeline.idle)

@@ -38,7 +38,7 @@ pub fn escape(text: &str) -> String {
 /// Escapes a sentence; what it has in backticks becomes code.
 pub fn prose(sentence: &str) -> String {
     let parts: Vec<&str> = sentence.split('`').collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return escape(sentence);
     }
     let part = |(at, part): (usize, &&str)| match at % 2 {
