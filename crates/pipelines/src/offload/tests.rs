@@ -83,7 +83,7 @@ fn what_cannot_be_run_is_refused_before_anything_is_measured() {
     assert!(refused("--txt_path nowhere.txt").starts_with("cannot read `nowhere.txt`: "));
     assert!(refused("--voice_files a.wav b.wav").starts_with("cannot read `a.wav`: "));
     assert!(refused("--memory-budget much").contains("`much` is not a memory size"));
-    assert!(refused("--link-gbps -1").contains("moves nothing"));
+    assert!(refused("--link-gbps -1").contains("is not valid"));
     assert!(refused("--model tiny --max-tokens 5000").contains("do not fit"));
     assert!(refused("--pipeline lm --txt_path here.txt").starts_with("`--pipeline lm` uses random tokens"));
     assert!(refused("--model 0.5b").contains("no speech model `0.5b`"));
