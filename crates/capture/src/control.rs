@@ -26,7 +26,7 @@ const LONGEST_LAP: usize = 512;
 struct Page {
     magic: u64,
     epoch: AtomicU32,
-    wanted: AtomicU32,
+    mode: AtomicU32,
     flags: u32,
     part_bytes: u32,
     keep_nanos: u64,
@@ -46,7 +46,7 @@ struct Page {
 
 /// What processes should do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RecordingMode {
     /// Record nothing.
     Nothing,
     /// Record everything.
@@ -55,7 +55,7 @@ pub enum Wanted {
     Light,
 }
 
-impl Wanted {
+impl RecordingMode {
     /// The number in files and on the page.
     pub const fn number(self) -> u32 {
         match self {
@@ -119,7 +119,7 @@ unsafe impl Sync for Control {}
 
 impl Control {
     /// Creates the page.
-    pub fn create(path: &Path, settings: &Settings, wanted: Wanted) -> io::Result<Self> {
+    pub fn create(path: &Path, settings: &Settings, mode: RecordingMode) -> io::Result<Self> {
         let parts = settings.parts.as_os_str().as_bytes();
         let lap = settings.laps.as_ref().map_or("", |laps| &laps.name).as_bytes();
         if parts.len() > LONGEST_PATH || lap.len() > LONGEST_LAP {
@@ -143,7 +143,7 @@ impl Control {
             page.lap[..lap.len()].copy_from_slice(lap);
             page.after_laps = settings.laps.as_ref().map_or(0, |laps| laps.after);
             page.for_laps = settings.laps.as_ref().and_then(|laps| laps.during).unwrap_or(0);
-            page.wanted.store(wanted.number(), Ordering::Relaxed);
+            page.mode.store(mode.number(), Ordering::Relaxed);
             page.magic = MAGIC;
         }
         Ok(control)
@@ -200,8 +200,8 @@ impl Control {
     }
 
     /// The state that the recorder asks for now.
-    pub fn wanted(&self) -> Wanted {
-        Wanted::from_number(self.page().wanted.load(Ordering::Acquire))
+    pub fn mode(&self) -> RecordingMode {
+        RecordingMode::from_number(self.page().mode.load(Ordering::Acquire))
     }
 
     /// How many processes have mapped the page.
@@ -226,8 +226,8 @@ impl Control {
     }
 
     /// Requests another state and wakes every process. Every process writes what it has recorded so far.
-    pub fn want(&self, wanted: Wanted) {
-        self.page().wanted.store(wanted.number(), Ordering::Release);
+    pub fn request_mode(&self, mode: RecordingMode) {
+        self.page().mode.store(mode.number(), Ordering::Release);
         self.wake();
     }
 
@@ -271,12 +271,12 @@ mod tests {
     fn a_process_reads_what_the_recorder_wants() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(crate::CONTROL_FILE);
-        let recorder = Control::create(&path, &settings(), Wanted::Nothing).unwrap();
+        let recorder = Control::create(&path, &settings(), RecordingMode::Nothing).unwrap();
         let process = Control::open(&path).unwrap();
-        assert_eq!((process.settings(), process.wanted(), recorder.attached()), (settings(), Wanted::Nothing, 1));
+        assert_eq!((process.settings(), process.mode(), recorder.attached()), (settings(), RecordingMode::Nothing, 1));
         let before = process.epoch();
-        recorder.want(Wanted::Everything);
-        assert_eq!(process.wanted(), Wanted::Everything);
+        recorder.request_mode(RecordingMode::Everything);
+        assert_eq!(process.mode(), RecordingMode::Everything);
         process.add_recorded(5, 2);
         assert_eq!(recorder.recorded(), (5, 2));
         assert_ne!(process.epoch(), before);

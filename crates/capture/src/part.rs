@@ -149,13 +149,13 @@ pub enum State {
     /// Copies and syncs only, to measure what recording costs.
     Light,
     /// Nothing, because another profiler in the process took over CUPTI.
-    SteppedAside,
+    TakenOver,
     /// The process ended normally.
     Ended,
 }
 
 impl State {
-    const ALL: [Self; 5] = [Self::Paused, Self::Recording, Self::Light, Self::SteppedAside, Self::Ended];
+    const ALL: [Self; 5] = [Self::Paused, Self::Recording, Self::Light, Self::TakenOver, Self::Ended];
 }
 
 /// A call of the runtime or the driver.

@@ -61,7 +61,7 @@ extern "C" fn register_of_others(requested: BufferRequested, completed: BufferCo
         if let Some(state) = state::current()
             && let Some(session) = state.session.get()
         {
-            session.step_aside(state);
+            session.release_cupti(state);
         }
     });
     match state::current().and_then(|state| state.session.get()) {

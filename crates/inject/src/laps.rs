@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use laptime_capture::control::{Control, LapSettings, Wanted};
+use laptime_capture::control::{Control, LapSettings, RecordingMode};
 
 /// Counts laps, and switches recording off and on.
 #[derive(Debug)]
@@ -18,10 +18,10 @@ impl Laps {
 
     /// Whether a range of this name is a lap.
     pub fn matches(&self, name: &[u8]) -> bool {
-        let wanted = self.settings.name.as_bytes();
-        match wanted.strip_suffix(b"*") {
+        let mode = self.settings.name.as_bytes();
+        match mode.strip_suffix(b"*") {
             Some(start) => name.starts_with(start),
-            None => name == wanted,
+            None => name == mode,
         }
     }
 
@@ -32,9 +32,9 @@ impl Laps {
         let LapSettings { after, during, .. } = self.settings;
         let end = during.map(|during| after.saturating_add(during).saturating_add(2));
         if number == after.max(1) || Some(number) == end {
-            control.want(if Some(number) == end { Wanted::Nothing } else { Wanted::Everything });
+            control.request_mode(if Some(number) == end { RecordingMode::Nothing } else { RecordingMode::Everything });
         } else if number == 1 {
-            control.want(Wanted::Nothing);
+            control.request_mode(RecordingMode::Nothing);
         }
     }
 }

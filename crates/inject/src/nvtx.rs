@@ -8,7 +8,7 @@ use std::{
 };
 
 use laptime_capture::{
-    control::Wanted,
+    control::RecordingMode,
     part::{Payload, RangeAction},
 };
 
@@ -116,7 +116,7 @@ thread_local! {
 /// Keeps a range or a mark while something is recorded. Ranges are kept in light windows: they count the work there. Laps
 /// are always kept, and so are the ends of what was kept.
 fn keep(state: &'static State, marked: Marked) {
-    let is_on = state.control.wanted() != Wanted::Nothing;
+    let is_on = state.control.mode() != RecordingMode::Nothing;
     let is_kept = match marked.action {
         RangeAction::Push => {
             let is_kept = is_lap(state, &marked.message) || is_on;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use laptime_capture::{
-    control::Wanted,
+    control::RecordingMode,
     cupti::{self, Record, WorkKind, kind},
     monotonic_nanos,
     part::{Anchor, Call, Kind, State as PartState},
@@ -61,7 +61,7 @@ const MOST_FUNCTIONS: u32 = 4096;
 pub struct Session {
     pub functions: Functions,
     /// What is on, as it was last applied.
-    applied: Mutex<Wanted>,
+    applied: Mutex<RecordingMode>,
     calls: Vec<CallOfInterest>,
     /// Callbacks around calls, for a CUPTI that cannot record single ones.
     callbacks: Mutex<Option<Subscriber>>,
@@ -91,7 +91,7 @@ pub fn start(state: &'static State) {
     let settings = state.control.settings();
     let session = Session {
         functions,
-        applied: Mutex::new(Wanted::Nothing),
+        applied: Mutex::new(RecordingMode::Nothing),
         calls: calls_of_interest(&functions),
         callbacks: Mutex::new(None),
         whole_graphs: settings.whole_graphs,
@@ -111,7 +111,7 @@ pub fn start(state: &'static State) {
         && let Some(session) = state.session.get()
     {
         hooks::install();
-        session.apply(state, state.control.wanted());
+        session.apply(state, state.control.mode());
         if let Some(anchor) = session.anchor() {
             state.output().encoder.anchor(anchor);
         }
@@ -126,8 +126,8 @@ fn calls_of_interest(functions: &Functions) -> Vec<CallOfInterest> {
             let Some(name) = functions.function_name(is_driver, function) else { continue };
             let name = plain_name(name);
             let about = ["cuda", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-            let is_wanted = CALLS.iter().any(|call| about.starts_with(call)) && !NOT.contains(&about);
-            if is_wanted {
+            let is_on = CALLS.iter().any(|call| about.starts_with(call)) && !NOT.contains(&about);
+            if is_on {
                 found.push(CallOfInterest { is_driver, function, name });
             }
         }
@@ -168,41 +168,41 @@ impl Session {
     }
 
     /// Enables the requested records and disables the others.
-    pub fn apply(&self, state: &State, wanted: Wanted) {
+    pub fn apply(&self, state: &State, mode: RecordingMode) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        if *applied == wanted || state.is_aside.load(Ordering::Acquire) {
+        if *applied == mode || state.is_taken_over.load(Ordering::Acquire) {
             return;
         }
         let before = *applied;
-        *applied = wanted;
+        *applied = mode;
         let began = monotonic_nanos();
-        let problem = self.switch(before, wanted);
+        let problem = self.switch(before, mode);
         // Not everything is recorded while CUPTI is being switched.
-        let since = if wanted == Wanted::Everything { monotonic_nanos() } else { began };
+        let since = if mode == RecordingMode::Everything { monotonic_nanos() } else { began };
         let mut output = state.output();
-        output.state(since, worker::state_of(wanted));
+        output.state(since, worker::state_of(mode));
         if let Some(problem) = problem {
             output.info("problem", &format!("cupti-refused {problem}"));
         }
-        if wanted == Wanted::Everything && !self.has_calls() {
+        if mode == RecordingMode::Everything && !self.has_calls() {
             output.info("problem", "no-calls");
         }
     }
 
-    fn switch(&self, before: Wanted, wanted: Wanted) -> Option<String> {
-        let is_full = wanted == Wanted::Everything;
+    fn switch(&self, before: RecordingMode, mode: RecordingMode) -> Option<String> {
+        let is_full = mode == RecordingMode::Everything;
         let mut problem = None;
-        for kind in self.kinds_of(before).filter(|kind| !self.kinds_of(wanted).any(|wanted| wanted == *kind)) {
+        for kind in self.kinds_of(before).filter(|kind| !self.kinds_of(mode).any(|mode| mode == *kind)) {
             self.functions.disable(kind);
         }
-        for kind in self.kinds_of(wanted).filter(|kind| !self.kinds_of(before).any(|known| known == *kind)) {
+        for kind in self.kinds_of(mode).filter(|kind| !self.kinds_of(before).any(|known| known == *kind)) {
             if let Err(refused) = self.functions.enable(kind)
                 && kind == kind::KERNEL
             {
                 problem = Some(refused);
             }
         }
-        if is_full != (before == Wanted::Everything) {
+        if is_full != (before == RecordingMode::Everything) {
             self.switch_calls(is_full);
         }
         problem
@@ -244,8 +244,8 @@ impl Session {
         }
     }
 
-    fn kinds_of(&self, wanted: Wanted) -> impl Iterator<Item = u32> {
-        let (is_full, is_on) = (wanted == Wanted::Everything, wanted != Wanted::Nothing);
+    fn kinds_of(&self, mode: RecordingMode) -> impl Iterator<Item = u32> {
+        let (is_full, is_on) = (mode == RecordingMode::Everything, mode != RecordingMode::Nothing);
         let kinds = [
             (kind::KERNEL, is_full),
             (kind::COPY, is_on),
@@ -254,22 +254,22 @@ impl Session {
             (kind::WAIT, is_on),
             (kind::MEMORY, is_full && self.memory),
         ];
-        kinds.into_iter().filter(|(_, wanted)| *wanted).map(|(kind, _)| kind)
+        kinds.into_iter().filter(|(_, mode)| *mode).map(|(kind, _)| kind)
     }
 
     /// Another profiler takes over CUPTI: releases everything and stops recording.
-    pub fn step_aside(&self, state: &State) {
+    pub fn release_cupti(&self, state: &State) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.is_aside.swap(true, Ordering::AcqRel) {
+        if state.is_taken_over.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.switch(*applied, Wanted::Nothing);
+        self.switch(*applied, RecordingMode::Nothing);
         self.end_callbacks();
         self.functions.disable(kind::GRAPH);
-        *applied = Wanted::Nothing;
+        *applied = RecordingMode::Nothing;
         self.functions.flush(true);
         let mut output = state.output();
-        output.state(monotonic_nanos(), PartState::SteppedAside);
+        output.state(monotonic_nanos(), PartState::TakenOver);
         output.info("problem", "stepped-aside");
         output.write();
     }
@@ -331,7 +331,7 @@ impl Session {
 
     fn is_paused(&self) -> bool {
         // The lock is held during a switch, so the record is from before it.
-        self.applied.try_lock().is_ok_and(|applied| *applied == Wanted::Nothing)
+        self.applied.try_lock().is_ok_and(|applied| *applied == RecordingMode::Nothing)
     }
 
     fn call_name(&self, is_driver: bool, function: u32) -> Option<&'static str> {

@@ -47,7 +47,7 @@ pub struct State {
     /// The laps to record, where NVTX ranges are laps.
     pub laps: Option<Laps>,
     /// Another profiler took over CUPTI.
-    pub is_aside: AtomicBool,
+    pub is_taken_over: AtomicBool,
     /// The process ends.
     pub is_ending: AtomicBool,
     /// The GPUs were described.
@@ -122,7 +122,7 @@ pub fn get_or_start() -> Option<&'static State> {
         session: OnceLock::new(),
         ranges: parent.map_or_else(Ranges::default, |parent| Ranges::inheriting(&parent.ranges)),
         laps: settings.laps.map(Laps::new),
-        is_aside: AtomicBool::new(false),
+        is_taken_over: AtomicBool::new(false),
         is_ending: AtomicBool::new(false),
         has_devices: AtomicBool::new(false),
         output: Mutex::new(output),

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use laptime_capture::{control::Wanted, monotonic_nanos, part};
+use laptime_capture::{control::RecordingMode, monotonic_nanos, part};
 
 use crate::{devices, guarded, hooks, state::State};
 
@@ -43,7 +43,7 @@ fn run(state: &'static State) {
         let epoch = state.control.epoch();
         hooks::install();
         if let Some(session) = state.session.get() {
-            session.apply(state, state.control.wanted());
+            session.apply(state, state.control.mode());
         }
         devices::describe(state);
         write(state, false);
@@ -53,8 +53,8 @@ fn run(state: &'static State) {
 
 /// Writes everything that is available.
 fn write(state: &State, is_forced: bool) {
-    let aside = state.is_aside.load(Ordering::Acquire);
-    let session = state.session.get().filter(|_| !aside);
+    let observations = state.is_taken_over.load(Ordering::Acquire);
+    let session = state.session.get().filter(|_| !observations);
     if let Some(session) = session {
         session.functions.flush(is_forced);
     }
@@ -93,7 +93,7 @@ pub fn finish(state: &State) {
     devices::describe(state);
     write(state, true);
     let mut output = state.output();
-    if state.pool.outstanding() > 0 && !state.is_aside.load(Ordering::Acquire) && state.session.get().is_some() {
+    if state.pool.outstanding() > 0 && !state.is_taken_over.load(Ordering::Acquire) && state.session.get().is_some() {
         output.info("problem", "taken-over");
     }
     output.encoder.state(monotonic_nanos(), part::State::Ended);
@@ -101,10 +101,10 @@ pub fn finish(state: &State) {
 }
 
 /// The state for a request.
-pub fn state_of(wanted: Wanted) -> part::State {
-    match wanted {
-        Wanted::Nothing => part::State::Paused,
-        Wanted::Everything => part::State::Recording,
-        Wanted::Light => part::State::Light,
+pub fn state_of(mode: RecordingMode) -> part::State {
+    match mode {
+        RecordingMode::Nothing => part::State::Paused,
+        RecordingMode::Everything => part::State::Recording,
+        RecordingMode::Light => part::State::Light,
     }
 }

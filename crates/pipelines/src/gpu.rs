@@ -43,7 +43,7 @@ pub struct CudaDevice {
     reading: Mutex<Option<(Instant, DeviceState)>>,
     kernels: OnceLock<Kernels>,
     /// A second stream, made when it is first needed.
-    beside: OnceLock<SecondStream>,
+    side_stream: OnceLock<SecondStream>,
     is_cold: AtomicBool,
     /// Written to empty the cache.
     flushed: Mutex<Option<Buffer<u8>>>,
@@ -73,7 +73,7 @@ impl CudaDevice {
             card,
             reading: Mutex::default(),
             kernels: OnceLock::new(),
-            beside: OnceLock::new(),
+            side_stream: OnceLock::new(),
             is_cold: AtomicBool::new(false),
             flushed: Mutex::default(),
             used_before: AtomicU64::new(0),
@@ -97,13 +97,13 @@ impl CudaDevice {
     }
 
     /// The same GPU with a second stream and a lane for it.
-    pub fn beside(&self) -> anyhow::Result<&SecondStream> {
-        if self.beside.get().is_none() {
+    pub fn side_stream(&self) -> anyhow::Result<&SecondStream> {
+        if self.side_stream.get().is_none() {
             let made = SecondStream::new(&self.name, &self.device, self.clock.timing()).map_err(into_error)?;
             // If another thread was first, its value is equal.
-            let _ = self.beside.set(made);
+            let _ = self.side_stream.set(made);
         }
-        self.beside.get().ok_or_else(|| anyhow::anyhow!("there is no second stream"))
+        self.side_stream.get().ok_or_else(|| anyhow::anyhow!("there is no second stream"))
     }
 
     fn flush_buffer(&self) -> anyhow::Result<Buffer<u8>> {
@@ -242,8 +242,8 @@ impl Device for CudaDevice {
 
     fn set_timing(&self, timing: Timing) {
         self.clock.set(timing);
-        if let Some(beside) = self.beside.get() {
-            beside.clock.set(timing);
+        if let Some(side_stream) = self.side_stream.get() {
+            side_stream.clock.set(timing);
         }
     }
 
@@ -281,8 +281,8 @@ impl Device for CudaDevice {
         if self.clock.timing() == Timing::Events {
             // Host and device were synchronised just now, so this is an anchor for what follows.
             self.clock.anchor();
-            if let Some(beside) = self.beside.get() {
-                beside.clock.anchor();
+            if let Some(side_stream) = self.side_stream.get() {
+                side_stream.clock.anchor();
             }
         }
         IterationState { device_ns, state: self.state() }

@@ -7,8 +7,11 @@ use std::process::Command;
 fn it_tells_forward_and_forward_with_backward() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laptime-example-course-benchmark"));
     let output = command.args(["tiny", "2", "16"]).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}");
-    assert!(said.starts_with("tiny: ") && said.contains("batch 2, context 16"), "{said}");
-    assert!(said.contains("\nforward  ") && said.contains("\nforward, backward ") && said.contains("loss "), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.starts_with("tiny: ") && printed.contains("batch 2, context 16"), "{printed}");
+    assert!(
+        printed.contains("\nforward  ") && printed.contains("\nforward, backward ") && printed.contains("loss "),
+        "{printed}"
+    );
 }

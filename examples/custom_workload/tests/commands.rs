@@ -22,9 +22,9 @@ fn it_is_listed_with_its_metrics() {
 fn its_metrics_stand_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
     for format in ["text", "md", "csv", "tsv", "json", "jsonl"] {
-        let (said, status) = run(&folder, &format!("bench tokenize --kib 16 --iterations 5 --format {format}"));
-        assert_eq!(status, Some(0), "{format}: {said}");
-        assert!(said.contains("tok_s") && said.contains("bytes_a_token"), "{format}: {said}");
+        let (printed, status) = run(&folder, &format!("bench tokenize --kib 16 --iterations 5 --format {format}"));
+        assert_eq!(status, Some(0), "{format}: {printed}");
+        assert!(printed.contains("tok_s") && printed.contains("bytes_a_token"), "{format}: {printed}");
     }
 }
 
@@ -34,15 +34,15 @@ fn its_runs_are_compared_by_a_metric_of_its_own() {
     for side in ["a", "b"] {
         assert_eq!(run(&folder, &format!("bench tokenize --kib 16 --iterations 5 --runs 3 --out {side}")).1, Some(0));
     }
-    let (said, status) = run(&folder, "compare a b --metric tok_s");
-    assert!(matches!(status, Some(0 | 1)) && said.contains("b compared with a, 1 case:"), "{said}");
+    let (printed, status) = run(&folder, "compare a b --metric tok_s");
+    assert!(matches!(status, Some(0 | 1)) && printed.contains("b compared with a, 1 case:"), "{printed}");
 }
 
 #[test]
 fn its_stages_are_profiled_and_its_variants_judged() {
     let folder = tempfile::tempdir().unwrap();
-    let (said, status) = run(&folder, "profile tokenize --kib 16 --iterations 10");
-    assert!(status == Some(0) && said.contains("split") && said.contains("Recording overhead:"), "{said}");
+    let (printed, status) = run(&folder, "profile tokenize --kib 16 --iterations 10");
+    assert!(status == Some(0) && printed.contains("split") && printed.contains("Recording overhead:"), "{printed}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_laptime-example-custom-workload"));
     let variants = ["--a", "tokenize --kib 16 --iterations 3", "--b", "tokenize --kib 64 --iterations 3"];
     let judged = command.arg("ab").args(variants).args(["--runs", "4"]).current_dir(folder.path()).output().unwrap();

@@ -32,7 +32,7 @@ fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
         "random_per",
         "causal",
     ];
-    let mut told = String::new();
+    let mut message = String::new();
     for line in [
         "bench attention --seq_lens 1024 4096 --attention_types dense sparse",
         "bench attention --seq_lens 1024 4096 8192 --attention_types dense sparse --batch_size 1 --device auto --output profiling/results/attention_profile.json",
@@ -45,14 +45,14 @@ fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
         "profile attention --attention sparse --seq-len 512",
         "warmup attention --attention sparse --seq-len 512",
     ] {
-        let said = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
-        told.push_str(&format!("laptime {line}\n"));
-        for row in rows(&said) {
+        let printed = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
+        message.push_str(&format!("laptime {line}\n"));
+        for row in rows(&printed) {
             let cell = |axis: &&str| row[*axis].as_str().map_or_else(|| row[*axis].to_string(), str::to_owned);
-            told.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
+            message.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
         }
     }
-    assert_golden("attention/dry-run.txt", &told);
+    assert_golden("attention/dry-run.txt", &message);
     assert!(!place.path("runs").exists() && !place.path("profiling").exists());
 }
 
@@ -61,13 +61,13 @@ fn attention_is_measured_with_the_names_of_the_contract() {
     let place = Place::new();
     let line =
         format!("{SMALL} --attention naive,dense,sparse --window 20 --global 2 --random 3 --format jsonl --out run");
-    let said = place.laptime(words(&line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let rows = rows(&said.out);
+    let printed = place.laptime(words(&line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let rows = rows(&printed.out);
     assert_eq!(rows.len(), 6);
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_else(|| panic!("{key}")).to_owned();
     let number = |row: &Value, key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key}"));
-    let [naive, dense, sparse] = &rows[..3] else { panic!("{}", said.out) };
+    let [naive, dense, sparse] = &rows[..3] else { panic!("{}", printed.out) };
     assert_eq!([naive, dense, sparse].map(|row| text(row, "attention")), ["naive", "dense", "sparse"]);
     assert_eq!((text(sparse, "dtype"), text(sparse, "pattern")), ("f32".to_owned(), "custom".to_owned()));
     assert_eq!((number(sparse, "seq_len"), number(sparse, "batch_size")), (96.0, 1.0));
@@ -108,13 +108,13 @@ fn a_run_leaves_the_profile_of_the_kit_where_it_is_wanted() {
     let line = format!(
         "{SMALL} --attention_types dense sparse --compat --kit-files --output own/profile.json --output_dir kept --out run"
     );
-    let said = place.laptime(words(&line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(&line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let read = |name: &str| -> Value { serde_json::from_slice(&place.read(name)).unwrap() };
     let profile = read("run/attention_profile.json");
     for name in ["profiling/results/attention_profile.json", "own/profile.json", "kept/attention_profile.json"] {
         assert_eq!(read(name), profile, "{name}");
-        assert!(said.err.contains(&name.to_string()), "{}", said.err);
+        assert!(printed.err.contains(&name.to_string()), "{}", printed.err);
     }
     assert_eq!((&profile["metadata"]["device"], &profile["metadata"]["batch_size"]), (&"cpu".into(), &1.into()));
     assert_eq!(profile["metadata"]["config"]["window"], 512);
@@ -137,7 +137,7 @@ fn a_run_leaves_the_profile_of_the_kit_where_it_is_wanted() {
     }
     assert_eq!(records[3]["output_shape"], serde_json::json!([1, 2, 200, 16]));
     let lines: Vec<&str> =
-        said.out.lines().filter(|line| line.starts_with("    + ") || line.starts_with("  Sequence")).collect();
+        printed.out.lines().filter(|line| line.starts_with("    + ") || line.starts_with("  Sequence")).collect();
     assert_eq!((lines.len(), lines[0]), (6, "  Sequence length 96, batch size 1:"));
     assert!(lines[1].starts_with("    + dense: ") && lines[1].ends_with(" MB"), "{}", lines[1]);
 }
@@ -146,13 +146,13 @@ fn a_run_leaves_the_profile_of_the_kit_where_it_is_wanted() {
 fn what_does_not_fit_or_makes_no_sense_is_a_row_and_an_error_in_the_profile() {
     let place = Place::new();
     let line = "bench attention --attention naive,dense --seq-lens 64 --heads 2,4000000 --kv-heads 2 --iterations 2 --threads 1 --device cpu --out run";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("out_of_memory"), "{}", said.out);
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("out_of_memory"), "{}", printed.out);
     let profile: Value = serde_json::from_slice(&place.read("run/attention_profile.json")).unwrap();
     let errors: Vec<&Value> = profile["results"].as_array().unwrap().iter().map(|record| &record["error"]).collect();
     assert_eq!(errors.iter().filter(|error| **error == "out_of_memory").count(), 2, "{errors:?}");
-    assert!(said.err.contains("`--fit batch` finds the largest value that fits"), "{}", said.err);
+    assert!(printed.err.contains("`--fit batch` finds the largest value that fits"), "{}", printed.err);
 }
 
 #[test]
@@ -173,9 +173,9 @@ fn what_attention_cannot_do_is_told_with_a_hint() {
         ("bench matmul --output a.json", "`matmul` cannot write `--output a.json`", "`.csv`"),
         ("bench model --window 5", "`window` applies to no requested attention", "--attention dense,sparse"),
     ] {
-        let told = place.laptime(words(line)).failed();
-        assert!(told.contains(error), "{line}: {told}");
-        assert!(told.split_once("\nhint: ").unwrap().1.contains(hint), "{line}: {told}");
+        let message = place.laptime(words(line)).failed();
+        assert!(message.contains(error), "{line}: {message}");
+        assert!(message.split_once("\nhint: ").unwrap().1.contains(hint), "{line}: {message}");
     }
 }
 
@@ -183,9 +183,9 @@ fn what_attention_cannot_do_is_told_with_a_hint() {
 fn a_profile_shows_the_pattern_and_the_computing_apart() {
     let place = Place::new();
     let line = "profile attention --attention sparse --seq-len 128 --heads 2 --threads 1 --iterations 2 --warmup 1 --device cpu --out run";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("\ncompute ") && said.out.contains("build pattern "), "{}", said.out);
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("\ncompute ") && printed.out.contains("build pattern "), "{}", printed.out);
     let stages = place.laptime(["stages", "run", "--all"]).done();
     assert!(stages.contains("\nbuild_pattern ") && stages.contains("── compute "), "{stages}");
     let result = &read_results(&place.path("run/results.jsonl")).unwrap().results[0];
@@ -197,8 +197,8 @@ fn two_patterns_are_compared_in_turns() {
     let place = Place::new();
     let one = "attention --attention sparse --seq-len 128 --heads 2 --threads 1 --iterations 2 --device cpu";
     let line = ["ab", "--a", one, "--b", &format!("{one} --window 16"), "--runs", "2", "--out", "run"];
-    let said = place.laptime(line);
-    assert!(matches!(said.status, Some(0 | 1)), "{}", said.err);
+    let printed = place.laptime(line);
+    assert!(matches!(printed.status, Some(0 | 1)), "{}", printed.err);
     let results = read_results(&place.path("run/results.jsonl")).unwrap().results;
     assert_eq!(results.iter().filter(|result| result.measured().is_some()).count(), 4);
 }
@@ -207,17 +207,17 @@ fn two_patterns_are_compared_in_turns() {
 fn whole_models_attend_sparsely_and_say_what_does_not_apply() {
     let place = Place::new();
     let line = "bench model --preset tiny --attention dense,sparse --test forward64,tg4 --window 8 --global 1 --random 0 --threads 1 --iterations 2 --warmup 0 --format jsonl";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let rows = rows(&said.out);
-    let told: Vec<String> = rows
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let rows = rows(&printed.out);
+    let message: Vec<String> = rows
         .iter()
         .map(|row| {
             format!("{} {} {} {}", row["test"], row["attention"], row["outcome"], row["pattern"]).replace('"', "")
         })
         .collect();
     assert_eq!(
-        told,
+        message,
         [
             "forward64 dense measured custom",
             "forward64 sparse measured custom",

@@ -2,7 +2,7 @@
 
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, activity::category};
 
-use crate::common::{Place, Said, assert_golden};
+use crate::common::{Place, Printed, assert_golden};
 
 const SAMPLER: &str = "\
 use laptime_probe::{lap, sync_point};
@@ -73,10 +73,10 @@ fn with_source() -> Place {
     place
 }
 
-fn audit_at(place: &Place, width: &str, arguments: &[&str]) -> Said {
+fn audit_at(place: &Place, width: &str, arguments: &[&str]) -> Printed {
     let mut command = place.command();
     command.env("COLUMNS", width).args(["audit", "syncs"]).args(arguments);
-    Said::from(command.output().unwrap())
+    Printed::from(command.output().unwrap())
 }
 
 fn json(place: &Place, arguments: &[&str]) -> serde_json::Value {
@@ -111,10 +111,10 @@ fn run() -> Trace {
 fn sites_look_right_at_80_and_at_140_columns() {
     let place = with_source();
     for width in ["80", "140"] {
-        let said = audit_at(&place, width, &["."]).done();
+        let printed = audit_at(&place, width, &["."]).done();
         let limit = width.parse().unwrap();
-        assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
-        assert_golden(&format!("audit/sites_{width}.txt"), &said);
+        assert!(printed.lines().all(|line| line.chars().count() <= limit), "{printed}");
+        assert_golden(&format!("audit/sites_{width}.txt"), &printed);
     }
     let all = audit_at(&place, "140", &["src", "--tests", "--allowed"]).done();
     assert_golden("audit/all_140.txt", &all);
@@ -134,8 +134,8 @@ fn machines_get_flat_rows_and_every_column() {
 #[test]
 fn a_site_stays_whole_however_narrow_the_terminal_is() {
     let place = with_source();
-    let said = audit_at(&place, "24", &["src"]).done();
-    assert!(said.contains("\nsrc/sampler.rs:9   to_scalar "), "{said}");
+    let printed = audit_at(&place, "24", &["src"]).done();
+    assert!(printed.contains("\nsrc/sampler.rs:9   to_scalar "), "{printed}");
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn a_broken_limit_exits_with_1() {
         (&["--max-loop-depth", "0"][..], 1, "Inside more than 0 loops: `src/sampler.rs:9`"),
         (&["--budget", "5", "--certain"][..], 1, "Over the budget of 5 by 1: 6 sites."),
     ] {
-        let said = audit_at(&place, "2000", &[&["src"], arguments].concat());
-        assert_eq!((said.err.as_str(), said.status), ("", Some(status)), "{arguments:?}");
-        assert!(said.out.contains(note), "{note}: {}", said.out);
+        let printed = audit_at(&place, "2000", &[&["src"], arguments].concat());
+        assert_eq!((printed.err.as_str(), printed.status), ("", Some(status)), "{arguments:?}");
+        assert!(printed.out.contains(note), "{note}: {}", printed.out);
     }
 }
 
@@ -161,9 +161,9 @@ fn rules_add_calls_allow_sites_and_skip_files() {
                  [[allow]]\npath = \"src/sampler.rs\"\nfunction = \"Sampler::sample\"\nreason = \"few rows\"\n\
                  [[allow]]\ncall = \"to_vec9\"\nreason = \"old\"\n";
     place.write("src/laptime-audit.toml", rules);
-    let said = audit_at(&place, "140", &["src", "--allowed", "--call", "chunk"]);
-    assert_eq!(said.err, "warning: an `allow` rule matches no site: its reason is `old`\n");
-    assert_golden("audit/rules_140.txt", &said.out);
+    let printed = audit_at(&place, "140", &["src", "--allowed", "--call", "chunk"]);
+    assert_eq!(printed.err, "warning: an `allow` rule matches no site: its reason is `old`\n");
+    assert_golden("audit/rules_140.txt", &printed.out);
     place.write("other.toml", "");
     assert_eq!(json(&place, &["src", "--rules", "other.toml"])["site_count"], 7);
 }
@@ -174,17 +174,17 @@ fn a_run_says_which_sites_cost_and_what_else_waited() {
     std::fs::create_dir(place.path("run")).unwrap();
     laptime_trace::write(&run(), place.path("run/trace.json")).unwrap();
     for width in ["80", "140"] {
-        let said = audit_at(&place, width, &["src", "--run", "run"]).done();
-        assert_golden(&format!("audit/run_{width}.txt"), &said);
+        let printed = audit_at(&place, width, &["src", "--run", "run"]).done();
+        assert_golden(&format!("audit/run_{width}.txt"), &printed);
     }
     let rows = json(&place, &["src", "--run", "run/trace.json"])["sites"].as_array().unwrap().clone();
-    let told = |at: usize| (rows[at]["call"].clone(), rows[at]["recorded"].clone(), rows[at]["run"].clone());
-    assert_eq!(told(0), ("sync_point! read_token".into(), 3.into(), "seen".into()));
+    let message = |at: usize| (rows[at]["call"].clone(), rows[at]["recorded"].clone(), rows[at]["run"].clone());
+    assert_eq!(message(0), ("sync_point! read_token".into(), 3.into(), "seen".into()));
     assert_eq!(rows[0]["waited_ms"], 22.5);
     assert_eq!(rows[0]["waits_per_lap"], 1.0);
-    assert_eq!(told(1), ("cpu".into(), 2.into(), "seen".into()));
+    assert_eq!(message(1), ("cpu".into(), 2.into(), "seen".into()));
     assert_eq!(rows[2]["recorded"], serde_json::Value::Null, "never is empty, not 0");
-    assert_eq!(told(rows.len() - 1), ("cudaDeviceSynchronize".into(), 1.into(), "no site".into()));
+    assert_eq!(message(rows.len() - 1), ("cudaDeviceSynchronize".into(), 1.into(), "no site".into()));
 }
 
 #[test]
@@ -194,9 +194,9 @@ fn a_run_without_lines_of_source_is_told() {
     let main = builder.thread(1, 1, "main");
     builder.span(main, Nanos(0), Nanos(500_000), "cudaDeviceSynchronize", category::RUNTIME);
     laptime_trace::write(&builder.build().unwrap(), place.path("bare.json")).unwrap();
-    let said = audit_at(&place, "140", &["src", "--run", "bare.json"]);
-    assert!(said.err.contains("no sync in the run has a source line"), "{}", said.err);
-    assert_eq!(said.status, Some(0));
+    let printed = audit_at(&place, "140", &["src", "--run", "bare.json"]);
+    assert!(printed.err.contains("no sync in the run has a source line"), "{}", printed.err);
+    assert_eq!(printed.status, Some(0));
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn what_cannot_be_audited_is_told_with_a_hint() {
         (&["src", "--run", "none"][..], "cannot read trace `none`"),
         (&["src", "--call", "()"][..], "`--call ()` is not a name of a call"),
     ] {
-        let told = audit_at(&place, "80", arguments).failed();
-        assert!(told.contains(expected), "{arguments:?}: {told}");
+        let message = audit_at(&place, "80", arguments).failed();
+        assert!(message.contains(expected), "{arguments:?}: {message}");
     }
 }
 
@@ -227,12 +227,12 @@ fn files_that_do_not_parse_are_named_and_stop_nothing() {
     place.write("src/latin.py", b"# caf\xe9\nx.item()\n");
     place.write("src/deep.rs", format!("fn f() {{ {}x.to_vec1(){} }}", "(".repeat(100_000), ")".repeat(100_000)));
     place.write("src/empty.py", "");
-    let said = audit_at(&place, "2000", &["src"]).done();
-    assert!(said.contains("not read 3"), "{said}");
-    assert!(said.contains("`src/broken.rs:2` ("), "{said}");
-    assert!(said.contains("`src/broken.py:1` ("), "{said}");
-    assert!(said.contains("`src/deep.rs` (nesting is deeper than"), "{said}");
-    assert!(said.contains("\nsrc/latin.py:2"), "{said}");
+    let printed = audit_at(&place, "2000", &["src"]).done();
+    assert!(printed.contains("not read 3"), "{printed}");
+    assert!(printed.contains("`src/broken.rs:2` ("), "{printed}");
+    assert!(printed.contains("`src/broken.py:1` ("), "{printed}");
+    assert!(printed.contains("`src/deep.rs` (nesting is deeper than"), "{printed}");
+    assert!(printed.contains("\nsrc/latin.py:2"), "{printed}");
     let rows = audit_at(&place, "80", &["src", "--format", "csv"]);
     assert!(rows.err.contains("warning: `src/broken.rs:2` was only partly read"), "{}", rows.err);
 }

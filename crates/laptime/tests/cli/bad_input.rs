@@ -54,9 +54,9 @@ fn a_place_that_cannot_be_written_to_is_told_with_a_hint() {
         ("full.json", "No space left on device"),
         ("full.svg", "No space left on device"),
     ] {
-        let said = place.laptime(["convert", "a.json", out]);
-        let error = said.err.replacen("warning: 4 events were dropped while recording\n", "", 1);
-        let error = crate::common::Said { err: error, ..said }.failed();
+        let printed = place.laptime(["convert", "a.json", out]);
+        let error = printed.err.replacen("warning: 4 events were dropped while recording\n", "", 1);
+        let error = crate::common::Printed { err: error, ..printed }.failed();
         assert!(error.contains(expected), "{out}: {error}");
     }
     let error = place.laptime(["stages", "a.json", "--out", "full.json"]).failed();
@@ -85,9 +85,9 @@ fn flags_that_make_no_sense_are_told_with_the_near_miss() {
         (&["stages", "a.json", "--format", "yaml"][..], "possible values: text, md, csv, tsv, json, jsonl"),
         (&["top", "a.json", "--most", "many"][..], "invalid value 'many'"),
     ] {
-        let said = place.laptime(arguments);
-        assert_eq!((said.out.as_str(), said.status), ("", Some(2)));
-        assert!(said.err.contains(expected), "{}", said.err);
+        let printed = place.laptime(arguments);
+        assert_eq!((printed.out.as_str(), printed.status), ("", Some(2)));
+        assert!(printed.err.contains(expected), "{}", printed.err);
     }
 }
 
@@ -110,9 +110,9 @@ fn a_gigabyte_of_noise_is_refused_in_little_memory() {
         file.set_len(1 << 30).unwrap();
         let shell = format!("ulimit -v 1000000; exec {} stages {name}", env!("CARGO_BIN_EXE_laptime"));
         let mut command = std::process::Command::new("sh");
-        let said =
-            crate::common::Said::from(command.current_dir(place.path("")).args(["-c", &shell]).output().unwrap());
-        said.failed();
+        let printed =
+            crate::common::Printed::from(command.current_dir(place.path("")).args(["-c", &shell]).output().unwrap());
+        printed.failed();
     }
 }
 
@@ -162,10 +162,10 @@ fn a_trace_that_is_empty_or_cut_off_before_its_gpu_work_says_so() {
     let place = Place::new();
     place.write("empty.json", "[]");
     for command in ["laps", "gaps"] {
-        let said = place.laptime([command, "empty.json"]);
-        assert!(said.err.contains("the trace is empty") && said.status == Some(2), "{}", said.err);
+        let printed = place.laptime([command, "empty.json"]);
+        assert!(printed.err.contains("the trace is empty") && printed.status == Some(2), "{}", printed.err);
     }
     place.write("cut.json", r#"[{"ph":"X","pid":1,"tid":1,"ts":0,"dur":5,"name":"a","cat":"cpu_op"},{"ph":"X","pi"#);
-    let said = place.laptime(["gaps", "cut.json"]);
-    assert!(said.err.contains("the file is cut off") && !said.err.contains("record devices"), "{}", said.err);
+    let printed = place.laptime(["gaps", "cut.json"]);
+    assert!(printed.err.contains("the file is cut off") && !printed.err.contains("record devices"), "{}", printed.err);
 }

@@ -14,8 +14,9 @@ fn words(line: &str) -> Vec<&str> {
 #[test]
 fn every_case_is_a_row_and_a_line_in_the_results() {
     let place = Place::new();
-    let said = place.laptime(words("bench matmul --size 4-16*2 --dtype f32,f64 --threads 1 --iterations 3 --out run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed =
+        place.laptime(words("bench matmul --size 4-16*2 --dtype f32,f64 --threads 1 --iterations 3 --out run"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let read = read_results(&place.path("run/results.jsonl")).unwrap();
     let cases: Vec<String> = read.results.iter().map(|result| result.case.to_string()).collect();
     assert_eq!(
@@ -30,7 +31,7 @@ fn every_case_is_a_row_and_a_line_in_the_results() {
         ]
         .map(|case| format!("{case} threads=1"))
     );
-    assert_eq!(said.out.lines().skip(2).take_while(|line| !line.is_empty()).count(), 6, "{}", said.out);
+    assert_eq!(printed.out.lines().skip(2).take_while(|line| !line.is_empty()).count(), 6, "{}", printed.out);
     let run = Run::read(&place.path("run")).unwrap();
     assert_eq!((run.workload.as_str(), run.device.as_str()), ("matmul", "cpu"));
     assert!(read.results.iter().all(|result| result.environment == run.environment_fingerprint));
@@ -56,8 +57,9 @@ fn a_row_for_machines_is_flat_and_has_the_names_of_the_contract() {
 #[test]
 fn a_dry_run_shows_the_settled_cases_and_measures_nothing() {
     let place = Place::new();
-    let said = place.laptime(words("bench copy --op read,copy --size 1 2 --threads 1-3+2 --runs 3 --dry-run")).done();
-    assert_golden("bench/dry-run.txt", &said);
+    let printed =
+        place.laptime(words("bench copy --op read,copy --size 1 2 --threads 1-3+2 --runs 3 --dry-run")).done();
+    assert_golden("bench/dry-run.txt", &printed);
     assert!(!place.path("runs").exists());
 }
 
@@ -65,12 +67,12 @@ fn a_dry_run_shows_the_settled_cases_and_measures_nothing() {
 fn a_plan_holds_what_flags_say_and_flags_go_before_it() {
     let place = Place::new();
     place.write("plan.toml", "workload = 'matmul'\ntakes = 3\nwarmup = 0\n[axes]\nsize = '4-8*2'\nthreads = 1\n");
-    let said = place.laptime(words("bench --plan plan.toml --dry-run --format csv")).done();
-    assert_eq!(said, "size,dtype,threads\n4,f32,1\n8,f32,1\n");
-    let said = place.laptime(words("bench matmul --plan plan.toml --size 32 --dry-run --format csv")).done();
-    assert_eq!(said, "size,dtype,threads\n32,f32,1\n");
-    let said = place.laptime(words("bench --plan plan.toml --out run --format csv"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words("bench --plan plan.toml --dry-run --format csv")).done();
+    assert_eq!(printed, "size,dtype,threads\n4,f32,1\n8,f32,1\n");
+    let printed = place.laptime(words("bench matmul --plan plan.toml --size 32 --dry-run --format csv")).done();
+    assert_eq!(printed, "size,dtype,threads\n32,f32,1\n");
+    let printed = place.laptime(words("bench --plan plan.toml --out run --format csv"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let read = read_results(&place.path("run/results.jsonl")).unwrap();
     assert!(read.results.iter().all(|result| result.measured().unwrap().wall_ns.len() == 3));
 }
@@ -120,10 +122,10 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
         ("list matmull", "unknown workload `matmull`", "did you mean `matmul`?"),
         ("peaks --show", "were not measured on this machine", "`laptime peaks` measures them"),
     ] {
-        let told = place.laptime(words(line)).failed();
-        assert!(told.contains(error), "{line}: {told}");
-        let (_, told_hint) = told.split_once("\nhint: ").unwrap();
-        assert!(told_hint.contains(hint), "{line}: {told}");
+        let message = place.laptime(words(line)).failed();
+        assert!(message.contains(error), "{line}: {message}");
+        let (_, told_hint) = message.split_once("\nhint: ").unwrap();
+        assert!(told_hint.contains(hint), "{line}: {message}");
     }
     assert!(!place.path("runs").exists(), "nothing ran");
 }
@@ -140,18 +142,18 @@ fn flags_that_no_quantity_follows_are_refused_with_an_example() {
         ("benhc matmul", "bench"),
         ("bench matmul --takse 3", "takse"),
     ] {
-        let said = place.laptime(words(line));
-        assert_eq!((said.out.as_str(), said.status), ("", Some(2)));
-        assert!(said.err.contains(expected), "{line}: {}", said.err);
+        let printed = place.laptime(words(line));
+        assert_eq!((printed.out.as_str(), printed.status), ("", Some(2)));
+        assert!(printed.err.contains(expected), "{line}: {}", printed.err);
     }
 }
 
 #[test]
 fn a_case_that_cannot_fit_is_a_row_with_needed_and_available_bytes() {
     let place = Place::new();
-    let said =
+    let printed =
         place.laptime(words("bench matmul --size 1000000,9223372036854775807,8 --iterations 2 --warmup 0 --out run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let outcomes: Vec<Outcome> = read_results(&place.path("run/results.jsonl"))
         .unwrap()
         .results
@@ -163,7 +165,7 @@ fn a_case_that_cannot_fit_is_a_row_with_needed_and_available_bytes() {
     };
     assert!(needed >= 12_000_000_000_000 && available < needed);
     assert!(matches!(outcomes[1], Outcome::OutOfMemory { .. }) && matches!(outcomes[2], Outcome::Measured(_)));
-    assert!(said.out.to_lowercase().contains("out of memory: needs 10.9"), "{}", said.out);
+    assert!(printed.out.to_lowercase().contains("out of memory: needs 10.9"), "{}", printed.out);
 }
 
 #[test]
@@ -171,14 +173,14 @@ fn a_run_that_is_whole_has_nothing_to_resume() {
     let place = Place::new();
     place.laptime(words(&format!("bench matmul {SMALL} --out run")));
     let before = place.read("run/results.jsonl");
-    let said = place.laptime(words("bench --resume run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words("bench --resume run"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert_eq!(place.read("run/results.jsonl"), before);
 }
 
 #[test]
 fn underscores_are_as_good_as_dashes() {
     let place = Place::new();
-    let said = place.laptime(words("bench matmul --size 8 --max_time 10ms --dry_run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words("bench matmul --size 8 --max_time 10ms --dry_run"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
 }

@@ -33,10 +33,10 @@ fn shape(value: &Value) -> Value {
 #[test]
 fn a_profile_writes_the_files_of_the_kit_and_tells_its_summary() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 2 --out run --compat --compat-files")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(&format!("profile c2c {TINY} --iterations 2 --out run --compat --compat-files")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for expected in ["Timing Summary", "First Token", "Calls: teacher 1, projector 2", "teacher model: tiny-qwen2"] {
-        assert!(said.out.contains(expected), "{expected}: {}", said.out);
+        assert!(printed.out.contains(expected), "{expected}: {}", printed.out);
     }
     let read = |name: &str| String::from_utf8(place.read(name)).unwrap();
     assert_golden("c2c/demo_timing_data.tsv", &without_times(&read("run/demo_timing_data.tsv")));
@@ -77,11 +77,11 @@ fn a_sweep_over_lengths_has_a_row_each_and_a_plan_names_the_pair() {
         "plan.toml",
         "workload = \"c2c\"\n[axes]\nbase_model = \"tiny\"\nteacher_model = \"tiny-llama\"\nprompt_tokens = [8, 16]\nmax_new_tokens = 2\nthreads = 1\n",
     );
-    let said = place.laptime(words("bench --plan plan.toml --iterations 2 --warmup 0 --device cpu --format jsonl"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(rows.len(), 2, "{}", said.out);
-    assert!(rows.iter().all(|row| row["outcome"] == "measured"), "{}", said.out);
+    let printed = place.laptime(words("bench --plan plan.toml --iterations 2 --warmup 0 --device cpu --format jsonl"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let rows: Vec<Value> = printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2, "{}", printed.out);
+    assert!(rows.iter().all(|row| row["outcome"] == "measured"), "{}", printed.out);
 }
 
 #[test]
@@ -102,14 +102,14 @@ fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
     let place = Place::new();
     let line = "bench c2c --preset tiny --prompt-tokens 16 --against text --text-tokens 1,32 --threads 1 --device cpu \
                 --iterations 8 --warmup 1";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for expected in ["text tokens", "text/C2C", "alone/C2C", "C2C is faster than text"] {
-        assert!(said.out.contains(expected), "{expected}: {}", said.out);
+        assert!(printed.out.contains(expected), "{expected}: {}", printed.out);
     }
-    let said = place.laptime(words(&format!("{line} --format jsonl")));
-    let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(rows.len(), 2, "{}", said.out);
+    let printed = place.laptime(words(&format!("{line} --format jsonl")));
+    let rows: Vec<Value> = printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2, "{}", printed.out);
     for row in rows {
         for metric in ["ttft_ms", "text_ttft_ms", "alone_ttft_ms", "text_over_c2c", "alone_over_c2c"] {
             assert!(row[metric].is_number(), "{metric}: {row}");
@@ -120,26 +120,26 @@ fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
 #[test]
 fn two_streams_on_a_cpu_are_said_not_to_apply() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --overlap")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("`cpu` has no second stream for the second prompt"), "{}", said.err);
+    let printed = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --overlap")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.err.contains("`cpu` has no second stream for the second prompt"), "{}", printed.err);
 }
 
 #[test]
 fn a_response_that_is_fused_is_told_apart() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --include-response --compat")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("Projector of new tokens (in Decode)"), "{}", said.out);
+    let printed = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --include-response --compat")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("Projector of new tokens (in Decode)"), "{}", printed.out);
 }
 
 #[test]
 fn a_pair_on_a_cpu_needs_no_other_flags() {
     for command in ["profile c2c --preset tiny", "profile c2c --device cpu"] {
         let place = Place::new();
-        let said = place.laptime(words(&format!("{command} --iterations 1 --warmup 0 --max-new-tokens 2 --compat")));
-        assert_eq!(said.status, Some(0), "{command}: {}", said.err);
-        assert!(said.out.contains("Base model: tiny, teacher model: tiny-qwen2"), "{}", said.out);
+        let printed = place.laptime(words(&format!("{command} --iterations 1 --warmup 0 --max-new-tokens 2 --compat")));
+        assert_eq!(printed.status, Some(0), "{command}: {}", printed.err);
+        assert!(printed.out.contains("Base model: tiny, teacher model: tiny-qwen2"), "{}", printed.out);
     }
 }
 
@@ -168,6 +168,6 @@ fn tokenizers_that_cannot_be_aligned_are_refused() {
         "model":{"type":"WordLevel","vocab":{"hello":0,"you":1},"unk_token":"you"}}"#;
     place.write("words/tokenizer.json", tokenizer);
     let line = "profile c2c --base-model tiny --teacher-model ./words --prompt hello --dtype f32";
-    let told = place.laptime(words(line)).failed();
-    assert!(told.contains("no chat template can be rendered"), "{told}");
+    let message = place.laptime(words(line)).failed();
+    assert!(message.contains("no chat template can be rendered"), "{message}");
 }

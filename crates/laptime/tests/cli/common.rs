@@ -15,7 +15,7 @@ pub struct Place {
 
 /// What a run of the program said.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Printed {
     pub out: String,
     pub err: String,
     pub status: Option<i32>,
@@ -50,12 +50,12 @@ impl Place {
         command
     }
 
-    pub fn laptime(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Said {
-        Said::from(self.command().args(arguments).output().unwrap())
+    pub fn laptime(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Printed {
+        Printed::from(self.command().args(arguments).output().unwrap())
     }
 }
 
-impl From<Output> for Said {
+impl From<Output> for Printed {
     fn from(output: Output) -> Self {
         Self {
             out: String::from_utf8(output.stdout).unwrap(),
@@ -65,7 +65,7 @@ impl From<Output> for Said {
     }
 }
 
-impl Said {
+impl Printed {
     /// The program did what it was asked to and had no doubts.
     pub fn done(self) -> String {
         assert_eq!((self.err.as_str(), self.status), ("", Some(0)), "{}", self.out);
@@ -115,12 +115,12 @@ pub fn data(name: &str) -> PathBuf {
 }
 
 /// Compares with a golden file, or writes it if `LAPTIME_BLESS` is set.
-pub fn assert_golden(name: &str, said: &str) {
+pub fn assert_golden(name: &str, printed: &str) {
     let path = data(name);
     if std::env::var_os("LAPTIME_BLESS").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, said).unwrap();
+        std::fs::write(&path, printed).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert!(expected == said, "{name} differs.\nexpected:\n{expected}\nsaid:\n{said}");
+    assert!(expected == printed, "{name} differs.\nexpected:\n{expected}\nsaid:\n{printed}");
 }

@@ -60,9 +60,9 @@ fn a_regression_is_told_by_case_and_by_the_exit_status() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     write(&place, "b", 11.0, |_| ());
-    let said = place.laptime(["compare", "a", "b"]);
-    assert_eq!((said.err.as_str(), said.status), ("", Some(1)));
-    assert_golden("compare/slower.txt", &said.out);
+    let printed = place.laptime(["compare", "a", "b"]);
+    assert_eq!((printed.err.as_str(), printed.status), ("", Some(1)));
+    assert_golden("compare/slower.txt", &printed.out);
     let back = place.laptime(["compare", "b", "a"]);
     assert_eq!(back.status, Some(0), "what got faster is no regression");
     let coarse = place.laptime(["compare", "a", "b/results.jsonl", "--threshold", "20%"]);
@@ -74,8 +74,8 @@ fn the_same_run_is_the_same() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     write(&place, "b", 10.0, |_| ());
-    let said = place.laptime(["compare", "a", "b", "--format", "csv"]).done();
-    assert_eq!(said.matches(",same,").count(), 2, "{said}");
+    let printed = place.laptime(["compare", "a", "b", "--format", "csv"]).done();
+    assert_eq!(printed.matches(",same,").count(), 2, "{printed}");
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn other_machines_and_settings_are_refused_unless_asked_for_anyway() {
     write(&place, "machine", 10.0, |run| run.environment.machine.cpu = Some("Made Up 2".into()));
     write(&place, "settings", 10.0, |run| run.settings.warmup = WarmUp::Auto);
     for (other, expected) in [("machine", "cpu is `Made Up 1` in a and `Made Up 2` in b"), ("settings", "warm-up")] {
-        let told = place.laptime(["compare", "a", other]).failed();
-        assert!(told.contains("the runs were measured differently") && told.contains(expected), "{told}");
-        let said = place.laptime(["compare", "a", other, "--anyway"]);
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        assert!(said.out.contains("Made Up 2") || other == "settings", "{}", said.out);
+        let message = place.laptime(["compare", "a", other]).failed();
+        assert!(message.contains("the runs were measured differently") && message.contains(expected), "{message}");
+        let printed = place.laptime(["compare", "a", other, "--anyway"]);
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        assert!(printed.out.contains("Made Up 2") || other == "settings", "{}", printed.out);
     }
 }
 
@@ -97,8 +97,8 @@ fn other_machines_and_settings_are_refused_unless_asked_for_anyway() {
 fn a_metric_that_no_run_has_is_told() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
-    let told = place.laptime(["compare", "a", "a", "--metric", "tok_s"]).failed();
-    assert!(told.contains("neither run has a metric `tok_s`"), "{told}");
+    let message = place.laptime(["compare", "a", "a", "--metric", "tok_s"]).failed();
+    assert!(message.contains("neither run has a metric `tok_s`"), "{message}");
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn a_threshold_of_five_without_its_sign_is_refused() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     for arguments in [&["compare", "a", "a"][..], &["ab", "--a", "true", "--b", "true"]] {
-        let said = place.laptime(arguments.iter().chain(&["--threshold", "5"]));
-        assert!(said.status == Some(2) && said.err.contains("write `5%` for a percentage"), "{}", said.err);
+        let printed = place.laptime(arguments.iter().chain(&["--threshold", "5"]));
+        assert!(printed.status == Some(2) && printed.err.contains("write `5%` for a percentage"), "{}", printed.err);
     }
     assert_eq!(place.laptime(["compare", "a", "a", "--threshold", "5%"]).status, Some(0));
 }
@@ -118,7 +118,7 @@ fn what_is_no_run_is_told_with_a_hint() {
     write(&place, "a", 10.0, |_| ());
     place.write("text.jsonl", "hello\n");
     for (other, expected) in [("none", "cannot read `none`"), ("text.jsonl", "line 1, is not a run record")] {
-        let told = place.laptime(["compare", "a", other]).failed();
-        assert!(told.contains(expected), "{told}");
+        let message = place.laptime(["compare", "a", other]).failed();
+        assert!(message.contains(expected), "{message}");
     }
 }

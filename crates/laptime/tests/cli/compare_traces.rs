@@ -72,9 +72,9 @@ fn a_trace_beside_a_run_and_flags_of_the_other_kind_are_refused() {
     let place = Place::new();
     write(&place, "a.json", 500, false);
     let refused = |words: &[&str]| {
-        let said = place.laptime(words.iter().copied());
-        assert_eq!(said.status, Some(2), "{}", said.err);
-        said.err
+        let printed = place.laptime(words.iter().copied());
+        assert_eq!(printed.status, Some(2), "{}", printed.err);
+        printed.err
     };
     assert!(refused(&["compare", "a.json", "results.jsonl"]).contains("is a trace and"));
     assert!(refused(&["compare", "a.json", "a.json", "--anyway"]).contains("`--anyway` applies to runs"));
@@ -90,10 +90,10 @@ fn a_trace_with_more_laps_of_the_same_is_the_same() {
     let place = Place::new();
     write_steps(&place, "few.json", 500, true, 2);
     write_steps(&place, "many.json", 500, true, 40);
-    let said = place.laptime(["compare", "few.json", "many.json", "--threshold", "0.1%", "--format", "json"]);
-    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let printed = place.laptime(["compare", "few.json", "many.json", "--threshold", "0.1%", "--format", "json"]);
+    let answer: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
     let total = answer["steps"].as_array().unwrap().last().unwrap().clone();
-    assert_eq!((said.status, total["change_ms"].as_f64()), (Some(0), Some(0.0)), "{total}");
+    assert_eq!((printed.status, total["change_ms"].as_f64()), (Some(0), Some(0.0)), "{total}");
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn a_trace_that_shows_no_device_is_not_set_against_one_that_does() {
     write(&place, "with.json", 500, false);
     let host = r#"[{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":0,"dur":5}]"#;
     std::fs::write(place.path("without.json"), host).unwrap();
-    let said = place.laptime(["compare", "with.json", "without.json"]);
-    assert_eq!(said.status, Some(2));
-    assert!(said.err.contains("`with.json` contains GPU work and `without.json` does not"), "{}", said.err);
+    let printed = place.laptime(["compare", "with.json", "without.json"]);
+    assert_eq!(printed.status, Some(2));
+    assert!(printed.err.contains("`with.json` contains GPU work and `without.json` does not"), "{}", printed.err);
 }
 
 #[test]

@@ -8,8 +8,8 @@ fn a_trace_goes_round_through_the_lossless_formats() {
     laptime_trace::write(&small_trace(), place.path("a.pftrace")).unwrap();
     let dropped = "warning: 4 events were dropped while recording\n";
     for (from, to) in [("a.pftrace", "b.json"), ("b.json", "c.json.gz"), ("c.json.gz", "d.perfetto-trace")] {
-        let said = place.laptime(["convert", from, to]);
-        assert_eq!((said.out.as_str(), said.err.as_str(), said.status), ("", dropped, Some(0)));
+        let printed = place.laptime(["convert", from, to]);
+        assert_eq!((printed.out.as_str(), printed.err.as_str(), printed.status), ("", dropped, Some(0)));
     }
     assert_eq!(laptime_trace::read(place.path("d.perfetto-trace")).unwrap(), small_trace());
 }
@@ -45,8 +45,8 @@ fn a_speedscope_file_holds_the_spans() {
     let profiles = written["profiles"].as_array().unwrap();
     let names: Vec<_> = profiles.iter().map(|profile| profile["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["main", "stream 7"]);
-    let told = place.laptime(["stages", "a.speedscope.json"]).failed();
-    assert!(told.contains("speedscope files contain only part of a trace and cannot be read"), "{told}");
+    let message = place.laptime(["stages", "a.speedscope.json"]).failed();
+    assert!(message.contains("speedscope files contain only part of a trace and cannot be read"), "{message}");
 }
 
 #[test]
@@ -55,9 +55,9 @@ fn a_cut_off_trace_is_made_whole_by_converting_it() {
     laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
     let whole = place.read("a.json");
     place.write("cut.json", &whole[..whole.len() * 3 / 4]);
-    let said = place.laptime(["convert", "cut.json", "good.json"]);
-    assert_eq!(said.status, Some(0));
-    assert!(said.err.contains("the file is cut off; only the events before the cut were read"), "{}", said.err);
+    let printed = place.laptime(["convert", "cut.json", "good.json"]);
+    assert_eq!(printed.status, Some(0));
+    assert!(printed.err.contains("the file is cut off; only the events before the cut were read"), "{}", printed.err);
     assert!(laptime_trace::read(place.path("good.json")).unwrap().warnings.is_empty());
 }
 

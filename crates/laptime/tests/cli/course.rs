@@ -22,9 +22,9 @@ fn column(text: &str, name: &str) -> Vec<String> {
 fn every_pass_of_training_is_measured_with_its_loss() {
     let place = Place::new();
     let line = format!("bench model --model-size tiny --pass-type forward,backward,forward_backward,step {SMALL}");
-    let said = place.laptime(words(&format!("{line} --format jsonl --out run")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let printed = place.laptime(words(&format!("{line} --format jsonl --out run")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let rows: Vec<Value> = printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let tests: Vec<&str> = rows.iter().map(|row| row["test"].as_str().unwrap()).collect();
     assert_eq!(tests, ["forward16", "backward16", "forward_backward16", "step16"]);
     assert!(rows[0]["loss"].is_null());
@@ -42,19 +42,19 @@ fn backward_is_held_against_the_forward_of_the_same_case() {
     let place = Place::new();
     let line =
         format!("bench model --model-size tiny --pass-type forward,backward {SMALL} --compat --context-length 8,16");
-    let said = place.laptime(words(&line.replacen("--context-length 16 ", "", 1)));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert_eq!(said.out.matches("Backward over forward: ").count(), 2, "{}", said.out);
-    assert!(said.out.contains("(tiny, context length 16, batch size 2)"), "{}", said.out);
+    let printed = place.laptime(words(&line.replacen("--context-length 16 ", "", 1)));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert_eq!(printed.out.matches("Backward over forward: ").count(), 2, "{}", printed.out);
+    assert!(printed.out.contains("(tiny, context length 16, batch size 2)"), "{}", printed.out);
 }
 
 #[test]
 fn separate_passes_have_a_table_of_their_own_with_their_ratio() {
     let place = Place::new();
     let line = format!("bench model --model-size tiny --pass-type forward,backward {SMALL} --kit-files --out run");
-    let said = place.laptime(words(&line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("results/profiling_benchmarking_separate.csv"), "{}", said.err);
+    let printed = place.laptime(words(&line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.err.contains("results/profiling_benchmarking_separate.csv"), "{}", printed.err);
     let csv = String::from_utf8(place.read("results/profiling_benchmarking_separate.csv")).unwrap();
     let course = "model_size,context_length,batch_size,forward_mean_ms,forward_std_ms,backward_mean_ms,backward_std_ms,ratio,error,";
     assert!(csv.starts_with(course) && csv.lines().count() == 2, "{csv}");
@@ -67,12 +67,13 @@ fn separate_passes_have_a_table_of_their_own_with_their_ratio() {
 fn the_file_that_the_course_names_gets_the_table_too_and_takes_stay_synchronised() {
     let place = Place::new();
     let line = format!("bench model --model-sizes tiny {SMALL} --no-sync --output results/mine.csv --out run");
-    let said = place.laptime(words(&line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("note: `--no-sync` has no effect") && said.err.contains("results/mine.csv"));
+    let printed = place.laptime(words(&line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.err.contains("note: `--no-sync` has no effect") && printed.err.contains("results/mine.csv"));
     assert_eq!(place.read("results/mine.csv"), place.read("run/profiling_benchmarking_direct.csv"));
-    let said = place.laptime(words("bench matmul --size 8 --threads 1 --iterations 2 --warmup 0 --output matmul.csv"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed =
+        place.laptime(words("bench matmul --size 8 --threads 1 --iterations 2 --warmup 0 --output matmul.csv"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let csv = String::from_utf8(place.read("matmul.csv")).unwrap();
     assert!(csv.contains("median_ms") && csv.lines().count() == 2, "{csv}");
 }
@@ -81,8 +82,8 @@ fn the_file_that_the_course_names_gets_the_table_too_and_takes_stay_synchronised
 fn a_run_leaves_the_files_of_the_course_and_the_kit() {
     let place = Place::new();
     let line = format!("bench model --model-sizes tiny --pass-type forward,forward_backward,step {SMALL} --out run");
-    let said = place.laptime(words(&line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(&line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(!place.path("results").exists() && !place.path("profiling").exists());
     let csv = String::from_utf8(place.read("run/profiling_benchmarking_direct.csv")).unwrap();
     let course = "model_size,context_length,batch_size,warmup_steps,measure_steps,pass_type,num_params,mean_time_ms,std_time_ms,cv_percent,error,";
@@ -106,9 +107,10 @@ fn a_run_leaves_the_files_of_the_course_and_the_kit() {
 #[test]
 fn isolated_runs_leave_the_file_of_fresh_processes_where_the_kits_keep_theirs() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("bench model --model-sizes tiny {SMALL} --isolate --kit-files --out run")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("results/profiling_benchmarking_run_benchmarks.csv"), "{}", said.err);
+    let printed =
+        place.laptime(words(&format!("bench model --model-sizes tiny {SMALL} --isolate --kit-files --out run")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.err.contains("results/profiling_benchmarking_run_benchmarks.csv"), "{}", printed.err);
     let inside = place.read("run/profiling_benchmarking_run_benchmarks.csv");
     assert_eq!(inside, place.read("results/profiling_benchmarking_run_benchmarks.csv"));
     assert_eq!(place.read("run/model_profile.json"), place.read("profiling/results/model_profile.json"));
@@ -117,15 +119,15 @@ fn isolated_runs_leave_the_file_of_fresh_processes_where_the_kits_keep_theirs() 
 #[test]
 fn a_step_that_does_not_fit_is_oom_and_one_that_makes_no_sense_a_runtime_error() {
     let place = Place::new();
-    let said =
+    let printed =
         place.laptime(words("bench model --model-size tiny --context-length 513 --iterations 1 --warmup 0 --out run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let csv = String::from_utf8(place.read("run/profiling_benchmarking_direct.csv")).unwrap();
     assert!(csv.contains(",forward_backward,131456,,,,runtime_error,"), "{csv}");
     assert!(csv.contains("513 tokens exceed the context of `tiny` (512)"), "{csv}");
     let huge = "bench model --model-size 2.7B --batch-size 100000 --iterations 1 --warmup 0 --device cpu --out huge";
-    let said = place.laptime(words(huge));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(huge));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let csv = String::from_utf8(place.read("huge/profiling_benchmarking_direct.csv")).unwrap();
     assert_eq!((column(&csv, "error"), column(&csv, "num_params")), (vec!["OOM".into()], vec!["3406809600".into()]));
     let profile: Value = serde_json::from_slice(&place.read("huge/model_profile.json")).unwrap();
@@ -135,8 +137,8 @@ fn a_step_that_does_not_fit_is_oom_and_one_that_makes_no_sense_a_runtime_error()
 #[test]
 fn passes_behind_a_cache_leave_no_file_of_the_course() {
     let place = Place::new();
-    let said = place.laptime(words("bench model --test pp8 --threads 1 --iterations 2 --warmup 0 --out run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words("bench model --test pp8 --threads 1 --iterations 2 --warmup 0 --out run"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(!place.path("run/profiling_benchmarking_direct.csv").exists());
 }
 
@@ -144,9 +146,9 @@ fn passes_behind_a_cache_leave_no_file_of_the_course() {
 fn numbers_of_warm_up_takes_are_held_against_each_other() {
     let place = Place::new();
     let line = "warmup model --model-size tiny --context-length 16 --batch-size 1 --threads 1 --warmups 0,5,1 --measure-steps 6 --runs 2";
-    let said = place.laptime(words(&format!("{line} --format jsonl --kit-files --out run")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let printed = place.laptime(words(&format!("{line} --format jsonl --kit-files --out run")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let rows: Vec<Value> = printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let numbers: Vec<i64> = rows.iter().map(|row| row["warmup_steps"].as_i64().unwrap()).collect();
     assert_eq!(numbers, [0, 1, 5]);
     assert!(rows.iter().all(|row| row["n"] == 12 && row["processes"] == 2 && row["pass_type"] == "forward_backward"));
@@ -167,18 +169,18 @@ fn numbers_of_warm_up_takes_are_held_against_each_other() {
 fn a_study_of_warm_ups_says_what_a_fresh_process_paid_for() {
     let place = Place::new();
     let line = "warmup model --model-size tiny --context-length 32 --batch-size 1 --threads 2 --warmups 0 --measure-steps 8 --runs 1";
-    let said = place.laptime(words(&format!("{line} --output mine.csv --out run --verbose")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(&format!("{line} --output mine.csv --out run --verbose")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for part in ["weights", "allocate", "threads", "A fresh process took ", "No autotuning: "] {
-        assert!(said.out.contains(part), "{part} is not in {}", said.out);
+        assert!(printed.out.contains(part), "{part} is not in {}", printed.out);
     }
-    let told: Value = serde_json::from_slice(&place.read("run/cold_start.json")).unwrap();
-    let rows = told["cold_start"].as_array().unwrap();
+    let message: Value = serde_json::from_slice(&place.read("run/cold_start.json")).unwrap();
+    let rows = message["cold_start"].as_array().unwrap();
     let sum = |key: &str| rows.iter().rev().skip(1).filter_map(|row| row[key].as_f64()).sum::<f64>();
     let all = rows.last().unwrap();
     assert_eq!(all["part"], "all");
     for key in ["before_ms", "first_iteration_ms"] {
-        assert!((sum(key) - all[key].as_f64().unwrap()).abs() < 1e-6, "{key}: {told}");
+        assert!((sum(key) - all[key].as_f64().unwrap()).abs() < 1e-6, "{key}: {message}");
     }
     let trace = laptime_trace::read(place.path("run/warmup-0/traces/case-0-run-0.pftrace")).unwrap();
     assert_eq!(trace.spans().filter(|span| span.name == "iteration").count(), 8);
@@ -193,10 +195,10 @@ fn a_profile_of_a_step_has_its_three_stages_and_its_memory() {
     let place = Place::new();
     let line =
         "profile model --preset tiny --pass-type step --seq-len 16 --threads 1 --iterations 4 --depth layer --out run";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for stage in ["forward", "backward", "optimizer", "attention", "ffn", "loss"] {
-        assert!(said.out.contains(stage), "{stage} is not in {}", said.out);
+        assert!(printed.out.contains(stage), "{stage} is not in {}", printed.out);
     }
     let trace = laptime_trace::read(place.path("run/trace.pftrace")).unwrap();
     let names: Vec<String> = trace.tracks().map(|(_, track)| trace.name(track.name).to_owned()).collect();

@@ -2,7 +2,7 @@
 
 use laptime_trace::{Nanos, TraceBuilder};
 
-use crate::common::{Place, Said};
+use crate::common::{Place, Printed};
 
 /// Ten steps: a kernel of 500 µs, a sync, and 400 µs of host code.
 fn syncing(place: &Place) {
@@ -19,8 +19,8 @@ fn syncing(place: &Place) {
     laptime_trace::write(&builder.build().unwrap(), place.path("sync.json")).unwrap();
 }
 
-fn json(said: &str) -> serde_json::Value {
-    serde_json::from_str(said).unwrap()
+fn json(printed: &str) -> serde_json::Value {
+    serde_json::from_str(printed).unwrap()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn changes_are_predicted_with_their_assumptions() {
     syncing(&place);
     let predicted = |flags: &[&str]| {
         let output = place.command().args(["critical-path", "sync.json", "--format", "json"]).args(flags).output();
-        let answer = json(&Said::from(output.unwrap()).done());
+        let answer = json(&Printed::from(output.unwrap()).done());
         assert!(answer["notes"].to_string().contains("Assumes: "), "{answer}");
         answer["predicted_ms"].as_f64().unwrap()
     };
@@ -56,10 +56,10 @@ fn changes_are_predicted_with_their_assumptions() {
 fn a_name_that_matches_nothing_and_a_bad_factor_are_refused_with_a_hint() {
     let place = Place::new();
     syncing(&place);
-    let told = place.laptime(["critical-path", "sync.json", "--faster", "softmax=2x"]).failed();
-    assert!(told.contains("no kernel or copy matches `softmax`") && told.contains("`attention`"), "{told}");
+    let message = place.laptime(["critical-path", "sync.json", "--faster", "softmax=2x"]).failed();
+    assert!(message.contains("no kernel or copy matches `softmax`") && message.contains("`attention`"), "{message}");
     for word in ["matmul", "matmul=0", "matmul=fast"] {
-        let told = place.laptime(["critical-path", "sync.json", "--faster", word]).failed();
-        assert!(told.contains("--faster matmul=2x"), "{told}");
+        let message = place.laptime(["critical-path", "sync.json", "--faster", word]).failed();
+        assert!(message.contains("--faster matmul=2x"), "{message}");
     }
 }

@@ -5,7 +5,7 @@ use laptime_trace::{
     run::{Case, CaseResult, Fact, Measured, Outcome},
 };
 
-use crate::common::{Place, Said, assert_golden, data};
+use crate::common::{Place, Printed, assert_golden, data};
 
 #[path = "../../../../tests/made/offload.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -53,10 +53,10 @@ fn a_diagnosis_looks_right_at_80_and_at_140_columns() {
     for width in ["80", "140"] {
         for (name, flag) in [("diagnose", None), ("layers", Some("--layers")), ("tokens", Some("--tokens"))] {
             let output = place.command().env("COLUMNS", width).args(["diagnose", "trace.json"]).args(flag).output();
-            let said = Said::from(output.unwrap()).done();
+            let printed = Printed::from(output.unwrap()).done();
             let limit = width.parse().unwrap();
-            assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
-            assert_golden(&format!("diagnose/{name}_{width}.txt"), &said);
+            assert!(printed.lines().all(|line| line.chars().count() <= limit), "{printed}");
+            assert_golden(&format!("diagnose/{name}_{width}.txt"), &printed);
         }
     }
 }
@@ -64,8 +64,11 @@ fn a_diagnosis_looks_right_at_80_and_at_140_columns() {
 #[test]
 fn a_run_says_how_fast_its_link_is_and_how_much_audio_a_token_is() {
     let place = folder(slow_link());
-    let said = place.laptime(["diagnose", "run", "--format", "json"]).done();
-    assert!(said.contains("\"link-bound\"") && said.contains("\"rtf\"") && said.contains("\"wrap\""), "{said}");
+    let printed = place.laptime(["diagnose", "run", "--format", "json"]).done();
+    assert!(
+        printed.contains("\"link-bound\"") && printed.contains("\"rtf\"") && printed.contains("\"wrap\""),
+        "{printed}"
+    );
     let share = place.laptime(["diagnose", "run", "--share"]).done();
     assert_golden("diagnose/share.txt", &share);
 }
@@ -83,8 +86,8 @@ fn a_finding_is_bad_news_only_if_it_was_asked_for() {
 #[test]
 fn limits_can_be_set() {
     let place = with(Made { streaming: Streaming::Prefetch, ..Made::default() });
-    let said = place.laptime(["diagnose", "trace.json", "--format", "csv"]).done();
-    assert!(said.contains("first-layer-not-prefetched"), "{said}");
+    let printed = place.laptime(["diagnose", "trace.json", "--format", "csv"]).done();
+    assert!(printed.contains("first-layer-not-prefetched"), "{printed}");
     let loose = place.laptime(["diagnose", "trace.json", "--async-good", "75"]).done();
     assert!(loose.contains("No bottleneck found"), "{loose}");
 }
@@ -94,17 +97,17 @@ fn any_other_trace_is_diagnosed_too() {
     let place = Place::new();
     let trace = data("kineto/cuda_graph.json");
     let output = place.command().env("COLUMNS", "80").arg("diagnose").arg(&trace).output().unwrap();
-    assert_golden("diagnose/other_80.txt", &Said::from(output).done());
-    let told = place.laptime(["diagnose".as_ref(), trace.as_os_str(), "--layers".as_ref()]).failed();
-    assert!(told.contains("has no offloaded layers"), "{told}");
+    assert_golden("diagnose/other_80.txt", &Printed::from(output).done());
+    let message = place.laptime(["diagnose".as_ref(), trace.as_os_str(), "--layers".as_ref()]).failed();
+    assert!(message.contains("has no offloaded layers"), "{message}");
 }
 
 #[test]
 fn a_folder_without_a_run_is_told_with_what_to_name() {
     let place = Place::new();
     std::fs::create_dir(place.path("empty")).unwrap();
-    let told = place.laptime(["diagnose", "empty"]).failed();
-    assert!(told.contains("contains no run") && told.contains("results.jsonl"), "{told}");
+    let message = place.laptime(["diagnose", "empty"]).failed();
+    assert!(message.contains("contains no run") && message.contains("results.jsonl"), "{message}");
 }
 
 #[test]
@@ -114,8 +117,8 @@ fn a_trace_of_the_host_alone_is_told_where_to_look() {
     let main = builder.thread(1, 1, "main");
     builder.span(main, Nanos(0), Nanos(10), "load", "");
     laptime_trace::write(&builder.build().unwrap(), place.path("host.json")).unwrap();
-    let said = place.laptime(["diagnose", "host.json"]).done();
-    assert!(said.contains("`laptime stages`"), "{said}");
+    let printed = place.laptime(["diagnose", "host.json"]).done();
+    assert!(printed.contains("`laptime stages`"), "{printed}");
 }
 
 /// Ten steps that each end in a sync after which the device is idle.
@@ -141,12 +144,15 @@ fn a_denied_finding_and_one_over_its_budget_exit_with_1_and_are_named() {
         let output = place.command().args(["diagnose", "sync.json"]).args(flags).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (status, told) = gate(&["--deny", "data-loading,sync-in-loop"]);
-    assert!(status == Some(1) && told.contains("`sync-in-loop` is denied: Device"), "{told}");
-    let (status, told) = gate(&["--budget", "sync-in-loop=10%"]);
-    assert!(status == Some(1) && told.contains("`sync-in-loop` is over budget: ") && told.contains("10.0 %"), "{told}");
-    let (status, told) = gate(&["--budget", "sync-in-loop=2"]);
-    assert!(status == Some(1) && told.contains("budget 2.000 ms"), "{told}");
+    let (status, message) = gate(&["--deny", "data-loading,sync-in-loop"]);
+    assert!(status == Some(1) && message.contains("`sync-in-loop` is denied: Device"), "{message}");
+    let (status, message) = gate(&["--budget", "sync-in-loop=10%"]);
+    assert!(
+        status == Some(1) && message.contains("`sync-in-loop` is over budget: ") && message.contains("10.0 %"),
+        "{message}"
+    );
+    let (status, message) = gate(&["--budget", "sync-in-loop=2"]);
+    assert!(status == Some(1) && message.contains("budget 2.000 ms"), "{message}");
     for flags in [["--deny", "data-loading"], ["--budget", "sync-in-loop=99%"], ["--budget", "sync-in-loop=900ms"]] {
         assert_eq!(gate(&flags), (Some(0), String::new()), "{flags:?}");
     }
@@ -154,8 +160,8 @@ fn a_denied_finding_and_one_over_its_budget_exit_with_1_and_are_named() {
     assert_eq!(gate(&["--deny", "sync-bound"]).0, Some(1));
     assert_eq!(gate(&["--deny", "sync-in-loop", "--threshold", "sync-in-loop=90"]).0, Some(0));
     for flags in [["--deny", "sync-in-lop"], ["--budget", "sync-in-loop"], ["--threshold", "sync-in-loop=200"]] {
-        let (status, told) = gate(&flags);
-        assert!(status == Some(2) && told.contains("hint: "), "{told}");
+        let (status, message) = gate(&flags);
+        assert!(status == Some(2) && message.contains("hint: "), "{message}");
     }
 }
 
@@ -163,10 +169,10 @@ fn a_denied_finding_and_one_over_its_budget_exit_with_1_and_are_named() {
 fn json_has_evidence_with_times_a_gain_with_its_reasoning_and_fixes_per_framework() {
     let place = Place::new();
     syncing(&place);
-    let said = place.laptime(["diagnose", "sync.json", "--format", "json"]).done();
-    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let printed = place.laptime(["diagnose", "sync.json", "--format", "json"]).done();
+    let answer: serde_json::Value = serde_json::from_str(&printed).unwrap();
     let first = &answer["findings"][0];
-    assert_eq!((first["id"].as_str(), first["severity"].as_str()), (Some("sync-in-loop"), Some("bad")), "{said}");
+    assert_eq!((first["id"].as_str(), first["severity"].as_str()), (Some("sync-in-loop"), Some("bad")), "{printed}");
     let span = &first["evidence"][0];
     assert_eq!((span["track"].as_str(), span["name"].as_str()), (Some("main"), Some("cudaStreamSynchronize")));
     assert!(span["start_ns"].as_u64() < span["end_ns"].as_u64(), "{span}");

@@ -2,19 +2,19 @@
 
 use std::{path::Path, process::Command};
 
-use crate::common::{Place, Said, data};
+use crate::common::{Place, Printed, data};
 
 /// Checks these pages, or all of them.
-fn check(pages: &[&Path]) -> Said {
+fn check(pages: &[&Path]) -> Printed {
     let mut command = Command::new("python3");
     command.arg(data("../../scripts/docs")).args(["--check", "--program", env!("CARGO_BIN_EXE_laptime")]).args(pages);
-    Said::from(command.output().expect("the pages are checked with python3"))
+    Printed::from(command.output().expect("the pages are checked with python3"))
 }
 
 #[test]
 fn every_command_on_every_page_works() {
-    let said = check(&[]);
-    assert_eq!(said.status, Some(0), "{}{}", said.out, said.err);
+    let printed = check(&[]);
+    assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
 }
 
 #[test]
@@ -34,8 +34,8 @@ fn a_wrong_command_a_wrong_output_and_a_wrong_link_are_found() {
     let place = Place::new();
     for (text, problem) in mistakes {
         place.write("page.md", format!("# Page\n\n```sh\nlaptime list\n```\n\n{text}"));
-        let said = check(&[&place.path("page.md")]);
-        assert_eq!(said.status, Some(1), "{text}{}{}", said.out, said.err);
-        assert!(said.out.contains(problem) && said.out.ends_with("1 mistakes\n"), "{text}{}", said.out);
+        let printed = check(&[&place.path("page.md")]);
+        assert_eq!(printed.status, Some(1), "{text}{}{}", printed.out, printed.err);
+        assert!(printed.out.contains(problem) && printed.out.ends_with("1 mistakes\n"), "{text}{}", printed.out);
     }
 }

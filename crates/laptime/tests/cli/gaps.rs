@@ -2,7 +2,7 @@
 
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, TrackId, activity::category};
 
-use crate::common::{Place, Said, assert_golden};
+use crate::common::{Place, Printed, assert_golden};
 
 /// Four tokens of three kernels each, with a copy, a wait and a late host; in the third the host is later still.
 fn decode_trace() -> Trace {
@@ -41,10 +41,10 @@ fn place() -> Place {
 }
 
 fn said_at(place: &Place, width: &str, arguments: &[&str]) -> String {
-    let said = Said::from(place.command().env("COLUMNS", width).args(arguments).output().unwrap()).done();
+    let printed = Printed::from(place.command().env("COLUMNS", width).args(arguments).output().unwrap()).done();
     let limit: usize = width.parse().unwrap();
-    assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
-    said
+    assert!(printed.lines().all(|line| line.chars().count() <= limit), "{printed}");
+    printed
 }
 
 #[test]
@@ -52,31 +52,31 @@ fn the_time_of_a_device_divides_at_80_and_at_140_columns() {
     let place = place();
     for width in ["80", "140"] {
         assert_golden(&format!("gaps/decode_{width}.txt"), &said_at(&place, width, &["gaps", "decode.json"]));
-        let said = said_at(&place, width, &["gaps", "decode.json", "--each", "5"]);
-        assert_golden(&format!("gaps/each_{width}.txt"), &said);
+        let printed = said_at(&place, width, &["gaps", "decode.json", "--each", "5"]);
+        assert_golden(&format!("gaps/each_{width}.txt"), &printed);
     }
 }
 
 #[test]
 fn machines_get_the_parts_with_their_device_and_all_figures() {
     let place = place();
-    let said = place.laptime(["gaps", "decode.json", "--format", "json"]).done();
-    assert_golden("gaps/decode.json", &said);
-    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let printed = place.laptime(["gaps", "decode.json", "--format", "json"]).done();
+    assert_golden("gaps/decode.json", &printed);
+    let answer: serde_json::Value = serde_json::from_str(&printed).unwrap();
     let rows = answer["parts"].as_array().unwrap();
     let whole: f64 = rows.iter().filter(|row| row["doing"].is_null()).map(|row| row["share"].as_f64().unwrap()).sum();
-    assert!((whole - 1.0).abs() < 1e-9, "{said}");
+    assert!((whole - 1.0).abs() < 1e-9, "{printed}");
     assert_golden("gaps/each.json", &place.laptime(["gaps", "decode.json", "--each", "3", "--format", "json"]).done());
 }
 
 #[test]
 fn laps_are_counted_by_the_unit_that_is_named() {
     let place = place();
-    let said = place.laptime(["gaps", "decode.json", "--lap", "no_such_lap"]).failed();
-    assert!(said.contains("`decode` (4 times)"), "{said}");
-    let said = place.laptime(["gaps", "decode.json", "--lap", "decode", "--verbose"]).done();
-    assert!(said.contains("16 launches, 4 per lap of `decode` (4 to 4)."), "{said}");
-    assert!(!said.contains("Most idle time"), "no lap stands out: {said}");
+    let printed = place.laptime(["gaps", "decode.json", "--lap", "no_such_lap"]).failed();
+    assert!(printed.contains("`decode` (4 times)"), "{printed}");
+    let printed = place.laptime(["gaps", "decode.json", "--lap", "decode", "--verbose"]).done();
+    assert!(printed.contains("16 launches, 4 per lap of `decode` (4 to 4)."), "{printed}");
+    assert!(!printed.contains("Most idle time"), "no lap stands out: {printed}");
 }
 
 #[test]
@@ -86,9 +86,9 @@ fn several_traces_give_a_row_each_and_the_outlier() {
         std::fs::copy(place.path("decode.json"), place.path(name)).unwrap();
     }
     laptime_trace::write(&saturated_trace(), place.path("rank-2.json")).unwrap();
-    let said = place.laptime(["gaps", "rank-0.json", "rank-1.json", "rank-2.json"]).done();
-    assert!(said.contains("Outlier: `rank-2.json`: kernels 99.1 % (median 41.1 %)."), "{said}");
-    assert_eq!(said.lines().filter(|line| line.starts_with("rank-")).count(), 3, "{said}");
+    let printed = place.laptime(["gaps", "rank-0.json", "rank-1.json", "rank-2.json"]).done();
+    assert!(printed.contains("Outlier: `rank-2.json`: kernels 99.1 % (median 41.1 %)."), "{printed}");
+    assert_eq!(printed.lines().filter(|line| line.starts_with("rank-")).count(), 3, "{printed}");
 }
 
 fn saturated_trace() -> Trace {
@@ -107,16 +107,16 @@ fn saturated_trace() -> Trace {
 fn continuous_kernels_are_told_as_a_saturated_device() {
     let place = Place::new();
     laptime_trace::write(&saturated_trace(), place.path("busy.json")).unwrap();
-    let said = place.laptime(["gaps", "busy.json"]).done();
+    let printed = place.laptime(["gaps", "busy.json"]).done();
     let verdict = "The GPU is busy almost all the time: kernels ran 99.1 % of the time [saturated].";
-    assert!(said.contains(verdict), "{said}");
+    assert!(printed.contains(verdict), "{printed}");
 }
 
 #[test]
 fn gaps_one_by_one_are_those_of_one_trace() {
     let place = place();
-    let said = place.laptime(["gaps", "decode.json", "decode.json", "--each", "3"]).failed();
-    assert!(said.contains("`--each` lists the gaps of one trace, and 2 were given"), "{said}");
+    let printed = place.laptime(["gaps", "decode.json", "decode.json", "--each", "3"]).failed();
+    assert!(printed.contains("`--each` lists the gaps of one trace, and 2 were given"), "{printed}");
 }
 
 #[test]
@@ -134,24 +134,27 @@ fn one_of_a_thing_is_told_as_one_and_a_lap_that_was_found_by_its_number() {
         at += if turn == 5 { 900_000 } else { 90_000 };
     }
     laptime_trace::write(&builder.build().unwrap(), place.path("turns.json")).unwrap();
-    let said = place.laptime(["gaps", "turns.json", "--verbose"]).done();
-    for told in [
+    let printed = place.laptime(["gaps", "turns.json", "--verbose"]).done();
+    for message in [
         "1 per lap of `sequence of 1 kernel`",
         "; 1 kernel or copy without a known launch.",
         "Most idle time: lap 5, 820.0 µs",
     ] {
-        assert!(said.contains(told), "{told}: {said}");
+        assert!(printed.contains(message), "{message}: {printed}");
     }
-    assert!(!said.contains("e-") && !said.contains("is spent in"), "{said}");
-    let said = place.laptime(["gaps", "turns.json", "--each", "11"]).done();
-    assert!(said.contains("1 shorter gap is not shown."), "{said}");
+    assert!(!printed.contains("e-") && !printed.contains("is spent in"), "{printed}");
+    let printed = place.laptime(["gaps", "turns.json", "--each", "11"]).done();
+    assert!(printed.contains("1 shorter gap is not shown."), "{printed}");
 }
 
 #[test]
 fn no_share_is_a_negative_zero() {
     let place = place();
-    let said = place.laptime(["gaps", "decode.json", "decode.json", "--format", "json"]).done();
-    assert!(!said.contains("-0,") && !said.contains("-0\n") && said.contains("\"communication_share\": 0"), "{said}");
+    let printed = place.laptime(["gaps", "decode.json", "decode.json", "--format", "json"]).done();
+    assert!(
+        !printed.contains("-0,") && !printed.contains("-0\n") && printed.contains("\"communication_share\": 0"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -163,10 +166,10 @@ fn a_single_kernel_is_not_judged() {
     builder.span(main, Nanos(0), Nanos(1_000_000_000), "aten::slow", category::OPERATION);
     builder.span(stream, Nanos(500), Nanos(10_000), "gemm", category::KERNEL);
     laptime_trace::write(&builder.build().unwrap(), place.path("one.json")).unwrap();
-    let said = place.laptime(["gaps", "one.json"]).done();
+    let printed = place.laptime(["gaps", "one.json"]).done();
     let verdict =
         "There is too little GPU work for a verdict: 1 kernel or copy in <0.1 % of the wall time [too-little].";
-    assert!(said.contains(verdict), "{said}");
+    assert!(printed.contains(verdict), "{printed}");
 }
 
 #[test]
@@ -174,16 +177,16 @@ fn an_empty_trace_is_called_empty_and_prints_no_table() {
     let place = Place::new();
     place.write("empty.json", "[]");
     for command in ["gaps", "laps", "syncs", "overlap"] {
-        let said = place.laptime([command, "empty.json"]).failed();
-        assert_eq!(said.matches("the trace is empty").count(), 1, "{command}: {said}");
-        assert!(!said.contains("torch.profiler"), "{command}: {said}");
+        let printed = place.laptime([command, "empty.json"]).failed();
+        assert_eq!(printed.matches("the trace is empty").count(), 1, "{command}: {printed}");
+        assert!(!printed.contains("torch.profiler"), "{command}: {printed}");
     }
     for command in ["top", "stages", "diagnose"] {
         let out = place.laptime([command, "empty.json"]).done();
         assert!(out.contains("note: the trace is empty") && !out.contains("─"), "{command}: {out}");
         assert!(!out.contains("bottleneck"), "{command}: {out}");
     }
-    let Said { out, err, status } = place.laptime(["top", "empty.json", "--format", "csv"]);
+    let Printed { out, err, status } = place.laptime(["top", "empty.json", "--format", "csv"]);
     let warning = "warning: `empty.json`: the trace is empty: it has no spans, no marks and no values\n";
     assert_eq!((err.as_str(), status, out.lines().count()), (warning, Some(0), 1), "{out}");
 }
@@ -195,8 +198,8 @@ fn a_trace_without_devices_is_told_with_what_to_record() {
     let main = builder.thread(1, 10, "main");
     builder.span(main, Nanos(0), Nanos(10), "forward", "");
     laptime_trace::write(&builder.build().unwrap(), place.path("host.json")).unwrap();
-    let said = place.laptime(["gaps", "host.json"]).failed();
-    assert!(said.contains("no GPU work") && said.contains("torch.profiler"), "{said}");
+    let printed = place.laptime(["gaps", "host.json"]).failed();
+    assert!(printed.contains("no GPU work") && printed.contains("torch.profiler"), "{printed}");
 }
 
 #[test]
@@ -210,10 +213,13 @@ fn every_command_about_a_trace_tells_what_the_check_found() {
     builder.flow(call, work);
     laptime_trace::write(&builder.build().unwrap(), place.path("early.json")).unwrap();
     for command in ["gaps", "stages", "top"] {
-        let said = place.laptime([command, "early.json"]).done();
-        assert!(said.contains("start before their launch, by up to 30.0 µs [before-launch]"), "{command}: {said}");
-        let said = place.laptime([command, "early.json", "--format", "json"]).done();
-        let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
-        assert!(answer["finding_before_launch"].is_string(), "{command}: {said}");
+        let printed = place.laptime([command, "early.json"]).done();
+        assert!(
+            printed.contains("start before their launch, by up to 30.0 µs [before-launch]"),
+            "{command}: {printed}"
+        );
+        let printed = place.laptime([command, "early.json", "--format", "json"]).done();
+        let answer: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert!(answer["finding_before_launch"].is_string(), "{command}: {printed}");
     }
 }

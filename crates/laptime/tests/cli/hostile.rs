@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
-use crate::common::{Place, Said};
+use crate::common::{Place, Printed};
 
 /// A name that clears the screen, colours it and reverses text.
 const HOSTILE: &str = "a\u{1b}[Jb\u{9b}Kc\u{202e}d";
@@ -15,8 +15,8 @@ fn trace(place: &Place) {
     place.write("a.json", format!(r#"[{{"ph":"X","pid":1,"tid":1,"name":"{name}","ts":0,"dur":5}}]"#));
 }
 
-fn assert_harmless(said: &Said) {
-    let text = format!("{}{}", said.out, said.err);
+fn assert_harmless(printed: &Printed) {
+    let text = format!("{}{}", printed.out, printed.err);
     assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{text:?}");
     assert!(text.contains(ESCAPED), "{text}");
 }
@@ -80,8 +80,8 @@ fn names_that_are_not_text_are_names_all_the_same() {
     assert!(std::fs::read_to_string(place.path("").join(table)).unwrap().contains(','));
     let folder = not_text(b"run\xff");
     let words = "bench matmul --size 8 --iterations 1 --quiet --out".split(' ').map(OsString::from);
-    let said = place.laptime(words.chain([folder.clone()]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let said = place.laptime([&"bench".into(), &"--resume".into(), &folder]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words.chain([folder.clone()]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let printed = place.laptime([&"bench".into(), &"--resume".into(), &folder]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
 }

@@ -2,7 +2,7 @@
 
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, activity::category};
 
-use crate::common::{Place, Said, assert_golden, small_trace};
+use crate::common::{Place, Printed, assert_golden, small_trace};
 
 /// Twenty-four tokens of about 20 ms: the first is cold, one allocates memory while the device is idle.
 fn tokens() -> Trace {
@@ -36,9 +36,9 @@ fn tokens() -> Trace {
 }
 
 fn at_80_columns(place: &Place, arguments: &[&str]) -> String {
-    let said = Said::from(place.command().env("COLUMNS", "80").args(arguments).output().unwrap()).done();
-    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
-    said
+    let printed = Printed::from(place.command().env("COLUMNS", "80").args(arguments).output().unwrap()).done();
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
+    printed
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn laps_are_told_with_the_slow_ones_and_why_they_are() {
 fn a_unit_is_asked_for_by_its_name() {
     let place = Place::new();
     laptime_trace::write(&tokens(), place.path("tokens.pftrace")).unwrap();
-    let said = place.laptime(["laps", "tokens.pftrace", "--lap", "forward"]).done();
-    assert!(said.contains("A lap is one `forward`."), "{said}");
+    let printed = place.laptime(["laps", "tokens.pftrace", "--lap", "forward"]).done();
+    assert!(printed.contains("A lap is one `forward`."), "{printed}");
     let error = place.laptime(["laps", "tokens.pftrace", "--lap", "decoed"]).failed();
     assert!(error.contains("nothing in the trace is named `decoed`"), "{error}");
     assert!(error.contains("did you mean `decode`?") && error.contains("`decode` (24 times)"), "{error}");
@@ -82,11 +82,11 @@ fn several_traces_give_a_row_each_and_one_without_laps_is_told() {
     for name in ["a.json", "b.json", "c.json"] {
         laptime_trace::write(&small_trace(), place.path(name)).unwrap();
     }
-    let said = place.laptime(["laps", "a.json", "b.json", "c.json"]).done();
-    assert!(said.contains("No trace is an outlier."), "{said}");
+    let printed = place.laptime(["laps", "a.json", "b.json", "c.json"]).done();
+    assert!(printed.contains("No trace is an outlier."), "{printed}");
     place.write("empty.json", "[]");
-    let said = place.laptime(["laps", "a.json", "empty.json"]);
-    assert_eq!(said.status, Some(2));
-    assert!(said.err.contains("1 of 2 traces could not be analysed"), "{}", said.err);
-    assert!(said.out.contains("a.json"), "{}", said.out);
+    let printed = place.laptime(["laps", "a.json", "empty.json"]);
+    assert_eq!(printed.status, Some(2));
+    assert!(printed.err.contains("1 of 2 traces could not be analysed"), "{}", printed.err);
+    assert!(printed.out.contains("a.json"), "{}", printed.out);
 }

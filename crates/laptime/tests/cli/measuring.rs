@@ -15,15 +15,15 @@ fn json(text: &str) -> Value {
 #[test]
 fn a_profile_states_its_overhead_and_names_what_it_wrote() {
     let place = Place::new();
-    let said = place.laptime(words("profile matmul --size 16 --threads 1 --iterations 20 --out run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words("profile matmul --size 16 --threads 1 --iterations 20 --out run"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for expected in ["\nOne iteration: ", " (median of 20).\n", "\nRecording overhead: "] {
-        assert!(said.out.contains(expected), "{expected}: {}", said.out);
+        assert!(printed.out.contains(expected), "{expected}: {}", printed.out);
     }
-    let overhead = said.out.lines().find(|line| line.starts_with("Recording overhead: ")).unwrap();
+    let overhead = printed.out.lines().find(|line| line.starts_with("Recording overhead: ")).unwrap();
     assert!(overhead.contains(" to ") && overhead.ends_with(" %)."), "its interval: {overhead}");
     let saved = "\nSaved to run (report.html, trace.pftrace, trace.json, flamegraph.svg, stages.tsv, results.jsonl)\n";
-    assert!(said.err.contains(saved), "{}", said.err);
+    assert!(printed.err.contains(saved), "{}", printed.err);
     let stages = place.laptime(["stages", "run", "--all"]).done();
     assert!(stages.contains("\niteration (lap) ") && stages.contains("\nopen_device "), "{stages}");
     for file in ["run.json", "results.jsonl", "trace.pftrace", "trace.json", "flamegraph.svg", "stages.tsv", "top.json"]
@@ -52,8 +52,8 @@ fn a_profile_that_cannot_begin_leaves_nothing_behind() {
 #[test]
 fn a_profile_begins_with_the_device_that_is_opened() {
     let place = Place::new();
-    let said = place.laptime(words("profile matmul --size 8 --device cpu --iterations 2 --quiet --out run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words("profile matmul --size 8 --device cpu --iterations 2 --quiet --out run"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let trace = laptime_trace::read(place.path("run/trace.pftrace")).unwrap();
     let opened: Vec<_> = trace.spans().filter(|span| span.name == "open_device").collect();
     assert_eq!(opened.len(), 1);
@@ -63,12 +63,12 @@ fn a_profile_begins_with_the_device_that_is_opened() {
 #[test]
 fn a_profile_of_a_chain_shows_its_stages_and_their_sync() {
     let place = Place::new();
-    let said = place.laptime(words(
+    let printed = place.laptime(words(
         "profile chain --device cpu --small 8 --large 16 --threads 1 --iterations 6 --timing host --out run",
     ));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for stage in ["small", "large", "read_back", "read_result (sync)"] {
-        assert!(said.out.contains(stage), "{stage}: {}", said.out);
+        assert!(printed.out.contains(stage), "{stage}: {}", printed.out);
     }
     let pairs = String::from_utf8(place.read("run/overhead.tsv")).unwrap();
     assert!(
@@ -81,27 +81,27 @@ fn a_profile_of_a_chain_shows_its_stages_and_their_sync() {
 fn timings_are_compared_in_one_table_and_refused_where_one_is_meant() {
     let place = Place::new();
     let chain = "chain --device cpu --small 8 --large 16 --threads 1 --iterations 6";
-    let said = place.laptime(words(&format!("profile {chain} --timing host,host --format json")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let rows: Vec<Value> = json(&said.out)["timings"].as_array().unwrap().clone();
+    let printed = place.laptime(words(&format!("profile {chain} --timing host,host --format json")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let rows: Vec<Value> = json(&printed.out)["timings"].as_array().unwrap().clone();
     let stages: Vec<&str> = rows.iter().filter_map(|row| row["stage"].as_str()).collect();
-    assert_eq!(stages, ["iteration", "iteration", "small", "large", "read_back", "iteration"], "{}", said.out);
+    assert_eq!(stages, ["iteration", "iteration", "small", "large", "read_back", "iteration"], "{}", printed.out);
     assert!(rows[0]["timing"] == "none" && rows[1]["overhead"].is_f64() && rows[1]["device_ms"].is_null());
-    let said = place.laptime(words(&format!("bench {chain} --timing host,host")));
-    assert_eq!(said.status, Some(2));
+    let printed = place.laptime(words(&format!("bench {chain} --timing host,host")));
+    assert_eq!(printed.status, Some(2));
     assert!(
-        said.err.contains("`--timing` takes one value here") && said.err.contains("laptime profile chain"),
+        printed.err.contains("`--timing` takes one value here") && printed.err.contains("laptime profile chain"),
         "{}",
-        said.err
+        printed.err
     );
 }
 
 #[test]
 fn a_warm_up_study_has_a_row_for_each_fresh_process() {
     let place = Place::new();
-    let said = place.laptime(words("warmup matmul --size 16 --threads 1 --iterations 20 --runs 2 --format json"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let answer = json(&said.out);
+    let printed = place.laptime(words("warmup matmul --size 16 --threads 1 --iterations 20 --runs 2 --format json"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let answer = json(&printed.out);
     let rows = answer["warmups"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| row["run"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(1)]);
 }
@@ -109,13 +109,13 @@ fn a_warm_up_study_has_a_row_for_each_fresh_process() {
 #[test]
 fn two_commands_are_judged_in_turns() {
     let place = Place::new();
-    let said = place
+    let printed = place
         .command()
         .args(["ab", "--a", "true", "--b", "sleep 0.2", "--runs", "4", "--format", "json", "--out", "run"])
         .output()
         .unwrap();
-    assert_eq!(said.status.code(), Some(1), "B is slower: {}", String::from_utf8_lossy(&said.stderr));
-    let answer = json(&String::from_utf8(said.stdout).unwrap());
+    assert_eq!(printed.status.code(), Some(1), "B is slower: {}", String::from_utf8_lossy(&printed.stderr));
+    let answer = json(&String::from_utf8(printed.stdout).unwrap());
     assert_eq!(answer["verdict"], "slower", "{answer}");
     let lines = String::from_utf8(place.read("run/results.jsonl")).unwrap();
     let variants: Vec<Value> = lines.lines().map(|line| json(line)["case"]["variant"].clone()).collect();
@@ -128,10 +128,10 @@ fn what_a_command_leaves_in_the_background_is_not_waited_for() {
     // The loop in the background holds standard error open until the test ends it.
     place.write("go_on", "");
     let left = "(while [ -e go_on ]; do sleep 0.05; done) & true";
-    let said =
+    let printed =
         place.command().args(["ab", "--a", left, "--b", "true", "--runs", "3", "--out", "run"]).output().unwrap();
     std::fs::remove_file(place.path("go_on")).unwrap();
-    assert!(matches!(said.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(matches!(printed.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&printed.stderr));
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn two_variants_of_a_workload_run_in_fresh_processes() {
     let place = Place::new();
     let variant = "matmul --size 8 --threads 1 --iterations 3 --warmup 0";
     let arguments = ["ab", "--a", variant, "--b", variant, "--runs", "3", "--format", "json", "--out", "run"];
-    let said = place.command().args(arguments).output().unwrap();
-    assert!(matches!(said.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&said.stderr));
+    let printed = place.command().args(arguments).output().unwrap();
+    assert!(matches!(printed.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&printed.stderr));
     let read = laptime_trace::run::read_results(&place.path("run/results.jsonl")).unwrap();
     let mut runs: Vec<u32> = read.results.iter().map(|result| result.run).collect();
     runs.sort_unstable();
@@ -165,18 +165,21 @@ fn a_variant_that_takes_too_long_is_stopped_with_an_error() {
         let limits = ["--runs", "3", "--timeout", "300ms", "--out", b];
         place.laptime([&["ab", "--a", "true", "--b", b][..], &limits].concat()).failed()
     };
-    let told = ab("sleep 1000");
-    assert!(told.contains("variant `b` did not end within 0.3 s and was stopped"), "{told}");
-    let told = ab("matmul --size 4096 --threads 1");
-    assert!(told.contains("variant `b` was not measured: no result within 0.3 s"), "{told}");
+    let message = ab("sleep 1000");
+    assert!(message.contains("variant `b` did not end within 0.3 s and was stopped"), "{message}");
+    let message = ab("matmul --size 4096 --threads 1");
+    assert!(message.contains("variant `b` was not measured: no result within 0.3 s"), "{message}");
 }
 
 #[test]
 fn a_variant_that_fails_is_told_with_what_it_said() {
     let place = Place::new();
     let ab = |a: &str| place.laptime(["ab", "--a", a, "--b", "true", "--runs", "3"]).failed();
-    let told = ab("echo no such file >&2; exit 7");
-    assert!(told.contains("variant `a` failed (exit status: 7)") && told.contains("caused by: no such file"), "{told}");
+    let message = ab("echo no such file >&2; exit 7");
+    assert!(
+        message.contains("variant `a` failed (exit status: 7)") && message.contains("caused by: no such file"),
+        "{message}"
+    );
     assert!(ab("matmul --size 1,2").contains("variant `a` has 2 cases"));
     assert!(ab("matmul --sise 1").contains("has no axis `sise`"));
     assert!(ab(" ").contains("variant `a` is empty"));
@@ -185,11 +188,11 @@ fn a_variant_that_fails_is_told_with_what_it_said() {
 #[test]
 fn the_doctor_answers_in_every_format() {
     let place = Place::new();
-    let said = place.laptime(["doctor", "--format", "json"]);
-    assert_eq!(said.err, "");
-    let answer = json(&said.out);
+    let printed = place.laptime(["doctor", "--format", "json"]);
+    assert_eq!(printed.err, "");
+    let answer = json(&printed.out);
     let is_fit = answer["notes"].to_string().contains("can be measured on this machine");
-    assert_eq!(said.status, Some(if is_fit { 0 } else { 1 }), "{}", said.out);
+    assert_eq!(printed.status, Some(if is_fit { 0 } else { 1 }), "{}", printed.out);
     let checks: Vec<&str> =
         answer["checks"].as_array().unwrap().iter().filter_map(|row| row["check"].as_str()).collect();
     for check in ["build", "governor", "load", "clock", "memory", "GPU", "peaks"] {
@@ -243,8 +246,8 @@ fn completions_know_the_axes_of_workloads() {
 fn there_is_a_manual_page_for_every_command() {
     let place = Place::new();
     assert!(place.laptime(["man"]).done().contains(".SH SYNOPSIS"));
-    let said = place.laptime(["man", "--out", "man1"]);
-    assert_eq!(said.status, Some(0));
+    let printed = place.laptime(["man", "--out", "man1"]);
+    assert_eq!(printed.status, Some(0));
     for command in ["laptime", "laptime bench", "laptime bench tts", "laptime doctor", "laptime audit syncs"] {
         let page = String::from_utf8(place.read(&format!("man1/{}.1", command.replace(' ', "-")))).unwrap();
         let synopsis = page.split(".SH SYNOPSIS\n").nth(1).unwrap_or_else(|| panic!("{command}: {page}"));
@@ -268,8 +271,8 @@ fn flags_for_files_are_in_the_help_of_their_workloads_alone() {
     }
     // A plan may name the workload, so they are read before it is known.
     place.write("plan.toml", "workload = \"tts\"\n");
-    let said = place.laptime(["bench", "--plan", "plan.toml", "--wav", "a.wav", "--dry-run"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(["bench", "--plan", "plan.toml", "--wav", "a.wav", "--dry-run"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
 }
 
 #[test]

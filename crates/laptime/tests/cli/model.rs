@@ -30,7 +30,7 @@ const TINY: &str = "bench model --preset tiny --threads 1 --iterations 3 --warmu
 fn the_command_lines_of_older_kits_settle_to_their_cases() {
     let place = Place::new();
     let axes = ["model", "test", "batch_size", "dtype", "attention", "reduced"];
-    let mut told = String::new();
+    let mut message = String::new();
     for line in [
         "bench model --model-size small",
         "bench model --model-size small --context-length 512 --batch-size 4 --warmup-steps 5 --measure-steps 10 --pass-type forward --device cpu",
@@ -54,24 +54,24 @@ fn the_command_lines_of_older_kits_settle_to_their_cases() {
         "bench model --preset QWEN3-0.6B --test pp512,tg128@d4096 --dtype bfloat16",
         "bench model --model-size tiny --context-length small --dtype float32,bfloat16",
     ] {
-        let said = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
-        told.push_str(&format!("laptime {line}\n"));
-        for row in said.lines() {
+        let printed = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
+        message.push_str(&format!("laptime {line}\n"));
+        for row in printed.lines() {
             let row: Value = serde_json::from_str(row).unwrap();
             let cell = |axis: &&str| row[*axis].as_str().map_or_else(|| row[*axis].to_string(), str::to_owned);
-            told.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
+            message.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
         }
     }
-    assert_golden("model/dry-run.txt", &told);
+    assert_golden("model/dry-run.txt", &message);
     assert!(!place.path("runs").exists());
 }
 
 #[test]
 fn a_flag_of_an_older_kit_without_effect_is_told_when_it_runs() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{TINY} --test forward8 --device cpu --no-sync --out run")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("note: `--no-sync` has no effect"), "{}", said.err);
+    let printed = place.laptime(words(&format!("{TINY} --test forward8 --device cpu --no-sync --out run")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.err.contains("note: `--no-sync` has no effect"), "{}", printed.err);
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn a_plan_holds_models_under_any_of_their_names() {
         "plan.toml",
         "workload = 'model'\nmeasure-steps = 3\nwarmup-steps = 1\n[axes]\npresets = ['decoder_small']\nattention_type = 'naive'\nseq-lens = 'small'\n",
     );
-    let said = place.laptime(words("bench --plan plan.toml --dry-run --format csv")).done();
-    let rows: Vec<&str> = said.lines().collect();
-    assert!(rows[0].starts_with("model,test,pass_type,seq_len,cache_tokens,batch_size,dtype,attention,"), "{said}");
-    assert!(rows[1].starts_with("decoder_small,forward256,forward,256,0,1,f32,naive,"), "{said}");
+    let printed = place.laptime(words("bench --plan plan.toml --dry-run --format csv")).done();
+    let rows: Vec<&str> = printed.lines().collect();
+    assert!(rows[0].starts_with("model,test,pass_type,seq_len,cache_tokens,batch_size,dtype,attention,"), "{printed}");
+    assert!(rows[1].starts_with("decoder_small,forward256,forward,256,0,1,f32,naive,"), "{printed}");
     assert_eq!(rows.len(), 3);
     let flagged = place.laptime(words("bench model --plan plan.toml --model-size tiny --dry-run --format csv")).done();
     assert!(
@@ -96,10 +96,10 @@ fn a_plan_holds_models_under_any_of_their_names() {
 #[test]
 fn a_model_is_measured_with_the_names_of_the_contract() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{TINY} --test pp16,tg8@d4 --format jsonl --out run")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let [prefill, decode] = rows.as_slice() else { panic!("{}", said.out) };
+    let printed = place.laptime(words(&format!("{TINY} --test pp16,tg8@d4 --format jsonl --out run")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let rows: Vec<Value> = printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [prefill, decode] = rows.as_slice() else { panic!("{}", printed.out) };
     for key in
         ["model", "attention", "seq_len", "batch_size", "dtype", "pass_type", "device", "outcome", "n", "median_ms"]
     {
@@ -119,11 +119,11 @@ fn a_model_is_measured_with_the_names_of_the_contract() {
 #[test]
 fn markdown_has_the_columns_that_llama_bench_made_known() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{TINY} --test pp16,tg8@d4 --format md")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let header: Vec<&str> = said.out.lines().next().unwrap().split('|').map(str::trim).collect();
+    let printed = place.laptime(words(&format!("{TINY} --test pp16,tg8@d4 --format md")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let header: Vec<&str> = printed.out.lines().next().unwrap().split('|').map(str::trim).collect();
     assert_eq!(header, ["", "model", "size", "params", "backend", "threads", "test", "t/s", ""]);
-    assert!(said.out.contains("tg8 @ d4") && said.out.contains(" ± "), "{}", said.out);
+    assert!(printed.out.contains("tg8 @ d4") && printed.out.contains(" ± "), "{}", printed.out);
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn a_size_of_the_course_ends_with_the_lines_of_the_course() {
     let place = Place::new();
     let line =
         "bench model --model-size tiny --context-length 16 --measure-steps 4 --warmup-steps 1 --threads 1 --compat";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for part in [
         "Batch size: 4, context length: 16",
         "Parameters: ",
@@ -141,7 +141,7 @@ fn a_size_of_the_course_ends_with_the_lines_of_the_course() {
         "Std dev: ",
         "Coefficient of variation: ",
     ] {
-        assert!(said.out.contains(part), "{part} is not in {}", said.out);
+        assert!(printed.out.contains(part), "{part} is not in {}", printed.out);
     }
 }
 
@@ -154,8 +154,8 @@ fn a_run_of_chosen_cases_is_resumed_as_it_was_asked_for() {
     let results = String::from_utf8(place.read("run/results.jsonl")).unwrap();
     let first = results.lines().next().unwrap();
     place.write("run/results.jsonl", format!("{first}\n"));
-    let said = place.laptime(words("bench --resume run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words("bench --resume run"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let read = read_results(&place.path("run/results.jsonl")).unwrap();
     let tests: Vec<String> = read.results.iter().map(|result| result.case.get("test").unwrap().to_string()).collect();
     assert_eq!(tests, ["pp16", "tg8"]);
@@ -168,10 +168,10 @@ fn the_weights_of_a_folder_are_measured() {
     let place = Place::new();
     copy_fixture(&place, "qwen3", "checkpoint");
     let line = "bench model --model-dir checkpoint --test pp8,tg4 --threads 1 --iterations 2 --warmup 0 --format jsonl";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert_eq!(said.out.lines().count(), 2);
-    assert!(said.out.lines().all(|row| row.contains("\"weights\":\"folder\"")), "{}", said.out);
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert_eq!(printed.out.lines().count(), 2);
+    assert!(printed.out.lines().all(|row| row.contains("\"weights\":\"folder\"")), "{}", printed.out);
 }
 
 #[test]
@@ -198,9 +198,9 @@ fn what_no_model_can_run_is_told_with_a_hint() {
         ),
         ("profile model --test pp8,tg2", "a profile records one case, not 2", "these have several: test"),
     ] {
-        let told = place.laptime(words(line)).failed();
-        assert!(told.contains(error), "{line}: {told}");
-        assert!(told.split_once("\nhint: ").unwrap().1.contains(hint), "{line}: {told}");
+        let message = place.laptime(words(line)).failed();
+        assert!(message.contains(error), "{line}: {message}");
+        assert!(message.split_once("\nhint: ").unwrap().1.contains(hint), "{line}: {message}");
     }
 }
 
@@ -208,10 +208,10 @@ fn what_no_model_can_run_is_told_with_a_hint() {
 fn a_profile_of_a_model_records_decoding_unless_a_test_is_named() {
     let place = Place::new();
     let line = "profile model --preset tiny --depth layer --iterations 1 --warmup 0 --threads 1 --device cpu --out run";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("Recording `test=tg128`; `--test` selects another."), "{}", said.err);
-    assert!(said.out.contains("ffn"), "{}", said.out);
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.err.contains("Recording `test=tg128`; `--test` selects another."), "{}", printed.err);
+    assert!(printed.out.contains("ffn"), "{}", printed.out);
 }
 
 #[test]
@@ -221,34 +221,34 @@ fn a_folder_with_a_config_alone_runs_with_synthetic_weights_and_says_so() {
     let config =
         r#"{"model_type": "nano", "n_layer": 1, "n_head": 2, "n_embd": 64, "block_size": 512, "vocab_size": 99}"#;
     place.write("mine/config.json", config);
-    let said =
+    let printed =
         place.laptime(words("bench model --model ./mine --test pp8 --iterations 1 --warmup 0 --device cpu --out run"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(
-        said.err.contains("note: `./mine` has a config.json and no weights; synthetic weights are used"),
+        printed.err.contains("note: `./mine` has a config.json and no weights; synthetic weights are used"),
         "{}",
-        said.err
+        printed.err
     );
 }
 
 #[test]
 fn what_cannot_run_is_a_row_with_its_reason() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{TINY} --test pp600,tg512,pp8 --graph on,auto --out run")));
+    let printed = place.laptime(words(&format!("{TINY} --test pp600,tg512,pp8 --graph on,auto --out run")));
     let outcomes = |run: &str| -> Vec<Outcome> {
         let read = read_results(&place.path(run).join("results.jsonl")).unwrap();
         read.results.into_iter().map(|result| result.outcome).collect()
     };
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let words_of: Vec<&str> = outcomes("run").iter().map(Outcome::word).collect();
     assert_eq!(words_of.iter().filter(|word| **word == "measured").count(), 1, "{words_of:?}");
-    assert!(said.out.contains("600 tokens exceed the context of `tiny` (512)"), "{}", said.out);
-    assert!(said.out.contains("has no graphs"), "{}", said.out);
+    assert!(printed.out.contains("600 tokens exceed the context of `tiny` (512)"), "{}", printed.out);
+    assert!(printed.out.contains("has no graphs"), "{}", printed.out);
     let huge = "bench model --preset tiny --test pp512 --batch-size 4000000000 --out huge";
-    let said = place.laptime(words(huge));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(huge));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(matches!(outcomes("huge")[0], Outcome::OutOfMemory { needed_bytes: Some(_), .. }));
-    assert!(said.err.contains("`--fit batch` finds the largest value that fits"), "{}", said.err);
+    assert!(printed.err.contains("`--fit batch` finds the largest value that fits"), "{}", printed.err);
 }
 
 #[test]
@@ -262,22 +262,22 @@ fn weights_that_are_damaged_are_cases_that_failed() {
     let end = weights.len();
     weights[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     place.write("nan/model.safetensors", &weights);
-    for (folder, told) in [("cut", "model.safetensors"), ("nan", "not finite")] {
-        let said = place.laptime(words(&format!("bench model --model-dir {folder} --test pp4 --threads 1")));
-        assert_eq!(said.status, Some(1), "{}", said.err);
-        assert!(said.out.contains("failed") && said.out.contains(told), "{folder}: {}", said.out);
+    for (folder, message) in [("cut", "model.safetensors"), ("nan", "not finite")] {
+        let printed = place.laptime(words(&format!("bench model --model-dir {folder} --test pp4 --threads 1")));
+        assert_eq!(printed.status, Some(1), "{}", printed.err);
+        assert!(printed.out.contains("failed") && printed.out.contains(message), "{folder}: {}", printed.out);
     }
 }
 
 #[test]
 fn the_largest_context_that_fits_is_found() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{TINY} --pass-type prefill --fit context --out run")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(&format!("{TINY} --pass-type prefill --fit context --out run")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(
-        said.out.contains("The largest `seq_len` that fits is 512: 513 exceeds the limit of the model."),
+        printed.out.contains("The largest `seq_len` that fits is 512: 513 exceeds the limit of the model."),
         "{}",
-        said.out
+        printed.out
     );
     let read = read_results(&place.path("run/results.jsonl")).unwrap();
     assert_eq!(read.results.last().unwrap().case.get("test").unwrap().to_string(), "pp512");
@@ -292,10 +292,10 @@ fn what_was_predicted_to_fit_and_does_not_is_tried_smaller() {
     let laptime = format!("ulimit -v 350000; exec {} ", env!("CARGO_BIN_EXE_laptime"));
     let line = "bench model --preset tiny --test pp8 --fit batch --iterations 1 --warmup 0 --threads 1 --out run";
     command.arg("-c").arg(laptime + line).current_dir(place.path("")).env("LAPTIME_HOME", place.path(""));
-    let said = crate::common::Said::from(command.output().unwrap());
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("The largest `batch_size` that fits is "), "{}", said.out);
-    assert!(said.out.contains(" did not fit, although it was predicted to need "), "{}", said.out);
+    let printed = crate::common::Printed::from(command.output().unwrap());
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("The largest `batch_size` that fits is "), "{}", printed.out);
+    assert!(printed.out.contains(" did not fit, although it was predicted to need "), "{}", printed.out);
     let read = read_results(&place.path("run/results.jsonl")).unwrap();
     let outcomes: Vec<&str> = read.results.iter().map(|result| result.outcome.word()).collect();
     assert!(outcomes.contains(&"out_of_memory") && outcomes.contains(&"measured"), "{outcomes:?}");
@@ -308,10 +308,10 @@ fn a_profile_is_as_deep_as_it_is_asked_to_be() {
         let line = format!(
             "profile model --preset tiny --test tg4 --threads 1 --iterations 2 --warmup 1 --depth {depth} --device cpu --out {depth}"
         );
-        let said = place.laptime(words(&line));
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        assert!(said.out.contains("verhead"), "{}", said.out);
-        said.out
+        let printed = place.laptime(words(&line));
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        assert!(printed.out.contains("verhead"), "{}", printed.out);
+        printed.out
     };
     let pipeline = stages("pipeline");
     assert!(pipeline.contains("token") && !pipeline.contains("layer"), "{pipeline}");

@@ -9,7 +9,7 @@ use std::{
 use laptime_trace::run::{CaseResult, read_results};
 use serde_json::Value;
 
-use crate::common::{Place, Said, assert_golden};
+use crate::common::{Place, Printed, assert_golden};
 
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
@@ -34,7 +34,7 @@ fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
     ["a.wav", "b.wav"].iter().for_each(|name| voice.write_wav(&place.path(name)).unwrap());
     let script = "--txt_path 2p.txt --voice_files a.wav b.wav";
     let axes = ["model", "pipeline", "gpu_layers", "dtype", "mode", "max_tokens", "cache_clear_interval", "cfg_scale"];
-    let mut told = String::new();
+    let mut message = String::new();
     for line in [
         &format!("profile offload {script} --dtype bfloat16 --num-gpu-layers 20 --profile --preset 7b"),
         &format!("profile offload {script} --preset 7b --no-offload --profile"),
@@ -46,64 +46,68 @@ fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
         "profile offload --output_dir outputs_offloading",
         "warmup offload --preset tiny",
     ] {
-        let said = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
-        told.push_str(&format!("laptime {line}\n"));
-        for row in said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        let printed = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
+        message.push_str(&format!("laptime {line}\n"));
+        for row in printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
             let cell = |axis: &&str| row[*axis].as_str().map_or_else(|| row[*axis].to_string(), str::to_owned);
-            told.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
+            message.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
         }
     }
-    assert_golden("offload/dry-run.txt", &told);
+    assert_golden("offload/dry-run.txt", &message);
     assert!(!place.path("runs").exists());
 }
 
 /// Figures are another each time; words and places are not.
 fn without_figures(text: &str) -> String {
-    let mut told = String::new();
+    let mut message = String::new();
     for line in text.lines() {
         let line: String = line.chars().map(|letter| if letter.is_ascii_digit() { '9' } else { letter }).collect();
         let words: Vec<&str> =
             line.split_whitespace().map(|word| if word.contains("9.9") { "9.9" } else { word }).collect();
-        told.push_str(&words.join(" "));
-        told.push('\n');
+        message.push_str(&words.join(" "));
+        message.push('\n');
     }
-    told
+    message
 }
 
 /// The blocks of a profile, from the configuration on, without the table of stages.
 fn blocks(out: &str) -> String {
     let is_rule = |line: &str| line.starts_with("====");
     let lines: Vec<&str> = out.lines().collect();
-    let mut told = String::new();
+    let mut message = String::new();
     let mut at = 0;
     while at < lines.len() {
         if is_rule(lines[at]) {
             let end = (at + 3..lines.len()).find(|end| is_rule(lines[*end]) || lines[*end].starts_with("stage "));
             let end = end.unwrap_or(lines.len());
-            lines[at..end].iter().for_each(|line| told.push_str(&format!("{line}\n")));
+            lines[at..end].iter().for_each(|line| message.push_str(&format!("{line}\n")));
             at = end;
         } else {
             at += 1;
         }
     }
-    told
+    message
 }
 
 #[test]
 fn a_profile_tells_its_configuration_its_layers_and_what_was_made() {
     let place = Place::new();
     let line = format!("profile offload {SLOW} --max-tokens 3 --iterations 1 --warmup 0 --quiet --benchmark --compat");
-    let said = place.laptime(words(&line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert_golden("offload/profile.txt", &without_figures(&blocks(&said.out)));
+    let printed = place.laptime(words(&line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert_golden("offload/profile.txt", &without_figures(&blocks(&printed.out)));
     let titles =
         ["OFFLOAD CONFIGURATION", "PROFILING SUMMARY - Token 3", "GENERATION SUMMARY - 2 layers in memory, wrap"];
     for title in titles.iter().chain(&["TIME BREAKDOWN (per token)", "BENCHMARK COMPARISON"]) {
-        assert!(said.out.contains(&format!("\n{title}\n")) || said.out.contains(title), "{title}: {}", said.out);
+        assert!(
+            printed.out.contains(&format!("\n{title}\n")) || printed.out.contains(title),
+            "{title}: {}",
+            printed.out
+        );
     }
-    assert!(said.out.contains("Async usage: 2/2 layers (100%)"), "{}", said.out);
-    assert_eq!(said.out.matches("emulated").count(), 5, "{}", said.out);
-    assert!(!said.out.contains("GPU") && !said.out.contains("VRAM"), "there is no GPU: {}", said.out);
+    assert!(printed.out.contains("Async usage: 2/2 layers (100%)"), "{}", printed.out);
+    assert_eq!(printed.out.matches("emulated").count(), 5, "{}", printed.out);
+    assert!(!printed.out.contains("GPU") && !printed.out.contains("VRAM"), "there is no GPU: {}", printed.out);
     let wav = run_folder(&place).join("offload_2layers/built_in_generated.wav");
     assert_eq!(std::fs::metadata(wav).unwrap().len(), 44 + 3 * 3200 * 2);
     let results = results(&place);
@@ -117,16 +121,16 @@ fn a_profile_tells_its_configuration_its_layers_and_what_was_made() {
 fn the_live_summary_comes_every_ten_tokens_and_machines_get_none() {
     let place = Place::new();
     let line = "profile offload --preset tiny --device cpu --threads 1 --steps 1 --max-tokens 20 --iterations 1 --warmup 0 --compat";
-    let said = place.laptime(words(line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for token in [10, 20] {
-        assert!(said.err.contains(&format!("PROFILING SUMMARY - Token {token}\n")), "{}", said.err);
+        assert!(printed.err.contains(&format!("PROFILING SUMMARY - Token {token}\n")), "{}", printed.err);
     }
-    assert!(said.err.contains("  Layer  0: Pre="), "{}", said.err);
-    assert!(said.err.contains("Saved to runs/"), "{}", said.err);
-    let said = place.laptime(words(&format!("{line} --format jsonl --out run --output_dir elsewhere")));
-    assert!(!said.out.contains("SUMMARY") && !said.err.contains("SUMMARY"), "{}{}", said.out, said.err);
-    assert!(said.out.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", said.out);
+    assert!(printed.err.contains("  Layer  0: Pre="), "{}", printed.err);
+    assert!(printed.err.contains("Saved to runs/"), "{}", printed.err);
+    let printed = place.laptime(words(&format!("{line} --format jsonl --out run --output_dir elsewhere")));
+    assert!(!printed.out.contains("SUMMARY") && !printed.err.contains("SUMMARY"), "{}{}", printed.out, printed.err);
+    assert!(printed.out.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", printed.out);
     assert!(place.path("elsewhere/offload_2layers/built_in_generated.wav").exists());
 }
 
@@ -136,17 +140,17 @@ fn a_benchmark_sets_modes_beside_the_run_without_offloading() {
     let line = format!(
         "bench offload {SLOW} --mode sync,wrap,batched --max-tokens 2 --iterations 1 --warmup 0 --benchmark --compat"
     );
-    let said = place.laptime(words(&line));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert_golden("offload/bench.txt", &without_figures(&blocks(&said.out)));
+    let printed = place.laptime(words(&line));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert_golden("offload/bench.txt", &without_figures(&blocks(&printed.out)));
     // The mode, the layers that stay, passes a token in which layers are copied, and the copies that are asked for ahead.
-    let told = |result: &CaseResult| {
+    let message = |result: &CaseResult| {
         let measured = result.measured().unwrap();
         let fact = |name: &str| measured.fact(name).map_or_else(String::new, ToString::to_string);
         let ahead = measured.metric("async_share").unwrap().values[0];
         (fact("mode"), fact("gpu_layers"), fact("streams"), ahead)
     };
-    let found: Vec<_> = results(&place).iter().map(told).collect();
+    let found: Vec<_> = results(&place).iter().map(message).collect();
     let expected = [
         ("", "4", "2", None),
         ("sync", "2", "2", Some(0.0)),
@@ -169,15 +173,15 @@ fn every_mode_is_diagnosed_from_its_own_recording() {
         let line =
             format!("profile offload {SLOW} --mode {mode} --max-tokens 4 --iterations 1 --warmup 0 --quiet --out run");
         assert_eq!(place.laptime(words(&line)).status, Some(0), "{mode}");
-        let said = place.laptime(words("diagnose run --format json")).done();
-        let told: Value = serde_json::from_str(&said).unwrap();
-        assert_eq!(told["findings"][0]["id"], rule, "{mode}: {said}");
+        let printed = place.laptime(words("diagnose run --format json")).done();
+        let message: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(message["findings"][0]["id"], rule, "{mode}: {printed}");
         let rules: Vec<&str> =
-            told["findings"].as_array().unwrap().iter().filter_map(|row| row["id"].as_str()).collect();
+            message["findings"].as_array().unwrap().iter().filter_map(|row| row["id"].as_str()).collect();
         let is_first = rules.contains(&"first-layer-not-prefetched");
         assert_eq!(is_first, mode == "prefetch", "{mode}: {rules:?}");
         assert_eq!(rules.contains(&"release-blocks"), mode == "sync", "{mode}: {rules:?}");
-        assert!(said.contains("emulated"), "{said}");
+        assert!(printed.contains("emulated"), "{printed}");
         let tokens = place.laptime(words("diagnose run --tokens")).done();
         assert!(tokens.contains("layers: wait"), "{tokens}");
         let share = place.laptime(words("diagnose run --share")).done();
@@ -189,16 +193,16 @@ fn every_mode_is_diagnosed_from_its_own_recording() {
 fn an_experiment_concludes_from_three_runs() {
     let place = Place::new();
     let flags = format!("{SLOW} --max-tokens 2 --iterations 1 --warmup 0 --num-gpu-layers 1");
-    let said = place.laptime(words(&format!("diagnose --experiment {flags} --format json"))).done();
-    let told: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(told["conclusion"], "works, needs more GPU layers", "{said}");
+    let printed = place.laptime(words(&format!("diagnose --experiment {flags} --format json"))).done();
+    let message: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(message["conclusion"], "works, needs more GPU layers", "{printed}");
     let layers: Vec<u64> =
-        told["experiment"].as_array().unwrap().iter().filter_map(|row| row["gpu_layers"].as_u64()).collect();
+        message["experiment"].as_array().unwrap().iter().filter_map(|row| row["gpu_layers"].as_u64()).collect();
     assert_eq!(layers, [1, 4, 3]);
-    assert!(told["overhead"].is_f64() && told["with_more"].is_f64(), "{said}");
+    assert!(message["overhead"].is_f64() && message["with_more"].is_f64(), "{printed}");
     let text =
         place.command().env("COLUMNS", "80").args(words(&format!("diagnose --experiment {flags}"))).output().unwrap();
-    assert_golden("offload/experiment.txt", &without_figures(&Said::from(text).done()));
+    assert_golden("offload/experiment.txt", &without_figures(&Printed::from(text).done()));
     assert!(!place.path("runs").exists());
     let nothing = place.laptime(words("diagnose --experiment --preset tiny --no-offload --device cpu")).failed();
     assert!(nothing.contains("all 4 layers are on the device, so there is nothing to compare"), "{nothing}");
@@ -212,11 +216,11 @@ fn an_experiment_takes_the_case_of_a_run() {
     let line =
         format!("profile offload {SLOW} --max-tokens 2 --iterations 1 --warmup 0 --quiet --out run --num-gpu-layers 3");
     assert_eq!(place.laptime(words(&line)).status, Some(0));
-    let said = place.laptime(words("diagnose run --format json --experiment")).done();
-    let told: Value = serde_json::from_str(&said).unwrap();
+    let printed = place.laptime(words("diagnose run --format json --experiment")).done();
+    let message: Value = serde_json::from_str(&printed).unwrap();
     // All layers are the only more that there is.
     assert_eq!(
-        (&told["conclusion"], told["experiment"].as_array().unwrap().len()),
+        (&message["conclusion"], message["experiment"].as_array().unwrap().len()),
         (&"works, needs more GPU layers".into(), 2)
     );
 }
@@ -241,8 +245,8 @@ fn what_cannot_be_run_is_one_error_with_a_hint() {
     ] {
         for command in ["profile", "bench"] {
             let line = format!("{command} offload --preset tiny --device cpu {flags}");
-            let told = place.laptime(words(&line)).failed();
-            assert!(told.contains(reason), "{line}: {told}");
+            let message = place.laptime(words(&line)).failed();
+            assert!(message.contains(reason), "{line}: {message}");
         }
     }
     let other = place.laptime(words("profile matmul --size 8 --output-dir here")).failed();
@@ -254,9 +258,14 @@ fn what_cannot_be_run_is_one_error_with_a_hint() {
 fn a_place_without_room_for_the_layers_fails_the_case() {
     let place = Place::new();
     let line = "profile offload --preset tiny --device cpu --iterations 1 --warmup 0 --quiet";
-    let said = Said::from(place.command().env("TMPDIR", place.path("nowhere")).args(words(line)).output().unwrap());
-    assert_eq!(said.status, Some(1), "{}", said.err);
-    assert!(said.err.contains("the case failed: cannot write `") && said.err.contains("nowhere"), "{}", said.err);
+    let printed =
+        Printed::from(place.command().env("TMPDIR", place.path("nowhere")).args(words(line)).output().unwrap());
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
+    assert!(
+        printed.err.contains("the case failed: cannot write `") && printed.err.contains("nowhere"),
+        "{}",
+        printed.err
+    );
 }
 
 /// Begins a long generation and reads until its first summary is there.
@@ -266,27 +275,27 @@ fn begun(place: &Place) -> (Child, BufReader<ChildStderr>) {
     let mut command = place.command();
     command.env("TMPDIR", place.path("slow")).args(words(&line)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut message = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("PROFILING SUMMARY - Token") {
         line.clear();
-        assert!(told.read_line(&mut line).unwrap() > 0, "it ended before its first summary");
+        assert!(message.read_line(&mut line).unwrap() > 0, "it ended before its first summary");
     }
-    (child, told)
+    (child, message)
 }
 
-fn ended((child, mut told): (Child, BufReader<ChildStderr>)) -> Said {
+fn ended((child, mut message): (Child, BufReader<ChildStderr>)) -> Printed {
     let mut err = String::new();
-    told.read_to_string(&mut err).unwrap();
+    message.read_to_string(&mut err).unwrap();
     let output = child.wait_with_output().unwrap();
-    Said { err, ..Said::from(output) }
+    Printed { err, ..Printed::from(output) }
 }
 
 /// Seconds of audio that the summary tells, and those of the file.
 fn audio(place: &Place, out: &str) -> (f64, f64) {
-    let told = out.lines().find_map(|line| line.strip_prefix("Audio duration: ")).unwrap_or_else(|| panic!("{out}"));
+    let message = out.lines().find_map(|line| line.strip_prefix("Audio duration: ")).unwrap_or_else(|| panic!("{out}"));
     let wav = place.read("run/offload_2layers/built_in_generated.wav");
-    (told.trim_end_matches(" s").parse().unwrap(), (wav.len() - 44) as f64 / 48_000.0)
+    (message.trim_end_matches(" s").parse().unwrap(), (wav.len() - 44) as f64 / 48_000.0)
 }
 
 #[cfg(unix)]
@@ -296,12 +305,16 @@ fn ctrl_c_still_tells_the_summary_and_writes_the_audio_so_far() {
     let begun = begun(&place);
     let killed = Command::new("kill").args(["-INT", &begun.0.id().to_string()]).status().unwrap();
     assert!(killed.success());
-    let said = ended(begun);
-    assert_eq!(said.status, Some(2), "{}", said.err);
-    assert!(said.err.contains("error: interrupted after 1 pair\n"), "{}", said.err);
-    assert!(said.out.contains("GENERATION SUMMARY - ") && said.out.contains("PROFILING SUMMARY - "), "{}", said.out);
-    let (told, file) = audio(&place, &said.out);
-    assert!((told - file).abs() < 0.01 && (0.13..13.4).contains(&file), "{told} {file}");
+    let printed = ended(begun);
+    assert_eq!(printed.status, Some(2), "{}", printed.err);
+    assert!(printed.err.contains("error: interrupted after 1 pair\n"), "{}", printed.err);
+    assert!(
+        printed.out.contains("GENERATION SUMMARY - ") && printed.out.contains("PROFILING SUMMARY - "),
+        "{}",
+        printed.out
+    );
+    let (message, file) = audio(&place, &printed.out);
+    assert!((message - file).abs() < 0.01 && (0.13..13.4).contains(&file), "{message} {file}");
 }
 
 #[test]
@@ -313,9 +326,9 @@ fn a_layer_file_that_is_cut_off_fails_the_case_and_the_audio_so_far_is_kept() {
     let is_layers = |link: &PathBuf| std::fs::read_link(link).is_ok_and(|file| file.starts_with(place.path("slow")));
     let file = open.find(is_layers).unwrap();
     std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1000).unwrap();
-    let said = ended(begun);
-    assert_eq!(said.status, Some(1), "{}", said.err);
-    assert!(said.err.contains("the case failed: ") && said.err.contains("it was cut off"), "{}", said.err);
-    let (told, file) = audio(&place, &said.out);
-    assert!((told - file).abs() < 0.01 && file >= 0.13, "{told} {file}");
+    let printed = ended(begun);
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
+    assert!(printed.err.contains("the case failed: ") && printed.err.contains("it was cut off"), "{}", printed.err);
+    let (message, file) = audio(&place, &printed.out);
+    assert!((message - file).abs() < 0.01 && file >= 0.13, "{message} {file}");
 }

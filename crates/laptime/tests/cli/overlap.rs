@@ -2,7 +2,7 @@
 
 use laptime_trace::{Nanos, Trace, TraceBuilder, TrackId, activity::category};
 
-use crate::common::{Place, Said, assert_golden};
+use crate::common::{Place, Printed, assert_golden};
 
 /// Two steps of training on a device: batches come through pageable memory in the first and pinned memory in the second,
 /// gradients are reduced beside the backward pass, and parameters are gathered with nothing beside them.
@@ -67,10 +67,10 @@ fn overlap_looks_right_at_80_and_at_140_columns() {
     let place = with_training();
     for width in ["80", "140"] {
         let output = place.command().env("COLUMNS", width).args(["overlap", "train.json"]).output().unwrap();
-        let said = Said::from(output).done();
+        let printed = Printed::from(output).done();
         let limit = width.parse().unwrap();
-        assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
-        assert_golden(&format!("overlap/overlap_{width}.txt"), &said);
+        assert!(printed.lines().all(|line| line.chars().count() <= limit), "{printed}");
+        assert_golden(&format!("overlap/overlap_{width}.txt"), &printed);
     }
 }
 
@@ -78,8 +78,8 @@ fn overlap_looks_right_at_80_and_at_140_columns() {
 fn machines_get_every_column() {
     let place = with_training();
     for format in ["json", "csv"] {
-        let said = place.laptime(["overlap", "train.json", "--format", format]).done();
-        assert_golden(&format!("overlap/overlap.{format}"), &said);
+        let printed = place.laptime(["overlap", "train.json", "--format", format]).done();
+        assert_golden(&format!("overlap/overlap.{format}"), &printed);
     }
 }
 
@@ -90,8 +90,8 @@ fn a_trace_without_devices_is_told_with_what_to_record() {
     let main = builder.thread(1, 1, "main");
     builder.span(main, Nanos(0), Nanos(10), "load", "");
     laptime_trace::write(&builder.build().unwrap(), place.path("host.json")).unwrap();
-    let told = place.laptime(["overlap", "host.json"]).failed();
-    assert!(told.contains("no GPU work") && told.contains("ProfilerActivity.CUDA"), "{told}");
+    let message = place.laptime(["overlap", "host.json"]).failed();
+    assert!(message.contains("no GPU work") && message.contains("ProfilerActivity.CUDA"), "{message}");
 }
 
 #[test]
@@ -101,14 +101,14 @@ fn a_device_that_only_computes_is_told_as_such() {
     let stream = builder.stream(1, 7, "stream 7");
     work(&mut builder, stream, 0, 10, "gemm", category::KERNEL);
     laptime_trace::write(&builder.build().unwrap(), place.path("compute.json")).unwrap();
-    let said = place.laptime(["overlap", "compute.json"]).done();
-    assert!(said.contains("There are no copies and no communication."), "{said}");
+    let printed = place.laptime(["overlap", "compute.json"]).done();
+    assert!(printed.contains("There are no copies and no communication."), "{printed}");
 }
 
 #[test]
 fn several_traces_are_set_side_by_side() {
     let place = with_training();
     std::fs::copy(place.path("train.json"), place.path("again.json")).unwrap();
-    let said = place.laptime(["overlap", "train.json", "again.json"]).done();
-    assert_golden("overlap/several.txt", &said);
+    let printed = place.laptime(["overlap", "train.json", "again.json"]).done();
+    assert_golden("overlap/several.txt", &printed);
 }

@@ -22,9 +22,9 @@ fn runs() -> [String; 3] {
 /// Makes a report of some runs; returns what was told of it on standard output.
 fn report(place: &Place, runs: &[String], out: &str) -> String {
     let words = ["report".to_owned()].into_iter().chain(runs.iter().cloned()).chain(["--out".into(), out.into()]);
-    let said = place.laptime(words);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    said.out
+    let printed = place.laptime(words);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    printed.out
 }
 
 /// The files of a folder by name.
@@ -42,8 +42,8 @@ fn text(place: &Place, name: &str) -> String {
 #[test]
 fn a_report_of_runs_has_every_chart_table_and_finding() {
     let place = Place::new();
-    let said = report(&place, &runs(), "report");
-    assert_golden("report/expected/findings.txt", &said);
+    let printed = report(&place, &runs(), "report");
+    assert_golden("report/expected/findings.txt", &printed);
     for name in [
         "profiling_report.md",
         "attention_summary.csv",
@@ -74,8 +74,8 @@ fn reports_from_a_folder_and_from_its_profile_agree() {
         ("bench model --preset tiny --seq-len 16,32 --iterations 6 --pass-type forward,step", "model_profile.json"),
     ] {
         let words = format!("{command} --warmup 1 --device cpu --quiet --out run-{profile}");
-        let said = place.laptime(words.split(' '));
-        assert_eq!(said.status, Some(0), "{}", said.err);
+        let printed = place.laptime(words.split(' '));
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
         place.write(&format!("apart/{profile}"), text(&place, &format!("run-{profile}/{profile}")));
         report(&place, &[format!("run-{profile}")], "of-folder");
         report(&place, &[format!("apart/{profile}")], "of-profile");
@@ -111,8 +111,8 @@ fn of_what_was_not_measured_there_is_no_file_and_no_sentence() {
     let charts = ["warmup_laps-dark.png", "warmup_laps-dark.svg", "warmup_laps.png", "warmup_laps.svg"];
     let expected: Vec<&str> = ["profiling_report.md", "report.html"].into_iter().chain(charts).collect();
     assert_eq!(names, expected);
-    let told = text(&place, "report/profiling_report.md");
-    assert!(!told.contains("crossover") && !told.contains("## Tables"), "{told}");
+    let message = text(&place, "report/profiling_report.md");
+    assert!(!message.contains("crossover") && !message.contains("## Tables"), "{message}");
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn runs_of_one_workload_are_told_apart_by_what_differs() {
         place.write(&format!("{name}/results.jsonl"), std::fs::read(data("report/attention/results.jsonl")).unwrap());
     }
     report(&place, &["old".to_owned(), "new".to_owned()], "report");
-    let told = text(&place, "report/profiling_report.md");
+    let message = text(&place, "report/profiling_report.md");
     assert!(
-        told.contains("**`attention` (commit 1111111)**") && told.contains("**`attention` (commit 2222222)**"),
-        "{told}"
+        message.contains("**`attention` (commit 1111111)**") && message.contains("**`attention` (commit 2222222)**"),
+        "{message}"
     );
     let summary = text(&place, "report/attention_summary.csv");
     assert!(summary.contains("\nsparse,") && summary.contains(",commit 2222222,512-4096,"), "{summary}");
@@ -157,8 +157,8 @@ fn profiles_of_the_older_kit_are_read_and_made_true() {
     std::fs::create_dir(place.path("results")).unwrap();
     place.write("results/attention_profile.json", ATTENTION);
     place.write("results/model_profile.json", MODEL);
-    let said = place.laptime(["report", "--input_dir", "results", "--output_dir", "reports"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(["report", "--input_dir", "results", "--output_dir", "reports"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let attention = text(&place, "reports/attention_summary.csv");
     let columns = "Attention Type,Avg Latency (ms),Avg Memory (MB),Max Memory (MB),Avg Sparsity,";
     assert!(attention.starts_with(columns), "{attention}");
@@ -168,13 +168,13 @@ fn profiles_of_the_older_kit_are_read_and_made_true() {
     let columns = "Preset,Parameters,Model Memory (MB),Avg Inference Latency (ms),Avg Training Latency (ms),Avg Inference Memory (MB),Avg Training Memory (MB),";
     assert!(model.starts_with(columns), "{model}");
     assert!(model.contains("\ndecoder_tiny,50931712,194,5,15,300,900,"), "{model}");
-    let told = text(&place, "reports/profiling_report.md");
+    let message = text(&place, "reports/profiling_report.md");
     // One time for each case, as the kit keeps them, has no interval.
     let unclear =
         "The difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024).";
-    assert!(told.contains(unclear), "{told}");
-    assert!(told.contains("`sparse` is smaller in memory than `dense` from 557 tokens on"), "{told}");
-    assert!(told.contains("`attention=dense seq_len=2048` ran out of memory."), "{told}");
+    assert!(message.contains(unclear), "{message}");
+    assert!(message.contains("`sparse` is smaller in memory than `dense` from 557 tokens on"), "{message}");
+    assert!(message.contains("`attention=dense seq_len=2048` ran out of memory."), "{message}");
     assert!(place.path("reports/attention_efficiency.png").is_file());
 }
 
@@ -183,13 +183,13 @@ fn what_is_no_run_is_refused_with_a_hint() {
     let place = Place::new();
     place.write("notes.txt", "no run");
     std::fs::create_dir(place.path("empty")).unwrap();
-    for (run, told) in [
+    for (run, message) in [
         ("nowhere", "error: there is no `nowhere`"),
         ("notes.txt", "error: cannot read trace `notes.txt`"),
         ("empty", "error: `empty` contains no run"),
     ] {
         let failed = place.laptime(["report", run, "--out", "report"]).failed();
-        assert!(failed.starts_with(told), "{failed}");
+        assert!(failed.starts_with(message), "{failed}");
         assert!(!place.path("report").exists());
     }
     let failed = place.laptime(["report", &runs()[0], "--out", "notes.txt"]).failed();
@@ -217,12 +217,12 @@ fn damage_is_told_with_the_file_that_has_it() {
 fn files_of_an_earlier_report_are_told_of() {
     let place = Place::new();
     report(&place, &runs(), "report");
-    let said = place.laptime(["report", &runs()[2], "--out", "report"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(["report", &runs()[2], "--out", "report"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(
-        said.err.contains("files of an earlier report are still in `report`, such as `attention_latency.svg`"),
+        printed.err.contains("files of an earlier report are still in `report`, such as `attention_latency.svg`"),
         "{}",
-        said.err
+        printed.err
     );
 }
 
@@ -236,8 +236,8 @@ const TRACE: &str = r#"{"traceEvents": [
 fn the_page_of_a_trace_is_next_to_it_or_where_it_was_asked_for() {
     let place = Place::new();
     place.write("it.json", TRACE);
-    let said = place.laptime(["report", "it.json"]);
-    assert_eq!((said.status, said.err.as_str()), (Some(0), "Page: it.report.html\n"));
+    let printed = place.laptime(["report", "it.json"]);
+    assert_eq!((printed.status, printed.err.as_str()), (Some(0), "Page: it.report.html\n"));
     let page = text(&place, "it.report.html");
     assert!(page.contains("<title>it.json</title>") && page.contains("gemm&lt;&amp;&gt;"), "{}", &page[..2000]);
     assert_eq!(page.matches("<script").count(), 2, "the data and the script");
@@ -264,9 +264,9 @@ fn two_inputs_do_not_fit_one_page() {
 fn a_trace_that_cannot_be_read_leaves_no_page() {
     let place = Place::new();
     place.write("it.json", "{\"traceEvents\": [");
-    let said = place.laptime(["report", "it.json"]);
-    let is_error = said.status == Some(2) && said.err.starts_with("error: ");
-    assert!(is_error || said.err.contains("warning: "), "{}", said.err);
+    let printed = place.laptime(["report", "it.json"]);
+    let is_error = printed.status == Some(2) && printed.err.starts_with("error: ");
+    assert!(is_error || printed.err.contains("warning: "), "{}", printed.err);
     assert_eq!(is_error, !place.path("it.report.html").exists());
 }
 

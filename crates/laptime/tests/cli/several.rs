@@ -4,7 +4,7 @@ use std::{fs::File, process::Stdio};
 
 use laptime_trace::{Nanos, Trace, TraceBuilder, activity::category};
 
-use crate::common::{Place, Said, assert_golden, data, small_trace};
+use crate::common::{Place, Printed, assert_golden, data, small_trace};
 
 /// A step of two kernels a turn, `length` microseconds each; launched `late` microseconds after they began.
 fn steps(length: u64, late: u64) -> Trace {
@@ -42,26 +42,26 @@ fn the_outlier_is_named() {
         ("rank-3.json", same),
     ]);
     let files = ["top", "rank-0.json", "rank-1.json", "rank-2.json", "rank-3.json"];
-    let said = place.laptime(files).done();
-    assert!(said.contains("Outlier: `rank-2.json`: device 2,000 µs (median 3,000 µs)."), "{said}");
-    assert_golden("several/top.txt", &said);
+    let printed = place.laptime(files).done();
+    assert!(printed.contains("Outlier: `rank-2.json`: device 2,000 µs (median 3,000 µs)."), "{printed}");
+    assert_golden("several/top.txt", &printed);
 }
 
 #[test]
 fn what_a_trace_does_not_keep_to_is_counted_and_told_with_its_file() {
     let place = place(&[("a.json", steps(300, 0)), ("b.json", steps(300, 50)), ("c.json", steps(300, 60))]);
     for command in ["gaps", "top", "stages", "laps", "syncs", "overlap"] {
-        let said = place.laptime([command, "a.json", "b.json", "c.json"]).done();
-        let notes: Vec<&str> = said.lines().filter(|line| line.starts_with("note: ")).collect();
-        assert!(notes.len() == 1 && notes[0].starts_with("note: `b.json`: device"), "{said}");
-        let said = said.replace('\n', " ");
-        assert!(said.contains("(1 more trace too) [before-launch]"), "{said}");
+        let printed = place.laptime([command, "a.json", "b.json", "c.json"]).done();
+        let notes: Vec<&str> = printed.lines().filter(|line| line.starts_with("note: ")).collect();
+        assert!(notes.len() == 1 && notes[0].starts_with("note: `b.json`: device"), "{printed}");
+        let printed = printed.replace('\n', " ");
+        assert!(printed.contains("(1 more trace too) [before-launch]"), "{printed}");
     }
-    let said = place.laptime(["top", "a.json", "b.json", "c.json", "--format", "json"]).done();
-    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let printed = place.laptime(["top", "a.json", "b.json", "c.json", "--format", "json"]).done();
+    let answer: serde_json::Value = serde_json::from_str(&printed).unwrap();
     let counts: Vec<_> = answer["traces"].as_array().unwrap().iter().map(|row| row["findings"].as_u64()).collect();
     assert_eq!(counts, [Some(0), Some(1), Some(1)]);
-    assert!(answer["finding_before_launch"].as_str().unwrap().starts_with("`b.json`: "), "{said}");
+    assert!(answer["finding_before_launch"].as_str().unwrap().starts_with("`b.json`: "), "{printed}");
 }
 
 #[test]
@@ -74,21 +74,21 @@ fn every_warning_names_its_file_and_a_flood_is_counted() {
         let bytes = place.read(name);
         place.write(name, &bytes[..bytes.len() - 3]);
     }
-    let said = place.laptime(std::iter::once("stages").chain(names.iter().map(String::as_str)));
-    let lines: Vec<&str> = said.err.lines().collect();
-    let (last, told) = lines.split_last().unwrap();
-    assert_eq!((told.len(), said.status), (10, Some(0)), "{}", said.err);
-    assert!(told.iter().all(|line| line.starts_with("warning: `rank-")), "{}", said.err);
+    let printed = place.laptime(std::iter::once("stages").chain(names.iter().map(String::as_str)));
+    let lines: Vec<&str> = printed.err.lines().collect();
+    let (last, message) = lines.split_last().unwrap();
+    assert_eq!((message.len(), printed.status), (10, Some(0)), "{}", printed.err);
+    assert!(message.iter().all(|line| line.starts_with("warning: `rank-")), "{}", printed.err);
     assert!(last.starts_with("warning: 4 more") && last.contains("more warnings are not shown"), "{last}");
-    let said = place.laptime(["stages", "rank-3.json"]);
-    assert!(said.err.starts_with("warning: `rank-3.json`: "), "{}", said.err);
+    let printed = place.laptime(["stages", "rank-3.json"]);
+    assert!(printed.err.starts_with("warning: `rank-3.json`: "), "{}", printed.err);
 }
 
 #[test]
 fn what_was_lost_is_told_for_each_trace() {
     let place = place(&[("a.json", steps(300, 0)), ("b.json", small_trace())]);
-    let said = place.laptime(["stages", "a.json", "b.json", "--format", "csv"]).done();
-    let lost: Vec<&str> = said.lines().map(|line| line.rsplit(',').nth(1).unwrap()).collect();
+    let printed = place.laptime(["stages", "a.json", "b.json", "--format", "csv"]).done();
+    let lost: Vec<&str> = printed.lines().map(|line| line.rsplit(',').nth(1).unwrap()).collect();
     assert_eq!(lost, ["dropped_events", "0", "4"]);
 }
 
@@ -96,8 +96,8 @@ fn what_was_lost_is_told_for_each_trace() {
 fn traces_without_an_answer_are_told_by_name_and_not_without_end() {
     let place = place(&[("good.json", steps(300, 0))]);
     let names: Vec<String> = (0..12).map(|rank| format!("none-{rank}.json")).collect();
-    let said = place.laptime(["gaps", "good.json"].into_iter().chain(names.iter().map(String::as_str)));
-    let Said { out, err, status } = said;
+    let printed = place.laptime(["gaps", "good.json"].into_iter().chain(names.iter().map(String::as_str)));
+    let Printed { out, err, status } = printed;
     assert!(out.contains("good.json") && status == Some(2), "{out}");
     assert_eq!(err.matches("; it is left out\n").count(), 10, "{err}");
     assert!(err.contains("warning: `none-9.json`: ") && !err.contains("none-10.json"), "{err}");
@@ -109,8 +109,8 @@ fn traces_without_an_answer_are_told_by_name_and_not_without_end() {
 fn an_answer_is_never_written_over_one_of_the_traces() {
     let place = place(&[("a.json", steps(300, 0)), ("b.json", steps(300, 0))]);
     let before = place.read("b.json");
-    let told = place.laptime(["top", "a.json", "b.json", "--format", "json", "--out", "b.json"]).failed();
-    assert!(told.contains("`--out` would overwrite the trace `b.json`"), "{told}");
+    let message = place.laptime(["top", "a.json", "b.json", "--format", "json", "--out", "b.json"]).failed();
+    assert!(message.contains("`--out` would overwrite the trace `b.json`"), "{message}");
     assert_eq!(place.read("b.json"), before);
 }
 
@@ -119,7 +119,7 @@ fn every_command_that_reads_a_trace_reads_standard_input_too() {
     let (place, file) = (Place::new(), data("syncs/decode.json"));
     let of_input = |words: &[&str]| {
         let input = Stdio::from(File::open(&file).unwrap());
-        Said::from(place.command().args(words).stdin(input).output().unwrap())
+        Printed::from(place.command().args(words).stdin(input).output().unwrap())
     };
     let name = file.to_str().unwrap();
     for command in ["stages", "top", "laps", "gaps", "syncs", "diagnose", "overlap"] {
@@ -127,6 +127,6 @@ fn every_command_that_reads_a_trace_reads_standard_input_too() {
     }
     assert_eq!(of_input(&["convert", "-", "input.json"]).done(), place.laptime(["convert", name, "file.json"]).done());
     assert_eq!(place.read("input.json"), place.read("file.json"));
-    let same = |said: Said| said.done().replace(name, "-");
+    let same = |printed: Printed| printed.done().replace(name, "-");
     assert_eq!(same(of_input(&["compare", "-", name])), same(place.laptime(["compare", name, name])));
 }

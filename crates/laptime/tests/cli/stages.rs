@@ -11,10 +11,10 @@ fn a_recorded_trace_gives_its_stage_tree_at_80_and_at_140_columns() {
     for width in ["80", "140"] {
         for command in ["stages", "top"] {
             let output = place.command().env("COLUMNS", width).arg(command).arg(&trace).output().unwrap();
-            let said = crate::common::Said::from(output).done();
+            let printed = crate::common::Printed::from(output).done();
             let limit = width.parse().unwrap();
-            assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
-            assert_golden(&format!("recorded/{command}_{width}.txt"), &said);
+            assert!(printed.lines().all(|line| line.chars().count() <= limit), "{printed}");
+            assert_golden(&format!("recorded/{command}_{width}.txt"), &printed);
         }
     }
 }
@@ -24,11 +24,11 @@ fn the_ending_of_the_file_chooses_the_format_unless_one_is_named() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("small.pftrace")).unwrap();
     let written = |name: &str, more: &[&str]| {
-        let said = place.laptime([&["stages", "small.pftrace", "--out", name][..], more].concat());
-        assert_eq!((said.out.as_str(), said.status), ("", Some(0)), "{}", said.err);
+        let printed = place.laptime([&["stages", "small.pftrace", "--out", name][..], more].concat());
+        assert_eq!((printed.out.as_str(), printed.status), ("", Some(0)), "{}", printed.err);
         String::from_utf8(place.read(name)).unwrap()
     };
-    let told = |format: &str| written(&format!("told-{format}"), &["--format", format]);
+    let message = |format: &str| written(&format!("told-{format}"), &["--format", format]);
     for (name, format) in [
         ("a.csv", "csv"),
         ("a.tsv", "tsv"),
@@ -40,9 +40,9 @@ fn the_ending_of_the_file_chooses_the_format_unless_one_is_named() {
         ("a.weird", "text"),
         ("a", "text"),
     ] {
-        assert_eq!(written(name, &[]), told(format), "{name}");
+        assert_eq!(written(name, &[]), message(format), "{name}");
     }
-    assert_eq!(written("b.csv", &["--format", "json"]), told("json"));
+    assert_eq!(written("b.csv", &["--format", "json"]), message("json"));
 }
 
 #[test]
@@ -51,12 +51,12 @@ fn every_format_tells_the_same_trace() {
     laptime_trace::write(&small_trace(), place.path("small.pftrace")).unwrap();
     for format in FORMATS {
         for command in ["stages", "top"] {
-            let said = place.laptime([command, "small.pftrace", "--format", format]);
-            assert_eq!(said.status, Some(0));
+            let printed = place.laptime([command, "small.pftrace", "--format", format]);
+            assert_eq!(printed.status, Some(0));
             let dropped = "warning: 4 events were dropped while recording\n";
             let has_rows_alone = ["csv", "tsv", "jsonl"].contains(&format);
-            assert_eq!(said.err, if has_rows_alone { dropped } else { "" }, "{format}");
-            assert_golden(&format!("small/{command}.{format}"), &said.out);
+            assert_eq!(printed.err, if has_rows_alone { dropped } else { "" }, "{format}");
+            assert_golden(&format!("small/{command}.{format}"), &printed.out);
         }
     }
 }
@@ -90,8 +90,8 @@ fn the_answer_goes_to_a_file_when_asked() {
 fn top_shows_as_many_names_as_asked_and_tells_of_the_rest() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
-    let said = place.laptime(["top", "small.json", "--most", "2"]).done();
-    assert!(said.contains("5 more names are not shown"), "{said}");
+    let printed = place.laptime(["top", "small.json", "--most", "2"]).done();
+    assert!(printed.contains("5 more names are not shown"), "{printed}");
 }
 
 /// A hundred stages of a microsecond each, and in one more of them a deep one that takes most time.
@@ -112,22 +112,22 @@ fn many_stages() -> laptime_trace::Trace {
 fn people_see_the_stages_of_most_time_and_machines_see_all() {
     let place = Place::new();
     laptime_trace::write(&many_stages(), place.path("many.json")).unwrap();
-    let said = place.laptime(["stages", "many.json"]).done();
-    assert!(said.contains("63 stages are not shown (1,000 ns or less each); `--most 103` shows all."), "{said}");
-    assert_eq!(said.matches("\nstage ").count(), 37, "{said}");
+    let printed = place.laptime(["stages", "many.json"]).done();
+    assert!(printed.contains("63 stages are not shown (1,000 ns or less each); `--most 103` shows all."), "{printed}");
+    assert_eq!(printed.matches("\nstage ").count(), 37, "{printed}");
     let rows = |arguments: &[&str]| {
-        let said = place.laptime([&["stages", "many.json", "--format", "tsv"], arguments].concat()).done();
-        said.lines().skip(1).map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        let printed = place.laptime([&["stages", "many.json", "--format", "tsv"], arguments].concat()).done();
+        printed.lines().skip(1).map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(rows(&[]).len(), 103);
     assert_eq!(rows(&["--most", "3"]), ["outer", "outer/middle", "outer/middle/inner"]);
     assert_eq!(rows(&["--most", "2"]), ["outer", "outer/middle"]);
     assert_eq!((rows(&["--depth", "1"]).len(), rows(&["--depth", "2"]).len()), (101, 102));
-    let said = place.laptime(["stages", "many.json", "--most", "2", "--depth", "1"]).done();
-    assert!(said.contains("99 stages are not shown (1,000 ns or less each); `--most 103` shows all."), "{said}");
-    assert!(said.contains("2 stages are deeper than `--depth 1` (500.0 µs or less each)."), "{said}");
-    let said = place.laptime(["stages", "many.json", "--depth", "0"]);
-    assert!(said.status == Some(2) && said.err.contains("--depth"), "{}", said.err);
+    let printed = place.laptime(["stages", "many.json", "--most", "2", "--depth", "1"]).done();
+    assert!(printed.contains("99 stages are not shown (1,000 ns or less each); `--most 103` shows all."), "{printed}");
+    assert!(printed.contains("2 stages are deeper than `--depth 1` (500.0 µs or less each)."), "{printed}");
+    let printed = place.laptime(["stages", "many.json", "--depth", "0"]);
+    assert!(printed.status == Some(2) && printed.err.contains("--depth"), "{}", printed.err);
 }
 
 #[test]
@@ -139,8 +139,8 @@ fn a_closed_pipe_ends_quietly() {
     drop(reader);
     let mut command = place.command();
     command.args(["stages", "small.json"]).stdout(writer).stderr(Stdio::piped());
-    let said = crate::common::Said::from(command.output().unwrap());
-    assert_eq!((said.err.as_str(), said.status), ("", Some(0)));
+    let printed = crate::common::Printed::from(command.output().unwrap());
+    assert_eq!((printed.err.as_str(), printed.status), ("", Some(0)));
 }
 
 #[test]

@@ -18,12 +18,12 @@ fn a_dry_run_shows_the_commands_of_the_steps() {
 #[test]
 fn the_quick_suite_leaves_two_runs_a_report_and_the_files_of_the_kit() {
     let place = Place::new();
-    let said = place.laptime(["suite", "--device", "cpu", "--max-time", "10ms", "--out", "all", "--compat-files"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.ends_with("\n3 of 3 steps successful\n"), "{}", said.out);
-    assert!(said.err.starts_with("3 steps, about "), "{}", said.err);
-    assert!(said.err.contains("\nStep 1/3: attention, about "), "{}", said.err);
-    assert!(said.err.contains("\nStep 2/3: model, about "), "{}", said.err);
+    let printed = place.laptime(["suite", "--device", "cpu", "--max-time", "10ms", "--out", "all", "--compat-files"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.ends_with("\n3 of 3 steps successful\n"), "{}", printed.out);
+    assert!(printed.err.starts_with("3 steps, about "), "{}", printed.err);
+    assert!(printed.err.contains("\nStep 1/3: attention, about "), "{}", printed.err);
+    assert!(printed.err.contains("\nStep 2/3: model, about "), "{}", printed.err);
     for file in [
         "all/attention/results.jsonl",
         "all/attention/attention_profile.json",
@@ -39,7 +39,7 @@ fn the_quick_suite_leaves_two_runs_a_report_and_the_files_of_the_kit() {
     }
     let unclear =
         "The difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024).";
-    assert!(said.out.contains("`sparse` is ") || said.out.contains(unclear), "{}", said.out);
+    assert!(printed.out.contains("`sparse` is ") || printed.out.contains(unclear), "{}", printed.out);
 }
 
 #[test]
@@ -47,10 +47,10 @@ fn a_step_that_fails_does_not_stop_the_others() {
     let place = Place::new();
     std::fs::create_dir(place.path("all")).unwrap();
     place.write("all/model", "a file where a folder should be");
-    let said = place.laptime(["suite", "--quick", "--device", "cpu", "--max-time", "10ms", "--out", "all"]);
-    assert_eq!(said.status, Some(1), "{}", said.err);
-    assert!(said.out.ends_with("\n2 of 3 steps successful\n"), "{}", said.out);
-    assert!(said.err.contains("error: cannot create the folder `all/model`"), "{}", said.err);
+    let printed = place.laptime(["suite", "--quick", "--device", "cpu", "--max-time", "10ms", "--out", "all"]);
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
+    assert!(printed.out.ends_with("\n2 of 3 steps successful\n"), "{}", printed.out);
+    assert!(printed.err.contains("error: cannot create the folder `all/model`"), "{}", printed.err);
     assert!(place.path("all/report/attention_latency.svg").is_file());
     assert!(!place.path("all/report/model_summary.csv").exists());
 }
@@ -58,8 +58,8 @@ fn a_step_that_fails_does_not_stop_the_others() {
 #[test]
 fn a_device_that_is_not_there_fails_every_step() {
     let place = Place::new();
-    let said = place.laptime(["suite", "--device", "cuda:99", "--out", "all"]);
-    assert_eq!(said.status, Some(1), "{}", said.err);
-    assert_eq!(said.out, "\n0 of 3 steps successful\n");
-    assert!(said.err.contains("error: no step has results"), "{}", said.err);
+    let printed = place.laptime(["suite", "--device", "cuda:99", "--out", "all"]);
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
+    assert_eq!(printed.out, "\n0 of 3 steps successful\n");
+    assert!(printed.err.contains("error: no step has results"), "{}", printed.err);
 }

@@ -2,7 +2,7 @@
 
 use laptime_trace::{Nanos, SpanEntry, Trace, TraceBuilder, TrackId, activity::category};
 
-use crate::common::{Place, Said, assert_golden, data, small_trace};
+use crate::common::{Place, Printed, assert_golden, data, small_trace};
 
 /// A decoder in PyTorch that reads each token back through pageable memory, and now and then logs a loss.
 ///
@@ -70,10 +70,10 @@ fn with_decoder() -> Place {
     place
 }
 
-fn syncs_at(place: &Place, width: &str, arguments: &[&str]) -> Said {
+fn syncs_at(place: &Place, width: &str, arguments: &[&str]) -> Printed {
     let mut command = place.command();
     command.env("COLUMNS", width).args(["syncs", "decode.json"]).args(arguments);
-    Said::from(command.output().unwrap())
+    Printed::from(command.output().unwrap())
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn waits_look_right_at_80_and_at_140_columns() {
     let place = with_decoder();
     for width in ["80", "140"] {
         for (name, arguments) in [("syncs", &[][..]), ("each", &["--each"][..])] {
-            let said = syncs_at(&place, width, arguments).done();
+            let printed = syncs_at(&place, width, arguments).done();
             let limit = width.parse().unwrap();
-            assert!(said.lines().all(|line| line.chars().count() <= limit), "{said}");
-            assert_golden(&format!("syncs/{name}_{width}.txt"), &said);
+            assert!(printed.lines().all(|line| line.chars().count() <= limit), "{printed}");
+            assert_golden(&format!("syncs/{name}_{width}.txt"), &printed);
         }
     }
 }
@@ -110,9 +110,9 @@ fn machines_get_every_column() {
 #[test]
 fn a_broken_budget_names_laps_and_sites_and_exits_with_1() {
     let place = with_decoder();
-    let said = syncs_at(&place, "80", &["--budget", "2/lap"]);
-    assert_eq!((said.err.as_str(), said.status), ("", Some(1)));
-    assert_golden("syncs/over_80.txt", &said.out);
+    let printed = syncs_at(&place, "80", &["--budget", "2/lap"]);
+    assert_eq!((printed.err.as_str(), printed.status), ("", Some(1)));
+    assert_golden("syncs/over_80.txt", &printed.out);
     for (budget, status) in [("3/lap", 0), ("14", 0), ("13", 1), ("8ms/lap", 0), ("7ms/lap", 1), ("20ms", 1)] {
         assert_eq!(syncs_at(&place, "80", &["--budget", budget]).status, Some(status), "{budget}");
     }
@@ -121,19 +121,26 @@ fn a_broken_budget_names_laps_and_sites_and_exits_with_1() {
 #[test]
 fn what_is_allowed_does_not_count_and_what_matches_nothing_is_told() {
     let place = with_decoder();
-    let said = syncs_at(&place, "80", &["--budget", "2/lap", "--allow", "train.py*", "--allow", "hip*"]);
-    assert_eq!((said.err.as_str(), said.status), ("warning: `--allow hip*` matches no call and no site\n", Some(0)));
-    assert!(said.out.contains("2 syncs are allowed by `--allow` and do not count."), "{}", said.out);
-    assert!(said.out.contains("Within the budget `2/lap`: no lap has more than 2 syncs."), "{}", said.out);
+    let printed = syncs_at(&place, "80", &["--budget", "2/lap", "--allow", "train.py*", "--allow", "hip*"]);
+    assert_eq!(
+        (printed.err.as_str(), printed.status),
+        ("warning: `--allow hip*` matches no call and no site\n", Some(0))
+    );
+    assert!(printed.out.contains("2 syncs are allowed by `--allow` and do not count."), "{}", printed.out);
+    assert!(printed.out.contains("Within the budget `2/lap`: no lap has more than 2 syncs."), "{}", printed.out);
 }
 
 #[test]
 fn a_budget_that_cannot_be_read_is_told_with_examples() {
     let place = with_decoder();
     for budget in ["1/token", "two", "-1", "1.5"] {
-        let said = syncs_at(&place, "80", &["--budget", budget]);
-        assert_eq!((said.out.as_str(), said.status), ("", Some(2)), "{budget}");
-        assert!(said.err.contains("is not a budget") && said.err.contains("`1/lap`, `64`, `2ms/lap`"), "{}", said.err);
+        let printed = syncs_at(&place, "80", &["--budget", budget]);
+        assert_eq!((printed.out.as_str(), printed.status), ("", Some(2)), "{budget}");
+        assert!(
+            printed.err.contains("is not a budget") && printed.err.contains("`1/lap`, `64`, `2ms/lap`"),
+            "{}",
+            printed.err
+        );
     }
     assert_eq!(syncs_at(&place, "80", &["--allow", "x"]).status, Some(2), "nothing is allowed without a budget");
 }
@@ -148,11 +155,14 @@ fn a_budget_for_laps_without_laps_tells_what_repeats() {
     }
     builder.span(main, Nanos(40), Nanos(1000), "cudaDeviceSynchronize", category::RUNTIME);
     laptime_trace::write(&builder.build().unwrap(), place.path("load.json")).unwrap();
-    let told = place.laptime(["syncs", "load.json", "--budget", "1/lap"]).failed();
-    assert!(told.contains("no laps were found") && told.contains("`--lap NAME`"), "{told}");
-    assert!(told.contains("`load` (2 times)"), "{told}");
-    let told = place.laptime(["syncs", "load.json", "--lap", "laod"]).failed();
-    assert!(told.contains("nothing in the trace is named `laod`") && told.contains("did you mean `load`?"), "{told}");
+    let message = place.laptime(["syncs", "load.json", "--budget", "1/lap"]).failed();
+    assert!(message.contains("no laps were found") && message.contains("`--lap NAME`"), "{message}");
+    assert!(message.contains("`load` (2 times)"), "{message}");
+    let message = place.laptime(["syncs", "load.json", "--lap", "laod"]).failed();
+    assert!(
+        message.contains("nothing in the trace is named `laod`") && message.contains("did you mean `load`?"),
+        "{message}"
+    );
     place.laptime(["syncs", "load.json", "--budget", "1/lap", "--lap", "load"]).done();
 }
 
@@ -163,16 +173,16 @@ fn a_trace_without_devices_and_waits_is_told_with_what_to_record() {
     let main = builder.thread(1, 1, "main");
     builder.span(main, Nanos(0), Nanos(10), "load", "");
     laptime_trace::write(&builder.build().unwrap(), place.path("host.json")).unwrap();
-    let told = place.laptime(["syncs", "host.json"]).failed();
-    assert!(told.contains("no GPU work") && told.contains("ProfilerActivity.CUDA"), "{told}");
+    let message = place.laptime(["syncs", "host.json"]).failed();
+    assert!(message.contains("no GPU work") && message.contains("ProfilerActivity.CUDA"), "{message}");
 }
 
 #[test]
 fn waits_that_our_own_programs_mark_are_found() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("small.pftrace")).unwrap();
-    let said = place.laptime(["syncs", "small.pftrace", "--budget", "1/lap"]).done();
-    assert!(said.contains("generate/decode/read_token"), "{said}");
+    let printed = place.laptime(["syncs", "small.pftrace", "--budget", "1/lap"]).done();
+    assert!(printed.contains("generate/decode/read_token"), "{printed}");
     let recorded = place.laptime([std::ffi::OsStr::new("syncs"), data("kineto/two_streams.json").as_os_str()]);
     assert_eq!(recorded.status, Some(0), "{}", recorded.err);
 }
@@ -181,10 +191,10 @@ fn waits_that_our_own_programs_mark_are_found() {
 fn several_traces_are_set_side_by_side_and_one_over_its_budget_is_enough() {
     let place = with_decoder();
     laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
-    let said = place.laptime(["syncs", "decode.json", "small.json", "--budget", "2/lap"]);
-    assert_eq!((said.err.as_str(), said.status), ("", Some(1)));
-    assert_golden("syncs/several.txt", &said.out);
+    let printed = place.laptime(["syncs", "decode.json", "small.json", "--budget", "2/lap"]);
+    assert_eq!((printed.err.as_str(), printed.status), ("", Some(1)));
+    assert_golden("syncs/several.txt", &printed.out);
     place.laptime(["syncs", "decode.json", "small.json", "--budget", "3/lap"]).done();
-    let told = place.laptime(["syncs", "decode.json", "small.json", "--each"]).failed();
-    assert!(told.contains("one trace"), "{told}");
+    let message = place.laptime(["syncs", "decode.json", "small.json", "--each"]).failed();
+    assert!(message.contains("one trace"), "{message}");
 }

@@ -1,6 +1,6 @@
 //! `laptime top` and `laptime stages` on the traces of others and on several traces, through the program.
 
-use crate::common::{Place, Said, assert_golden, data, small_trace};
+use crate::common::{Place, Printed, assert_golden, data, small_trace};
 
 /// A recording of torch.profiler with two streams.
 fn two_streams() -> String {
@@ -12,13 +12,13 @@ fn operations_have_the_device_time_of_what_they_launched_beside_them() {
     let place = Place::new();
     let trace = two_streams();
     for width in ["80", "160"] {
-        let said = place.command().env("COLUMNS", width).args(["top", &trace]).output().unwrap();
-        let said = Said::from(said).out;
-        assert!(said.lines().all(|line| line.chars().count() <= width.parse().unwrap()), "{said}");
-        assert_golden(&format!("top/two_streams_{width}.txt"), &said);
+        let printed = place.command().env("COLUMNS", width).args(["top", &trace]).output().unwrap();
+        let printed = Printed::from(printed).out;
+        assert!(printed.lines().all(|line| line.chars().count() <= width.parse().unwrap()), "{printed}");
+        assert_golden(&format!("top/two_streams_{width}.txt"), &printed);
     }
-    let said = place.laptime(["top", &trace, "--format", "json"]).out;
-    assert_golden("top/two_streams.json", &said);
+    let printed = place.laptime(["top", &trace, "--format", "json"]).out;
+    assert_golden("top/two_streams.json", &printed);
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn names_are_chosen_by_side_and_text_and_put_in_order() {
     let trace = two_streams();
     let column = |arguments: &[&str], column: usize| {
         let all = [&["top", &trace, "--format", "tsv"], arguments].concat();
-        let said = place.laptime(all).out;
-        let cells = said.lines().skip(1).map(|line| line.split('\t').nth(column).unwrap_or_default().to_owned());
+        let printed = place.laptime(all).out;
+        let cells = printed.lines().skip(1).map(|line| line.split('\t').nth(column).unwrap_or_default().to_owned());
         cells.collect::<Vec<String>>()
     };
     let kinds = column(&["--side", "device"], 1);
@@ -45,8 +45,8 @@ fn names_are_chosen_by_side_and_text_and_put_in_order() {
 #[test]
 fn time_is_told_by_kind_of_work() {
     let place = Place::new();
-    let said = place.laptime(["top", &two_streams(), "--by", "group"]);
-    assert_golden("top/groups_140.txt", &said.out);
+    let printed = place.laptime(["top", &two_streams(), "--by", "group"]);
+    assert_golden("top/groups_140.txt", &printed.out);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn several_traces_give_a_row_each() {
         laptime_trace::write(&small_trace(), place.path(name)).unwrap();
     }
     for command in ["top", "stages"] {
-        let said = place.laptime([command, "a.json", "b.json", "c.json"]).done();
-        assert_golden(&format!("{command}/fleet_140.txt"), &said);
+        let printed = place.laptime([command, "a.json", "b.json", "c.json"]).done();
+        assert_golden(&format!("{command}/fleet_140.txt"), &printed);
     }
 }

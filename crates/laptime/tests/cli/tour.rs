@@ -5,9 +5,9 @@ use crate::common::Place;
 #[test]
 fn the_tour_records_shows_and_says_how_to_open_what_it_wrote() {
     let place = Place::new();
-    let said = place.laptime(["tour", "--out", "my tour"]).done();
+    let printed = place.laptime(["tour", "--out", "my tour"]).done();
     for expected in ["generate", "decode (lap)", "attention", "ui.perfetto.dev", "chrome://tracing", "flamegraph.svg"] {
-        assert!(said.contains(expected), "{expected} is not in:\n{said}");
+        assert!(printed.contains(expected), "{expected} is not in:\n{printed}");
     }
     let trace = laptime_trace::read(place.path("my tour/trace.pftrace")).unwrap();
     assert_eq!((trace.lost, trace.warnings.len()), (0, 0));

@@ -9,7 +9,7 @@ use std::{
 use laptime_trace::run::read_results;
 use serde_json::Value;
 
-use crate::common::{Place, Said, assert_golden};
+use crate::common::{Place, Printed, assert_golden};
 
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
@@ -37,7 +37,7 @@ fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
         std::fs::copy(fixture().join(file), place.path("test_data/model").join(file)).unwrap();
     }
     let axes = ["model", "label", "speaker", "language", "frames", "streaming", "chunk_frames", "seed"];
-    let mut told = String::new();
+    let mut message = String::new();
     for line in [
         "bench tts --model-dir test_data/model",
         "bench tts --model-dir test_data/model --iterations 3 --warmup 2",
@@ -52,14 +52,14 @@ fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
         "profile tts --preset tiny --label short",
         "warmup tts --preset tiny --label short",
     ] {
-        let said = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
-        told.push_str(&format!("laptime {line}\n"));
-        for row in said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        let printed = place.laptime(words(&format!("{line} --dry-run --format jsonl"))).done();
+        message.push_str(&format!("laptime {line}\n"));
+        for row in printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
             let cell = |axis: &&str| row[*axis].as_str().map_or_else(|| row[*axis].to_string(), str::to_owned);
-            told.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
+            message.push_str(&format!("  {}\n", axes.iter().map(cell).collect::<Vec<_>>().join(" ")));
         }
     }
-    assert_golden("tts/dry-run.txt", &told);
+    assert_golden("tts/dry-run.txt", &message);
     assert!(!place.path("runs").exists() && !place.path("results.json").exists());
 }
 
@@ -74,15 +74,15 @@ fn table(out: &str) -> (Vec<&str>, String) {
 #[test]
 fn the_table_has_the_columns_of_the_kit_and_the_header_its_lines() {
     let place = Place::new();
-    let said = place.command().env("COLUMNS", "250").args(words(SMALL)).arg("--compat").output().unwrap();
-    let said = Said::from(said);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let (columns, above) = table(&said.out);
+    let printed = place.command().env("COLUMNS", "250").args(words(SMALL)).arg("--compat").output().unwrap();
+    let printed = Printed::from(printed);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let (columns, above) = table(&printed.out);
     let kit = "Label,Words,Wall (ms),±,Audio (s),RTF,Tok/s,Mem (MB),Prefill,Generate,Decode";
     assert_eq!(columns[..11].join(","), kit);
     assert!(columns[11..].contains(&"p99 (ms)"), "{columns:?}");
     assert_eq!(above, "Device: cpu\nModel: tiny (f32)\nConfig: 1 warmup, 3 iterations, seed 42\n");
-    let row = said.out.lines().find(|line| line.starts_with("short")).unwrap();
+    let row = printed.out.lines().find(|line| line.starts_with("short")).unwrap();
     assert!(row.contains("ms (") && row.contains("%)") && row.contains("0.320"), "{row}");
     let results = read_results(&run_folder(&place).join("results.jsonl")).unwrap().results;
     let measured = results[0].measured().unwrap();
@@ -93,9 +93,9 @@ fn the_table_has_the_columns_of_the_kit_and_the_header_its_lines() {
 fn streaming_has_the_columns_of_the_kit_and_tells_what_is_late() {
     let place = Place::new();
     let arguments = words("--streaming --chunk-frames 2 --iterations 2 --compat");
-    let said = place.command().env("COLUMNS", "250").args(words(SMALL)).args(arguments).output().unwrap();
-    let said = Said::from(said);
-    let (columns, above) = table(&said.out);
+    let printed = place.command().env("COLUMNS", "250").args(words(SMALL)).args(arguments).output().unwrap();
+    let printed = Printed::from(printed);
+    let (columns, above) = table(&printed.out);
     assert_eq!(columns[..8].join(","), "Label,Words,Wall (ms),Audio (s),RTF,TTFA (ms),Tok/s,Mem (MB)");
     assert!(columns.contains(&"late") && columns.contains(&"buffer (ms)"), "{columns:?}");
     assert!(above.contains("Mode: streaming (measuring TTFA)"), "{above}");
@@ -118,10 +118,10 @@ fn without_times(value: &mut Value, key: &str) {
 #[test]
 fn the_record_has_the_keys_of_the_kit_and_the_audio_its_samples() {
     let place = Place::new();
-    let said =
+    let printed =
         place.laptime(words(&format!("{SMALL} --json-output out/r.json --wav out/it.wav --iterations 2 --warmup 0")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("out/r.json") && said.err.contains("out/it.wav"), "{}", said.err);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.err.contains("out/r.json") && printed.err.contains("out/it.wav"), "{}", printed.err);
     let mut record: Value = serde_json::from_slice(&place.read("out/r.json")).unwrap();
     assert_eq!(std::fs::read(run_folder(&place).join("e2e_bench.json")).unwrap(), place.read("out/r.json"));
     without_times(&mut record, "");
@@ -135,10 +135,10 @@ fn several_texts_are_several_files() {
     let place = Place::new();
     let line =
         "bench tts --preset tiny --labels short,medium --frames 2 --iterations 1 --warmup 0 --threads 1 --device cpu";
-    let said = place.laptime(words(&format!("{line} --wav it.wav --format jsonl")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = place.laptime(words(&format!("{line} --wav it.wav --format jsonl")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(place.path("it-short.wav").exists() && place.path("it-medium.wav").exists());
-    let rows: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<Value> = printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 2);
     for key in ["rtf", "rtfx", "tok_s", "prefill_ms", "generation_ms", "decode_ms", "frame_p95_ms", "audio_s"] {
         assert!(rows[0][key].is_number(), "{key}: {}", rows[0]);
@@ -167,13 +167,13 @@ fn what_cannot_be_said_is_one_error_with_a_hint() {
 #[test]
 fn a_full_disk_loses_the_audio_and_keeps_the_results() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{SMALL} --iterations 2 --warmup 0 --wav /dev/full")));
-    assert_eq!(said.status, Some(2), "{}", said.err);
-    assert!(said.err.contains("error: the results were saved, but not the audio"), "{}", said.err);
+    let printed = place.laptime(words(&format!("{SMALL} --iterations 2 --warmup 0 --wav /dev/full")));
+    assert_eq!(printed.status, Some(2), "{}", printed.err);
+    assert!(printed.err.contains("error: the results were saved, but not the audio"), "{}", printed.err);
     assert!(
-        said.err.contains("cannot write `/dev/full`") && said.err.contains("\nhint: free some space"),
+        printed.err.contains("cannot write `/dev/full`") && printed.err.contains("\nhint: free some space"),
         "{}",
-        said.err
+        printed.err
     );
     assert_eq!(read_results(&run_folder(&place).join("results.jsonl")).unwrap().results.len(), 1);
     assert!(run_folder(&place).join("e2e_bench.json").exists());
@@ -184,14 +184,14 @@ const STREAMED: &str = "--streaming --chunk-frames 2 --iterations 1 --warmup 0";
 #[test]
 fn audio_is_handed_on_while_it_is_made() {
     let place = Place::new();
-    let said = place.laptime(words(&format!("{SMALL} {STREAMED} --wav whole.wav --stream-to streamed.wav")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.err.contains("streamed.wav"), "{}", said.err);
+    let printed = place.laptime(words(&format!("{SMALL} {STREAMED} --wav whole.wav --stream-to streamed.wav")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.err.contains("streamed.wav"), "{}", printed.err);
     assert_eq!(place.read("streamed.wav"), place.read("whole.wav"));
     let piped = place.command().args(words(&format!("{SMALL} {STREAMED} --stream-to -"))).output().unwrap();
     assert_eq!(piped.status.code(), Some(0));
-    let (told, whole) = (String::from_utf8_lossy(&piped.stderr), place.read("whole.wav"));
-    assert!(told.contains("TTFA (ms)") && told.contains("Saved to "), "{told}");
+    let (message, whole) = (String::from_utf8_lossy(&piped.stderr), place.read("whole.wav"));
+    assert!(message.contains("TTFA (ms)") && message.contains("Saved to "), "{message}");
     assert_eq!((piped.stdout.len(), &piped.stdout[40..44]), (whole.len(), &[255; 4][..]));
     assert_eq!(piped.stdout[44..], whole[44..]);
 }
@@ -209,11 +209,11 @@ fn a_listener_who_stops_reading_is_told_of_and_nothing_is_lost() {
         .unwrap();
     let mut first = [0; 1_000];
     running.stdout.take().unwrap().read_exact(&mut first).unwrap();
-    let said = running.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(0), "{told}");
-    assert_eq!(told.matches("The reader of standard output stopped: it read ").count(), 1, "{told}");
-    assert!(!told.contains("error") && told.contains("Saved to "), "{told}");
+    let printed = running.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&printed.stderr);
+    assert_eq!(printed.status.code(), Some(0), "{message}");
+    assert_eq!(message.matches("The reader of standard output stopped: it read ").count(), 1, "{message}");
+    assert!(!message.contains("error") && message.contains("Saved to "), "{message}");
     assert_eq!(read_results(&run_folder(&place).join("results.jsonl")).unwrap().results.len(), 1);
 }
 
@@ -238,9 +238,9 @@ fn a_profile_writes_audio_to_a_file_or_into_a_folder() {
     std::fs::create_dir(place.path("folder")).unwrap();
     let line = format!("{} --iterations 1 --warmup 0", SMALL.replace("bench", "profile"));
     for (wav, file) in [("one.wav", "one.wav"), ("folder", "folder/short.wav"), ("new/", "new/short.wav")] {
-        let said = place.laptime(words(&format!("{line} --wav {wav}")));
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        assert!(said.err.contains(&file.to_string()), "{}", said.err);
+        let printed = place.laptime(words(&format!("{line} --wav {wav}")));
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        assert!(printed.err.contains(&file.to_string()), "{}", printed.err);
         assert_eq!(place.read(file).len(), 44 + 4 * 1920 * 2);
     }
     let other = place.laptime(words("profile matmul --size 8 --wav it.wav")).failed();
@@ -258,8 +258,8 @@ fn a_checkpoint_of_another_size_is_told_before_anything_is_loaded() {
     let mut config: Value = serde_json::from_str(&config).unwrap();
     config["talker_config"]["intermediate_size"] = 96.into();
     place.write("other/config.json", config.to_string());
-    let said = place.laptime(words("bench tts --model-dir other --device cpu --frames 2")).failed();
-    assert!(said.contains("talker.model.layers.0.mlp.down_proj.weight"), "{said}");
+    let printed = place.laptime(words("bench tts --model-dir other --device cpu --frames 2")).failed();
+    assert!(printed.contains("talker.model.layers.0.mlp.down_proj.weight"), "{printed}");
     let both = place.laptime(words(&format!("bench tts --preset 0.6b --model-dir {}", fixture().display()))).failed();
     assert!(both.contains("is not `0.6b`: it has a talker of 2 layers of width 32"), "{both}");
     assert!(both.contains("`0.6b` has a talker of 28 layers of width 1024"), "{both}");
@@ -271,9 +271,9 @@ fn a_checkpoint_of_another_size_is_told_before_anything_is_loaded() {
 fn a_profile_has_the_tree_of_the_kit_and_a_lean_trace() {
     let place = Place::new();
     let line = SMALL.replace("bench", "profile").replace("--frames 4", "--frames 24");
-    let said = place.laptime(words(&format!("{line} --iterations 1 --warmup 0 --kit-files")));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let bytes = said.out.lines().find_map(|line| line.strip_prefix("trace.json: ")).unwrap();
+    let printed = place.laptime(words(&format!("{line} --iterations 1 --warmup 0 --kit-files")));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let bytes = printed.out.lines().find_map(|line| line.strip_prefix("trace.json: ")).unwrap();
     let bytes: u64 = bytes.split(' ').next().unwrap().parse().unwrap();
     assert!((100..=1024).contains(&bytes), "{bytes} bytes a frame");
     assert!(place.path("trace.json").exists() && place.path("flamegraph.svg").exists());
@@ -291,7 +291,7 @@ fn a_profile_has_the_tree_of_the_kit_and_a_lean_trace() {
 }
 
 /// `make` in a folder of its own, with this program.
-fn make(place: &Place, arguments: &[&str]) -> Said {
+fn make(place: &Place, arguments: &[&str]) -> Printed {
     let makefile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Makefile");
     let program = format!("LAPTIME={}", env!("CARGO_BIN_EXE_laptime"));
     let command = Command::new("make")
@@ -303,19 +303,19 @@ fn make(place: &Place, arguments: &[&str]) -> Said {
         .env("LAPTIME_HOME", place.path(""))
         .env_remove("MAKEFLAGS")
         .output();
-    Said::from(command.unwrap())
+    Printed::from(command.unwrap())
 }
 
 #[test]
 fn make_leaves_the_files_of_the_kit_in_the_working_folder() {
     let place = Place::new();
-    let said = make(&place, &["profile-chrome", "FLAGS=--preset tiny --frames 4 --device cpu --quiet"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = make(&place, &["profile-chrome", "FLAGS=--preset tiny --frames 4 --device cpu --quiet"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(place.path("trace.json").exists());
     let place = Place::new();
     let folder = format!("MODEL_DIR={}", fixture().display());
-    let said = make(&place, &["profile-flamegraph", &folder, "FLAGS=--frames 4 --device cpu --quiet"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = make(&place, &["profile-flamegraph", &folder, "FLAGS=--frames 4 --device cpu --quiet"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(place.path("flamegraph.svg").exists());
 }
 
@@ -326,11 +326,11 @@ fn make_without_nsys_is_one_line_with_a_hint() {
     {
         return;
     }
-    let said = make(&Place::new(), &["profile-nsys"]);
-    assert_eq!(said.status, Some(2));
+    let printed = make(&Place::new(), &["profile-nsys"]);
+    assert_eq!(printed.status, Some(2));
     assert!(
-        said.err.starts_with("nsys is missing: install Nsight Systems, or run `make profile-chrome`\n"),
+        printed.err.starts_with("nsys is missing: install Nsight Systems, or run `make profile-chrome`\n"),
         "{}",
-        said.err
+        printed.err
     );
 }

@@ -206,12 +206,11 @@ impl<M, V> Parameters<M, V> {
     }
 }
 
+/// Layers as a loader puts them on its device.
+pub type LoadedLayers<L> = Vec<LayerWeights<<L as Load>::Matrix, <L as Load>::Vector>>;
+
 /// Loads the layers of a decoder from the given one on.
-pub fn load_layers<L: Load>(
-    config: &Config,
-    first: usize,
-    loader: &mut L,
-) -> Result<Vec<LayerWeights<L::Matrix, L::Vector>>, L::Error> {
+pub fn load_layers<L: Load>(config: &Config, first: usize, loader: &mut L) -> Result<LoadedLayers<L>, L::Error> {
     (first..config.layers).map(|layer| LayerWeights::load(&config.layer_tensors(layer), loader)).collect()
 }
 

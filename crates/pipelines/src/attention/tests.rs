@@ -26,11 +26,11 @@ fn settled(line: &str) -> Result<Vec<Case>, PlanError> {
 
 /// The values of some axes of each case.
 fn cases(line: &str, axes: &str) -> Vec<String> {
-    let told = |case: &Case| {
+    let shown = |case: &Case| {
         let values = axes.split(' ').map(|axis| case.get(axis).map_or_else(String::new, AxisValue::to_string));
         values.collect::<Vec<_>>().join(" ")
     };
-    settled(line).unwrap_or_else(|error| panic!("{line}: {error}")).iter().map(told).collect()
+    settled(line).unwrap_or_else(|error| panic!("{line}: {error}")).iter().map(shown).collect()
 }
 
 #[test]

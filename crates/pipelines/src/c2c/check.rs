@@ -38,10 +38,10 @@ mod tests {
     #[test]
     fn logits_that_are_apart_or_no_numbers_are_refused_with_their_place() {
         check_logits(&[1.0, 2.0], &[1.0, 2.001], Dtype::F32).unwrap();
-        let told = |own: &[f32], other: &[f32]| check_logits(own, other, Dtype::F32).unwrap_err().to_string();
+        let shown = |own: &[f32], other: &[f32]| check_logits(own, other, Dtype::F32).unwrap_err().to_string();
         let expected = "fusing is wrong: logit 1 is 2 in the requested order and 2.1 in the other one";
-        assert_eq!(told(&[1.0, 2.0], &[1.0, 2.1]), expected);
-        assert!(told(&[f32::NAN], &[0.0]).starts_with("logit 0 is NaN"));
-        assert_eq!(told(&[1.0], &[]), "there are 1 logits, and 0 in the other order");
+        assert_eq!(shown(&[1.0, 2.0], &[1.0, 2.1]), expected);
+        assert!(shown(&[f32::NAN], &[0.0]).starts_with("logit 0 is NaN"));
+        assert_eq!(shown(&[1.0], &[]), "there are 1 logits, and 0 in the other order");
     }
 }

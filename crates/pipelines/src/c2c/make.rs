@@ -67,7 +67,7 @@ fn load(found: &Found, spec: &Spec) -> anyhow::Result<(Weights, &'static str)> {
 fn teacher_lane<'a>(spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Option<&'a Lane>> {
     #[cfg(feature = "cuda")]
     if let (true, Some(gpu)) = (spec.overlap, crate::gpu::gpu(device)) {
-        return Ok(Some(gpu.beside()?.lane()));
+        return Ok(Some(gpu.side_stream()?.lane()));
     }
     let _ = spec;
     Ok(device.lane())
@@ -84,9 +84,9 @@ fn sharer<'a>(
     #[cfg(feature = "cuda")]
     if let (true, Some(gpu)) = (spec.overlap, crate::gpu::gpu(device)) {
         use laptime_models::gpu::GpuModel;
-        let beside = gpu.beside()?.cuda();
-        let model = GpuModel::load(beside, &found.config, weights, options.dtype).map_err(into_error)?;
-        return model.decoder(beside, options).map_err(into_error);
+        let side_stream = gpu.side_stream()?.cuda();
+        let model = GpuModel::load(side_stream, &found.config, weights, options.dtype).map_err(into_error)?;
+        return model.decoder(side_stream, options).map_err(into_error);
     }
     decoder(found, weights, options, spec.threads, device).map_err(into_error)
 }
@@ -119,7 +119,7 @@ fn fuser<'a>(
         return laptime_models::gpu::fuser(gpu.cuda(), fusers, options);
     }
     let _ = device;
-    Ok(cpu::fuser(fusers, options, spec.threads)?)
+    cpu::fuser(fusers, options, spec.threads)
 }
 
 /// Prepares both models, without marks.

@@ -68,8 +68,8 @@ fn the_default_pair_and_its_prompt_suit_the_device() {
 #[test]
 fn billions_of_tokens_are_refused_before_any_is_generated() {
     for (axis, models) in [("prompt_tokens", "default"), ("prompt_tokens", "auto"), ("max_new_tokens", "default")] {
-        let told = refused(&[("preset", models), (axis, "4294967295")]);
-        assert!(told.contains("exceeds the context of `"), "{told}");
+        let shown = refused(&[("preset", models), (axis, "4294967295")]);
+        assert!(shown.contains("exceeds the context of `"), "{shown}");
     }
 }
 
@@ -148,16 +148,16 @@ fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
 #[test]
 fn both_orders_give_the_same_tokens_and_the_same_calls() {
     let run = |order: &str| {
-        let mut told = None;
+        let mut shown = None;
         ready(&tiny(&[("prompt_tokens", "24"), ("fuse", order)]), |iteration| {
             iteration.check().unwrap();
             iteration.ready().unwrap();
             iteration.run().unwrap();
             let calls =
                 [fact(iteration, "teacher_calls"), fact(iteration, "projector_calls"), fact(iteration, "closed_paths")];
-            told = Some((fact(iteration, "response"), calls, fact(iteration, "new_tokens")));
+            shown = Some((fact(iteration, "response"), calls, fact(iteration, "new_tokens")));
         });
-        told.unwrap()
+        shown.unwrap()
     };
     let (batched, by_layer) = (run("batched"), run("by-layer"));
     assert_eq!(batched, by_layer);

@@ -135,7 +135,7 @@ fn trainer<'a>(
         return laptime_models::gpu::trainer(gpu.cuda(), &found.config, weights, options);
     }
     let _ = device;
-    Ok(cpu::trainer(found.config.clone(), weights, options, threads)?)
+    cpu::trainer(found.config.clone(), weights, options, threads)
 }
 
 /// A decoder with these weights on a device.
@@ -151,7 +151,7 @@ pub fn decoder<'a>(
         return super::on_gpu::make(&found.config, weights, options, gpu);
     }
     let _ = device;
-    Ok(cpu::decoder(found.config.clone(), weights, options, threads)?)
+    cpu::decoder(found.config.clone(), weights, options, threads)
 }
 
 fn u64_times(product: u64, factor: usize) -> u64 {

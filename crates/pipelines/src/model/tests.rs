@@ -32,11 +32,11 @@ pub fn settled(line: &str) -> Result<Vec<Case>, PlanError> {
 
 /// The values of some axes of each case.
 pub fn cases(line: &str, axes: &str) -> Vec<String> {
-    let told = |case: &Case| {
+    let shown = |case: &Case| {
         let values = axes.split(' ').map(|axis| case.get(axis).map_or_else(String::new, AxisValue::to_string));
         values.collect::<Vec<_>>().join(" ")
     };
-    settled(line).unwrap_or_else(|error| panic!("{line}: {error}")).iter().map(told).collect()
+    settled(line).unwrap_or_else(|error| panic!("{line}: {error}")).iter().map(shown).collect()
 }
 
 const SHAPE: &str = "model test batch_size dtype attention";
@@ -129,8 +129,8 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
         ("--preset tiny --model-dir here", "`model_dir` and `preset` both select a model", "leave out the other flag"),
     ] {
         match settled(line).unwrap_err() {
-            PlanError::Refused { reason, hint: told } => {
-                assert!(reason.contains(error) && told.contains(hint), "{line}: {reason}; {told}");
+            PlanError::Refused { reason, hint: shown } => {
+                assert!(reason.contains(error) && shown.contains(hint), "{line}: {reason}; {shown}");
             }
             other => panic!("{line}: {other}"),
         }
@@ -225,7 +225,7 @@ fn what_is_longer_than_the_model_does_not_apply() {
     ] {
         let case = settled(line).unwrap().remove(0);
         match model(Fault::None).0.prepare(&case, &Simulated::new()).unwrap() {
-            Prepared::DoesNotApply(told) => assert_eq!(told, reason),
+            Prepared::DoesNotApply(shown) => assert_eq!(shown, reason),
             _ => panic!("{line} applies"),
         }
     }

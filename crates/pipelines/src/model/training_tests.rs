@@ -98,7 +98,7 @@ fn training_in_f16_or_behind_a_cache_does_not_apply() {
     ] {
         let case = settled(&format!("--preset tiny --pass-type step {line}")).unwrap().remove(0);
         match model(Fault::None).0.prepare(&case, &Simulated::new()).unwrap() {
-            Prepared::DoesNotApply(told) => assert_eq!(told, reason),
+            Prepared::DoesNotApply(shown) => assert_eq!(shown, reason),
             _ => panic!("{line} applies"),
         }
     }

@@ -35,10 +35,10 @@ mod tests {
 
     #[test]
     fn sizes_are_read_with_their_units() {
-        let told = ["8GB", "500MiB", "1.5 gb", "2g", "7", "free"].map(|text| bytes(text).unwrap());
+        let shown = ["8GB", "500MiB", "1.5 gb", "2g", "7", "free"].map(|text| bytes(text).unwrap());
         let sizes = [8_000_000_000, 500 << 20, 1_500_000_000, 2_000_000_000, 7].map(Some);
-        assert_eq!(told[..5], sizes);
-        assert_eq!(told[5], None);
+        assert_eq!(shown[..5], sizes);
+        assert_eq!(shown[5], None);
     }
 
     #[test]

@@ -149,8 +149,9 @@ pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
     facts.push(whole("tokens_made", last.tokens_ns.len() as u64));
     if let Kind::Speech { config, resampled, .. } = &subject.kind {
         facts.push(number("audio_s", last.samples.len() as f64 / f64::from(config.sample_rate.max(1))));
-        let told = |(file, rate): &(PathBuf, u32)| Fact::new("resampled", format!("{} from {rate} Hz", file.display()));
-        facts.extend(resampled.iter().map(told));
+        let shown =
+            |(file, rate): &(PathBuf, u32)| Fact::new("resampled", format!("{} from {rate} Hz", file.display()));
+        facts.extend(resampled.iter().map(shown));
     }
     if let Some(offloading) = runner.made.offloading() {
         facts.extend(of_offloading(subject, spec, &offloading, is_gpu(runner.device)));

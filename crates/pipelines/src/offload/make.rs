@@ -122,7 +122,7 @@ fn voicing<'a>(
         return super::on_gpu::voicing(config, weights, options, gpu);
     }
     let _ = device;
-    Ok(cpu::vibevoice(config.clone(), weights, options, threads).map_err(into_error)?)
+    cpu::vibevoice(config.clone(), weights, options, threads).map_err(into_error)
 }
 
 fn lm<'a>(

@@ -21,11 +21,11 @@ pub fn lm<'a>(
     let Some(offload) = options.offload.clone() else {
         return decoder_on_gpu(config, weights, options, gpu).map_err(into_error);
     };
-    let beside = gpu.beside()?;
-    let offload = Offload { lane: Some(beside.lane().clone()), ..offload };
+    let side_stream = gpu.side_stream()?;
+    let offload = Offload { lane: Some(side_stream.lane().clone()), ..offload };
     let model = GpuModel::load_offloaded(gpu.cuda(), config, weights, options.dtype, &offload).map_err(into_error)?;
     let options = Options { offload: Some(offload), ..options };
-    model.decoder_offloaded(gpu.cuda(), beside.cuda(), options).map_err(into_error)
+    model.decoder_offloaded(gpu.cuda(), side_stream.cuda(), options).map_err(into_error)
 }
 
 /// A prepared speech model.
@@ -39,8 +39,8 @@ pub fn voicing<'a>(
     let Some(offload) = options.offload.clone() else {
         return vibevoice(gpu.cuda(), None, config, weights, options).map_err(into_error);
     };
-    let beside = gpu.beside()?;
-    let offload = Offload { lane: Some(beside.lane().clone()), ..offload };
+    let side_stream = gpu.side_stream()?;
+    let offload = Offload { lane: Some(side_stream.lane().clone()), ..offload };
     let options = VoicingOptions { offload: Some(offload), ..options };
-    vibevoice(gpu.cuda(), Some(beside.cuda()), config, weights, options).map_err(into_error)
+    vibevoice(gpu.cuda(), Some(side_stream.cuda()), config, weights, options).map_err(into_error)
 }

@@ -31,7 +31,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let plain = plain(&resolved)?;
     let cases = plain.cases().into_iter().map(|case| with_texts(&case, &texts));
     let cases = cases.map(|case| settled(&case)).collect::<Result<Vec<_>, _>>()?;
-    Plan::of_cases(axes(), if is_on(&resolved, "benchmark") { beside_all(cases) } else { cases })
+    Plan::of_cases(axes(), if is_on(&resolved, "benchmark") { with_plain_case(cases) } else { cases })
 }
 
 /// The plan without the axes that are not part of a case.
@@ -192,7 +192,7 @@ fn check_files(spec: &Spec) -> Result<(), PlanError> {
 }
 
 /// Each case, after the same cases without offloading, each once.
-fn beside_all(cases: Vec<Case>) -> Vec<Case> {
+fn with_plain_case(cases: Vec<Case>) -> Vec<Case> {
     let mut all: Vec<Case> = Vec::new();
     for case in cases.iter().map(without_offloading) {
         if !all.contains(&case) {

@@ -107,16 +107,16 @@ mod tests {
     fn chunks_agree_until_frames_are_left_out_and_are_near_behind_that() {
         let (config, length) = (config(), 1920);
         let whole = vec![0.5; 60 * length];
-        let told = |at: usize, by: f32, count: usize| {
+        let shown = |at: usize, by: f32, count: usize| {
             let mut chunked = whole.clone();
             chunked[at..at + count].iter_mut().for_each(|sample| *sample += by);
             check_chunks(&chunked, &whole, 10, &config, Dtype::F32).map(drop).map_err(|error| error.to_string())
         };
         // Chunks of 10 frames: the third one still has all frames before it.
-        assert_eq!(told(29 * length, 0.01, 1), Err("in chunks sample 55680 is 0.51, at once it is 0.5".to_owned()));
-        assert_eq!(told(30 * length, 0.1, length), Ok(()));
+        assert_eq!(shown(29 * length, 0.01, 1), Err("in chunks sample 55680 is 0.51, at once it is 0.5".to_owned()));
+        assert_eq!(shown(30 * length, 0.1, length), Ok(()));
         assert_eq!(
-            told(30 * length, 0.5, 30 * length),
+            shown(30 * length, 0.5, 30 * length),
             Err("in chunks the audio differs by 100 % of its loudness".to_owned())
         );
         let fewer = check_chunks(&whole[1..], &whole, 10, &config, Dtype::F32);

@@ -58,7 +58,7 @@ fn speaking<'a>(
         return GpuTtsModel::load(gpu.cuda(), &speech.config, weights, speech.dtype)?.speaker(gpu.cuda(), options);
     }
     let _ = device;
-    Ok(cpu::qwen_tts(speech.config.clone(), weights, options, threads)?)
+    cpu::qwen_tts(speech.config.clone(), weights, options, threads)
 }
 
 /// Prepares a model, without marks.

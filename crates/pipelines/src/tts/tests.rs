@@ -48,10 +48,10 @@ fn fixture() -> String {
 #[test]
 fn without_flags_three_texts_are_said_and_frames_follow_from_words() {
     let cases = settled(&[]).unwrap();
-    let told = |axis: &str| cases.iter().map(|case| case.get(axis).unwrap().to_string()).collect::<Vec<_>>();
-    assert_eq!(told("label"), ["short", "medium", "long"]);
-    assert_eq!(told("frames"), ["59", "239", "518"]);
-    assert_eq!(told("model"), ["auto"; 3]);
+    let shown = |axis: &str| cases.iter().map(|case| case.get(axis).unwrap().to_string()).collect::<Vec<_>>();
+    assert_eq!(shown("label"), ["short", "medium", "long"]);
+    assert_eq!(shown("frames"), ["59", "239", "518"]);
+    assert_eq!(shown("model"), ["auto"; 3]);
     assert!(cases.iter().all(|case| case.get("text").is_none() && case.get("text_file").is_none()));
 }
 

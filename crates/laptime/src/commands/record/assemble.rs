@@ -27,7 +27,7 @@ pub struct Start {
 
 /// What was seen of the program from outside, and what it recorded itself.
 #[derive(Debug, Default)]
-pub struct Aside {
+pub struct Observations {
     /// Python stacks.
     pub samples: Samples,
     /// Clocks of the GPUs.
@@ -36,7 +36,7 @@ pub struct Aside {
     pub own: Vec<OwnTrace>,
 }
 
-impl Aside {
+impl Observations {
     /// Keeps what was seen since this moment of the monotonic clock.
     pub fn forget_before(&mut self, oldest_ns: u64) {
         self.samples.samples.retain(|sample| sample.host_ns >= oldest_ns);
@@ -45,7 +45,7 @@ impl Aside {
 }
 
 /// Makes one trace. Numbers of devices in `processes` become those of the trace.
-pub fn assemble(processes: &mut [Process], aside: &Aside, start: Start) -> Result<Trace, InvalidTrace> {
+pub fn assemble(processes: &mut [Process], observations: &Observations, start: Start) -> Result<Trace, InvalidTrace> {
     let mut builder = TraceBuilder::default();
     builder.origin = Origin { name: "start of the program".to_owned(), unix_nanos: Some(start.unix_ns) };
     let numbers = number_devices(processes, &mut builder.metadata);
@@ -61,7 +61,7 @@ pub fn assemble(processes: &mut [Process], aside: &Aside, start: Start) -> Resul
             threads.track(*thread, &mut builder);
             threads.rename(*thread, name, &mut builder);
         }
-        for own in aside.own.iter().filter(|own| own.pid == process.pid) {
+        for own in observations.own.iter().filter(|own| own.pid == process.pid) {
             append(own, start.host_ns, &mut threads.tracks, &mut builder);
         }
         add_ranges(process, start, end_ns, &mut threads, &mut builder);
@@ -73,11 +73,11 @@ pub fn assemble(processes: &mut [Process], aside: &Aside, start: Start) -> Resul
         }));
     }
     // A process without CUDA may have recorded itself all the same.
-    for own in aside.own.iter().filter(|own| !processes.iter().any(|process| process.pid == own.pid)) {
+    for own in observations.own.iter().filter(|own| !processes.iter().any(|process| process.pid == own.pid)) {
         append(own, start.host_ns, &mut HashMap::new(), &mut builder);
     }
-    add_samples(&aside.samples, start, &mut builder);
-    add_clocks(&aside.clocks, &numbers, start, &mut builder);
+    add_samples(&observations.samples, start, &mut builder);
+    add_clocks(&observations.clocks, &numbers, start, &mut builder);
     builder.metadata.set_text(metadata::SOURCE, "laptime record");
     if !pauses.is_empty() {
         builder.metadata.set(metadata::NOT_RECORDED, &serde_json::json!(pauses).to_string());
@@ -95,7 +95,7 @@ pub fn not_recorded(process: &Process, end_ns: u64) -> Vec<(u64, u64)> {
                 found.push((from, at));
                 since = None;
             }
-            (State::Paused | State::Light | State::SteppedAside, None) => since = Some(at),
+            (State::Paused | State::Light | State::TakenOver, None) => since = Some(at),
             _ => {}
         }
     }
@@ -337,12 +337,12 @@ struct SampleText {
 
 impl SampleText {
     fn of(stack: &[Line]) -> Self {
-        let told: Vec<String> = stack.iter().map(short).collect();
+        let shown: Vec<String> = stack.iter().map(short).collect();
         // Without code of the user's own, the innermost line.
         let own = stack.iter().position(is_own).unwrap_or(0);
-        let inside = (own > 0).then(|| told[0].clone());
-        let whole: Vec<&str> = told.iter().rev().map(String::as_str).collect();
-        Self { line: told.get(own).cloned().unwrap_or_default(), inside, stack: whole.join(";") }
+        let inside = (own > 0).then(|| shown[0].clone());
+        let whole: Vec<&str> = shown.iter().rev().map(String::as_str).collect();
+        Self { line: shown.get(own).cloned().unwrap_or_default(), inside, stack: whole.join(";") }
     }
 }
 

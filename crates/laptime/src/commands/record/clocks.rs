@@ -60,8 +60,8 @@ fn read_until(is_done: &AtomicBool, control: Control) -> Vec<Reading> {
     let cards = laptime_cuda::nvml::Card::all();
     let mut found = Vec::new();
     while !cards.is_empty() && !is_done.load(Ordering::Acquire) {
-        let is_wanted = control.wanted() != laptime_capture::control::Wanted::Nothing;
-        for card in cards.iter().filter(|_| is_wanted) {
+        let is_on = control.mode() != laptime_capture::control::RecordingMode::Nothing;
+        for card in cards.iter().filter(|_| is_on) {
             let reading = card.read();
             found.push(Reading {
                 host_ns: laptime_capture::monotonic_nanos(),

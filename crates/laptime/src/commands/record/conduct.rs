@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use laptime_capture::control::{Control, Wanted};
+use laptime_capture::control::{Control, RecordingMode};
 
 use super::socket::{Asked, Request};
 
@@ -44,8 +44,8 @@ pub struct Plan {
 
 impl Plan {
     /// What is wanted at the start.
-    pub fn first(&self) -> Wanted {
-        if self.is_paused || self.after.is_some() { Wanted::Nothing } else { Wanted::Everything }
+    pub fn first(&self) -> RecordingMode {
+        if self.is_paused || self.after.is_some() { RecordingMode::Nothing } else { RecordingMode::Everything }
     }
 }
 
@@ -142,15 +142,15 @@ impl State {
 
     fn answer(&mut self, request: Request, dump: &impl Fn() -> String) -> String {
         match request {
-            Request::Start if self.control.wanted() == Wanted::Nothing => {
-                self.control.want(Wanted::Everything);
+            Request::Start if self.control.mode() == RecordingMode::Nothing => {
+                self.control.request_mode(RecordingMode::Everything);
                 self.begun(Instant::now());
                 "recording".to_owned()
             }
             Request::Start => "already recording".to_owned(),
-            Request::Stop if self.control.wanted() == Wanted::Nothing => "not recording".to_owned(),
+            Request::Stop if self.control.mode() == RecordingMode::Nothing => "not recording".to_owned(),
             Request::Stop => {
-                self.control.want(Wanted::Nothing);
+                self.control.request_mode(RecordingMode::Nothing);
                 self.next = None;
                 "stopped".to_owned()
             }
@@ -165,11 +165,11 @@ impl State {
         let now = Instant::now();
         match self.next.take().map(|(_, step)| step) {
             Some(Step::Begin) => {
-                self.control.want(Wanted::Everything);
+                self.control.request_mode(RecordingMode::Everything);
                 self.begun(now);
             }
             Some(Step::GoOn) => {
-                self.control.want(Wanted::Everything);
+                self.control.request_mode(RecordingMode::Everything);
                 self.pauses.go_on(now, self.control.recorded());
                 self.schedule(now);
             }
@@ -178,10 +178,10 @@ impl State {
                 self.schedule(now);
             }
             Some(Step::PauseForCost) => {
-                self.control.want(Wanted::Light);
+                self.control.request_mode(RecordingMode::Light);
                 self.next = Some((now + self.pauses.begin(), Step::GoOn));
             }
-            Some(Step::End) => self.control.want(Wanted::Nothing),
+            Some(Step::End) => self.control.request_mode(RecordingMode::Nothing),
             None => {}
         }
     }

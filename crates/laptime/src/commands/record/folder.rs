@@ -12,7 +12,7 @@ use laptime_trace::{Activity, Trace, format::write_whole};
 use serde_json::json;
 
 use super::{
-    assemble::{Aside, Start, assemble, not_recorded},
+    assemble::{Observations, Start, assemble, not_recorded},
     lap_window::LapWindow,
     launch::exit_code,
     overhead::Overhead,
@@ -64,17 +64,17 @@ pub struct Recording {
 
 impl Recording {
     /// Reads the parts of a folder, and puts together with them what was seen from outside.
-    pub fn read(parts: &Path, aside: &Aside, start: Start) -> anyhow::Result<Self> {
+    pub fn read(parts: &Path, observations: &Observations, start: Start) -> anyhow::Result<Self> {
         let mut processes = parts::read(parts);
         let overhead = Overhead::of(&processes);
-        let trace = assemble(&mut processes, aside, start).context("cannot assemble the parts into a trace")?;
-        let samples = (aside.samples.samples.len(), aside.samples.problem.clone());
+        let trace = assemble(&mut processes, observations, start).context("cannot assemble the parts into a trace")?;
+        let samples = (observations.samples.samples.len(), observations.samples.problem.clone());
         Ok(Self { processes, trace, overhead, samples, laps: None })
     }
 
     /// Cuts the trace to some of its laps; says which, or why it is whole.
-    pub fn cut_to_laps(self, wanted: &LapWindow) -> anyhow::Result<Self> {
-        let (trace, laps) = wanted.cut(self.trace)?;
+    pub fn cut_to_laps(self, mode: &LapWindow) -> anyhow::Result<Self> {
+        let (trace, laps) = mode.cut(self.trace)?;
         Ok(Self { trace, laps: Some(laps), ..self })
     }
 

@@ -23,9 +23,9 @@ impl LapWindow {
         };
         let (name, count) = (found.name, found.laps.len());
         let Some(first) = found.laps.get(self.after) else {
-            let told =
+            let shown =
                 format!("the recording has {count} laps of `{name}`, so it was not cut to those after {}", self.after);
-            return Ok((trace, told));
+            return Ok((trace, shown));
         };
         let end = self.during.map_or(count, |during| count.min(self.after + during));
         let last = &found.laps[end - 1];
@@ -67,8 +67,8 @@ mod tests {
 
     #[test]
     fn what_the_wanted_laps_launched_is_kept() {
-        let (trace, told) = window(10, Some(5), Some("step")).cut(steps(40)).unwrap();
-        assert_eq!(told, "laps 11 to 15 of 40 (`step`)");
+        let (trace, shown) = window(10, Some(5), Some("step")).cut(steps(40)).unwrap();
+        assert_eq!(shown, "laps 11 to 15 of 40 (`step`)");
         let starts = |name: &str| -> Vec<u64> {
             trace.spans().filter(|span| span.name == name).map(|span| span.start.0).collect()
         };
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn a_recording_with_too_few_laps_stays_whole() {
-        let (trace, told) = window(50, None, Some("step")).cut(steps(40)).unwrap();
-        assert_eq!((trace.span_count(), told.contains("has 40 laps of `step`")), (120, true));
-        let (trace, told) = window(0, None, Some("epoch")).cut(steps(40)).unwrap();
-        assert_eq!((trace.span_count(), told.contains("nothing named `epoch` repeats")), (120, true));
+        let (trace, shown) = window(50, None, Some("step")).cut(steps(40)).unwrap();
+        assert_eq!((trace.span_count(), shown.contains("has 40 laps of `step`")), (120, true));
+        let (trace, shown) = window(0, None, Some("epoch")).cut(steps(40)).unwrap();
+        assert_eq!((trace.span_count(), shown.contains("nothing named `epoch` repeats")), (120, true));
     }
 }

@@ -33,7 +33,7 @@ use laptime_capture::{
 };
 
 use self::{
-    assemble::{Aside, Start},
+    assemble::{Observations, Start},
     clocks::Clocks,
     conduct::{Conductor, Plan},
     folder::{End, Known, PARTS_FOLDER, Recording},
@@ -182,7 +182,7 @@ fn merge(run: &Path) -> anyhow::Result<Status> {
         let error = anyhow::anyhow!("`{}` contains no parts of a recording", run.display());
         return Err(Hinted::wrap(error, "name a folder written by `laptime record`, such as runs/record-…"));
     }
-    let recording = Recording::read(&parts, &Aside::default(), folder::read_start(run)?)?;
+    let recording = Recording::read(&parts, &Observations::default(), folder::read_start(run)?)?;
     recording.write_trace(run)?;
     summary::show(&recording, &summary::answer(&recording), run);
     Ok(Status::Done)
@@ -220,15 +220,15 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     let status = program.wait().context("cannot wait for the program")?;
     let end = End { status, unix_ns: unix_nanos() };
     conductor.finish();
-    let mut aside = Aside {
+    let mut observations = Observations {
         samples: sampler.map(Sampler::finish).unwrap_or_default(),
         clocks: clocks.finish(),
         own: append::announced(control_folder.path()),
     };
     if let Some(keep) = settings.keep {
-        aside.forget_before(monotonic_nanos().saturating_sub(keep.as_nanos() as u64));
+        observations.forget_before(monotonic_nanos().saturating_sub(keep.as_nanos() as u64));
     }
-    let finished = finish(&known, parts, &aside, control, end, args);
+    let finished = finish(&known, parts, &observations, control, end, args);
     if let Err(error) = finished {
         // The program's status matters more than ours.
         crate::failure::print(&error, &mut anstream::stderr().lock());
@@ -237,13 +237,20 @@ fn record(args: &Args) -> anyhow::Result<Status> {
 }
 
 /// Puts everything together once the program has ended.
-fn finish(known: &Known, parts: Parts, aside: &Aside, control: Control, end: End, args: &Args) -> anyhow::Result<()> {
+fn finish(
+    known: &Known,
+    parts: Parts,
+    observations: &Observations,
+    control: Control,
+    end: End,
+    args: &Args,
+) -> anyhow::Result<()> {
     // Processes that outlive the program get a moment to write what they have.
     if parts::process_numbers(parts.path()).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
         control.wake();
         thread::sleep(WRITING_TIME);
     }
-    let mut recording = Recording::read(parts.path(), aside, known.start)?;
+    let mut recording = Recording::read(parts.path(), observations, known.start)?;
     if let Some(flag) = args.flag_against_pauses() {
         recording.overhead = Overhead::NotMeasured { flag };
     }
@@ -272,7 +279,7 @@ fn dump(known: &Known, parts: &Path) -> impl Fn() -> String + Send + 'static {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let folder = known.run.join(format!("dump-{number}"));
         let written = run_folder::create(&folder)
-            .and_then(|()| Recording::read(&parts, &Aside::default(), known.start))
+            .and_then(|()| Recording::read(&parts, &Observations::default(), known.start))
             .and_then(|recording| recording.write_trace(&folder).map(|()| recording.kernels()));
         match written {
             Ok(kernels) => format!("{kernels} kernels written to {}", folder.join(run_folder::TRACE_FILE).display()),
@@ -362,8 +369,8 @@ impl Args {
     }
 
     fn lap_window(&self) -> Option<LapWindow> {
-        let is_wanted = self.after_laps.is_some() || self.for_laps.is_some();
-        is_wanted.then(|| LapWindow {
+        let is_on = self.after_laps.is_some() || self.for_laps.is_some();
+        is_on.then(|| LapWindow {
             after: self.after_laps.unwrap_or(0),
             during: self.for_laps.map(|laps| laps as usize),
             lap: self.lap.clone(),

@@ -120,12 +120,12 @@ fn serve(mut stream: UnixStream, to: &Sender<Asked>) {
     }
     let (answer, answered) = channel();
     let asked = Request::ALL.into_iter().find(|request| request.word() == line.trim());
-    let told = match asked {
+    let shown = match asked {
         Some(request) if to.send((request, answer)).is_ok() => answered.recv_timeout(PATIENCE).ok(),
         _ => None,
     };
-    let told = told.unwrap_or_else(|| "error: the recorder does not answer".to_owned());
-    let _ = writeln!(stream, "{told}");
+    let shown = shown.unwrap_or_else(|| "error: the recorder does not answer".to_owned());
+    let _ = writeln!(stream, "{shown}");
 }
 
 /// Sends a request to a recorder: the only one, or the one that records this process.

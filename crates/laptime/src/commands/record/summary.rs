@@ -90,20 +90,20 @@ pub fn answer(recording: &Recording) -> Vec<String> {
     let python: Vec<String> = lines.iter().flat_map(LineShares::sentences).take(2).collect();
     // They are printed with the bottleneck that they explain.
     remarks.retain(|remark| !python.contains(remark));
-    let mut told = Vec::new();
+    let mut shown = Vec::new();
     if let Some(first) = findings.first() {
         let found = &first.finding;
-        told.push(format!("Main bottleneck: {} [{}]", found.meaning, found.rule));
-        told.push(format!("  {}", found.evidence));
-        told.extend(python.iter().map(|line| format!("  {line}")));
-        told.push(format!("  Try: {}", found.next));
+        shown.push(format!("Main bottleneck: {} [{}]", found.meaning, found.rule));
+        shown.push(format!("  {}", found.evidence));
+        shown.extend(python.iter().map(|line| format!("  {line}")));
+        shown.push(format!("  Try: {}", found.next));
         let others: Vec<&str> = findings.iter().skip(1).map(|other| other.finding.rule).take(4).collect();
         if !others.is_empty() {
-            told.push(format!("Also: {}", others.join(", ")));
+            shown.push(format!("Also: {}", others.join(", ")));
         }
     }
-    told.extend(remarks.into_iter().take(2));
-    told
+    shown.extend(remarks.into_iter().take(2));
+    shown
 }
 
 /// The problems, one per line, with what to do.

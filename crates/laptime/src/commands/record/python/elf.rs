@@ -44,7 +44,7 @@ pub struct Symbol {
 }
 
 /// Looks a symbol up, first among those for others (`.dynsym`), then among all (`.symtab`).
-pub fn symbol(bytes: &[u8], wanted: &str) -> Option<Symbol> {
+pub fn symbol(bytes: &[u8], mode: &str) -> Option<Symbol> {
     const DYNSYM: u32 = 11;
     const SYMTAB: u32 = 2;
     const FIXED: u16 = 2;
@@ -60,7 +60,7 @@ pub fn symbol(bytes: &[u8], wanted: &str) -> Option<Symbol> {
         let texts = bytes.get(texts.range()?)?;
         let found = symbols.chunks_exact(24).find(|symbol| {
             let name = u32_at(symbol, 0).and_then(|at| texts.get(at as usize..));
-            name.is_some_and(|name| name.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
+            name.is_some_and(|name| name.strip_prefix(mode.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
         })?;
         let value = u64_at(found, 8).filter(|value| *value != 0)?;
         Some(Symbol { value, is_address })

@@ -21,7 +21,7 @@ use std::{
 };
 
 use laptime_capture::{
-    control::{Control, Wanted},
+    control::{Control, RecordingMode},
     monotonic_nanos,
 };
 
@@ -91,7 +91,7 @@ impl Sampler {
             let mut next = Instant::now();
             while !done.load(Ordering::Acquire) {
                 let begin = Instant::now();
-                if control.wanted() != Wanted::Nothing {
+                if control.mode() != RecordingMode::Nothing {
                     sampling.sample();
                 }
                 // With many processes fewer samples are taken: at most a fifth of a core.
