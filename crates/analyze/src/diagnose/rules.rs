@@ -400,7 +400,7 @@ pub const RULES: &[Rule] = &[
             "kernels are too short",
             "The GPU is idle for at least 5 % of its time in pauses between queued kernels, or in launch gaps that mostly \
              follow kernels under 10 µs.",
-            "Each kernel is so short that the pause before the next one matters.",
+            "Each kernel takes less time than launching the next one, so the GPU waits between kernels.",
             "Run fewer and longer kernels: fuse them, use larger batches, or CUDA graphs.",
         ),
         limit: 0.05,

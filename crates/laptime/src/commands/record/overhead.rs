@@ -56,7 +56,7 @@ impl Overhead {
         let pauses: usize = processes.iter().map(|process| pauses(process).len()).sum();
         if pauses < LEAST_PAUSES {
             let reason = format!(
-                "this needs {LEAST_PAUSES} short pauses and the recording has {pauses}; about 30 s of GPU work are enough"
+                "this needs {LEAST_PAUSES} short pauses and the recording has {pauses}; a minute is enough if a step takes less than 50 ms"
             );
             return Self::Unknown { reason };
         }
