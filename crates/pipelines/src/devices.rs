@@ -66,7 +66,7 @@ mod tests {
     fn a_gpu_is_refused_with_the_reason_and_a_way_on() {
         let text = "device `cuda:1` is not available: this build has no CUDA";
         assert_eq!(refusal("cuda:1"), text);
-        assert!(refusal("cuda").starts_with("device `cuda` is not there"));
+        assert!(refusal("cuda").starts_with("device `cuda` is not available"));
     }
 
     #[test]
