@@ -134,7 +134,7 @@ pub const RULES: &[Rule] = &[
         topic: topic(
             "dominant-stage",
             "one stage takes most of the time",
-            "One stage takes at least 50 % of the time of the thread with the laps, its nested stages not included, and the \
+            "One stage takes at least 50 % of the self time of all host operations, its nested stages not included, and the \
              trace has no GPU work.",
             "Other stages hardly matter: making this one twice as fast saves a quarter of the time or more.",
             "Mark what is inside the stage, or profile it alone.",
