@@ -104,9 +104,13 @@ fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
                 --iterations 8 --warmup 1";
     let printed = place.laptime(words(line));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
-    for expected in ["text tokens", "text/C2C", "alone/C2C", "C2C is faster than text"] {
+    for expected in ["text tokens", "text/C2C", "alone/C2C"] {
         assert!(printed.out.contains(expected), "{expected}: {}", printed.out);
     }
+    // Which of the two is faster is for the machine to say.
+    let sentences = ["C2C is ", "C2C and text swap", "the difference between C2C and text"];
+    let answers = printed.out.lines().filter(|line| sentences.iter().any(|sentence| line.starts_with(sentence)));
+    assert_eq!(answers.count(), 1, "{}", printed.out);
     let printed = place.laptime(words(&format!("{line} --format jsonl")));
     let rows: Vec<Value> = printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 2, "{}", printed.out);
