@@ -51,7 +51,9 @@ pub use self::{
     timing::{L2Error, SwitchableClock, TimingError, nanos_between, settle_l2, settle_timing},
     trouble::{NoDevice, OutOfMemory},
     worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_requested},
-    workload::{Device, Devices, Iteration, IterationState, KernelRecording, MetricSpec, Prepared, Workload},
+    workload::{
+        Device, Devices, Iteration, IterationState, KernelRecording, MetricSpec, ParsedCase, Prepared, Workload,
+    },
 };
 pub use laptime_trace::{
     GraphReplays, KernelRecords, Nanos,

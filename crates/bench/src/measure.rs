@@ -102,7 +102,7 @@ pub(crate) fn prepare<'a>(
 ) -> anyhow::Result<Result<Box<dyn Iteration + 'a>, Box<Outcome>>> {
     let _stage = stage!("prepare");
     let start = device.now();
-    let iteration = match workload.prepare(case, device)?.ready() {
+    let iteration = match workload.parse(case, device)?.prepare()?.ready() {
         Ok(iteration) => iteration,
         Err(outcome) => return Ok(Err(outcome)),
     };

@@ -98,3 +98,64 @@ fn measure_all(workload: &dyn Workload, device: &dyn Device, job: &Job, sink: &m
     }
     Ok(if sink.is_interrupted() { Swept::Interrupted } else { Swept::Whole })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use laptime_trace::run::WarmUp;
+
+    use super::*;
+    use crate::{
+        given::GivenSettings,
+        plan::AxisSpec,
+        scripted::{CollectingSink, Scripted},
+        simulated::Simulated,
+        workload::ParsedCase,
+    };
+
+    /// Keeps the cases that it parses.
+    struct Counted<'a> {
+        scripted: Scripted<'a>,
+        parsed: Mutex<Vec<Case>>,
+    }
+
+    impl Workload for Counted<'_> {
+        fn name(&self) -> &'static str {
+            "counted"
+        }
+
+        fn about(&self) -> &'static str {
+            "counts how often a case is parsed"
+        }
+
+        fn axes(&self) -> Vec<AxisSpec> {
+            Vec::new()
+        }
+
+        fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
+            self.parsed.lock().unwrap().push(case.clone());
+            self.scripted.parse(case, device)
+        }
+    }
+
+    #[test]
+    fn a_sweep_parses_each_case_once() {
+        let device = Simulated::new();
+        let workload = Counted { scripted: Scripted::steps(&device, [5; 9]), parsed: Mutex::default() };
+        let warmup = Some(WarmUp::Iterations(0));
+        let given = GivenSettings { warmup, iterations: Some(3), ..GivenSettings::default() };
+        let job = Job {
+            workload: "counted".to_owned(),
+            device: "simulated".to_owned(),
+            cases: (0..3_i64).map(|bytes| Case::new(vec![("bytes".to_owned(), bytes.into())])).collect(),
+            run: 0,
+            settings: given.settle().unwrap(),
+            environment: String::new(),
+            trace: None,
+        };
+        let mut sink = CollectingSink::default();
+        assert_eq!(measure_all(&workload, &device, &job, &mut sink).unwrap(), Swept::Whole);
+        assert_eq!((sink.iterations.len(), workload.parsed.into_inner().unwrap()), (9, job.cases));
+    }
+}

@@ -53,20 +53,8 @@ pub trait Workload: Send + Sync {
         case.with(axis, value)
     }
 
-    /// The bytes that a case needs on a device, computed from its shapes; none if the workload does not predict it or
-    /// the case is invalid.
-    fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let _ = (case, device);
-        Ok(None)
-    }
-
-    /// The work of one iteration of a case, for an estimate of how long it takes; none if it is not known beforehand.
-    fn predicted_work(&self, case: &Case) -> Option<Work> {
-        let _ = case;
-        None
-    }
-
-    /// Facts about a case that are known before preparation, such as the parameters of a model.
+    /// Facts about a case that are known without a device, such as the parameters of a model. Tables of a finished run
+    /// show them for cases that were not measured, when the device may be closed.
     fn known(&self, case: &Case) -> Vec<Fact> {
         let _ = case;
         Vec::new()
@@ -77,8 +65,52 @@ pub trait Workload: Send + Sync {
         Vec::new()
     }
 
-    /// Prepares a case. A case that cannot run here is a valid answer; an error means that the case failed.
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>>;
+    /// Parses a case for a device; an error means that the case is invalid. By default the result can only be prepared.
+    /// A workload that predicts memory or work implements this instead of [`Workload::prepare`].
+    fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
+        let case = case.clone();
+        Ok(Box::new(move || self.prepare(&case, device)))
+    }
+
+    /// Prepares a case. A case that cannot run here is a valid answer; an error means that the case failed. A workload
+    /// must implement this or [`Workload::parse`]: each is the default of the other.
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        self.parse(case, device)?.prepare()
+    }
+}
+
+/// A case that a workload has parsed for a device.
+pub trait ParsedCase<'a> {
+    /// The bytes that it needs on the device, computed from its shapes; none if that is not known or it cannot run.
+    fn predicted_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// The work of one iteration, for an estimate of how long it takes; none if it is not known beforehand.
+    fn predicted_work(&self) -> Option<Work> {
+        None
+    }
+
+    /// Prepares it: see [`Workload::prepare`].
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>>;
+}
+
+/// A case that can only be prepared.
+impl<'a, F: FnOnce() -> anyhow::Result<Prepared<'a>>> ParsedCase<'a> for F {
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
+        self()
+    }
+}
+
+/// A case whose work is known when it is parsed.
+impl<'a, F: FnOnce() -> anyhow::Result<Prepared<'a>>> ParsedCase<'a> for (Work, F) {
+    fn predicted_work(&self) -> Option<Work> {
+        Some(self.0.clone())
+    }
+
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
+        self.1()
+    }
 }
 
 /// The result of preparing a case.

@@ -14,8 +14,8 @@ mod spec;
 mod tests;
 
 use laptime_bench::{
-    Alias, AxisSpec, AxisValue, Better, Case, Device, Given, MetricSpec, Plan, PlanError, Prepared, Traffic, Work,
-    Workload,
+    Alias, AxisSpec, AxisValue, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared,
+    Traffic, Work, Workload,
 };
 use laptime_models::{
     Dtype,
@@ -67,19 +67,6 @@ impl Workload for Attention {
         }
     }
 
-    fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let spec = Spec::of(&self.on_device(case, device))?;
-        Ok(spec.refusal().is_none().then(|| engine::needed_bytes(&spec, device)))
-    }
-
-    fn predicted_work(&self, case: &Case) -> Option<Work> {
-        let spec = Spec::of(case).ok().filter(|spec| spec.refusal().is_none())?;
-        let (sizes, dtype) = (spec.inputs.sizes, spec.inputs.dtype);
-        let connections = Layout::build(&spec.kept, sizes.length, CPU_TILING).connections();
-        let (flops, bytes) = (sizes.flops(connections), sizes.bytes(dtype));
-        Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
-    }
-
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
@@ -91,10 +78,36 @@ impl Workload for Attention {
         ]
     }
 
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+    fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let spec = Spec::of(&self.on_device(case, device))?;
-        let refusal = spec.refusal().or_else(|| engine::refusal(&spec, device));
-        if let Some(reason) = refusal {
+        if let Some(reason) = spec.refusal() {
+            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
+        }
+        Ok(Box::new(AttentionCase { spec, device }))
+    }
+}
+
+/// A parsed case.
+struct AttentionCase<'a> {
+    spec: Spec,
+    device: &'a dyn Device,
+}
+
+impl<'a> ParsedCase<'a> for AttentionCase<'a> {
+    fn predicted_bytes(&self) -> Option<u64> {
+        Some(engine::needed_bytes(&self.spec, self.device))
+    }
+
+    fn predicted_work(&self) -> Option<Work> {
+        let (sizes, dtype) = (self.spec.inputs.sizes, self.spec.inputs.dtype);
+        let connections = Layout::build(&self.spec.kept, sizes.length, CPU_TILING).connections();
+        let (flops, bytes) = (sizes.flops(connections), sizes.bytes(dtype));
+        Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
+    }
+
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
+        let Self { spec, device } = *self;
+        if let Some(reason) = engine::refusal(&spec, device) {
             return Ok(Prepared::DoesNotApply(reason));
         }
         let needed = engine::needed_bytes(&spec, device);

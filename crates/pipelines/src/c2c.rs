@@ -18,7 +18,7 @@ mod tests;
 mod work;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, Plan, PlanError, Prepared, Work, Workload,
+    Alias, AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
 };
 
 pub use self::extras::C2cExtras;
@@ -49,12 +49,6 @@ impl CacheToCache {
             Some(work::stage_work(&pair, &spec, &gates))
         };
         of_case().unwrap_or_default()
-    }
-
-    /// The case on a device; the inner error says why it cannot run.
-    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Result<(Pair, Spec), String>> {
-        let spec = Spec::of(&self.on_device(case, device))?;
-        Ok(Pair::runnable(&spec)?.map(|pair| (pair, spec)))
     }
 }
 
@@ -90,25 +84,6 @@ impl Workload for CacheToCache {
         }
     }
 
-    fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let read = self.read(case, device)?;
-        Ok(read.ok().map(|(pair, spec)| make::needed_bytes(&pair, &spec, device)))
-    }
-
-    fn predicted_work(&self, case: &Case) -> Option<Work> {
-        let spec = Spec::of(case).ok()?;
-        let pair = Pair::runnable(&spec).ok()?.ok()?;
-        work::work(&pair, &spec, &pair.weights.gates(&pair.fuser).ok()?)
-    }
-
-    fn known(&self, case: &Case) -> Vec<Fact> {
-        let facts = || {
-            let spec = Spec::of(case).ok()?;
-            Some(work::sizes(&Pair::of(&spec).ok()?, &spec))
-        };
-        facts().unwrap_or_default()
-    }
-
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
@@ -129,11 +104,33 @@ impl Workload for CacheToCache {
         ]
     }
 
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let (pair, spec) = match self.read(case, device)? {
-            Ok(read) => read,
-            Err(reason) => return Ok(Prepared::DoesNotApply(reason)),
-        };
+    fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
+        let spec = Spec::of(&self.on_device(case, device))?;
+        match Pair::runnable(&spec)? {
+            Ok(pair) => Ok(Box::new(FusionCase { pair, spec, device })),
+            Err(reason) => Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason)))),
+        }
+    }
+}
+
+/// A parsed case.
+struct FusionCase<'a> {
+    pair: Pair,
+    spec: Spec,
+    device: &'a dyn Device,
+}
+
+impl<'a> ParsedCase<'a> for FusionCase<'a> {
+    fn predicted_bytes(&self) -> Option<u64> {
+        Some(make::needed_bytes(&self.pair, &self.spec, self.device))
+    }
+
+    fn predicted_work(&self) -> Option<Work> {
+        work::work(&self.pair, &self.spec, &self.pair.weights.gates(&self.pair.fuser).ok()?)
+    }
+
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
+        let Self { pair, spec, device } = *self;
         if let Some(reason) = make::refusal(&spec, device) {
             return Ok(Prepared::DoesNotApply(reason));
         }

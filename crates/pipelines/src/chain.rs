@@ -9,7 +9,7 @@ mod gpu;
 mod rotation;
 
 use anyhow::bail;
-use laptime_bench::{AxisSpec, Case, Cost, Device, Prepared, Traffic, ValueKind, Work, Workload};
+use laptime_bench::{AxisSpec, Case, Cost, Device, ParsedCase, Prepared, Traffic, ValueKind, Work, Workload};
 
 use crate::crew::threads_axis;
 
@@ -52,21 +52,20 @@ impl Workload for Chain {
         vec![small, large, graph, threads_axis()]
     }
 
-    fn predicted_work(&self, case: &Case) -> Option<Work> {
-        Some(Sizes { small: case.size("small").ok()?, large: case.size("large").ok()? }.work())
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+    fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let sizes = Sizes { small: case.size("small")?, large: case.size("large")? };
-        #[cfg(feature = "cuda")]
-        if let Some(gpu) = crate::gpu::gpu(device) {
-            return gpu::prepare(sizes, case.text("graph")? == "on", gpu);
-        }
-        match case.text("graph")? {
-            "off" => cpu::prepare(sizes, case.size("threads")?, device),
-            "on" => Ok(Prepared::DoesNotApply(format!("device `{}` has no graphs", device.name()))),
-            other => bail!("`chain` has no graph `{other}`"),
-        }
+        let (graph, threads) = (case.text("graph")?.to_owned(), case.size("threads")?);
+        Ok(Box::new((sizes.work(), move || {
+            #[cfg(feature = "cuda")]
+            if let Some(gpu) = crate::gpu::gpu(device) {
+                return gpu::prepare(sizes, graph == "on", gpu);
+            }
+            match &*graph {
+                "off" => cpu::prepare(sizes, threads, device),
+                "on" => Ok(Prepared::DoesNotApply(format!("device `{}` has no graphs", device.name()))),
+                other => bail!("`chain` has no graph `{other}`"),
+            }
+        })))
     }
 }
 

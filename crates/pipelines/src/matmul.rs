@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 use anyhow::bail;
 use half::{bf16, f16};
-use laptime_bench::{AxisSpec, Case, Cost, Device, Iteration, Prepared, Traffic, ValueKind, Work, Workload};
+use laptime_bench::{
+    AxisSpec, Case, Cost, Device, Iteration, ParsedCase, Prepared, Traffic, ValueKind, Work, Workload,
+};
 use laptime_probe::stage;
 use laptime_stats::Rng;
 
@@ -49,29 +51,26 @@ impl Workload for Matmul {
         vec![size, dtype, threads_axis()]
     }
 
-    fn predicted_work(&self, case: &Case) -> Option<Work> {
-        let (size, dtype) = (case.size("size").ok()?, case.text("dtype").ok()?);
-        let bytes = match dtype {
+    fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
+        let (size, threads, dtype) = (case.size("size")?, case.size("threads")?, case.text("dtype")?.to_owned());
+        let bytes = match &*dtype {
             "f64" => 8,
             "f32" => 4,
             _ => 2,
         };
-        Some(product_work(size, dtype, bytes))
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let (size, threads) = (case.size("size")?, case.size("threads")?);
-        #[cfg(feature = "cuda")]
-        if let Some(gpu) = crate::gpu::gpu(device) {
-            return crate::gpu::prepare_matmul(size, case.text("dtype")?, gpu);
-        }
-        match case.text("dtype")? {
-            "f32" => prepare::<f32>(size, threads, device),
-            "f64" => prepare::<f64>(size, threads, device),
-            "bf16" => prepare::<bf16>(size, threads, device),
-            "f16" => prepare::<f16>(size, threads, device),
-            other => bail!("`matmul` has no dtype `{other}`"),
-        }
+        Ok(Box::new((product_work(size, &dtype, bytes), move || {
+            #[cfg(feature = "cuda")]
+            if let Some(gpu) = crate::gpu::gpu(device) {
+                return crate::gpu::prepare_matmul(size, &dtype, gpu);
+            }
+            match &*dtype {
+                "f32" => prepare::<f32>(size, threads, device),
+                "f64" => prepare::<f64>(size, threads, device),
+                "bf16" => prepare::<bf16>(size, threads, device),
+                "f16" => prepare::<f16>(size, threads, device),
+                other => bail!("`matmul` has no dtype `{other}`"),
+            }
+        })))
     }
 }
 

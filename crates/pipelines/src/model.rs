@@ -23,7 +23,8 @@ mod training_tests;
 mod work;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, Plan, PlanError, Prepared, Work, Workload,
+    Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work,
+    Workload,
 };
 use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
 
@@ -62,37 +63,9 @@ impl Model {
         Self { maker: Box::new(BuiltIn { own }) }
     }
 
-    fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Found, Spec, Options)> {
+    fn read(&self, case: &Case) -> anyhow::Result<(Found, Spec)> {
         let spec = Spec::of(case)?;
-        let found = self.maker.find(Named::Any(&spec.model))?;
-        let options = Options {
-            dtype: spec.dtype,
-            attention: spec.attention,
-            kept: spec.kept.clone(),
-            batch: spec.batch,
-            room: spec.room(),
-            graph: spec.graph,
-            marks: Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() },
-            offload: None,
-        };
-        Ok((found, spec, options))
-    }
-
-    fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64 {
-        match spec.test.pass {
-            Pass::Training(_) => self.maker.needed_train_bytes(config, spec, &train_options(spec, options), device),
-            Pass::Forward | Pass::Prefill | Pass::Decode => self.maker.needed_bytes(config, spec, options, device),
-        }
-    }
-
-    fn make_training<'a>(
-        &'a self,
-        (found, spec, options): (Found, Spec, TrainOptions),
-        part: Training,
-        device: &'a dyn Device,
-    ) -> anyhow::Result<TrainIteration<'a>> {
-        let made = self.maker.make_trainer(&found, &spec, options, device)?;
-        TrainIteration::new(spec, part, made, device)
+        Ok((self.maker.find(Named::Any(&spec.model))?, spec))
     }
 }
 
@@ -143,27 +116,8 @@ impl Workload for Model {
         }
     }
 
-    fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let (found, spec, options) = self.read(case, device)?;
-        if spec.refusal(found.config.context).is_some() {
-            return Ok(None);
-        }
-        Ok(Some(self.needed_bytes(&found.config, &spec, &options, device)))
-    }
-
-    fn predicted_work(&self, case: &Case) -> Option<Work> {
-        let spec = Spec::of(case).ok()?;
-        let found = self.maker.find(Named::Any(&spec.model)).ok()?;
-        spec.refusal(found.config.context).is_none().then(|| work::work(&found.config, &spec))
-    }
-
     fn known(&self, case: &Case) -> Vec<Fact> {
-        let facts = || {
-            let spec = Spec::of(case).ok()?;
-            let found = self.maker.find(Named::Any(&spec.model)).ok()?;
-            Some(work::facts(&found.config, &spec))
-        };
-        facts().unwrap_or_default()
+        self.read(case).map(|(found, spec)| work::facts(&found.config, &spec)).unwrap_or_default()
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
@@ -176,19 +130,65 @@ impl Workload for Model {
         ]
     }
 
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        let (found, spec, options) = self.read(case, device)?;
-        let refusal = spec.refusal(found.config.context).or_else(|| self.maker.refusal(&spec, device));
-        if let Some(reason) = refusal {
+    fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
+        let (found, spec) = self.read(case)?;
+        if let Some(reason) = spec.refusal(found.config.context) {
+            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
+        }
+        let options = Options {
+            dtype: spec.dtype,
+            attention: spec.attention,
+            kept: spec.kept.clone(),
+            batch: spec.batch,
+            room: spec.room(),
+            graph: spec.graph,
+            marks: Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() },
+            offload: None,
+        };
+        Ok(Box::new(ModelCase { maker: &*self.maker, found, spec, options, device }))
+    }
+}
+
+/// A parsed case.
+struct ModelCase<'a> {
+    maker: &'a dyn Maker,
+    found: Found,
+    spec: Spec,
+    options: Options,
+    device: &'a dyn Device,
+}
+
+impl ModelCase<'_> {
+    fn needed_bytes(&self) -> u64 {
+        let Self { maker, found, spec, options, device } = self;
+        match spec.test.pass {
+            Pass::Training(_) => maker.needed_train_bytes(&found.config, spec, &train_options(spec, options), *device),
+            Pass::Forward | Pass::Prefill | Pass::Decode => maker.needed_bytes(&found.config, spec, options, *device),
+        }
+    }
+}
+
+impl<'a> ParsedCase<'a> for ModelCase<'a> {
+    fn predicted_bytes(&self) -> Option<u64> {
+        Some(self.needed_bytes())
+    }
+
+    fn predicted_work(&self) -> Option<Work> {
+        Some(work::work(&self.found.config, &self.spec))
+    }
+
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
+        if let Some(reason) = self.maker.refusal(&self.spec, self.device) {
             return Ok(Prepared::DoesNotApply(reason));
         }
-        let needed = self.needed_bytes(&found.config, &spec, &options, device);
+        let needed = self.needed_bytes();
+        let Self { maker, found, spec, options, device } = *self;
         Prepared::if_it_fits(needed, device, || {
             if let Pass::Training(part) = spec.test.pass {
-                let training = train_options(&spec, &options);
-                return Ok(Box::new(self.make_training((found, spec, training), part, device)?));
+                let made = maker.make_trainer(&found, &spec, train_options(&spec, &options), device)?;
+                return Ok(Box::new(TrainIteration::new(spec, part, made, device)?));
             }
-            let made = self.maker.make(&found, &spec, options, device)?;
+            let made = maker.make(&found, &spec, options, device)?;
             Ok(Box::new(ModelIteration::new(spec, found.config, made, device)?))
         })
     }

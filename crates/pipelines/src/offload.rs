@@ -24,8 +24,8 @@ mod tests;
 use std::{path::PathBuf, sync::Arc};
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, Plan, PlanError, Prepared, WarmUp,
-    Work, Workload,
+    Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError,
+    Prepared, WarmUp, Work, Workload,
 };
 
 use self::{
@@ -219,22 +219,6 @@ impl Workload for OffloadedLayers {
         if is_open { case } else { Self::with_layers(&case, fit.resident) }
     }
 
-    fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let (subject, _, fit) = read(case, device)?;
-        Ok(subject.refusal().is_none().then_some(fit.needed))
-    }
-
-    fn predicted_work(&self, case: &Case) -> Option<Work> {
-        let spec = Spec::of(case).ok()?;
-        let subject = Subject::of(&spec).ok().filter(|subject| subject.refusal().is_none())?;
-        facts::work(&subject, &spec)
-    }
-
-    fn known(&self, case: &Case) -> Vec<Fact> {
-        let facts = || Some(facts::sizes(&Subject::of(&Spec::of(case).ok()?).ok()?));
-        facts().unwrap_or_default()
-    }
-
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
@@ -252,16 +236,41 @@ impl Workload for OffloadedLayers {
         ]
     }
 
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+    fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let (subject, spec, fit) = read(case, device)?;
         if let Some(reason) = subject.refusal() {
-            return Ok(Prepared::DoesNotApply(reason));
+            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
         }
+        Ok(Box::new(OffloadCase { workload: self, case: case.clone(), subject, spec, fit, device }))
+    }
+}
+
+/// A parsed case.
+struct OffloadCase<'a> {
+    workload: &'a OffloadedLayers,
+    case: Case,
+    subject: Subject,
+    spec: Spec,
+    fit: Fit,
+    device: &'a dyn Device,
+}
+
+impl<'a> ParsedCase<'a> for OffloadCase<'a> {
+    fn predicted_bytes(&self) -> Option<u64> {
+        Some(self.fit.needed)
+    }
+
+    fn predicted_work(&self) -> Option<Work> {
+        facts::work(&self.subject, &self.spec)
+    }
+
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
+        let Self { workload, case, subject, spec, fit, device } = *self;
         if let Some(reason) = too_small(&subject, &spec, &fit) {
             anyhow::bail!(reason);
         }
         let iteration = || {
-            let runner = Runner::new(case, (subject, spec), fit, (device, &self.home), &*self.observer)?;
+            let runner = Runner::new(case, (subject, spec), fit, (device, &workload.home), &*workload.observer)?;
             Ok(Box::new(OffloadIteration::new(runner)) as _)
         };
         Prepared::if_it_fits(fit.needed, device, iteration)

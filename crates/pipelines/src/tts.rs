@@ -22,8 +22,8 @@ mod work;
 use std::ops::ControlFlow;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, Plan, PlanError, Prepared, WarmUp,
-    Work, Workload,
+    Alias, AxisSpec, Better, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared,
+    WarmUp, Work, Workload,
 };
 use laptime_models::tts::Audio;
 
@@ -129,22 +129,6 @@ impl Workload for TextToSpeech {
         }
     }
 
-    fn predicted_bytes(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Option<u64>> {
-        let (speech, spec) = self.read(case, device)?;
-        Ok(speech.refusal().is_none().then(|| make::needed_bytes(&speech, &spec, device)))
-    }
-
-    fn predicted_work(&self, case: &Case) -> Option<Work> {
-        let spec = Spec::of(case).ok()?;
-        let speech = Speech::of(&spec).ok().filter(|speech| speech.refusal().is_none())?;
-        work::work(&speech, &spec)
-    }
-
-    fn known(&self, case: &Case) -> Vec<Fact> {
-        let facts = || Some(work::sizes(&Speech::of(&Spec::of(case).ok()?).ok()?));
-        facts().unwrap_or_default()
-    }
-
     fn metrics(&self) -> Vec<MetricSpec> {
         let metric = |name, about, better| MetricSpec { name, about, better };
         vec![
@@ -163,9 +147,34 @@ impl Workload for TextToSpeech {
         ]
     }
 
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+    fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let (speech, spec) = self.read(case, device)?;
-        if let Some(reason) = speech.refusal().or_else(|| make::refusal(&spec, device)) {
+        if let Some(reason) = speech.refusal() {
+            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
+        }
+        Ok(Box::new(SpeechCase { speech, spec, device }))
+    }
+}
+
+/// A parsed case.
+struct SpeechCase<'a> {
+    speech: Speech,
+    spec: Spec,
+    device: &'a dyn Device,
+}
+
+impl<'a> ParsedCase<'a> for SpeechCase<'a> {
+    fn predicted_bytes(&self) -> Option<u64> {
+        Some(make::needed_bytes(&self.speech, &self.spec, self.device))
+    }
+
+    fn predicted_work(&self) -> Option<Work> {
+        work::work(&self.speech, &self.spec)
+    }
+
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
+        let Self { speech, spec, device } = *self;
+        if let Some(reason) = make::refusal(&spec, device) {
             return Ok(Prepared::DoesNotApply(reason));
         }
         let needed = make::needed_bytes(&speech, &spec, device);

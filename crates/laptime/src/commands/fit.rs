@@ -158,7 +158,8 @@ impl Search<'_> {
     }
 
     fn needed(&self, base: &Case, value: i64) -> anyhow::Result<Option<u64>> {
-        self.workload.predicted_bytes(&self.workload.with(base, &self.axis.0, value), self.device)
+        let case = self.workload.with(base, &self.axis.0, value);
+        Ok(self.workload.parse(&case, self.device)?.predicted_bytes())
     }
 
     /// Measures a case in a process of its own.

@@ -61,15 +61,15 @@ impl Estimate {
         peaks: Option<&Peaks>,
     ) -> Self {
         let Some(workload) = app.registry.workload(workload) else { return Self::default() };
-        let opened = app.device(device).ok();
-        // A case that does not fit is an outcome that takes no time.
-        let fits = |case: &Case| {
-            let device = opened.as_deref()?;
-            Some(workload.predicted_bytes(case, device).ok()?? <= device.available_bytes()?)
+        let Ok(opened) = app.device(device) else { return Self::default() };
+        let available = opened.available_bytes().unwrap_or(u64::MAX);
+        let work = |case| {
+            let Ok(parsed) = workload.parse(case, &*opened) else { return Some((case, None)) };
+            // A case that does not fit is an outcome that takes no time.
+            let fits = parsed.predicted_bytes().is_none_or(|needed| needed <= available);
+            fits.then(|| (case, parsed.predicted_work()))
         };
-        let cases: Vec<&Case> = cases.iter().filter(|case| fits(case).unwrap_or(true)).collect();
-        let works: Vec<(&Case, Option<Work>)> =
-            cases.iter().map(|case| (*case, workload.predicted_work(case))).collect();
+        let works: Vec<(&Case, Option<Work>)> = cases.iter().filter_map(work).collect();
         let flops = works.iter().filter_map(|(_, work)| Some(work.as_ref()?.flops)).fold(0, u64::saturating_add);
         let needs_rate = peaks.is_none() && flops > little_flops;
         let rate = needs_rate.then(|| app.cpu_rate(device)).flatten();
@@ -83,7 +83,7 @@ impl Estimate {
         let seconds: HashMap<String, f64> = works.iter().filter_map(known).collect();
         let is_whole = works.iter().all(|(case, _)| seconds.contains_key(&case.to_string()));
         let total = is_whole.then(|| seconds.values().sum::<f64>() * f64::from(settings.runs.max(1)));
-        Self { seconds, total: total.filter(|_| !cases.is_empty()) }
+        Self { seconds, total: total.filter(|_| !works.is_empty()) }
     }
 
     /// Known times of cases.
@@ -190,9 +190,9 @@ mod tests {
     fn the_time_of_a_case_grows_with_its_work() {
         let app = App::new(Vec::new(), Vec::new());
         let axes = [("size".to_owned(), vec!["128,256".to_owned()])];
-        let cases = app.registry.workload("matmul").unwrap().plan(&axes).unwrap().cases();
-        let works =
-            cases.iter().map(|case| app.registry.workload("matmul").unwrap().predicted_work(case).unwrap().flops);
+        let (matmul, device) = (app.registry.workload("matmul").unwrap(), app.device("cpu").unwrap());
+        let cases = matmul.plan(&axes).unwrap().cases();
+        let works = cases.iter().map(|case| matmul.parse(case, &*device).unwrap().predicted_work().unwrap().flops);
         assert_eq!(works.collect::<Vec<_>>(), [2 * 128_u64.pow(3), 2 * 256_u64.pow(3)]);
         let little = Estimate::of(&app, "matmul", &cases, "cpu", &settings(GivenSettings::default()), None);
         assert_eq!((little.total(), little.sentence(2)), (None, None), "nothing is timed for so little work");

@@ -181,7 +181,7 @@ fn scores_that_do_not_fit_are_told_before_anything_is_allocated() {
     }
     let predicted = |kind: &str, length: &str| {
         let case = case(&format!("--attention {kind} {length}"));
-        Attention.predicted_bytes(&case, &device).unwrap().unwrap()
+        Attention.parse(&case, &device).unwrap().predicted_bytes().unwrap()
     };
     assert!(predicted("dense", length) < 1 << 28);
     let (half, whole) = (predicted("sparse", "--seq-lens 100000"), predicted("sparse", "--seq-lens 200000"));

@@ -184,7 +184,7 @@ fn what_does_not_fit_is_told_and_not_tried() {
     };
     // 0.6 and 4.0 billion parameters and a fuser of half a billion, in bf16.
     assert!((10_200_000_000..12_000_000_000).contains(&needed), "{needed}");
-    assert_eq!(CacheToCache.predicted_bytes(case, &device).unwrap(), Some(needed));
+    assert_eq!(CacheToCache.parse(case, &device).unwrap().predicted_bytes(), Some(needed));
 }
 
 #[test]

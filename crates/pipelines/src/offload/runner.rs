@@ -50,14 +50,14 @@ pub struct Run {
 impl<'a> Runner<'a> {
     /// Loads the model. On the CPU, offloaded layers are in a file in `home`.
     pub fn new(
-        case: &Case,
+        case: Case,
         (subject, spec): (Subject, Spec),
         fit: Fit,
         (device, home): (&'a dyn Device, &Path),
         observer: &'a dyn Observer,
     ) -> anyhow::Result<Self> {
         let made = make(&subject, &spec, fit.resident, (device, home))?;
-        Ok(Self { case: case.clone(), subject, spec, fit, device, made, observer })
+        Ok(Self { case, subject, spec, fit, device, made, observer })
     }
 
     /// Generates all tokens once. If it fails, `run` contains what was generated before.

@@ -200,7 +200,7 @@ fn what_does_not_fit_is_told_and_not_tried() {
     };
     // 0.9 billion parameters in bf16, those of the codec among them, and buffers.
     assert!((1_800_000_000..4_000_000_000).contains(&needed), "{needed}");
-    assert_eq!(TextToSpeech.predicted_bytes(case, &device).unwrap(), Some(needed));
+    assert_eq!(TextToSpeech.parse(case, &device).unwrap().predicted_bytes(), Some(needed));
     assert!(device.available_bytes().unwrap() < needed);
 }
 
