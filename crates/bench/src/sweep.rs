@@ -111,7 +111,7 @@ mod tests {
         plan::AxisSpec,
         scripted::{CollectingSink, Scripted},
         simulated::Simulated,
-        workload::ParsedCase,
+        workload::{ParsedCase, Prepared},
     };
 
     /// Keeps the cases that it parses.
@@ -136,6 +136,10 @@ mod tests {
         fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
             self.parsed.lock().unwrap().push(case.clone());
             self.scripted.parse(case, device)
+        }
+
+        fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+            self.parse(case, device)?.prepare()
         }
     }
 

@@ -65,18 +65,16 @@ pub trait Workload: Send + Sync {
         Vec::new()
     }
 
-    /// Parses a case for a device; an error means that the case is invalid. By default the result can only be prepared.
-    /// A workload that predicts memory or work implements this instead of [`Workload::prepare`].
+    /// Parses a case for a device; an error means that the case is invalid. A workload that predicts memory or work
+    /// overrides it; by default the parsed case can only be prepared.
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let case = case.clone();
         Ok(Box::new(move || self.prepare(&case, device)))
     }
 
     /// Prepares a case. A case that cannot run here is a valid answer; an error means that the case failed. A workload
-    /// must implement this or [`Workload::parse`]: each is the default of the other.
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
+    /// that overrides [`Workload::parse`] prepares the parsed case: `self.parse(case, device)?.prepare()`.
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>>;
 }
 
 /// A case that a workload has parsed for a device.

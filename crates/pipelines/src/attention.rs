@@ -85,6 +85,10 @@ impl Workload for Attention {
         }
         Ok(Box::new(AttentionCase { spec, device }))
     }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        self.parse(case, device)?.prepare()
+    }
 }
 
 /// A parsed case.

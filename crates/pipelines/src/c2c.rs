@@ -111,6 +111,10 @@ impl Workload for CacheToCache {
             Err(reason) => Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason)))),
         }
     }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        self.parse(case, device)?.prepare()
+    }
 }
 
 /// A parsed case.

@@ -67,6 +67,10 @@ impl Workload for Chain {
             }
         })))
     }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        self.parse(case, device)?.prepare()
+    }
 }
 
 /// The sizes of both kinds of matrices.

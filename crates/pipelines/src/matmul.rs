@@ -72,6 +72,10 @@ impl Workload for Matmul {
             }
         })))
     }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        self.parse(case, device)?.prepare()
+    }
 }
 
 fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {

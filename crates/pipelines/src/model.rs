@@ -147,6 +147,10 @@ impl Workload for Model {
         };
         Ok(Box::new(ModelCase { maker: &*self.maker, found, spec, options, device }))
     }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        self.parse(case, device)?.prepare()
+    }
 }
 
 /// A parsed case.

@@ -243,6 +243,10 @@ impl Workload for OffloadedLayers {
         }
         Ok(Box::new(OffloadCase { workload: self, case: case.clone(), subject, spec, fit, device }))
     }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        self.parse(case, device)?.prepare()
+    }
 }
 
 /// A parsed case.

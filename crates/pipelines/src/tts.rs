@@ -154,6 +154,10 @@ impl Workload for TextToSpeech {
         }
         Ok(Box::new(SpeechCase { speech, spec, device }))
     }
+
+    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+        self.parse(case, device)?.prepare()
+    }
 }
 
 /// A parsed case.
