@@ -1,6 +1,6 @@
 //! Clocks: converts packet timestamps to nanoseconds on the boot-time clock.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::{BOOTTIME, proto::ClockSnapshot};
 

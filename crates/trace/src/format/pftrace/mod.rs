@@ -12,9 +12,11 @@ mod clock;
 mod contents;
 mod encode;
 mod events;
+mod packet;
 mod proto;
 mod read;
 mod tracks;
+mod wire;
 mod write;
 
 pub(crate) use self::read::read_within;

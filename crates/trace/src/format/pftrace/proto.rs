@@ -1,4 +1,5 @@
-//! The Perfetto messages that we read, and the rarer ones that we write, with Perfetto's field numbers.
+//! The rarer Perfetto messages that we read and write, with Perfetto's field numbers; `packet` reads events and `encode`
+//! writes them.
 //!
 //! Text is read as bytes: a name in another tool's trace may be invalid UTF-8, which must not cost its packet.
 
@@ -14,8 +15,6 @@ pub struct TracePacket {
     pub timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]
     pub sequence: Option<u32>,
-    #[prost(message, optional, tag = "11")]
-    pub track_event: Option<TrackEvent>,
     #[prost(message, optional, tag = "12")]
     pub interned_data: Option<InternedData>,
     #[prost(uint32, optional, tag = "13")]
@@ -30,72 +29,10 @@ pub struct TracePacket {
     pub track_descriptor: Option<TrackDescriptor>,
 }
 
-impl TracePacket {
-    /// Whether nothing in the packet is part of a trace.
-    pub fn is_of_no_use(&self) -> bool {
-        let has_events = self.track_event.is_some() || self.chrome_events.is_some();
-        !has_events && self.track_descriptor.is_none() && self.compressed_packets.is_none()
-    }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct TrackEvent {
-    #[prost(uint64, repeated, tag = "3")]
-    pub category_iids: Vec<u64>,
-    #[prost(message, repeated, tag = "4")]
-    pub annotations: Vec<DebugAnnotation>,
-    #[prost(int32, optional, tag = "9")]
-    pub kind: Option<i32>,
-    #[prost(uint64, optional, tag = "10")]
-    pub name_iid: Option<u64>,
-    #[prost(uint64, optional, tag = "11")]
-    pub track_uuid: Option<u64>,
-    #[prost(bytes = "vec", repeated, tag = "22")]
-    pub categories: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", optional, tag = "23")]
-    pub name: Option<Vec<u8>>,
-    #[prost(int64, optional, tag = "30")]
-    pub counter_value: Option<i64>,
-    #[prost(double, optional, tag = "44")]
-    pub double_counter_value: Option<f64>,
-    #[prost(fixed64, repeated, tag = "47")]
-    pub flow_ids: Vec<u64>,
-    #[prost(fixed64, repeated, tag = "48")]
-    pub terminating_flow_ids: Vec<u64>,
-}
-
-pub const SLICE_BEGIN: i32 = 1;
-pub const SLICE_END: i32 = 2;
-pub const INSTANT: i32 = 3;
-pub const COUNTER: i32 = 4;
-
-#[derive(Clone, PartialEq, Message)]
-pub struct DebugAnnotation {
-    #[prost(uint64, optional, tag = "1")]
-    pub name_iid: Option<u64>,
-    #[prost(bool, optional, tag = "2")]
-    pub bool_value: Option<bool>,
-    #[prost(uint64, optional, tag = "3")]
-    pub uint_value: Option<u64>,
-    #[prost(int64, optional, tag = "4")]
-    pub int_value: Option<i64>,
-    #[prost(double, optional, tag = "5")]
-    pub double_value: Option<f64>,
-    #[prost(bytes = "vec", optional, tag = "6")]
-    pub string_value: Option<Vec<u8>>,
-    #[prost(uint64, optional, tag = "7")]
-    pub pointer_value: Option<u64>,
-    #[prost(bytes = "vec", optional, tag = "9")]
-    pub json_value: Option<Vec<u8>>,
-    #[prost(bytes = "vec", optional, tag = "10")]
-    pub name: Option<Vec<u8>>,
-    #[prost(message, repeated, tag = "11")]
-    pub entries: Vec<DebugAnnotation>,
-    #[prost(message, repeated, tag = "12")]
-    pub elements: Vec<DebugAnnotation>,
-    #[prost(uint64, optional, tag = "17")]
-    pub string_value_iid: Option<u64>,
-}
+pub const SLICE_BEGIN: u64 = 1;
+pub const SLICE_END: u64 = 2;
+pub const INSTANT: u64 = 3;
+pub const COUNTER: u64 = 4;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct InternedName {

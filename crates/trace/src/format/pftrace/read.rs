@@ -1,11 +1,9 @@
 //! Reads packets from a stream, in memory bounded by the trace and one packet.
 
-use std::{
-    collections::HashMap,
-    io::{self, BufRead, BufReader, Read},
-};
+use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::ZlibDecoder;
+use hashbrown::HashMap;
 use prost::Message;
 
 use super::{
@@ -14,23 +12,27 @@ use super::{
     clock::{Clocks, SharedClocks},
     contents::Contents,
     meta,
-    proto::{COUNTER, ChromeMetadata, INSTANT, SLICE_BEGIN, SLICE_END, TracePacket, TrackEvent},
+    packet::{Event, Packet},
+    proto::{COUNTER, ChromeMetadata, INSTANT, SLICE_BEGIN, SLICE_END, TracePacket},
     tracks::Tracks,
+    wire::{self, Damaged},
 };
 use crate::{
     builder::{SpanEntry, TraceBuilder},
-    fields::FieldBlock,
+    fields::{FieldBlock, StoredValue},
     format::{NO_EVENTS, ReadError, budget::Budget, counted, filled, is_damage, pairing::Ending},
     names::NameId,
     time::{Nanos, Origin},
     trace::Trace,
-    value::Number,
 };
 
 /// A longer packet counts as damage.
 const LONGEST_PACKET: u64 = 64 << 20;
 
-/// A block that inflates to more than this is cut there. Writers compress blocks of at most a megabyte.
+/// Blocks up to this length are kept in memory while they are read. Writers compress blocks of at most a megabyte.
+const LONGEST_KEPT: u64 = 1 << 20;
+
+/// A block that inflates to more than this counts as damage.
 const LONGEST_BLOCK: u64 = 2 * LONGEST_PACKET;
 
 /// Reads a trace.
@@ -43,12 +45,15 @@ pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
 /// Reads a trace; `outer` is the budget of the file around it, if that is compressed too.
 pub(crate) fn read_within(input: impl BufRead, outer: Budget) -> Result<Trace, ReadError> {
     let mut reader = Reader { outer, budget: Budget::of_packed(), ..Reader::default() };
-    let end = reader.packets(input, 0)?;
+    let end = reader.packets(input, false)?;
     if let Some(error) = reader.why_no_trace() {
         return Err(error);
     }
     reader.finish(end)
 }
+
+/// The sequence flag of a packet that forgets the state of its sequence.
+const CLEARED: u32 = 1;
 
 /// How a sequence of packets ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,9 +82,13 @@ struct Reader {
     tracks: Tracks,
     /// The clocks of all sequences.
     clocks: SharedClocks,
-    /// Spans by the flows that leave them, and spans by the flow that ends in them.
-    flow_sources: HashMap<u64, Vec<(u64, SpanEntry)>>,
+    /// The flows that leave spans, with the time of the span; the flows that end in spans.
+    flow_sources: Vec<(u64, u64, SpanEntry)>,
     flow_sinks: Vec<(u64, SpanEntry)>,
+    /// The fields of the current event.
+    fields: Vec<(NameId, StoredValue)>,
+    /// The inflated bytes of the current block.
+    block: Vec<u8>,
     schema: Option<i64>,
     understood: u64,
     damaged_packets: u64,
@@ -107,7 +116,7 @@ impl Reader {
         Some(ReadError::NoTrackEvents { contents })
     }
 
-    fn packets(&mut self, mut input: impl BufRead, depth: u32) -> Result<End, ReadError> {
+    fn packets(&mut self, mut input: impl BufRead, is_in_block: bool) -> Result<End, ReadError> {
         let mut packet = Vec::new();
         let mut offset = 0;
         loop {
@@ -125,22 +134,12 @@ impl Reader {
             if (packet.len() as u64) < length {
                 return Ok(End::CutOff);
             }
-            match TracePacket::decode(packet.as_slice()) {
-                Ok(decoded) => {
-                    if decoded.is_of_no_use() {
-                        self.contents.count(&packet);
-                    }
-                    self.packet(decoded, depth)?;
-                }
-                // In our own files times are differences: without this packet the following times would be wrong.
-                Err(_) if self.schema.is_some() => self.is_broken = true,
-                Err(_) => self.damaged_packets += 1,
-            }
+            self.packet(&packet, is_in_block)?;
             if self.is_broken {
                 return Ok(End::Damaged(offset));
             }
             offset += 1 + length_bytes + length;
-            if depth == 0 {
+            if !is_in_block {
                 self.budget.read(1 + length_bytes + length);
                 self.budget.room_for(0, self.tracks.bytes(), &mut self.builder)?;
                 self.outer.room_for(0, self.tracks.bytes(), &mut self.builder)?;
@@ -148,48 +147,101 @@ impl Reader {
         }
     }
 
-    fn packet(&mut self, mut packet: TracePacket, depth: u32) -> Result<(), ReadError> {
-        if let Some(compressed) = packet.compressed_packets.take() {
-            return self.compressed(&compressed, depth);
+    fn packet(&mut self, bytes: &[u8], is_in_block: bool) -> Result<(), ReadError> {
+        let read = Packet::of(bytes).and_then(|packet| match packet.compressed {
+            Some(compressed) => Ok(Some(compressed)),
+            None => self.read_packet(bytes, &packet).map(|()| None),
+        });
+        match read {
+            Ok(None) => {}
+            // Perfetto compresses once; deeper nesting is an attack.
+            Ok(Some(_)) if is_in_block => self.is_broken = true,
+            Ok(Some(compressed)) => self.is_broken |= self.compressed(compressed)? != End::Whole,
+            // In our own files times are differences: without this packet the following times would be wrong.
+            Err(Damaged) if self.schema.is_some() => self.is_broken = true,
+            Err(Damaged) => self.damaged_packets += 1,
         }
-        let before = self.understood;
-        let sequence = packet.sequence.unwrap_or(0);
-        if let Some(events) = &packet.chrome_events {
-            self.understood += 1;
-            events.metadata.iter().for_each(|entry| self.metadata(entry));
-        }
-        if let Some(descriptor) = packet.track_descriptor.take() {
-            self.understood += 1;
-            self.tracks.describe(descriptor, &mut self.builder);
-        }
-        self.sequence_state(sequence, &packet);
-        if let Some(event) = &packet.track_event {
-            self.understood += 1;
-            self.event(sequence, &packet, event);
-        }
-        if self.understood == before && packet.clock_snapshot.is_some() {
-            self.understood += 1;
-        }
-        // Our own files contain nothing unknown.
-        self.is_broken |= self.understood == before && self.schema.is_some();
         Ok(())
     }
 
-    /// Reads a block of packets, unless it is damaged. Only the checksum at the end shows whether the content is
-    /// correct, so the block is inflated once to check and once to read.
+    fn read_packet(&mut self, bytes: &[u8], packet: &Packet<'_>) -> Result<(), Damaged> {
+        let event = packet.event.map(Event::of).transpose()?;
+        if packet.sequence_flags & CLEARED != 0 {
+            self.clear(packet.sequence);
+        }
+        let mut is_understood = event.is_some();
+        if packet.has_messages {
+            let messages = TracePacket::decode(bytes).map_err(|_| Damaged)?;
+            is_understood |= messages.chrome_events.is_some() || messages.track_descriptor.is_some();
+            if !is_understood {
+                self.contents.count(bytes);
+            }
+            is_understood |= messages.clock_snapshot.is_some();
+            self.messages(packet.sequence, messages);
+        } else if !is_understood {
+            self.contents.count(bytes);
+        }
+        self.understood += u64::from(is_understood);
+        // Our own files contain nothing unknown.
+        self.is_broken |= !is_understood && self.schema.is_some();
+        event.map_or(Ok(()), |event| self.event(packet, &event))
+    }
+
+    /// Reads a block of packets. Only the checksum at its end shows whether the content is correct, so the whole block is
+    /// inflated before anything of it is read; a large one twice, because it is not kept in memory.
     ///
     /// After a damaged block the following names and times would be wrong, so reading stops there.
-    fn compressed(&mut self, bytes: &[u8], depth: u32) -> Result<(), ReadError> {
-        let inflated = || ZlibDecoder::new(bytes).take(LONGEST_BLOCK + 1);
-        let is_whole = io::copy(&mut inflated(), &mut io::sink()).is_ok_and(|length| length <= LONGEST_BLOCK);
-        // Perfetto compresses once; deeper nesting is an attack.
-        if depth > 0 || !is_whole {
-            self.is_broken = true;
-            return Ok(());
+    fn compressed(&mut self, bytes: &[u8]) -> Result<End, ReadError> {
+        let inflated = || ZlibDecoder::new(bytes);
+        let mut block = std::mem::take(&mut self.block);
+        block.clear();
+        let end = match inflated().take(LONGEST_KEPT + 1).read_to_end(&mut block) {
+            Ok(length) if length as u64 <= LONGEST_KEPT => self.kept(&block)?,
+            Ok(_) => {
+                block = Vec::new();
+                let length = io::copy(&mut inflated().take(LONGEST_BLOCK + 1), &mut io::sink());
+                match length {
+                    Ok(..=LONGEST_BLOCK) => self.packets(BufReader::with_capacity(1 << 16, inflated()), true)?,
+                    _ => End::CutOff,
+                }
+            }
+            Err(_) => End::CutOff,
+        };
+        self.block = block;
+        Ok(end)
+    }
+
+    fn kept(&mut self, mut block: &[u8]) -> Result<End, ReadError> {
+        while let Some((&PACKET_TAG, rest)) = block.split_first() {
+            block = rest;
+            let length = wire::varint(&mut block).and_then(|length| usize::try_from(length).ok());
+            let Some((packet, rest)) = length.and_then(|length| block.split_at_checked(length)) else {
+                return Ok(End::CutOff);
+            };
+            self.packet(packet, true)?;
+            block = rest;
+            if self.is_broken {
+                break;
+            }
         }
-        let end = self.packets(BufReader::with_capacity(1 << 16, inflated()), depth + 1)?;
-        self.is_broken |= end != End::Whole;
-        Ok(())
+        Ok(if block.is_empty() { End::Whole } else { End::CutOff })
+    }
+
+    /// Reads the parts of a packet besides its event.
+    fn messages(&mut self, sequence: u32, messages: TracePacket) {
+        if let Some(events) = &messages.chrome_events {
+            events.metadata.iter().for_each(|entry| self.metadata(entry));
+        }
+        self.sequence_state(sequence, &messages);
+        if let Some(descriptor) = messages.track_descriptor {
+            self.tracks.describe(descriptor, &mut self.builder);
+        }
+    }
+
+    /// Forgets the interned strings and the defaults of a sequence.
+    fn clear(&mut self, sequence: u32) {
+        let clocks = self.sequences.remove(&sequence).map(|state| state.clocks.cleared()).unwrap_or_default();
+        self.sequences.insert(sequence, SequenceState { clocks, ..SequenceState::default() });
     }
 
     fn metadata(&mut self, entry: &ChromeMetadata) {
@@ -209,11 +261,6 @@ impl Reader {
     }
 
     fn sequence_state(&mut self, sequence: u32, packet: &TracePacket) {
-        const CLEARED: u32 = 1;
-        if packet.sequence_flags.unwrap_or(0) & CLEARED != 0 {
-            let clocks = self.sequences.remove(&sequence).map(|state| state.clocks.cleared()).unwrap_or_default();
-            self.sequences.insert(sequence, SequenceState { clocks, ..SequenceState::default() });
-        }
         if packet.defaults.is_none() && packet.interned_data.is_none() && packet.clock_snapshot.is_none() {
             return;
         }
@@ -234,59 +281,47 @@ impl Reader {
         }
     }
 
-    fn event(&mut self, sequence: u32, packet: &TracePacket, event: &TrackEvent) {
-        let state = self.sequences.entry(sequence).or_default();
-        let time = packet.timestamp.and_then(|stamp| state.clocks.time(packet.timestamp_clock_id, stamp, &self.clocks));
+    fn event(&mut self, packet: &Packet<'_>, event: &Event<'_>) -> Result<(), Damaged> {
+        let state = self.sequences.entry(packet.sequence).or_default();
+        let time = packet.timestamp.and_then(|stamp| state.clocks.time(packet.clock, stamp, &self.clocks));
         let Some(time) = time.filter(|&time| time <= Nanos::MAX.0) else {
             self.impossible_times += 1;
-            return;
+            return Ok(());
         };
         // The packet that defined this name was lost.
         if event.name_iid.is_some_and(|iid| event.name.is_none() && !state.event_names.contains_key(&iid)) {
             self.damaged_packets += 1;
-            return;
+            return Ok(());
         }
-        let track = self.tracks.seen(event.track_uuid.or(state.default_track).unwrap_or(0));
-        let names = EventNames::of(event, state, &mut self.builder);
-        let fields = state.annotations.fields(&event.annotations, &mut self.builder);
         let builder = &mut self.builder;
-        match event.kind.unwrap_or(0) {
+        state.annotations.read(event, &mut self.fields, builder)?;
+        let (track, fields) = (self.tracks.seen(event.track.or(state.default_track).unwrap_or(0)), &self.fields);
+        match event.kind {
             SLICE_BEGIN => {
-                let place = self.tracks.placeholder(track);
+                let (place, names) = (self.tracks.placeholder(track), EventNames::of(event, state, builder));
                 let span = builder.span_named(place, Nanos(time), Nanos(0), names.name, names.category);
-                builder.set_span_fields(span, &fields);
+                builder.set_span_fields(span, fields);
                 self.tracks.begin(track, time, span);
-                for &flow in &event.flow_ids {
-                    self.flow_sources.entry(flow).or_default().push((time, span));
-                }
-                self.flow_sinks.extend(event.terminating_flow_ids.iter().map(|&flow| (flow, span)));
+                self.flow_sources.extend(event.flows().map(|flow| (flow, time, span)));
+                self.flow_sinks.extend(event.terminating_flows().map(|flow| (flow, span)));
             }
             SLICE_END => {
-                let is = |what: &str| {
-                    let id = builder.known_name(what);
-                    id.is_some_and(|id| fields.iter().any(|(name, _)| *name == id))
-                };
-                let ending = match (is(OPEN), is(VOID)) {
-                    (_, true) => Ending::Void,
-                    (true, _) => Ending::Open,
-                    _ => Ending::Usual,
-                };
-                let added = if ending == Ending::Usual { builder.keep_fields(&fields) } else { FieldBlock::NONE };
+                let ending = if fields.is_empty() { Ending::Usual } else { ending(fields, builder) };
+                let added = if ending == Ending::Usual { builder.keep_fields(fields) } else { FieldBlock::NONE };
                 self.tracks.end(track, time, added, ending);
             }
             INSTANT => {
-                let place = self.tracks.placeholder(track);
-                builder.mark_named(place, Nanos(time), names.name, names.category, &fields);
+                let (place, names) = (self.tracks.placeholder(track), EventNames::of(event, state, builder));
+                builder.mark_named(place, Nanos(time), names.name, names.category, fields);
             }
             COUNTER => {
-                let whole = event.counter_value.map(Number::Int);
-                if let Some(number) = whole.or(event.double_counter_value.map(Number::Float)) {
-                    let place = self.tracks.counter_placeholder(track);
-                    builder.value(place, Nanos(time), number);
+                if let Some(number) = event.counter {
+                    builder.value(self.tracks.counter_placeholder(track), Nanos(time), number);
                 }
             }
             _ => self.other_kinds += 1,
         }
+        Ok(())
     }
 
     fn finish(mut self, end: End) -> Result<Trace, ReadError> {
@@ -307,16 +342,16 @@ impl Reader {
 
     /// Connects the end of each flow with its last source, and sources with each other in order of time.
     fn connect_flows(&mut self) {
-        for sources in self.flow_sources.values_mut() {
-            sources.retain(|(_, span)| !self.builder.is_discarded(*span));
-            sources.sort_unstable();
-            for pair in sources.windows(2) {
-                self.builder.flow(pair[0].1, pair[1].1);
-            }
+        let (mut sources, builder) = (std::mem::take(&mut self.flow_sources), &mut self.builder);
+        sources.retain(|(_, _, span)| !builder.is_discarded(*span));
+        sources.sort_unstable();
+        for pair in sources.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            builder.flow(pair[0].2, pair[1].2);
         }
         for (flow, sink) in std::mem::take(&mut self.flow_sinks) {
-            if let Some(&(_, source)) = self.flow_sources.get(&flow).and_then(|sources| sources.last()) {
-                self.builder.flow(source, sink);
+            let after = sources.partition_point(|source| source.0 <= flow);
+            if let Some(&(_, _, source)) = sources[..after].last().filter(|source| source.0 == flow) {
+                builder.flow(source, sink);
             }
         }
     }
@@ -355,12 +390,22 @@ struct EventNames {
 }
 
 impl EventNames {
-    fn of(event: &TrackEvent, state: &SequenceState, builder: &mut TraceBuilder) -> Self {
+    fn of(event: &Event<'_>, state: &SequenceState, builder: &mut TraceBuilder) -> Self {
         let interned = event.name_iid.and_then(|iid| state.event_names.get(&iid).copied());
-        let name = interned.unwrap_or_else(|| name_of(event.name.as_deref(), builder));
-        let interned = event.category_iids.first().and_then(|iid| state.categories.get(iid).copied());
-        let category = interned.unwrap_or_else(|| name_of(event.categories.first().map(Vec::as_slice), builder));
+        let name = interned.unwrap_or_else(|| name_of(event.name, builder));
+        let interned = event.category_iid.and_then(|iid| state.categories.get(&iid).copied());
+        let category = interned.unwrap_or_else(|| name_of(event.category, builder));
         Self { name, category }
+    }
+}
+
+/// How a span with these fields on its end event ended.
+fn ending(fields: &[(NameId, StoredValue)], builder: &TraceBuilder) -> Ending {
+    let has = |what| builder.known_name(what).is_some_and(|id| fields.iter().any(|(name, _)| *name == id));
+    match (has(OPEN), has(VOID)) {
+        (_, true) => Ending::Void,
+        (true, _) => Ending::Open,
+        _ => Ending::Usual,
     }
 }
 

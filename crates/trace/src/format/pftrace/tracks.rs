@@ -2,7 +2,7 @@
 //!
 //! Descriptions may follow events, so events refer to placeholders, and tracks are resolved at the end.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::{
     LANE, ON_DEVICE,

@@ -278,10 +278,10 @@ impl<W: Write> Writer<W> {
         self.finish_event(sequence, time)
     }
 
-    fn start_event(&mut self, kind: i32) {
+    fn start_event(&mut self, kind: u64) {
         self.event.clear();
         self.fresh.clear();
-        put_varint(field::EVENT_KIND, kind as u64, &mut self.event);
+        put_varint(field::EVENT_KIND, kind, &mut self.event);
     }
 
     fn put_name(&mut self, sequence: Sequence, name: &str, category: &str) {
