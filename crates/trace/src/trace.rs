@@ -11,7 +11,7 @@
 //! 7. Only counters have a unit; no host thread and no host lane has a device.
 //! 8. Flows are sorted, without duplicates.
 
-use std::{collections::TryReserveError, ops::Range};
+use std::{collections::TryReserveError, ops::Range, sync::OnceLock};
 
 use crate::{
     column::{Cell, Column},
@@ -132,6 +132,8 @@ pub struct Trace {
     pub(crate) values: ValueColumns,
     pub(crate) flows: Vec<Flow>,
     pub(crate) fields: FieldBlocks,
+    /// The first and last time, once somebody asked.
+    pub(crate) bounds: OnceLock<Option<(Nanos, Nanos)>>,
     /// The origin of all times.
     pub origin: Origin,
     /// The maximum error of device times relative to host times; none if unknown.
@@ -378,6 +380,10 @@ impl Trace {
 
     /// The first and last time of any event; none for an empty trace.
     pub fn bounds(&self) -> Option<(Nanos, Nanos)> {
+        *self.bounds.get_or_init(|| self.find_bounds())
+    }
+
+    fn find_bounds(&self) -> Option<(Nanos, Nanos)> {
         let starts = self.spans.start.iter().chain(&self.marks.time).chain(&self.values.time);
         let first = starts.min()?;
         let ends = (0..self.span_count() as u32).map(|at| self.span_end(SpanId(at)).0);

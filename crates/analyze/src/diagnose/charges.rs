@@ -1,6 +1,8 @@
 //! The time of devices by finding: every idle or exposed moment of a device belongs to one finding.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
+
+use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{NameId, SpanId, Trace, TrackId};
 
@@ -317,9 +319,13 @@ impl<'t> Charges<'t> {
 
 /// The spans with the most time.
 fn longest(spans: &HashMap<SpanId, u64>, most: usize) -> Vec<(&SpanId, &u64)> {
+    let key = |(span, time): &(&SpanId, &u64)| (std::cmp::Reverse(**time), **span);
     let mut order: Vec<(&SpanId, &u64)> = spans.iter().collect();
-    order.sort_by_key(|(span, time)| (std::cmp::Reverse(**time), **span));
-    order.truncate(most);
+    if most < order.len() {
+        order.select_nth_unstable_by_key(most, key);
+        order.truncate(most);
+    }
+    order.sort_unstable_by_key(key);
     order
 }
 

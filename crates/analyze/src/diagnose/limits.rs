@@ -1,6 +1,6 @@
 //! The thresholds of findings.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::rules::{RULES, rule};
 use crate::explain::current_id;

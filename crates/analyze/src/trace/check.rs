@@ -2,7 +2,7 @@
 //!
 //! A trace that fails a check is still analysed, and the answer has a note about it.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{Activity, SpanId, Trace, TrackId, Value};
 

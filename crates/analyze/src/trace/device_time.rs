@@ -1,6 +1,6 @@
 //! The device time behind each span of the host, found through flows.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{Nanos, Span, SpanId, Trace};
 

@@ -1,6 +1,6 @@
 //! Names that differ only in a counter, treated as one.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{Activity, NameId, Trace};
 

@@ -1,6 +1,6 @@
 //! When a device was idle, and why.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Activity, SpanId, Trace, TrackId};
 

@@ -4,7 +4,7 @@
 //! sync: this is the lead of the host. The next late launch comes earlier by the lead, which removes as much of the gap.
 //! The rest of the gap is caused by what the host did after the sync.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{SpanId, Trace, TrackId, activity::category};
 

@@ -1,6 +1,6 @@
 //! Whole gaps: the longest ones, those of a lap, and those that follow a sync.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use laptime_stats::Sorted;
 use laptime_trace::{Nanos, Trace};

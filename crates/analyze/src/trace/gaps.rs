@@ -1,6 +1,6 @@
 //! When devices were idle, and why.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_stats::Sorted;
 use laptime_trace::{NameId, Nanos, Trace};

@@ -1,6 +1,8 @@
 //! What a host thread was doing at a moment.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
+
+use hashbrown::HashMap;
 
 use laptime_trace::{SpanId, Trace, TrackId};
 

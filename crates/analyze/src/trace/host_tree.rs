@@ -1,6 +1,6 @@
 //! What the host did while a device waited for it, by place; the time of a place includes its children.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{Activity, NameId, Nanos, SpanId, Trace};
 

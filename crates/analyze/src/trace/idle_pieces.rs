@@ -1,6 +1,6 @@
 //! The idle time of a device by the finding that it belongs to. Every idle moment belongs to one finding.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{Activity, SpanId, Trace, TrackId, activity::category};
 
@@ -332,7 +332,7 @@ fn contended(trace: &Trace, activities: &[Activity], launching: &[TrackId]) -> H
         let others = running.iter().filter(|(other, _)| **other != track && process(**other) == process(track));
         Stretches::union(others.flat_map(|(_, stretches)| stretches.parts().iter().copied()).collect())
     };
-    launching.iter().filter(|track| running.contains_key(track)).map(|track| (*track, rivals(*track))).collect()
+    launching.iter().filter(|track| running.contains_key(*track)).map(|track| (*track, rivals(*track))).collect()
 }
 
 /// Whether a Python function blocks without the interpreter lock, by its name; built-in functions may.

@@ -1,6 +1,6 @@
 //! Launches: how many, how far ahead, and with what latency.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use laptime_stats::Sorted;
 use laptime_trace::{SpanId, Trace, TrackId};

@@ -1,6 +1,6 @@
 //! One-off initialisation: loading modules, capturing graphs, compiling, allocating for the first time.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Activity, NameId, SpanId, Trace, TrackId};
 

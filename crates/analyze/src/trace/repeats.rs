@@ -1,6 +1,6 @@
 //! Detects a repeated sequence of kernels without marks.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{NameId, Trace, TrackId};
 

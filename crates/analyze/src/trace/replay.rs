@@ -4,7 +4,7 @@
 //! waits for allow it. Every sync ends when the work that it waits for has ended. What these rules do not explain is kept
 //! as a delay, so that the replay without changes gives the recorded times.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Activity, ProcessId, SpanId, Trace, TrackId};
 
@@ -184,7 +184,7 @@ impl<'a> Graph<'a> {
     fn threads_beside(&self, spans: &[SpanId], launches: &HashSet<SpanId>) -> HashSet<ProcessId> {
         let trace = self.timeline.trace;
         let mut turns: HashMap<ProcessId, (TrackId, u64, u64)> = HashMap::new();
-        for span in spans.iter().filter(|span| launches.contains(span)) {
+        for span in spans.iter().filter(|span| launches.contains(*span)) {
             let track = trace.span_track(*span);
             let entry = turns.entry(trace.track(track).process).or_insert((track, 0, 0));
             *entry = (track, entry.1 + u64::from(entry.0 != track), entry.2 + 1);

@@ -1,6 +1,6 @@
 //! The stage tree: where the time went.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_stats::{Sorted, quantile_by};
 use laptime_trace::{Activity, Column, DEEPEST, NameId, Nanos, STAMPED, Span, SpanId, Trace};

@@ -6,7 +6,7 @@ mod meanwhile;
 mod places;
 mod sites;
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{Nanos, Trace, TrackId};
 

@@ -3,7 +3,7 @@
 mod launched;
 mod open_names;
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_stats::quantile_by;
 use laptime_trace::{Activity, Column, NameId, Nanos, Span, SpanId, Trace};

@@ -1,6 +1,6 @@
 //! The difference between two traces, step by step; the steps add up to it.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use crate::{
     account::{Account, Accounts, EntryKind, LapsCovered, Owner},

@@ -3,7 +3,7 @@
 //! The time of a lap is split twice: by what its host thread did, and by what devices did. Each split adds up to the
 //! length of the lap.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{NameId, SpanId, Trace, TrackId};
 

@@ -1,6 +1,6 @@
 //! Findings about copies.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Nanos, TrackId};
 

@@ -1,6 +1,6 @@
 //! Syncs grouped by call and site.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_stats::Sorted;
 use laptime_trace::{Nanos, Trace};

@@ -1,6 +1,6 @@
 //! Syncs by source location: a line of Rust, or a Python function.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{Fields, Nanos, Trace, Value};
 

@@ -1,6 +1,6 @@
 //! The site of a sync in the program.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{Activity, NameId, SYNC, Span, SpanId, Trace, TrackId};
 

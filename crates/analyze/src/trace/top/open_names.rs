@@ -1,6 +1,6 @@
 //! Whether a span lies inside one of its own name.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use laptime_trace::{NameId, Span, SpanId, TrackId};
 
