@@ -109,6 +109,7 @@ pub enum Status {
     /// Done, and the answer is a failure such as a regression.
     BadNews,
     /// Done, and the status is that of the program that was run.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only `record` runs a program"))]
     Exit(u8),
 }
 
