@@ -4,7 +4,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use laptime_report::chart::Theme;
 
-#[path = "../tests/figures/mod.rs"]
+#[path = "../tests/all/figures/mod.rs"]
 mod figures;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "../any_trace/mod.rs"]
+#[path = "../formats/any_trace/mod.rs"]
 mod any_trace;
-#[path = "../complete_trace/mod.rs"]
+#[path = "../formats/complete_trace/mod.rs"]
 mod complete_trace;
 
 mod bombs;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "../complete_trace/mod.rs"]
+#[path = "../formats/complete_trace/mod.rs"]
 mod complete_trace;
 
 mod judge;

@@ -1,0 +1,305 @@
+//! The decoder on the CPU: however a sequence is run, the same comes out.
+
+use laptime_models::{
+    Attention, Config, Decoder, Dtype, GraphMode, KeysValues, Marks, ModelError, Options, Replay, Room, Tokens,
+    Weights,
+    attention::{Kept, Pattern},
+    cpu,
+};
+
+/// One of each kind: norms by head and a tied head; biases; stretched wavelengths; pairs; biases of the feed-forward part.
+const MODELS: [&str; 3] = ["tiny", "tiny-qwen2", "tiny-llama"];
+
+fn options() -> Options {
+    Options {
+        dtype: Dtype::F32,
+        attention: Attention::Dense,
+        kept: None,
+        batch: 1,
+        room: Room::Growing,
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: None,
+    }
+}
+
+fn decoder(model: &str, options: Options, threads: usize) -> Box<dyn Decoder> {
+    let config = Config::from_preset(model).unwrap();
+    let weights = Weights::synthetic(&config, 3);
+    cpu::decoder(config, &weights, options, threads).unwrap()
+}
+
+fn ids(count: usize) -> Vec<u32> {
+    (0..count).map(|at| (at * 7919 % 500) as u32).collect()
+}
+
+fn assert_near(left: &[f32], right: &[f32], within: f32) {
+    assert_eq!(left.len(), right.len());
+    for (at, (left, right)) in left.iter().zip(right).enumerate() {
+        assert!((left - right).abs() <= within, "at {at}: {left} and {right}");
+    }
+}
+
+fn forward(model: &str, options: Options, threads: usize, tokens: &Tokens) -> Vec<f32> {
+    let mut decoder = decoder(model, options, threads);
+    decoder.forward(tokens).unwrap();
+    decoder.logits().unwrap()
+}
+
+/// The tokens that follow a prompt.
+fn generate(decoder: &mut dyn Decoder, prompt: &Tokens, steps: usize) -> Vec<Vec<u32>> {
+    decoder.prefill(prompt).unwrap();
+    let mut all = vec![decoder.chosen().unwrap()];
+    for _ in 0..steps {
+        decoder.step().unwrap();
+        all.push(decoder.chosen().unwrap());
+    }
+    all
+}
+
+#[test]
+fn attention_is_the_same_in_three_steps_and_in_one() {
+    for model in MODELS {
+        for (batch, length) in [(1, 1), (1, 300), (2, 70)] {
+            let tokens = Tokens { ids: ids(batch * length), batch };
+            let naive = Options { attention: Attention::Naive, batch, ..options() };
+            let dense = Options { batch, ..options() };
+            assert_near(&forward(model, naive, 2, &tokens), &forward(model, dense, 2, &tokens), 1e-5);
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_logits() {
+    let tokens = Tokens::one(ids(130));
+    for attention in [Attention::Naive, Attention::Dense] {
+        let options = Options { attention, ..options() };
+        let alone = forward("tiny", options.clone(), 1, &tokens);
+        assert_near(&alone, &forward("tiny", options, 3, &tokens), 1e-5);
+    }
+}
+
+#[test]
+fn prefill_gives_the_last_row_of_forward_and_chooses_its_largest() {
+    for model in MODELS {
+        let tokens = Tokens { ids: ids(80), batch: 2 };
+        let options = Options { batch: 2, ..options() };
+        let all = forward(model, options.clone(), 2, &tokens);
+        let mut decoder = decoder(model, options, 2);
+        decoder.prefill(&tokens).unwrap();
+        let vocab = decoder.config().vocab;
+        let logits = decoder.logits().unwrap();
+        assert_near(&logits[..vocab], &all[39 * vocab..40 * vocab], 1e-5);
+        assert_near(&logits[vocab..], &all[79 * vocab..], 1e-5);
+        let best = |row: &[f32]| row.iter().enumerate().fold(0, |best, (at, x)| if *x > row[best] { at } else { best });
+        assert_eq!(decoder.chosen().unwrap(), [best(&logits[..vocab]) as u32, best(&logits[vocab..]) as u32]);
+        assert_eq!(decoder.length(), 40);
+    }
+}
+
+#[test]
+fn a_prompt_in_pieces_is_the_prompt_at_once_whatever_the_cache() {
+    for attention in [Attention::Naive, Attention::Dense] {
+        for room in [Room::Growing, Room::Static(150)] {
+            let options = Options { attention, room, ..options() };
+            let (mut once, mut pieces) = (decoder("tiny", options.clone(), 2), decoder("tiny", options, 2));
+            once.prefill(&Tokens::one(ids(150))).unwrap();
+            for piece in [0..70, 70..71, 71..150] {
+                pieces.prefill(&Tokens::one(ids(150)[piece].to_vec())).unwrap();
+            }
+            assert_near(&once.logits().unwrap(), &pieces.logits().unwrap(), 1e-5);
+        }
+    }
+}
+
+#[test]
+fn steps_give_what_forward_gives_for_the_same_tokens() {
+    for model in MODELS {
+        for attention in [Attention::Naive, Attention::Dense] {
+            let mut decoder = decoder(model, Options { attention, ..options() }, 2);
+            let prompt = Tokens::one(ids(20));
+            let chosen = generate(&mut *decoder, &prompt, 8);
+            let steps = decoder.logits().unwrap();
+            let all: Vec<u32> = prompt.ids.into_iter().chain(chosen[..8].concat()).collect();
+            decoder.forward(&Tokens::one(all)).unwrap();
+            let forward = decoder.logits().unwrap();
+            assert_near(&steps, &forward[forward.len() - steps.len()..], 1e-5);
+        }
+    }
+}
+
+#[test]
+fn a_growing_cache_and_a_static_one_give_the_same_tokens() {
+    let prompt = Tokens { ids: ids(120), batch: 2 };
+    let growing = Options { batch: 2, ..options() };
+    let fixed = Options { room: Room::Static(100), ..growing.clone() };
+    let tokens = [growing, fixed].map(|options| generate(&mut *decoder("tiny", options, 2), &prompt, 40));
+    assert_eq!(tokens[0], tokens[1]);
+}
+
+#[test]
+fn forward_leaves_the_cache_as_it_is() {
+    let mut decoder = decoder("tiny", options(), 1);
+    decoder.prefill(&Tokens::one(ids(30))).unwrap();
+    let before = decoder.read_cache(1).unwrap();
+    decoder.forward(&Tokens::one(ids(200))).unwrap();
+    assert_eq!((decoder.read_cache(1).unwrap(), decoder.length()), (before, 30));
+}
+
+#[test]
+fn a_cache_that_is_cut_goes_on_as_if_it_had_never_been_longer() {
+    let mut cut = decoder("tiny", options(), 2);
+    cut.prefill(&Tokens::one(ids(90))).unwrap();
+    cut.truncate(33).unwrap();
+    assert_eq!((cut.length(), cut.read_cache(0).unwrap().length), (33, 33));
+    cut.prefill(&Tokens::one(vec![7, 8, 9])).unwrap();
+    let mut fresh = decoder("tiny", options(), 2);
+    fresh.prefill(&Tokens::one([ids(33), vec![7, 8, 9]].concat())).unwrap();
+    assert_near(&cut.logits().unwrap(), &fresh.logits().unwrap(), 1e-5);
+    cut.truncate(0).unwrap();
+    assert_eq!(cut.length(), 0);
+}
+
+#[test]
+fn a_cache_that_was_read_can_be_written_into_another_decoder() {
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        let options = Options { dtype, batch: 2, ..options() };
+        let mut first = decoder("tiny", options.clone(), 2);
+        let expected = generate(&mut *first, &Tokens { ids: ids(140), batch: 2 }, 10);
+        first.truncate(70).unwrap();
+        let mut second = decoder("tiny", options, 1);
+        for layer in 0..second.config().layers {
+            let values = first.read_cache(layer).unwrap();
+            assert_eq!(values.keys.len(), 2 * 2 * 70 * 16);
+            second.write_cache(layer, 0, &values).unwrap();
+            assert_eq!(second.length(), 0, "it is lengthened by saying so");
+        }
+        second.set_length(70).unwrap();
+        assert_eq!(second.read_cache(1).unwrap(), first.read_cache(1).unwrap());
+        second.choose(&expected[0]).unwrap();
+        for expected in &expected[1..] {
+            second.step().unwrap();
+            assert_eq!(&second.chosen().unwrap(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_cache_is_lengthened_only_by_what_every_layer_has() {
+    let mut decoder = decoder("tiny", options(), 1);
+    let values = KeysValues { length: 3, keys: vec![0.5; 2 * 3 * 16], values: vec![0.5; 2 * 3 * 16] };
+    decoder.write_cache(0, 0, &values).unwrap();
+    let error = decoder.set_length(3).unwrap_err();
+    assert_eq!(error.to_string(), "layer 1 of the cache has 0 positions and not 3");
+    decoder.write_cache(1, 0, &values).unwrap();
+    decoder.set_length(3).unwrap();
+    assert!(decoder.write_cache(0, 4, &values).unwrap_err().to_string().contains("beyond the 3"));
+    assert!(decoder.write_cache(2, 0, &values).unwrap_err().to_string().contains("no layer 2"));
+    let short = KeysValues { length: 4, ..values };
+    assert!(decoder.write_cache(0, 3, &short).unwrap_err().to_string().contains("96 keys"));
+}
+
+#[test]
+fn more_tokens_than_there_is_room_for_are_refused_before_anything_is_computed() {
+    let mut decoder = decoder("tiny", Options { room: Room::Static(40), ..options() }, 1);
+    decoder.prefill(&Tokens::one(ids(30))).unwrap();
+    let error = decoder.prefill(&Tokens::one(ids(11))).unwrap_err();
+    assert!(matches!(error, ModelError::TooLong { tokens: 41, room: 40, .. }), "{error}");
+    assert_eq!(decoder.length(), 30);
+    decoder.prefill(&Tokens::one(ids(10))).unwrap();
+    assert!(matches!(decoder.step().unwrap_err(), ModelError::TooLong { tokens: 41, .. }));
+    let error = decoder.forward(&Tokens::one(ids(513))).unwrap_err();
+    assert_eq!(error.to_string(), "513 tokens do not fit: `tiny` has 512");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_words() {
+    let mut decoder = decoder("tiny", Options { batch: 2, ..options() }, 1);
+    let mut refusal = |tokens: Tokens| decoder.prefill(&tokens).unwrap_err().to_string();
+    assert_eq!(refusal(Tokens { ids: vec![], batch: 2 }), "there are no tokens to run");
+    assert_eq!(refusal(Tokens { ids: vec![1], batch: 0 }), "there are no tokens to run");
+    assert_eq!(refusal(Tokens { ids: vec![1, 2, 3], batch: 2 }), "3 tokens do not make 2 sequences of one length");
+    assert_eq!(refusal(Tokens { ids: vec![1, 512], batch: 2 }), "token 512 is beyond the 512 of `tiny`");
+    assert_eq!(refusal(Tokens::one(vec![1])), "expected 2 sequences, got 1");
+    let no_token = "no token was chosen yet: run a prompt first";
+    assert_eq!(decoder.step().unwrap_err().to_string(), no_token);
+    assert_eq!(decoder.chosen().unwrap_err().to_string(), no_token);
+    assert_eq!(decoder.logits().unwrap_err().to_string(), "no pass has run yet");
+    assert_eq!(decoder.look(&mut |_| ()).unwrap_err().to_string(), "no pass has run yet");
+    assert!(decoder.choose(&[1]).is_err());
+    assert!(decoder.choose(&[1, 2, 3, 4]).is_err());
+    assert!(decoder.choose(&[1, 600]).is_err());
+    let config = Config::from_preset("tiny").unwrap();
+    let weights = Weights::synthetic(&config, 1);
+    for wrong in [Options { batch: 0, ..options() }, Options { graph: GraphMode::On, ..options() }] {
+        assert!(cpu::decoder(config.clone(), &weights, wrong, 1).is_err());
+    }
+    let huge = Options { batch: usize::MAX / 4, room: Room::Static(512), ..options() };
+    let error = cpu::decoder(config, &weights, huge, 1).err().unwrap();
+    assert!(error.to_string().starts_with("there is no memory for"), "{error}");
+}
+
+#[test]
+fn steps_on_a_cpu_are_no_graph_and_nothing_fell_back() {
+    assert_eq!(decoder("tiny", options(), 1).replay(), Replay::Launches);
+}
+
+#[test]
+fn halves_are_near_what_f32_gives() {
+    for model in MODELS {
+        for attention in [Attention::Naive, Attention::Dense] {
+            let tokens = Tokens { ids: ids(140), batch: 2 };
+            let exact = forward(model, Options { attention, batch: 2, ..options() }, 2, &tokens);
+            let spread = exact.iter().fold(0.0, |most: f32, logit| most.max(logit.abs()));
+            for (dtype, within) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.06)] {
+                let halves = forward(model, Options { dtype, attention, batch: 2, ..options() }, 2, &tokens);
+                assert_near(&exact, &halves, within * spread);
+            }
+        }
+    }
+}
+
+/// A causal pattern of this window alone.
+fn window(window: usize) -> Option<Kept> {
+    let pattern = Pattern { window, global: 0, random: 0, ..Pattern::preset("small").unwrap() };
+    Some(Kept::Pattern(pattern))
+}
+
+#[test]
+fn a_window_as_wide_as_the_sequence_is_dense_attention() {
+    for (model, dtype, within) in
+        [("tiny", Dtype::F32, 1e-5), ("tiny-llama", Dtype::F32, 1e-5), ("tiny", Dtype::Bf16, 0.2)]
+    {
+        let tokens = Tokens { ids: ids(2 * 150), batch: 2 };
+        let dense = Options { batch: 2, dtype, ..options() };
+        let wide = Options { kept: window(300), ..dense.clone() };
+        assert_near(&forward(model, wide, 2, &tokens), &forward(model, dense, 2, &tokens), within);
+    }
+}
+
+#[test]
+fn what_a_window_leaves_out_changes_nothing() {
+    let last = |first: u32| {
+        let mut tokens = ids(150);
+        tokens[0] = first;
+        let mut decoder = decoder("tiny", Options { kept: window(20), room: Room::Static(200), ..options() }, 1);
+        decoder.prefill(&Tokens::one(tokens.clone())).unwrap();
+        let prefilled = decoder.logits().unwrap();
+        let logits = forward("tiny", Options { kept: window(20), ..options() }, 1, &Tokens::one(tokens));
+        let last = logits[logits.len() - prefilled.len()..].to_vec();
+        assert_near(&last, &prefilled, 1e-5);
+        last
+    };
+    // Two layers look back by ten tokens each.
+    assert_eq!(last(3), last(4));
+    let all = |first: u32| forward("tiny", options(), 1, &Tokens::one([&[first][..], &ids(150)[1..]].concat()));
+    assert_ne!(all(3)[149 * 512..], all(4)[149 * 512..]);
+}
+
+#[test]
+fn sparse_attention_goes_no_further_behind_a_cache() {
+    let mut decoder = decoder("tiny", Options { kept: window(20), ..options() }, 1);
+    decoder.prefill(&Tokens::one(ids(30))).unwrap();
+    let error = decoder.step().unwrap_err().to_string();
+    assert!(error.contains("begins with the first token"), "{error}");
+}

@@ -1,0 +1,99 @@
+//! The stages of tokens, recorded.
+
+use laptime_models::{
+    Dtype, Offload, StreamMode, cpu,
+    speech::{Guidance, Reader, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
+};
+use laptime_trace::{Trace, Value};
+
+/// Every span behind as many points as it is deep, with what counts in it.
+fn told(trace: &Trace) -> Vec<String> {
+    let mut depths: Vec<usize> = Vec::new();
+    let mut told = Vec::new();
+    for span in trace.spans() {
+        let depth = span.parent.map_or(0, |parent| depths[parent.index()] + 1);
+        depths.push(depth);
+        if span.name.starts_with("layer") || ["allocate", "start_threads"].contains(&span.name) {
+            continue;
+        }
+        let counts = span.fields.iter().filter(|(name, _)| ["voice", "token", "steps"].contains(name));
+        let fields: Vec<String> = counts.map(|(name, value)| format!(" {name}={value}")).collect();
+        told.push(format!("{}{}{}", ".".repeat(depth), span.name, fields.concat()));
+    }
+    told
+}
+
+/// A reading of two tokens by the preset `tiny`.
+fn recorded(mode: Option<StreamMode>) -> Trace {
+    let home = tempfile::tempdir().unwrap();
+    let config = SpeechConfig::from_preset("tiny").unwrap();
+    let voices = [Voice::new(vec![0.1; 3200]).unwrap()];
+    let script = Script::parse("Speaker 1: Hi.").unwrap();
+    let prompt = VoicePrompt::new(&config, &config.tokenizer(None).unwrap(), &script, &voices).unwrap();
+    let offload = mode.map(|mode| Offload::new(mode, 2, home.path()));
+    let options = VoicingOptions { offload, ..VoicingOptions::new(Dtype::F32, prompt.ids.len(), 2) };
+    let model = cpu::vibevoice(config, &SpeechWeights::synthetic(1), options, 1).unwrap();
+    let mut reader = Reader::new(model);
+    let guidance = Guidance { is_endless: true, ..Guidance::default() };
+    let path = home.path().join("trace.pftrace");
+    let recording = laptime_trace::record_to(&path).unwrap();
+    reader.read(&prompt, &guidance, 2).unwrap();
+    drop(reader);
+    recording.finish().unwrap();
+    laptime_trace::read(&path).unwrap()
+}
+
+/// What follows the language model in a token of audio.
+fn behind(token: usize) -> Vec<String> {
+    let of = |stage: &str| format!("..{stage} token={token}");
+    let diffusion = format!("{} steps=10", of("diffusion"));
+    vec![diffusion, of("audio_decode"), of("semantic_encode")]
+}
+
+fn reading(tokens: [&[&str]; 2]) -> Vec<String> {
+    let begins = ["read_aloud", ".voice_encode voice=0", ".prefill"].map(str::to_owned);
+    let tokens = tokens.into_iter().enumerate().flat_map(|(token, stages)| {
+        let stages = stages.iter().map(|stage| (*stage).to_owned());
+        [format!(".token token={token}")].into_iter().chain(stages).chain(behind(token))
+    });
+    begins.into_iter().chain(tokens).collect()
+}
+
+/// The same where layers are offloaded: the resident part of every pass is a stage of its own.
+fn with_resident(stages: Vec<String>) -> Vec<String> {
+    let resident = |stage: &String| {
+        let depth = stage.chars().take_while(|letter| *letter == '.').count();
+        let is_pass = stage == ".prefill" || stage.starts_with("..transformer");
+        is_pass.then(|| format!("{}resident", ".".repeat(depth + 1)))
+    };
+    stages
+        .into_iter()
+        .flat_map(|stage| {
+            let inner = resident(&stage);
+            [Some(stage), inner]
+        })
+        .flatten()
+        .collect()
+}
+
+#[test]
+fn tokens_have_the_stages_of_the_page_in_order() {
+    let _alone = crate::alone();
+    let first = ["..read_token", "..transformer_negative token=0"];
+    let apart = ["..transformer_positive token=1", "..read_token", "..transformer_negative token=1"];
+    let mut resident = told(&recorded(None));
+    // What reads the audio at the end.
+    resident.truncate(reading([&first, &apart]).len());
+    assert_eq!(resident, reading([&first, &apart]));
+    assert_eq!(told(&recorded(Some(StreamMode::Wrap))), with_resident(reading([&first, &apart])));
+
+    let batched = recorded(Some(StreamMode::Batched));
+    assert_eq!(told(&batched), with_resident(reading([&first, &["..transformer token=1", "..read_token"]])));
+    // The prompt, the negative stream alone, both together: two layers each.
+    let turns = batched.spans().filter(|span| span.name == "layer_wait");
+    let passes: Vec<_> = turns.map(|span| span.fields.get("forward").map(|value| value.to_string())).collect();
+    assert_eq!(passes, ["0", "0", "1", "1", "2", "2"].map(|pass| Some(pass.to_owned())));
+    assert!(
+        batched.spans().all(|span| span.name != "layer" || span.fields.get("offloaded") == Some(Value::Bool(true)))
+    );
+}

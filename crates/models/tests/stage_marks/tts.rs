@@ -1,0 +1,63 @@
+//! The stages of a synthesis, recorded.
+
+use laptime_models::{
+    Dtype, cpu,
+    tts::{Choice, Sampling, SpeakOptions, SpeechOptions, Synthesizer, TtsConfig, TtsWeights},
+};
+use laptime_trace::Trace;
+
+/// What of a trace is told: every span behind as many points as it is deep, with its fields.
+fn told(trace: &Trace) -> Vec<String> {
+    let mut depths: Vec<usize> = Vec::new();
+    let mut told = Vec::new();
+    for span in trace.spans() {
+        let depth = span.parent.map_or(0, |parent| depths[parent.index()] + 1);
+        depths.push(depth);
+        if span.name != "allocate" {
+            // A wait has its place in the source, which is not told here.
+            let counts = span.fields.iter().filter(|(name, _)| ["positions", "frame", "frames"].contains(name));
+            let fields: Vec<String> = counts.map(|(name, value)| format!(" {name}={value}")).collect();
+            told.push(format!("{}{}{}", ".".repeat(depth), span.name, fields.concat()));
+        }
+    }
+    told
+}
+
+#[test]
+fn a_synthesis_has_the_stages_of_its_pipeline_with_their_frames() {
+    let _alone = crate::alone();
+    let config = TtsConfig::from_preset("tiny").unwrap();
+    let tokenizer = config.tokenizer(None).unwrap();
+    let speaking = cpu::qwen_tts(config, &TtsWeights::synthetic(1), SpeakOptions::new(Dtype::F32, 40), 1).unwrap();
+    let talker = Choice::Drawn { temperature: 0.9, top_k: 50, top_p: 0.9 };
+    let sampling = Sampling { talker, is_endless: true, ..Sampling::default() };
+    let options = SpeechOptions { sampling, most_frames: 2, ..SpeechOptions::default() };
+    let mut synthesizer = Synthesizer::new(speaking, tokenizer, options);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.pftrace");
+    let recording = laptime_trace::record_to(&path).unwrap();
+    synthesizer.synthesize_with_timing("Hi.", "ryan", "english", None).unwrap();
+    recording.finish().unwrap();
+    assert_eq!(
+        told(&laptime_trace::read(&path).unwrap()),
+        [
+            "synthesize",
+            ".prefill positions=10",
+            ".sampling frame=0",
+            "..top_k",
+            "..top_p",
+            ".generate_frames",
+            "..frame frame=0",
+            "...code_predictor frame=0",
+            "...talker_step frame=0",
+            "...sampling frame=1",
+            "....top_k",
+            "....top_p",
+            "...read_frame",
+            "..frame frame=1",
+            "...code_predictor frame=1",
+            "...read_frame",
+            ".decode frames=2",
+        ]
+    );
+}

@@ -1,0 +1,17 @@
+//! Tables, charts and flame graphs, compared with the files in `tests/data` and with what holds for any data.
+
+mod answers;
+mod any_results;
+mod blessed;
+mod charts;
+mod figures;
+mod fixture;
+mod flamegraph;
+mod golden;
+#[path = "../../../../tests/made/offload.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod made;
+mod offload;
+mod properties;
+mod sample_tables;
+mod seen;
