@@ -6,7 +6,7 @@
 // LAPTIME is the program. Exit: 0 all tests passed, 1 a test failed, 2 something is missing.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -80,6 +80,57 @@ test("the page of runs shows its charts inline", async () => {
   assert.ok(await page.evaluate("document.querySelectorAll('figure svg').length") > 0);
   assert.ok(await page.evaluate("document.querySelectorAll('.table tr').length") > 2);
   assertQuiet(page);
+});
+
+// Runs `laptime view` while a page is open.
+async function viewed(trace, options, use) {
+  const child = spawn(resolve(program), ["view", trace, "--most-spans", "20000"], { cwd: folder, stdio: ["ignore", "pipe", "ignore"] });
+  try {
+    const url = await new Promise((found, failed) => {
+      child.stdout.once("data", (text) => found(String(text).trim()));
+      child.once("exit", (status) => failed(new Error(`laptime view ended with ${status}`)));
+    });
+    const page = await browser.open(url, options);
+    await use(page, new URL(url));
+  } finally {
+    const ended = new Promise((done) => child.once("exit", done));
+    child.kill("SIGINT");
+    assert.equal(await ended, 0, "Ctrl-C ends it well");
+  }
+}
+
+test("laptime view serves the page, loads the spans of the window and hands the trace to Perfetto", async () => {
+  writeLarge(join(folder, "dense.json"), 60_000);
+  // A stand-in for Perfetto's window, which answers a ping.
+  const before = `window.sent = []; window.open = (url) => ({ postMessage: (message, origin) => {
+    window.sent.push([url, message === "PING" ? "PING" : [message.perfetto.title, message.perfetto.fileName, message.perfetto.buffer.byteLength], origin]);
+    if (message === "PING") dispatchEvent(new MessageEvent("message", { origin: "https://evil.example", data: "PONG" }));
+    if (message === "PING" && window.sent.length > 2) dispatchEvent(new MessageEvent("message", { origin: "https://ui.perfetto.dev", data: "PONG" }));
+  } });`;
+  await viewed("dense.json", { before }, async (page, url) => {
+    await page.ready();
+    assert.equal(await page.evaluate("document.title"), "dense.json");
+    assert.ok(await page.evaluate("laptime.timeline.model.blocks.size") > 0, "the whole trace has blocks");
+    const rows = await page.evaluate("laptime.timeline.lines.length");
+    await page.evaluate("new Promise((done) => { const line = laptime.timeline, set = line.setModel; line.setModel = (model) => { set.call(line, model); done(); }; line.show(2e6, 3e6); })");
+    assert.equal(await page.evaluate("laptime.timeline.model.blocks.size"), 0, "the window has every span");
+    assert.equal(await page.evaluate("laptime.timeline.lines.length"), rows, "rows stay where they are");
+    assert.ok(await page.evaluate("laptime.timeline.model.size") > 100);
+    await page.evaluate("laptime.timeline.show(0, laptime.timeline.model.length)");
+    assert.ok(await page.evaluate("laptime.timeline.model.blocks.size") > 0, "and the whole trace is there again");
+    await page.evaluate("document.getElementById('perfetto').click()");
+    await page.evaluate("new Promise((done) => { const wait = () => (window.sent.at(-1)?.[1] !== 'PING' && window.sent.length ? done() : requestAnimationFrame(wait)); wait(); })");
+    const sent = await page.evaluate("window.sent");
+    assert.deepEqual(sent[0], ["https://ui.perfetto.dev", "PING", "https://ui.perfetto.dev"]);
+    assert.ok(sent.length > 3, "an answer of another origin does not count");
+    assert.deepEqual(sent.at(-1)[1], ["dense.json", "dense.json", statSync(join(folder, "dense.json")).size]);
+    assert.deepEqual(page.errors, []);
+    assert.ok(page.requests.every((request) => new URL(request).host === url.host), String(page.requests));
+    const stranger = await browser.open(url.origin + "/#wrong");
+    const said = "document.querySelector('main')?.textContent.trim()";
+    await stranger.evaluate(`new Promise((done) => { const wait = () => (${said} ? done() : requestAnimationFrame(wait)); wait(); })`);
+    assert.match(await stranger.evaluate(said), /token is wrong/);
+  });
 });
 
 test("hostile names are text everywhere", async () => {

@@ -29,7 +29,7 @@ use crate::{
     version = VERSION,
     arg_required_else_help = true,
     disable_help_subcommand = true,
-    after_help = "Examples:\n  laptime tour\n  laptime bench matmul --size 256-2048*2\n  laptime stages runs/tour-*/trace.pftrace"
+    after_help = "Examples:\n  laptime tour\n  laptime bench matmul --size 256-2048*2\n  laptime diagnose trace.json.gz"
 )]
 struct Cli {
     #[command(flatten)]
@@ -89,6 +89,8 @@ enum Plain {
     Compare(commands::compare::Args),
     #[command(display_order = 17)]
     Report(commands::report::Args),
+    #[command(display_order = 17)]
+    View(commands::view::Args),
     #[command(display_order = 17)]
     Convert(commands::convert::Args),
     #[command(display_order = 9)]
@@ -295,7 +297,7 @@ Measure
 Record and ask
   record     Profile any CUDA program: laptime record -- python train.py
   diagnose   Find the bottleneck in a run or trace, and what fixing it would bring
-  report     Write charts, tables and findings of a run
+  report     Write a page you can open, zoom and share
 Set up
   doctor     Check whether this machine is fit to measure on
 
@@ -375,7 +377,7 @@ fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std:
 
 fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
     match command {
-        Plain::Tour(args) => commands::tour::run(app, args, out),
+        Plain::Tour(args) => commands::tour::run(args, out),
         Plain::Suite(args) => commands::suite::run(app, args, out),
         Plain::Ab(args) => commands::ab::run(app, args, out),
         Plain::Peaks(args) => commands::peaks::run(app, args, out),
@@ -393,6 +395,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::CriticalPath(args) => commands::critical_path::run(args, out),
         Plain::Laps(args) => commands::laps::run(args, out),
         Plain::Report(args) => commands::report::run(app, args, out),
+        Plain::View(args) => commands::view::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
         Plain::Audit(args) => commands::audit::run(args, out),
         Plain::Explain(args) => commands::explain::run(args, out),

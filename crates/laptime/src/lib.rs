@@ -27,7 +27,6 @@ mod commands;
 mod input;
 mod output;
 mod run;
-mod tour;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode};
 
@@ -40,7 +39,7 @@ pub use laptime_pipelines::{CountingHeap, extras};
 use crate::{
     app::App,
     input::{near, request, run_input, source_files, trace_input},
-    output::{absent, failure, progress, screen},
+    output::{absent, failure, http, progress, screen},
     run::{estimate, fresh_process, keeper, kept_peaks, moment, run_folder, session, shell, stdout_guard},
 };
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     columns::{Block, Numbers},
     fields::FieldSets,
-    thin::{self, Item, Thinning},
+    thin::{self, Item, Thinning, Window},
 };
 
 /// Spans that the page holds at most; a larger trace is thinned.
@@ -52,38 +52,10 @@ pub struct Data {
 
 /// Encodes a trace, with at most `most` spans.
 pub fn encode(trace: &Trace, extra: &Extra<'_>, most: usize) -> io::Result<Data> {
-    let begin = trace.bounds().map_or(0, |(first, _)| first.0);
-    let length = trace.bounds().map_or(0, |(first, last)| last.0 - first.0);
-    let mut encoder = Encoder::new(trace, begin, most);
-    encoder.add_extra(extra);
-    encoder.add_spans();
-    let mut block = Block::default();
-    block.set("version", json!(1));
-    block.set("length", json!(length));
-    encoder.finish(&mut block);
-    add_flows(trace, &encoder.place_of, &mut block);
-    add_marks(&mut encoder, &mut block);
-    add_values(trace, begin, &mut block);
-    if let Some(laps) = extra.laps {
-        block.set("laps", laps_json(laps, begin));
-    }
-    if let Some(stages) = extra.stages {
-        block.set("stages", stages_json(stages));
-    }
-    let [keys, sets, left_out] = encoder.sets.to_json();
-    block.set("keys", keys);
-    block.set("sets", sets);
-    block.set("leftOut", left_out);
-    block.set("kinds", Value::Array(std::mem::take(&mut encoder.kinds)));
-    block.set("tracks", Value::Array(std::mem::take(&mut encoder.tracks)));
-    let Encoder { thinning, thinned, .. } = encoder;
-    if let Some(Thinning { shortest, longest_block }) = thinning {
-        block.set("thinned", json!({"spans": thinned, "shortest": shortest, "block": longest_block}));
-    }
-    Ok(Data { bytes: block.compress()?, thinning, thinned })
+    Encoder::of(trace, None, most).finish(extra)
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct SpanColumns {
     start: Numbers,
     duration: Numbers,
@@ -91,19 +63,34 @@ struct SpanColumns {
     depth: Numbers,
     lane: Numbers,
     set: Numbers,
-    /// Blocks: how far the next one is, its number of spans, and their time.
-    blocks: Numbers,
+    count: u32,
 }
 
-struct Encoder<'a> {
+impl SpanColumns {
+    fn push(&mut self, start: u64, duration: u64, kind: u32, [depth, lane, set]: [u32; 3]) {
+        self.start.push(start);
+        self.duration.push(duration);
+        self.kind.push(kind.into());
+        self.depth.push(depth.into());
+        self.lane.push(lane.into());
+        self.set.push(set.into());
+        self.count += 1;
+    }
+}
+
+/// The spans of a trace as columns, before anything is known about the trace: it can be computed next to the analyses.
+#[derive(Debug)]
+pub struct Encoder<'a> {
     trace: &'a Trace,
     begin: u64,
+    length: u64,
+    window: Window,
     depths: Vec<u32>,
     sets: FieldSets<'a>,
     columns: SpanColumns,
-    count: u32,
-    last_block: u32,
-    /// The place of each span of the trace on the page; none for one in a block.
+    /// Blocks: their place, the number of spans, and their time.
+    blocks: Vec<(u32, u64, u64)>,
+    /// The place of each span of the trace in the columns; none for one in a block.
     place_of: Vec<u32>,
     kinds: Vec<Value>,
     kind_of: HashMap<(NameId, NameId), u32>,
@@ -113,26 +100,40 @@ struct Encoder<'a> {
     thinned: u64,
 }
 
+/// Tracks that are not in the trace. They come first.
+#[derive(Default)]
+struct Strips {
+    columns: SpanColumns,
+    tracks: Vec<Value>,
+}
+
 /// Not on the page.
 const NOWHERE: u32 = u32::MAX;
 
 impl<'a> Encoder<'a> {
-    fn new(trace: &'a Trace, begin: u64, most: usize) -> Self {
+    /// Encodes the spans of a trace, or those of a window after its start, at most `most` of them.
+    pub fn of(trace: &'a Trace, window: Option<Window>, most: usize) -> Self {
+        let (first, last) = trace.bounds().map_or((0, 0), |(first, last)| (first.0, last.0));
+        let of_start = |Window { start, end }| first.saturating_add(start)..first.saturating_add(end);
+        let window = window.map_or(first..last.saturating_add(1), of_start);
         let depths = depths(trace);
-        let thinning = thin::choose(trace, &depths, most);
+        let thinning = thin::choose(trace, &depths, &window, most);
         let fields = || {
-            let is_kept = move |span: &Span<'_>| thinning.is_none_or(|by| span.duration.0 >= by.shortest);
+            let window = window.clone();
+            let is_long = move |span: &Span<'_>| thinning.is_none_or(|by| span.duration.0 >= by.shortest);
+            let is_kept = move |span: &Span<'_>| is_long(span) && thin::is_in(span, &window);
             let spans = trace.spans().map(move |span| is_kept(&span).then_some(span.fields));
             spans.chain(trace.marks().map(|mark| Some(mark.fields)))
         };
-        Self {
+        let mut encoder = Self {
             trace,
-            begin,
+            begin: first,
+            length: last - first,
             depths,
-            sets: FieldSets::of(fields),
+            sets: FieldSets::of(trace, fields),
+            window,
             columns: SpanColumns::default(),
-            count: 0,
-            last_block: 0,
+            blocks: Vec::new(),
             place_of: vec![NOWHERE; trace.span_count()],
             kinds: Vec::new(),
             kind_of: HashMap::new(),
@@ -140,25 +141,67 @@ impl<'a> Encoder<'a> {
             tracks: Vec::new(),
             thinning,
             thinned: 0,
-        }
+        };
+        encoder.add_spans();
+        encoder
     }
 
-    fn add_extra(&mut self, extra: &Extra<'_>) {
+    /// Adds what is known about the trace, and compresses all of it.
+    pub fn finish(mut self, extra: &Extra<'_>) -> io::Result<Data> {
+        let strips = self.strips(extra);
+        let (before, strip_tracks) = (strips.columns.count, strips.tracks.len());
+        let mut block = Block::default();
+        block.set("version", json!(1));
+        block.set("length", json!(self.length));
+        self.add_columns(strips.columns, &mut block);
+        self.add_flows(before, &mut block);
+        self.add_marks(strip_tracks, &mut block);
+        add_values(self.trace, self.begin, &mut block);
+        if let Some(laps) = extra.laps {
+            block.set("laps", laps_json(laps, self.begin));
+        }
+        if let Some(stages) = extra.stages {
+            block.set("stages", stages_json(stages));
+        }
+        let [keys, sets, left_out] = self.sets.to_json();
+        block.set("keys", keys);
+        block.set("sets", sets);
+        block.set("leftOut", left_out);
+        block.set("kinds", Value::Array(self.kinds));
+        block.set("tracks", Value::Array([strips.tracks, self.tracks].concat()));
+        let (thinning, thinned) = (self.thinning, self.thinned);
+        if let Some(Thinning { shortest, longest_block }) = thinning {
+            block.set("thinned", json!({"spans": thinned, "shortest": shortest, "block": longest_block}));
+        }
+        Ok(Data { bytes: block.compress()?, thinning, thinned })
+    }
+
+    fn strips(&mut self, extra: &Extra<'_>) -> Strips {
+        let mut strips = Strips::default();
         if let Some(laps) = extra.laps {
             let class = |is_slow: bool| class::LAP + u8::from(is_slow);
             let spans = laps.laps.iter().take(MOST_LAPS);
             let spans = spans.map(|lap| (lap.start, lap.end, lap.label.as_str(), class(lap.is_slow)));
-            self.add_strip(&format!("laps: {}", laps.name), "laps", spans);
+            self.add_strip(&mut strips, &format!("laps: {}", laps.name), "laps", spans);
         }
         for (name, gaps) in extra.idle {
-            let spans = gaps.iter().map(|gap| (gap.from, gap.to, gap.cause.words(), class::of_cause(gap.cause)));
-            self.add_strip(&format!("{name}: idle time by cause"), "idle", spans);
+            let gaps = gaps.iter().filter(|gap| gap.from < self.window.end && gap.to > self.window.start);
+            let spans: Vec<_> =
+                gaps.map(|gap| (gap.from, gap.to, gap.cause.words(), class::of_cause(gap.cause))).collect();
+            self.add_strip(&mut strips, &format!("{name}: idle time by cause"), "idle", spans.into_iter());
         }
+        strips
     }
 
     /// A track of one row that is not in the trace.
-    fn add_strip<'b>(&mut self, name: &str, kind: &str, spans: impl Iterator<Item = (u64, u64, &'b str, u8)>) {
-        let (mut last, mut reached, first) = (self.begin, self.begin, self.count);
+    fn add_strip<'b>(
+        &mut self,
+        strips: &mut Strips,
+        name: &str,
+        kind: &str,
+        spans: impl Iterator<Item = (u64, u64, &'b str, u8)>,
+    ) {
+        let (mut last, mut reached, first) = (self.begin, self.begin, strips.columns.count);
         for (start, end, label, class) in spans {
             // Laps of several threads overlap; a row cannot.
             let start = start.max(reached);
@@ -166,10 +209,10 @@ impl<'a> Encoder<'a> {
                 continue;
             }
             let kind = self.label(label, class);
-            self.push(start - last, end - start, kind, [0, 0, 0]);
+            strips.columns.push(start - last, end - start, kind, [0, 0, 0]);
             (last, reached) = (start, end);
         }
-        self.tracks.push(json!({"name": name, "kind": kind, "spans": self.count - first}));
+        strips.tracks.push(json!({"name": name, "kind": kind, "spans": strips.columns.count - first}));
     }
 
     fn label(&mut self, label: &str, class: u8) -> u32 {
@@ -192,57 +235,56 @@ impl<'a> Encoder<'a> {
                 "number": track.number,
                 "device": track.device,
                 "unit": name(track.unit),
+                "lanes": self.lanes(id),
                 "spans": self.add_track(id),
             });
             self.tracks.push(described);
         }
     }
 
+    /// How many rows each lane of a track has, so that every window of a trace has the same rows.
+    fn lanes(&self, track: TrackId) -> Vec<u32> {
+        let mut lanes: Vec<u32> = Vec::new();
+        for span in self.trace.spans_on(track) {
+            let lane = span.lane as usize;
+            lanes.resize(lanes.len().max(lane + 1), 0);
+            lanes[lane] = lanes[lane].max(self.depths[span.id.index()] + 1);
+        }
+        lanes
+    }
+
     fn add_track(&mut self, track: TrackId) -> u32 {
-        let (first, mut last) = (self.count, self.begin);
+        let (first, mut last) = (self.columns.count, self.begin);
         let trace = self.trace;
         match self.thinning {
             None => {
-                for span in trace.spans_on(track) {
+                let window = self.window.clone();
+                for span in trace.spans_on(track).filter(|span| thin::is_in(span, &window)) {
                     let item = Item::of(&span, self.depths[span.id.index()]);
                     self.add_item(&item, &span, &mut last);
                 }
             }
             Some(thinning) => {
-                for item in thin::thinned(trace.spans_on(track), &self.depths, thinning) {
+                for item in thin::thinned(trace.spans_on(track), &self.depths, &self.window, thinning) {
                     self.add_item(&item, &trace.span(item.span), &mut last);
                 }
             }
         }
-        self.count - first
+        self.columns.count - first
     }
 
     fn add_item(&mut self, item: &Item, span: &Span<'a>, last: &mut u64) {
         let kind = self.kind(span);
         let is_span = item.count == 1;
         if is_span {
-            self.place_of[span.id.index()] = self.count;
+            self.place_of[span.id.index()] = self.columns.count;
         } else {
-            self.columns.blocks.push(u64::from(self.count - self.last_block));
-            self.columns.blocks.push(item.count);
-            self.columns.blocks.push(item.busy);
-            self.last_block = self.count;
+            self.blocks.push((self.columns.count, item.count, item.busy));
             self.thinned += item.count;
         }
         let set = if is_span { self.sets.at(span.id.index()) } else { 0 };
-        self.push(item.start - *last, item.duration, kind, [item.depth, item.lane, set]);
+        self.columns.push(item.start - *last, item.duration, kind, [item.depth, item.lane, set]);
         *last = item.start;
-    }
-
-    fn push(&mut self, start: u64, duration: u64, kind: u32, [depth, lane, set]: [u32; 3]) {
-        let columns = &mut self.columns;
-        columns.start.push(start);
-        columns.duration.push(duration);
-        columns.kind.push(kind.into());
-        columns.depth.push(depth.into());
-        columns.lane.push(lane.into());
-        columns.set.push(set.into());
-        self.count += 1;
     }
 
     /// The number of a name with its category.
@@ -255,17 +297,69 @@ impl<'a> Encoder<'a> {
         })
     }
 
-    fn finish(&mut self, block: &mut Block) {
+    /// Adds the columns of spans behind those of the strips.
+    fn add_columns(&mut self, strips: SpanColumns, block: &mut Block) {
         let columns = std::mem::take(&mut self.columns);
-        let SpanColumns { start, duration, kind, depth, lane, set, blocks } = columns;
-        block.set("spans", json!(self.count));
-        block.column("start", start.0);
-        block.column("duration", duration.0);
-        block.column("kind", kind.0);
-        block.column("depth", depth.0);
-        block.column("lane", lane.0);
-        block.column("set", set.0);
+        block.set("spans", json!(strips.count + columns.count));
+        let mut add = |name, strips: Numbers, columns: Numbers| block.column(name, [strips.0, columns.0].concat());
+        add("start", strips.start, columns.start);
+        add("duration", strips.duration, columns.duration);
+        add("kind", strips.kind, columns.kind);
+        add("depth", strips.depth, columns.depth);
+        add("lane", strips.lane, columns.lane);
+        add("set", strips.set, columns.set);
+        // Of each block: how far it is from the one before, its number of spans, and their time.
+        let (mut blocks, mut last) = (Numbers::default(), 0);
+        for &(place, count, busy) in &self.blocks {
+            let place = place + strips.count;
+            [u64::from(place - last), count, busy].into_iter().for_each(|number| blocks.push(number));
+            last = place;
+        }
         block.column("blocks", blocks.0);
+    }
+
+    /// Adds the flows between spans that are on the page; `before` spans come before those of the trace.
+    fn add_flows(&self, before: u32, block: &mut Block) {
+        let place = |id: SpanId| Some(self.place_of[id.index()]).filter(|&place| place != NOWHERE);
+        let (mut from, mut to, mut missing) = (Numbers::default(), Numbers::default(), 0_u64);
+        let mut last = (0, 0);
+        for flow in self.trace.flows() {
+            match (place(flow.from), place(flow.to)) {
+                (Some(source), Some(target)) => {
+                    let places = (i64::from(before + source), i64::from(before + target));
+                    from.push_signed(places.0 - last.0);
+                    to.push_signed(places.1 - last.1);
+                    last = places;
+                }
+                _ => missing += 1,
+            }
+        }
+        block.set("missingFlows", json!(missing));
+        block.column("flowFrom", from.0);
+        block.column("flowTo", to.0);
+    }
+
+    /// Adds the marks; every second one, every third one and so on if there are too many.
+    fn add_marks(&mut self, strips: usize, block: &mut Block) {
+        let trace = self.trace;
+        let step = trace.mark_count().div_ceil(MOST_MARKS).max(1);
+        let (mut time, mut track, mut name, mut set) =
+            (Numbers::default(), Numbers::default(), Numbers::default(), Numbers::default());
+        let mut last = 0_i64;
+        let place_of: HashMap<TrackId, usize> = trace.tracks().enumerate().map(|(at, (id, _))| (id, at)).collect();
+        for (at_mark, mark) in trace.marks().enumerate().step_by(step) {
+            let at = (mark.time.0 - self.begin) as i64;
+            time.push_signed(at - last);
+            last = at;
+            track.push((strips + place_of[&mark.track]) as u64);
+            name.push(self.label(mark.name, class::MARK).into());
+            set.push(self.sets.at(trace.span_count() + at_mark).into());
+        }
+        block.set("markStep", json!(step));
+        block.column("markTime", time.0);
+        block.column("markTrack", track.0);
+        block.column("markKind", name.0);
+        block.column("markSet", set.0);
     }
 }
 
@@ -277,49 +371,6 @@ fn depths(trace: &Trace) -> Vec<u32> {
         depths.push(span.parent.map_or(0, |parent| depths[parent.index()] + 1));
     }
     depths
-}
-
-/// Adds the flows between spans that are on the page.
-fn add_flows(trace: &Trace, place_of: &[u32], block: &mut Block) {
-    let place = |id: SpanId| Some(place_of[id.index()]).filter(|&place| place != NOWHERE);
-    let (mut from, mut to, mut missing) = (Numbers::default(), Numbers::default(), 0_u64);
-    let mut last = (0, 0);
-    for flow in trace.flows() {
-        match (place(flow.from), place(flow.to)) {
-            (Some(source), Some(target)) => {
-                from.push_signed(i64::from(source) - last.0);
-                to.push_signed(i64::from(target) - last.1);
-                last = (i64::from(source), i64::from(target));
-            }
-            _ => missing += 1,
-        }
-    }
-    block.set("missingFlows", json!(missing));
-    block.column("flowFrom", from.0);
-    block.column("flowTo", to.0);
-}
-
-/// Adds the marks; every second one, every third one and so on if there are too many.
-fn add_marks(encoder: &mut Encoder<'_>, block: &mut Block) {
-    let trace = encoder.trace;
-    let step = trace.mark_count().div_ceil(MOST_MARKS).max(1);
-    let (mut time, mut track, mut name, mut set) =
-        (Numbers::default(), Numbers::default(), Numbers::default(), Numbers::default());
-    let (mut last, strips) = (0_i64, encoder.tracks.len() - trace.tracks().len());
-    let place_of: HashMap<TrackId, usize> = trace.tracks().enumerate().map(|(at, (id, _))| (id, at)).collect();
-    for (at_mark, mark) in trace.marks().enumerate().step_by(step) {
-        let at = (mark.time.0 - encoder.begin) as i64;
-        time.push_signed(at - last);
-        last = at;
-        track.push((strips + place_of[&mark.track]) as u64);
-        name.push(encoder.label(mark.name, class::MARK).into());
-        set.push(encoder.sets.at(trace.span_count() + at_mark).into());
-    }
-    block.set("markStep", json!(step));
-    block.column("markTime", time.0);
-    block.column("markTrack", track.0);
-    block.column("markKind", name.0);
-    block.column("markSet", set.0);
 }
 
 /// Adds the curves. Of too many points, the lowest and the highest of each stretch stay.

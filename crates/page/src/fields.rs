@@ -3,10 +3,10 @@
 //! Fields with too many different values, such as correlation numbers, identify a span instead of describing it. They
 //! are left out, the most varied first, until the sets fit, and the page names them.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
-use laptime_trace::{Fields, Value};
+use laptime_trace::{Fields, NameId, Trace, Value};
 use serde_json::json;
 
 /// More values of a field are not counted.
@@ -19,46 +19,33 @@ const MOST_SETS: usize = 30_000;
 const LONGEST: usize = 2000;
 
 /// The sets of fields of all spans and marks.
+#[derive(Debug)]
 pub(crate) struct FieldSets<'a> {
     names: Vec<&'a str>,
     left_out: Vec<&'a str>,
-    list: Vec<Vec<(u32, Exact<'a>)>>,
+    list: Vec<Set<'a>>,
     /// The set of each span and mark, in the order in which they were given.
     set_of: Vec<u32>,
 }
 
-/// A value that is compared exactly.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Exact<'a>(Value<'a>);
-
-impl Eq for Exact<'_> {}
-
-impl Hash for Exact<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match self.0 {
-            Value::Int(value) => value.hash(state),
-            Value::Uint(value) => value.hash(state),
-            Value::Float(value) => value.to_bits().hash(state),
-            Value::Bool(value) => value.hash(state),
-            Value::Str(value) => value.hash(state),
-        }
-    }
-}
+/// The numbers of names and the values.
+type Set<'a> = Vec<(u32, Value<'a>)>;
 
 impl<'a> FieldSets<'a> {
     /// Finds the fields that describe spans, and the set of each of them.
-    pub(crate) fn of<I: Iterator<Item = Option<Fields<'a>>>>(all: impl Fn() -> I) -> Self {
-        let mut varied = varied(all().flatten());
+    pub(crate) fn of<I: Iterator<Item = Option<Fields<'a>>>>(trace: &'a Trace, all: impl Fn() -> I) -> Self {
+        let mut varied = varied(trace, all().flatten());
+        let text = |name: NameId| trace.name(name);
         let mut left_out: Vec<&str> =
-            varied.iter().filter(|(_, values)| *values >= MANY).map(|(key, _)| *key).collect();
+            varied.iter().filter(|(_, values)| *values >= MANY).map(|(name, _)| text(*name)).collect();
         varied.retain(|(_, values)| *values < MANY);
         loop {
-            let names: Vec<&str> = varied.iter().map(|(key, _)| *key).collect();
+            let names: Vec<NameId> = varied.iter().map(|(name, _)| *name).collect();
             if let Some((list, set_of)) = sets(&names, all()) {
                 left_out.sort_unstable();
-                return Self { names, left_out, list, set_of };
+                return Self { names: names.into_iter().map(text).collect(), left_out, list, set_of };
             }
-            left_out.extend(varied.pop().map(|(key, _)| key));
+            left_out.extend(varied.pop().map(|(name, _)| text(name)));
         }
     }
 
@@ -69,36 +56,55 @@ impl<'a> FieldSets<'a> {
 
     /// The names of fields, the sets (each with the numbers of names and the values in turn), and the names left out.
     pub(crate) fn to_json(&self) -> [serde_json::Value; 3] {
-        let set = |set: &Vec<(u32, Exact<'_>)>| -> Vec<serde_json::Value> {
-            set.iter().flat_map(|(key, value)| [json!(key), shown(value.0)]).collect()
+        let set = |set: &Set<'_>| -> Vec<serde_json::Value> {
+            set.iter().flat_map(|(key, value)| [json!(key), shown(*value)]).collect()
         };
         [json!(self.names), json!(self.list.iter().map(set).collect::<Vec<_>>()), json!(self.left_out)]
     }
 }
 
-type Set<'a> = Vec<(u32, Exact<'a>)>;
+/// A number per name, by the place of the name: a table, because every field of every span is looked up.
+#[derive(Default)]
+struct Numbers(Vec<u32>);
+
+impl Numbers {
+    const NONE: u32 = u32::MAX;
+
+    fn get(&self, name: NameId) -> Option<u32> {
+        self.0.get(name.index()).copied().filter(|&number| number != Self::NONE)
+    }
+
+    fn set(&mut self, name: NameId, number: u32) {
+        if self.0.len() <= name.index() {
+            self.0.resize(name.index() + 1, Self::NONE);
+        }
+        self.0[name.index()] = number;
+    }
+}
 
 /// The different sets and the set of each; none if there are too many.
-fn sets<'a>(names: &[&'a str], all: impl Iterator<Item = Option<Fields<'a>>>) -> Option<(Vec<Set<'a>>, Vec<u32>)> {
-    let mut numbers = Keys::default();
-    for (number, name) in names.iter().enumerate() {
-        numbers.add(name, number as u32);
-    }
-    let mut known: HashMap<Set<'a>, u32> = HashMap::new();
-    let (mut list, mut set_of) = (vec![Vec::new()], Vec::new());
-    let mut set = Set::new();
+fn sets<'a>(names: &[NameId], all: impl Iterator<Item = Option<Fields<'a>>>) -> Option<(Vec<Set<'a>>, Vec<u32>)> {
+    let mut numbers = Numbers::default();
+    names.iter().enumerate().for_each(|(number, &name)| numbers.set(name, number as u32));
+    let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
+    let (mut list, mut set_of) = (vec![Set::new()], Vec::new());
+    let mut key = Vec::new();
     for fields in all {
-        set.clear();
-        set.extend(
-            fields.iter().flat_map(Fields::iter).filter_map(|(key, value)| Some((numbers.get(key)?, Exact(value)))),
-        );
-        let number = match known.get(&set) {
-            _ if set.is_empty() => 0,
+        key.clear();
+        let Some(fields) = fields.filter(|fields| !fields.is_empty()) else {
+            set_of.push(0);
+            continue;
+        };
+        let kept = fields.stored().filter(|(name, _)| numbers.get(*name).is_some());
+        kept.for_each(|(_, bytes)| key.extend_from_slice(bytes));
+        let number = match known.get(key.as_slice()) {
+            _ if key.is_empty() => 0,
             Some(&number) => number,
             None => {
                 let number = list.len() as u32;
-                known.insert(set.clone(), number);
-                list.push(set.clone());
+                known.insert(key.as_slice().into(), number);
+                let named = std::iter::zip(fields.stored(), fields.iter());
+                list.push(named.filter_map(|((name, _), (_, value))| Some((numbers.get(name)?, value))).collect());
                 number
             }
         };
@@ -108,24 +114,6 @@ fn sets<'a>(names: &[&'a str], all: impl Iterator<Item = Option<Fields<'a>>>) ->
         }
     }
     Some((list, set_of))
-}
-
-/// Numbers of names. A name of a trace is stored once, so most are found by their address.
-#[derive(Default)]
-struct Keys<'a> {
-    by_text: HashMap<&'a str, u32>,
-    by_address: HashMap<(usize, usize), Option<u32>>,
-}
-
-impl<'a> Keys<'a> {
-    fn add(&mut self, name: &'a str, number: u32) {
-        self.by_text.insert(name, number);
-    }
-
-    fn get(&mut self, name: &'a str) -> Option<u32> {
-        let address = (name.as_ptr() as usize, name.len());
-        *self.by_address.entry(address).or_insert_with(|| self.by_text.get(name).copied())
-    }
 }
 
 fn shown(value: Value<'_>) -> serde_json::Value {
@@ -144,24 +132,23 @@ fn shown(value: Value<'_>) -> serde_json::Value {
     }
 }
 
-/// The fields with the number of their values, fewest first; [`MANY`] stands for more.
-fn varied<'a>(all: impl Iterator<Item = Fields<'a>>) -> Vec<(&'a str, usize)> {
+/// The names of fields with the number of their values, fewest first; [`MANY`] stands for more.
+fn varied<'a>(trace: &Trace, all: impl Iterator<Item = Fields<'a>>) -> Vec<(NameId, usize)> {
     let hasher = DefaultHashBuilder::default();
-    let mut places: HashMap<(usize, usize), usize> = HashMap::new();
-    let mut values: Vec<(&str, HashSet<u64>)> = Vec::new();
-    for fields in all {
-        for (key, value) in fields.iter() {
-            let place = *places.entry((key.as_ptr() as usize, key.len())).or_insert_with(|| {
-                values.push((key, HashSet::new()));
-                values.len() - 1
-            });
-            let known = &mut values[place].1;
-            if known.len() < MANY {
-                known.insert(hasher.hash_one(Exact(value)));
-            }
+    let mut places = Numbers::default();
+    let mut values: Vec<(NameId, HashSet<u64>)> = Vec::new();
+    for (name, bytes) in all.flat_map(|fields| fields.stored()) {
+        let place = places.get(name).unwrap_or_else(|| {
+            places.set(name, values.len() as u32);
+            values.push((name, HashSet::new()));
+            values.len() as u32 - 1
+        });
+        let known = &mut values[place as usize].1;
+        if known.len() < MANY {
+            known.insert(hasher.hash_one(bytes));
         }
     }
-    let mut varied: Vec<(&str, usize)> = values.into_iter().map(|(key, values)| (key, values.len())).collect();
-    varied.sort_unstable_by_key(|&(key, values)| (values, key));
+    let mut varied: Vec<(NameId, usize)> = values.into_iter().map(|(name, values)| (name, values.len())).collect();
+    varied.sort_unstable_by_key(|&(name, values)| (values, trace.name(name)));
     varied
 }

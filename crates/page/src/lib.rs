@@ -20,12 +20,12 @@ use laptime_report::html::escape;
 
 pub use self::{
     run_page::{Comparison, of_comparison, of_runs},
-    trace_page::{About, of_trace},
+    trace_page::{About, Viewer, of_trace},
     waterfall::of_waterfall,
 };
 
 /// The modules of the script, each after those that it uses.
-const MODULES: [&str; 14] = [
+const MODULES: [&str; 15] = [
     include_str!("../web/format.js"),
     include_str!("../web/colours.js"),
     include_str!("../web/inflate.js"),
@@ -39,6 +39,7 @@ const MODULES: [&str; 14] = [
     include_str!("../web/flame.js"),
     include_str!("../web/charts.js"),
     include_str!("../web/tables.js"),
+    include_str!("../web/view.js"),
     include_str!("../web/main.js"),
 ];
 
@@ -73,15 +74,28 @@ impl Page {
 
     /// Writes the page.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.write_with(out, self.data.as_deref(), false)
+    }
+
+    /// The page without its data, for a server: it may ask that server, and nobody else.
+    fn served(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        // Writing to memory cannot fail.
+        let _ = self.write_with(&mut out, None, true);
+        out
+    }
+
+    fn write_with(&self, out: &mut dyn Write, data: Option<&[u8]>, is_served: bool) -> io::Result<()> {
         let script = script();
         let hash = |text: &str| format!("'sha256-{}'", base64::text(&sha256::sha256(text.as_bytes())));
         let (script_hash, style_hash) = (hash(&script), hash(STYLE));
+        let (served, connect) = if is_served { (" data-served", " connect-src 'self';") } else { ("", "") };
         let (title, subtitle) = (escape(&self.title), escape(&self.subtitle));
         write!(
             out,
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+            "<!doctype html>\n<html lang=\"en\"{served}>\n<head>\n<meta charset=\"utf-8\">\n\
              <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src {script_hash}; \
-             style-src {style_hash}; base-uri 'none'; form-action 'none'\">\n\
+             style-src {style_hash};{connect} base-uri 'none'; form-action 'none'\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"generator\" content=\"laptime\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
              <body>\n<header>\n<div class=\"brand\">laptime report</div>\n<h1>{title}</h1>\n\
@@ -95,13 +109,18 @@ impl Page {
             writeln!(out, "<section id=\"{id}\">\n<h2>{}</h2>\n{body}</section>", escape(title))?;
         }
         writeln!(out, "</main>")?;
-        if let Some(data) = &self.data {
+        if let Some(data) = data {
             write!(out, "<script type=\"application/octet-stream\" id=\"data\">")?;
             base64::write(data, out)?;
             writeln!(out, "</script>")?;
         }
         writeln!(out, "<script>{script}</script>\n</body>\n</html>")
     }
+}
+
+/// The empty page that a server shows to anybody: its script asks for the rest with the token of its address.
+pub fn shell() -> Vec<u8> {
+    Page { title: "laptime view".to_owned(), ..Page::default() }.served()
 }
 
 /// The modules as one script: their imports and exports are names of one function.

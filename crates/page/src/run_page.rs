@@ -1,9 +1,9 @@
 //! The pages of runs and of comparisons: charts, findings and tables.
 
-use laptime_analyze::{Profiling, SharedDoubt};
+use laptime_analyze::{ProfiledRun, Profiling, SharedDoubt};
 use laptime_report::{
     Table,
-    chart::Theme,
+    chart::{Chart, Theme},
     html::{escape, html, prose},
     profiling, tables,
 };
@@ -88,14 +88,23 @@ fn findings(answer: &Profiling) -> (String, String) {
     (main, if rest.is_empty() { rest } else { format!("<ul class=\"findings\">\n{rest}</ul>\n") })
 }
 
-/// The charts, each light and dark; the style shows the one that fits.
+/// The charts of runs.
 fn charts(answer: &Profiling) -> Vec<String> {
-    let one = |chart: &laptime_report::chart::Chart| {
-        let themes = [(Theme::Light, "light"), (Theme::Dark, "dark")];
-        let both = themes.map(|(theme, class)| format!("<div class=\"chart {class}\">{}</div>", chart.to_svg(theme)));
-        format!("<figure>{}</figure>\n", both.concat())
-    };
-    profiling::charts(answer).iter().map(one).collect()
+    profiling::charts(answer).iter().map(figure).collect()
+}
+
+/// A chart, light and dark; the style shows the one that fits.
+fn figure(chart: &Chart) -> String {
+    let themes = [(Theme::Light, "light"), (Theme::Dark, "dark")];
+    let both = themes.map(|(theme, class)| format!("<div class=\"chart {class}\">{}</div>", chart.to_svg(theme)));
+    format!("<figure>{}</figure>\n", both.concat())
+}
+
+/// The roofline of a run; empty if its peaks or the work of its cases are unknown.
+pub(crate) fn roofline(run: &Run, results: &[CaseResult]) -> String {
+    let read = ProfiledRun { folder: String::new(), run: Some(run.clone()), results: results.to_vec() };
+    let answer = laptime_analyze::profiling(vec![read]);
+    profiling::charts(&answer).iter().filter(|chart| chart.name == "roofline").map(figure).collect()
 }
 
 fn run_tables(answer: &Profiling) -> Vec<(&'static str, &'static str, String)> {

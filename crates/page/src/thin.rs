@@ -3,6 +3,8 @@
 //! A row is one depth of one lane of one track, so its spans are disjoint. A block replaces neighbours of a row. It
 //! keeps their number and the exact sum of their times, so the total of every row stays what it was.
 
+use std::ops::Range;
+
 use hashbrown::HashMap;
 use laptime_trace::{Span, SpanId, Trace};
 
@@ -53,25 +55,36 @@ impl Item {
     }
 }
 
-/// Chooses how to thin a trace to at most `most` spans; none if it has no more.
-pub(crate) fn choose(trace: &Trace, depths: &[u32], most: usize) -> Option<Thinning> {
-    if trace.span_count() <= most {
+/// A stretch of time, from its start to before its end, in nanoseconds.
+pub type Window = Range<u64>;
+
+/// Whether a span is in a window, if only in part.
+pub(crate) fn is_in(span: &Span<'_>, window: &Window) -> bool {
+    span.start.0 < window.end && span.end().0 >= window.start
+}
+
+/// Chooses how to thin the spans of a window to at most `most`; none if there are no more.
+pub(crate) fn choose(trace: &Trace, depths: &[u32], window: &Window, most: usize) -> Option<Thinning> {
+    if trace.span_count() <= most || trace.spans().filter(|span| is_in(span, window)).count() <= most {
         return None;
     }
-    let (first, last) = trace.bounds()?;
-    let length = (last.0 - first.0).max(1);
-    let shortest = shortest_kept(trace, most / 2);
+    let length = (window.end - window.start).max(1);
+    let shortest = shortest_kept(trace, window, most / 2);
     let mut thinning = Thinning { shortest, longest_block: (length >> 14).max(shortest).max(1) };
-    while thinning.longest_block < length && count(trace, depths, thinning) > most {
+    let count = |thinning| {
+        let items = |track| thinned(trace.spans_on(track), depths, window, thinning).len();
+        trace.tracks().map(|(track, _)| items(track)).sum::<usize>()
+    };
+    while thinning.longest_block < length && count(thinning) > most {
         thinning.longest_block *= 2;
     }
     Some(thinning)
 }
 
 /// The smallest power of two with at most `most` spans that are as long.
-fn shortest_kept(trace: &Trace, most: usize) -> u64 {
+fn shortest_kept(trace: &Trace, window: &Window, most: usize) -> u64 {
     let mut spans_of = [0_usize; 65];
-    for span in trace.spans() {
+    for span in trace.spans().filter(|span| is_in(span, window)) {
         spans_of[64 - span.duration.0.leading_zeros() as usize] += 1;
     }
     let mut kept = 0;
@@ -84,15 +97,16 @@ fn shortest_kept(trace: &Trace, most: usize) -> u64 {
     1
 }
 
-fn count(trace: &Trace, depths: &[u32], thinning: Thinning) -> usize {
-    trace.tracks().map(|(track, _)| thinned(trace.spans_on(track), depths, thinning).len()).sum()
-}
-
-/// The spans of one track, thinned, in order of start.
-pub(crate) fn thinned<'a>(spans: impl Iterator<Item = Span<'a>>, depths: &[u32], thinning: Thinning) -> Vec<Item> {
+/// The spans of one track in a window, thinned, in order of start.
+pub(crate) fn thinned<'a>(
+    spans: impl Iterator<Item = Span<'a>>,
+    depths: &[u32],
+    window: &Window,
+    thinning: Thinning,
+) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::new();
     let mut open: HashMap<(u32, u32), Item> = HashMap::new();
-    for span in spans {
+    for span in spans.filter(|span| is_in(span, window)) {
         let item = Item::of(&span, depths[span.id.index()]);
         let row = (item.lane, item.depth);
         if item.duration >= thinning.shortest {

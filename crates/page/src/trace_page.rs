@@ -1,6 +1,6 @@
 //! The page of a trace: the answer, the timeline, and every table about it.
 
-use std::{collections::HashSet, fmt::Write, io, thread};
+use std::{collections::HashSet, fmt::Write, io};
 
 use laptime_analyze::{
     Diagnosis, Evidence, Gain, Laps, Offload, OffloadFacts, OperationKind, Overview, Reported, Severity, Stages, Syncs,
@@ -19,8 +19,9 @@ use laptime_trace::{
 
 use crate::{
     Page,
-    data::{self, Extra, MOST_SPANS},
+    data::{self, Encoder, Extra, MOST_SPANS},
     run_page,
+    thin::Window,
 };
 
 /// Rows of a table at most; the command has the rest.
@@ -30,7 +31,7 @@ const MOST_ROWS: usize = 200;
 const MOST_FINDINGS: usize = 8;
 
 /// Places of the main finding that the page lists at most.
-const MOST_EVIDENCE: usize = 5;
+const MOST_EVIDENCE: usize = 3;
 
 /// The width of a name in a list.
 const SHORT_NAME: usize = 60;
@@ -49,6 +50,7 @@ pub struct About<'a> {
 }
 
 /// Every answer about a trace.
+#[derive(Debug)]
 struct Answers {
     offload: Option<Offload>,
     waiting: Waiting,
@@ -59,21 +61,24 @@ struct Answers {
 
 impl Answers {
     fn of(trace: &Trace, about: &About<'_>) -> Self {
-        thread::scope(|scope| {
-            let others = scope.spawn(|| {
-                let laps = laptime_analyze::laps(trace, None).ok();
-                (laps, laptime_analyze::stages(trace), laptime_analyze::top(trace))
-            });
-            let peaks = about.run.and_then(|run| run.peaks.as_ref());
-            let mut waiting = laptime_analyze::waiting(trace, about.results, peaks, MOST_ROWS);
-            let offload = offload(trace, about);
-            if let Some(offload) = &offload {
-                let (findings, whole_ns) = (offload.findings.clone(), Some(offload.length.median));
-                waiting.diagnosis = Diagnosis { findings, whole_ns, ..Diagnosis::default() };
-            }
-            let (laps, stages, top) = others.join().expect("the analysis does not panic");
-            Self { offload, waiting, laps, stages, top }
-        })
+        let peaks = about.run.and_then(|run| run.peaks.as_ref());
+        let (mut waiting, (stages, (top, laps))) = rayon::join(
+            || laptime_analyze::waiting(trace, about.results, peaks, MOST_ROWS),
+            || {
+                let others = || (laptime_analyze::top(trace), laptime_analyze::laps(trace, None).ok());
+                rayon::join(|| laptime_analyze::stages(trace), others)
+            },
+        );
+        let offload = offload(trace, about);
+        if let Some(offload) = &offload {
+            let (findings, whole_ns) = (offload.findings.clone(), Some(offload.length.median));
+            waiting.diagnosis = Diagnosis { findings, whole_ns, ..Diagnosis::default() };
+        }
+        Self { offload, waiting, laps, stages, top }
+    }
+
+    fn extra(&self) -> Extra<'_> {
+        Extra { idle: &self.waiting.idle, laps: self.laps.as_ref(), stages: Some(&self.stages) }
     }
 
     fn findings(&self) -> Vec<Reported> {
@@ -95,16 +100,60 @@ fn offload(trace: &Trace, about: &About<'_>) -> Option<Offload> {
 ///
 /// If the data cannot be compressed.
 pub fn of_trace(trace: &Trace, about: &About<'_>) -> io::Result<Page> {
-    let answers = Answers::of(trace, about);
-    let extra = Extra { idle: &answers.waiting.idle, laps: answers.laps.as_ref(), stages: Some(&answers.stages) };
-    let encoded = data::encode(trace, &extra, MOST_SPANS)?;
-    let mut page = Page { title: about.name.clone(), subtitle: subtitle(trace, &answers), ..Page::default() };
-    page.section("answer", "Answer", answer(&answers));
+    Ok(Viewer::of(trace, about, MOST_SPANS)?.page)
+}
+
+/// A trace whose page is served: spans that the page leaves out are loaded when they become visible.
+#[derive(Debug)]
+pub struct Viewer<'a> {
+    trace: &'a Trace,
+    answers: Answers,
+    page: Page,
+    most: usize,
+}
+
+impl<'a> Viewer<'a> {
+    /// Answers everything about a trace. The page holds at most `most` spans at a time.
+    ///
+    /// # Errors
+    ///
+    /// If the data cannot be compressed.
+    pub fn of(trace: &'a Trace, about: &About<'_>, most: usize) -> io::Result<Self> {
+        let encoder = || Encoder::of(trace, None, most);
+        let (answers, encoder) = rayon::join(|| Answers::of(trace, about), encoder);
+        let page = page(trace, about, &answers, encoder.finish(&answers.extra())?);
+        Ok(Self { trace, answers, page, most })
+    }
+
+    /// The page without its data.
+    pub fn html(&self) -> Vec<u8> {
+        self.page.served()
+    }
+
+    /// The data of the page.
+    pub fn data(&self) -> &[u8] {
+        self.page.data.as_deref().unwrap_or_default()
+    }
+
+    /// The data of a window, in nanoseconds after the start of the trace.
+    ///
+    /// # Errors
+    ///
+    /// If the data cannot be compressed.
+    pub fn window(&self, window: Window) -> io::Result<Vec<u8>> {
+        let encoder = Encoder::of(self.trace, Some(window), self.most);
+        Ok(encoder.finish(&Extra { stages: None, ..self.answers.extra() })?.bytes)
+    }
+}
+
+fn page(trace: &Trace, about: &About<'_>, answers: &Answers, encoded: data::Data) -> Page {
+    let mut page = Page { title: about.name.clone(), subtitle: subtitle(trace, answers), ..Page::default() };
+    page.section("answer", "Answer", answer(answers));
     page.section("timeline", "Timeline", timeline(&encoded));
-    add_tables(&mut page, trace, about, &answers);
+    add_tables(&mut page, trace, about, answers);
     page.section("environment", "Environment", environment(trace, about));
     page.data = Some(encoded.bytes);
-    Ok(page)
+    page
 }
 
 fn subtitle(trace: &Trace, answers: &Answers) -> String {
@@ -293,6 +342,8 @@ fn add_tables(page: &mut Page, trace: &Trace, about: &About<'_>, answers: &Answe
     }
     if !about.results.is_empty() {
         page.section("cases", "Measured", run_page::cases(about.results, about.run, &[]));
+        let roofline = about.run.map_or_else(String::new, |run| run_page::roofline(run, about.results));
+        page.section("roofline", "Roofline", roofline);
     }
 }
 

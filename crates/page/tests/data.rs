@@ -7,7 +7,7 @@ use std::{collections::HashMap, io::Read};
 use flate2::read::ZlibDecoder;
 use laptime_page::{
     About,
-    data::{Data, Extra, encode},
+    data::{Data, Encoder, Extra, encode},
     of_trace,
 };
 use laptime_trace::{Nanos, Number, Trace, TraceBuilder};
@@ -246,4 +246,43 @@ proptest! {
             *end = span.2 + span.3;
         }
     }
+}
+
+#[test]
+fn a_window_has_every_span_in_it_and_the_rows_of_the_whole_trace() {
+    let mut builder = TraceBuilder::default();
+    let main = builder.thread(1, 1, "main");
+    builder.span(main, Nanos(0), Nanos(100_000), "all", "");
+    for at in 0..1_000_u64 {
+        let span = builder.span(main, Nanos(at * 100), Nanos(50), "step", "");
+        builder.span_field(span, "at", (at % 7) as i64);
+    }
+    builder.span(main, Nanos(90_010), Nanos(5), "deep", "");
+    let trace = builder.build().unwrap();
+    let whole = encode(&trace, &Extra::default(), 200).unwrap();
+    assert!(whole.thinning.is_some());
+    let encoded = Encoder::of(&trace, Some(5_000..6_000), 200).finish(&Extra::default()).unwrap();
+    let [whole, window] = [&whole, &encoded].map(Decoded::of);
+    assert_eq!((encoded.thinned, window.header.get("thinned")), (0, None));
+    let spans: Vec<_> = window.spans().into_iter().map(|span| (span.1, span.2)).collect();
+    let steps = (50..60).map(|at| ("step".to_owned(), at * 100));
+    assert_eq!(spans, std::iter::once(("all".to_owned(), 0)).chain(steps).collect::<Vec<_>>());
+    assert_eq!(window.header["length"], 100_000);
+    assert_eq!(window.header["tracks"][0]["lanes"], serde_json::json!([3]));
+    assert_eq!(window.header["tracks"][0]["lanes"], whole.header["tracks"][0]["lanes"]);
+}
+
+#[test]
+fn a_trace_of_a_run_with_known_work_and_peaks_has_a_roofline() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/report/model");
+    let run = laptime_trace::run::Run::read(&folder).unwrap();
+    let results = laptime_trace::run::read_results(&folder.join("results.jsonl")).unwrap().results;
+    let html = |results: &[laptime_trace::run::CaseResult]| {
+        let mut out = Vec::new();
+        let about = About { run: Some(&run), results, ..About::default() };
+        of_trace(&small(), &about).unwrap().write(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert!(html(&results).contains("<section id=\"roofline\">\n<h2>Roofline</h2>\n<figure>"));
+    assert!(!html(&[]).contains("id=\"roofline\""));
 }

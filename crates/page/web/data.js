@@ -1,4 +1,4 @@
-// Reads the data of the page: base64, zlib, a JSON header and columns.
+// Reads the data of a page: zlib, a JSON header and columns; in a file it is base64.
 
 import { inflateZlib } from "./inflate.js";
 
@@ -27,8 +27,8 @@ async function unpack(bytes) {
 }
 
 // The header and a function that finds columns by name.
-export async function readData(text) {
-  const bytes = await unpack(fromBase64(text.trim()));
+export async function readData(packed) {
+  const bytes = await unpack(packed);
   const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
   const column = (name) => {

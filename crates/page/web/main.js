@@ -2,18 +2,20 @@
 
 import { pageColours } from "./colours.js";
 import { curveCharts, lapCharts } from "./charts.js";
-import { readData } from "./data.js";
+import { fromBase64, readData } from "./data.js";
 import { Flame } from "./flame.js";
 import { el } from "./format.js";
 import { addKeys, helpDialog, toggleTheme } from "./keys.js";
 import { buildModel } from "./model.js";
 import { addTables } from "./tables.js";
 import { Timeline } from "./timeline.js";
+import { followView, isServed, loadData, loadPage, perfettoButton } from "./view.js";
 
 function addHeader(help) {
   const buttons = el("div", { class: "head-buttons" },
     el("button", { type: "button", title: "Light or dark (t)", onclick: toggleTheme }, "Light / dark"),
     el("button", { type: "button", title: "Keys (?)", onclick: () => help.showModal() }, "?"));
+  if (isServed()) buttons.prepend(perfettoButton());
   document.querySelector("header").append(buttons);
   for (const command of document.querySelectorAll("pre.command")) {
     const copy = el("button", { type: "button", onclick: () => navigator.clipboard?.writeText(command.textContent) }, "Copy");
@@ -21,9 +23,8 @@ function addHeader(help) {
   }
 }
 
-async function addTrace(block) {
-  const model = buildModel(await readData(block.textContent));
-  block.remove();
+async function addTrace(data) {
+  const model = buildModel(data);
   const timeline = new Timeline(document.getElementById("timeline-view"), model);
   const { laps, stages, leftOut } = model.header;
   if (stages?.rows.length) new Flame(document.getElementById("flame-view"), stages, timeline);
@@ -42,13 +43,32 @@ async function addTrace(block) {
   return timeline;
 }
 
+// The data in the page, or that of the server.
+async function findData() {
+  if (isServed()) return loadData();
+  const block = document.getElementById("data");
+  if (!block) return null;
+  const text = block.textContent.trim();
+  block.remove();
+  return readData(fromBase64(text));
+}
+
 async function main() {
+  if (isServed()) {
+    try {
+      await loadPage();
+    } catch (error) {
+      document.querySelector("main").append(el("p", { class: "main bad" }, `The page cannot be loaded: ${error.message}`));
+      return;
+    }
+  }
   const help = helpDialog();
   addHeader(help);
-  const block = document.getElementById("data");
   let timeline = null;
   try {
-    if (block) timeline = await addTrace(block);
+    const data = await findData();
+    if (data) timeline = await addTrace(data);
+    if (timeline && isServed()) followView(timeline);
   } catch (error) {
     document.getElementById("timeline-view").append(el("p", { class: "main bad" }, `The timeline cannot be shown: ${error.message}`));
     throw error;

@@ -35,7 +35,8 @@ export function buildModel({ header, column }) {
 
 // One row per lane and depth of a track.
 function addRows(track, raw, rows, rowOf) {
-  const deepest = new Map();
+  // Rows stay where they are if a window of the trace leaves some of them empty.
+  const deepest = new Map((track.lanes ?? []).flatMap((rows, lane) => (rows ? [[lane, rows - 1]] : [])));
   const end = track.first + track.spans;
   for (let at = track.first; at < end; at += 1) {
     const lane = raw.lane[at];

@@ -3,7 +3,7 @@
 import { CLASSES, pageColours } from "./colours.js";
 import { rangeDetails, spanDetails, trackName } from "./details.js";
 import { RowPainter, lowerBound } from "./draw.js";
-import { count, el, niceStep, time } from "./format.js";
+import { amount, count, el, niceStep, time } from "./format.js";
 import { findName, findSpans } from "./measure.js";
 import { rowOfSpan, spanAt } from "./model.js";
 
@@ -11,6 +11,8 @@ const ROW = 15;
 const GAP = 1;
 const TITLE = 17;
 const AXIS = 22;
+const CURVE = 30;
+const MOST_CURVES = 24;
 const FOLDED_ROWS = 32;
 const MOST_ARROWS = 300;
 const ORDER = ["laps", "idle", "device stream", "copy engine", "host thread", "host lane"];
@@ -70,7 +72,7 @@ export class Timeline {
     this.titles = [];
     let top = 0;
     for (const track of shown) {
-      const isFolded = this.folded.get(track) ?? track.rows.length > FOLDED_ROWS;
+      const isFolded = this.folded.get(track.index) ?? track.rows.length > FOLDED_ROWS;
       const rows = isFolded ? track.rows.slice(0, FOLDED_ROWS) : track.rows;
       this.titles.push({ track, top, isFolded, canFold: track.rows.length > FOLDED_ROWS });
       top += TITLE;
@@ -80,6 +82,12 @@ export class Timeline {
       }
       top += 5;
     }
+    this.curves = this.model.curves.filter((curve) => curve.points.length > 1).slice(0, MOST_CURVES).map((curve) => {
+      const place = { curve, highest: curve.points.reduce((most, point) => Math.max(most, point[1]), 0) || 1, top: top + TITLE };
+      this.titles.push({ text: `${curve.name}, highest ${amount(place.highest, curve.unit)}`, top });
+      top += TITLE + CURVE + 5;
+      return place;
+    });
     this.topOf = new Map(this.lines.map((line) => [line.row, line.top]));
     this.height = top;
     this.resize();
@@ -103,6 +111,14 @@ export class Timeline {
     this.redraw();
   }
 
+  // Shows other spans of the same trace.
+  setModel(model) {
+    this.model = model;
+    this.selected = -1;
+    this.search(this.input.value);
+    this.arrange();
+  }
+
   redraw() {
     if (this.pending) return;
     this.pending = true;
@@ -118,6 +134,7 @@ export class Timeline {
     const wide = Math.min(length, Math.max(20, to - from));
     const start = Math.min(Math.max(0, from), length - wide);
     this.view = { from: start, to: start + wide };
+    this.onView?.();
     this.redraw();
   }
 
@@ -151,7 +168,7 @@ export class Timeline {
 
   fold(title) {
     if (!title?.canFold) return;
-    this.folded.set(title.track, !title.isFolded);
+    this.folded.set(title.track.index, !title.isFolded);
     this.arrange();
   }
 
@@ -168,7 +185,7 @@ export class Timeline {
   // Unfolds the track of a row and scrolls to it.
   reveal(row) {
     if (!this.topOf.has(row)) {
-      this.folded.set(row.track, false);
+      this.folded.set(row.track.index, false);
       this.arrange();
     }
     const top = this.topOf.get(row);
@@ -256,6 +273,7 @@ export class Timeline {
     const isMatch = this.matches ? (span) => this.matches.byRow[lowerBound(this.matches.byRow, span)] === span : null;
     painter.showLabels(context, model, place, height, ratio, isMatch);
     this.drawTitles(scrolled);
+    this.drawCurves(scale, scrolled);
     this.drawMarksOf(this.selected, scale, scrolled);
     this.drawAxis(scale);
   }
@@ -295,14 +313,38 @@ export class Timeline {
     const { context, ratio } = this;
     context.font = `600 ${11 * ratio}px system-ui, sans-serif`;
     context.textBaseline = "middle";
-    for (const { track, top, isFolded, canFold } of this.titles) {
+    for (const { track, text, top, isFolded, canFold } of this.titles) {
       const y = (top - scrolled + AXIS) * ratio;
       if (y < 0 || y > this.canvas.height) continue;
       const more = canFold ? (isFolded ? `  ▸ ${track.rows.length} rows, click to show all` : "  ▾ click to fold") : "";
       context.fillStyle = this.colours.band;
       context.fillRect(0, y, this.canvas.width, (TITLE - 1) * ratio);
       context.fillStyle = this.colours.text;
-      context.fillText(trackName(track) + more, 4 * ratio, y + (TITLE * ratio) / 2);
+      context.fillText((text ?? trackName(track)) + more, 4 * ratio, y + (TITLE * ratio) / 2);
+    }
+  }
+
+  // Counters: the highest value of each pixel, kept until the next point.
+  drawCurves(scale, scrolled) {
+    const { context, ratio, canvas } = this;
+    context.fillStyle = CLASSES[0][1];
+    for (const { curve: { points }, highest, top } of this.curves) {
+      const bottom = (top - scrolled + AXIS + CURVE) * ratio;
+      if (bottom < AXIS * ratio || bottom - CURVE * ratio > canvas.height) continue;
+      context.globalAlpha = 0.55;
+      let at = Math.max(0, points.findLastIndex((point) => point[0] <= this.view.from));
+      for (let x = 0; at < points.length && x < canvas.width;) {
+        let most = points[at][1];
+        const left = Math.max(x, (points[at][0] - this.view.from) * scale);
+        // All points of the same pixel are one bar.
+        for (; at + 1 < points.length && (points[at + 1][0] - this.view.from) * scale < left + 1; at += 1) most = Math.max(most, points[at + 1][1]);
+        const right = at + 1 < points.length ? (points[at + 1][0] - this.view.from) * scale : canvas.width;
+        const height = Math.max(0, most / highest) * CURVE * ratio;
+        context.fillRect(left, bottom - height, Math.max(1, right - left), height);
+        x = right;
+        at += 1;
+      }
+      context.globalAlpha = 1;
     }
   }
 

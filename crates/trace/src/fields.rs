@@ -258,6 +258,16 @@ impl<'a> Fields<'a> {
         stored.find(|(known, _)| *known == name).map(|(_, value)| shown(self.names, value))
     }
 
+    /// Iterates over the ids of names and each field as it is stored: fields with equal bytes are equal.
+    pub fn stored(&self) -> impl Iterator<Item = (NameId, &'a [u8])> + use<'a> {
+        let mut stored = self.stored;
+        std::iter::from_fn(move || {
+            let before = stored.bytes;
+            let (name, _) = stored.next()?;
+            Some((name, &before[..before.len() - stored.bytes.len()]))
+        })
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.stored.left == 0
@@ -300,6 +310,20 @@ mod tests {
         let block = blocks.add(&mut fields);
         assert_eq!(shown_block(&blocks, block), expected);
         assert_eq!(blocks.fields(FieldBlock::NONE).count(), 0);
+    }
+
+    #[test]
+    fn stored_fields_are_equal_if_name_kind_and_value_are() {
+        let (names, mut blocks) = (Names::default(), FieldBlocks::default());
+        let mut stored = |value| {
+            let block = blocks.add(&mut vec![(NameId(7), StoredValue::Bool(true)), (NameId(1), value)]);
+            let fields = Fields { names: &names, stored: blocks.fields(block) };
+            fields.stored().map(|(name, bytes)| (name, bytes.to_vec())).collect::<Vec<_>>()
+        };
+        let [one, same, float] = [StoredValue::Int(1), StoredValue::Int(1), StoredValue::Float(1.0)].map(&mut stored);
+        assert_eq!(one, same);
+        assert_eq!((one[0].0, &one[0], one.len()), (NameId(7), &float[0], 2));
+        assert_ne!(one[1], float[1]);
     }
 
     #[test]

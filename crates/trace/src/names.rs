@@ -24,7 +24,8 @@ impl NameId {
     /// The empty string, which is first in every table.
     pub const EMPTY: Self = Self(0);
 
-    pub(crate) fn index(self) -> usize {
+    /// The place in the table of names.
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }

@@ -129,7 +129,7 @@ impl Seen {
                 (None, Some(around)) if ["", LAP, SYNC].contains(&span.category) => around,
                 _ => continue,
             };
-            let text = device.get(&span.id).map(|time| time.0);
+            let text = device.get(span.id).map(|time| time.0);
             seen.stage(timing, trace, span.id).add(iteration, span.duration.0, text);
         }
         seen

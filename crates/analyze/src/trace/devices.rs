@@ -1,7 +1,6 @@
 //! The work of devices, prepared once for all analyses.
 
 use hashbrown::{HashMap, HashSet};
-
 use laptime_trace::{Activity, NameId, Nanos, SpanId, Trace, TrackId, TrackKind};
 
 use crate::{group::Group, intervals::Stretches};

@@ -67,12 +67,13 @@ pub(crate) fn longest(
         order.truncate(most);
     }
     order.sort_by_key(key);
-    order.into_iter().map(|parts| long_gap(trace, judge, parts, unit)).collect()
+    let first = trace.bounds().map_or(0, |(first, _)| first.0);
+    order.into_iter().map(|parts| long_gap(trace, first, judge, parts, unit)).collect()
 }
 
-fn long_gap(trace: &Trace, judge: &Judge<'_>, parts: &[Gap], unit: Option<&LapUnit>) -> LongGap {
+/// One gap; `first` is the start of the trace.
+fn long_gap(trace: &Trace, first: u64, judge: &Judge<'_>, parts: &[Gap], unit: Option<&LapUnit>) -> LongGap {
     let (gap, length) = (&parts[0], length(parts));
-    let first = trace.bounds().map_or(0, |(first, _)| first.0);
     let name = |id| trace.span(id).name.to_owned();
     let cause = main_cause(parts);
     let doing = doing_by_name(trace, judge, parts, cause).into_iter().max_by_key(|&(name, time)| (time, name));

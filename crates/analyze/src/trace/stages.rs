@@ -1,7 +1,6 @@
 //! The stage tree: where the time went.
 
 use hashbrown::HashMap;
-
 use laptime_stats::{Sorted, quantile_by};
 use laptime_trace::{Activity, Column, DEEPEST, NameId, Nanos, STAMPED, Span, SpanId, Trace};
 
@@ -157,7 +156,8 @@ impl Tree<'_> {
         let device = device_time(trace);
         let mut lap_of: Column<Option<SpanId>> = Column::filled(None, trace.span_count());
         let mut outer_of: Column<Option<SpanId>> = Column::filled(None, trace.span_count());
-        let led_by: HashMap<SpanId, SpanId> = trace.flows().iter().map(|flow| (flow.to, flow.from)).collect();
+        let mut led_by: Column<Option<SpanId>> = Column::filled(None, trace.span_count());
+        trace.flows().iter().for_each(|flow| led_by.set(flow.to.index(), Some(flow.from)));
         // Work that a flow leads to counts for the stage of the launch, with everything inside it.
         let mut is_reported = vec![false; trace.span_count()];
         // Whether the duration of a span is part of its node's self time.
@@ -173,8 +173,7 @@ impl Tree<'_> {
                 self.nodes[self.node_of.get(parent.index())].own -= u128::from(span.duration.0);
             }
             let on_device = is_on_device(trace, &span);
-            let reported_by =
-                led_by.get(&span.id).copied().or(span.parent.filter(|parent| is_reported[parent.index()]));
+            let reported_by = led_by.get(span.id.index()).or(span.parent.filter(|parent| is_reported[parent.index()]));
             is_reported[span.id.index()] = on_device && reported_by.is_some();
             if let Some(reported_by) = reported_by.filter(|_| on_device) {
                 self.node_of.set(span.id.index(), self.node_of.get(reported_by.index()));
@@ -188,7 +187,7 @@ impl Tree<'_> {
                 self.nodes[self.node_of.get(span.id.index())].own += u128::from(span.duration.0);
                 continue;
             };
-            let led_to = device.get(&span.id).copied();
+            let led_to = device.get(span.id);
             self.nodes[at].add(&span, led_to, lap);
             if let Some(outer) = outermost {
                 self.nodes[at].add_outer(&span, led_to, outer);

@@ -1,5 +1,7 @@
 //! What several analyses of a trace share: devices, laps, syncs, and causes of idle time.
 
+use std::thread;
+
 use laptime_trace::{
     Trace,
     run::{CaseResult, Peaks},
@@ -68,10 +70,19 @@ pub fn waiting(trace: &Trace, results: &[CaseResult], peaks: Option<&Peaks>, mos
     let devices = devices(trace);
     // Only a lap that was asked for can be missing.
     let timeline = Timeline::of(trace, &devices, None).expect("no lap was asked for");
+    let (diagnosis, gaps, syncs) = thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let gaps = (!devices.devices.is_empty()).then(|| gaps_of(&timeline, most));
+            (gaps, syncs_of(&timeline))
+        });
+        let diagnosis = diagnose_of(&timeline, results, peaks);
+        let (gaps, syncs) = others.join().expect("the analysis does not panic");
+        (diagnosis, gaps, syncs)
+    });
     Waiting {
-        diagnosis: diagnose_of(&timeline, results, peaks),
-        gaps: (!devices.devices.is_empty()).then(|| gaps_of(&timeline, most)),
-        syncs: syncs_of(&timeline),
+        diagnosis,
+        gaps,
+        syncs,
         idle: std::iter::zip(&devices.devices, &timeline.idle)
             .map(|(device, idle)| (device.name.clone(), idle.gaps.clone()))
             .collect(),

@@ -16,7 +16,7 @@ use crate::{
     group::Group,
     intervals::total,
     lap_unit::{family, is_lap},
-    overview::{Overview, overview},
+    overview::{Overview, overview_with},
 };
 
 /// The names of a trace, most self time first.
@@ -179,7 +179,7 @@ pub fn top(trace: &Trace) -> Top {
     operations.sort_by(|a, b| (b.own, &a.name, a.kind).cmp(&(a.own, &b.name, b.kind)));
     let device = (!devices.devices.is_empty()).then_some(Nanos(device));
     let of_profiler = rows.of_profiler.map(|(name, count)| (trace.name(name).to_owned(), count));
-    Top { operations, groups, device, of_profiler, overview: overview(trace) }
+    Top { operations, groups, device, of_profiler, overview: overview_with(trace, &devices) }
 }
 
 /// Whether a span belongs to the profiler itself, which torch.profiler writes from its start to its stop.

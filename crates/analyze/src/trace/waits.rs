@@ -1,7 +1,6 @@
 //! The syncs of a trace, each once: the common source of all answers about syncs.
 
 use hashbrown::HashMap;
-
 use laptime_trace::{
     Activity, CopyPath, MarkId, MemoryKind, NameId, ProcessId, SYNC, Span, SpanId, Trace, TrackId, activity::category,
 };

@@ -32,5 +32,6 @@ pub mod suite;
 pub mod syncs;
 pub mod top;
 pub mod tour;
+pub mod view;
 pub mod warmup;
 pub mod warmup_study;

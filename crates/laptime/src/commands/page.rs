@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use laptime_analyze::{ProfiledRun, Profiling};
-use laptime_page::{About, Comparison, Page};
+use laptime_page::{About, Comparison, Page, Viewer};
 use laptime_report::Table;
 use laptime_trace::{
     Trace,
@@ -45,9 +45,7 @@ pub fn write_trace(path: &Path, out: Option<&Path>) -> anyhow::Result<PathBuf> {
         None => file.parent().unwrap_or(Path::new("")).join(page_name(path, &file)),
     };
     let trace = read_trace(&file)?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let run = if path.is_dir() && folder.join(RUN_FILE).is_file() { Some(Run::read(folder)?) } else { None };
-    let command = if path.is_dir() { recorded_command(folder) } else { None };
+    let (run, command) = recorded_by(path, &file)?;
     let about = About { name: shown_name(path), run: run.as_ref(), command, ..About::default() };
     let page = laptime_page::of_trace(&trace, &about)?;
     if let Some(folder) = out.filter(|out| !is_html(out)) {
@@ -55,6 +53,23 @@ pub fn write_trace(path: &Path, out: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
     write(&page, &target)?;
     Ok(target)
+}
+
+/// Answers everything about a trace that is to be served, at most `most` spans at a time.
+pub fn viewer<'a>(path: &Path, file: &Path, trace: &'a Trace, most: usize) -> anyhow::Result<Viewer<'a>> {
+    let (run, command) = recorded_by(path, file)?;
+    let about = About { name: shown_name(path), run: run.as_ref(), command, ..About::default() };
+    Ok(Viewer::of(trace, &about, most)?)
+}
+
+/// The run and the command that recorded a trace, if the folder of the run is given.
+fn recorded_by(path: &Path, file: &Path) -> anyhow::Result<(Option<Run>, Option<String>)> {
+    if !path.is_dir() {
+        return Ok((None, None));
+    }
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let run = folder.join(RUN_FILE).is_file().then(|| Run::read(folder)).transpose()?;
+    Ok((run, recorded_command(folder)))
 }
 
 /// Writes the page of one run with its trace into a file.

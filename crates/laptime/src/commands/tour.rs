@@ -1,102 +1,203 @@
-//! `laptime tour`: records a small pipeline, runs a small benchmark, and shows the results.
+//! `laptime tour`: five commands that find a bottleneck, fix it and prove it, with what each of them shows.
 
 use std::{
     io::Write,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
 use anyhow::Context;
-use laptime_bench::{GivenSettings, Seconds, Share};
-use laptime_report::Format;
-use laptime_trace::{Recorded, format::folded::By};
 
 use crate::{
-    app::App,
     cli::Status,
-    commands::{bench, convert, page},
-    output::{read_trace, wrapped_for_screen, write_to_screen},
-    request::Order,
-    run_folder::{PAGE_FILE, TRACE_FILE},
-    session::{Finished, Session},
-    tour::generator::{Generator, Size},
+    commands::page,
+    failure::Hinted,
+    moment::Moment,
+    output::wrapped_for_screen,
+    run_folder::{self, PAGE_FILE},
 };
 
-/// Record a small text generator, run a small benchmark, and show where to go next
+/// Find a bottleneck, fix it and prove it, in five commands; about half a minute
+///
+/// Every step prints its command, runs it and shows the part of its output that matters. All of them work without a GPU.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  laptime tour\n  laptime tour --out my-tour")]
+#[command(after_help = "Example:\n  laptime tour\n  laptime tour --out my-tour\n  laptime tour --step 5")]
 pub struct Args {
     /// Folder for the files [default: `runs/tour-` and the time]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+
+    /// Run one of the five steps only
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=5))]
+    step: Option<u8>,
+}
+
+/// A trace of a PyTorch program (`scripts/make-tour-trace`).
+const TORCH: &[u8] = include_bytes!("tour_torch.json.gz");
+
+/// The name of that trace in the folder of a tour.
+const TORCH_FILE: &str = "torch.json.gz";
+
+/// The planted fault: every token copies offloaded layers over a slow link, and waits for each of them.
+const OFFLOAD: &str =
+    "offload --preset tiny --num-gpu-layers 2 --link-gbps 0.05 --max-tokens 4 --iterations 6 --device cpu";
+
+/// The columns of the output if the terminal is wider or unknown.
+const WIDTH: u16 = 96;
+
+/// A step: the commands, of which the last one is shown.
+struct Step {
+    title: &'static str,
+    commands: Vec<Vec<String>>,
+    /// The shown lines begin with the one that starts like this …
+    from: &'static str,
+    /// … and end before the one that starts like this.
+    until: &'static str,
+}
+
+fn steps(folder: &Path) -> [Step; 5] {
+    let place = |name: &str| folder.join(name).display().to_string();
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
+    let with = |text: &str, more: &[&str]| {
+        let mut all = words(text);
+        all.extend(more.iter().map(|&word| word.to_owned()));
+        all
+    };
+    let [generate, fault, torch] = ["1-generate", "2-fault", TORCH_FILE].map(place);
+    let [ab, attention] = ["3-fix", "4-attention"].map(place);
+    [
+        Step {
+            title: "Where does the time of a text generator go? Every token is a lap.",
+            commands: vec![with("profile model --preset tiny --test tg64 --iterations 6 --out", &[&generate])],
+            from: "stage",
+            until: "Setup:",
+        },
+        Step {
+            title: "A planted fault: each token waits for offloaded layers on a slow link. `diagnose` finds it.",
+            commands: vec![
+                with(&format!("profile {OFFLOAD} --mode sync --out"), &[&fault]),
+                vec!["diagnose".to_owned(), fault],
+            ],
+            from: "Main bottleneck",
+            until: "`--verbose`",
+        },
+        Step {
+            title: "The fix: copy ahead, and once for both streams. `ab` proves the gain.",
+            commands: vec![vec![
+                "ab".to_owned(),
+                "--a".to_owned(),
+                format!("{OFFLOAD} --mode sync"),
+                "--b".to_owned(),
+                format!("{OFFLOAD} --mode batched"),
+                "--runs".to_owned(),
+                "5".to_owned(),
+                "--out".to_owned(),
+                ab,
+            ]],
+            from: "variant",
+            until: "note:",
+        },
+        Step {
+            title: "From which length on is sparse attention faster than dense attention?",
+            commands: vec![with(
+                "bench attention --attention dense,sparse --seq-len 128-2048*4 --head-dim 32 --iterations 6 --warmup 1 --out",
+                &[&attention],
+            )],
+            from: "attention  compared with",
+            until: "attention  tokens",
+        },
+        Step {
+            title: "A torch.profiler trace of somebody else: a generator on a GPU.",
+            commands: vec![vec!["diagnose".to_owned(), torch]],
+            from: "Main bottleneck",
+            until: "`--verbose`",
+        },
+    ]
 }
 
 /// Runs the command.
-pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let session = Session::begin(app, &benchmark(app)?, "tour", args.out.as_deref())?;
-    let folder = session.folder.clone();
-    let recorded = show_pipeline(&folder, out)?;
-    writeln!(out, "\nA small benchmark. Each case runs until its median is known within 5 %:\n")?;
-    out.flush()?;
-    let finished = session.sweep(app, false)?;
-    bench::show(&finished, Format::Text, out)?;
-    if finished.was_interrupted {
-        return bench::end(&finished, &[]);
+pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let folder = run_folder::make(args.out.as_deref(), "tour", Moment::now())?;
+    let torch = folder.join(TORCH_FILE);
+    std::fs::write(&torch, TORCH).with_context(|| format!("cannot write `{}`", torch.display()))?;
+    for (number, step) in (1..).zip(steps(&folder)) {
+        if args.step.is_none_or(|only| only == number) {
+            show(number, &step, out)?;
+        }
     }
-    page::write_recorded(&folder, &read_trace(&folder.join(TRACE_FILE))?, Some(&finished.run), &finished.results);
-    print_next(&finished, &recorded, out)?;
+    let page = page::write_trace(&torch, Some(&folder.join(PAGE_FILE)))?;
+    print_next(&folder, &page, out)?;
     Ok(Status::Done)
 }
 
-fn show_pipeline(folder: &Path, out: &mut dyn Write) -> anyhow::Result<Recorded> {
-    let pftrace = folder.join(TRACE_FILE);
-    let (size, recorded) = record(&pftrace)?;
-    let trace = read_trace(&pftrace)?;
-    laptime_trace::write(&trace, folder.join("trace.json"))?;
-    convert::draw(&trace, By::Host, &pftrace, &folder.join("flamegraph.svg"))?;
-    let about = format!(
-        "A small text generator ({} layers, width {}, synthetic weights) wrote {} tokens on the CPU.\n",
-        size.layers, size.width, size.tokens
-    );
-    writeln!(out, "{}", wrapped_for_screen(&about))?;
-    let answer = laptime_analyze::stages(&trace);
-    write_to_screen(&laptime_report::tables::stages(&answer), Format::Text, out)?;
-    Ok(recorded)
-}
-
-fn record(path: &Path) -> anyhow::Result<(Size, Recorded)> {
-    let recording = laptime_trace::record_to(path)?;
-    let size = Size::default();
-    let generator = Generator::new(size);
-    generator.generate("Where does the time go? It goes where nobody measured it, and then it is gone for good.");
-    let recorded = recording.finish().context("the recording was not saved")?;
-    Ok((size, recorded))
-}
-
-/// The benchmark of the tour: a few seconds.
-fn benchmark(app: &App) -> anyhow::Result<Order<'_>> {
-    let workload = app.workload("matmul")?;
-    let axes = [("size".to_owned(), vec!["128-512*2".to_owned()]), ("dtype".to_owned(), vec!["f32,f64".to_owned()])];
-    let given = GivenSettings { within: Some(Share(0.05)), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
-    let plan = workload.plan(&axes)?;
-    Ok(Order { workload, plan, settings: given.settle()?, timings: Vec::new(), device: "auto".to_owned() })
-}
-
-fn print_next(finished: &Finished, recorded: &Recorded, out: &mut dyn Write) -> anyhow::Result<()> {
-    let call = if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "laptime" };
-    let files = [
-        (PAGE_FILE, "open in a browser: the timeline, the stages and the figures"),
-        (TRACE_FILE, "open in https://ui.perfetto.dev"),
-        ("trace.json", "open in chrome://tracing or https://www.speedscope.app"),
-        ("flamegraph.svg", "open in a browser"),
-        ("results.jsonl", "every sample of the benchmark, one line per case"),
-        ("run.json", "the machine, the build and the settings"),
-    ];
-    let Recorded { spans, bytes, .. } = recorded;
-    writeln!(out, "\nSaved to {} ({spans} spans, {bytes} bytes of trace):", finished.folder.display())?;
-    let width = files.iter().map(|(file, _)| file.len()).max().unwrap_or(0);
-    files.iter().try_for_each(|(file, how)| writeln!(out, "  {file:width$}  {how}"))?;
-    writeln!(out, "\nNext:\n  {call} doctor\n  {call} bench matmul --size 256-1024*2 --runs 5")?;
-    writeln!(out, "  {call} top {}", finished.folder.join(TRACE_FILE).display())?;
+fn show(number: u8, step: &Step, out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(out, "{}", wrapped_for_screen(&format!("{number}. {}", step.title)))?;
+    let mut printed = String::new();
+    for words in &step.commands {
+        let shown = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+        writeln!(out, "{}", wrapped_for_screen(&format!("   $ {} {shown}", program())))?;
+        out.flush()?;
+        printed = run_command(words)?;
+    }
+    writeln!(out)?;
+    part(&printed, step.from, step.until).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    writeln!(out)?;
     out.flush()?;
     Ok(())
+}
+
+/// Runs this program with other arguments and returns what it prints.
+fn run_command(words: &[String]) -> anyhow::Result<String> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.min(WIDTH));
+    let mut command = Command::new(program);
+    let output = command.args(words).env("COLUMNS", width.to_string()).stdin(Stdio::null()).output();
+    let output = output.context("cannot start this program again")?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let failed = anyhow::anyhow!("`laptime {}` failed", words.join(" "));
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Hinted::wrap(failed, said.lines().find(|line| !line.is_empty()).unwrap_or("run it by itself").to_owned()))
+}
+
+/// The lines from one that starts like `from` to before one that starts like `until`; all of them if none does.
+fn part<'a>(text: &'a str, from: &str, until: &str) -> Vec<&'a str> {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let first = lines.iter().position(|line| line.starts_with(from)).unwrap_or(0);
+    let end = lines[first..].iter().position(|line| line.starts_with(until));
+    let mut part = lines[first..end.map_or(lines.len(), |end| first + end)].to_vec();
+    while part.last().is_some_and(|line| line.is_empty()) {
+        part.pop();
+    }
+    part
+}
+
+/// How a user calls this program.
+fn program() -> &'static str {
+    if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "laptime" }
+}
+
+fn print_next(folder: &Path, page: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    let program = program();
+    writeln!(out, "Open {} in a browser: the timeline of step 5, with its findings.", page.display())?;
+    writeln!(out, "The other steps have pages in {}.\n", folder.display())?;
+    writeln!(out, "Now your own code:")?;
+    writeln!(out, "  {program} record -- python train.py        profile any CUDA program")?;
+    writeln!(out, "  {program} diagnose trace.json.gz           find the bottleneck of a torch.profiler trace")?;
+    writeln!(out, "  {program} ab --a 'python old.py' --b 'python new.py'   is it faster?")?;
+    out.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_shows_the_part_of_the_output_that_matters() {
+        let text = "stage  calls\nx  1\n\nOne iteration: 3 ms\nSetup: 1 s\n\nnote: a\n";
+        assert_eq!(part(text, "stage", "Setup:"), ["stage  calls", "x  1", "", "One iteration: 3 ms"]);
+        assert_eq!(part("other\n\n", "stage", "Setup:"), ["other"]);
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod absent;
 pub mod failure;
+pub mod http;
 pub mod progress;
 pub mod screen;
 

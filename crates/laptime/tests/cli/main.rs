@@ -30,3 +30,4 @@ mod syncs;
 mod top;
 mod tour;
 mod tts;
+mod view;

@@ -1,4 +1,0 @@
-//! The pipeline that the tour records.
-
-pub mod generator;
-mod matrix;
