@@ -85,7 +85,8 @@ pub use self::{
     ranks::{
         CollectiveClass, CollectiveKind, Communicator, LEAST_COMMUNICATORS, LEAST_COST, LEAST_RANKS, MatchedCollective,
         Pipeline, PipelineStage, RankClock, RankCollective, RankPart, RankParts, RankRow, RankStep, RankTrace, Ranks,
-        SLOW_LINK, STAGE_IMBALANCE, STRAGGLER_DISTANCE, SlowLink, Straggler, rank_collectives, ranges as rank_ranges, ranks,
+        SLOW_LINK, STAGE_IMBALANCE, STRAGGLER_DISTANCE, SlowLink, Straggler, ranges as rank_ranges, rank_collectives,
+        ranks,
     },
     replay::Changes,
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},

@@ -19,10 +19,8 @@ use laptime_stats::spread::median;
 
 pub use self::{
     clocks::RankClock,
-    collective::{CollectiveKind, Communicator, RankCollective, rank_collectives, ranges},
-    findings::{
-        LEAST_COMMUNICATORS, LEAST_COST, LEAST_RANKS, SLOW_LINK, STRAGGLER_DISTANCE, SlowLink, Straggler,
-    },
+    collective::{CollectiveKind, Communicator, RankCollective, ranges, rank_collectives},
+    findings::{LEAST_COMMUNICATORS, LEAST_COST, LEAST_RANKS, SLOW_LINK, STRAGGLER_DISTANCE, SlowLink, Straggler},
     measure::MatchedCollective,
     pipeline::{Pipeline, PipelineStage, STAGE_IMBALANCE},
     rank::{RankPart, RankParts, RankStep, RankTrace},
@@ -256,14 +254,20 @@ fn link_limit(traces: &[RankTrace], communicator: &Communicator) -> Option<f64> 
     let first = at(members.first()?)?;
     let (host, gpu) = (first.host.as_ref()?, first.gpu.as_ref()?);
     let is_on_host = |rank: &u32| at(rank).is_some_and(|trace| trace.host.as_ref() == Some(host));
-    members.iter().all(is_on_host).then(|| HOST_LINKS.iter().find(|(name, _)| gpu.contains(name)).map(|(_, rate)| *rate))?
+    members
+        .iter()
+        .all(is_on_host)
+        .then(|| HOST_LINKS.iter().find(|(name, _)| gpu.contains(name)).map(|(_, rate)| *rate))?
 }
 
 /// Ranks whose clocks nothing aligns.
 fn note_clocks(traces: &[RankTrace], clocks: &[RankClock], notes: &mut Vec<Note>) {
     let mut groups: HashMap<u32, usize> = HashMap::new();
     clocks.iter().for_each(|clock| *groups.entry(clock.group).or_default() += 1);
-    let Some((&largest, &count)) = groups.iter().max_by_key(|(group, count)| (**count, std::cmp::Reverse(**group))) else { return };
+    let Some((&largest, &count)) = groups.iter().max_by_key(|(group, count)| (**count, std::cmp::Reverse(**group)))
+    else {
+        return;
+    };
     let has_calls = traces.iter().any(|trace| !trace.calls.is_empty());
     if groups.len() > 1 && has_calls {
         let apart: Vec<u32> = std::iter::zip(traces, clocks)

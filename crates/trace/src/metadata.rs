@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn process_groups_are_read_as_far_as_they_are_described() {
         let mut metadata = Metadata::default();
-        metadata.set(DISTRIBUTED, r#"{"rank": 0, "pg_config": [{"pg_name": "dp", "ranks": [0, 2]}, {"pg_name": "x"}]}"#);
+        metadata
+            .set(DISTRIBUTED, r#"{"rank": 0, "pg_config": [{"pg_name": "dp", "ranks": [0, 2]}, {"pg_name": "x"}]}"#);
         assert_eq!((metadata.process_groups(), metadata.rank()), (vec![("dp".to_owned(), vec![0, 2])], Some(0)));
     }
 

@@ -142,15 +142,17 @@ fn measured(traces: &[RankTrace], bases: &[i64], matched: &Matched) -> Vec<Edge>
 }
 
 /// The fewest collectives that show a drift.
-const LEAST_FOR_DRIFT: usize = 16;
+const LEAST_FOR_DRIFT: usize = 8;
 
 /// The fewest collectives to use, if there are as many.
-const LEAST_USED: usize = 8;
+const LEAST_USED: usize = 3;
 
-/// The difference of two clocks from the quarter of the collectives that are shortest.
+/// The difference of two clocks from the shortest collectives: those up to half as long again as the shortest one.
 fn edge(from: usize, to: usize, mut samples: Vec<Sample>) -> Edge {
     samples.sort_unstable_by_key(|(_, _, shortest)| *shortest);
-    samples.truncate((samples.len() / 4).max(LEAST_USED));
+    let longest = samples.first().map_or(0, |(_, _, shortest)| shortest + shortest / 2);
+    let used = samples.partition_point(|(_, _, shortest)| *shortest <= longest);
+    samples.truncate(used.max(LEAST_USED));
     let uncertainty = samples[samples.len() / 2].2;
     samples.sort_unstable();
     let middle = |samples: &[Sample]| {

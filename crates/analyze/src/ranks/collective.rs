@@ -113,7 +113,9 @@ impl CollectiveKind {
         match self {
             _ if ranks < 2 => None,
             Self::AllReduce => Some(2.0 * (n - 1.0) / n),
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => Some((n - 1.0) / n),
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => {
+                Some((n - 1.0) / n)
+            }
             Self::Broadcast | Self::Reduce | Self::Send | Self::Recv | Self::SendRecv => Some(1.0),
             Self::Barrier | Self::Other => None,
         }
@@ -456,7 +458,10 @@ mod tests {
 
     #[test]
     fn the_algorithm_comes_from_the_name_of_an_nccl_kernel() {
-        assert_eq!(algorithm("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"), Some("ring"));
+        assert_eq!(
+            algorithm("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+            Some("ring")
+        );
         assert_eq!(algorithm("ncclKernel_AllReduce_TREE_LL_Sum_float"), Some("tree"));
         assert_eq!((algorithm("ncclDevKernel_SendRecv(x)"), algorithm("ring_copy")), (None, None));
     }

@@ -19,7 +19,10 @@ pub(crate) fn chosen(traces: Vec<RankTrace>, notes: &mut Vec<Note>) -> Vec<RankT
     note_undescribed(&traces, notes);
     let cut: Vec<&str> = traces.iter().filter(|trace| trace.is_cut_off).map(|trace| trace.label.as_str()).collect();
     if !cut.is_empty() {
-        notes.push(Note::new("ranks-input", format!("{} cut off and read as far as possible", names(&cut, "is", "are"))));
+        notes.push(Note::new(
+            "ranks-input",
+            format!("{} cut off and read as far as possible", names(&cut, "is", "are")),
+        ));
     }
     traces
 }
@@ -52,7 +55,12 @@ fn of_one_job(traces: Vec<RankTrace>, notes: &mut Vec<Note>) -> Vec<RankTrace> {
             (None, Some(world)) => format!("of {world} ranks"),
             (None, None) => "without a name".to_owned(),
         };
-        let which = format!("{} from another job ({}; the others are {})", names(&labels, "is", "are"), text(&job(&others[0])), text(&most));
+        let which = format!(
+            "{} from another job ({}; the others are {})",
+            names(&labels, "is", "are"),
+            text(&job(&others[0])),
+            text(&most)
+        );
         notes.push(Note::new("ranks-input", format!("{which} and left out")));
     }
     kept
@@ -79,7 +87,8 @@ fn without_duplicates(traces: Vec<RankTrace>, notes: &mut Vec<Note>) -> Vec<Rank
 }
 
 fn note_missing(traces: &[RankTrace], notes: &mut Vec<Note>) {
-    let unnamed: Vec<&str> = traces.iter().filter(|trace| trace.rank.is_none()).map(|trace| trace.label.as_str()).collect();
+    let unnamed: Vec<&str> =
+        traces.iter().filter(|trace| trace.rank.is_none()).map(|trace| trace.label.as_str()).collect();
     if !unnamed.is_empty() && traces.len() > 1 {
         notes.push(Note::new("ranks-input", format!("{} without a rank number", names(&unnamed, "is", "are"))));
     }

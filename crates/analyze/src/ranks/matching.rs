@@ -86,14 +86,19 @@ pub(crate) fn matched(traces: &[RankTrace], notes: &mut Vec<Note>) -> Matched {
     let (mut differ, mut all) = (vec![0_u64; found.communicators.len()], vec![0_u64; found.communicators.len()]);
     for group in keyed.chunk_by(|one, next| one.key() == next.key()) {
         let calls = || group.iter().map(|one| (one, &traces[one.rank as usize].calls[one.call as usize]));
-        let kind = if group[0].pair == COLLECTIVE { group_kind(calls().map(|(_, call)| call.kind)) } else { Some(CollectiveKind::SendRecv) };
+        let kind = if group[0].pair == COLLECTIVE {
+            group_kind(calls().map(|(_, call)| call.kind))
+        } else {
+            Some(CollectiveKind::SendRecv)
+        };
         let communicator = group[0].communicator;
         all[communicator as usize] += 1;
         let Some(kind) = kind else {
             differ[communicator as usize] += 1;
             continue;
         };
-        let step = calls().find_map(|(one, call)| Some(traces[one.rank as usize].steps.get(call.step? as usize)?.number));
+        let step =
+            calls().find_map(|(one, call)| Some(traces[one.rank as usize].steps.get(call.step? as usize)?.number));
         let from = found.calls.len() as u32;
         found.calls.extend(group.iter().map(|one| (one.rank, one.call)));
         let bytes = calls().filter_map(|(_, call)| call.bytes).max();

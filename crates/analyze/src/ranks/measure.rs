@@ -28,7 +28,7 @@ pub struct MatchedCollective {
     pub skew: Option<u64>,
     /// The shortest duration on any rank: the transfer, without waiting.
     pub transfer: u64,
-    /// The rank that arrived last, by index; none if no rank was later than the uncertainty.
+    /// The rank that arrived last, by index; none if no rank was later than all others by more than the uncertainty.
     pub last: Option<u32>,
     /// The uncertainty of the skew.
     pub uncertainty: u64,
@@ -122,7 +122,11 @@ impl Measured {
         let transfer = members.iter().map(|member| member.call.end - member.call.start).min().unwrap_or(0);
         let skew = is_aligned.then(|| latest.abs_diff(first)).filter(|_| members.len() > 1);
         let skew = skew.map(|skew| if skew > uncertainty { skew } else { 0 });
-        let last = skew.filter(|skew| *skew > 0).and_then(|_| members.iter().find(|member| member.start == latest));
+        let is_skewed = skew.is_some_and(|skew| skew > 0);
+        // Ranks that arrive together, such as those that waited for the same one, are not told apart.
+        let is_latest = |member: &&Member<'_>| latest.abs_diff(member.start) <= uncertainty;
+        let mut candidates = members.iter().filter(is_latest).filter(|_| is_skewed);
+        let last = candidates.next().filter(|_| candidates.next().is_none());
         self.collectives.push(MatchedCollective {
             communicator: instance.communicator,
             kind: instance.kind,
@@ -140,8 +144,8 @@ impl Measured {
             self.last[last.rank as usize].0 += 1;
         }
         let Some(step) = step else { return };
-        self.add_waits(members, last.map_or(i64::MIN, |_| latest), step);
-        if last.is_some() && !instance.kind.is_between_two() {
+        self.add_waits(members, if is_skewed { latest } else { i64::MIN }, step);
+        if is_skewed && !instance.kind.is_between_two() {
             self.add_lateness(instance, members, step);
         }
     }

@@ -65,7 +65,8 @@ pub(crate) fn pipeline(traces: &[RankTrace]) -> Option<Pipeline> {
         stages[at].push(trace);
     }
     let all: Vec<f64> = stages.iter().flatten().map(|trace| share_waiting(trace)).collect();
-    let stages: Vec<PipelineStage> = stages.iter().filter(|stage| !stage.is_empty()).map(|ranks| stage(ranks)).collect();
+    let stages: Vec<PipelineStage> =
+        stages.iter().filter(|stage| !stage.is_empty()).map(|ranks| stage(ranks)).collect();
     Some(Pipeline { stages, bubble: median(&all)? })
 }
 

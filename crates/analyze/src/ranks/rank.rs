@@ -52,6 +52,14 @@ impl RankPart {
         }
     }
 
+    /// The part in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Loading => "data loading",
+            _ => self.key(),
+        }
+    }
+
     fn of_idle(kind: IdleKind) -> Self {
         match kind {
             IdleKind::Loading => Self::Loading,

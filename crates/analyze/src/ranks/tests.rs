@@ -232,7 +232,10 @@ fn a_rank_with_slow_kernels_is_named_and_its_neighbours_are_not() {
     assert!((3.6e6..4.1e6).contains(&found.cost), "{found:?}");
     assert!(found.kernels.is_some_and(|ratio| ratio == 1.0), "{found:?}");
     let text = answer.answer().join("\n");
-    assert!(text.contains("Rank 6 is a straggler") && text.contains("with the same number of kernels"), "{text}");
+    assert!(
+        text.contains("Rank 6 is a straggler in 6 of 6 steps") && text.contains("with the same number of kernels"),
+        "{text}"
+    );
     assert!(answer.slow_links.is_empty());
 }
 
@@ -365,7 +368,11 @@ fn a_rank_with_other_steps_is_said_and_does_not_change_the_answer() {
         ..Job::default()
     };
     let answer = job.answer();
-    assert!(notes(&answer).contains("`rank-2.json` has steps 50 to 55 and the others steps 0 to 5"), "{}", notes(&answer));
+    assert!(
+        notes(&answer).contains("`rank-2.json` has steps 50 to 55 and the others steps 0 to 5"),
+        "{}",
+        notes(&answer)
+    );
     assert_eq!(named(&answer), [6]);
 }
 
@@ -383,7 +390,10 @@ fn communication_without_communicators_is_not_matched_by_the_names_of_kernels() 
     };
     let answer = ranks(kept(&[rank(0), rank(1)]), None);
     assert!(answer.collectives.is_empty());
-    assert!(notes(&answer).contains("20 communication kernels of `rank-0.json`, `rank-1.json` have no communicator information"));
+    assert!(
+        notes(&answer)
+            .contains("20 communication kernels of `rank-0.json`, `rank-1.json` have no communicator information")
+    );
     assert!(answer.answer()[0].contains("No collective could be matched"));
     assert_eq!(answer.ranks.iter().map(|row| (row.kernels, row.communication)).collect::<Vec<_>>(), [(10, 5 * MS); 2]);
 }
@@ -444,7 +454,10 @@ fn stages_of_a_pipeline_are_found_by_who_sends_to_whom() {
     assert_eq!(stages, [(vec![0], 1e6), (vec![1], 1e6), (vec![2], 2e6), (vec![3], 1e6)]);
     assert!(pipeline.bubble > 0.1, "{pipeline:?}");
     let text = answer.answer().join("\n");
-    assert!(text.contains("Pipeline of 4 stages") && text.contains("stage 2 (ranks 2) computes 100.0 % longer"), "{text}");
+    assert!(
+        text.contains("Pipeline of 4 stages") && text.contains("stage 2 (ranks 2) computes 100.0 % longer"),
+        "{text}"
+    );
     let pairs = answer.collectives.iter().filter(|one| one.ranks == 2).count();
     assert_eq!((pairs, answer.collectives.len()), (12, 12));
 }
@@ -461,6 +474,12 @@ fn the_collectives_of_one_rank_are_listed_for_export() {
     let rows = rank_collectives(&trace);
     assert_eq!(rows.len(), 6 * 6);
     let first = &rows[0];
-    assert_eq!((first.communicator.as_str(), first.sequence, first.operation.as_str()), ("tp [0-3]", Some(101), "all_reduce"));
-    assert_eq!((first.bytes, first.dtype.as_deref(), first.group_size, first.step), (Some(4 << 20), Some("Float"), Some(4), Some(0)));
+    assert_eq!(
+        (first.communicator.as_str(), first.sequence, first.operation.as_str()),
+        ("tp [0-3]", Some(101), "all_reduce")
+    );
+    assert_eq!(
+        (first.bytes, first.dtype.as_deref(), first.group_size, first.step),
+        (Some(4 << 20), Some("Float"), Some(4), Some(0))
+    );
 }

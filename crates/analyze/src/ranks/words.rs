@@ -3,7 +3,7 @@
 use super::{Ranks, SlowLink, Straggler, collective::ranges, rank::RankPart};
 use crate::units::{per_cent, three_figures, time};
 
-/// Stragglers and slow links that get a sentence each; the rest is counted.
+/// Stragglers and slow links that are listed after the first; the rest is counted.
 const NAMED: usize = 3;
 
 /// A clock that is further off than this is reported, besides the uncertainty.
@@ -18,10 +18,11 @@ impl Ranks {
         } else if self.stragglers.is_empty() && self.slow_links.is_empty() {
             text.push("No straggler and no slow link found.".to_owned());
         }
-        text.extend(self.stragglers.iter().take(NAMED).map(|straggler| self.of_straggler(straggler)));
-        text.extend(more(self.stragglers.iter().map(|one| self.number(one.rank)), "stragglers"));
-        text.extend(self.slow_links.iter().take(NAMED).map(|link| self.of_link(link)));
-        text.extend(more(self.slow_links.iter().flat_map(|link| link.ranks.first()).copied(), "slow links"));
+        text.extend(self.stragglers.first().map(|first| self.of_straggler(first)));
+        text.extend(self.of_others());
+        text.extend(self.slow_links.first().map(|first| self.of_link(first)));
+        let others = self.slow_links.iter().skip(1).map(|link| ranges(&link.ranks)).take(NAMED);
+        text.extend(listed("Other slow links: ranks", others.collect(), self.slow_links.len()));
         text.extend(self.of_communication());
         text.extend(self.of_pipeline());
         text.extend(self.of_clocks());
@@ -35,7 +36,9 @@ impl Ranks {
 
     fn of_step(&self, cost: f64) -> String {
         match self.step.filter(|step| *step > 0.0) {
-            Some(step) if self.steps.is_empty() => format!("{} ({} of the recording)", time(cost), per_cent(cost / step)),
+            Some(step) if self.steps.is_empty() => {
+                format!("{} ({} of the recording)", time(cost), per_cent(cost / step))
+            }
             Some(step) => format!("{} per step ({} of {})", time(cost), per_cent(cost / step), time(step)),
             None => time(cost),
         }
@@ -44,15 +47,15 @@ impl Ranks {
     fn of_straggler(&self, found: &Straggler) -> String {
         let steps = match (self.steps.is_empty(), found.recurs) {
             (true, _) => String::new(),
-            (false, true) => format!(", in {} of {} steps", found.steps, found.of_steps),
-            (false, false) => format!(", only in {} of {} steps", found.steps, found.of_steps),
+            (false, true) => format!(" in {} of {} steps", found.steps, found.of_steps),
+            (false, false) => format!(" only in {} of {} steps", found.steps, found.of_steps),
         };
         let at = found.at.map_or_else(String::new, |(communicator, kind)| {
             let title = self.communicators.get(communicator as usize).map_or("", |known| known.title());
             format!(", mostly {} of `{title}`", kind.words())
         });
         format!(
-            "Rank {} is a straggler: other ranks wait {} for it{steps}. It arrives last at {} of {} collectives{at}. {}",
+            "Rank {} is a straggler{steps}: other ranks wait {} for it. It is last at {} of {} collectives{at}: {}.",
             self.number(found.rank),
             self.of_step(found.cost),
             found.last.0,
@@ -61,18 +64,30 @@ impl Ranks {
         )
     }
 
+    /// The stragglers after the first one, in a few words each.
+    fn of_others(&self) -> Option<String> {
+        let words = |found: &Straggler| {
+            let cause = found.part.map_or("", |(part, _)| part.words());
+            format!("rank {} ({}, {cause})", self.number(found.rank), time(found.cost))
+        };
+        let others = self.stragglers.iter().skip(1).take(NAMED).map(words).collect();
+        listed("Other stragglers:", others, self.stragglers.len())
+    }
+
     fn of_link(&self, found: &SlowLink) -> String {
         let communicator = self.communicators.get(found.communicator as usize);
         let title = communicator.map_or("", |communicator| communicator.title());
         let ranks = ranges(&found.ranks);
         let who = match found.rank {
-            Some(rank) => format!("The links of rank {rank} are slow: {} of `{title}` (ranks {ranks})", found.kind.words()),
+            Some(rank) => {
+                format!("The links of rank {rank} are slow: {} of `{title}` (ranks {ranks})", found.kind.words())
+            }
             None => format!("Slow link: {} of `{title}` (ranks {ranks})", found.kind.words()),
         };
         let (transfer, usual) = (time(found.transfer), time(found.usual));
         let ratio = three_figures(found.transfer / found.usual);
         format!(
-            "{who} takes {transfer}, {ratio} times as long as on other communicators ({usual}); this adds {}.",
+            "{who} takes {transfer}, {ratio} times as long as elsewhere ({usual}), which adds {}.",
             self.of_step(found.cost)
         )
     }
@@ -92,7 +107,7 @@ impl Ranks {
         };
         let (waiting, transfer) = (time(self.waiting), time(self.transfer));
         Some(format!(
-            "Exposed communication takes {} on the median rank: {waiting} waiting for late ranks and {transfer} transfer, so {cause}.",
+            "Exposed communication takes {}: {waiting} waiting for late ranks, {transfer} transfer; {cause}.",
             self.of_step(whole)
         ))
     }
@@ -134,25 +149,25 @@ impl Ranks {
     }
 }
 
-fn more(ranks: impl Iterator<Item = u32>, what: &str) -> Option<String> {
-    let mut others: Vec<u32> = ranks.skip(NAMED).collect();
-    others.sort_unstable();
-    others.dedup();
-    (!others.is_empty()).then(|| format!("{} more {what}: ranks {}.", others.len(), ranges(&others)))
+/// Names after the first of `all`, and how many more there are.
+fn listed(what: &str, names: Vec<String>, all: usize) -> Option<String> {
+    let more = all.saturating_sub(names.len() + 1);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!names.is_empty()).then(|| format!("{what} {}{more}.", names.join(", ")))
 }
 
 /// What takes longer than on other ranks.
 fn reason(found: &Straggler) -> String {
-    let Some((part, share)) = found.part else { return "What it did instead was not recorded.".to_owned() };
+    let Some((part, share)) = found.part else { return "what it did instead was not recorded".to_owned() };
     let share = per_cent(share);
     match part {
         RankPart::Compute => compute_reason(found),
-        RankPart::Loading => format!("Its GPU is idle while the host loads data ({share} of the additional time)."),
-        RankPart::Host => format!("Its GPU is idle because the host launches too late ({share} of the additional time)."),
-        RankPart::Sync => format!("Its GPU is idle after host syncs ({share} of the additional time)."),
-        RankPart::Copy => format!("It copies or waits for copies ({share} of the additional time)."),
-        RankPart::Communication => format!("Other communication delays it ({share} of the additional time)."),
-        RankPart::Other => format!("Its GPU is idle for a reason that the trace does not show ({share} of the additional time)."),
+        RankPart::Loading => format!("its GPU waits for input data ({share} of the additional time)"),
+        RankPart::Host => format!("its host launches too late ({share} of the additional time)"),
+        RankPart::Sync => format!("its GPU is idle after host syncs ({share} of the additional time)"),
+        RankPart::Copy => format!("it waits for copies ({share} of the additional time)"),
+        RankPart::Communication => format!("other communication delays it ({share} of the additional time)"),
+        RankPart::Other => format!("its GPU is idle, and the trace does not show why ({share} of the additional time)"),
     }
 }
 
@@ -161,12 +176,12 @@ const SAME_KERNELS: f64 = 0.02;
 
 fn compute_reason(found: &Straggler) -> String {
     let more = |ratio: f64| per_cent(ratio - 1.0);
-    let compute = found.compute.map_or_else(|| "Its compute takes longer".to_owned(), |ratio| format!("Its compute takes {} longer", more(ratio)));
+    let compute = found.compute.map_or_else(String::new, |ratio| format!(" {}", more(ratio)));
     match found.kernels {
         Some(ratio) if (ratio - 1.0).abs() <= SAME_KERNELS => {
-            format!("{compute} with the same number of kernels: check the clocks and the temperature of its GPU, or the sizes of its inputs.")
+            format!("its compute takes{compute} longer with the same number of kernels (GPU clocks, input sizes)")
         }
-        Some(ratio) if ratio > 1.0 => format!("{compute} and it runs {} more kernels: its share of the work is larger.", more(ratio)),
-        _ => format!("{compute}."),
+        Some(ratio) if ratio > 1.0 => format!("its compute takes{compute} longer, with {} more kernels", more(ratio)),
+        _ => format!("its compute takes{compute} longer"),
     }
 }

@@ -27,7 +27,9 @@ use crate::{
 /// Collectives are matched by communicator and sequence number. Ranks are read one after another, two at a time, so any
 /// number of them fits into memory.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  laptime ranks traces/\n  laptime ranks rank-*.json.gz --by rank\n  laptime ranks traces/ --format json")]
+#[command(
+    after_help = "Examples:\n  laptime ranks traces/\n  laptime ranks rank-*.json.gz --by rank\n  laptime ranks traces/ --format json"
+)]
 pub struct Args {
     /// Traces of the ranks, or folders with them
     #[arg(required = true, value_name = "TRACE")]

@@ -57,8 +57,8 @@ fn by_collective(answer: &Ranks) -> Table {
         "collectives",
         [
             Column::new("collective", "collective"),
-            Column::new("communicator", "communicator"),
-            Column::new("communicators", "groups").drop(4),
+            Column::new("communicator", "group"),
+            Column::new("communicators", "groups").machine_only(),
             Column::new("ranks", "ranks").drop(3),
             Column::new("count", "count"),
             Column::new("message_bytes", "bytes"),
@@ -136,8 +136,13 @@ fn by_rank(answer: &Ranks) -> Table {
     let mut rows: Vec<&RankRow> = answer.ranks.iter().collect();
     rows.sort_by(|one, other| other.late.total_cmp(&one.late).then(one.rank.cmp(&other.rank)));
     for row in rows {
-        let mut cells =
-            vec![Cell::text(row.label.clone()), rank_cell(row.rank), nanos(row.step), nanos(row.late), nanos(row.waiting)];
+        let mut cells = vec![
+            Cell::text(row.label.clone()),
+            rank_cell(row.rank),
+            nanos(row.step),
+            nanos(row.late),
+            nanos(row.waiting),
+        ];
         cells.extend(row.parts.iter().map(|time| nanos((*time).into())));
         cells.extend([
             Cell::Count(row.last),
@@ -171,7 +176,7 @@ fn by_call(answer: &Ranks) -> Table {
         "collectives",
         [
             Column::new("collective", "collective"),
-            Column::new("communicator", "communicator"),
+            Column::new("communicator", "group"),
             Column::new("step", "step"),
             Column::new("ranks", "ranks").drop(3),
             Column::new("start_ms", "start").drop(2),
