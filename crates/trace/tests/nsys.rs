@@ -280,6 +280,6 @@ fn members_of_an_nvtx_payload_are_fields_of_its_range() {
         .flat_map(|span| span.fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>())
         .collect();
     let expected =
-        ["Message size [bytes]=4096", "NCCL communicator ID=18446744073709551615", "Reduction operation=Sum"];
+        ["NCCL communicator ID=18446744073709551615", "Message size [bytes]=4096", "Reduction operation=Sum"];
     assert_eq!(fields, expected);
 }
