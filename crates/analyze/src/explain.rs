@@ -5,6 +5,7 @@
 mod bottlenecks;
 mod measuring;
 mod offloading;
+mod ranks;
 mod report;
 mod traces;
 
@@ -36,8 +37,15 @@ pub fn current_id(id: &str) -> &str {
     rules::RENAMED.iter().find(|(old, _)| *old == id).map_or(id, |(_, new)| new)
 }
 
-const GROUPS: [&[Topic]; 6] =
-    [measuring::TOPICS, traces::TOPICS, &rules::TOPICS, bottlenecks::TOPICS, offloading::TOPICS, report::TOPICS];
+const GROUPS: [&[Topic]; 7] = [
+    measuring::TOPICS,
+    traces::TOPICS,
+    &rules::TOPICS,
+    bottlenecks::TOPICS,
+    ranks::TOPICS,
+    offloading::TOPICS,
+    report::TOPICS,
+];
 
 const COUNT: usize = {
     let (mut count, mut group) = (0, 0);
@@ -48,7 +56,7 @@ const COUNT: usize = {
     count
 };
 
-/// All topics: measuring, trace checks, findings, other notes, offloading, reports; in alphabetical order within each.
+/// All topics: measuring, trace checks, findings, other notes, ranks, offloading, reports; in alphabetical order within each.
 pub const TOPICS: &[Topic] = &{
     let mut all = [GROUPS[0][0]; COUNT];
     let (mut at, mut group) = (0, 0);

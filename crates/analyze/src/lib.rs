@@ -12,6 +12,7 @@ mod machine;
 mod note;
 mod offload;
 mod python_lines;
+mod ranks;
 mod results;
 mod trace;
 mod units;
@@ -81,6 +82,12 @@ pub use self::{
         Profiling, RUN_AXIS, TrainingCost, profiling,
     },
     python_lines::{LineShare, LineShares, idle_lines, wait_lines},
+    ranks::{
+        CollectiveClass, CollectiveKind, Communicator, LEAST_COMMUNICATORS, LEAST_COST, LEAST_RANKS, MatchedCollective,
+        Pipeline, PipelineStage, RankClock, RankCollective, RankPart, RankParts, RankRow, RankStep, RankTrace, Ranks,
+        SLOW_LINK, STAGE_IMBALANCE, STRAGGLER_DISTANCE, SlowLink, Straggler, ranges as rank_ranges, rank_collectives,
+        ranks,
+    },
     replay::Changes,
     scaling::{Exponent, Growth, LEAST_LENGTHS, LEAST_SHARE, QUADRATIC, Scaling, ScalingSeries, scaling},
     series::{Clock, INTERVAL_ITERATIONS, LengthPoint, LengthSeries},

@@ -82,6 +82,8 @@ enum Plain {
     #[command(display_order = 15)]
     Overlap(commands::overlap::Args),
     #[command(display_order = 15)]
+    Ranks(commands::ranks::Args),
+    #[command(display_order = 15)]
     CriticalPath(commands::critical_path::Args),
     #[command(display_order = 15)]
     Diagnose(commands::diagnose::Args),
@@ -393,6 +395,7 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Diagnose(args) => commands::diagnose::run(app, args, out),
         Plain::Overlap(args) => commands::overlap::run(args, out),
         Plain::CriticalPath(args) => commands::critical_path::run(args, out),
+        Plain::Ranks(args) => commands::ranks::run(args, out),
         Plain::Laps(args) => commands::laps::run(args, out),
         Plain::Report(args) => commands::report::run(app, args, out),
         Plain::View(args) => commands::view::run(args, out),

@@ -16,6 +16,8 @@ pub type Name = Cow<'static, str>;
 pub struct Table {
     /// The name of the rows, such as `stages`: their key in JSON.
     pub name: &'static str,
+    /// The answer in whole sentences, which people read before the rows.
+    pub answer: Vec<String>,
     /// The columns from left to right.
     pub columns: Vec<Column>,
     /// The rows from top to bottom; a cell missing at the end is empty.
@@ -34,7 +36,16 @@ impl Table {
     /// Creates a table without rows.
     pub fn new(name: &'static str, columns: impl Into<Vec<Column>>) -> Self {
         let columns = columns.into();
-        Self { name, columns, rows: vec![], facts: vec![], notes: vec![], warnings: vec![], legend: vec![] }
+        Self {
+            name,
+            answer: vec![],
+            columns,
+            rows: vec![],
+            facts: vec![],
+            notes: vec![],
+            warnings: vec![],
+            legend: vec![],
+        }
     }
 
     /// Adds a row, with one cell per column.

@@ -65,6 +65,7 @@ pub struct NotRecorded {
 struct Distributed {
     rank: Option<u64>,
     world_size: Option<u64>,
+    pg_config: Option<Vec<serde_json::Value>>,
 }
 
 impl Metadata {
@@ -116,6 +117,18 @@ impl Metadata {
         self.distributed()?.world_size
     }
 
+    /// The process groups of the distributed run: name and ranks. Invalid entries are ignored.
+    pub fn process_groups(&self) -> Vec<(String, Vec<u32>)> {
+        #[derive(Deserialize)]
+        struct Group {
+            pg_name: String,
+            ranks: Vec<u32>,
+        }
+        let listed = self.distributed().and_then(|info| info.pg_config).unwrap_or_default();
+        let groups = listed.into_iter().filter_map(|group| serde_json::from_value::<Group>(group).ok());
+        groups.map(|group| (group.pg_name, group.ranks)).collect()
+    }
+
     /// The devices in the metadata; invalid entries are ignored.
     pub fn devices(&self) -> Vec<DeviceProperties> {
         let listed: Option<Vec<serde_json::Value>> = self.get(DEVICES).and_then(|json| serde_json::from_str(json).ok());
@@ -148,6 +161,14 @@ mod tests {
             ..DeviceProperties::default()
         };
         assert_eq!(metadata.devices(), [expected]);
+    }
+
+    #[test]
+    fn process_groups_are_read_as_far_as_they_are_described() {
+        let mut metadata = Metadata::default();
+        metadata
+            .set(DISTRIBUTED, r#"{"rank": 0, "pg_config": [{"pg_name": "dp", "ranks": [0, 2]}, {"pg_name": "x"}]}"#);
+        assert_eq!((metadata.process_groups(), metadata.rank()), (vec![("dp".to_owned(), vec![0, 2])], Some(0)));
     }
 
     #[test]

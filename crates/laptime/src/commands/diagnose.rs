@@ -18,10 +18,12 @@ use crate::{
     commands::{
         experiment,
         finding_gate::{GateArgs, assignment, unknown_finding},
+        ranks,
     },
     failure::Hinted,
     output::{OutputArgs, warn, warn_of_loss},
     run_folder::TRACE_FILE,
+    trace_input::trace_files,
 };
 
 /// Find the bottleneck in a run or trace, and what fixing it would bring
@@ -30,12 +32,12 @@ use crate::{
 /// memory or the host is the limit. Any other trace: whether the host, syncs, copies or the hardware is the limit.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  laptime diagnose runs/offload-20261116-021500\n  laptime diagnose trace.json.gz\n  laptime diagnose trace.pftrace --layers\n  laptime diagnose trace.json.gz --deny sync-in-loop --budget data-loading=5%\n  laptime diagnose --experiment --preset tiny --num-gpu-layers 1"
+    after_help = "Examples:\n  laptime diagnose runs/offload-20261116-021500\n  laptime diagnose trace.json.gz\n  laptime diagnose rank-*.json.gz\n  laptime diagnose trace.pftrace --layers\n  laptime diagnose trace.json.gz --deny sync-in-loop --budget data-loading=5%\n  laptime diagnose --experiment --preset tiny --num-gpu-layers 1"
 )]
 pub struct Args {
-    /// The folder of a run, or a trace
+    /// The folder of a run, or a trace; with the traces of several ranks, or a folder with them, the ranks are compared
     #[arg(value_name = "RUN", required_unless_present = "experiment")]
-    run: Option<PathBuf>,
+    runs: Vec<PathBuf>,
 
     /// Measure the same case with these layers on the device, with all and with a few more, and conclude. The flags of
     /// `laptime bench offload` follow; without flags, those of RUN are used
@@ -135,7 +137,30 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     if let Some(words) = &args.experiment {
         return experiment(app, args, words, out);
     }
-    let path = args.run.as_deref().unwrap_or(Path::new(""));
+    if let [path] = args.runs.as_slice()
+        && !is_folder_of_ranks(path)
+    {
+        return one(args, path, out);
+    }
+    if args.layers || args.tokens || args.share {
+        let error = anyhow::anyhow!("`--layers`, `--tokens` and `--share` are for a single run");
+        return Err(Hinted::wrap(error, "name one run"));
+    }
+    let answer = ranks::answer(&args.runs, None, &args.output)?;
+    let is_whole = !args.output.is_for_people();
+    args.output.write(&tables::ranks(&answer, tables::RanksBy::Collective, is_whole), out)?;
+    let is_bad = args.fail_on_finding && !(answer.stragglers.is_empty() && answer.slow_links.is_empty());
+    Ok(if is_bad { Status::BadNews } else { Status::Done })
+}
+
+/// Whether a folder contains the traces of several ranks, and is not the folder of a run.
+fn is_folder_of_ranks(path: &Path) -> bool {
+    let is_run = [TRACE_FILE, "trace.json", RESULTS_FILE].iter().any(|name| path.join(name).is_file());
+    path.is_dir() && !is_run && trace_files(path).is_ok_and(|files| files.len() > 1)
+}
+
+/// Diagnoses one run or trace.
+fn one(args: &Args, path: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
     let (gate, finding_limits) = (args.gate.gate()?, thresholds(&args.threshold)?);
     let read = Read::of(args, path)?;
     let facts = read.results.iter().find_map(CaseResult::measured).map(OffloadFacts::of).unwrap_or_default();
@@ -159,7 +184,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
 /// A word that names a folder is the run, before or after `--experiment`.
 fn experiment(app: &App, args: &Args, words: &[String], out: &mut dyn Write) -> anyhow::Result<Status> {
     let named = words.first().filter(|word| !word.starts_with('-')).map(Path::new);
-    let (folder, words) = match (args.run.as_deref(), named) {
+    let (folder, words) = match (args.runs.first().map(PathBuf::as_path), named) {
         (Some(folder), _) => (Some(folder), words),
         (None, Some(folder)) => (Some(folder), &words[1..]),
         (None, None) => (None, words),

@@ -122,7 +122,7 @@ impl Warnings {
 }
 
 /// The name of each trace: its path without the common prefix.
-fn labels(paths: &[PathBuf]) -> Vec<String> {
+pub fn labels(paths: &[PathBuf]) -> Vec<String> {
     let shared = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
     let shared = shared.ancestors().find(|folder| paths.iter().all(|path| path.starts_with(folder)));
     let shared = shared.unwrap_or(Path::new(""));

@@ -24,6 +24,7 @@ pub mod overlap;
 pub mod page;
 pub mod peaks;
 pub mod profile;
+pub mod ranks;
 #[cfg(target_os = "linux")]
 pub mod record;
 pub mod report;

@@ -57,3 +57,57 @@ fn recorded_in(folder: &Path) -> Vec<PathBuf> {
     found.sort();
     found
 }
+
+/// The file endings of traces in a folder of ranks.
+const ENDINGS: [&str; 5] = [".json", ".json.gz", ".pftrace", ".perfetto-trace", ".sqlite"];
+
+/// Files of a run's folder that are no traces.
+const NO_TRACES: [&str; 3] = ["run.json", "record.json", "peaks.json"];
+
+/// How deep folders of ranks are searched: `job/rank_0/trace.json`.
+const DEEPEST: usize = 3;
+
+/// The traces in a folder and the folders in it, in order of the numbers in their names.
+pub fn trace_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut open = vec![(folder.to_owned(), 0)];
+    while let Some((folder, depth)) = open.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+            if path.is_dir() {
+                open.extend((depth < DEEPEST).then(|| (path, depth + 1)));
+            } else if ENDINGS.iter().any(|ending| name.ends_with(ending)) && !NO_TRACES.contains(&name.as_str()) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort_by_cached_key(|path| counted_key(&path.to_string_lossy()));
+    Ok(found)
+}
+
+/// A name as words and numbers, so that `rank-2` comes before `rank-10`.
+fn counted_key(name: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![(String::new(), 0_u64)];
+    for letter in name.chars() {
+        let last = parts.len() - 1;
+        match letter.to_digit(10) {
+            Some(digit) => parts[last].1 = parts[last].1.saturating_mul(10).saturating_add(digit.into()),
+            None if parts[last].1 > 0 => parts.push((letter.to_string(), 0)),
+            None => parts[last].0.push(letter),
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted_key;
+
+    #[test]
+    fn files_are_in_order_of_their_numbers() {
+        let mut names = ["rank-10.json", "rank-2.json", "rank-1.json"];
+        names.sort_by_key(|name| counted_key(name));
+        assert_eq!(names, ["rank-1.json", "rank-2.json", "rank-10.json"]);
+    }
+}

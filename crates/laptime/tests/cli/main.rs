@@ -22,6 +22,7 @@ mod measuring;
 mod model;
 mod offload;
 mod overlap;
+mod ranks;
 mod report;
 mod several;
 mod stages;

@@ -52,6 +52,9 @@ pub fn prose(sentence: &str) -> String {
 /// name are its place.
 pub fn html(table: &Table, place: impl Fn(usize) -> Option<Place>) -> String {
     let mut out = String::new();
+    for sentence in &table.answer {
+        push(&mut out, format_args!("<p>{}</p>\n", prose(sentence)));
+    }
     let shown = layout::columns(table);
     if !table.rows.is_empty() && !shown.is_empty() {
         let sources = layout::shown_columns(table);

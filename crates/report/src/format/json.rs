@@ -53,6 +53,9 @@ impl Serialize for Whole<'_> {
         }
         let rows: Vec<_> = table.rows.iter().map(|cells| Row { table, cells }).collect();
         map.serialize_entry(table.name, &rows)?;
+        if !table.answer.is_empty() {
+            map.serialize_entry("answer", &table.answer)?;
+        }
         map.serialize_entry("notes", &table.notes)?;
         if !table.warnings.is_empty() {
             let warnings = table.warnings.iter().map(|note| Warning { id: note.id, text: &note.text });

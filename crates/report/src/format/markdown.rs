@@ -15,6 +15,9 @@ use crate::visible::{visible, width};
 const INDENT: &str = "&emsp;";
 
 pub(super) fn write(table: &Table, verbose: bool, out: &mut dyn io::Write) -> io::Result<()> {
+    for sentence in &table.answer {
+        writeln!(out, "{}\n", escape_prose(&visible(sentence)))?;
+    }
     let columns: Vec<Rendered> = layout::columns(table).iter().map(Rendered::from).collect();
     if !columns.is_empty() {
         write_rows(table.rows.len(), &columns, out)?;

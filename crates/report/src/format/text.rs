@@ -15,6 +15,8 @@ use crate::visible::{shorten, visible, width};
 use crate::wrap::{NO_BREAK, wrap};
 
 const GAP: usize = 2;
+/// The widest line of an answer in sentences.
+const PROSE: usize = 120;
 /// The smallest width of names before another column is dropped.
 const NAME_FLOOR: usize = 24;
 /// The same for further text columns.
@@ -29,6 +31,14 @@ pub(super) fn write(table: &Table, style: TextStyle, out: &mut dyn io::Write) ->
     let below = remarks(table, &left_out, style);
     // A header without rows adds nothing to the remarks.
     let has_rows = !columns.is_empty() && (!table.rows.is_empty() || below.is_empty());
+    for sentence in &table.answer {
+        for line in wrap(&visible(sentence), style.width.min(PROSE)) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    if !table.answer.is_empty() && (has_rows || !below.is_empty()) {
+        writeln!(out)?;
+    }
     if has_rows {
         pen.write_rows(table.rows.len(), &columns, out)?;
     }

@@ -21,6 +21,7 @@ mod overhead;
 mod overlap;
 mod overview;
 mod peaks;
+mod ranks;
 mod scaling;
 mod speech;
 mod stages;
@@ -54,6 +55,7 @@ pub use self::{
     overhead::add_overhead,
     overlap::overlap,
     peaks::peaks,
+    ranks::{RanksBy, ranks},
     scaling::scaling,
     speech::speech,
     stages::{StageLimits, stages, stages_within},

@@ -262,3 +262,22 @@ fn a_million_streams_are_a_million_tracks() {
     let trace = Export::new(&[STRINGS, DEVICE, rows]).read();
     assert_eq!(trace.tracks().filter(|(_, track)| track.kind == TrackKind::Stream).count(), 1_000_000);
 }
+
+#[test]
+fn members_of_an_nvtx_payload_are_fields_of_its_range() {
+    let export = Export::new(&[&format!(
+        "CREATE TABLE NVTX_EVENTS (start INT, \"end\" INT, eventType INT, text TEXT, globalTid INT, jsonText TEXT);
+         INSERT INTO NVTX_EVENTS VALUES
+            (10, 20, 59, 'ncclAllReduce', {THREAD},
+             '{{\"NCCL communicator ID\": 18446744073709551615, \"Message size [bytes]\": 4096, \"Reduction operation\": \"Sum\"}}'),
+            (30, 40, 59, 'ncclSend', {THREAD}, 'no object');"
+    )]);
+    let trace = export.read();
+    let fields: Vec<String> = trace
+        .spans()
+        .flat_map(|span| span.fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>())
+        .collect();
+    let expected =
+        ["NCCL communicator ID=18446744073709551615", "Message size [bytes]=4096", "Reduction operation=Sum"];
+    assert_eq!(fields, expected);
+}

@@ -20,8 +20,19 @@ mod event {
     pub const NAMES: [i64; 9] = [33, 39, 64, 72, 73, 74, 76, 97, 98];
 }
 
-const NVTX: [&str; 9] =
-    ["start", "eventType", "end", "?text", "?textId", "globalTid", "?domainId", "?endGlobalTid", "?int64Value"];
+const NVTX: [&str; 11] = [
+    "start",
+    "eventType",
+    "end",
+    "?text",
+    "?textId",
+    "globalTid",
+    "?domainId",
+    "?endGlobalTid",
+    "?int64Value",
+    "?jsonText",
+    "?jsonTextId",
+];
 
 impl Reader<'_> {
     /// Reads the tables of host activity.
@@ -151,8 +162,29 @@ impl Reader<'_> {
         if let Some(value) = row.int(8) {
             fields.push((self.builder.name("payload"), StoredValue::Int(value)));
         }
+        self.add_payload(row, &mut fields);
         self.builder.set_span_fields(span, &fields);
         Some((span, row.int(2).map(|_| start.saturating_add(length))))
+    }
+
+    /// Adds the members of a payload, such as NCCL's communicator and message size.
+    fn add_payload(&mut self, row: &Row<'_>, fields: &mut Vec<(NameId, StoredValue)>) {
+        let of_id = || self.strings.text(row.int(10)).map(str::to_owned);
+        let Some(text) = row.text(9).map(str::to_owned).or_else(of_id) else { return };
+        let Ok(members) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text) else { return };
+        for (name, value) in members {
+            let value = match value {
+                serde_json::Value::String(text) => StoredValue::Str(self.builder.name(&text)),
+                serde_json::Value::Bool(value) => StoredValue::Bool(value),
+                serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                    (Some(number), _) => StoredValue::Int(number),
+                    (None, Some(number)) => StoredValue::Uint(number),
+                    (None, None) => StoredValue::Float(number.as_f64().unwrap_or(f64::NAN)),
+                },
+                _ => continue,
+            };
+            fields.push((self.builder.name(&name), value));
+        }
     }
 
     /// Closes ranges that were still open at the end of the last one.

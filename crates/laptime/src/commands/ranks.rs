@@ -1,0 +1,165 @@
+//! `laptime ranks`: the ranks of a job compared.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anyhow::Context;
+use laptime_analyze::{Note, RankTrace, Ranks};
+use laptime_report::tables::RanksBy;
+
+use super::fleet::labels;
+use crate::{
+    cli::Status,
+    failure::Hinted,
+    output::OutputArgs,
+    progress::Progress,
+    trace_input::{read, trace_files},
+};
+
+/// Compare the ranks of a job: which rank is late, which collective waits, and whether the network is slow
+///
+/// Collectives are matched by communicator and sequence number. Ranks are read one after another, two at a time, so any
+/// number of them fits into memory.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  laptime ranks traces/\n  laptime ranks rank-*.json.gz --by rank\n  laptime ranks traces/ --format json"
+)]
+pub struct Args {
+    /// Traces of the ranks, or folders with them
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+
+    /// What a row of the table is
+    #[arg(long, value_enum, default_value_t = By::Collective)]
+    by: By,
+
+    /// The limit of the links between the ranks, in GB/s per direction
+    #[arg(long, value_name = "GB/S")]
+    link: Option<f64>,
+
+    /// Show all rows, not only the first twelve
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum By {
+    /// Collectives of the same kind, size and communicator
+    Collective,
+    /// One row per rank
+    Rank,
+    /// One row per rank and step
+    Step,
+    /// One row per collective
+    Call,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let by = match args.by {
+        By::Collective => RanksBy::Collective,
+        By::Rank => RanksBy::Rank,
+        By::Step => RanksBy::Step,
+        By::Call => RanksBy::Call,
+    };
+    let answer = answer(&args.traces, args.link, &args.output)?;
+    let is_whole = args.all || !args.output.is_for_people();
+    args.output.write(&laptime_report::tables::ranks(&answer, by, is_whole), out)?;
+    Ok(Status::Done)
+}
+
+/// Reads all ranks and compares them. A file that cannot be read is a note of the answer.
+pub fn answer(paths: &[PathBuf], link: Option<f64>, output: &OutputArgs) -> anyhow::Result<Ranks> {
+    let files = files(paths)?;
+    files.iter().try_for_each(|path| output.refuse_to_overwrite(path))?;
+    let (traces, failures) = read_all(&files);
+    if traces.is_empty() {
+        let reason = failures.first().map_or_else(String::new, |(label, error)| format!(": `{label}`: {error}"));
+        let error = anyhow::anyhow!("none of {} files has GPU work to compare{reason}", files.len());
+        return Err(Hinted::wrap(error, "name the traces of the ranks, such as `rank-*.json.gz`, or their folder"));
+    }
+    let mut answer = laptime_analyze::ranks(traces, link);
+    answer.notes.splice(0..0, unreadable(&failures));
+    Ok(answer)
+}
+
+/// The files that paths name: themselves, or the traces in a folder.
+fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let found = trace_files(path).with_context(|| format!("cannot read the folder `{}`", path.display()))?;
+        if found.is_empty() {
+            let error = anyhow::anyhow!("`{}` contains no traces", path.display());
+            return Err(Hinted::wrap(error, "traces end in `.json`, `.json.gz`, `.pftrace` or `.sqlite`"));
+        }
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// The files that could not be read, each with the reason; some by name, the rest counted.
+fn unreadable(failures: &[(String, String)]) -> Vec<Note> {
+    const NAMED: usize = 3;
+    let named = failures.iter().take(NAMED).map(|(label, error)| format!("`{label}`: {error}; it is left out"));
+    let more = failures.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| format!("{more} more files could not be read and are left out"));
+    named.chain(more).map(|text| Note::new("ranks-input", text)).collect()
+}
+
+/// How many traces are in memory at a time.
+const AT_A_TIME: usize = 2;
+
+/// What is kept of each file, in order; and the files that cannot be read, with the reason.
+fn read_all(files: &[PathBuf]) -> (Vec<RankTrace>, Vec<(String, String)>) {
+    type Kept = Option<Result<Vec<RankTrace>, String>>;
+    let labels = labels(files);
+    let next = AtomicUsize::new(0);
+    let kept: Mutex<Vec<Kept>> = Mutex::new(files.iter().map(|_| None).collect());
+    let progress = Mutex::new(Progress::new(files.len(), false));
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(file), Some(label)) = (files.get(at), labels.get(at)) else { break };
+            let taken = take(file, label, at).map_err(|error| format!("{error:#}"));
+            if let Ok(mut kept) = kept.lock() {
+                kept[at] = Some(taken);
+            }
+            if let Ok(mut progress) = progress.lock() {
+                progress.step(at, files.len(), label);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_A_TIME.min(files.len())).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().for_each(|worker| drop(worker.join()));
+    });
+    let (mut traces, mut failures) = (Vec::new(), Vec::new());
+    for (label, kept) in std::iter::zip(labels, kept.into_inner().unwrap_or_default()) {
+        match kept {
+            Some(Ok(found)) => traces.extend(found),
+            Some(Err(error)) => failures.push((label, error)),
+            None => failures.push((label, "it was not read".to_owned())),
+        }
+    }
+    (traces, failures)
+}
+
+fn take(file: &Path, label: &str, at: usize) -> anyhow::Result<Vec<RankTrace>> {
+    let trace = read(file).context("cannot read it")?;
+    let found = RankTrace::of(&trace, label, at);
+    anyhow::ensure!(!found.is_empty(), "it has no GPU work");
+    Ok(found)
+}

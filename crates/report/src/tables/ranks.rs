@@ -1,0 +1,245 @@
+//! The ranks of a job compared, as tables.
+
+use laptime_analyze::{CollectiveClass, MatchedCollective, RankPart, RankRow, Ranks, rank_ranges};
+use serde_json::json;
+
+use crate::{Cell, Column, Table};
+
+/// What a row of the table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RanksBy {
+    /// Collectives of the same kind, size and communicators.
+    #[default]
+    Collective,
+    /// A rank.
+    Rank,
+    /// A rank in a step.
+    Step,
+    /// One collective on all its ranks.
+    Call,
+}
+
+/// Rows that people see; programs see all.
+const MOST_ROWS: usize = 12;
+
+/// Lays out the answer in sentences with a table. People see at most twelve rows unless `is_whole`.
+pub fn ranks(answer: &Ranks, by: RanksBy, is_whole: bool) -> Table {
+    let mut table = match by {
+        RanksBy::Collective => by_collective(answer),
+        RanksBy::Rank => by_rank(answer),
+        RanksBy::Step => by_step(answer),
+        RanksBy::Call => by_call(answer),
+    };
+    let left_out = table.rows.len().saturating_sub(MOST_ROWS);
+    if left_out > 0 && !is_whole {
+        table.rows.truncate(MOST_ROWS);
+        let plural = if left_out == 1 { "row is" } else { "rows are" };
+        table.note(format!("{left_out} more {plural} not shown: `--all` shows them."));
+    }
+    table.answer = answer.answer();
+    add_facts(&mut table, answer);
+    answer.notes.iter().for_each(|note| table.warn(note.clone()));
+    table.legend(
+        "Skew is the time from the first arrival at a collective to the last. Transfer is its shortest duration on any rank: \
+         the last one to arrive does not wait. Bus GB/s follow nccl-tests.",
+    );
+    table
+}
+
+fn nanos(time: f64) -> Cell {
+    if time.is_finite() { Cell::Nanos(time.max(0.0).round() as u64) } else { Cell::Empty }
+}
+
+fn by_collective(answer: &Ranks) -> Table {
+    let has_limit = answer.classes.iter().any(|class| class.limit.is_some());
+    let limit = Column::new("limit_gb_s", "limit").drop(2);
+    let mut table = Table::new(
+        "collectives",
+        [
+            Column::new("collective", "collective"),
+            Column::new("communicator", "group"),
+            Column::new("communicators", "groups").machine_only(),
+            Column::new("ranks", "ranks").drop(3),
+            Column::new("count", "count"),
+            Column::new("message_bytes", "bytes"),
+            Column::new("skew_ms", "skew"),
+            Column::new("transfer_ms", "transfer").in_unit_of("skew_ms"),
+            Column::new("algorithm_gb_s", "alg GB/s").drop(5),
+            Column::new("bus_gb_s", "bus GB/s").drop(1),
+            if has_limit { limit } else { limit.machine_only() },
+            Column::new("last_rank", "last rank"),
+            Column::new("last_share", "share").drop(0),
+        ],
+    );
+    for class in &answer.classes {
+        table.push(class_row(answer, class));
+    }
+    table
+}
+
+fn class_row(answer: &Ranks, class: &CollectiveClass) -> Vec<Cell> {
+    let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
+    vec![
+        Cell::text(class.kind.words()),
+        Cell::text(class.title.clone()),
+        Cell::Count(class.communicators),
+        Cell::Count(class.size.into()),
+        Cell::Count(class.count),
+        Cell::from(class.bytes.map(Cell::Bytes)),
+        class.skew.map_or(Cell::Empty, nanos),
+        nanos(class.transfer),
+        number(class.algorithm_gb_s()),
+        number(class.bus_gb_s()),
+        number(class.limit),
+        Cell::from(class.last.map(|(rank, _)| Cell::Whole(answer.number(rank).into()))),
+        Cell::from(class.last.map(|(_, share)| Cell::Share(share))),
+    ]
+}
+
+const PART_COLUMNS: [(&str, &str, u8); 7] = [
+    ("compute_ms", "compute", 0),
+    ("communication_ms", "exposed comm", 0),
+    ("copy_ms", "copy", 4),
+    ("data_loading_ms", "data loading", 2),
+    ("host_ms", "host", 1),
+    ("sync_ms", "sync", 3),
+    ("other_ms", "other", 6),
+];
+
+fn part_columns() -> impl Iterator<Item = Column> {
+    PART_COLUMNS.iter().map(|(key, label, order)| Column::new(*key, *label).drop(*order).in_unit_of("step_ms"))
+}
+
+fn rank_cell(rank: Option<u32>) -> Cell {
+    Cell::from(rank.map(|rank| Cell::Whole(rank.into())))
+}
+
+/// One row per rank, those that cost most first.
+fn by_rank(answer: &Ranks) -> Table {
+    let mut columns = vec![
+        Column::new("trace", "trace").drop(5),
+        Column::new("rank", "rank"),
+        Column::new("step_ms", "step"),
+        Column::new("late_ms", "late").in_unit_of("step_ms"),
+        Column::new("waiting_ms", "waiting").in_unit_of("step_ms"),
+    ];
+    columns.extend(part_columns());
+    columns.extend([
+        Column::new("last", "last").drop(5),
+        Column::new("steps", "steps").machine_only(),
+        Column::new("communication_kernels", "kernels").machine_only(),
+        Column::new("communication_total_ms", "communication").machine_only(),
+        Column::new("clock_offset_ms", "clock").drop(7),
+        Column::new("clock_uncertainty_ms", "±").machine_only(),
+    ]);
+    let mut table = Table::new("ranks", columns);
+    let mut rows: Vec<&RankRow> = answer.ranks.iter().collect();
+    rows.sort_by(|one, other| other.late.total_cmp(&one.late).then(one.rank.cmp(&other.rank)));
+    for row in rows {
+        let mut cells = vec![
+            Cell::text(row.label.clone()),
+            rank_cell(row.rank),
+            nanos(row.step),
+            nanos(row.late),
+            nanos(row.waiting),
+        ];
+        cells.extend(row.parts.iter().map(|time| nanos((*time).into())));
+        cells.extend([
+            Cell::Count(row.last),
+            Cell::Count(row.steps.len() as u64),
+            Cell::Count(row.kernels),
+            Cell::Nanos(row.communication),
+            Cell::Shift(row.clock.offset),
+            Cell::Nanos(row.clock.uncertainty),
+        ]);
+        table.push(cells);
+    }
+    table
+}
+
+/// One row per rank and step.
+fn by_step(answer: &Ranks) -> Table {
+    let mut columns = vec![Column::new("rank", "rank"), Column::new("step", "step"), Column::new("step_ms", "length")];
+    columns.extend(part_columns());
+    let mut table = Table::new("steps", columns);
+    for (row, step) in answer.ranks.iter().flat_map(|row| row.steps.iter().map(move |step| (row, step))) {
+        let mut cells = vec![rank_cell(row.rank), Cell::Whole(step.number as i64), Cell::Nanos(step.end - step.start)];
+        cells.extend(step.parts.iter().map(|time| nanos((*time).into())));
+        table.push(cells);
+    }
+    table
+}
+
+/// One row per collective.
+fn by_call(answer: &Ranks) -> Table {
+    let mut table = Table::new(
+        "collectives",
+        [
+            Column::new("collective", "collective"),
+            Column::new("communicator", "group"),
+            Column::new("step", "step"),
+            Column::new("ranks", "ranks").drop(3),
+            Column::new("start_ms", "start").drop(2),
+            Column::new("message_bytes", "bytes").drop(1),
+            Column::new("skew_ms", "skew"),
+            Column::new("transfer_ms", "transfer").in_unit_of("skew_ms"),
+            Column::new("last_rank", "last rank"),
+            Column::new("uncertainty_ms", "±").drop(4),
+        ],
+    );
+    let mut calls: Vec<&MatchedCollective> = answer.collectives.iter().collect();
+    calls.sort_by_key(|call| call.start);
+    let first = calls.first().map_or(0, |call| call.start);
+    for call in calls {
+        let communicator = answer.communicators.get(call.communicator as usize);
+        table.push([
+            Cell::text(call.kind.words()),
+            Cell::text(communicator.map_or_else(String::new, laptime_analyze::Communicator::label)),
+            Cell::from(call.step.map(|step| Cell::Whole(step as i64))),
+            Cell::Count(call.ranks.into()),
+            Cell::Nanos(call.start.abs_diff(first)),
+            Cell::from(call.bytes.map(Cell::Bytes)),
+            Cell::from(call.skew.map(Cell::Nanos)),
+            Cell::Nanos(call.transfer),
+            Cell::from(call.last.map(|rank| Cell::Whole(answer.number(rank).into()))),
+            Cell::Nanos(call.uncertainty),
+        ]);
+    }
+    table
+}
+
+/// Figures of the whole job, for programs; people read them in the answer.
+fn add_facts(table: &mut Table, answer: &Ranks) {
+    table.machine_fact("rank_count", Cell::Count(answer.ranks.len() as u64));
+    table.machine_fact("step_count", Cell::Count(answer.steps.len() as u64));
+    table.machine_fact("step_ms", answer.step.map_or(Cell::Empty, nanos));
+    table.machine_fact("waiting_ms", nanos(answer.waiting));
+    table.machine_fact("transfer_ms", nanos(answer.transfer));
+    let uncertainty = answer.ranks.iter().map(|row| row.clock.uncertainty).max();
+    table.machine_fact("clock_uncertainty_ms", Cell::from(uncertainty.map(Cell::Nanos)));
+    let ms = |time: f64| time / 1e6;
+    let stragglers = answer.stragglers.iter().map(|found| {
+        json!({
+            "rank": answer.number(found.rank), "cost_ms": ms(found.cost), "late_ms": ms(found.late), "steps": found.steps,
+            "of_steps": found.of_steps, "recurs": found.recurs, "last": found.last.0, "of_collectives": found.last.1,
+            "cause": found.part.map(|(part, _)| RankPart::key(part)), "compute_ratio": found.compute,
+            "kernel_ratio": found.kernels,
+        })
+    });
+    table.machine_fact("stragglers", Cell::Json(stragglers.collect()));
+    let links = answer.slow_links.iter().map(|found| {
+        let communicator = answer.communicators.get(found.communicator as usize);
+        json!({
+            "rank": found.rank, "ranks": rank_ranges(&found.ranks), "collective": found.kind.key(),
+            "communicator": communicator.map(laptime_analyze::Communicator::label), "bytes": found.bytes,
+            "transfer_ms": ms(found.transfer), "usual_ms": ms(found.usual), "cost_ms": ms(found.cost),
+        })
+    });
+    table.machine_fact("slow_links", Cell::Json(links.collect()));
+    let Some(pipeline) = &answer.pipeline else { return };
+    let stages = pipeline.stages.iter().map(|stage| {
+        json!({ "ranks": rank_ranges(&stage.ranks), "compute_ms": ms(stage.compute), "waiting_ms": ms(stage.waiting) })
+    });
+    table.machine_fact("pipeline_bubble", Cell::Share(pipeline.bubble));
+    table.machine_fact("pipeline_stages", Cell::Json(stages.collect()));
+}
