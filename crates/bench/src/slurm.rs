@@ -21,13 +21,14 @@ pub const SLURM_FILE: &str = "slurm.json";
 /// The version of that file.
 const SCHEMA: u32 = 1;
 
-/// What a task runs: its arguments. A task that was killed is queued again, up to three times.
+/// What a task runs: its arguments. If they are killed, it runs them again on the same node, up to three times.
 pub const TASK_SCRIPT: &str = r#"#!/bin/sh
-"$@"
-status=$?
-if [ "$status" -eq 137 ] && [ -n "$SLURM_ARRAY_TASK_ID" ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 3 ]; then
-    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
-fi
+for attempt in 1 2 3 4; do
+    "$@"
+    status=$?
+    [ "$status" -eq 137 ] || break
+    echo "killed, attempt $attempt of 4" >&2
+done
 exit "$status"
 "#;
 
@@ -90,8 +91,8 @@ pub struct SlurmOptions {
 }
 
 impl SlurmOptions {
-    /// The arguments of `sbatch` for an array of these shards. The words of the task follow.
-    pub fn array(&self, name: &str, shards: &[usize], log: &Path) -> Vec<OsString> {
+    /// The arguments of `sbatch` for an array of these shards, on one node if it is given. The words of the task follow.
+    pub fn array(&self, name: &str, shards: &[usize], node: Option<&str>, log: &Path) -> Vec<OsString> {
         let limit = self.max_parallel.map_or_else(String::new, |most| format!("%{most}"));
         let mut words = self.common(name, log);
         words.push(format!("--array={}{limit}", ranges(shards)).into());
@@ -99,6 +100,7 @@ impl SlurmOptions {
         words.extend(self.time.iter().map(|time| format!("--time={time}").into()));
         words.extend(self.gpus.iter().map(|gpus| format!("--gpus={gpus}").into()));
         words.extend(self.more.iter().map(Into::into));
+        words.extend(node.map(|node| format!("--nodelist={node}").into()));
         words
     }
 
@@ -271,7 +273,7 @@ mod tests {
             is_shared: false,
             more: vec!["--comment=two words".into()],
         };
-        let words = options.array("laptime-matmul", &[0, 1, 2, 5], Path::new("/runs/a b/%a.log"));
+        let words = options.array("laptime-matmul", &[0, 1, 2, 5], Some("n1"), Path::new("/runs/a b/%a.log"));
         let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap()).collect();
         let expected = [
             "--parsable",
@@ -285,6 +287,7 @@ mod tests {
             "--time=10:00",
             "--gpus=1",
             "--comment=two words",
+            "--nodelist=n1",
         ];
         assert_eq!(words, expected);
         let after = options.after(7, "merge", Path::new("log"));

@@ -29,7 +29,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
 /// Runs the command and prints the tables here.
 fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     match &request.resume {
-        Some(folder) if slurm::is_submitted(folder) => return slurm::resume(app, request, folder, out),
+        Some(folder) if slurm::is_submitted(folder) => return slurm::resume(request, folder, out),
         None if request.slurm.slurm => return slurm::submit(app, request, out),
         _ => refuse_stray_flags(request)?,
     }

@@ -69,6 +69,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.run.as_deref().is_some_and(str::is_empty) {
         return Err(Hinted::wrap(anyhow::anyhow!("the name of the run is empty"), "`--run NAME` needs a name"));
     }
+    if args.to.exists() && !args.to.is_dir() {
+        let error = anyhow::anyhow!("`{}` is not a folder", args.to.display());
+        return Err(Hinted::wrap(error, "`--to DIR` names the folder of the dataset"));
+    }
     let inputs = inputs(&args.inputs)?;
     let mut export = Export { args, done: BTreeSet::new(), written: Vec::new() };
     let mut failed = 0;
@@ -146,19 +150,16 @@ impl Export<'_> {
         mut metadata: Vec<(String, String)>,
     ) -> anyhow::Result<Part> {
         if !self.done.insert((run.to_owned(), rank, is_results)) {
-            anyhow::bail!(
-                "run `{run}` already has a trace of rank {rank}; `--run NAME` exports this one as another run"
-            );
+            let error = anyhow::anyhow!("run `{run}` already has a trace of rank {rank}");
+            return Err(Hinted::wrap(error, "`--run NAME` exports this one as another run"));
         }
         metadata.push((IDENTITY.to_owned(), identity.clone()));
         let part = Part { dataset: self.args.to.clone(), run: run.to_owned(), rank, metadata };
         let table = if is_results { "results" } else { "spans" };
         let known = part.stored(table, IDENTITY);
         if known.is_some_and(|known| known != identity) && !self.args.replace {
-            anyhow::bail!(
-                "the dataset already has rank {rank} of run `{run}` from something else; `--run NAME` adds this as \
-                 another run, `--replace` replaces it"
-            );
+            let error = anyhow::anyhow!("the dataset already has rank {rank} of run `{run}` from something else");
+            return Err(Hinted::wrap(error, "`--run NAME` adds this as another run, `--replace` replaces the old one"));
         }
         Ok(part)
     }

@@ -68,11 +68,25 @@ pub fn merge(submission: &Submission, folder: &Path) -> anyhow::Result<Vec<(Stri
         }
     }
     let is_single = nodes.len() == 1;
-    let merged = nodes.into_iter().map(|(node, (run, results))| {
+    let merge_node = |(node, (run, results)): (String, (Run, Vec<CaseResult>))| {
         let folder = if is_single { folder.to_owned() } else { folder.join(&node) };
         Ok((node, write(submission, run, results, folder)?))
-    });
-    merged.collect()
+    };
+    let merged: anyhow::Result<Vec<_>> = nodes.into_iter().map(merge_node).collect();
+    if !is_single {
+        // What was merged before another node took part.
+        for file in [RESULTS_FILE, RUN_FILE, run_folder::PAGE_FILE] {
+            let _ = fs::remove_file(folder.join(file));
+        }
+    }
+    merged
+}
+
+/// The node that measured the first results of a shard.
+pub fn node_of(shard: &Path) -> anyhow::Result<Option<String>> {
+    let has_results = |node: &PathBuf| results_of(node).is_ok_and(|results| !results.is_empty());
+    let node = nodes_in(shard)?.into_iter().find(has_results);
+    Ok(node.and_then(|node| Some(node.file_name()?.to_string_lossy().into_owned())))
 }
 
 /// Writes the run of one node.

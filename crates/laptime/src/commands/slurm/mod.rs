@@ -5,6 +5,7 @@ mod queue;
 pub mod task;
 
 use std::{
+    collections::BTreeMap,
     io::Write,
     path::{Path, PathBuf},
     time::Duration,
@@ -19,8 +20,8 @@ use laptime_report::{Cell, Column, Table};
 
 pub use self::task::Args as TaskArgs;
 use self::{
-    merge::{finished_in, merge},
-    queue::{queue, sbatch},
+    merge::{finished_in, merge, node_of},
+    queue::{is_available, queue, sbatch},
 };
 use crate::{
     app::App,
@@ -135,16 +136,16 @@ pub fn submit(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Resu
     let mut submission = Submission::new(command_words()?, request.slurm.options(), shards);
     submission.write(&folder)?;
     let all: Vec<usize> = (0..submission.shards.len()).collect();
-    submit_shards(&mut submission, &folder, order.workload.name(), all)?;
-    follow(app, request, &submission, &folder, out)
+    submit_shards(&mut submission, &folder, (order.workload.name(), None), all)?;
+    follow(request, &submission, &folder, out)
 }
 
 /// Attaches to a submitted run again, and submits the shards that are incomplete and not in the queue.
-pub fn resume(app: &App, request: &Request, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
+pub fn resume(request: &Request, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
     let folder = folder.canonicalize().with_context(|| format!("cannot find `{}`", folder.display()))?;
     if request.is_specific() || request.place.out.is_some() {
         let error = anyhow::anyhow!("the run in `{}` keeps its own plan and folder", folder.display());
-        return Err(Hinted::wrap(error, format!("`laptime bench --resume {}` is enough", folder.display())));
+        return Err(Hinted::wrap(error, format!("`laptime bench --resume {}` is enough", quoted(&folder))));
     }
     let mut submission = Submission::read(&folder)?;
     let queued = queue(&submission)?;
@@ -156,10 +157,26 @@ pub fn resume(app: &App, request: &Request, folder: &Path, out: &mut dyn Write) 
         let missing: Vec<Shard> = missing.iter().map(|&at| submission.shards[at].clone()).collect();
         return show_shards(&missing, &request.place.format, out);
     }
-    if !missing.is_empty() {
-        submit_shards(&mut submission, &folder, "resumed", missing)?;
+    for (node, shards) in by_node(&folder, missing)? {
+        submit_shards(&mut submission, &folder, ("resumed", node.as_deref()), shards)?;
     }
-    follow(app, request, &submission, &folder, out)
+    follow(request, &submission, &folder, out)
+}
+
+/// Groups shards by the node that has begun them, if it is available: their cases are compared with one another.
+fn by_node(folder: &Path, shards: Vec<usize>) -> anyhow::Result<BTreeMap<Option<String>, Vec<usize>>> {
+    let mut nodes: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
+    for shard in shards {
+        let begun = node_of(&Submission::shard_folder(folder, shard))?;
+        let node = begun.clone().filter(|node| is_available(node));
+        if let (Some(begun), None) = (begun, &node) {
+            warn(&format!(
+                "node `{begun}` is not available; task {shard} continues on another one, with its own results"
+            ));
+        }
+        nodes.entry(node).or_default().push(shard);
+    }
+    Ok(nodes)
 }
 
 fn unknown_axis(error: NoSuchAxis) -> anyhow::Error {
@@ -179,15 +196,20 @@ fn command_words() -> anyhow::Result<Vec<String>> {
 }
 
 /// Submits shards as an array, and a job that merges their results when the array has ended.
-fn submit_shards(submission: &mut Submission, folder: &Path, name: &str, shards: Vec<usize>) -> anyhow::Result<()> {
+fn submit_shards(
+    submission: &mut Submission,
+    folder: &Path,
+    (name, node): (&str, Option<&str>),
+    shards: Vec<usize>,
+) -> anyhow::Result<()> {
     let (logs, name) = (folder.join("slurm"), format!("laptime-{name}"));
     run_folder::create(&logs)?;
     let script = logs.join("task.sh");
     std::fs::write(&script, TASK_SCRIPT).with_context(|| format!("cannot write `{}`", script.display()))?;
-    let log = |name: &str| PathBuf::from(logs.join(name).to_string_lossy().replace('%', "%%").replace("%%a", "%a"));
+    let log = |name: &str| PathBuf::from(format!("{}/{name}", logs.to_string_lossy().replace('%', "%%")));
     let program = std::env::current_exe().context("cannot find this program")?;
     let task = |step: &str| [script.clone().into(), program.clone().into(), step.into(), folder.into()];
-    let mut words = submission.options.array(&name, &shards, &log("%a.log"));
+    let mut words = submission.options.array(&name, &shards, node, &log("%a.log"));
     words.extend(task("slurm-task"));
     let id = sbatch(&words)?;
     say(&format!("Submitted {} as Slurm job {id}, in {}", counted(shards.len(), "task"), folder.display()));
@@ -202,19 +224,19 @@ fn submit_shards(submission: &mut Submission, folder: &Path, name: &str, shards:
     Ok(())
 }
 
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
+}
+
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Waits until no task is left in the queue, then merges and shows the results.
-fn follow(
-    app: &App,
-    request: &Request,
-    submission: &Submission,
-    folder: &Path,
-    out: &mut dyn Write,
-) -> anyhow::Result<Status> {
-    let shown = folder.display();
+fn follow(request: &Request, submission: &Submission, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let shown = quoted(folder);
     if request.slurm.detach {
         say(&format!("`laptime status {shown}` shows its state; `laptime bench --resume {shown}` attaches to it"));
         return Ok(Status::Done);
@@ -234,17 +256,11 @@ fn follow(
         std::thread::sleep(POLL);
     }
     drop(progress);
-    finish(app, request, submission, folder, out)
+    finish(request, submission, folder, out)
 }
 
 /// Merges and shows what there is, and fails if something is missing.
-fn finish(
-    _app: &App,
-    request: &Request,
-    submission: &Submission,
-    folder: &Path,
-    out: &mut dyn Write,
-) -> anyhow::Result<Status> {
+fn finish(request: &Request, submission: &Submission, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
     let merged = merge(submission, folder)?;
     let mut status = Status::Done;
     if merged.len() > 1 {
@@ -268,10 +284,13 @@ fn finish(
         return Ok(status);
     }
     let names: Vec<&str> = missing.iter().take(8).map(|&at| submission.shards[at].name.as_str()).collect();
-    let (count, of, shown) = (missing.len(), submission.shards.len(), folder.display());
+    let (count, of, shown) = (missing.len(), submission.shards.len(), quoted(folder));
     let error = anyhow::anyhow!("{count} of {of} tasks did not finish: {}", names.join(", "));
-    let log = format!("{shown}/slurm/{}.log", missing[0]);
-    Err(Hinted::wrap(error, format!("`{log}` says why; `laptime bench --resume {shown}` submits them again")))
+    let log = folder.join("slurm").join(format!("{}.log", missing[0]));
+    Err(Hinted::wrap(
+        error,
+        format!("`{}` says why; `laptime bench --resume {shown}` submits them again", log.display()),
+    ))
 }
 
 /// How many results each shard has.
@@ -334,7 +353,7 @@ pub fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Status> 
             text(task.and_then(|task| task.reason.as_deref())),
         ]);
     }
-    let shown = args.run.display();
+    let shown = quoted(&args.run);
     table.note(format!("`laptime bench --resume {shown}` attaches, submits what is missing, and merges the results."));
     write_to_screen(&table, args.format.format(), out)?;
     Ok(Status::Done)

@@ -27,6 +27,13 @@ pub fn queue(submission: &Submission) -> anyhow::Result<Vec<Task>> {
     }
 }
 
+/// Whether a node can run tasks, now or after other jobs.
+pub fn is_available(node: &str) -> bool {
+    let words = ["--noheader", &format!("--nodes={node}"), "--format=%T"].map(OsString::from);
+    let usable = ["idle", "allocated", "mixed", "completing"];
+    run("sinfo", &words).is_ok_and(|text| text.lines().any(|state| usable.contains(&state.trim())))
+}
+
 fn run(program: &str, words: &[OsString]) -> anyhow::Result<String> {
     let done = Command::new(program).args(words).output().map_err(|error| {
         let missing = error.kind() == io::ErrorKind::NotFound;
