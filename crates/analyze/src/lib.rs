@@ -26,7 +26,8 @@ use results::{
 use trace::{
     account, check, critical_path, device_time, devices, families, fleet, gap_cause, gap_charge, gap_verdict,
     gap_whole, gaps, group, host, host_tree, idle_pieces, intervals, lap_unit, laps, launch_figures, measured, one_off,
-    overlap, overview, quantile, repeats, replay, stage_figures, stages, syncs, timeline, top, waits, waterfall,
+    overlap, overview, quantile, repeats, replay, stage_figures, stages, summary, syncs, timeline, top, waits,
+    waterfall,
 };
 
 pub use self::{
@@ -93,6 +94,7 @@ pub use self::{
     series::{Clock, INTERVAL_ITERATIONS, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{OuterLap, Per, Stage, Stages, stages},
+    summary::{DeviceSummary, TraceSummary, summary},
     syncs::{
         Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
         WaitPlace, WaitPlaces, WaitingThread, syncs, wait_places,

@@ -29,6 +29,7 @@ pub(crate) mod repeats;
 pub(crate) mod replay;
 pub(crate) mod stage_figures;
 pub(crate) mod stages;
+pub(crate) mod summary;
 pub(crate) mod syncs;
 pub(crate) mod timeline;
 pub(crate) mod top;

@@ -10,14 +10,15 @@ mod tests;
 
 use std::{num::NonZero, thread};
 
-use laptime_trace::run::{Build, Environment, fingerprint};
+use laptime_trace::run::{Build, Environment, Machine, fingerprint};
 
 pub use self::linux::Linux;
 
 /// Collects the properties and the current state of this machine.
 pub fn gather(build: Build) -> Environment {
     let linux = Linux::here();
-    let machine = linux.machine(parallelism());
+    // A node of Slurm: two nodes are never the same environment.
+    let machine = Machine { node: std::env::var("SLURMD_NODENAME").ok(), ..linux.machine(parallelism()) };
     Environment { machine, build, load: linux.load(), available_bytes: linux.available_bytes() }
 }
 

@@ -24,6 +24,7 @@ mod profile;
 mod scripted;
 mod simulated;
 mod sink;
+pub mod slurm;
 mod stop;
 mod sweep;
 mod timing;

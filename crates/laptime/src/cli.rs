@@ -95,6 +95,11 @@ enum Plain {
     View(commands::view::Args),
     #[command(display_order = 17)]
     Convert(commands::convert::Args),
+    #[command(display_order = 17)]
+    Export(commands::export::Args),
+    #[command(display_order = 17)]
+    Status(commands::slurm::StatusArgs),
+    SlurmTask(commands::slurm::TaskArgs),
     #[command(display_order = 9)]
     Explain(commands::explain::Args),
     #[command(display_order = 18)]
@@ -174,6 +179,7 @@ impl Measuring {
     fn command(&self, app: &App) -> clap::Command {
         // The flags come first: their groups have descriptions of their own.
         let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.name)));
+        let command = if self.name == "bench" { commands::slurm::SlurmArgs::augment_args(command) } else { command };
         let command = command
             .about(self.about)
             .long_about(self.long_about)
@@ -400,6 +406,9 @@ fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow
         Plain::Report(args) => commands::report::run(app, args, out),
         Plain::View(args) => commands::view::run(args, out),
         Plain::Convert(args) => commands::convert::run(args),
+        Plain::Export(args) => commands::export::run(args, out),
+        Plain::Status(args) => commands::slurm::status(args, out),
+        Plain::SlurmTask(args) => commands::slurm::task::run(app, args),
         Plain::Audit(args) => commands::audit::run(args, out),
         Plain::Explain(args) => commands::explain::run(args, out),
         Plain::Completions(args) => commands::completions::run(app, args, out),
@@ -485,6 +494,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
             return Some(anyhow::anyhow!("two workloads are named `{}`", workload.name()));
         }
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
+        let flags = commands::slurm::SlurmArgs::augment_args(flags);
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
             own_flags.contains(&name.as_str()) || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))

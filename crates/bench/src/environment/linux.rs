@@ -50,6 +50,7 @@ impl Linux {
             kernel: self.text("proc/sys/kernel/osrelease"),
             clock_source: self.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             gpus: self.gpus(),
+            node: None,
         }
     }
 

@@ -12,7 +12,7 @@ use laptime_report::{Cell, Column, Format, Table};
 use crate::{
     app::App,
     cli::Status,
-    commands::{fit, page},
+    commands::{fit, page, slurm},
     failure::Hinted,
     output::{FormatArgs, say, write_file, write_to_screen},
     request::{OUTPUT, Order, Request},
@@ -28,6 +28,11 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
 
 /// Runs the command and prints the tables here.
 fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    match &request.resume {
+        Some(folder) if slurm::is_submitted(folder) => return slurm::resume(request, folder, out),
+        None if request.slurm.slurm => return slurm::submit(app, request, out),
+        _ => refuse_stray_flags(request)?,
+    }
     let session = match &request.resume {
         Some(folder) => {
             let session = Session::resume(app, request, folder)?;
@@ -68,6 +73,16 @@ fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<S
     }
     suggest_fit(app, &finished);
     end(&finished, &outside)
+}
+
+/// Refuses flags of Slurm where the run does not use it.
+fn refuse_stray_flags(request: &Request) -> anyhow::Result<()> {
+    if request.slurm.slurm {
+        let error = anyhow::anyhow!("the run to resume was not submitted to Slurm");
+        return Err(Hinted::wrap(error, "leave out `--slurm`"));
+    }
+    let Some(flag) = request.slurm.stray() else { return Ok(()) };
+    Err(Hinted::wrap(anyhow::anyhow!("`--{flag}` needs `--slurm`"), "add `--slurm` to submit the sweep as a job array"))
 }
 
 /// Refuses cases that cannot run. Returns the device if it had to be opened for that.

@@ -12,6 +12,7 @@ pub mod diagnose;
 pub mod doctor;
 pub mod experiment;
 pub mod explain;
+pub mod export;
 pub mod finding_gate;
 pub mod fit;
 pub mod fleet;
@@ -28,6 +29,7 @@ pub mod ranks;
 #[cfg(target_os = "linux")]
 pub mod record;
 pub mod report;
+pub mod slurm;
 pub mod stages;
 pub mod suite;
 pub mod syncs;

@@ -12,6 +12,7 @@ use laptime_trace::run::Run;
 
 use crate::{
     app::App,
+    commands::slurm::SlurmArgs,
     failure::Hinted,
     output::{FormatArgs, Terminal},
 };
@@ -138,6 +139,8 @@ pub struct Request {
     pub flags: Flags,
     /// Numbers of warm-up iterations to compare.
     pub warmups: Vec<usize>,
+    /// How the sweep runs on a cluster.
+    pub slurm: SlurmArgs,
 }
 
 impl Request {
@@ -155,7 +158,11 @@ impl Request {
         let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
         let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
         let flags = read_flags(matches, app, command);
-        Ok(Self { command, workload, axes, run, place, resume, fit, flags, warmups })
+        let slurm = match command {
+            Command::Bench => SlurmArgs::from_arg_matches(matches)?,
+            _ => SlurmArgs::default(),
+        };
+        Ok(Self { command, workload, axes, run, place, resume, fit, flags, warmups, slurm })
     }
 
     /// The axis flags that were given, as they were written.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use laptime_bench::{Case, CaseResult, Device, GivenSettings, Job, Plan, Swept, sweep};
-use laptime_trace::run::{AxisValues, RESULTS_FILE, Results, Run, SCHEMA, read_results};
+use laptime_trace::run::{AxisValues, RESULTS_FILE, RUN_FILE, Results, Run, SCHEMA, read_results};
 
 use crate::{
     app::App,
@@ -31,6 +31,8 @@ pub struct Session {
     pub run: Run,
     cases: Vec<Case>,
     before: Vec<CaseResult>,
+    /// The processes that measure each case, if not all of the settings do.
+    runs: Option<Vec<u32>>,
     /// The device, open from the beginning on.
     device: Option<Arc<dyn Device>>,
 }
@@ -62,7 +64,7 @@ impl Session {
     pub fn begin_in(app: &App, run: Run, folder: PathBuf, device: Arc<dyn Device>) -> anyhow::Result<Self> {
         run.write(&folder)?;
         let cases = recorded(app, &run)?.plan.cases();
-        Ok(Self { folder, run, cases, before: Vec::new(), device: Some(device) })
+        Ok(Self { folder, run, cases, before: Vec::new(), runs: None, device: Some(device) })
     }
 
     /// Continues a run that was stopped, unless the program, the machine or the plan has changed.
@@ -87,30 +89,60 @@ impl Session {
             warn("the last result is incomplete; its case is measured again");
         }
         let before = read.results.into_iter().filter(CaseResult::is_finished).collect();
-        Ok(Self { folder: folder.to_owned(), run, cases: order.plan.cases(), before, device: Some(device) })
+        let (folder, cases) = (folder.to_owned(), order.plan.cases());
+        Ok(Self { folder, run, cases, before, runs: None, device: Some(device) })
+    }
+
+    /// Begins or continues a part of a distributed run on this node. `before` are the finished results of all nodes, and
+    /// `runs` the processes that belong to the part.
+    pub fn shard(
+        app: &App,
+        order: &Order<'_>,
+        folder: PathBuf,
+        before: Vec<CaseResult>,
+        runs: &[u32],
+    ) -> anyhow::Result<Self> {
+        let device = app.device(&order.device)?;
+        let run = describe(app, order, &*device)?;
+        run_folder::create(&folder)?;
+        let run = if folder.join(RUN_FILE).is_file() {
+            let known = Run::read(&folder)?;
+            refuse_other_place(&known, &run)?;
+            known
+        } else {
+            run.write(&folder)?;
+            run
+        };
+        let cases = recorded(app, &run)?.plan.cases();
+        Ok(Self { folder, run, cases, before, runs: Some(runs.to_vec()), device: Some(device) })
     }
 
     /// The same run with one more case to measure.
     pub fn turned_to(&self, case: Case, before: Vec<CaseResult>) -> Self {
-        Self { folder: self.folder.clone(), run: self.run.clone(), cases: vec![case], before, device: None }
+        let (folder, run) = (self.folder.clone(), self.run.clone());
+        Self { folder, run, cases: vec![case], before, runs: None, device: None }
     }
 
     /// The cases that are left to measure in some process.
     pub fn left(&self) -> Vec<Case> {
-        let runs = self.run.settings.runs.max(1);
         let done: HashSet<(String, u32)> = done(&self.before);
-        let is_left = |case: &&Case| (0..runs).any(|run| !done.contains(&(case.to_string(), run)));
+        let is_left = |case: &&Case| self.runs().iter().any(|&run| !done.contains(&(case.to_string(), run)));
         self.cases.iter().filter(is_left).cloned().collect()
+    }
+
+    /// The processes that measure each case.
+    fn runs(&self) -> Vec<u32> {
+        self.runs.clone().unwrap_or_else(|| (0..self.run.settings.runs.max(1)).collect())
     }
 
     /// Measures what is left to measure.
     pub fn sweep(self, app: &App, is_quiet: bool) -> anyhow::Result<Finished> {
         app.listen_for_interrupts();
         app.measure_in((!self.run.settings.cold).then(|| self.folder.clone()));
-        let left = self.left();
-        let Self { folder, run, cases, before, device } = self;
+        let (left, processes) = (self.left(), self.runs());
+        let Self { folder, run, cases, before, device, .. } = self;
         let runs = run.settings.runs.max(1);
-        let expected = cases.len() * runs as usize;
+        let expected = cases.len() * processes.len();
         let done = done(&before);
         let estimate = Estimate::of_run(app, &run, &left);
         if let Some(sentence) = estimate.sentence(left.len()).filter(|_| !is_quiet) {
@@ -127,7 +159,7 @@ impl Session {
             environment: run.environment_fingerprint.clone(),
             trace: None,
         };
-        let is_done = |case: &Case, run: u32| done.contains(&(case.to_string(), run));
+        let is_done = |case: &Case, run: u32| !processes.contains(&run) || done.contains(&(case.to_string(), run));
         let guard = StdoutGuard::begin();
         let swept = sweep(&app.registry, &job, device, is_done, &app.interrupt, &mut keeper);
         drop(guard);

@@ -15,6 +15,7 @@ mod course;
 mod critical_path;
 mod diagnose;
 mod docs;
+mod export;
 mod gaps;
 mod hostile;
 mod laps;

@@ -19,6 +19,8 @@ mod map;
 #[cfg(feature = "nsys")]
 pub mod nsys;
 mod pairing;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod pftrace;
 pub mod speedscope;
 mod unsupported;

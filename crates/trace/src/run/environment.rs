@@ -57,6 +57,9 @@ pub struct Machine {
     pub clock_source: Option<String>,
     /// The GPUs reported by a driver.
     pub gpus: Vec<Gpu>,
+    /// The node of a cluster, in a run that a scheduler distributed: two nodes are two environments, however similar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 impl Machine {

@@ -1,0 +1,247 @@
+//! `laptime export`: traces and runs as Parquet tables.
+
+mod inputs;
+mod tables;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use laptime_report::{Cell, Column, Table};
+use laptime_trace::{Trace, format::parquet::Part, run::fingerprint};
+
+use self::inputs::{Input, inputs, rank_in};
+use crate::{
+    cli::Status,
+    failure::Hinted,
+    output::{FormatArgs, warn, write_to_screen},
+};
+
+/// Export traces and runs as Parquet tables, for DuckDB, Spark and other query engines
+///
+/// The dataset has one folder per table: spans, flows, marks, values, laps, findings, summary, results, samples. Files
+/// are in `TABLE/run=RUN/rank=RANK/`. Exporting more adds to the dataset; exporting a trace again replaces its rows.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  laptime export runs/train-1/rank*.json.gz --to dataset\n  duckdb -c \"SELECT * FROM 'dataset/summary/**/*.parquet'\""
+)]
+pub struct Args {
+    /// Trace, folder of a run, or folder of traces with one file per rank
+    #[arg(required = true, value_name = "TRACE|RUN")]
+    pub inputs: Vec<PathBuf>,
+
+    /// Folder of the dataset; it is created or added to
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+
+    /// Name of the run [default: the folder of a run or of ranks, the file name of a single trace]
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
+
+    /// Replace rows of the same run and rank that came from another trace
+    #[arg(long)]
+    pub replace: bool,
+
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// What was written for one input.
+struct Written {
+    run: String,
+    rank: u64,
+    source: String,
+    rows: Rows,
+    world_size: Option<u64>,
+}
+
+/// How many rows were written.
+enum Rows {
+    Spans(u64),
+    Results(u64),
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if args.run.as_deref().is_some_and(str::is_empty) {
+        return Err(Hinted::wrap(anyhow::anyhow!("the name of the run is empty"), "`--run NAME` needs a name"));
+    }
+    if args.to.exists() && !args.to.is_dir() {
+        let error = anyhow::anyhow!("`{}` is not a folder", args.to.display());
+        return Err(Hinted::wrap(error, "`--to DIR` names the folder of the dataset"));
+    }
+    let inputs = inputs(&args.inputs)?;
+    let mut export = Export { args, done: BTreeSet::new(), written: Vec::new() };
+    let mut failed = 0;
+    for input in &inputs {
+        if let Err(error) = export.add(input) {
+            if inputs.len() == 1 {
+                return Err(error);
+            }
+            failed += 1;
+            warn(&format!("`{}`: {error:#}; it is left out", input.path().display()));
+        }
+    }
+    export.warn_about_ranks();
+    if !export.written.is_empty() {
+        write_to_screen(&export.table(), args.format.format(), out)?;
+    }
+    if failed == 0 {
+        return Ok(Status::Done);
+    }
+    let error = anyhow::anyhow!("{failed} of {} inputs could not be exported", inputs.len());
+    Err(Hinted::wrap(error, "the warnings above give the reasons; the others are in the dataset"))
+}
+
+struct Export<'a> {
+    args: &'a Args,
+    /// Runs and ranks of this call: a second trace of the same rank is refused.
+    done: BTreeSet<(String, u64, bool)>,
+    written: Vec<Written>,
+}
+
+impl Export<'_> {
+    fn add(&mut self, input: &Input) -> anyhow::Result<()> {
+        let written = match input {
+            Input::Trace { path, run } => self.add_trace(path, run.as_deref())?,
+            Input::Results { folder, run } => self.add_results(folder, run)?,
+        };
+        self.written.push(written);
+        Ok(())
+    }
+
+    fn add_trace(&mut self, path: &Path, folder_run: Option<&str>) -> anyhow::Result<Written> {
+        let trace = crate::trace_input::read(path).context("cannot read it")?;
+        trace.warnings.iter().for_each(|warning| warn(&format!("`{}`: {warning}", path.display())));
+        let in_name = rank_in(path);
+        let rank = trace.metadata.rank().or(in_name);
+        if let (Some(rank), Some(other)) = (trace.metadata.rank(), in_name.filter(|_| rank != in_name)) {
+            warn(&format!("`{}` contains rank {rank}, although its name says {other}", path.display()));
+        }
+        let run = self.args.run.clone().or(folder_run.map(str::to_owned));
+        let is_one_of_several = rank.is_some() && trace.metadata.world_size() != Some(1);
+        let run = run.unwrap_or_else(|| inputs::run_of(path, is_one_of_several));
+        let part = self.part(&run, rank.unwrap_or(0), false, identity(&trace), metadata(&trace, path))?;
+        tables::write_trace(&trace, &source(path), &part)?;
+        let (rows, world_size) = (Rows::Spans(trace.span_count() as u64), trace.metadata.world_size());
+        Ok(Written { run, rank: part.rank, source: source(path), rows, world_size })
+    }
+
+    fn add_results(&mut self, folder: &Path, run: &str) -> anyhow::Result<Written> {
+        let read = inputs::read_run(folder)?;
+        let run = self.args.run.clone().unwrap_or_else(|| run.to_owned());
+        let manifest = serde_json::to_vec(&read.run).unwrap_or_default();
+        let part = self.part(&run, 0, true, fingerprint(&manifest), vec![])?;
+        tables::write_results(&read, &part)?;
+        let rows = Rows::Results(read.results.len() as u64);
+        Ok(Written { run, rank: 0, source: source(folder), rows, world_size: None })
+    }
+
+    /// The place of a run and rank, unless it belongs to something else.
+    fn part(
+        &mut self,
+        run: &str,
+        rank: u64,
+        is_results: bool,
+        identity: String,
+        mut metadata: Vec<(String, String)>,
+    ) -> anyhow::Result<Part> {
+        if !self.done.insert((run.to_owned(), rank, is_results)) {
+            let error = anyhow::anyhow!("run `{run}` already has a trace of rank {rank}");
+            return Err(Hinted::wrap(error, "`--run NAME` exports this one as another run"));
+        }
+        metadata.push((IDENTITY.to_owned(), identity.clone()));
+        let part = Part { dataset: self.args.to.clone(), run: run.to_owned(), rank, metadata };
+        let table = if is_results { "results" } else { "spans" };
+        let known = part.stored(table, IDENTITY);
+        if known.is_some_and(|known| known != identity) && !self.args.replace {
+            let error = anyhow::anyhow!("the dataset already has rank {rank} of run `{run}` from something else");
+            return Err(Hinted::wrap(error, "`--run NAME` adds this as another run, `--replace` replaces the old one"));
+        }
+        Ok(part)
+    }
+
+    /// Warns about ranks of a run that are missing, and about traces of different jobs in one run.
+    fn warn_about_ranks(&self) {
+        let mut runs: BTreeMap<&str, Vec<&Written>> = BTreeMap::new();
+        self.written.iter().for_each(|written| runs.entry(&written.run).or_default().push(written));
+        for (run, ranks) in runs {
+            let sizes: BTreeSet<u64> = ranks.iter().filter_map(|rank| rank.world_size).collect();
+            if sizes.len() > 1 {
+                warn(&format!("run `{run}` has traces of jobs with different numbers of ranks: {}", listed(&sizes)));
+            }
+            let Some(&size) = sizes.last() else { continue };
+            let beyond: BTreeSet<u64> = ranks.iter().map(|rank| rank.rank).filter(|&rank| rank >= size).collect();
+            if !beyond.is_empty() {
+                warn(&format!("run `{run}` has {size} ranks, but there are traces of rank {}", listed(&beyond)));
+            }
+            let missing: BTreeSet<u64> = (0..size.min(1 << 20)).filter(|&rank| !self.has(run, rank)).collect();
+            if !missing.is_empty() {
+                let count = missing.len();
+                warn(&format!("run `{run}`: {count} of {size} ranks are not in the dataset: {}", listed(&missing)));
+            }
+        }
+    }
+
+    fn has(&self, run: &str, rank: u64) -> bool {
+        let part = Part { dataset: self.args.to.clone(), run: run.to_owned(), rank, metadata: vec![] };
+        part.folder(tables::LAST).join("part-0.parquet").is_file()
+    }
+
+    fn table(&self) -> Table {
+        let columns =
+            [("run", "run"), ("rank", "rank"), ("source", "source"), ("spans", "spans"), ("results", "results")];
+        let mut table = Table::new("export", columns.map(|(key, label)| Column::new(key, label)));
+        for Written { run, rank, source, rows, .. } in &self.written {
+            let (spans, results) = match rows {
+                Rows::Spans(spans) => (Cell::Count(*spans), Cell::Empty),
+                Rows::Results(results) => (Cell::Empty, Cell::Count(*results)),
+            };
+            let rank = Cell::Whole(i64::try_from(*rank).unwrap_or(i64::MAX));
+            table.push([Cell::text(run), rank, Cell::text(source), spans, results]);
+        }
+        table.note(format!("The dataset is in `{}`.", self.args.to.display()));
+        table
+    }
+}
+
+/// The key of the identity of a trace in the metadata of its files.
+const IDENTITY: &str = "laptime.identity";
+
+/// What makes a trace the same wherever its file is.
+fn identity(trace: &Trace) -> String {
+    let Trace { origin, lost, .. } = trace;
+    let counts = (trace.span_count(), trace.mark_count(), trace.flows().len());
+    fingerprint(format!("{origin:?} {:?} {counts:?} {lost} {:?}", trace.bounds(), trace.metadata.rank()).as_bytes())
+}
+
+/// The metadata of the files of a trace.
+fn metadata(trace: &Trace, path: &Path) -> Vec<(String, String)> {
+    let entries = [
+        ("laptime.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
+        ("laptime.source", Some(source(path))),
+        ("laptime.clock_origin", Some(trace.origin.name.clone())),
+        ("laptime.clock_origin_unix_ns", trace.origin.unix_nanos.map(|nanos| nanos.to_string())),
+        ("laptime.clock_uncertainty_ns", trace.clock_uncertainty.map(|nanos| nanos.0.to_string())),
+    ];
+    entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+/// The name of a file or folder, without the folders around it.
+fn source(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// The largest number of ranks that a warning lists.
+const LISTED: usize = 8;
+
+fn listed(numbers: &BTreeSet<u64>) -> String {
+    let mut words: Vec<String> = numbers.iter().take(LISTED).map(u64::to_string).collect();
+    if numbers.len() > LISTED {
+        words.push("…".to_owned());
+    }
+    words.join(", ")
+}

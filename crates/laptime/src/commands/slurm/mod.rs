@@ -1,0 +1,369 @@
+//! `laptime bench --slurm`: a sweep as a Slurm job array, followed, resumed and merged.
+
+mod merge;
+mod queue;
+pub mod task;
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use laptime_bench::{
+    GivenSettings,
+    slurm::{ArrayJob, NoSuchAxis, SLURM_FILE, Shard, SlurmOptions, Submission, TASK_SCRIPT, Task, shards},
+};
+use laptime_report::{Cell, Column, Table};
+
+pub use self::task::Args as TaskArgs;
+use self::{
+    merge::{finished_in, merge, node_of},
+    queue::{is_available, queue, sbatch},
+};
+use crate::{
+    app::App,
+    cli::Status,
+    commands::bench,
+    failure::Hinted,
+    moment::Moment,
+    near::nearest,
+    output::{FormatArgs, say, warn, write_to_screen},
+    progress::Progress,
+    request::Request,
+    run_folder,
+};
+
+/// How often the queue is asked.
+const POLL: Duration = Duration::from_secs(2);
+
+/// A sweep as a Slurm job array
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Slurm")]
+pub struct SlurmArgs {
+    /// Run the sweep as a Slurm job array; Ctrl-C detaches, and `laptime status DIR` shows its state
+    #[arg(long, global = true)]
+    pub slurm: bool,
+
+    /// Cases with different values of this axis run in different tasks [default: a task per process of `--runs`, with all cases]
+    #[arg(long, global = true, value_name = "AXIS")]
+    pub shard_by: Option<String>,
+
+    /// Partition of the tasks
+    #[arg(long, global = true, value_name = "NAME")]
+    pub partition: Option<String>,
+
+    /// Time limit of a task, as `sbatch` takes it
+    #[arg(long, global = true, value_name = "TIME")]
+    pub time: Option<String>,
+
+    /// Maximum number of tasks at once
+    #[arg(long, global = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_parallel: Option<u32>,
+
+    /// GPUs of a task, as `sbatch` takes them
+    #[arg(long, global = true, value_name = "COUNT")]
+    pub gpus: Option<String>,
+
+    /// Let other jobs run on the node of a task; their load affects the timings
+    #[arg(long, global = true)]
+    pub shared: bool,
+
+    /// One more argument of `sbatch`, such as `--account=NAME`; repeat it for several
+    #[arg(long, global = true, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub sbatch: Vec<String>,
+
+    /// Submit and return
+    #[arg(long, global = true)]
+    pub detach: bool,
+}
+
+impl SlurmArgs {
+    /// A flag that was given although the run does not use Slurm.
+    pub fn stray(&self) -> Option<&'static str> {
+        let given = [
+            ("shard-by", self.shard_by.is_some()),
+            ("partition", self.partition.is_some()),
+            ("time", self.time.is_some()),
+            ("max-parallel", self.max_parallel.is_some()),
+            ("gpus", self.gpus.is_some()),
+            ("shared", self.shared),
+            ("sbatch", !self.sbatch.is_empty()),
+            ("detach", self.detach),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given && !self.slurm).map(|(name, _)| name)
+    }
+
+    fn options(&self) -> SlurmOptions {
+        SlurmOptions {
+            partition: self.partition.clone(),
+            time: self.time.clone(),
+            max_parallel: self.max_parallel,
+            gpus: self.gpus.clone(),
+            is_shared: self.shared,
+            more: self.sbatch.clone(),
+        }
+    }
+}
+
+/// Whether the run in a folder was submitted to Slurm.
+pub fn is_submitted(folder: &Path) -> bool {
+    folder.join(SLURM_FILE).is_file()
+}
+
+/// Divides a sweep into shards, submits them and follows them.
+pub fn submit(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if request.fit.is_some() {
+        let error = anyhow::anyhow!("`--fit` measures one case after another and cannot run as a job array");
+        return Err(Hinted::wrap(error, "leave out `--slurm`, or start it in a job of your own"));
+    }
+    let order = request.settle(app, GivenSettings::default())?;
+    request.check_flags(app, order.workload.name())?;
+    let cases = order.plan.cases();
+    app.extras(order.workload.name()).check(&request.flags, &cases)?;
+    let by = request.slurm.shard_by.as_deref().map(|axis| axis.replace('-', "_"));
+    let shards = shards(&cases, order.settings.runs, by.as_deref()).map_err(unknown_axis)?;
+    if request.run.dry_run {
+        return show_shards(&shards, &request.place.format, out);
+    }
+    if shards.len() == 1 && cases.len() > 1 {
+        say("All cases run in one task, so that they can be compared. `--shard-by AXIS` or `--runs N` use more nodes.");
+    }
+    let folder = run_folder::make(request.place.out.as_deref(), order.workload.name(), Moment::now())?;
+    let folder = folder.canonicalize().with_context(|| format!("cannot find `{}`", folder.display()))?;
+    let mut submission = Submission::new(command_words()?, request.slurm.options(), shards);
+    submission.write(&folder)?;
+    let all: Vec<usize> = (0..submission.shards.len()).collect();
+    submit_shards(&mut submission, &folder, (order.workload.name(), None), all)?;
+    follow(request, &submission, &folder, out)
+}
+
+/// Attaches to a submitted run again, and submits the shards that are incomplete and not in the queue.
+pub fn resume(request: &Request, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let folder = folder.canonicalize().with_context(|| format!("cannot find `{}`", folder.display()))?;
+    if request.is_specific() || request.place.out.is_some() {
+        let error = anyhow::anyhow!("the run in `{}` keeps its own plan and folder", folder.display());
+        return Err(Hinted::wrap(error, format!("`laptime bench --resume {}` is enough", quoted(&folder))));
+    }
+    let mut submission = Submission::read(&folder)?;
+    let queued = queue(&submission)?;
+    let missing: Vec<usize> = incomplete(&submission, &folder)?
+        .into_iter()
+        .filter(|shard| queued.iter().all(|task| task.shard != *shard))
+        .collect();
+    if request.run.dry_run {
+        let missing: Vec<Shard> = missing.iter().map(|&at| submission.shards[at].clone()).collect();
+        return show_shards(&missing, &request.place.format, out);
+    }
+    for (node, shards) in by_node(&folder, missing)? {
+        submit_shards(&mut submission, &folder, ("resumed", node.as_deref()), shards)?;
+    }
+    follow(request, &submission, &folder, out)
+}
+
+/// Groups shards by the node that has begun them, if it is available: their cases are compared with one another.
+fn by_node(folder: &Path, shards: Vec<usize>) -> anyhow::Result<BTreeMap<Option<String>, Vec<usize>>> {
+    let mut nodes: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
+    for shard in shards {
+        let begun = node_of(&Submission::shard_folder(folder, shard))?;
+        let node = begun.clone().filter(|node| is_available(node));
+        if let (Some(begun), None) = (begun, &node) {
+            warn(&format!(
+                "node `{begun}` is not available; task {shard} continues on another one, with its own results"
+            ));
+        }
+        nodes.entry(node).or_default().push(shard);
+    }
+    Ok(nodes)
+}
+
+fn unknown_axis(error: NoSuchAxis) -> anyhow::Error {
+    let near = nearest(&error.axis, error.known.iter().map(String::as_str));
+    let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+    let hint = format!("{near}`--shard-by` takes one of {}", error.known.join(", "));
+    Hinted::wrap(error, hint)
+}
+
+/// The arguments of `laptime bench`, from the command line.
+fn command_words() -> anyhow::Result<Vec<String>> {
+    let words = std::env::args_os().skip_while(|word| word != "bench").skip(1);
+    let text = |word: std::ffi::OsString| {
+        word.into_string().map_err(|word| anyhow::anyhow!("`{}` is not UTF-8 text", word.to_string_lossy()))
+    };
+    words.map(text).collect()
+}
+
+/// Submits shards as an array, and a job that merges their results when the array has ended.
+fn submit_shards(
+    submission: &mut Submission,
+    folder: &Path,
+    (name, node): (&str, Option<&str>),
+    shards: Vec<usize>,
+) -> anyhow::Result<()> {
+    let (logs, name) = (folder.join("slurm"), format!("laptime-{name}"));
+    run_folder::create(&logs)?;
+    let script = logs.join("task.sh");
+    std::fs::write(&script, TASK_SCRIPT).with_context(|| format!("cannot write `{}`", script.display()))?;
+    let log = |name: &str| PathBuf::from(format!("{}/{name}", logs.to_string_lossy().replace('%', "%%")));
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let task = |step: &str| [script.clone().into(), program.clone().into(), step.into(), folder.into()];
+    let mut words = submission.options.array(&name, &shards, node, &log("%a.log"));
+    words.extend(task("slurm-task"));
+    let id = sbatch(&words)?;
+    say(&format!("Submitted {} as Slurm job {id}, in {}", counted(shards.len(), "task"), folder.display()));
+    submission.jobs.push(ArrayJob { id, shards });
+    submission.write(folder)?;
+    let mut words = submission.options.after(id, &format!("{name}-merge"), &log("merge.log"));
+    words.extend(task("slurm-task"));
+    words.push("--merge".into());
+    if let Err(error) = sbatch(&words) {
+        warn(&format!("results are merged when the run is followed or resumed, not by a job: {error:#}"));
+    }
+    Ok(())
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Waits until no task is left in the queue, then merges and shows the results.
+fn follow(request: &Request, submission: &Submission, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let shown = quoted(folder);
+    if request.slurm.detach {
+        say(&format!("`laptime status {shown}` shows its state; `laptime bench --resume {shown}` attaches to it"));
+        return Ok(Status::Done);
+    }
+    say(&format!("Ctrl-C detaches and cancels nothing; `laptime bench --resume {shown}` attaches again"));
+    let expected: usize = submission.shards.iter().map(Shard::expected).sum();
+    let mut progress = Progress::new(expected, request.run.quiet);
+    loop {
+        let queued = queue(submission)?;
+        let done = done(submission, folder)?.iter().sum::<usize>();
+        let running = queued.iter().filter(|task| task.state == "RUNNING").count();
+        let waiting = queued.len() - running;
+        progress.step(done.min(expected.saturating_sub(1)), expected, &format!("{running} running, {waiting} waiting"));
+        if queued.is_empty() {
+            break;
+        }
+        std::thread::sleep(POLL);
+    }
+    drop(progress);
+    finish(request, submission, folder, out)
+}
+
+/// Merges and shows what there is, and fails if something is missing.
+fn finish(request: &Request, submission: &Submission, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let merged = merge(submission, folder)?;
+    let mut status = Status::Done;
+    if merged.len() > 1 {
+        warn(&format!(
+            "the results come from {} nodes; each node has its own table and folder, because timings of different nodes \
+             are not comparable",
+            merged.len()
+        ));
+    }
+    for (node, finished) in &merged {
+        if merged.len() > 1 {
+            say(&format!("\nNode {node}:"));
+        }
+        bench::show(finished, request.place.format.format(), out)?;
+        if bench::end(finished, &[])? == Status::BadNews {
+            status = Status::BadNews;
+        }
+    }
+    let missing = incomplete(submission, folder)?;
+    if missing.is_empty() {
+        return Ok(status);
+    }
+    let names: Vec<&str> = missing.iter().take(8).map(|&at| submission.shards[at].name.as_str()).collect();
+    let (count, of, shown) = (missing.len(), submission.shards.len(), quoted(folder));
+    let error = anyhow::anyhow!("{count} of {of} tasks did not finish: {}", names.join(", "));
+    let log = folder.join("slurm").join(format!("{}.log", missing[0]));
+    Err(Hinted::wrap(
+        error,
+        format!("`{}` says why; `laptime bench --resume {shown}` submits them again", log.display()),
+    ))
+}
+
+/// How many results each shard has.
+fn done(submission: &Submission, folder: &Path) -> anyhow::Result<Vec<usize>> {
+    let of = |at| Ok(finished_in(&Submission::shard_folder(folder, at))?.len());
+    (0..submission.shards.len()).map(of).collect()
+}
+
+/// The shards that lack results.
+fn incomplete(submission: &Submission, folder: &Path) -> anyhow::Result<Vec<usize>> {
+    let done = done(submission, folder)?;
+    Ok((0..done.len()).filter(|&at| done[at] < submission.shards[at].expected()).collect())
+}
+
+fn show_shards(shards: &[Shard], format: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
+    let columns = [("task", "task"), ("shard", "shard"), ("cases", "cases"), ("results", "results")];
+    let mut table = Table::new("shards", columns.map(|(key, label)| Column::new(key, label)));
+    for (at, shard) in shards.iter().enumerate() {
+        let counts = [shard.cases.len(), shard.expected()].map(|count| Cell::Count(count as u64));
+        table.push([vec![Cell::Whole(at as i64), Cell::text(&shard.name)], counts.into()].concat());
+    }
+    table.note(format!("{}; nothing was submitted.", counted(shards.len(), "task")));
+    write_to_screen(&table, format.format(), out)?;
+    Ok(Status::Done)
+}
+
+/// Show the state of a run that was submitted to Slurm
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  laptime status runs/matmul-20261116-120000")]
+pub struct StatusArgs {
+    /// Folder of the run
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Runs `laptime status`.
+pub fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
+    if !is_submitted(&args.run) {
+        let error = anyhow::anyhow!("`{}` is not a run that was submitted to Slurm", args.run.display());
+        return Err(Hinted::wrap(error, format!("such a folder contains `{SLURM_FILE}`")));
+    }
+    let submission = Submission::read(&args.run)?;
+    let queued = queue(&submission).map_err(|error| warn(&format!("the state of tasks is unknown: {error:#}"))).ok();
+    let done = done(&submission, &args.run)?;
+    let columns = ["task", "shard", "state", "node", "done", "of", "reason"];
+    let mut table = Table::new("status", columns.map(|name| Column::new(name, name)));
+    for (at, shard) in submission.shards.iter().enumerate() {
+        let task = queued.as_ref().and_then(|tasks| tasks.iter().rev().find(|task| task.shard == at));
+        let text = |text: Option<&str>| text.map_or(Cell::Empty, Cell::text);
+        table.push([
+            Cell::Whole(at as i64),
+            Cell::text(&shard.name),
+            Cell::text(state(task, queued.is_some(), done[at] >= shard.expected())),
+            text(task.and_then(|task| task.node.as_deref())),
+            Cell::Count(done[at] as u64),
+            Cell::Count(shard.expected() as u64),
+            text(task.and_then(|task| task.reason.as_deref())),
+        ]);
+    }
+    let shown = quoted(&args.run);
+    table.note(format!("`laptime bench --resume {shown}` attaches, submits what is missing, and merges the results."));
+    write_to_screen(&table, args.format.format(), out)?;
+    Ok(Status::Done)
+}
+
+fn state(task: Option<&Task>, is_known: bool, is_complete: bool) -> String {
+    match task {
+        Some(task) => task.state.to_lowercase(),
+        None if is_complete => "done".to_owned(),
+        None if is_known => "missing".to_owned(),
+        None => "unknown".to_owned(),
+    }
+}
