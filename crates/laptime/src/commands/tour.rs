@@ -42,7 +42,8 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     if finished.was_interrupted {
         return bench::end(&finished, &[]);
     }
-    page::write_recorded(&folder, &read_trace(&folder.join(TRACE_FILE))?, Some(&finished.run), &finished.results);
+    let trace = read_trace(&folder.join(TRACE_FILE))?;
+    page::write_recorded(&folder, &trace, Some(&finished.run), &finished.results);
     print_next(&finished, &recorded, out)?;
     Ok(Status::Done)
 }
