@@ -347,9 +347,7 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> u8 {
         Ok(Status::Exit(code)) => code,
         Err(error) if failure::is_closed_pipe(&error) => 0,
         // The flags behind `--experiment` and the like are arguments too: their help is no error.
-        Err(error) if error.is::<clap::Error>() => {
-            error.downcast_ref().map_or(2, |error| refuse(app, error))
-        }
+        Err(error) if error.is::<clap::Error>() => error.downcast_ref().map_or(2, |error| refuse(app, error)),
         Err(error) => {
             failure::print(&error, &mut screen::stderr());
             2

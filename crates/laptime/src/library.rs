@@ -154,7 +154,10 @@ mod tests {
     fn a_trace_in_memory_is_asked_like_a_file() {
         let traces = || vec![(PathBuf::from("nowhere.pftrace"), trace())];
         let answer = ask(&words(&["stages", "nowhere.pftrace", "--format", "json"]), traces()).unwrap();
-        assert_eq!(answer.tables.iter().map(|table| (table.name, table.rows.len())).collect::<Vec<_>>(), [("stages", 1)]);
+        assert_eq!(
+            answer.tables.iter().map(|table| (table.name, table.rows.len())).collect::<Vec<_>>(),
+            [("stages", 1)]
+        );
         assert_eq!(answer.text, "");
         let answer = ask(&words(&["compare", "nowhere.pftrace", "nowhere.pftrace"]), traces()).unwrap();
         assert_eq!(answer.tables.len(), 1);

@@ -75,7 +75,13 @@ struct OwnedStream {
     is_done: bool,
 }
 
-fn schema(format: &str, name: &str, flags: i64, children: Vec<ArrowSchema>, dictionary: Option<ArrowSchema>) -> ArrowSchema {
+fn schema(
+    format: &str,
+    name: &str,
+    flags: i64,
+    children: Vec<ArrowSchema>,
+    dictionary: Option<ArrowSchema>,
+) -> ArrowSchema {
     // A name with a zero byte ends there.
     let text = |text: &str| CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default();
     let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();

@@ -90,7 +90,8 @@ fn table(name: &str, summary: &Summary) -> Table {
     ];
     let mut table = Table::new("timings", columns);
     let nanos = |ms: f64| Cell::Nanos((ms * 1e6).round() as u64);
-    let (low, high) = summary.median_interval.map_or((Cell::Empty, Cell::Empty), |ends| (nanos(ends.low), nanos(ends.high)));
+    let (low, high) =
+        summary.median_interval.map_or((Cell::Empty, Cell::Empty), |ends| (nanos(ends.low), nanos(ends.high)));
     table.push([
         Cell::name(name),
         Cell::Count(summary.n as u64),

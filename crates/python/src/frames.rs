@@ -11,7 +11,8 @@ pub fn caller(py: Python<'_>) -> (String, u32) {
 }
 
 fn find(py: Python<'_>) -> PyResult<(String, u32)> {
-    let get_frame = GET_FRAME.get_or_try_init(py, || Ok::<_, PyErr>(py.import("sys")?.getattr("_getframe")?.unbind()))?;
+    let get_frame =
+        GET_FRAME.get_or_try_init(py, || Ok::<_, PyErr>(py.import("sys")?.getattr("_getframe")?.unbind()))?;
     let own = OWN_FOLDER.get_or_try_init(py, || {
         let file: String = py.import("laptime")?.getattr("__file__")?.extract()?;
         Ok::<_, PyErr>(file.trim_end_matches("__init__.py").to_owned())

@@ -220,7 +220,9 @@ fn field(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
         return Ok(FieldValue::Bool(yes.is_true()));
     }
     if value.is_instance_of::<PyInt>() {
-        return Ok(value.extract().map_or_else(|_| FieldValue::Float(value.extract().unwrap_or(f64::NAN)), FieldValue::Int));
+        return Ok(value
+            .extract()
+            .map_or_else(|_| FieldValue::Float(value.extract().unwrap_or(f64::NAN)), FieldValue::Int));
     }
     if let Ok(number) = value.cast::<PyFloat>() {
         return Ok(FieldValue::Float(number.value()));
@@ -239,18 +241,15 @@ fn decorated(py: Python<'_>, stage: &Bound<'_, PyAny>, function: &Bound<'_, PyAn
 /// A named part of the program: `with laptime.stage("prefill", tokens=n):`, or a decorator, with or without a name.
 #[pyfunction]
 #[pyo3(signature = (name, /, **fields))]
-fn stage<'py>(
-    py: Python<'py>,
-    name: &Bound<'py, PyAny>,
-    fields: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Py<PyAny>> {
+fn stage<'py>(py: Python<'py>, name: &Bound<'py, PyAny>, fields: Option<&Bound<'py, PyDict>>) -> PyResult<Py<PyAny>> {
     match name.cast::<PyString>() {
         Ok(name) => Ok(with_fields(py, &STAGES, SiteKind::Stage, name, fields)?.into_any().unbind()),
         Err(_) => {
             // `@laptime.stage` without a name.
             let own = name.getattr("__qualname__").ok().and_then(|own| own.cast_into::<PyString>().ok());
             let Some(own) = own else {
-                let message = format!("a stage has a name, such as `stage(\"prefill\")`, not `{}`", name.get_type().name()?);
+                let message =
+                    format!("a stage has a name, such as `stage(\"prefill\")`, not `{}`", name.get_type().name()?);
                 return Err(PyTypeError::new_err(message));
             };
             let stage = with_fields(py, &STAGES, SiteKind::Stage, &own, fields)?;
@@ -306,9 +305,10 @@ fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> P
     let number = match field(number)? {
         FieldValue::Str(_) => {
             // Tensors and NumPy numbers become floats.
-            let number: f64 = number.call_method0("__float__").and_then(|number| number.extract()).map_err(|_| {
-                PyValueError::new_err(format!("the value of `{name}` is no number: {number}"))
-            })?;
+            let number: f64 = number
+                .call_method0("__float__")
+                .and_then(|number| number.extract())
+                .map_err(|_| PyValueError::new_err(format!("the value of `{name}` is no number: {number}")))?;
             FieldValue::Float(number)
         }
         number => number,

@@ -64,13 +64,7 @@ impl<T> OnThisThread<T> {
 impl NativeModel {
     /// A model by its preset, with some sizes replaced.
     #[new]
-    fn new(
-        py: Python<'_>,
-        preset: &str,
-        sizes: HashMap<String, usize>,
-        device: &str,
-        dtype: &str,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, preset: &str, sizes: HashMap<String, usize>, device: &str, dtype: &str) -> PyResult<Self> {
         let mut config = Config::from_preset(preset).map_err(|error| failed(py, error))?;
         for (name, size) in sizes {
             match name.as_str() {

@@ -142,12 +142,7 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> (Vec<i32>, Texts) {
 }
 
 /// Names by number, in the order in which they are first used.
-fn coded<'a>(
-    name: &str,
-    count: usize,
-    ids: impl Iterator<Item = NameId>,
-    text: impl Fn(NameId) -> &'a str,
-) -> Column {
+fn coded<'a>(name: &str, count: usize, ids: impl Iterator<Item = NameId>, text: impl Fn(NameId) -> &'a str) -> Column {
     let (mut known, mut used, mut codes) = (HashMap::new(), Vec::new(), Vec::with_capacity(count));
     for id in ids {
         codes.push(*known.entry(id).or_insert_with(|| {
