@@ -16,6 +16,9 @@ use laptime_trace::{Trace, run::CaseResult};
 
 use crate::{app::App, cli, failure, run_input, trace_input};
 
+#[cfg(target_os = "linux")]
+pub use crate::commands::record::in_process;
+
 /// Traces in memory, by the paths that commands name them with.
 pub type Traces = Vec<(PathBuf, Arc<Trace>)>;
 

@@ -6,7 +6,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use laptime_probe::{FieldValue, Site, SiteKind, dynamic, recording};
@@ -43,8 +43,24 @@ struct Named {
     name: String,
     unit: String,
     plain: OnceLock<&'static Site>,
-    /// Sites by the names of their fields, and the line for syncs.
-    with_fields: Mutex<HashMap<(Vec<String>, u32), &'static Site>>,
+    with_fields: Mutex<Vec<KnownSite>>,
+}
+
+/// A site of a name with these fields, and of this line if it is a sync.
+struct KnownSite {
+    fields: Vec<Py<PyString>>,
+    line: u32,
+    site: &'static Site,
+}
+
+impl KnownSite {
+    /// Names of fields are almost always the same objects in each call.
+    fn is_of(&self, py: Python<'_>, fields: &[Bound<'_, PyString>], line: u32) -> bool {
+        let is_same = |(known, field): (&Py<PyString>, &Bound<'_, PyString>)| {
+            known.is(field) || known.bind(py).to_str().ok() == field.to_str().ok()
+        };
+        self.line == line && self.fields.len() == fields.len() && self.fields.iter().zip(fields).all(is_same)
+    }
 }
 
 impl Named {
@@ -53,44 +69,55 @@ impl Named {
         Arc::new(Self { kind, name: name.to_owned(), unit: unit.to_owned(), plain, with_fields })
     }
 
-    fn site(&self, py: Python<'_>, fields: &[(String, FieldValue)]) -> &'static Site {
+    fn site(&self, py: Python<'_>, fields: &[Bound<'_, PyString>]) -> PyResult<&'static Site> {
         // A sync is reported with its line, so each line has a site of its own.
-        if self.kind != SiteKind::Sync {
-            if fields.is_empty() {
-                return self.plain.get_or_init(|| self.make(frames::caller(py), &[]));
+        let place = (self.kind == SiteKind::Sync).then(|| frames::caller(py));
+        if fields.is_empty() && place.is_none() {
+            if let Some(site) = self.plain.get() {
+                return Ok(site);
             }
-            return self.keyed(fields, 0, || frames::caller(py));
+            let site = self.make(frames::caller(py), &[]);
+            return Ok(self.plain.get_or_init(|| site));
         }
-        let place = frames::caller(py);
-        self.keyed(fields, place.1, || place)
+        let line = place.as_ref().map_or(0, |place| place.1);
+        let find =
+            |known: &[KnownSite]| known.iter().find(|known| known.is_of(py, fields, line)).map(|known| known.site);
+        if let Some(site) = find(&self.known_sites()) {
+            return Ok(site);
+        }
+        let names: Vec<&str> = fields.iter().map(|field| field.to_str()).collect::<PyResult<_>>()?;
+        let site = self.make(place.unwrap_or_else(|| frames::caller(py)), &names);
+        let fields = fields.iter().map(|field| field.clone().unbind()).collect();
+        self.known_sites().push(KnownSite { fields, line, site });
+        Ok(site)
     }
 
-    fn keyed(
-        &self,
-        fields: &[(String, FieldValue)],
-        line: u32,
-        place: impl FnOnce() -> (String, u32),
-    ) -> &'static Site {
-        let names: Vec<String> = fields.iter().map(|(name, _)| name.clone()).collect();
-        let mut known = self.with_fields.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(site) = known.get(&(names.clone(), line)) {
-            return site;
-        }
-        let site = self.make(place(), &names.iter().map(String::as_str).collect::<Vec<_>>());
-        known.insert((names, line), site);
-        site
+    fn known_sites(&self) -> MutexGuard<'_, Vec<KnownSite>> {
+        self.with_fields.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make(&self, (file, line): (String, u32), fields: &[&str]) -> &'static Site {
         dynamic::site(self.kind, &self.name, &self.unit, &file, line, fields)
     }
+
+    /// The site and the values of an event.
+    fn event(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<(&'static Site, Vec<FieldValue>)> {
+        let Some(fields) = fields else { return Ok((self.site(py, &[])?, Vec::new())) };
+        let (mut names, mut values) = (Vec::with_capacity(fields.len()), Vec::with_capacity(fields.len()));
+        for (name, value) in fields.iter() {
+            names.push(name.cast_into::<PyString>()?);
+            values.push(field(&value)?);
+        }
+        Ok((self.site(py, &names)?, values))
+    }
 }
 
 /// A stage, lap or sync: a context manager and a decorator.
-#[pyclass(frozen, module = "laptime", name = "Stage")]
+#[pyclass(frozen, freelist = 16, module = "laptime", name = "Stage")]
 pub struct Stage {
     named: Arc<Named>,
-    fields: Vec<(String, FieldValue)>,
+    /// Read when the stage is entered and recorded.
+    fields: Option<Py<PyDict>>,
 }
 
 /// An open stage of this thread.
@@ -106,11 +133,11 @@ thread_local! {
 
 #[pymethods]
 impl Stage {
-    fn __enter__<'py>(slf: PyRef<'py, Self>) -> PyRef<'py, Self> {
+    fn __enter__<'py>(slf: PyRef<'py, Self>) -> PyResult<PyRef<'py, Self>> {
         if recording() {
-            slf.enter(slf.py(), slf.as_ptr() as usize);
+            slf.enter(slf.py(), slf.as_ptr() as usize)?;
         }
-        slf
+        Ok(slf)
     }
 
     fn __exit__(slf: PyRef<'_, Self>, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) {
@@ -142,9 +169,8 @@ fn word(kind: SiteKind) -> &'static str {
 }
 
 impl Stage {
-    fn enter(&self, py: Python<'_>, stage: usize) {
-        let site = self.named.site(py, &self.fields);
-        let values: Vec<FieldValue> = self.fields.iter().map(|(_, value)| value.clone()).collect();
+    fn enter(&self, py: Python<'_>, stage: usize) -> PyResult<()> {
+        let (site, values) = self.named.event(py, self.fields.as_ref().map(|fields| fields.bind(py)))?;
         let task = tasks::current(py);
         let open = match tasks::open(task) {
             Some(lane) => dynamic::enter_on(site, &lane, &values),
@@ -154,6 +180,7 @@ impl Stage {
             Some(open) => OPEN.with_borrow_mut(|all| all.push(OpenStage { stage, task, open })),
             None => tasks::close(task),
         }
+        Ok(())
     }
 
     /// Ends the innermost open stage of this object and task, if its entry was recorded.
@@ -190,7 +217,7 @@ fn known<'py>(
     if let Some(known) = table.get_item(name)? {
         return Ok(known.cast_into::<Stage>()?);
     }
-    let stage = Bound::new(py, Stage { named: Named::new(kind, name.to_str()?, ""), fields: Vec::new() })?;
+    let stage = Bound::new(py, Stage { named: Named::new(kind, name.to_str()?, ""), fields: None })?;
     table.set_item(name, &stage)?;
     Ok(stage)
 }
@@ -205,13 +232,12 @@ fn with_fields<'py>(
 ) -> PyResult<Bound<'py, Stage>> {
     let plain = known(py, table, kind, name)?;
     match fields {
-        Some(fields) => Bound::new(py, Stage { named: Arc::clone(&plain.get().named), fields: read(fields)? }),
+        Some(fields) => {
+            let fields = Some(fields.clone().unbind());
+            Bound::new(py, Stage { named: Arc::clone(&plain.get().named), fields })
+        }
         None => Ok(plain),
     }
-}
-
-fn read(fields: &Bound<'_, PyDict>) -> PyResult<Vec<(String, FieldValue)>> {
-    fields.iter().map(|(name, value)| Ok((name.cast::<PyString>()?.to_str()?.to_owned(), field(&value)?))).collect()
 }
 
 /// Numbers, booleans and text as they are; everything else, such as a tensor's shape, as its text.
@@ -286,9 +312,8 @@ fn sync_point<'py>(
 #[pyo3(signature = (name, /, **fields))]
 fn mark(py: Python<'_>, name: &Bound<'_, PyString>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     if recording() {
-        let fields = fields.map(read).transpose()?.unwrap_or_default();
-        let site = known(py, &MARKS, SiteKind::Mark, name)?.get().named.site(py, &fields);
-        dynamic::point(site, &fields.into_iter().map(|(_, value)| value).collect::<Vec<_>>());
+        let (site, values) = known(py, &MARKS, SiteKind::Mark, name)?.get().named.event(py, fields)?;
+        dynamic::point(site, &values);
     }
     Ok(())
 }
@@ -318,9 +343,7 @@ fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> P
         let key = (name.to_owned(), unit.to_owned());
         Arc::clone(known.get_or_insert_default().entry(key).or_insert_with(|| Named::new(SiteKind::Value, name, unit)))
     };
-    // The one field of a curve has no name of its own.
-    let fields = [("value".to_owned(), number)];
-    dynamic::point(named.site(py, &fields), &[fields[0].1.clone()]);
+    dynamic::point(named.site(py, &[PyString::intern(py, "value")])?, &[number]);
     Ok(())
 }
 

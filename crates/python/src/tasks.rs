@@ -7,7 +7,7 @@
 use std::{cell::RefCell, collections::HashMap};
 
 use laptime_probe::Lane;
-use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
+use pyo3::{intern, prelude::*, sync::PyOnceLock, types::PyDict};
 
 /// A task, by its address; zero is the code outside of all tasks.
 pub type Task = usize;
@@ -43,7 +43,7 @@ fn asyncio(py: Python<'_>) -> PyResult<Option<&Asyncio>> {
     let modules = MODULES.get_or_try_init(py, || {
         Ok::<_, PyErr>(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
     })?;
-    let Some(module) = modules.bind(py).get_item("asyncio")? else { return Ok(None) };
+    let Some(module) = modules.bind(py).get_item(intern!(py, "asyncio"))? else { return Ok(None) };
     let found = Asyncio {
         running_loop: module.getattr("_get_running_loop")?.unbind(),
         current_task: module.getattr("current_task")?.unbind(),

@@ -16,10 +16,14 @@ from laptime import _native
 RECORDER = "LAPTIME_RECORD"
 
 
+# The folder of the recorder inside this process or inside the process that it was forked from.
+own_folder: str | None = None
+
+
 def is_recorded_from_outside() -> bool:
     """Whether `laptime record` started this process."""
     folder = os.environ.get(RECORDER)
-    return bool(folder) and os.path.isdir(folder)
+    return bool(folder) and folder != own_folder and os.path.isdir(folder)
 
 
 def _begin() -> None:
@@ -40,6 +44,7 @@ def _after_fork() -> None:
 def _finish() -> None:
     try:
         _native.finish_recording()
+        _native.remove_gpu()
     except Exception as error:  # noqa: BLE001 - the interpreter is shutting down
         print(f"warning: the recording is incomplete: {error}")
 

@@ -16,11 +16,23 @@ pub const ANNOUNCED: &str = "probe-";
 pub(super) fn announce(path: &Path, start_ns: u64) {
     let Some(folder) = std::env::var_os(RECORDER) else { return };
     let Ok(path) = std::path::absolute(path) else { return };
-    let Some(now) = system_nanos() else { return };
-    let start = (now + start_ns).saturating_sub(laptime_probe::monotonic_nanos());
-    let name = format!("{ANNOUNCED}{}-{start}", std::process::id());
+    let Some(origin) = origin() else { return };
+    let name = format!("{ANNOUNCED}{}-{}", std::process::id(), origin + start_ns);
     // Without it there are two traces instead of one.
     let _ = std::fs::write(Path::new(&folder).join(name), path.as_os_str().as_encoded_bytes());
+}
+
+/// The time zero of [`laptime_probe::monotonic_nanos`] on the system's clock. Of several readings the one counts that was
+/// interrupted the least.
+fn origin() -> Option<u64> {
+    const READINGS: usize = 16;
+    let reading = || {
+        let before = laptime_probe::monotonic_nanos();
+        let system = system_nanos()?;
+        let after = laptime_probe::monotonic_nanos();
+        Some((after - before, system.saturating_sub(before + (after - before) / 2)))
+    };
+    (0..READINGS).filter_map(|_| reading()).min().map(|(_, origin)| origin)
 }
 
 /// The system's monotonic clock; none where programs are not recorded from outside.
