@@ -3,7 +3,6 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    path::PathBuf,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     time::Duration,
@@ -16,6 +15,7 @@ use crate::{
     cold::EmptyCaches,
     interrupt::Interrupt,
     job::Job,
+    launch::Launch,
     process::{in_own_group, kill_group, last_lines},
     sink::Sink,
     sweep::Swept,
@@ -25,7 +25,7 @@ use crate::{
 /// Fresh processes of a program that calls [`serve_if_requested`](crate::serve_if_requested).
 #[derive(Debug, Clone)]
 pub struct Children {
-    program: PathBuf,
+    launch: Launch,
 }
 
 /// The number of lines of a child's standard error that are stored with a failed case.
@@ -38,10 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 impl Children {
-    /// Fresh processes of this program, even if its file was replaced in the meantime.
+    /// Fresh processes of this program.
     pub fn of_this_program() -> Self {
-        let linux = cfg!(target_os = "linux").then(|| PathBuf::from("/proc/self/exe"));
-        Self { program: linux.unwrap_or_else(|| std::env::current_exe().unwrap_or_default()) }
+        Self { launch: Launch::of_this_program() }
     }
 
     /// Measures the cases of a job, each in a separate process if the settings require it, otherwise all in one
@@ -70,7 +69,7 @@ impl Children {
 
     /// Starts one process. Returns the number of cases with a result and how the process ended.
     fn run_one(&self, job: &Job, interrupt: &Interrupt, sink: &mut dyn Sink) -> anyhow::Result<(usize, Ended)> {
-        let mut child = Started::new(&self.program, job)?;
+        let mut child = Started::new(&self.launch, job)?;
         interrupt.on_ask({
             let events = child.wake.clone();
             // Sending fails if the child has already exited, and then no one needs to be woken.
@@ -137,8 +136,9 @@ struct Started {
 }
 
 impl Started {
-    fn new(program: &PathBuf, job: &Job) -> anyhow::Result<Self> {
-        let mut command = Command::new(program);
+    fn new(launch: &Launch, job: &Job) -> anyhow::Result<Self> {
+        let mut command = Command::new(&launch.program);
+        command.args(&launch.arguments);
         command.env(WORKER, "1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Compiled kernels are cached across processes; a cold process must not find them.
         let caches =

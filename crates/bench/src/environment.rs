@@ -13,6 +13,7 @@ use std::{num::NonZero, thread};
 use laptime_trace::run::{Build, Environment, Machine, fingerprint};
 
 pub use self::linux::Linux;
+use crate::launch::Launch;
 
 /// Collects the properties and the current state of this machine.
 pub fn gather(build: Build) -> Environment {
@@ -27,10 +28,9 @@ pub fn nvidia_driver() -> Option<String> {
     Linux::here().nvidia_driver()
 }
 
-/// A fingerprint of the running program's file; none if it cannot be read.
+/// A fingerprint of the file with our code; none if it cannot be read.
 pub fn binary_fingerprint() -> Option<String> {
-    let program = std::env::current_exe().ok()?;
-    Some(fingerprint(&std::fs::read(program).ok()?))
+    Some(fingerprint(&std::fs::read(Launch::of_this_program().binary).ok()?))
 }
 
 /// The number of threads that can run at once, limited by the CPU quota.

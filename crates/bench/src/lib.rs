@@ -13,6 +13,7 @@ pub mod environment;
 mod given;
 mod interrupt;
 mod job;
+mod launch;
 mod measure;
 pub mod noise;
 mod open_once;
@@ -40,6 +41,7 @@ pub use self::{
     given::{GivenSettings, NoQuantity, Seconds, SettingsError, Share, parse_warm_up},
     interrupt::Interrupt,
     job::{Job, Registry},
+    launch::Launch,
     measure::{is_measuring, measure, measure_ready},
     open_once::OpenOnce,
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, ValueKind},
@@ -51,7 +53,7 @@ pub use self::{
     sweep::{Swept, sweep},
     timing::{L2Error, SwitchableClock, TimingError, nanos_between, settle_l2, settle_timing},
     trouble::{NoDevice, OutOfMemory},
-    worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_requested},
+    worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_requested, status_if_requested},
     workload::{
         Device, Devices, Iteration, IterationState, KernelRecording, MetricSpec, ParsedCase, Prepared, Workload,
     },

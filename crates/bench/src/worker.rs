@@ -60,7 +60,12 @@ pub(crate) enum Message {
 /// }
 /// ```
 pub fn serve_if_requested(registry: &Registry) -> Option<ExitCode> {
-    is_fresh_process().then(|| serve(registry).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+    status_if_requested(registry).map(ExitCode::from)
+}
+
+/// The same, with the exit status as a number.
+pub fn status_if_requested(registry: &Registry) -> Option<u8> {
+    is_fresh_process().then(|| u8::from(serve(registry).is_err()))
 }
 
 /// Whether this process was started to measure cases for another one.

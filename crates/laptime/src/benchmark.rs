@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use laptime_bench::{Case, CaseResult, GivenSettings, Iteration, Outcome, Sink, WarmUp};
+use laptime_bench::{Case, CaseResult, GivenSettings, Iteration, Outcome, Seconds, Share, Sink, WarmUp};
 use laptime_pipelines::CpuDevice;
 use laptime_stats::{Sorted, Summary};
 
@@ -46,6 +46,18 @@ impl Benchmark {
     /// Iterations that count.
     pub fn iterations(mut self, iterations: usize) -> Self {
         self.settings.iterations = Some(iterations);
+        self
+    }
+
+    /// The longest time that is measured; without a number of iterations.
+    pub fn max_time(mut self, seconds: f64) -> Self {
+        self.settings.max_time = Some(Seconds(seconds));
+        self
+    }
+
+    /// How exactly the median should be known, as a share of it; without a number of iterations.
+    pub fn within(mut self, share: f64) -> Self {
+        self.settings.within = Some(Share(share));
         self
     }
 

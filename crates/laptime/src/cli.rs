@@ -1,6 +1,6 @@
 //! The commands and their flags, and which code runs them.
 
-use std::{ffi::OsString, io::Write as _, process::ExitCode};
+use std::{ffi::OsString, io::Write as _};
 
 use clap::{
     Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand,
@@ -319,7 +319,7 @@ fn overview() -> String {
 }
 
 /// Prints the overview, or the help of all commands or of one.
-fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
+fn help(app: &App, words: &[OsString]) -> Option<u8> {
     let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let text = match words.as_slice() {
         [_] | [_, "help" | "--help" | "-h"] => overview(),
@@ -332,14 +332,14 @@ fn help(app: &App, words: &[OsString]) -> Option<ExitCode> {
     };
     // If the stream is closed, nobody can read the message.
     let _ = write!(screen::stdout(), "{text}");
-    Some(ExitCode::SUCCESS)
+    Some(0)
 }
 
-/// Reads the arguments, runs the command and prints errors.
-pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+/// Reads the arguments, runs the command and prints errors. Returns the exit status.
+pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> u8 {
     if let Some(clash) = clash(app) {
         failure::print(&clash, &mut screen::stderr());
-        return ExitCode::from(2);
+        return 2;
     }
     let arguments = dashed(arguments);
     if let Some(helped) = help(app, &arguments) {
@@ -352,29 +352,35 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Ok(detail) = DetailArgs::from_arg_matches(&matches) {
         detail.apply();
     }
-    let mut out = screen::stdout();
-    let done = match matches.subcommand() {
-        Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.name == name) => {
-            measure(app, name, matches, &mut out)
-        }
-        _ => match Cli::from_arg_matches(&matches) {
-            Ok(cli) => run_plain(app, &cli.command, &mut out),
-            Err(error) => return refuse(app, &shown(app, &arguments, error)),
-        },
-    };
-    match done {
-        Ok(Status::Done) => ExitCode::SUCCESS,
-        Ok(Status::BadNews) => ExitCode::from(1),
-        Ok(Status::Exit(code)) => ExitCode::from(code),
-        Err(error) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
+    match run_matched(app, &matches, &mut screen::stdout()) {
+        Ok(Status::Done) => 0,
+        Ok(Status::BadNews) => 1,
+        Ok(Status::Exit(code)) => code,
+        Err(error) if failure::is_closed_pipe(&error) => 0,
         // The flags behind `--experiment` and the like are arguments too: their help is no error.
-        Err(error) if error.is::<clap::Error>() => {
-            error.downcast_ref().map_or(ExitCode::from(2), |error| refuse(app, error))
-        }
+        Err(error) if error.is::<clap::Error>() => error.downcast_ref().map_or(2, |error| refuse(app, error)),
         Err(error) => {
             failure::print(&error, &mut screen::stderr());
-            ExitCode::from(2)
+            2
         }
+    }
+}
+
+/// Reads the arguments and runs the command, without printing errors.
+pub fn try_run(
+    app: &App,
+    arguments: impl Iterator<Item = OsString>,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<Status> {
+    run_matched(app, &command(app).try_get_matches_from(dashed(arguments))?, out)
+}
+
+fn run_matched(app: &App, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
+    match matches.subcommand() {
+        Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.name == name) => {
+            measure(app, name, matches, out)
+        }
+        _ => run_plain(app, &Cli::from_arg_matches(matches)?.command, out),
     }
 }
 
@@ -437,14 +443,14 @@ fn shown(app: &App, arguments: &[OsString], error: clap::Error) -> clap::Error {
 }
 
 /// Prints what is wrong with the arguments; unknown workloads and axes get our own error.
-fn refuse(app: &App, error: &clap::Error) -> ExitCode {
+fn refuse(app: &App, error: &clap::Error) -> u8 {
     if let Some(known) = about_workload(app, error) {
         failure::print(&known, &mut screen::stderr());
-        return ExitCode::from(2);
+        return 2;
     }
     // If the stream is closed, nobody can read the message.
     let _ = error.print();
-    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+    if error.use_stderr() { 2 } else { 0 }
 }
 
 fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {

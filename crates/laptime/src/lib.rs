@@ -25,6 +25,7 @@ mod benchmark;
 mod cli;
 mod commands;
 mod input;
+pub mod library;
 mod output;
 mod run;
 
@@ -32,7 +33,7 @@ use std::{panic::AssertUnwindSafe, process::ExitCode};
 
 pub use self::benchmark::{Benchmark, Timings, benchmark};
 pub use laptime_bench as bench;
-use laptime_bench::Workload;
+use laptime_bench::{Launch, Workload};
 use laptime_pipelines::extras::Extras;
 pub use laptime_pipelines::{CountingHeap, extras};
 
@@ -56,6 +57,16 @@ pub fn main_with(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
 
 /// The same, with what your workloads add to the commands: flags, checks, files and summaries.
 pub fn main_with_extras(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> ExitCode {
+    ExitCode::from(run(workloads, extras))
+}
+
+/// Runs the command line as a module of an interpreter, and returns the exit status.
+pub fn main_of_module(launch: Launch) -> u8 {
+    launch.set();
+    run(Vec::new(), Vec::new())
+}
+
+fn run(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> u8 {
     std::panic::set_hook(Box::new(|panic| {
         // The panic of a workload is the outcome of its case.
         if !laptime_bench::is_measuring() {
@@ -63,15 +74,15 @@ pub fn main_with_extras(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn E
         }
     }));
     // The hook has printed it.
-    std::panic::catch_unwind(AssertUnwindSafe(|| run_program(workloads, extras))).unwrap_or(ExitCode::from(COULD_NOT))
+    std::panic::catch_unwind(AssertUnwindSafe(|| run_program(workloads, extras))).unwrap_or(COULD_NOT)
 }
 
-fn run_program(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> ExitCode {
+fn run_program(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> u8 {
     let status = if laptime_bench::is_fresh_process() { laptime_bench::OUT_OF_MEMORY_STATUS } else { COULD_NOT };
     laptime_pipelines::heap::exit_when_out_of_memory(status);
     let app = App::new(workloads, extras);
-    if let Some(served) = laptime_bench::serve_if_requested(&app.registry) {
+    if let Some(served) = laptime_bench::status_if_requested(&app.registry) {
         return served;
     }
-    cli::run(&app, std::env::args_os())
+    cli::run(&app, Launch::of_this_program().words.into_iter())
 }

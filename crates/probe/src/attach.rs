@@ -61,7 +61,8 @@ pub(crate) fn recording_started() {
 
 pub(crate) fn recording_ended(shared: &Arc<Shared>) {
     let mut recordings = Recordings::lock();
-    recordings.active -= 1;
+    // None are left after a fork.
+    recordings.active = recordings.active.saturating_sub(1);
     if recordings.default.as_ref().is_some_and(|default| Arc::ptr_eq(default, shared)) {
         recordings.default = None;
     }
@@ -89,6 +90,17 @@ impl Drop for Paused {
         let mut recordings = Recordings::lock();
         recordings.paused -= 1;
         recordings.changed();
+    }
+}
+
+/// Ends every recording in a process that was just forked: the threads that write them exist in the parent only. Call
+/// this first in the child. It never waits for a lock.
+pub fn forget_after_fork() {
+    EPOCH.store(0, Relaxed);
+    // A lock that another thread of the parent held stays locked; then only new recordings are refused.
+    if let Ok(mut recordings) = RECORDINGS.try_lock() {
+        let changes = recordings.changes;
+        *recordings = Recordings { active: 0, paused: 0, changes, default: None };
     }
 }
 
@@ -121,6 +133,12 @@ thread_local! {
 }
 
 impl Local {
+    /// An address that no other living thread has.
+    #[inline(always)]
+    pub(crate) fn address() -> usize {
+        LOCAL.with(|local| ptr::from_ref(local) as usize)
+    }
+
     /// Calls `with` on this thread's current ring, if it has one.
     #[inline(always)]
     pub(crate) fn with_ring<R>(with: impl FnOnce(&Ring, u32) -> Option<R>) -> Option<R> {

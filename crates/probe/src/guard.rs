@@ -33,6 +33,13 @@ impl Span {
     /// Ends the stage here instead of at the end of the scope.
     #[inline(always)]
     pub fn end(self) {}
+
+    /// Site and attachment, without ending the stage; none if it is not recorded.
+    pub(crate) fn into_parts(self) -> Option<(u32, u32)> {
+        let parts = (self.site, self.attachment);
+        std::mem::forget(self);
+        (parts.0 != 0).then_some(parts)
+    }
 }
 
 impl Drop for Span {
@@ -118,6 +125,11 @@ impl LaneSpan {
 
     /// Ends the stage here instead of at the end of the scope.
     pub fn end(self) {}
+
+    /// Site, attachment and lane, without ending the stage; none if it is not recorded.
+    pub(crate) fn into_parts(mut self) -> Option<(u32, u32, Arc<LaneState>)> {
+        self.open.take()
+    }
 }
 
 /// Opens a span on a lane; if the lane has a device clock, its stream is marked too.
@@ -160,18 +172,24 @@ fn enter_lane<F: FieldTuple>(site: &'static Site, lane: &Lane, fields: &F) -> La
 
 impl Drop for LaneSpan {
     fn drop(&mut self) {
-        let Some((site, attachment, lane)) = self.open.take() else { return };
-        let stamp = lane.mark();
-        let ticks = now().0;
-        Local::with_ring_of(attachment, |ring| {
-            ring.release(EXIT_ON_WORDS);
-            let mut push = ring.push();
-            push.word(word::head(ticks, word::EXTENDED, word::EXIT_ON));
-            push.word(lane.with_site(site));
-            push.word(stamp);
-            push.publish();
-        });
+        if let Some((site, attachment, lane)) = self.open.take() {
+            exit_lane(site, attachment, &lane);
+        }
     }
+}
+
+/// Writes an exit on a lane; its space was reserved at the entry.
+pub(crate) fn exit_lane(site: u32, attachment: u32, lane: &LaneState) {
+    let stamp = lane.mark();
+    let ticks = now().0;
+    Local::with_ring_of(attachment, |ring| {
+        ring.release(EXIT_ON_WORDS);
+        let mut push = ring.push();
+        push.word(word::head(ticks, word::EXTENDED, word::EXIT_ON));
+        push.word(lane.with_site(site));
+        push.word(stamp);
+        push.publish();
+    });
 }
 
 /// Marks a moment.

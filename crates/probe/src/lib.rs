@@ -9,6 +9,8 @@ mod decode;
 #[cfg(feature = "on")]
 mod device;
 #[cfg(feature = "on")]
+pub mod dynamic;
+#[cfg(feature = "on")]
 mod field;
 #[cfg(feature = "on")]
 mod guard;
@@ -31,7 +33,7 @@ mod on_lane;
 
 #[cfg(feature = "on")]
 pub use self::{
-    attach::{Entered, Handle, Paused, handle, pause, recording},
+    attach::{Entered, Handle, Paused, forget_after_fork, handle, pause, recording},
     clock::{Anchor, TickMap, Ticks, clock_name, has_invariant_counter, monotonic_nanos, now},
     decode::{FieldValue, Fields, LaneStamp, RawEvent, RawKind, events},
     device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, Resolved, SimulatedDevice, Stamp, lane},

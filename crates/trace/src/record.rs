@@ -4,6 +4,7 @@
 //! falls behind, batches wait in memory up to a limit; beyond it the buffers fill up, and events without space are
 //! dropped and counted. The file is flushed at least ten times per second, so a killed program leaves a trace.
 
+mod announce;
 mod at_exit;
 mod waiting;
 
@@ -21,6 +22,7 @@ use std::{
 
 use laptime_probe::{Anchor, Config, DefaultTaken, Recorder, TickMap, Ticks, now};
 
+pub use self::announce::ANNOUNCED;
 use self::waiting::Waiting;
 use crate::{
     format::{self, Format, ReadError, WriteError},
@@ -70,12 +72,6 @@ pub enum RecordError {
     #[error("the writer thread of the recording panicked")]
     WriterDied,
 }
-
-/// Names the folder of the recording for the processes that `laptime record` started.
-const RECORDER: &str = "LAPTIME_RECORD";
-
-/// How the names of files begin that announce a trace in that folder.
-pub const ANNOUNCED: &str = "probe-";
 
 /// What a finished recording holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,21 +137,11 @@ pub fn record_to_with(path: impl AsRef<Path>, config: Config) -> Result<Recordin
         })
         .map_err(failed)?;
     at_exit::flush(&control, writer.thread().clone());
-    announce(&path, start_ns);
+    announce::announce(&path, start_ns);
     if cfg!(panic = "abort") {
         flush_on_panic(&control, writer.thread().clone());
     }
     Ok(Recording { path, recorded, start_ns, control, writer: Some(writer) })
-}
-
-/// Tells `laptime record`, if it started this process, where the trace is, so that it is merged with what was recorded
-/// from outside. The announcement holds the path; its name holds the process and the time zero.
-fn announce(path: &Path, start_ns: u64) {
-    let Some(folder) = std::env::var_os(RECORDER) else { return };
-    let Ok(path) = std::path::absolute(path) else { return };
-    let name = format!("{ANNOUNCED}{}-{start_ns}", std::process::id());
-    // Without it there are two traces instead of one.
-    let _ = std::fs::write(Path::new(&folder).join(name), path.as_os_str().as_encoded_bytes());
 }
 
 fn temporary_path(path: &Path) -> PathBuf {

@@ -283,6 +283,11 @@ impl Trace {
         Nanos(self.spans.start[id.index()])
     }
 
+    /// The starts of all spans in nanoseconds, as they lie in memory.
+    pub fn span_starts(&self) -> &[u64] {
+        &self.spans.start
+    }
+
     /// The end of a span, without its other columns.
     #[inline]
     pub fn span_end(&self, id: SpanId) -> Nanos {

@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use laptime_analyze::{Bottleneck, Conclusion, FindingLimits, Offload, OffloadFacts, Severity, Thresholds};
@@ -167,7 +168,7 @@ fn one(args: &Args, path: &Path, out: &mut dyn Write) -> anyhow::Result<Status> 
     let limits = args.limits.thresholds();
     // A limit that was asked for counts before the audio of a token.
     let facts = if args.limits.token_good.is_some() { facts.judged_by_limit() } else { facts };
-    let answer = read.trace.as_ref().and_then(|trace| laptime_analyze::offload(trace, facts, limits));
+    let answer = read.trace.as_deref().and_then(|trace| laptime_analyze::offload(trace, facts, limits));
     let (findings, whole) = match answer {
         Some(answer) => {
             show(args, &answer, &read, out)?;
@@ -228,7 +229,7 @@ fn general(
         return Err(Hinted::wrap(error, "leave out `--layers`, `--tokens` and `--share`"));
     }
     let peaks = read.run.as_ref().and_then(|run| run.peaks.as_ref());
-    let answer = laptime_analyze::diagnose_with(read.trace.as_ref(), &read.results, peaks, limits);
+    let answer = laptime_analyze::diagnose_with(read.trace.as_deref(), &read.results, peaks, limits);
     args.output.write(&tables::diagnosis(&answer), out)?;
     Ok((answer.findings, answer.whole_ns))
 }
@@ -251,7 +252,7 @@ fn thresholds(words: &[String]) -> anyhow::Result<FindingLimits> {
 
 /// The input of a diagnosis.
 struct Read {
-    trace: Option<Trace>,
+    trace: Option<Arc<Trace>>,
     results: Vec<CaseResult>,
     run: Option<Run>,
 }
@@ -276,7 +277,7 @@ impl Read {
     }
 }
 
-fn trace(args: &Args, path: &Path) -> anyhow::Result<Trace> {
+fn trace(args: &Args, path: &Path) -> anyhow::Result<Arc<Trace>> {
     let trace = args.output.read_trace(path)?;
     warn_of_loss(&trace, &args.output);
     Ok(trace)

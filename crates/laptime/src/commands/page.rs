@@ -85,7 +85,10 @@ pub fn write_runs(answer: &Profiling, paths: &[PathBuf], target: &Path) -> anyho
         _ => None,
     };
     match trace {
-        Some(file) => write_run(&answer.runs[0].read, &read_trace(&file)?, target),
+        Some(file) => {
+            let trace = read_trace(&file)?;
+            write_run(&answer.runs[0].read, &trace, target)
+        }
         None => {
             let names: Vec<&str> = answer.runs.iter().map(|named| named.read.folder.as_str()).collect();
             write(&laptime_page::of_runs(answer, &names.join(", ")), target)

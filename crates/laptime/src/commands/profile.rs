@@ -88,7 +88,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     ResultsWriter::open(&session.folder)?.append(&result)?;
     let results: Vec<&CaseResult> = [&result].into_iter().chain(&baseline).collect();
     if let Outcome::Measured(_) = profiled.outcome {
-        let trace = with_device(read_trace(&pftrace)?, &profiled, &recorded)?;
+        let trace = with_device(Arc::unwrap_or_clone(read_trace(&pftrace)?), &profiled, &recorded)?;
         write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
         page::write_recorded(&session.folder, &trace, Some(&session.run), std::slice::from_ref(&result));

@@ -43,7 +43,8 @@ fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-fn hint(error: &anyhow::Error) -> Option<String> {
+/// What to do about an error, if that is known.
+pub fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(hinted) = cause.downcast_ref::<Hinted>() {
             return Some(hinted.hint().to_owned());

@@ -9,7 +9,10 @@ pub mod screen;
 use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::Context;
@@ -21,7 +24,7 @@ use laptime_trace::{
     format::{NO_EVENTS, write_whole},
 };
 
-use crate::{commands::page, failure::Hinted, screen::Content, trace_input::trace_of};
+use crate::{commands::page, failure::Hinted, library, screen::Content, trace_input::trace_of};
 
 /// How much detail tables show; set once, after the arguments are read.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
@@ -95,7 +98,10 @@ impl OutputArgs {
     }
 
     /// Reads a trace or the trace of a run folder, unless the output would overwrite it.
-    pub fn read_trace(&self, path: &Path) -> anyhow::Result<Trace> {
+    pub fn read_trace(&self, path: &Path) -> anyhow::Result<Arc<Trace>> {
+        if let Some(given) = library::given(path) {
+            return Ok(given);
+        }
         let path = trace_of(path)?;
         self.refuse_to_overwrite(&path)?;
         // A note under the table or an error reports an empty trace; formats with rows alone have no notes.
@@ -123,6 +129,7 @@ impl OutputArgs {
         match &self.out {
             Some(path) if page::is_html(path) => page::write(&page::of_table(table), path),
             Some(path) => write_file(table, format, path),
+            None if library::take_table(table) => Ok(()),
             None => write_to_screen(table, format, out),
         }
     }
@@ -216,21 +223,27 @@ fn lines_within(text: &str, width: usize) -> String {
 }
 
 /// Reads a trace and prints its warnings on standard error.
-pub fn read_trace(path: &Path) -> anyhow::Result<Trace> {
+pub fn read_trace(path: &Path) -> anyhow::Result<Arc<Trace>> {
     read_trace_but(path, |_| false)
 }
 
 /// The same without the warnings that are reported elsewhere.
-fn read_trace_but(path: &Path, is_reported: impl Fn(&str) -> bool) -> anyhow::Result<Trace> {
+fn read_trace_but(path: &Path, is_reported: impl Fn(&str) -> bool) -> anyhow::Result<Arc<Trace>> {
+    if let Some(given) = library::given(path) {
+        return Ok(given);
+    }
     let trace = crate::trace_input::read(path).with_context(|| format!("cannot read trace `{}`", path.display()))?;
     for warning in trace.warnings.iter().filter(|warning| !is_reported(warning)) {
         warn(&format!("`{}`: {warning}", path.display()));
     }
-    Ok(trace)
+    Ok(Arc::new(trace))
 }
 
 /// Prints a line on standard error that is not data.
 pub fn say(line: &str) {
+    if library::take_message(line) {
+        return;
+    }
     // Nobody reads standard error: the answer matters more.
     let _ = writeln!(screen::stderr(), "{}", wrapped_for_error(line));
 }

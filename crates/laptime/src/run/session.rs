@@ -203,7 +203,8 @@ pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Re
 
 /// The command line; invalid UTF-8 is replaced.
 pub fn command_line() -> Vec<String> {
-    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+    let words = laptime_bench::Launch::of_this_program().words;
+    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// Prints which folders have no weights.

@@ -12,13 +12,13 @@ use std::{
 use super::Control;
 
 /// The running recording; there is one at a time.
-static RUNNING: Mutex<Option<(Weak<Control>, Thread)>> = Mutex::new(None);
+static RUNNING: Mutex<Option<(Weak<Control>, Thread, u32)>> = Mutex::new(None);
 
 /// Flushes this recording when the process exits, if it is still running.
 pub(super) fn flush(control: &Arc<Control>, writer: Thread) {
     static ONCE: Once = Once::new();
     if let Ok(mut running) = RUNNING.lock() {
-        *running = Some((Arc::downgrade(control), writer));
+        *running = Some((Arc::downgrade(control), writer, std::process::id()));
     }
     ONCE.call_once(register);
 }
@@ -38,7 +38,9 @@ fn register() {
 #[cfg(unix)]
 extern "C" fn flush_running() {
     let Ok(running) = RUNNING.try_lock() else { return };
-    if let Some((control, writer)) = &*running
+    // A forked child has no writer thread.
+    if let Some((control, writer, process)) = &*running
+        && *process == std::process::id()
         && let Some(control) = control.upgrade()
     {
         control.flush(writer);

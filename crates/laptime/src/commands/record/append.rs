@@ -27,6 +27,15 @@ pub fn announced(folder: &Path) -> Vec<OwnTrace> {
     found
 }
 
+/// Removes the announcements of traces that were read.
+pub fn forget(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(ANNOUNCED)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// An announcement is named `probe-PID-START` and holds the path of the trace.
 fn read(path: &Path) -> Option<OwnTrace> {
     let (pid, start_ns) = path.file_name()?.to_str()?.strip_prefix(ANNOUNCED)?.split_once('-')?;

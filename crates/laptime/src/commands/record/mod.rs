@@ -5,6 +5,7 @@ mod assemble;
 mod clocks;
 mod conduct;
 mod folder;
+pub mod in_process;
 mod lap_window;
 mod launch;
 mod library;

@@ -1,0 +1,8 @@
+"""`python -m laptime`: the command."""
+
+import sys
+
+from laptime._command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

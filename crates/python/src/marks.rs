@@ -1,0 +1,354 @@
+//! Stages, laps, syncs, marks and values.
+//!
+//! `stage("prefill")` returns one object per name. It holds no state of an entry: the open stages of a thread are on a
+//! stack of that thread. So the object can be entered again inside itself, from several threads and from several tasks.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use laptime_probe::{FieldValue, Site, SiteKind, dynamic, recording};
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyBool, PyDict, PyFloat, PyInt, PyString},
+};
+
+use crate::{
+    frames,
+    tasks::{self, Task},
+};
+
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Stage>()?;
+    for function in [
+        wrap_pyfunction!(stage, module)?,
+        wrap_pyfunction!(lap, module)?,
+        wrap_pyfunction!(sync_point, module)?,
+        wrap_pyfunction!(mark, module)?,
+        wrap_pyfunction!(value, module)?,
+        wrap_pyfunction!(is_recording, module)?,
+    ] {
+        module.add_function(function)?;
+    }
+    Ok(())
+}
+
+/// What is the same for all stages of a name.
+struct Named {
+    kind: SiteKind,
+    name: String,
+    unit: String,
+    plain: OnceLock<&'static Site>,
+    with_fields: Mutex<Vec<KnownSite>>,
+}
+
+/// A site of a name with these fields, and of this line if it is a sync.
+struct KnownSite {
+    fields: Vec<Py<PyString>>,
+    line: u32,
+    site: &'static Site,
+}
+
+impl KnownSite {
+    /// Names of fields are almost always the same objects in each call.
+    fn is_of(&self, py: Python<'_>, fields: &[Bound<'_, PyString>], line: u32) -> bool {
+        let is_same = |(known, field): (&Py<PyString>, &Bound<'_, PyString>)| {
+            known.is(field) || known.bind(py).to_str().ok() == field.to_str().ok()
+        };
+        self.line == line && self.fields.len() == fields.len() && self.fields.iter().zip(fields).all(is_same)
+    }
+}
+
+impl Named {
+    fn new(kind: SiteKind, name: &str, unit: &str) -> Arc<Self> {
+        let (plain, with_fields) = (OnceLock::new(), Mutex::default());
+        Arc::new(Self { kind, name: name.to_owned(), unit: unit.to_owned(), plain, with_fields })
+    }
+
+    fn site(&self, py: Python<'_>, fields: &[Bound<'_, PyString>]) -> PyResult<&'static Site> {
+        // A sync is reported with its line, so each line has a site of its own.
+        let place = (self.kind == SiteKind::Sync).then(|| frames::caller(py));
+        if fields.is_empty() && place.is_none() {
+            if let Some(site) = self.plain.get() {
+                return Ok(site);
+            }
+            let site = self.make(frames::caller(py), &[]);
+            return Ok(self.plain.get_or_init(|| site));
+        }
+        let line = place.as_ref().map_or(0, |place| place.1);
+        let find =
+            |known: &[KnownSite]| known.iter().find(|known| known.is_of(py, fields, line)).map(|known| known.site);
+        if let Some(site) = find(&self.known_sites()) {
+            return Ok(site);
+        }
+        let names: Vec<&str> = fields.iter().map(|field| field.to_str()).collect::<PyResult<_>>()?;
+        let site = self.make(place.unwrap_or_else(|| frames::caller(py)), &names);
+        let fields = fields.iter().map(|field| field.clone().unbind()).collect();
+        self.known_sites().push(KnownSite { fields, line, site });
+        Ok(site)
+    }
+
+    fn known_sites(&self) -> MutexGuard<'_, Vec<KnownSite>> {
+        self.with_fields.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self, (file, line): (String, u32), fields: &[&str]) -> &'static Site {
+        dynamic::site(self.kind, &self.name, &self.unit, &file, line, fields)
+    }
+
+    /// The site and the values of an event.
+    fn event(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<(&'static Site, Vec<FieldValue>)> {
+        let Some(fields) = fields else { return Ok((self.site(py, &[])?, Vec::new())) };
+        let (mut names, mut values) = (Vec::with_capacity(fields.len()), Vec::with_capacity(fields.len()));
+        for (name, value) in fields.iter() {
+            names.push(name.cast_into::<PyString>()?);
+            values.push(field(&value)?);
+        }
+        Ok((self.site(py, &names)?, values))
+    }
+}
+
+/// A stage, lap or sync: a context manager and a decorator.
+#[pyclass(frozen, freelist = 16, module = "laptime", name = "Stage")]
+pub struct Stage {
+    named: Arc<Named>,
+    /// Read when the stage is entered and recorded.
+    fields: Option<Py<PyDict>>,
+}
+
+/// An open stage of this thread.
+struct OpenStage {
+    stage: usize,
+    task: Task,
+    open: dynamic::Open,
+}
+
+thread_local! {
+    static OPEN: RefCell<Vec<OpenStage>> = const { RefCell::new(Vec::new()) };
+}
+
+#[pymethods]
+impl Stage {
+    fn __enter__<'py>(slf: PyRef<'py, Self>) -> PyResult<PyRef<'py, Self>> {
+        if recording() {
+            slf.enter(slf.py(), slf.as_ptr() as usize)?;
+        }
+        Ok(slf)
+    }
+
+    fn __exit__(slf: PyRef<'_, Self>, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) {
+        Self::exit(slf.py(), slf.as_ptr() as usize);
+    }
+
+    /// Decorates a function: every call of it is a stage.
+    fn __call__(slf: Bound<'_, Self>, function: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        decorated(slf.py(), slf.as_any(), &function)
+    }
+
+    /// The name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.named.name
+    }
+
+    fn __repr__(&self) -> String {
+        format!("laptime.{}({:?})", word(self.named.kind), self.named.name)
+    }
+}
+
+fn word(kind: SiteKind) -> &'static str {
+    match kind {
+        SiteKind::Lap => "lap",
+        SiteKind::Sync => "sync_point",
+        _ => "stage",
+    }
+}
+
+impl Stage {
+    fn enter(&self, py: Python<'_>, stage: usize) -> PyResult<()> {
+        let (site, values) = self.named.event(py, self.fields.as_ref().map(|fields| fields.bind(py)))?;
+        let task = tasks::current(py);
+        let open = match tasks::open(task) {
+            Some(lane) => dynamic::enter_on(site, &lane, &values),
+            None => dynamic::enter(site, &values),
+        };
+        match open {
+            Some(open) => OPEN.with_borrow_mut(|all| all.push(OpenStage { stage, task, open })),
+            None => tasks::close(task),
+        }
+        Ok(())
+    }
+
+    /// Ends the innermost open stage of this object and task, if its entry was recorded.
+    fn exit(py: Python<'_>, stage: usize) {
+        let is_empty = OPEN.with_borrow(Vec::is_empty);
+        if is_empty {
+            return;
+        }
+        let task = tasks::current(py);
+        let ended = OPEN.with_borrow_mut(|all| {
+            let at = all.iter().rposition(|open| open.stage == stage && open.task == task)?;
+            Some(all.remove(at))
+        });
+        if let Some(ended) = ended {
+            dynamic::exit(&ended.open);
+            tasks::close(task);
+        }
+    }
+}
+
+static STAGES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+static LAPS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+static SYNCS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+static MARKS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+
+/// The object of a name, made on its first use.
+fn known<'py>(
+    py: Python<'py>,
+    table: &PyOnceLock<Py<PyDict>>,
+    kind: SiteKind,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Bound<'py, Stage>> {
+    let table = table.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    if let Some(known) = table.get_item(name)? {
+        return Ok(known.cast_into::<Stage>()?);
+    }
+    let stage = Bound::new(py, Stage { named: Named::new(kind, name.to_str()?, ""), fields: None })?;
+    table.set_item(name, &stage)?;
+    Ok(stage)
+}
+
+/// The object of a name with the fields of one call.
+fn with_fields<'py>(
+    py: Python<'py>,
+    table: &PyOnceLock<Py<PyDict>>,
+    kind: SiteKind,
+    name: &Bound<'py, PyString>,
+    fields: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, Stage>> {
+    let plain = known(py, table, kind, name)?;
+    match fields {
+        Some(fields) => {
+            let fields = Some(fields.clone().unbind());
+            Bound::new(py, Stage { named: Arc::clone(&plain.get().named), fields })
+        }
+        None => Ok(plain),
+    }
+}
+
+/// Numbers, booleans and text as they are; everything else, such as a tensor's shape, as its text.
+fn field(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
+    if let Ok(yes) = value.cast::<PyBool>() {
+        return Ok(FieldValue::Bool(yes.is_true()));
+    }
+    if value.is_instance_of::<PyInt>() {
+        return Ok(value
+            .extract()
+            .map_or_else(|_| FieldValue::Float(value.extract().unwrap_or(f64::NAN)), FieldValue::Int));
+    }
+    if let Ok(number) = value.cast::<PyFloat>() {
+        return Ok(FieldValue::Float(number.value()));
+    }
+    Ok(FieldValue::Str(value.str()?.to_str()?.to_owned()))
+}
+
+fn decorated(py: Python<'_>, stage: &Bound<'_, PyAny>, function: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    if !function.is_callable() {
+        let message = format!("a stage decorates a function, not `{}`", function.get_type().name()?);
+        return Err(PyTypeError::new_err(message));
+    }
+    Ok(py.import("laptime._marks")?.getattr("decorated")?.call1((stage, function))?.unbind())
+}
+
+/// A named part of the program: `with laptime.stage("prefill", tokens=n):`, or a decorator, with or without a name.
+#[pyfunction]
+#[pyo3(signature = (name, /, **fields))]
+fn stage<'py>(py: Python<'py>, name: &Bound<'py, PyAny>, fields: Option<&Bound<'py, PyDict>>) -> PyResult<Py<PyAny>> {
+    match name.cast::<PyString>() {
+        Ok(name) => Ok(with_fields(py, &STAGES, SiteKind::Stage, name, fields)?.into_any().unbind()),
+        Err(_) => {
+            // `@laptime.stage` without a name.
+            let own = name.getattr("__qualname__").ok().and_then(|own| own.cast_into::<PyString>().ok());
+            let Some(own) = own else {
+                let message =
+                    format!("a stage has a name, such as `stage(\"prefill\")`, not `{}`", name.get_type().name()?);
+                return Err(PyTypeError::new_err(message));
+            };
+            let stage = with_fields(py, &STAGES, SiteKind::Stage, &own, fields)?;
+            decorated(py, stage.as_any(), name)
+        }
+    }
+}
+
+/// One turn of a loop, as a context manager.
+#[pyfunction]
+#[pyo3(signature = (name, /, **fields))]
+fn lap<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, PyString>,
+    fields: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, Stage>> {
+    with_fields(py, &LAPS, SiteKind::Lap, name, fields)
+}
+
+/// A place where the host waits for a device, as a context manager.
+#[pyfunction]
+#[pyo3(signature = (name = None, /, **fields))]
+fn sync_point<'py>(
+    py: Python<'py>,
+    name: Option<&Bound<'py, PyString>>,
+    fields: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, Stage>> {
+    let name = name.cloned().unwrap_or_else(|| PyString::intern(py, "sync"));
+    with_fields(py, &SYNCS, SiteKind::Sync, &name, fields)
+}
+
+/// Marks a moment.
+#[pyfunction]
+#[pyo3(signature = (name, /, **fields))]
+fn mark(py: Python<'_>, name: &Bound<'_, PyString>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    if recording() {
+        let (site, values) = known(py, &MARKS, SiteKind::Mark, name)?.get().named.event(py, fields)?;
+        dynamic::point(site, &values);
+    }
+    Ok(())
+}
+
+static VALUES: Mutex<Option<HashMap<(String, String), Arc<Named>>>> = Mutex::new(None);
+
+/// Records a point of a curve.
+#[pyfunction]
+#[pyo3(signature = (name, number, /, unit = ""))]
+fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> PyResult<()> {
+    if !recording() {
+        return Ok(());
+    }
+    let number = match field(number)? {
+        FieldValue::Str(_) => {
+            // Tensors and NumPy numbers become floats.
+            let number: f64 = number
+                .call_method0("__float__")
+                .and_then(|number| number.extract())
+                .map_err(|_| PyValueError::new_err(format!("the value of `{name}` is no number: {number}")))?;
+            FieldValue::Float(number)
+        }
+        number => number,
+    };
+    let named = {
+        let mut known = VALUES.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (name.to_owned(), unit.to_owned());
+        Arc::clone(known.get_or_insert_default().entry(key).or_insert_with(|| Named::new(SiteKind::Value, name, unit)))
+    };
+    dynamic::point(named.site(py, &[PyString::intern(py, "value")])?, &[number]);
+    Ok(())
+}
+
+/// Whether anything records.
+#[pyfunction]
+fn is_recording() -> bool {
+    recording()
+}
