@@ -110,3 +110,12 @@ fn what_cannot_be_exported_is_refused_with_a_hint() {
     refused(&["export", "a.json", "--to", "file"], "`file` is not a folder");
     assert!(!Path::new(&place.path("ds")).exists());
 }
+
+#[test]
+fn collectives_of_a_rank_are_a_table() {
+    let place = place_with_job();
+    let reduction = r#""name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL""#;
+    place.write("job/rank0.json", rank(0, 1).replace(r#""name": "gemm""#, reduction));
+    assert_eq!(place.laptime(["export", "job", "--to", "ds"]).status, Some(0));
+    assert!(is_table(&place, "collectives", "job", 0));
+}

@@ -25,6 +25,7 @@ pub fn write_trace(trace: &Trace, source: &str, part: &Part) -> Result<(), Write
     }
     let laps = laptime_analyze::laps(trace, None).ok();
     write_laps(laps.as_ref(), part)?;
+    write_collectives(trace, part)?;
     let summary = laptime_analyze::summary(trace);
     write_findings(&summary, part)?;
     write_summary(trace, source, &summary, laps.as_ref(), part)
@@ -49,6 +50,24 @@ fn write_laps(found: Option<&Laps>, part: &Part) -> Result<(), WriteError> {
         Column::flag("is_slow", |row| laps[row].is_slow),
     ];
     part.write("laps", laps.len(), &columns)
+}
+
+/// Writes the collectives of this rank alone: a query joins those of all ranks by communicator and sequence number.
+fn write_collectives(trace: &Trace, part: &Part) -> Result<(), WriteError> {
+    let found = laptime_analyze::rank_collectives(trace);
+    let columns = [
+        Column::text("communicator", |row| found[row].communicator.as_str()),
+        Column::count("sequence", |row| found[row].sequence),
+        Column::text("operation", |row| found[row].operation.as_str()),
+        Column::optional_text("algorithm", |row| found[row].algorithm.as_deref()),
+        Column::count("step", |row| found[row].step),
+        Column::delta("start_ns", |row| found[row].start_ns),
+        Column::delta("duration_ns", |row| found[row].duration_ns),
+        Column::count("bytes", |row| found[row].bytes),
+        Column::optional_text("dtype", |row| found[row].dtype.as_deref()),
+        Column::count("group_size", |row| found[row].group_size),
+    ];
+    part.write("collectives", found.len(), &columns)
 }
 
 fn write_findings(summary: &TraceSummary, part: &Part) -> Result<(), WriteError> {
