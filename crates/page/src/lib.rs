@@ -20,7 +20,7 @@ use laptime_report::html::escape;
 
 pub use self::{
     run_page::{Comparison, of_comparison, of_runs},
-    trace_page::{About, Viewer, of_trace},
+    trace_page::{About, Viewer, of_trace, waiting},
     waterfall::of_waterfall,
 };
 

@@ -1,6 +1,6 @@
 //! The page of a trace: the answer, the timeline, and every table about it.
 
-use std::{collections::HashSet, fmt::Write, io};
+use std::{collections::HashSet, fmt::Write, io, sync::Arc};
 
 use laptime_analyze::{
     Diagnosis, Evidence, Gain, Laps, Offload, OffloadFacts, OperationKind, Overview, Reported, Severity, Stages, Syncs,
@@ -14,7 +14,7 @@ use laptime_report::{
 };
 use laptime_trace::{
     Trace,
-    run::{CaseResult, Run},
+    run::{CaseResult, Peaks, Run},
 };
 
 use crate::{
@@ -47,13 +47,20 @@ pub struct About<'a> {
     pub results: &'a [CaseResult],
     /// The command that was recorded, if there is no run.
     pub command: Option<String>,
+    /// The bottlenecks and waits, if they are known: see [`waiting`].
+    pub waiting: Option<Arc<Waiting>>,
+}
+
+/// What the page needs to know about bottlenecks and waits of a trace.
+pub fn waiting(trace: &Trace, results: &[CaseResult], peaks: Option<&Peaks>) -> Waiting {
+    laptime_analyze::waiting(trace, results, peaks, MOST_ROWS)
 }
 
 /// Every answer about a trace.
 #[derive(Debug)]
 struct Answers {
     offload: Option<Offload>,
-    waiting: Waiting,
+    waiting: Arc<Waiting>,
     laps: Option<Laps>,
     stages: Stages,
     top: Top,
@@ -63,7 +70,7 @@ impl Answers {
     fn of(trace: &Trace, about: &About<'_>) -> Self {
         let peaks = about.run.and_then(|run| run.peaks.as_ref());
         let (mut waiting, (stages, (top, laps))) = rayon::join(
-            || laptime_analyze::waiting(trace, about.results, peaks, MOST_ROWS),
+            || about.waiting.clone().unwrap_or_else(|| waiting(trace, about.results, peaks).into()),
             || {
                 let others = || (laptime_analyze::top(trace), laptime_analyze::laps(trace, None).ok());
                 rayon::join(|| laptime_analyze::stages(trace), others)
@@ -72,7 +79,7 @@ impl Answers {
         let offload = offload(trace, about);
         if let Some(offload) = &offload {
             let (findings, whole_ns) = (offload.findings.clone(), Some(offload.length.median));
-            waiting.diagnosis = Diagnosis { findings, whole_ns, ..Diagnosis::default() };
+            Arc::make_mut(&mut waiting).diagnosis = Diagnosis { findings, whole_ns, ..Diagnosis::default() };
         }
         Self { offload, waiting, laps, stages, top }
     }

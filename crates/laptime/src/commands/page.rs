@@ -74,7 +74,7 @@ fn recorded_by(path: &Path, file: &Path) -> anyhow::Result<(Option<Run>, Option<
 
 /// Writes the page of one run with its trace into a file.
 pub fn write_run(run: &ProfiledRun, trace: &Trace, target: &Path) -> anyhow::Result<()> {
-    let about = About { name: run.folder.clone(), run: run.run.as_ref(), results: &run.results, command: None };
+    let about = About { name: run.folder.clone(), run: run.run.as_ref(), results: &run.results, ..About::default() };
     write(&laptime_page::of_trace(trace, &about)?, target)
 }
 
@@ -105,9 +105,8 @@ pub fn write_finished(folder: &Path, run: &Run, results: &[CaseResult]) {
 }
 
 /// Writes the page of a recorded run into its folder.
-pub fn write_recorded(folder: &Path, trace: &Trace, run: Option<&Run>, results: &[CaseResult]) {
-    let command = recorded_command(folder);
-    let about = About { name: shown_name(folder), run, results, command };
+pub fn write_recorded(folder: &Path, trace: &Trace, about: About<'_>) {
+    let about = About { name: shown_name(folder), command: recorded_command(folder), ..about };
     let page = laptime_page::of_trace(trace, &about).map_err(anyhow::Error::from);
     warn_if_missing(page.and_then(|page| write(&page, &folder.join(PAGE_FILE))));
 }

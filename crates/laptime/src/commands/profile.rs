@@ -8,6 +8,7 @@ use laptime_bench::{
     Case, CaseResult, Depth, Device, GivenSettings, Interrupt, Outcome, Plan, ProfileSettings, Profiled, Seconds,
     Settings, Share, Sink, Stop, Timing, TimingPairs, WarmUp,
 };
+use laptime_page::About;
 use laptime_pipelines::extras::Extras;
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
@@ -91,7 +92,8 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         let trace = with_device(Arc::unwrap_or_clone(read_trace(&pftrace)?), &profiled, &recorded)?;
         write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
-        page::write_recorded(&session.folder, &trace, Some(&session.run), std::slice::from_ref(&result));
+        let about = About { run: Some(&session.run), results: std::slice::from_ref(&result), ..About::default() };
+        page::write_recorded(&session.folder, &trace, about);
         show(&trace, &profiled, request, session.run.settings.depth, out)?;
         let outside = extras.finish_profile(&context, &results, Some(&trace), out)?;
         run_folder::say_saved(&session.folder, &outside);

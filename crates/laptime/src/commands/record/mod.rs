@@ -185,7 +185,7 @@ fn merge(run: &Path) -> anyhow::Result<Status> {
     }
     let recording = Recording::read(&parts, &Observations::default(), folder::read_start(run)?)?;
     recording.write_trace(run)?;
-    summary::show(&recording, &summary::answer(&recording), run);
+    summary::show(&recording, summary::answer(&recording), run);
     Ok(Status::Done)
 }
 
@@ -266,7 +266,7 @@ fn finish(
         let answer = summary::answer(&recording);
         written.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the trace was not written"))).map(|()| answer)
     })?;
-    summary::show_with_status(&recording, &answer, &known.run, end.status, control.attached());
+    summary::show_with_status(&recording, answer, &known.run, end.status, control.attached());
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! What a recording shows on the screen: everything goes to standard error, since standard output is the program's.
 
-use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, thread};
+use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, sync::Arc, thread};
 
 use super::{folder::Recording, overhead::Overhead};
 use crate::{
@@ -8,10 +8,11 @@ use crate::{
     output::say,
     run_folder::{PAGE_FILE, TRACE_FILE},
 };
-use laptime_analyze::{Diagnosis, LineShares};
+use laptime_analyze::{Diagnosis, LineShares, Waiting};
+use laptime_page::About;
 
 /// Shows what a recording holds, how the program ended, and what went wrong.
-pub fn show_with_status(recording: &Recording, answer: &[String], run: &Path, status: ExitStatus, attached: u32) {
+pub fn show_with_status(recording: &Recording, answer: Answer, run: &Path, status: ExitStatus, attached: u32) {
     say("");
     if let Some(signal) = status.signal() {
         say(&format!("The program was ended by signal {signal}."));
@@ -25,16 +26,16 @@ pub fn show_with_status(recording: &Recording, answer: &[String], run: &Path, st
 }
 
 /// Shows what a recording holds and what it means.
-pub fn show(recording: &Recording, answer: &[String], run: &Path) {
+pub fn show(recording: &Recording, answer: Answer, run: &Path) {
     say(&headline(recording));
-    if !answer.is_empty() {
+    if !answer.lines.is_empty() {
         say("");
-        answer.iter().for_each(|line| say(line));
+        answer.lines.iter().for_each(|line| say(line));
     }
     if let Some(laps) = &recording.laps {
         say(&format!("Window: {laps}"));
     }
-    page::write_recorded(run, &recording.trace, None, &[]);
+    page::write_recorded(run, &recording.trace, About { waiting: answer.waiting, ..About::default() });
     let run = shortened(run);
     say(&format!("\nPage: {run}/{PAGE_FILE}"));
     say(&format!("Trace: {run}/{TRACE_FILE} (opens in ui.perfetto.dev)"));
@@ -75,18 +76,26 @@ fn headline(recording: &Recording) -> String {
     )
 }
 
-/// The diagnosis in a few lines; empty if no kernels were recorded.
-pub fn answer(recording: &Recording) -> Vec<String> {
+/// The diagnosis, for the screen and for the page; empty if no kernels were recorded.
+#[derive(Default)]
+pub struct Answer {
+    lines: Vec<String>,
+    waiting: Option<Arc<Waiting>>,
+}
+
+/// Diagnoses a recording.
+pub fn answer(recording: &Recording) -> Answer {
     let trace = &recording.trace;
     if recording.kernels() == 0 {
-        return Vec::new();
+        return Answer::default();
     }
     // The user waits for both.
-    let (diagnosis, lines) = thread::scope(|scope| {
+    let (waiting, lines) = thread::scope(|scope| {
         let lines = scope.spawn(|| laptime_analyze::idle_lines(trace));
-        (laptime_analyze::diagnose(Some(trace), &[], None), lines.join().unwrap_or_default())
+        (laptime_page::waiting(trace, &[], None), lines.join().unwrap_or_default())
     });
-    let Diagnosis { findings, mut remarks, .. } = diagnosis;
+    let Diagnosis { findings, remarks, .. } = &waiting.diagnosis;
+    let mut remarks = remarks.clone();
     let python: Vec<String> = lines.iter().flat_map(LineShares::sentences).take(2).collect();
     // They are printed with the bottleneck that they explain.
     remarks.retain(|remark| !python.contains(remark));
@@ -103,7 +112,7 @@ pub fn answer(recording: &Recording) -> Vec<String> {
         }
     }
     shown.extend(remarks.into_iter().take(2));
-    shown
+    Answer { lines: shown, waiting: Some(waiting.into()) }
 }
 
 /// The problems, one per line, with what to do.
