@@ -53,6 +53,8 @@ struct Step {
     from: &'static str,
     /// … and end before the one that starts like this.
     until: &'static str,
+    /// The last line is shown too: it is the verdict.
+    has_verdict: bool,
 }
 
 fn steps(folder: &Path) -> [Step; 5] {
@@ -68,9 +70,13 @@ fn steps(folder: &Path) -> [Step; 5] {
     [
         Step {
             title: "Where does the time of a text generator go? Every token is a lap.",
-            commands: vec![with("profile model --preset tiny --test tg64 --iterations 6 --out", &[&generate])],
+            commands: vec![with(
+                "profile model --preset tiny --test tg64 --depth layer --iterations 6 --out",
+                &[&generate],
+            )],
             from: "stage",
             until: "Setup:",
+            has_verdict: false,
         },
         Step {
             title: "A planted fault: each token waits for offloaded layers on a slow link. `diagnose` finds it.",
@@ -80,6 +86,7 @@ fn steps(folder: &Path) -> [Step; 5] {
             ],
             from: "Main bottleneck",
             until: "`--verbose`",
+            has_verdict: false,
         },
         Step {
             title: "The fix: copy ahead, and once for both streams. `ab` proves the gain.",
@@ -95,7 +102,8 @@ fn steps(folder: &Path) -> [Step; 5] {
                 ab,
             ]],
             from: "variant",
-            until: "note:",
+            until: "A: ",
+            has_verdict: true,
         },
         Step {
             title: "From which length on is sparse attention faster than dense attention?",
@@ -105,12 +113,14 @@ fn steps(folder: &Path) -> [Step; 5] {
             )],
             from: "attention  compared with",
             until: "attention  tokens",
+            has_verdict: false,
         },
         Step {
             title: "A torch.profiler trace of somebody else: a generator on a GPU.",
             commands: vec![vec!["diagnose".to_owned(), torch]],
             from: "Main bottleneck",
             until: "`--verbose`",
+            has_verdict: false,
         },
     ]
 }
@@ -140,7 +150,9 @@ fn show(number: u8, step: &Step, out: &mut dyn Write) -> anyhow::Result<()> {
         printed = run_command(words)?;
     }
     writeln!(out)?;
-    part(&printed, step.from, step.until).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    let verdict = printed.lines().last().filter(|_| step.has_verdict);
+    let lines = part(&printed, step.from, step.until).into_iter().chain(verdict);
+    lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out)?;
     out.flush()?;
     Ok(())
