@@ -10,7 +10,7 @@ try {
   const page = await browser.open(pathToFileURL(resolve(process.argv[2])).href);
   await page.ready();
   const answer = await page.evaluate("document.getElementById('answer').textContent");
-  assert.match(answer, /the GPU waits for host code/);
+  assert.match(answer, /batches are prepared more slowly/);
   assert.match(answer, /load_batch/);
   const before = await page.evaluate("JSON.stringify([laptime.timeline.view.from, laptime.timeline.view.to])");
   await page.evaluate("document.querySelector('#answer [data-from]').click()");

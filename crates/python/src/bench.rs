@@ -113,6 +113,7 @@ const BLOCK_MS: f64 = 20.0;
 /// Compares two functions in this process: blocks of iterations, in random order.
 #[pyfunction]
 #[pyo3(signature = (names, functions, wait, blocks, warmup, threshold, seed))]
+#[allow(clippy::too_many_arguments, reason = "the options of the Python function")]
 fn ab<'py>(
     py: Python<'py>,
     names: [String; 2],

@@ -318,7 +318,10 @@ fn mark(py: Python<'_>, name: &Bound<'_, PyString>, fields: Option<&Bound<'_, Py
     Ok(())
 }
 
-static VALUES: Mutex<Option<HashMap<(String, String), Arc<Named>>>> = Mutex::new(None);
+/// Curves by name and unit.
+type Curves = HashMap<(String, String), Arc<Named>>;
+
+static VALUES: Mutex<Option<Curves>> = Mutex::new(None);
 
 /// Records a point of a curve.
 #[pyfunction]

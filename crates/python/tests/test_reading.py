@@ -89,6 +89,7 @@ class Reading(InFolder):
         printed = self.python(
             "import laptime, os, signal, threading\n"
             "os.mkfifo('pipe')\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have switched it off\n"
             "def interrupt():\n"
             "    global pipe\n"
             "    pipe = os.open('pipe', os.O_WRONLY)  # waits until somebody reads\n"

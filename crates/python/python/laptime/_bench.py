@@ -29,7 +29,7 @@ class Timings(Table):
     @property
     def median(self) -> float:
         """The median."""
-        return self._figure("median_ms")
+        return float(self._figure("median_ms"))
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -40,12 +40,13 @@ class Timings(Table):
     @property
     def mean(self) -> float:
         """The mean."""
-        return self._figure("mean_ms")
+        return float(self._figure("mean_ms"))
 
     @property
     def std(self) -> float | None:
         """The sample standard deviation; `None` for one iteration."""
-        return self._figure("std_ms")
+        std = self._figure("std_ms")
+        return None if std is None else float(std)
 
 
 def bench(

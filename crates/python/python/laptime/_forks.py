@@ -23,7 +23,7 @@ own_folder: str | None = None
 def is_recorded_from_outside() -> bool:
     """Whether `laptime record` started this process."""
     folder = os.environ.get(RECORDER)
-    return bool(folder) and folder != own_folder and os.path.isdir(folder)
+    return folder is not None and folder != own_folder and os.path.isdir(folder)
 
 
 def _begin() -> None:

@@ -5,7 +5,6 @@ from typing import Any, TypeVar, overload
 F = TypeVar("F", bound=Callable[..., Any])
 
 __version__: str
-__file__: str
 
 class Stage:
     """A stage, lap or sync: a context manager and a decorator."""

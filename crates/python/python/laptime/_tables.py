@@ -112,7 +112,8 @@ class Table:
 
     def to_polars(self) -> polars.DataFrame:
         """A Polars data frame over the same memory."""
-        return _needs("polars", "to_polars").DataFrame(self)
+        frame: polars.DataFrame = _needs("polars", "to_polars").DataFrame(self)
+        return frame
 
     def to_pandas(self) -> pandas.DataFrame:
         """A pandas data frame. Numbers are not copied; repeated names become categories."""
