@@ -1,6 +1,7 @@
 //! `laptime export`: traces and runs as Parquet tables.
 
 mod inputs;
+mod nodes;
 mod tables;
 
 use std::{
@@ -45,6 +46,18 @@ pub struct Args {
     #[arg(long)]
     pub replace: bool,
 
+    /// Convert on the nodes of a Slurm job: each node converts the files that it has, into a dataset that all of them see
+    #[arg(long)]
+    pub slurm: bool,
+
+    /// Nodes for `--slurm` [default: those of the current job]
+    #[arg(long, value_name = "NODES", requires = "slurm")]
+    pub nodelist: Option<String>,
+
+    /// This is the task of one node
+    #[arg(long, hide = true)]
+    on_node: bool,
+
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -73,10 +86,16 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         let error = anyhow::anyhow!("`{}` is not a folder", args.to.display());
         return Err(Hinted::wrap(error, "`--to DIR` names the folder of the dataset"));
     }
-    let inputs = inputs(&args.inputs)?;
+    if args.slurm {
+        return nodes::run(args, out);
+    }
+    let inputs = if args.on_node { inputs(&nodes::present(&args.inputs))? } else { inputs(&args.inputs)? };
     let mut export = Export { args, done: BTreeSet::new(), written: Vec::new() };
     let mut failed = 0;
     for input in &inputs {
+        if args.on_node && !nodes::claim(&args.to, input.path())? {
+            continue;
+        }
         if let Err(error) = export.add(input) {
             if inputs.len() == 1 {
                 return Err(error);
@@ -85,7 +104,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
             warn(&format!("`{}`: {error:#}; it is left out", input.path().display()));
         }
     }
-    export.warn_about_ranks();
+    if !args.on_node {
+        export.warn_about_ranks();
+    }
     if !export.written.is_empty() {
         write_to_screen(&export.table(), args.format.format(), out)?;
     }

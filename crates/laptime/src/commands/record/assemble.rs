@@ -1,6 +1,9 @@
 //! Puts what all processes recorded into one trace.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use laptime_capture::part::{Payload, RangeAction, State};
 use laptime_trace::{
@@ -79,10 +82,21 @@ pub fn assemble(processes: &mut [Process], observations: &Observations, start: S
     add_samples(&observations.samples, start, &mut builder);
     add_clocks(&observations.clocks, &numbers, start, &mut builder);
     builder.metadata.set_text(metadata::SOURCE, "laptime record");
+    if let Some(distributed) = distributed(processes) {
+        builder.metadata.set(metadata::DISTRIBUTED, &distributed.to_string());
+    }
     if !pauses.is_empty() {
         builder.metadata.set(metadata::NOT_RECORDED, &serde_json::json!(pauses).to_string());
     }
     builder.build()
+}
+
+/// The rank of the trace, if all processes that have a rank have the same one.
+fn distributed(processes: &[Process]) -> Option<serde_json::Value> {
+    let ranks: HashSet<u64> = processes.iter().filter_map(Process::rank).collect();
+    let size = processes.iter().find_map(|process| process.infos.get("WORLD_SIZE")?.parse::<u64>().ok());
+    let rank = ranks.iter().next().filter(|_| ranks.len() == 1)?;
+    Some(serde_json::json!({ "rank": rank, "world_size": size }))
 }
 
 /// Times in which a process that recorded before or after did not record everything.

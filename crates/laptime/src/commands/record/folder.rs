@@ -38,6 +38,15 @@ pub struct Known {
     pub run: PathBuf,
 }
 
+/// The folder of this rank if `srun` started several recorders: `OUT/rank-3`, where OUT is the same for all of them.
+pub fn of_rank(out: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let number = |name: &str| variable(name)?.parse::<u64>().ok();
+    let (rank, ranks) = (number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"));
+    let (Some(rank), Some(2..)) = (rank, ranks) else { return out.map(Path::to_owned) };
+    let job = || format!("runs/record-job-{}", variable("SLURM_JOB_ID").unwrap_or_default());
+    Some(out.map_or_else(|| PathBuf::from(job()), Path::to_owned).join(format!("rank-{rank}")))
+}
+
 /// How and when the program ended.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
@@ -190,4 +199,26 @@ fn write_json(run: &Path, json: &serde_json::Value) -> anyhow::Result<()> {
         writeln!(file)
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorders_that_srun_started_have_a_folder_per_rank() {
+        let variable = |tasks: &'static str| {
+            move |name: &str| match name {
+                "SLURM_PROCID" => Some("3".to_owned()),
+                "SLURM_STEP_NUM_TASKS" => Some(tasks.to_owned()),
+                "SLURM_JOB_ID" => Some("77".to_owned()),
+                _ => None,
+            }
+        };
+        let place = |out: Option<&str>, tasks| of_rank(out.map(Path::new), variable(tasks));
+        assert_eq!(place(Some("a"), "8"), Some("a/rank-3".into()));
+        assert_eq!(place(None, "8"), Some("runs/record-job-77/rank-3".into()));
+        assert_eq!((place(Some("a"), "1"), place(None, "1")), (Some("a".into()), None));
+        assert_eq!(of_rank(None, |_| None), None);
+    }
 }

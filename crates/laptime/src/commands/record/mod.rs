@@ -193,7 +193,8 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     launch::refuse_other_tools()?;
     // Before any thread starts: they all must hold signals back.
     let signals = HeldSignals::hold();
-    let run = std::path::absolute(run_folder::make(args.out.as_deref(), "record", Moment::now())?)?;
+    let place = folder::of_rank(args.out.as_deref(), |name| std::env::var(name).ok());
+    let run = std::path::absolute(run_folder::make(place.as_deref(), "record", Moment::now())?)?;
     let control_folder = socket::Folder::make()?;
     let parts = parts_folder(&run, args.keep.is_some())?;
     let library = library::unpack(&run)?;

@@ -157,7 +157,8 @@ pub fn resume(request: &Request, folder: &Path, out: &mut dyn Write) -> anyhow::
         let missing: Vec<Shard> = missing.iter().map(|&at| submission.shards[at].clone()).collect();
         return show_shards(&missing, &request.place.format, out);
     }
-    for (node, shards) in by_node(&folder, missing)? {
+    // Tasks that must run on one node come first.
+    for (node, shards) in by_node(&folder, missing)?.into_iter().rev() {
         submit_shards(&mut submission, &folder, ("resumed", node.as_deref()), shards)?;
     }
     follow(request, &submission, &folder, out)

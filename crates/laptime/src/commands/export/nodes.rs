@@ -1,0 +1,91 @@
+//! `laptime export --slurm`: every node of a job converts the files that it has.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::UNIX_EPOCH,
+};
+
+use anyhow::Context;
+use laptime_trace::run::fingerprint;
+
+use super::Args;
+use crate::{cli::Status, failure::Hinted, run_folder};
+
+/// Runs the export on every node, one task each, and prints what they wrote.
+pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
+    run_folder::create(&args.to)?;
+    let to = args.to.canonicalize().with_context(|| format!("cannot find `{}`", args.to.display()))?;
+    let mut words: Vec<OsString> = vec!["--ntasks-per-node=1".into()];
+    match (&args.nodelist, std::env::var("SLURM_NNODES")) {
+        (Some(nodes), _) => words.push(format!("--nodelist={nodes}").into()),
+        (None, Ok(count)) => words.push(format!("--nodes={count}").into()),
+        (None, Err(_)) => {
+            let error = anyhow::anyhow!("`--slurm` does not know on which nodes the files are");
+            return Err(Hinted::wrap(error, "`--nodelist n[1-8]` names them, or run it inside the job that recorded"));
+        }
+    }
+    words.push(std::env::current_exe().context("cannot find this program")?.into());
+    words.extend(["export", "--on-node", "--format", "csv", "--to"].map(OsString::from));
+    words.push(to.clone().into());
+    words.extend(args.run.iter().flat_map(|run| ["--run".into(), OsString::from(run)]));
+    words.extend(args.replace.then(|| "--replace".into()));
+    words.push("--".into());
+    for path in &args.inputs {
+        words.push(std::path::absolute(path)?.into());
+    }
+    let done = Command::new("srun").args(&words).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let claims = fs::remove_dir_all(to.join(CLAIMS));
+    let done = done.map_err(|error| {
+        let error = anyhow::Error::new(error).context("cannot run `srun`");
+        Hinted::wrap(error, "run this on a machine of the cluster with Slurm's programs, or leave out `--slurm`")
+    })?;
+    let text = String::from_utf8_lossy(&done.stdout);
+    let mut lines: Vec<&str> = text.lines().collect();
+    // Every node prints the header.
+    lines.sort_by_key(|line| !line.starts_with(HEADER));
+    lines.dedup_by_key(|line| line.starts_with(HEADER).then_some(()).ok_or(line.as_ptr()));
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    if !done.status.success() {
+        let error = anyhow::anyhow!("some nodes could not export everything");
+        return Err(Hinted::wrap(error, "the messages above give the reasons; what was exported is in the dataset"));
+    }
+    if lines.is_empty() {
+        let error = anyhow::anyhow!("no node has a trace at the given paths");
+        return Err(Hinted::wrap(
+            error,
+            "name the paths as the nodes see them, and `--nodelist` the nodes that recorded",
+        ));
+    }
+    claims.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+    Ok(Status::Done)
+}
+
+/// The beginning of the header that a node prints.
+const HEADER: &str = "run,rank,";
+
+/// The folder in which nodes reserve files.
+const CLAIMS: &str = ".claims";
+
+/// Reserves a file for this node: of a shared file system every node sees it, and one of them converts it.
+pub fn claim(dataset: &Path, path: &Path) -> anyhow::Result<bool> {
+    let folder = dataset.join(CLAIMS);
+    run_folder::create(&folder)?;
+    let about = fs::metadata(path)?;
+    let modified = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let step = ["SLURM_JOB_ID", "SLURM_STEP_ID"].map(|name| std::env::var(name).unwrap_or_default());
+    let file = fingerprint(format!("{step:?} {} {} {modified:?}", path.display(), about.len()).as_bytes());
+    match File::create_new(folder.join(file)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot write to `{}`", folder.display())),
+    }
+}
+
+/// The paths that exist on this node.
+pub fn present(paths: &[PathBuf]) -> Vec<PathBuf> {
+    paths.iter().filter(|path| path.exists()).cloned().collect()
+}
