@@ -14,6 +14,8 @@ from laptime import _native
 
 # Set by `laptime record` for the processes that it starts: a folder.
 RECORDER = "LAPTIME_RECORD"
+# By which CUDA and NVTX find a library to load.
+INJECTION = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 
 
 # The folder of the recorder inside this process or inside the process that it was forked from.
@@ -37,7 +39,13 @@ def _begin() -> None:
 
 
 def _after_fork() -> None:
+    global own_folder
     _native.forget_after_fork()
+    # What the parent's recorder put into the environment.
+    if own_folder is not None and os.environ.get(RECORDER) == own_folder:
+        for name in (RECORDER, *INJECTION):
+            os.environ.pop(name, None)
+    own_folder = None
     _begin()
 
 

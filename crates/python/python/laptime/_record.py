@@ -67,12 +67,12 @@ class Recording:
 
     def _inject(self) -> bool:
         """Lets CUDA load the library that records it, now or when it starts."""
-        if any(os.environ.get(name) for name in _VARIABLES):
+        if any(os.environ.get(name) for name in _forks.INJECTION):
             warnings.warn("another profiler records CUDA in this process; the trace has no kernels", stacklevel=4)
             return False
         library, folder = _native.prepare_gpu()
         _forks.own_folder = os.fspath(folder)
-        wanted = dict.fromkeys(_VARIABLES, os.fspath(library)) | {_forks.RECORDER: os.fspath(folder)}
+        wanted = dict.fromkeys(_forks.INJECTION, os.fspath(library)) | {_forks.RECORDER: os.fspath(folder)}
         self._environment = {name: os.environ.get(name) for name in wanted}
         os.environ.update(wanted)
         if _has_loaded("/libcuda.so") and not _has_loaded("/liblaptime_inject"):
@@ -101,10 +101,6 @@ class Recording:
 
     def __repr__(self) -> str:
         return f"laptime.record({self.path!r})"
-
-
-# The variables by which CUDA and NVTX find a library to load.
-_VARIABLES = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 
 
 def _has_loaded(library: str) -> bool:

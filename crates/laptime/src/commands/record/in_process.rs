@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -13,14 +14,15 @@ use laptime_capture::{
     CONTROL_FILE,
     control::{Control, RecordingMode, Settings},
     monotonic_nanos,
+    part::State,
 };
 use laptime_trace::{Activity, Nanos};
 
 use super::{
-    RING_BYTES, RING_PART_BYTES, WRITING_TIME, append,
+    RING_BYTES, RING_PART_BYTES, append,
     assemble::{Observations, Start},
     folder::{PARTS_FOLDER, Recording},
-    library,
+    library, parts,
     python::Sampler,
     socket, start,
 };
@@ -34,6 +36,9 @@ struct Recorder {
     /// Since when it records, and what samples the Python stacks.
     running: Option<(u64, Sampler)>,
 }
+
+/// How long the library is waited for.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 
@@ -62,6 +67,7 @@ pub fn begin() -> anyhow::Result<()> {
         let sampler = Sampler::start(std::process::id(), recorder.control, None);
         recorder.running = Some((monotonic_nanos(), sampler));
         recorder.control.request_mode(RecordingMode::Everything);
+        recorder.await_state(State::Recording);
     })
 }
 
@@ -108,6 +114,24 @@ impl Recorder {
         Ok(Self { folder, library, control, start: start(), running: None })
     }
 
+    /// Waits until the library in this process has done what was asked: it then writes its state to its part. Without
+    /// CUDA there is nothing to wait for; a library that cannot record is not waited for long.
+    fn await_state(&self, wanted: State) {
+        let until = Instant::now() + LONGEST_WAIT;
+        let folder = self.folder.path().join(PARTS_FOLDER);
+        while self.control.attached() > 0 && Instant::now() < until {
+            let begin = Instant::now();
+            let processes = parts::read(&folder);
+            let own = processes.iter().find(|process| process.pid == std::process::id());
+            let state = own.and_then(|process| process.states.last()).map(|(_, state)| *state);
+            if state.is_some_and(|state| state == wanted || state == State::TakenOver) {
+                return;
+            }
+            // Parts of a long recording take time to read.
+            thread::sleep(Duration::from_millis(1).max(4 * begin.elapsed()));
+        }
+    }
+
     fn finish(&mut self, to: &Path) -> anyhow::Result<Option<usize>> {
         let Some((since_ns, sampler)) = self.running.take() else { return Ok(None) };
         self.control.request_mode(RecordingMode::Nothing);
@@ -118,7 +142,7 @@ impl Recorder {
         if self.control.attached() == 0 {
             return Ok(None);
         }
-        thread::sleep(WRITING_TIME);
+        self.await_state(State::Paused);
         let observations = Observations { samples, own, ..Observations::default() };
         let recording = Recording::read(&folder, &observations, self.start)?;
         let since = Nanos(since_ns.saturating_sub(self.start.host_ns));
