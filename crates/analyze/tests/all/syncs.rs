@@ -1,7 +1,5 @@
 //! Waits of hand-made traces, with known answers.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use laptime_analyze::{
     Budget, Judged, LapSource, NoLaps, Spent, Syncs, WaitKind, laps as laps_of, overview, stage_figures, syncs,
 };

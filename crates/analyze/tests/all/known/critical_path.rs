@@ -3,7 +3,7 @@
 use laptime_analyze::{Changes, PathKind, critical_path};
 use laptime_trace::activity::category;
 
-use crate::simulated::{Change, Op, Random, run};
+use super::simulated::{Change, Op, Random, run};
 
 const US: u64 = 1_000;
 

@@ -1,8 +1,6 @@
 //! The figures of cases with known answers.
 
-mod fixture;
-
-use fixture::{measured, processes, result, steady, took};
+use crate::fixture::{measured, processes, result, steady, took};
 use laptime_analyze::{CaseFigures, MeasuredFigures, StateFigures, TroubleKind, cases};
 use laptime_stats::{Group, Sorted, Summary};
 use laptime_trace::run::{
@@ -29,7 +27,7 @@ fn one_process_is_summed_up_by_its_takes() {
 
 #[test]
 fn several_processes_are_summed_up_as_a_group() {
-    let results = processes(1, 1_000_000, &fixture::QUIET);
+    let results = processes(1, 1_000_000, &crate::fixture::QUIET);
     let iterations = results
         .iter()
         .map(|result| result.measured().unwrap().wall_ns.iter().map(|&iteration| iteration as f64).collect::<Vec<_>>());

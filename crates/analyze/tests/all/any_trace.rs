@@ -1,7 +1,5 @@
 //! Any trace has an answer to every question, and what must add up adds up.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use laptime_analyze::{
     By, Changes, Dividing, EntryKind, OffloadFacts, Thresholds, accounts, critical_path, diagnose, gaps, laps, offload,
     overlap, stages, syncs, top, waterfall,

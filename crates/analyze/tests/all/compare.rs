@@ -1,8 +1,6 @@
 //! Comparisons of runs with known answers.
 
-mod fixture;
-
-use fixture::{QUIET, measured, processes, result, run, with_rate};
+use crate::fixture::{QUIET, measured, processes, result, run, with_rate};
 use laptime_analyze::{
     Compared, Comparing, Difference, NotCompared, RunResults, Tally, Which, compare, differences, metrics,
 };

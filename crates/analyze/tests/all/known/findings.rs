@@ -9,7 +9,7 @@ use laptime_trace::{
     run::{Bandwidth, PeakFlops, Peaks, SCHEMA, Traffic},
 };
 
-use crate::simulated::{Change, Op, Random, run};
+use super::simulated::{Change, Op, Random, run};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

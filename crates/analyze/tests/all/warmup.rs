@@ -1,8 +1,6 @@
 //! Warm-ups with known answers.
 
-mod fixture;
-
-use fixture::{measured, result, steady, took};
+use crate::fixture::{measured, result, steady, took};
 use laptime_analyze::{Advice, Answer, WarmUp, WarmUpProcess, warmup};
 use laptime_trace::run::{CaseResult, Measured, Outcome};
 

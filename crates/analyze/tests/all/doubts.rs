@@ -1,8 +1,6 @@
 //! Every doubt from results that give rise to it, as it is text.
 
-mod fixture;
-
-use fixture::{environment, measured, result, settings, steady, took};
+use crate::fixture::{environment, measured, result, settings, steady, took};
 use laptime_analyze::{Doubt, SharedDoubt, cases, doubts};
 use laptime_trace::run::{
     CaseResult, DeviceState, Measured, Outcome, PeakFlops, Peaks, SCHEMA, Settings, Steady, Stop, StopReason, Traffic,
@@ -23,7 +21,7 @@ fn one(measured: Measured) -> Vec<CaseResult> {
 
 #[test]
 fn steady_takes_in_several_processes_are_not_doubted() {
-    assert_eq!(text_of(&fixture::processes(1, 1_000_000, &fixture::QUIET)), [""; 0]);
+    assert_eq!(text_of(&crate::fixture::processes(1, 1_000_000, &crate::fixture::QUIET)), [""; 0]);
     assert_eq!(text_of(&[]), [""; 0]);
 }
 
@@ -152,7 +150,7 @@ fn a_case_beyond_a_peak_doubts_the_peak() {
 
 #[test]
 fn processes_that_differ_more_than_their_iterations_are_doubted() {
-    let results = fixture::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.0, 0.05, 0.1]);
+    let results = crate::fixture::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.0, 0.05, 0.1]);
     let expected = "6 processes differ by 7.4 %, iterations within one by 0.4 %; compare with several `--runs`";
     assert_eq!(text_of(&results), [expected]);
 }

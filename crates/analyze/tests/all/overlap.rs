@@ -1,7 +1,5 @@
 //! Copies and communication of hand-made traces, with known answers.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use laptime_analyze::{DeviceOverlap, Overlap, Traffic, overlap};
 use laptime_trace::{Nanos, TraceBuilder, TrackId, activity::category};
 use proptest::prelude::*;

@@ -1,0 +1,6 @@
+//! Sites in Rust and Python source.
+
+mod any_text;
+mod join;
+mod python;
+mod rust;
