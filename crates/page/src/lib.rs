@@ -8,6 +8,7 @@ mod base64;
 mod columns;
 pub mod data;
 mod fields;
+mod ranks_page;
 mod run_page;
 mod sha256;
 pub mod thin;
@@ -19,6 +20,7 @@ use std::io::{self, Write};
 use laptime_report::html::escape;
 
 pub use self::{
+    ranks_page::of_ranks,
     run_page::{Comparison, of_comparison, of_runs},
     trace_page::{About, Viewer, of_trace, waiting},
     waterfall::of_waterfall,

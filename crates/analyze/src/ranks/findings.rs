@@ -137,11 +137,14 @@ fn straggler(measured: &Measured, rank: usize, limit: f64) -> Straggler {
 /// Transfers that can be compared: kind, ranks, bytes.
 type Class = (CollectiveKind, u32, Option<u64>);
 
+/// Transfers by communicator, and by pair of ranks where each pair uses its own link.
+type Transfers = BTreeMap<(u32, Vec<u32>), Vec<f64>>;
+
 /// Finds communicators with slow transfers, the most expensive first.
 ///
 /// A transfer is the shortest duration of a collective on any rank, so stragglers and clocks do not matter.
 pub(crate) fn slow_links(traces: &[RankTrace], matched: &Matched, measured: &Measured, step: f64) -> Vec<SlowLink> {
-    let mut classes: BTreeMap<Class, BTreeMap<(u32, Vec<u32>), Vec<f64>>> = BTreeMap::new();
+    let mut classes: BTreeMap<Class, Transfers> = BTreeMap::new();
     for (instance, collective) in std::iter::zip(&matched.instances, &measured.collectives) {
         let communicator = &matched.communicators[collective.communicator as usize];
         let is_whole = communicator.size.is_none_or(|size| size == collective.ranks) || instance.kind.is_between_two();

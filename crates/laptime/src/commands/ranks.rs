@@ -1,6 +1,7 @@
 //! `laptime ranks`: the ranks of a job compared.
 
 use std::{
+    collections::HashMap,
     io::Write,
     path::{Path, PathBuf},
     sync::{
@@ -13,7 +14,7 @@ use anyhow::Context;
 use laptime_analyze::{Note, RankTrace, Ranks};
 use laptime_report::tables::RanksBy;
 
-use super::fleet::labels;
+use super::{fleet::labels, page};
 use crate::{
     cli::Status,
     failure::Hinted,
@@ -72,9 +73,36 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         By::Call => RanksBy::Call,
     };
     let answer = answer(&args.traces, args.link, &args.output)?;
+    if let Some(page) = args.output.page() {
+        write_page(&answer, &files(&args.traces)?, page)?;
+        return Ok(Status::Done);
+    }
     let is_whole = args.all || !args.output.is_for_people();
     args.output.write(&laptime_report::tables::ranks(&answer, by, is_whole), out)?;
     Ok(Status::Done)
+}
+
+/// Ranks whose timelines are written next to the page: the first stragglers, and a rank to compare them with.
+const TIMELINES: usize = 3;
+
+/// Writes the page, and the timelines of a few ranks next to it.
+fn write_page(answer: &Ranks, files: &[PathBuf], target: &Path) -> anyhow::Result<()> {
+    let mut chosen: Vec<usize> = answer.stragglers.iter().take(TIMELINES).map(|found| found.rank as usize).collect();
+    chosen.extend((0..answer.ranks.len()).find(|at| !chosen.contains(at)));
+    let labels = labels(files);
+    let stem = target.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mut timelines = HashMap::new();
+    for at in chosen {
+        let row = &answer.ranks[at];
+        // The label of a rank is that of its file, and its device if the file has several.
+        let is_of = |label: &String| row.label == *label || row.label.starts_with(&format!("{label} "));
+        let Some(file) = labels.iter().position(is_of).map(|at| &files[at]) else { continue };
+        let name = format!("{stem}.rank-{}.html", row.rank.map_or_else(|| at.to_string(), |rank| rank.to_string()));
+        page::write_trace(file, Some(&target.with_file_name(&name)))?;
+        timelines.insert(at, name);
+    }
+    let title = format!("Ranks of {stem}");
+    page::write(&laptime_page::of_ranks(answer, &title, &timelines), target)
 }
 
 /// Reads all ranks and compares them. A file that cannot be read is a note of the answer.

@@ -125,6 +125,21 @@ fn programs_read_every_rank_step_and_collective() {
 }
 
 #[test]
+fn the_page_has_a_row_per_rank_and_the_timelines_of_the_stragglers() {
+    let place = place();
+    place.laptime(["ranks", ".", "--out", "job.html"]).done();
+    let page = String::from_utf8(place.read("job.html")).unwrap();
+    assert!(page.contains("Rank 2 is a straggler"));
+    assert_eq!(page.matches("<g><title>rank ").count(), RANKS);
+    // The stragglers, and the first other rank.
+    for rank in [0, 2, 5] {
+        let name = format!("job.rank-{rank}.html");
+        assert!(page.contains(&format!("<a href=\"{name}\"><g><title>rank {rank}:")), "{name}");
+        assert!(!place.read(&name).is_empty());
+    }
+}
+
+#[test]
 fn bad_files_are_said_and_the_others_answered() {
     let place = place();
     place.write("rank-3.json.gz", b"no trace");
