@@ -47,6 +47,11 @@ class Bench(InFolder):
         times = benchmark_forward(model, input_ids, warmup_steps=1, measure_steps=3)
         self.assertEqual(len(times.timings.iterations), 3)
 
+    def test_modules_are_imported_when_they_are_used(self):
+        self.assertEqual(laptime.course.MODEL_CONFIGS["2.7B"]["name"], "2.7B")
+        with self.assertRaises(AttributeError):
+            laptime.nothing
+
     def test_a_model_refuses_sizes_that_it_does_not_have(self):
         from laptime.course import MODEL_CONFIGS, create_model, generate_random_batch
 

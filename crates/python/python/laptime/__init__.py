@@ -15,6 +15,9 @@ Mark the parts of a program, and record them:
 `laptime.ab` compares two. `laptime.torch.watch(model)` marks the modules of a PyTorch model.
 """
 
+import importlib as _importlib
+from types import ModuleType as _ModuleType
+
 from laptime import _forks as _forks
 from laptime._bench import Timings, ab, bench
 from laptime._errors import BenchError, DeviceError, LaptimeError, ReadError, RecordError
@@ -48,3 +51,10 @@ __all__ = [
     "sync_point",
     "value",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    """Imports `laptime.torch` and `laptime.course` when they are first used."""
+    if name in ("course", "torch"):
+        return _importlib.import_module(f"laptime.{name}")
+    raise AttributeError(f"module 'laptime' has no attribute {name!r}")
