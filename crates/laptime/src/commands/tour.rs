@@ -17,7 +17,7 @@ use crate::{
     run_folder::{self, PAGE_FILE},
 };
 
-/// Find a bottleneck, fix it and prove it, in five commands; about half a minute
+/// Find a bottleneck, fix it and prove it, in five commands
 ///
 /// Every step prints its command, runs it and shows the part of its output that matters. All of them work without a GPU.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub struct Args {
     step: Option<u8>,
 }
 
-/// A trace of a PyTorch program (`scripts/make-tour-trace`).
+/// A generated trace in the format of torch.profiler (`scripts/make-tour-trace`): its times follow a formula.
 const TORCH: &[u8] = include_bytes!("tour_torch.json.gz");
 
 /// The name of that trace in the folder of a tour.
@@ -116,7 +116,7 @@ fn steps(folder: &Path) -> [Step; 5] {
             has_verdict: false,
         },
         Step {
-            title: "A torch.profiler trace of somebody else: a generator on a GPU.",
+            title: "A trace in the format of torch.profiler (a generated example): a text generator on a GPU.",
             commands: vec![vec!["diagnose".to_owned(), torch]],
             from: "Main bottleneck",
             until: "`--verbose`",
