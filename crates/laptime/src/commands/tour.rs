@@ -17,7 +17,7 @@ use crate::{
     run_folder::{self, PAGE_FILE},
 };
 
-/// Find a bottleneck, fix it and prove it, in five commands; about half a minute
+/// Find a bottleneck, fix it and prove it, in five commands
 ///
 /// Every step prints its command, runs it and shows the part of its output that matters. All of them work without a GPU.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub struct Args {
     step: Option<u8>,
 }
 
-/// A trace of a PyTorch program (`scripts/make-tour-trace`).
+/// A generated trace in the format of torch.profiler (`scripts/make-tour-trace`): its times follow a formula.
 const TORCH: &[u8] = include_bytes!("tour_torch.json.gz");
 
 /// The name of that trace in the folder of a tour.
@@ -53,7 +53,7 @@ struct Step {
     from: &'static str,
     /// … and end before the one that starts like this.
     until: &'static str,
-    /// The last line is shown too: it is the verdict.
+    /// The verdict at the end is shown too.
     has_verdict: bool,
 }
 
@@ -116,7 +116,7 @@ fn steps(folder: &Path) -> [Step; 5] {
             has_verdict: false,
         },
         Step {
-            title: "A torch.profiler trace of somebody else: a generator on a GPU.",
+            title: "A trace in the format of torch.profiler (a generated example): a text generator on a GPU.",
             commands: vec![vec!["diagnose".to_owned(), torch]],
             from: "Main bottleneck",
             until: "`--verbose`",
@@ -150,7 +150,7 @@ fn show(number: u8, step: &Step, out: &mut dyn Write) -> anyhow::Result<()> {
         printed = run_command(words)?;
     }
     writeln!(out)?;
-    let verdict = printed.lines().last().filter(|_| step.has_verdict);
+    let verdict = if step.has_verdict { verdict(&printed) } else { Vec::new() };
     let lines = part(&printed, step.from, step.until).into_iter().chain(verdict);
     lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out)?;
@@ -185,6 +185,13 @@ fn part<'a>(text: &'a str, from: &str, until: &str) -> Vec<&'a str> {
     part
 }
 
+/// The sentence that ends a comparison, which may be wrapped.
+fn verdict(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let is_verdict = |line: &&str| ["B is", "No difference", "Unclear"].iter().any(|start| line.starts_with(start));
+    lines.iter().rposition(is_verdict).map_or_else(Vec::new, |first| lines[first..].to_vec())
+}
+
 /// How a user calls this program.
 fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "laptime" }
@@ -211,5 +218,9 @@ mod tests {
         let text = "stage  calls\nx  1\n\nOne iteration: 3 ms\nSetup: 1 s\n\nnote: a\n";
         assert_eq!(part(text, "stage", "Setup:"), ["stage  calls", "x  1", "", "One iteration: 3 ms"]);
         assert_eq!(part("other\n\n", "stage", "Setup:"), ["other"]);
+        assert_eq!(
+            verdict("A: `x`\nB: `y`\nUnclear: -69 %; many more\nprocesses\n"),
+            ["Unclear: -69 %; many more", "processes"]
+        );
     }
 }
