@@ -1,7 +1,8 @@
 //! The columns of a table: their types, and how their rows are encoded.
 
-use std::{borrow::Cow, collections::HashMap, fs::File, ops::Range, sync::Arc};
+use std::{borrow::Cow, fs::File, ops::Range, sync::Arc};
 
+use hashbrown::HashMap;
 use parquet::{
     basic::{ConvertedType, LogicalType, Repetition, Type as Physical},
     data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type},
@@ -16,11 +17,18 @@ const BATCH: usize = 1 << 14;
 /// The largest number of texts that are kept for reuse.
 const KEPT_TEXTS: usize = 1 << 16;
 
-/// Texts by their address: a text that occurs often is copied once.
-pub(super) type Texts = HashMap<(usize, usize), ByteArray>;
+/// Texts by their address: a text that occurs often is copied once, and one that follows itself is not even searched.
+#[derive(Default)]
+pub(super) struct Texts {
+    known: HashMap<(usize, usize), ByteArray>,
+    last: Option<((usize, usize), ByteArray)>,
+}
 
 /// Whole numbers by row; none is null.
 type Whole<'a> = Box<dyn Fn(usize) -> Option<i64> + 'a>;
+
+/// Entries of a map by row.
+type Entries<'a, V> = Box<dyn Fn(usize) -> Vec<(&'a str, V)> + 'a>;
 
 /// The cells of a column, by row.
 pub enum Cells<'a> {
@@ -35,9 +43,9 @@ pub enum Cells<'a> {
     /// Texts: stored as a dictionary.
     Text(Box<dyn Fn(usize) -> Option<&'a str> + 'a>),
     /// Texts by key.
-    TextMap(Box<dyn Fn(usize) -> Vec<(&'a str, String)> + 'a>),
+    TextMap(Entries<'a, String>),
     /// Numbers by key; none is null.
-    NumberMap(Box<dyn Fn(usize) -> Vec<(&'a str, Option<f64>)> + 'a>),
+    NumberMap(Entries<'a, Option<f64>>),
 }
 
 /// A column of a table.
@@ -130,7 +138,7 @@ impl<'a> Column<'a> {
             Cells::Number(cell) => self.write_leaf::<DoubleType>(rows, group, cell),
             Cells::Flag(cell) => self.write_leaf::<BoolType>(rows, group, cell),
             Cells::Text(cell) => {
-                self.write_leaf::<ByteArrayType>(rows, group, |row| cell(row).map(|text| kept(texts, text)))
+                self.write_leaf::<ByteArrayType>(rows, group, |row| cell(row).map(|text| texts.kept(text)))
             }
             Cells::TextMap(cell) => {
                 let rows: Vec<_> = rows.map(cell).collect();
@@ -178,12 +186,22 @@ fn next_column<'a>(
     group.next_column()?.ok_or_else(|| ParquetError::General("more columns than the schema has".to_owned()))
 }
 
-/// A text for the encoder.
-fn kept(texts: &mut Texts, text: &str) -> ByteArray {
-    if texts.len() > KEPT_TEXTS {
-        texts.clear();
+impl Texts {
+    /// A text for the encoder.
+    fn kept(&mut self, text: &str) -> ByteArray {
+        let place = (text.as_ptr() as usize, text.len());
+        if let Some((last, kept)) = &self.last
+            && *last == place
+        {
+            return kept.clone();
+        }
+        if self.known.len() > KEPT_TEXTS {
+            self.known.clear();
+        }
+        let kept = self.known.entry(place).or_insert_with(|| text.into()).clone();
+        self.last = Some((place, kept.clone()));
+        kept
     }
-    texts.entry((text.as_ptr() as usize, text.len())).or_insert_with(|| text.into()).clone()
 }
 
 fn leaf(name: &str, kind: Physical, repetition: Repetition) -> Result<Type, ParquetError> {

@@ -7,7 +7,6 @@ mod columns;
 mod tables;
 
 use std::{
-    collections::HashMap,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -26,6 +25,7 @@ use ::parquet::{
     schema::types::{ColumnPath, Type},
 };
 
+use self::columns::Texts;
 pub use self::{
     columns::{Cells, Column},
     tables::{flows, marks, spans, values},
@@ -168,7 +168,7 @@ fn fill(path: &Path, entries: &[KeyValue], columns: &[Column<'_>], rows: std::op
     let file = File::create(path)?;
     let mut writer =
         SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties(columns, entries))).map_err(io_error)?;
-    let mut names = HashMap::new();
+    let mut names = Texts::default();
     let mut first = rows.start;
     while first < rows.end {
         let next = rows.end.min(first + GROUP_ROWS);
