@@ -1,7 +1,7 @@
 //! The bottlenecks of a run, as tables.
 
 use laptime_analyze::{
-    Bottleneck, Diagnosis, Experiment, Offload, OffloadedLayer, Severity, TokenPart, Trial, explain,
+    Bottleneck, Diagnosis, Evidence, Experiment, Offload, OffloadedLayer, Severity, TokenPart, Trial, explain,
 };
 
 use super::overview;
@@ -90,7 +90,7 @@ fn of_findings(findings: &[Bottleneck], gain: &'static str, whole: Option<f64>) 
     let json = |value: serde_json::Result<serde_json::Value>| Cell::Json(value.unwrap_or_default());
     for found in findings {
         let reported = found.reported(whole);
-        let place = found.evidence.first().map(|first| first.line.clone().unwrap_or_else(|| first.name.clone()));
+        let place = place(&found.evidence);
         table.push([
             Cell::text(reported.id),
             Cell::text(found.severity.word()),
@@ -375,4 +375,11 @@ fn limits(answer: &Experiment) -> String {
         limits.helps,
         limits.beyond_copies
     )
+}
+
+/// Where a finding is: a line if one is known, else a span, else the device that was idle.
+fn place(evidence: &[Evidence]) -> Option<String> {
+    let line = evidence.iter().find_map(|place| place.line.as_ref());
+    let span = || evidence.iter().map(|place| &place.name).find(|name| *name != "idle");
+    line.or_else(span).or_else(|| evidence.first().map(|place| &place.track)).cloned()
 }
