@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-/// A request line with its headers has so many bytes at most.
+/// The longest head of a request, in bytes.
 const LONGEST_HEAD: u64 = 8 << 10;
 
-/// A peer that neither sends nor receives for so long is cut off.
+/// A peer that neither sends nor receives for this long is disconnected.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The head of a request. Names of headers are in lower case.
