@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::bottleneck::Severity;
 
-#[path = "../../../../tests/made/offload.rs"]
+#[path = "../../../../tests/generated/offload.rs"]
 mod fixture;
 
-use fixture::{Made as Fixture, Streaming};
+use fixture::{OffloadTrace as Fixture, Streaming};
 
 fn facts() -> OffloadFacts {
     OffloadFacts { mode: Some("wrap".into()), link_gbps: Some(26.0), ..OffloadFacts::default() }

@@ -7,25 +7,25 @@ use laptime_trace::{
 
 use crate::common::{Place, Printed, assert_golden, data};
 
-#[path = "../../../../tests/made/offload.rs"]
+#[path = "../../../../tests/generated/offload.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
-mod made;
+mod generated;
 
-use made::{Made, Streaming};
+use generated::{OffloadTrace, Streaming};
 
 /// Four layers whose copies take six times as long as they compute.
-fn slow_link() -> Made {
-    Made { tokens: 3, forwards: 1, copy: 30_000, ..Made::default() }
+fn slow_link() -> OffloadTrace {
+    OffloadTrace { tokens: 3, forwards: 1, copy: 30_000, ..OffloadTrace::default() }
 }
 
-fn with(made: Made) -> Place {
+fn with(made: OffloadTrace) -> Place {
     let place = Place::new();
     laptime_trace::write(&made.trace(), place.path("trace.json")).unwrap();
     place
 }
 
 /// The same as the folder of a run that says what it is.
-fn folder(made: Made) -> Place {
+fn folder(made: OffloadTrace) -> Place {
     let place = Place::new();
     std::fs::create_dir(place.path("run")).unwrap();
     laptime_trace::write(&made.trace(), place.path("run/trace.json")).unwrap();
@@ -79,13 +79,13 @@ fn a_finding_is_bad_news_only_if_it_was_asked_for() {
     place.laptime(["diagnose", "trace.json"]).done();
     let strict = place.command().args(["diagnose", "trace.json", "--fail-on-finding"]).output().unwrap();
     assert_eq!(strict.status.code(), Some(1));
-    let healthy = with(Made::default());
+    let healthy = with(OffloadTrace::default());
     healthy.laptime(["diagnose", "trace.json", "--fail-on-finding"]).done();
 }
 
 #[test]
 fn limits_can_be_set() {
-    let place = with(Made { streaming: Streaming::Prefetch, ..Made::default() });
+    let place = with(OffloadTrace { streaming: Streaming::Prefetch, ..OffloadTrace::default() });
     let printed = place.laptime(["diagnose", "trace.json", "--format", "csv"]).done();
     assert!(printed.contains("first-layer-not-prefetched"), "{printed}");
     let loose = place.laptime(["diagnose", "trace.json", "--async-good", "75"]).done();

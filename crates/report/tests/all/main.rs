@@ -7,10 +7,10 @@ mod charts;
 mod figures;
 mod fixture;
 mod flamegraph;
-mod golden;
-#[path = "../../../../tests/made/offload.rs"]
+#[path = "../../../../tests/generated/offload.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
-mod made;
+mod generated;
+mod golden;
 mod offload;
 mod properties;
 mod sample_tables;

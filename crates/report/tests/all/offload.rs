@@ -3,7 +3,7 @@
 //! `LAPTIME_BLESS=1 cargo test -p laptime-report` writes the files anew.
 
 use crate::blessed::{compare, compare_others, compare_text};
-use crate::made::{Made as Fixture, Streaming};
+use crate::generated::{OffloadTrace as Fixture, Streaming};
 use laptime_analyze::{ExperimentLimits, Offload, OffloadFacts, Rates, Sizes, Thresholds, Trial, experiment, offload};
 use laptime_report::{
     offload_text::{

@@ -3,7 +3,7 @@ use laptime_trace::{LAP, Nanos, SYNC, TraceBuilder, activity::category};
 use super::*;
 
 /// A trace of laps of these lengths, 10 apart, with a span of a name in each that takes what is beyond 80.
-fn made(lengths: &[u64]) -> Trace {
+fn trace_of(lengths: &[u64]) -> Trace {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let mut at = 0;
@@ -19,7 +19,7 @@ fn made(lengths: &[u64]) -> Trace {
 }
 
 fn found(lengths: &[u64]) -> Laps {
-    laps(&made(lengths), None).unwrap()
+    laps(&trace_of(lengths), None).unwrap()
 }
 
 fn slow(answer: &Laps) -> Vec<usize> {

@@ -16,7 +16,7 @@ pub enum Streaming {
 
 /// What a run is made of; times in microseconds.
 #[derive(Debug, Clone, Copy)]
-pub struct Made {
+pub struct OffloadTrace {
     pub streaming: Streaming,
     pub tokens: u64,
     pub forwards: u64,
@@ -38,7 +38,7 @@ pub struct Made {
     pub has_device: bool,
 }
 
-impl Default for Made {
+impl Default for OffloadTrace {
     /// A healthy run: copies of 4 ms hide behind layers of 5 ms.
     fn default() -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Default for Made {
 }
 
 struct Player {
-    made: Made,
+    made: OffloadTrace,
     builder: TraceBuilder,
     main: TrackId,
     streams: [TrackId; 2],
@@ -77,7 +77,7 @@ struct Player {
     asked: Option<u64>,
 }
 
-impl Made {
+impl OffloadTrace {
     /// Plays the run.
     pub fn trace(self) -> Trace {
         let mut builder = TraceBuilder::default();
