@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn paths_are_of_one_file_if_their_ends_are_the_same() {
         assert_eq!(shared_parts("src/main.rs", "examples/a/src/main.rs"), Some(2));
-        assert_eq!(shared_parts("/home/x/a/src/main.rs", "/ci/a/src/main.rs"), Some(3));
+        assert_eq!(shared_parts("/project/a/src/main.rs", "/ci/a/src/main.rs"), Some(3));
         assert_eq!(shared_parts("main.rs", "./src/main.rs"), Some(1));
         assert_eq!(shared_parts("a/main.rs", "b/main.rs"), None);
         assert_eq!(shared_parts("a.rs", "b.rs"), None);

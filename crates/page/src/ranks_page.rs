@@ -12,7 +12,7 @@ use laptime_report::{
 
 use crate::Page;
 
-/// Colours that can be told apart, in the order of [`RankPart::ALL`].
+/// Colours that are easy to distinguish, in the order of [`RankPart::ALL`].
 const COLOURS: [&str; 7] = ["#4e79a7", "#e15759", "#9c755f", "#f28e2b", "#edc948", "#b07aa1", "#bab0ac"];
 
 /// The width of all steps, the height of a row and the width of its label, in pixels.

@@ -61,7 +61,7 @@ fn a_line_of_rust_is_matched_by_the_end_of_its_path() {
 #[test]
 fn a_function_of_python_is_matched_by_what_it_called() {
     let mut answer = answer(&[("train.py", TRAIN)]);
-    join(&mut answer, vec![recorded("/home/x/train.py", 1, Some("step"), Some("cpu"), 4)]);
+    join(&mut answer, vec![recorded("/project/train.py", 1, Some("step"), Some("cpu"), 4)]);
     assert_eq!(seen(&answer), [(2, 0, None), (3, 4, None), (4, 0, None), (6, 0, None)]);
 }
 

@@ -443,8 +443,8 @@ mod tests {
                 633,
                 "_BaseDataLoaderIter.__next__",
             ),
-            line("/home/me/train.py", 41, "main"),
-            line("/home/me/train.py", 90, "<module>"),
+            line("/project/train.py", 41, "main"),
+            line("/project/train.py", 90, "<module>"),
         ]);
         assert_eq!(text.line, "train.py:41 in main");
         assert_eq!(text.inside.as_deref(), Some("threading.py:355 in Condition.wait"));

@@ -126,7 +126,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Writes rows as the next column, or the next two, of a row group.
+    /// Writes rows as the next column of a row group; a map takes two columns.
     pub(super) fn write(
         &self,
         rows: Range<usize>,

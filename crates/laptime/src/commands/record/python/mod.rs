@@ -1,6 +1,6 @@
 //! Where the program's Python code is: its stacks, sampled from outside.
 //!
-//! A hundred times a second the recorder reads the Python stacks of the program's processes out of their memory. The
+//! A hundred times per second the recorder reads the Python stacks of the program's processes out of their memory. The
 //! processes are neither stopped nor changed. What changes while it is read gives no sample.
 
 mod elf;
