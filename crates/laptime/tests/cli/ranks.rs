@@ -164,5 +164,5 @@ fn a_folder_without_traces_and_files_without_gpu_work_are_refused() {
     assert!(message.contains("contains no traces") && message.contains("hint: "), "{message}");
     place.write("rank-0.json", b"{}");
     let message = place.laptime(["ranks", "rank-0.json"]).failed();
-    assert!(message.contains("none of 1 files has GPU work to compare") && message.contains("hint: "), "{message}");
+    assert!(message.contains("found no GPU work to compare in 1 file") && message.contains("hint: "), "{message}");
 }

@@ -98,7 +98,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         }
         if let Err(error) = export.add(input) {
             if inputs.len() == 1 {
-                return Err(error);
+                return Err(error.context(format!("cannot export `{}`", input.path().display())));
             }
             failed += 1;
             warn(&format!("`{}`: {error:#}; it is left out", input.path().display()));
