@@ -3,8 +3,8 @@
     program.py LOOP FAULT [STEPS]       runs one program; prints its time per step as JSON
 
 LOOP is `training` or `decode`. FAULT is `healthy`, `item`, `loading`, `pageable`, `tiny`, `allocation` or `synchronize`.
-`fixed-loading` and `fixed-pageable` are the fixed programs where the healthy one does less work. Every step is an NVTX
-range `step`.
+`fixed-loading` and `fixed-pageable` are the fixed programs where the healthy one does less work. `float32` has weights of
+twice the bytes. Every step is an NVTX range `step`.
 """
 import json
 import sys
@@ -81,14 +81,16 @@ class Decode:
 
     def __init__(self, fault):
         self.fault = fault
-        weights = [torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) / 90 for _ in range(30)]
-        self.state = torch.ones(1, 8192, device="cuda", dtype=torch.bfloat16)
+        dtype = torch.float32 if fault == "float32" else torch.bfloat16
+        # The graph reads them, so they live as long as it does.
+        self.weights = [torch.randn(8192, 8192, device="cuda", dtype=dtype) / 90 for _ in range(30)]
+        self.state = torch.ones(1, 8192, device="cuda", dtype=dtype)
         self.small = torch.zeros(1024, device="cuda")
         self.large = upload(fault, 8 << 20)
 
         def forward():
             hidden = self.state
-            for weight in weights:
+            for weight in self.weights:
                 hidden = hidden @ weight
             if fault == "tiny":
                 for _ in range(400):
