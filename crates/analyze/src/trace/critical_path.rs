@@ -154,7 +154,9 @@ fn assumptions(changes: &Changes) -> Vec<&'static str> {
         found.push("no result of a sync is needed before the end, and the launch queue is long enough");
     }
     if changes.hide_copies {
-        found.push("data is copied ahead and never awaited; the link still needs the time of all copies");
+        found.push(
+            "data is copied ahead, from pinned memory, and never awaited; the link still needs the time of all pinned copies",
+        );
     }
     if changes.without_loading {
         found.push("every batch is ready when it is requested");

@@ -42,7 +42,7 @@ pub struct Changes {
     pub without_allocation: bool,
     /// Groups or parts of kernel names, and how many times as fast they are.
     pub faster: Vec<(String, f64)>,
-    /// Copies between host and device take no time on the streams.
+    /// Copies between host and device take no time on the streams, and their calls return at once.
     pub hide_copies: bool,
 }
 
@@ -365,8 +365,10 @@ impl<'a> Graph<'a> {
         }
         let length = step.end - step.start;
         let is_allocation = changes.without_allocation && self.allocating.contains(step.start);
+        let is_hidden = changes.hide_copies && self.only_copies(step);
         replay.steps[at] = match step.waits {
             _ if is_allocation => (start, start, bound),
+            _ if is_hidden => (start, start + length.min(SHORT_CALL) as Time, bound),
             _ if changes.without_sync && step.is_wait => {
                 let rest = if step.is_launch { length.min(SHORT_CALL) } else { 0 };
                 (start, start + rest as Time, bound)
@@ -386,8 +388,11 @@ impl<'a> Graph<'a> {
             let end = replay.nodes[other].1;
             (end > Time::MIN).then(|| (end + pause, other))
         };
+        // A hidden copy does not wait for its call, which staged the data.
+        let is_hidden = changes.hide_copies && self.crosses(node);
+        let most = if is_hidden { SHORT_CALL as Time } else { Time::MAX };
         let allowed = [
-            node.launch.map(|(step, latency)| (replay.steps[step].0 + latency, Bound::Launch(step))),
+            node.launch.map(|(step, latency)| (replay.steps[step].0 + latency.min(most), Bound::Launch(step))),
             node.before.and_then(ended).map(|(time, before)| (time, Bound::Stream(before))),
             node.other.and_then(ended).map(|(time, other)| (time, Bound::Other(other))),
         ];
@@ -425,13 +430,22 @@ impl<'a> Graph<'a> {
         node.work.kind == WorkKind::Copy && path.is_some_and(|path| path.is_upload() || path.is_download())
     }
 
-    /// The time of all copies in one direction of a device: hidden copies still need the link.
+    /// Whether all that a call launched are copies between host and device.
+    fn only_copies(&self, step: &Step) -> bool {
+        !step.works.is_empty() && step.works.iter().all(|at| self.crosses(&self.nodes[*at]))
+    }
+
+    /// The time of all copies in one direction of a device: hidden copies still need the link. Pageable ones do not count:
+    /// the host fills the staging buffer more slowly than the link empties it.
     fn longest_link(&self) -> u64 {
         let mut links: HashMap<(Option<i64>, bool), u64> = HashMap::new();
         for node in self.nodes.iter().filter(|node| self.crosses(node)) {
-            let is_upload = self.timeline.trace.span(node.work.id).copy_path().is_some_and(|path| path.is_upload());
+            let Some(path) = self.timeline.trace.span(node.work.id).copy_path().filter(|path| !path.is_pageable())
+            else {
+                continue;
+            };
             let device = self.timeline.trace.track(node.work.stream).device;
-            *links.entry((device, is_upload)).or_default() += node.work.length();
+            *links.entry((device, path.is_upload())).or_default() += node.work.length();
         }
         links.into_values().max().unwrap_or(0)
     }

@@ -101,6 +101,17 @@ fn a_program_with_hidden_copies_takes_what_was_predicted() {
 }
 
 #[test]
+fn copies_that_the_host_stages_cost_a_short_call_once_they_are_hidden() {
+    let kernel = Op::Kernel { stream: 0, time: 400 * US, name: "ampere_gemm", call: 5 * US, grid: None };
+    let copy = Op::Staged { stream: 0, staging: 900 * US, time: 20 * US };
+    let program: Vec<Op> = (0..50).flat_map(|_| [copy.clone(), kernel.clone()]).collect();
+    let changes = Changes { hide_copies: true, ..Changes::default() };
+    let (wall, predicted, changed) = predicted(&program, Change { hide_copies: true, ..Change::default() }, &changes);
+    assert!(changed < 0.5 * wall, "{changed} of {wall}");
+    assert!((predicted - changed).abs() < 0.05 * changed, "{wall} -> {changed}, predicted {predicted}");
+}
+
+#[test]
 fn a_program_without_data_loading_takes_what_was_predicted() {
     check("without loading", |_| {
         let changes = Changes { without_loading: true, ..Changes::default() };

@@ -36,6 +36,8 @@ pub enum Op {
     Graph { stream: usize, times: Vec<u64>, pause: u64 },
     /// A copy on a stream. A pageable one blocks the host.
     Copy { stream: usize, time: u64, name: &'static str, bytes: u64 },
+    /// A copy from pageable memory: the host stages the data, and the device copies the last piece after the call.
+    Staged { stream: usize, staging: u64, time: u64 },
     /// The host waits for all streams.
     Sync { name: &'static str },
     /// The next work on a stream waits for what is queued on another.
@@ -167,6 +169,15 @@ impl Machine {
                 }
             }
             Op::Copy { stream, time, name, bytes } => self.copy(*stream, *time, name, *bytes, change),
+            Op::Staged { .. } if change.hide_copies => {
+                self.host(5_000, "cudaMemcpyAsync", category::RUNTIME);
+            }
+            Op::Staged { stream, staging, time } => {
+                let launch = self.host(*staging, "cudaMemcpyAsync", category::RUNTIME);
+                let name = "Memcpy HtoD (Pageable -> Device)";
+                let work = self.work(*stream, *time, name, category::COPY, self.now + LATENCY);
+                self.builder.flow(launch, work);
+            }
             Op::Sync { .. } if change.without_sync => {}
             Op::Sync { name } => {
                 let done = self.done();
@@ -228,7 +239,7 @@ impl Machine {
         let call = if is_pageable { start + time + 1_000 - launch_at } else { 5_000 };
         let launch = self.host(call, "cudaMemcpyAsync", category::RUNTIME);
         if is_hidden {
-            self.hidden += time;
+            self.hidden += if name.contains("Pageable") { 0 } else { time };
             return;
         }
         let work = self.work(stream, time, name, category::COPY, start);
