@@ -21,6 +21,9 @@ const BEATS_PER_PAUSE: f64 = 5.0;
 const FACTORS: [u32; 8] = [1, 1, 1, 2, 1, 1, 1, 4];
 /// Recording lasts this many times as long as the pause after it, so 5 % of the GPU work is not recorded.
 const ON_PER_OFF: u32 = 20;
+/// The first few pauses come sooner if they are short, so that the overhead of a short run is known too.
+const ON_PER_EARLY_OFF: u32 = 10;
+const EARLY_PAUSES: u32 = 8;
 /// After this many pauses the overhead is known, and everything is recorded.
 const MOST_PAUSES: u32 = 36;
 /// How often the conductor looks whether the program uses the GPU.
@@ -244,7 +247,9 @@ impl Pauses {
     /// When to look again; zero if a pause is due.
     fn due_in(&self) -> Duration {
         let jitter = if self.count == 0 { 1.0 } else { self.jitter };
-        let missing = (self.length() * ON_PER_OFF).mul_f64(jitter).saturating_sub(self.active);
+        let is_early = self.count < EARLY_PAUSES && self.length() <= 2 * SHORTEST_PAUSE;
+        let on_per_off = if is_early { ON_PER_EARLY_OFF } else { ON_PER_OFF };
+        let missing = (self.length() * on_per_off).mul_f64(jitter).saturating_sub(self.active);
         if missing.is_zero() { missing } else { missing.clamp(SOONEST_LOOK, LATEST_LOOK) }
     }
 
@@ -303,8 +308,8 @@ mod tests {
     }
 
     #[test]
-    fn half_a_minute_of_short_steps_has_the_pauses_that_an_interval_needs() {
-        assert!(paused(30, 50_000, 50).len() >= super::super::overhead::LEAST_PAUSES);
+    fn twenty_seconds_of_short_steps_have_the_pauses_that_an_interval_needs() {
+        assert!(paused(20, 50_000, 50).len() >= super::super::overhead::LEAST_PAUSES);
     }
 
     #[test]
