@@ -27,6 +27,29 @@ pub fn describe(state: &State) {
     devices.into_iter().for_each(|device| output.device(device));
 }
 
+/// Whether this process has used a GPU before: CUPTI then no longer lets single calls be switched on.
+pub fn have_context() -> bool {
+    Library::loaded("libcuda.so.1").and_then(count_contexts).is_some_and(|count| count > 0)
+}
+
+fn count_contexts(driver: Library) -> Option<usize> {
+    // SAFETY: the types are those of the driver's header, and every place is valid. Before `cuInit` both report an error.
+    unsafe {
+        let count: unsafe extern "C" fn(*mut c_int) -> c_int = driver.function(c"cuDeviceGetCount")?;
+        let state: unsafe extern "C" fn(c_int, *mut u32, *mut c_int) -> c_int =
+            driver.function(c"cuDevicePrimaryCtxGetState")?;
+        let mut found = 0;
+        if count(&mut found) != 0 {
+            return None;
+        }
+        let is_active = |device: &c_int| {
+            let (mut flags, mut active) = (0, 0);
+            state(*device, &mut flags, &mut active) == 0 && active != 0
+        };
+        Some((0..found.min(MOST_DEVICES)).filter(is_active).count())
+    }
+}
+
 fn devices(driver: Library) -> Option<Vec<Device>> {
     // SAFETY: the types are those of the driver's header; every place is valid and large enough.
     unsafe {

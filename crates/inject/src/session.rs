@@ -3,7 +3,10 @@
 use std::{
     ffi::{CStr, c_char, c_void},
     slice,
-    sync::{Mutex, PoisonError, atomic::Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use laptime_capture::{
@@ -16,7 +19,7 @@ use laptime_capture::{
 use crate::{
     buffers::BUFFER_BYTES,
     cupti::{CallbackData, Functions, Subscriber, is_driver},
-    guarded, hooks, library,
+    devices, guarded, hooks, library,
     output::Output,
     ranges::Ranges,
     state::{self, State},
@@ -63,8 +66,12 @@ pub struct Session {
     /// What is on, as it was last applied.
     applied: Mutex<RecordingMode>,
     calls: Vec<CallOfInterest>,
-    /// Callbacks around calls, for a CUPTI that cannot record single ones.
+    /// Single calls can be switched on: CUPTI knows how, and was told before there was a context.
+    switches_calls: bool,
+    /// Callbacks around calls, where single ones cannot be switched on.
     callbacks: Mutex<Option<Subscriber>>,
+    /// All calls are recorded.
+    has_all_calls: AtomicBool,
     whole_graphs: bool,
     memory: bool,
 }
@@ -93,7 +100,9 @@ pub fn start(state: &'static State) {
         functions,
         applied: Mutex::new(RecordingMode::Nothing),
         calls: calls_of_interest(&functions),
+        switches_calls: functions.can_switch_functions() && !devices::have_context(),
         callbacks: Mutex::new(None),
+        has_all_calls: AtomicBool::new(false),
         whole_graphs: settings.whole_graphs,
         memory: settings.memory,
     };
@@ -209,7 +218,7 @@ impl Session {
     }
 
     fn switch_calls(&self, is_on: bool) {
-        if self.functions.can_switch_functions() {
+        if self.switches_calls {
             for call in &self.calls {
                 self.functions.switch(call.is_driver, call.function, is_on);
             }
@@ -219,15 +228,27 @@ impl Session {
         if is_on && callbacks.is_none() {
             *callbacks = self.functions.subscribe(around_call);
         }
-        let Some(subscriber) = *callbacks else { return };
+        // Another profiler may be the only subscriber that CUPTI allows; then all calls are recorded, and ours are kept.
+        let Some(subscriber) = *callbacks else { return self.switch_all_calls(is_on) };
         for call in &self.calls {
             self.functions.switch_callback(subscriber, call.is_driver, call.function, is_on);
         }
     }
 
-    /// Whether calls are recorded, by either way.
+    fn switch_all_calls(&self, is_on: bool) {
+        for kind in [kind::RUNTIME, kind::DRIVER] {
+            match is_on {
+                true => self.has_all_calls.store(self.functions.enable(kind).is_ok(), Ordering::Release),
+                false => self.functions.disable(kind),
+            }
+        }
+    }
+
+    /// Whether calls are recorded, by any way.
     fn has_calls(&self) -> bool {
-        self.functions.can_switch_functions() || self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.switches_calls
+            || self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+            || self.has_all_calls.load(Ordering::Acquire)
     }
 
     /// Ends the subscription; calls are no longer recorded.
@@ -382,7 +403,7 @@ extern "C" fn buffer_completed(context: *mut c_void, stream: u32, buffer: *mut u
     });
 }
 
-/// Around a call, with a CUPTI that cannot record single ones: the time before it is kept in CUPTI's place for us.
+/// Around a call, where single ones cannot be switched on: the time before it is kept in CUPTI's place for us.
 extern "C" fn around_call(_: *mut c_void, domain: u32, function: u32, data: *const CallbackData) {
     const ENTER: u32 = 0;
     guarded(|| {

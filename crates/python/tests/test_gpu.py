@@ -64,9 +64,12 @@ class Gpu(InFolder):
         self.assertEqual(rows["step/forward"]["count"], 3)
         self.assertEqual(rows["step/forward"]["device_ms"], 0.003)
 
-    def test_a_recording_that_begins_after_cuda_has_kernels_and_says_what_is_missing(self):
+    def test_a_recording_that_begins_after_cuda_has_the_kernels_under_their_stages_too(self):
         kernels, warned = json.loads(self.python(PROGRAM, "late", **self.environment()))
-        self.assertEqual((kernels, warned), ([3, 3], 1))
+        self.assertEqual((kernels, warned), ([3, 3], 0))
+        for name in ["first.pftrace", "second.pftrace"]:
+            rows = {row["path"]: row for row in laptime.read(name).stages()}
+            self.assertEqual(rows["step/forward"]["device_ms"], 0.003, name)
 
     def test_marks_and_kernels_are_together_inside_laptime_record(self):
         (self.folder / "train.py").write_text(PROGRAM)

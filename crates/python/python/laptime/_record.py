@@ -77,10 +77,6 @@ class Recording:
         os.environ.update(wanted)
         if _has_loaded("/libcuda.so") and not _has_loaded("/liblaptime_inject"):
             ctypes.CDLL(os.fspath(library)).InitializeInjection()
-            warnings.warn(
-                "CUDA was in use before the recording began, so launches may be missing; enter `laptime.record` first",
-                stacklevel=4,
-            )
         return True
 
     def _restore(self) -> None:
