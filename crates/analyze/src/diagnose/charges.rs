@@ -240,7 +240,7 @@ impl<'t> Charges<'t> {
             text += &format!(": {}", in_words(place));
         } else if let Some((name, count)) = self.most(charge) {
             let name = shortened(self.timeline.trace.name(name));
-            text += &format!(", mostly with `{name}` ({})", plural(count, "time", "times"));
+            text += &format!(", mostly during `{name}` ({})", plural(count, "time", "times"));
         }
         if let Some(line) = self.line(charge) {
             text += &format!(", at `{line}`");
