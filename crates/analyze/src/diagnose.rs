@@ -19,14 +19,13 @@ pub use self::{
 use crate::{
     bottleneck::{Bottleneck, Severity},
     cases::cases,
-    devices::devices,
     finding::Finding,
     gap_verdict::VerdictKind,
     gaps::parts_and_verdict,
     overview::Overview,
     profiling::FAR_FROM_LIMIT,
     python_lines::{LineShares, idle_lines},
-    timeline::Timeline,
+    timeline::{Prepared, Timeline},
     units::{per_cent, three_figures},
 };
 
@@ -86,8 +85,8 @@ impl Diagnosis {
     }
 
     fn add_trace(&mut self, trace: &Trace, peaks: Option<&Peaks>, limits: &FindingLimits) {
-        let devices = devices(trace);
-        let Ok(timeline) = Timeline::of(trace, &devices, None) else { return };
+        let prepared = Prepared::of(trace);
+        let Ok(timeline) = Timeline::of(&prepared, None) else { return };
         self.add_timeline(&timeline, peaks, limits);
     }
 

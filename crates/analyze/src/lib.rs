@@ -99,7 +99,7 @@ pub use self::{
         Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
         WaitPlace, WaitPlaces, WaitingThread, syncs, wait_places,
     },
-    timeline::{Waiting, waiting},
+    timeline::{Prepared, Waiting},
     timings::{TimedStage, TimingFigures, Timings, timings},
     top::{GroupTime, Operation, OperationKind, Top, top},
     warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},

@@ -3,8 +3,8 @@
 use std::{collections::HashSet, fmt::Write, io, sync::Arc};
 
 use laptime_analyze::{
-    Diagnosis, Evidence, Gain, Laps, Offload, OffloadFacts, OperationKind, Overview, Reported, Severity, Stages, Syncs,
-    Thresholds, Top, Waiting,
+    Diagnosis, Evidence, Gain, Laps, Offload, OffloadFacts, OperationKind, Overview, Prepared, Reported, Severity,
+    Stages, Syncs, Thresholds, Top, Waiting,
 };
 use laptime_report::{
     Cell, Table,
@@ -53,7 +53,7 @@ pub struct About<'a> {
 
 /// What the page needs to know about bottlenecks and waits of a trace.
 pub fn waiting(trace: &Trace, results: &[CaseResult], peaks: Option<&Peaks>) -> Waiting {
-    laptime_analyze::waiting(trace, results, peaks, MOST_ROWS)
+    Prepared::of(trace).waiting(results, peaks, MOST_ROWS)
 }
 
 /// Every answer about a trace.
@@ -69,12 +69,11 @@ struct Answers {
 impl Answers {
     fn of(trace: &Trace, about: &About<'_>) -> Self {
         let peaks = about.run.and_then(|run| run.peaks.as_ref());
+        let prepared = Prepared::of(trace);
+        let waiting = || prepared.waiting(about.results, peaks, MOST_ROWS).into();
         let (mut waiting, (stages, (top, laps))) = rayon::join(
-            || about.waiting.clone().unwrap_or_else(|| waiting(trace, about.results, peaks).into()),
-            || {
-                let others = || (laptime_analyze::top(trace), laptime_analyze::laps(trace, None).ok());
-                rayon::join(|| laptime_analyze::stages(trace), others)
-            },
+            || about.waiting.clone().unwrap_or_else(waiting),
+            || rayon::join(|| prepared.stages(), || (prepared.top(), prepared.laps(None).ok())),
         );
         let offload = offload(trace, about);
         if let Some(offload) = &offload {

@@ -215,7 +215,12 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
+#[inline]
 fn take(bytes: &mut &[u8]) -> Option<u64> {
+    if let Some((&byte, rest)) = bytes.split_first().filter(|(byte, _)| **byte < 0x80) {
+        *bytes = rest;
+        return Some(byte.into());
+    }
     let mut number = 0;
     for (at, &byte) in bytes.iter().enumerate().take(10) {
         number |= u64::from(byte & 0x7f).checked_shl(7 * at as u32)?;
@@ -231,14 +236,15 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
     pub(crate) names: &'a Names,
-    pub(crate) stored: StoredFields<'a>,
+    pub(crate) blocks: &'a FieldBlocks,
+    pub(crate) block: FieldBlock,
 }
 
 impl<'a> Fields<'a> {
     /// Iterates over names and values.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, Value<'a>)> + use<'a> {
         let names = self.names;
-        self.stored.map(move |(name, value)| (names.name(name), shown(names, value)))
+        self.blocks.fields(self.block).map(move |(name, value)| (names.name(name), shown(names, value)))
     }
 
     /// Finds a field by its name.
@@ -254,13 +260,12 @@ impl<'a> Fields<'a> {
 
     /// Finds a field by the id of its name.
     pub fn named(&self, name: NameId) -> Option<Value<'a>> {
-        let mut stored = self.stored;
-        stored.find(|(known, _)| *known == name).map(|(_, value)| shown(self.names, value))
+        self.blocks.fields(self.block).find(|(known, _)| *known == name).map(|(_, value)| shown(self.names, value))
     }
 
     /// Iterates over the ids of names and each field as it is stored: fields with equal bytes are equal.
     pub fn stored(&self) -> impl Iterator<Item = (NameId, &'a [u8])> + use<'a> {
-        let mut stored = self.stored;
+        let mut stored = self.blocks.fields(self.block);
         std::iter::from_fn(move || {
             let before = stored.bytes;
             let (name, _) = stored.next()?;
@@ -270,7 +275,7 @@ impl<'a> Fields<'a> {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.stored.left == 0
+        self.block == FieldBlock::NONE || self.blocks.fields(self.block).left == 0
     }
 }
 
@@ -317,7 +322,7 @@ mod tests {
         let (names, mut blocks) = (Names::default(), FieldBlocks::default());
         let mut stored = |value| {
             let block = blocks.add(&mut vec![(NameId(7), StoredValue::Bool(true)), (NameId(1), value)]);
-            let fields = Fields { names: &names, stored: blocks.fields(block) };
+            let fields = Fields { names: &names, blocks: &blocks, block };
             fields.stored().map(|(name, bytes)| (name, bytes.to_vec())).collect::<Vec<_>>()
         };
         let [one, same, float] = [StoredValue::Int(1), StoredValue::Int(1), StoredValue::Float(1.0)].map(&mut stored);

@@ -25,6 +25,7 @@ impl NameId {
     pub const EMPTY: Self = Self(0);
 
     /// The place in the table of names.
+    #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -105,6 +106,7 @@ impl Names {
     }
 
     /// The name of an id; empty for an id of another table.
+    #[inline]
     pub fn name(&self, id: NameId) -> &str {
         if id.index() < self.ends.len() { slice(&self.text, &self.ends, id.0) } else { "" }
     }
@@ -136,6 +138,7 @@ pub(crate) fn differ_in_lowest_bits(names: impl IntoIterator<Item = NameId>) -> 
     })
 }
 
+#[inline]
 fn slice<'a>(text: &'a str, ends: &[u64], id: u32) -> &'a str {
     let at = id as usize;
     let start = if at == 0 { 0 } else { ends[at - 1] };

@@ -229,6 +229,7 @@ impl Trace {
     }
 
     /// One track.
+    #[inline]
     pub fn track(&self, id: TrackId) -> &Track {
         &self.tracks[id.index()]
     }
@@ -244,8 +245,14 @@ impl Trace {
     }
 
     /// The string behind a name.
+    #[inline]
     pub fn name(&self, id: NameId) -> &str {
         self.names.name(id)
+    }
+
+    /// All names, by their index.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        (0..self.names.len() as u32).map(|at| self.names.name(NameId(at)))
     }
 
     /// The id of a string, if it is in the trace.
@@ -258,7 +265,8 @@ impl Trace {
         self.spans.start.len()
     }
 
-    /// One span.
+    /// One span. Inlined, so that columns that a caller does not read are not loaded.
+    #[inline]
     pub fn span(&self, id: SpanId) -> Span<'_> {
         let at = id.index();
         let spans = &self.spans;
@@ -331,11 +339,13 @@ impl Trace {
     }
 
     /// The name of a span as an id, for grouping without comparing text.
+    #[inline]
     pub fn span_name(&self, id: SpanId) -> NameId {
         self.spans.name.get(id.index())
     }
 
     /// The category of a span as an id, for grouping without comparing text.
+    #[inline]
     pub fn span_category(&self, id: SpanId) -> NameId {
         self.spans.category.get(id.index())
     }
@@ -396,8 +406,9 @@ impl Trace {
         Some((Nanos(*first), Nanos(last)))
     }
 
+    #[inline]
     fn fields_in(&self, block: FieldBlock) -> Fields<'_> {
-        Fields { names: &self.names, stored: self.fields.fields(block) }
+        Fields { names: &self.names, blocks: &self.fields, block }
     }
 }
 

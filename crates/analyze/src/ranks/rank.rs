@@ -8,11 +8,11 @@ use laptime_trace::Trace;
 
 use super::collective::{CollectiveKind, Communicator, Describer, communication, kind_of, step_of};
 use crate::{
-    devices::{DeviceWork, WorkKind, devices},
+    devices::{DeviceWork, WorkKind},
     idle_pieces::{IdleKind, IdlePieces},
     intervals::Stretches,
     lap_unit::LapUnit,
-    timeline::Timeline,
+    timeline::{Prepared, Timeline},
 };
 
 /// What a rank did with its time.
@@ -155,9 +155,10 @@ impl RankTrace {
     /// Takes what is needed from a trace: one rank, or one per device that communicates. `label` is the name of the file,
     /// and `file` its number.
     pub fn of(trace: &Trace, label: &str, file: usize) -> Vec<Self> {
-        let devices = devices(trace);
+        let prepared = Prepared::of(trace);
+        let devices = &prepared.devices;
         // Only a lap that was asked for can be missing.
-        let Ok(timeline) = Timeline::of(trace, &devices, None) else { return Vec::new() };
+        let Ok(timeline) = Timeline::of(&prepared, None) else { return Vec::new() };
         let describer = Describer::of(trace);
         let wanted = |at: &usize| communication(&devices.devices[*at]).next().is_some();
         let mut at: Vec<usize> = (0..devices.devices.len()).filter(wanted).collect();

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use laptime_trace::{Nanos, Trace};
 
 use crate::{
-    devices::devices,
     group::Group,
     overview::Overview,
     replay::{Bound, Changes, Graph, Replay, Time},
-    timeline::Timeline,
+    timeline::{Prepared, Timeline},
 };
 
 /// Names that are listed.
@@ -114,11 +113,11 @@ pub struct Prediction {
 
 /// Finds the critical path; none for a trace without device work. With changes, the time is predicted.
 pub fn critical_path(trace: &Trace, changes: &Changes) -> Option<CriticalPath> {
-    let devices = devices(trace);
-    if devices.devices.is_empty() {
+    let prepared = Prepared::of(trace);
+    if prepared.devices.devices.is_empty() {
         return None;
     }
-    let timeline = Timeline::of(trace, &devices, None).ok()?;
+    let timeline = Timeline::of(&prepared, None).ok()?;
     let graph = Graph::of(&timeline);
     let replay = graph.replay(&Changes::default());
     let path = Path::of(&graph, &replay);

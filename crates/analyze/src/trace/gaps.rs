@@ -6,7 +6,7 @@ use laptime_stats::Sorted;
 use laptime_trace::{NameId, Nanos, Trace};
 
 use crate::{
-    devices::{DeviceWork, Work, WorkKind, devices},
+    devices::{DeviceWork, Work, WorkKind},
     families::Families,
     finding::Finding,
     fleet::{Figure, Unit},
@@ -18,7 +18,7 @@ use crate::{
     lap_unit::{LapSource, NoLaps, family},
     launch_figures::{LaunchFigures, launch_figures},
     overview::Overview,
-    timeline::Timeline,
+    timeline::{Prepared, Timeline},
 };
 
 /// When devices were idle, and why.
@@ -168,11 +168,11 @@ pub enum NoGaps {
 /// Splits the time of each device into work and idle time by cause. `lap` is the unit of laps, and `most` the number of
 /// gaps to list.
 pub fn gaps(trace: &Trace, lap: Option<&str>, most: usize) -> Result<Gaps, NoGaps> {
-    let found = devices(trace);
-    if found.devices.is_empty() {
+    let prepared = Prepared::of(trace);
+    if prepared.devices.devices.is_empty() {
         return Err(NoGaps::NoDevices);
     }
-    Ok(gaps_of(&Timeline::of(trace, &found, lap).map_err(NoGaps::NoLaps)?, most))
+    Ok(gaps_of(&Timeline::of(&prepared, lap).map_err(NoGaps::NoLaps)?, most))
 }
 
 /// The same for a prepared trace.

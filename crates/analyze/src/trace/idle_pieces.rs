@@ -91,6 +91,8 @@ pub(crate) struct Splitter<'a> {
     one_offs: &'a OneOffs,
     /// The most bytes that each launch copies.
     copied: HashMap<SpanId, u64>,
+    /// Whether a name is a call that allocates or frees, by its index.
+    allocates: Vec<bool>,
     /// When other threads ran Python code, by launching thread.
     contended: HashMap<TrackId, Stretches>,
     /// When the stack of a launching thread was sampled, and whether it was inside a data loader.
@@ -113,7 +115,8 @@ impl<'a> Splitter<'a> {
         launching.dedup();
         let contended = contended(trace, &devices.activities, &launching);
         let samples = launching.iter().filter_map(|track| Some((*track, loading_samples(trace, *track)?))).collect();
-        Self { trace, devices, waits, one_offs, copied, contended, samples }
+        let allocates = trace.names().map(is_allocation).collect();
+        Self { trace, devices, waits, one_offs, copied, allocates, contended, samples }
     }
 
     /// Splits the gaps of one device.
@@ -245,7 +248,7 @@ impl<'a> Splitter<'a> {
     }
 
     fn is_allocating(&self, span: SpanId) -> bool {
-        self.devices.activities[span.index()].is_call() && is_allocation(self.trace.name(self.trace.span_name(span)))
+        self.devices.activities[span.index()].is_call() && self.allocates[self.trace.span_name(span).index()]
     }
 
     /// Whether another thread ran Python code for most of an interval in which this one ran Python code or was idle.

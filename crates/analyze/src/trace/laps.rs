@@ -12,11 +12,10 @@ pub use self::{
 };
 use self::{each::each, parts::Parts};
 use crate::{
-    devices::devices,
     fleet::{Figure, Unit},
     lap_unit::{LapSource, NoLaps, lap_unit},
-    overview::{Overview, overview_of},
-    waits::waits,
+    overview::Overview,
+    timeline::Prepared,
 };
 
 /// With fewer laps, none counts as slow.
@@ -121,10 +120,14 @@ pub struct Trend {
 
 /// Finds the repeating unit and describes its laps.
 pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
-    let devices = devices(trace);
-    let unit = lap_unit(trace, &devices, wanted)?;
-    let waits = waits(trace, &devices);
-    let mut laps = each(trace, &devices, &unit, &waits);
+    laps_of(&Prepared::of(trace), wanted)
+}
+
+/// The same for a prepared trace.
+pub(crate) fn laps_of(prepared: &Prepared<'_>, wanted: Option<&str>) -> Result<Laps, NoLaps> {
+    let Prepared { trace, devices, waits, overview } = prepared;
+    let unit = lap_unit(trace, devices, wanted)?;
+    let mut laps = each(trace, devices, &unit, waits);
     let lengths: Vec<f64> = laps.iter().map(|lap| lap.length() as f64).collect();
     let cold = cold_laps(&lengths);
     let limit = slow_limit(&lengths[cold..]);
@@ -133,13 +136,12 @@ pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
         lap.is_slow = at >= cold && limit.is_some_and(|limit| lap.length() as f64 > limit);
     }
     let figures = figures(&laps[cold..]).ok_or(NoLaps::NothingRepeats)?;
-    let slow = slow(&laps, &Parts::of(trace, &devices, &unit), cold);
+    let slow = slow(&laps, &Parts::of(trace, devices, &unit), cold);
     let trend = trend(&lengths[cold..], figures.length.median);
     let (name, source, others) = (unit.name, unit.source, unit.others);
     let begin = trace.bounds().map_or(0, |(first, _)| first.0);
     let is_stages = devices.devices.iter().any(|device| device.is_stages);
-    let overview = overview_of(trace, &devices, &waits);
-    let devices = devices.devices.len();
+    let (overview, devices) = (overview.clone(), devices.devices.len());
     Ok(Laps { name, source, others, laps, cold, figures, limit, slow, trend, begin, devices, is_stages, overview })
 }
 

@@ -9,11 +9,12 @@ use laptime_trace::{Nanos, Trace};
 
 pub use self::path::{Family, Path};
 use crate::{
-    devices::{DeviceWork, Devices, Work, WorkKind, devices},
+    devices::{DeviceWork, Devices, Work, WorkKind},
     finding::Finding,
     fleet::{Figure, Unit},
     intervals::Stretches,
-    overview::{Overview, overview_with},
+    overview::Overview,
+    timeline::Prepared,
 };
 
 /// The times of copies and communication, and how much of them is hidden.
@@ -86,9 +87,8 @@ impl Traffic {
 
 /// Compares copies and communication of each device with its compute.
 pub fn overlap(trace: &Trace) -> Overlap {
-    let found = devices(trace);
-    let overview = overview_with(trace, &found);
-    overlap_of(trace, &found, overview)
+    let Prepared { devices, overview, .. } = Prepared::of(trace);
+    overlap_of(trace, &devices, overview)
 }
 
 /// The same for a prepared trace.

@@ -4,9 +4,10 @@ use laptime_trace::{Nanos, Trace, TrackKind};
 
 use crate::{
     check::check,
-    devices::{Devices, devices, pauses},
+    devices::{Devices, pauses},
     finding::Finding,
-    waits::{Found, waiting, waits},
+    timeline::Prepared,
+    waits::{Found, waiting},
 };
 
 /// The totals of a trace.
@@ -47,12 +48,7 @@ pub struct Waits {
 
 /// Computes the totals of a trace, and checks it.
 pub fn overview(trace: &Trace) -> Overview {
-    overview_with(trace, &devices(trace))
-}
-
-/// The same if the devices are known.
-pub fn overview_with(trace: &Trace, devices: &Devices) -> Overview {
-    overview_of(trace, devices, &waits(trace, devices))
+    Prepared::of(trace).overview
 }
 
 /// The same if the devices and syncs are known.

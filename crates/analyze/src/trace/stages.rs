@@ -9,7 +9,8 @@ use crate::{
     families::Families,
     intervals::total,
     lap_unit::{family, is_lap},
-    overview::{Overview, overview},
+    overview::Overview,
+    timeline::Prepared,
 };
 
 /// The stages of a trace, parents before children, siblings in order of first start.
@@ -91,10 +92,15 @@ pub enum Per {
 /// Host spans come first, threads merged. Stages that a device recorded inside a graph belong to the stage that launched
 /// it, and device spans without a flow to the host become roots, with device time only.
 pub fn stages(trace: &Trace) -> Stages {
-    let overview = overview(trace);
+    stages_of(&Prepared::of(trace))
+}
+
+/// The same for a prepared trace.
+pub(crate) fn stages_of(prepared: &Prepared<'_>) -> Stages {
+    let Prepared { trace, devices, overview, .. } = prepared;
     let mut tree = Tree {
         trace,
-        activities: trace.activities(),
+        activities: &devices.activities,
         families: Families::default(),
         nodes: Vec::new(),
         children: HashMap::new(),
@@ -107,15 +113,15 @@ pub fn stages(trace: &Trace) -> Stages {
     for (place, &at) in order.iter().enumerate() {
         place_of[at] = place;
     }
-    let stages = order.iter().map(|&at| tree.stage(at, &place_of, &overview)).collect();
-    Stages { stages, too_deep: tree.too_deep, overview }
+    let stages = order.iter().map(|&at| tree.stage(at, &place_of, overview)).collect();
+    Stages { stages, too_deep: tree.too_deep, overview: overview.clone() }
 }
 
 type Children = HashMap<(Option<usize>, NameId, bool), usize>;
 
 struct Tree<'a> {
     trace: &'a Trace,
-    activities: Vec<Activity>,
+    activities: &'a [Activity],
     families: Families,
     nodes: Vec<Node>,
     /// Nodes by parent, name and side (host or device).

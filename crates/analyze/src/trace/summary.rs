@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use laptime_trace::{NameId, Nanos, Trace};
 
 use crate::{
-    devices::{DeviceWork, Devices, devices},
+    devices::{DeviceWork, Devices},
     diagnose::{Diagnosis, diagnose_of},
     gaps::{DeviceGaps, gaps_of},
     group::Group,
     intervals::Stretches,
     overlap::{DeviceOverlap, overlap_of},
     overview::Overview,
-    timeline::Timeline,
+    timeline::{Prepared, Timeline},
 };
 
 /// The figures of a trace.
@@ -41,22 +41,23 @@ pub struct DeviceSummary {
 
 /// Summarises a trace, from one reading of it.
 pub fn summary(trace: &Trace) -> TraceSummary {
-    let devices = devices(trace);
+    let prepared = Prepared::of(trace);
+    let devices = &prepared.devices;
     // Only a lap that was asked for can be missing.
-    let timeline = Timeline::of(trace, &devices, None).expect("no lap was asked for");
+    let timeline = Timeline::of(&prepared, None).expect("no lap was asked for");
     let gaps = gaps_of(&timeline, 0).devices;
-    let overlap = overlap_of(trace, &devices, timeline.overview.clone()).devices;
+    let overlap = overlap_of(trace, devices, timeline.overview.clone()).devices;
     let figures = std::iter::zip(gaps, overlap);
     let of_device = |(device, (gaps, overlap)): (&DeviceWork, _)| DeviceSummary {
         number: device.number,
         gaps,
         overlap,
-        groups: groups(trace, &devices, device),
+        groups: groups(trace, devices, device),
     };
     TraceSummary {
         devices: std::iter::zip(&devices.devices, figures).map(of_device).collect(),
         diagnosis: diagnose_of(&timeline, &[], None),
-        overview: timeline.overview,
+        overview: timeline.overview.clone(),
     }
 }
 

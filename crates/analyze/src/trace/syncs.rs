@@ -21,13 +21,13 @@ use self::{
 };
 pub use crate::waits::WaitKind;
 use crate::{
-    devices::{Devices, devices},
+    devices::Devices,
     fleet::{Figure, Unit},
     intervals::Stretches,
     lap_unit::{LapSource, LapTime, LapUnit, NoLaps, lap_names},
     overview::Overview,
     quantile::median_with_zeros,
-    timeline::Timeline,
+    timeline::{Prepared, Timeline},
     waits::{Found, waiting},
 };
 
@@ -165,13 +165,12 @@ impl WaitingThread {
 ///
 /// If the named lap is not in the trace.
 pub fn syncs(trace: &Trace, lap: Option<&str>) -> Result<Syncs, NoLaps> {
-    let devices = devices(trace);
-    Ok(syncs_of(&Timeline::of(trace, &devices, lap)?))
+    Ok(syncs_of(&Timeline::of(&Prepared::of(trace), lap)?))
 }
 
 /// The same for a prepared trace.
 pub(crate) fn syncs_of(timeline: &Timeline<'_>) -> Syncs {
-    let (trace, devices, found) = (timeline.trace, timeline.devices, &timeline.waits);
+    let (trace, devices, found) = (timeline.trace, timeline.devices, timeline.waits);
     let meanwhile = Meanwhile::of(devices);
     let costs = costs(timeline);
     let unit = timeline.unit.as_ref();

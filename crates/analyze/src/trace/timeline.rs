@@ -14,40 +14,97 @@ use crate::{
     gaps::{Gaps, gaps_of},
     idle_pieces::{IdlePieces, Splitter},
     lap_unit::{LapUnit, NoLaps, unit_if_any},
+    laps::{Laps, laps_of},
     one_off::OneOffs,
     overview::{Overview, overview_of},
+    stages::{Stages, stages_of},
     syncs::{Syncs, syncs_of},
+    top::{Top, top_of},
     waits::{Found, waits},
 };
 
-/// The shared state of `gaps`, `syncs`, `laps` and `diagnose`.
+/// What most analyses of a trace begin with: computed once, for any number of answers.
+pub struct Prepared<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) devices: Devices,
+    pub(crate) waits: Vec<Found>,
+    pub(crate) overview: Overview,
+}
+
+impl<'a> Prepared<'a> {
+    /// Prepares a trace.
+    pub fn of(trace: &'a Trace) -> Self {
+        let devices = devices(trace);
+        let waits = waits(trace, &devices);
+        let overview = overview_of(trace, &devices, &waits);
+        Self { trace, devices, waits, overview }
+    }
+
+    /// See [`stages`](fn@crate::stages).
+    pub fn stages(&self) -> Stages {
+        stages_of(self)
+    }
+
+    /// See [`top`](fn@crate::top).
+    pub fn top(&self) -> Top {
+        top_of(self)
+    }
+
+    /// See [`laps`](fn@crate::laps).
+    ///
+    /// # Errors
+    ///
+    /// If nothing repeats, or the named lap is not in the trace.
+    pub fn laps(&self, wanted: Option<&str>) -> Result<Laps, NoLaps> {
+        laps_of(self, wanted)
+    }
+
+    /// Answers `diagnose`, `gaps`, `syncs` and where each gap is, all at once. `most` is the number of gaps to list.
+    pub fn waiting(&self, results: &[CaseResult], peaks: Option<&Peaks>, most: usize) -> Waiting {
+        let devices = &self.devices.devices;
+        // Only a lap that was asked for can be missing.
+        let timeline = Timeline::of(self, None).expect("no lap was asked for");
+        let (diagnosis, gaps, syncs) = thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                let gaps = (!devices.is_empty()).then(|| gaps_of(&timeline, most));
+                (gaps, syncs_of(&timeline))
+            });
+            let diagnosis = diagnose_of(&timeline, results, peaks);
+            let (gaps, syncs) = others.join().expect("the analysis does not panic");
+            (diagnosis, gaps, syncs)
+        });
+        let idle = std::iter::zip(devices, timeline.idle).map(|(device, idle)| (device.name.clone(), idle.gaps));
+        Waiting { diagnosis, gaps, syncs, idle: idle.collect() }
+    }
+}
+
+/// The shared state of `gaps`, `syncs` and `diagnose`.
 pub(crate) struct Timeline<'a> {
     pub(crate) trace: &'a Trace,
     pub(crate) devices: &'a Devices,
     pub(crate) unit: Option<LapUnit>,
-    pub(crate) waits: Vec<Found>,
+    pub(crate) waits: &'a [Found],
     /// The gaps of each device, with the cost of syncs.
     pub(crate) idle: Vec<Judged<'a>>,
     /// The same idle time by finding.
     pub(crate) pieces: Vec<IdlePieces>,
-    pub(crate) overview: Overview,
+    pub(crate) overview: &'a Overview,
 }
 
 impl<'a> Timeline<'a> {
-    /// Prepares a trace; `lap` names the unit of laps.
+    /// Finds the causes of idle time; `lap` names the unit of laps.
     ///
     /// # Errors
     ///
     /// If the named lap is not in the trace.
-    pub(crate) fn of(trace: &'a Trace, devices: &'a Devices, lap: Option<&str>) -> Result<Self, NoLaps> {
+    pub(crate) fn of(prepared: &'a Prepared<'a>, lap: Option<&str>) -> Result<Self, NoLaps> {
+        let Prepared { trace, devices, waits, overview } = prepared;
         let unit = unit_if_any(trace, devices, lap)?;
-        let waits = waits(trace, devices);
         let idle: Vec<Judged<'a>> =
-            devices.devices.iter().map(|device| judged_gaps(trace, devices, device, &waits)).collect();
+            devices.devices.iter().map(|device| judged_gaps(trace, devices, device, waits)).collect();
         let one_offs = OneOffs::of(trace, &devices.activities, unit.as_ref());
-        let splitter = Splitter::of(trace, devices, &waits, &one_offs);
+        let splitter = Splitter::of(trace, devices, waits, &one_offs);
         let pieces = idle.iter().map(|idle| splitter.split(idle, unit.as_ref())).collect();
-        let overview = overview_of(trace, devices, &waits);
         Ok(Self { trace, devices, unit, waits, idle, pieces, overview })
     }
 }
@@ -63,28 +120,4 @@ pub struct Waiting {
     pub syncs: Syncs,
     /// The idle time of each device in order, by its name; each part has one cause.
     pub idle: Vec<(String, Vec<Gap>)>,
-}
-
-/// Answers `diagnose`, `gaps`, `syncs` and where each gap is, all at once. `most` is the number of gaps to list.
-pub fn waiting(trace: &Trace, results: &[CaseResult], peaks: Option<&Peaks>, most: usize) -> Waiting {
-    let devices = devices(trace);
-    // Only a lap that was asked for can be missing.
-    let timeline = Timeline::of(trace, &devices, None).expect("no lap was asked for");
-    let (diagnosis, gaps, syncs) = thread::scope(|scope| {
-        let others = scope.spawn(|| {
-            let gaps = (!devices.devices.is_empty()).then(|| gaps_of(&timeline, most));
-            (gaps, syncs_of(&timeline))
-        });
-        let diagnosis = diagnose_of(&timeline, results, peaks);
-        let (gaps, syncs) = others.join().expect("the analysis does not panic");
-        (diagnosis, gaps, syncs)
-    });
-    Waiting {
-        diagnosis,
-        gaps,
-        syncs,
-        idle: std::iter::zip(&devices.devices, &timeline.idle)
-            .map(|(device, idle)| (device.name.clone(), idle.gaps.clone()))
-            .collect(),
-    }
 }

@@ -10,13 +10,14 @@ use laptime_trace::{Activity, Column, NameId, Nanos, Span, SpanId, Trace};
 
 use self::{launched::Launched, open_names::OpenNames};
 use crate::{
-    devices::{Devices, devices},
+    devices::Devices,
     families::Families,
     fleet::{Figure, Unit},
     group::Group,
     intervals::total,
     lap_unit::{family, is_lap},
-    overview::{Overview, overview_with},
+    overview::Overview,
+    timeline::Prepared,
 };
 
 /// The names of a trace, most self time first.
@@ -161,9 +162,14 @@ pub struct GroupTime {
 ///
 /// If devices have kernels or copies, these are the device rows; stages on a stream are no work.
 pub fn top(trace: &Trace) -> Top {
-    let devices = devices(trace);
-    let mut rows = Rows::gather(trace, &devices);
-    let launched = Launched::of(trace, &devices, &rows);
+    top_of(&Prepared::of(trace))
+}
+
+/// The same for a prepared trace.
+pub(crate) fn top_of(prepared: &Prepared<'_>) -> Top {
+    let Prepared { trace, devices, overview, .. } = prepared;
+    let mut rows = Rows::gather(trace, devices);
+    let launched = Launched::of(trace, devices, &rows);
     if launched.has_work {
         rows.take_device_times(&launched);
     }
@@ -179,7 +185,7 @@ pub fn top(trace: &Trace) -> Top {
     operations.sort_by(|a, b| (b.own, &a.name, a.kind).cmp(&(a.own, &b.name, b.kind)));
     let device = (!devices.devices.is_empty()).then_some(Nanos(device));
     let of_profiler = rows.of_profiler.map(|(name, count)| (trace.name(name).to_owned(), count));
-    Top { operations, groups, device, of_profiler, overview: overview_with(trace, &devices) }
+    Top { operations, groups, device, of_profiler, overview: overview.clone() }
 }
 
 /// Whether a span belongs to the profiler itself, which torch.profiler writes from its start to its stop.
