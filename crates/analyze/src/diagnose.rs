@@ -44,6 +44,8 @@ pub struct Diagnosis {
     pub whole_ns: Option<f64>,
     /// What is fine, and what cannot be diagnosed, in sentences.
     pub remarks: Vec<String>,
+    /// The Python lines at which devices were idle; the remarks have them in sentences.
+    pub idle_lines: Vec<LineShares>,
     /// The trace as a whole, if there is one.
     pub overview: Option<Overview>,
 }
@@ -109,7 +111,8 @@ impl Diagnosis {
         self.findings.extend(checks::findings(timeline, limits));
         self.together_ns = charges.together(&self.findings);
         self.whole_ns = Some(charges.whole()).filter(|whole| *whole > 0.0);
-        self.remarks.extend(idle_lines(trace).iter().flat_map(LineShares::sentences));
+        self.idle_lines = idle_lines(timeline);
+        self.remarks.extend(self.idle_lines.iter().flat_map(LineShares::sentences));
     }
 
     /// The devices with enough work for findings; the others and busy ones get a remark.

@@ -82,7 +82,7 @@ pub use self::{
         ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, Passes, ProfiledRun,
         Profiling, RUN_AXIS, TrainingCost, profiling,
     },
-    python_lines::{LineShare, LineShares, idle_lines, wait_lines},
+    python_lines::{LineShare, LineShares, wait_lines},
     ranks::{
         CollectiveClass, CollectiveKind, Communicator, LEAST_COMMUNICATORS, LEAST_COST, LEAST_RANKS, MatchedCollective,
         Pipeline, PipelineStage, RankClock, RankCollective, RankPart, RankParts, RankRow, RankStep, RankTrace, Ranks,

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use laptime_trace::{Activity, NameId, PYTHON_SAMPLE, SpanId, Trace, TrackId, TrackKind};
 
 use crate::{
-    devices::{DeviceWork, devices},
+    devices::DeviceWork,
     host_tree::is_loading,
+    idle_pieces::{IdleKind, Piece},
     intervals::Stretches,
+    timeline::Timeline,
     units::per_cent,
 };
 
@@ -43,19 +45,22 @@ pub struct LineShare {
     pub interval: (f64, f64),
 }
 
-/// The lines at which the launching thread of each device was while the device was idle.
-pub fn idle_lines(trace: &Trace) -> Vec<LineShares> {
-    let sampled = sampled_threads(trace);
-    if sampled.is_empty() {
-        return Vec::new();
-    }
-    let found = devices(trace);
-    found.devices.iter().filter_map(|device| of_device(trace, device, &sampled)).collect()
+/// The lines at which the launching thread of each device was while the device was idle. One-off initialisation does not
+/// count: it would hide the lines of the loop.
+pub(crate) fn idle_lines(timeline: &Timeline<'_>) -> Vec<LineShares> {
+    let sampled = sampled_threads(timeline.trace);
+    let devices = std::iter::zip(&timeline.devices.devices, &timeline.pieces);
+    devices.filter_map(|(device, pieces)| of_device(timeline.trace, device, &pieces.pieces, &sampled)).collect()
 }
 
-fn of_device(trace: &Trace, device: &DeviceWork, sampled: &HashMap<Thread, TrackId>) -> Option<LineShares> {
-    let (first, last) = device.window()?;
-    let idle = device.busy().gaps_in(first, last).minus(&device.not_recorded);
+fn of_device(
+    trace: &Trace,
+    device: &DeviceWork,
+    pieces: &[Piece],
+    sampled: &HashMap<Thread, TrackId>,
+) -> Option<LineShares> {
+    let pieces = pieces.iter().filter(|piece| piece.kind != IdleKind::Starting);
+    let idle = Stretches::union(pieces.map(|piece| (piece.from, piece.to)).collect());
     let mut launches: HashMap<TrackId, u64> = HashMap::new();
     for launch in device.work.iter().filter_map(|work| work.launch) {
         *launches.entry(trace.span_track(launch)).or_default() += 1;
@@ -197,11 +202,22 @@ mod tests {
     use laptime_trace::{Nanos, TraceBuilder, Track, activity::category};
 
     use super::*;
+    use crate::timeline::Prepared;
 
     const MS: u64 = 1_000_000;
 
+    fn idle_lines(trace: &Trace) -> Vec<LineShares> {
+        let prepared = Prepared::of(trace);
+        super::idle_lines(&Timeline::of(&prepared, None).unwrap())
+    }
+
     /// A device that works every second 10 ms, and a thread that is sampled in between at the lines of `at`.
     fn sampled(idle: usize, at: impl Fn(usize) -> &'static str) -> Trace {
+        sampled_after(0, idle, at)
+    }
+
+    /// The same after a kernel and a library that takes so many samples to load.
+    fn sampled_after(loading: u64, idle: usize, at: impl Fn(usize) -> &'static str) -> Trace {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(5, 11, "main");
         let stream = builder.stream(5, 7, "stream 7");
@@ -209,8 +225,17 @@ mod tests {
         let process = builder.process(5);
         let (kind, name, unit) = (TrackKind::Lane, builder.name("Python"), NameId::EMPTY);
         let lane = builder.track(Track { process, kind, name, number: Some(11), device: None, unit });
+        if loading > 0 {
+            let call = builder.span(main, Nanos(0), Nanos(MS), "cudaLaunchKernel", category::RUNTIME);
+            let kernel = builder.span(stream, Nanos(MS), Nanos(MS), "fill", category::KERNEL);
+            builder.flow(call, kernel);
+            builder.span(main, Nanos(2 * MS), Nanos(loading * 10 * MS), "cuLibraryLoadData", category::DRIVER);
+            for sample in 0..loading {
+                builder.mark(lane, Nanos((3 + 10 * sample) * MS), "train.py:8 in <module>", PYTHON_SAMPLE);
+            }
+        }
         for turn in 0..=idle {
-            let start = turn as u64 * 20 * MS;
+            let start = (loading * 10 + 3 + turn as u64 * 20) * MS;
             let call = builder.span(main, Nanos(start), Nanos(MS), "cudaLaunchKernel", category::RUNTIME);
             let kernel = builder.span(stream, Nanos(start + MS), Nanos(10 * MS), "gemm", category::KERNEL);
             builder.flow(call, kernel);
@@ -236,6 +261,14 @@ mod tests {
             ]
         );
         assert_eq!(found[0].samples, 100);
+    }
+
+    #[test]
+    fn lines_of_one_off_initialisation_are_not_named() {
+        let trace = sampled_after(200, 100, |_| "train.py:88 in step");
+        let found = idle_lines(&trace);
+        let named: Vec<(&str, u64)> = found[0].lines.iter().map(|line| (line.line.as_str(), line.samples)).collect();
+        assert_eq!((named, found[0].samples), (vec![("train.py:88 in step", 100)], 100));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::{
     lap_unit::{LapSource, NoLaps, family},
     launch_figures::{LaunchFigures, launch_figures},
     overview::Overview,
+    python_lines::{LineShares, idle_lines},
     timeline::{Prepared, Timeline},
 };
 
@@ -28,6 +29,8 @@ pub struct Gaps {
     pub devices: Vec<DeviceGaps>,
     /// The unit of laps and its source; none if nothing repeats.
     pub laps: Option<(String, LapSource)>,
+    /// The Python lines at which the devices were idle.
+    pub idle_lines: Vec<LineShares>,
     /// The trace as a whole.
     pub overview: Overview,
 }
@@ -181,6 +184,7 @@ pub(crate) fn gaps_of(timeline: &Timeline<'_>, most: usize) -> Gaps {
     Gaps {
         devices: devices.map(|(device, (idle, pieces))| device_answer(timeline, device, idle, pieces, most)).collect(),
         laps: timeline.unit.as_ref().map(|unit| (unit.name.clone(), unit.source)),
+        idle_lines: idle_lines(timeline),
         overview: timeline.overview.clone(),
     }
 }

@@ -45,7 +45,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     warn_of_loss(&trace, &args.output);
     let answer = gaps(args, &trace)?;
     let mut table = if args.each.is_some() { tables::gap_list(&answer) } else { tables::gaps(&answer) };
-    laptime_analyze::idle_lines(&trace).iter().flat_map(LineShares::sentences).for_each(|line| table.note(line));
+    answer.idle_lines.iter().flat_map(LineShares::sentences).for_each(|line| table.note(line));
     args.output.write(&table, out)?;
     Ok(Status::Done)
 }

@@ -1,6 +1,6 @@
 //! What a recording shows on the screen: everything goes to standard error, since standard output is the program's.
 
-use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, sync::Arc, thread};
+use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, sync::Arc};
 
 use super::{folder::Recording, overhead::Overhead};
 use crate::{
@@ -89,14 +89,10 @@ pub fn answer(recording: &Recording) -> Answer {
     if recording.kernels() == 0 {
         return Answer::default();
     }
-    // The user waits for both.
-    let (waiting, lines) = thread::scope(|scope| {
-        let lines = scope.spawn(|| laptime_analyze::idle_lines(trace));
-        (laptime_page::waiting(trace, &[], None), lines.join().unwrap_or_default())
-    });
-    let Diagnosis { findings, remarks, .. } = &waiting.diagnosis;
+    let waiting = laptime_page::waiting(trace, &[], None);
+    let Diagnosis { findings, remarks, idle_lines, .. } = &waiting.diagnosis;
     let mut remarks = remarks.clone();
-    let python: Vec<String> = lines.iter().flat_map(LineShares::sentences).take(2).collect();
+    let python: Vec<String> = idle_lines.iter().flat_map(LineShares::sentences).collect();
     // They are printed with the bottleneck that they explain.
     remarks.retain(|remark| !python.contains(remark));
     let mut shown = Vec::new();
@@ -104,7 +100,7 @@ pub fn answer(recording: &Recording) -> Answer {
         let found = &first.finding;
         shown.push(format!("Main bottleneck: {} [{}]", found.meaning, found.rule));
         shown.push(format!("  {}", found.evidence));
-        shown.extend(python.iter().map(|line| format!("  {line}")));
+        shown.extend(python.iter().take(2).map(|line| format!("  {line}")));
         shown.push(format!("  Try: {}", found.next));
         let others: Vec<&str> = findings.iter().skip(1).map(|other| other.finding.rule).take(4).collect();
         if !others.is_empty() {
