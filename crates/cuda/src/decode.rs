@@ -66,7 +66,7 @@ pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
     let further: Vec<Vec<String>> = match source.file {
         "decode_linear.cu" => [1, 8].map(|vectors| product::options(vectors, tuning)).to_vec(),
         "decode_adapted.cu" => vec![product::options(2, adapted::TUNING)],
-        "decode_attention.cu" => [80, 128].map(attention::options).to_vec(),
+        "decode_attention.cu" => [80, 128].map(crate::nn::of_head).to_vec(),
         _ => vec![Vec::new()],
     };
     let with = |number: &str, more: &Vec<String>| {

@@ -156,6 +156,11 @@ impl Device {
         &self.facts
     }
 
+    /// Whether kernels can overlap with the previous one and form clusters: compute capability 9.0 and above.
+    pub(crate) fn is_hopper_or_later(&self) -> bool {
+        self.facts.capability.0 >= 9
+    }
+
     /// The stream to compute on.
     pub fn stream(&self) -> &Arc<Stream> {
         &self.compute

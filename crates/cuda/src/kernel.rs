@@ -7,7 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use bytemuck::Pod;
 use cudarc::driver::sys;
 use laptime_probe::stage;
 
@@ -15,12 +14,10 @@ use crate::{
     context::{Context, driver},
     device::Device,
     error::CudaError,
-    memory::Buffer,
-    slice::{Slice, SliceMut},
+    launch::groups,
     stream::Stream,
 };
 
-mod early;
 mod maps;
 
 pub use self::maps::{MappedRows, TensorMap};
@@ -50,6 +47,13 @@ unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
+/// A kernel that goes by groups of 16 bytes, and the same for what cannot be divided so.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub by_16_bytes: Kernel,
+    pub any: Kernel,
+}
+
 /// The launch size of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -76,10 +80,19 @@ impl Shape {
 pub struct Argument(u64);
 
 impl Argument {
+    /// The address of an absent buffer.
+    pub const NULL: Self = Self(0);
+
     /// The address for the driver. It reads the size of the kernel's parameter; little-endian order puts those bytes
     /// first.
     fn place(&self) -> *mut c_void {
         (&raw const self.0).cast_mut().cast()
+    }
+}
+
+impl From<bool> for Argument {
+    fn from(value: bool) -> Self {
+        Self(value.into())
     }
 }
 
@@ -98,37 +111,6 @@ impl From<u64> for Argument {
 impl From<f32> for Argument {
     fn from(value: f32) -> Self {
         Self(value.to_bits().into())
-    }
-}
-
-impl<T: Pod> From<&Buffer<T>> for Argument {
-    fn from(buffer: &Buffer<T>) -> Self {
-        Self(buffer.pointer())
-    }
-}
-
-impl<T: Pod> From<&mut Buffer<T>> for Argument {
-    fn from(buffer: &mut Buffer<T>) -> Self {
-        Self(buffer.pointer())
-    }
-}
-
-impl<T: Pod> From<Slice<'_, T>> for Argument {
-    fn from(slice: Slice<'_, T>) -> Self {
-        Self(slice.pointer())
-    }
-}
-
-impl<T: Pod> From<&SliceMut<'_, T>> for Argument {
-    fn from(slice: &SliceMut<'_, T>) -> Self {
-        Self(slice.pointer())
-    }
-}
-
-/// A null address for an absent buffer.
-impl<T: Pod> From<Option<Slice<'_, T>>> for Argument {
-    fn from(slice: Option<Slice<'_, T>>) -> Self {
-        Self(slice.map_or(0, |slice| slice.pointer()))
     }
 }
 
@@ -155,6 +137,25 @@ impl Module {
         driver!(&doing, cuFuncLoad(raw))?;
         Ok(Kernel { module: Arc::clone(self), raw, name: name.to_owned() })
     }
+
+    /// Finds a kernel that moves rows by groups of 16 bytes, and the same for any rows, whose name ends in `_any`.
+    pub(crate) fn pair(self: &Arc<Self>, name: &str) -> Result<Pair, CudaError> {
+        Ok(Pair { by_16_bytes: self.kernel(name)?, any: self.kernel(&format!("{name}_any"))? })
+    }
+
+    /// Finds a kernel of a decode step. Its multiprocessors use the maximum shared memory: kernels with different
+    /// settings cannot run concurrently.
+    pub(crate) fn step_kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, CudaError> {
+        let kernel = self.kernel(name)?;
+        kernel.prefer_shared_memory().map(|()| kernel)
+    }
+}
+
+impl Pair {
+    /// Which of the two, and the groups or single numbers of a row that it goes by.
+    pub fn chosen<T>(&self, width: u32, is_aligned: bool) -> (&Kernel, u32) {
+        if is_aligned { (&self.by_16_bytes, groups::<T>(width)) } else { (&self.any, width) }
+    }
 }
 
 impl Drop for Module {
@@ -166,26 +167,50 @@ impl Drop for Module {
 }
 
 impl Kernel {
-    /// Puts the kernel on a stream without waiting for it.
+    /// Puts the kernel on a stream without waiting for it. Its parameters are tensor maps and then other arguments.
+    ///
+    /// If `is_early`, it may begin as soon as every block of the previous kernel allows it
+    /// (`griddepcontrol.launch_dependents`) or is done. Not supported before compute capability 9.0.
     ///
     /// # Safety
     ///
     /// The arguments are of the number and types that the kernel takes, and it stays within the buffers among them,
-    /// which live until it is done.
-    pub unsafe fn launch(&self, stream: &Stream, shape: Shape, arguments: &[Argument]) -> Result<(), CudaError> {
-        let mut places: Vec<_> = arguments.iter().map(Argument::place).collect();
-        // SAFETY: the caller answers for the arguments.
-        unsafe { self.launch_at(stream, shape, &mut places) }
-    }
-
-    /// Puts the kernel on a stream with the arguments at these addresses.
-    unsafe fn launch_at(&self, stream: &Stream, shape: Shape, places: &mut [*mut c_void]) -> Result<(), CudaError> {
+    /// which live until it is done. A kernel that begins early waits (`griddepcontrol.wait`) before it touches what
+    /// earlier ones write or read.
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        shape: Shape,
+        (maps, arguments): (&[TensorMap], &[Argument]),
+        is_early: bool,
+    ) -> Result<(), CudaError> {
         self.module.context.bind()?;
+        let mut places: Vec<_> =
+            maps.iter().map(TensorMap::place).chain(arguments.iter().map(Argument::place)).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
-        // SAFETY: the caller answers for the arguments; the driver copies them before it returns.
+        let (parameters, extra) = (places.as_mut_ptr(), ptr::null_mut());
+        let mut attribute = may_begin_early();
+        let config = sys::CUlaunchConfig {
+            gridDimX: gx,
+            gridDimY: gy,
+            gridDimZ: gz,
+            blockDimX: bx,
+            blockDimY: by,
+            blockDimZ: bz,
+            sharedMemBytes: shape.shared_bytes,
+            hStream: stream.raw(),
+            attrs: &raw mut attribute,
+            numAttrs: 1,
+        };
+        // SAFETY: the caller answers for the arguments; the driver copies them and the attribute before it returns.
         let result = unsafe {
-            let (parameters, extra) = (places.as_mut_ptr(), ptr::null_mut());
-            sys::cuLaunchKernel(self.raw, gx, gy, gz, bx, by, bz, shape.shared_bytes, stream.raw(), parameters, extra)
+            match is_early {
+                true => sys::cuLaunchKernelEx(&config, self.raw, parameters, extra),
+                false => {
+                    let (bytes, stream) = (shape.shared_bytes, stream.raw());
+                    sys::cuLaunchKernel(self.raw, gx, gy, gz, bx, by, bz, bytes, stream, parameters, extra)
+                }
+            }
         };
         // The message is built only on failure: a launch is on the measured path.
         if result == sys::CUresult::CUDA_SUCCESS {
@@ -201,9 +226,19 @@ impl Kernel {
         driver!(&format!("allowing `{}` shared memory", self.name), cuFuncSetAttribute(self.raw, most, bytes as i32))
     }
 
-    /// The kernel's name.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Lets multiprocessors that run it use the maximum shared memory.
+    pub fn prefer_shared_memory(&self) -> Result<(), CudaError> {
+        self.module.context.bind()?;
+        let share = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+        driver!(&format!("dividing the memory of `{}`", self.name), cuFuncSetAttribute(self.raw, share, 100))
+    }
+}
+
+fn may_begin_early() -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
     }
 }
 

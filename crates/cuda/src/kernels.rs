@@ -1,16 +1,10 @@
 //! Our own kernels, with the checks that make them safe to call.
 //!
 //! Each has a CPU reference in [`reference`](crate::reference) with which the GPU tests compare it.
-#![allow(unsafe_code)]
 
 use crate::{
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    memory::Buffer,
-    nvrtc::{self, Origin, Source},
-    stream::Stream,
+    launch::{Buffer, Cache, CudaError, Device, Kernel, Launch, Shape, Source, Stream, area, blocks, nvrtc},
+    nvrtc::Origin,
 };
 
 /// Every kernel source, by file.
@@ -83,47 +77,48 @@ impl Kernels {
 
     /// Keeps one thread of the device busy for this number of nanoseconds of its global timer.
     pub fn spin_nanos(&self, stream: &Stream, nanos: u64) -> Result<(), CudaError> {
-        // SAFETY: the kernel takes one number.
-        unsafe { self.spin_nanos.launch(stream, Shape::ONE, &[nanos.into()]) }
+        Launch::new(stream, "spinning").with(nanos).run(&self.spin_nanos, Shape::ONE)
     }
 
     /// Keeps one thread busy for this number of cycles, and writes the actual number into `passed`.
     pub fn spin_cycles(&self, stream: &Stream, cycles: u64, passed: &mut Buffer<u64>) -> Result<(), CudaError> {
-        expect("spinning", passed.length() >= 1, "the result needs a buffer")?;
-        // SAFETY: the kernel takes a number and a place for one.
-        unsafe { self.spin_cycles.launch(stream, Shape::ONE, &[cycles.into(), passed.into()]) }
+        Launch::new(stream, "spinning").with(cycles).write(passed, 1_u32).run(&self.spin_cycles, Shape::ONE)
     }
 
     /// Fills `readings` with consecutive readings of the global timer.
     pub fn timer_readings(&self, stream: &Stream, readings: &mut Buffer<u64>) -> Result<(), CudaError> {
-        let count = u32::try_from(readings.length()).unwrap_or(u32::MAX);
-        // SAFETY: the kernel writes `count` numbers, and there is room for as many.
-        unsafe { self.timer_readings.launch(stream, Shape::ONE, &[readings.into(), count.into()]) }
+        let count = blocks(readings.length());
+        let launch = Launch::new(stream, "reading the timer").write(readings, count).with(count);
+        launch.run(&self.timer_readings, Shape::ONE)
     }
 
     /// Fills a buffer with one value.
     pub fn fill(&self, stream: &Stream, out: &mut Buffer<f32>, value: f32) -> Result<(), CudaError> {
         let count = out.length() as u64;
-        // SAFETY: the kernel writes `count` values, and there is room for as many.
-        unsafe { self.fill.launch(stream, self.along_memory, &[out.into(), value.into(), count.into()]) }
+        Launch::new(stream, "filling").write(out, count).with(value).with(count).run(&self.fill, self.along_memory)
     }
 
     /// Adds all values to `sum[0]`, wrapping around. Their number must be a multiple of four.
     pub fn read_sum(&self, stream: &Stream, values: &Buffer<u32>, sum: &mut Buffer<u64>) -> Result<(), CudaError> {
-        expect("reading", values.length().is_multiple_of(4), "the number of values is no multiple of four")?;
-        expect("reading", sum.length() >= 1, "the sum needs a place")?;
-        let groups = values.length() as u64 / 4;
-        // SAFETY: the kernel reads `groups` of four values and writes one; allocations are aligned for groups.
-        unsafe { self.read_sum.launch(stream, self.along_memory, &[values.into(), groups.into(), sum.into()]) }
+        let count = values.length() as u64;
+        let launch = Launch::new(stream, "reading")
+            .require(count.is_multiple_of(4), "the number of values is no multiple of four")
+            .read(values, count)
+            .with(count / 4)
+            .write(sum, 1_u32);
+        launch.run(&self.read_sum, self.along_memory)
     }
 
     /// Copies by a kernel. Both must have the same length, a multiple of four.
     pub fn copy(&self, stream: &Stream, from: &Buffer<u32>, to: &mut Buffer<u32>) -> Result<(), CudaError> {
-        expect("copying", from.length() == to.length(), "the lengths differ")?;
-        expect("copying", from.length().is_multiple_of(4), "the number of values is no multiple of four")?;
-        let groups = from.length() as u64 / 4;
-        // SAFETY: the kernel reads and writes `groups` of four values; allocations are aligned for groups.
-        unsafe { self.copy.launch(stream, self.along_memory, &[from.into(), to.into(), groups.into()]) }
+        let count = from.length() as u64;
+        let launch = Launch::new(stream, "copying")
+            .require(from.length() == to.length(), "the lengths differ")
+            .require(count.is_multiple_of(4), "the number of values is no multiple of four")
+            .read(from, count)
+            .write(to, count)
+            .with(count / 4);
+        launch.run(&self.copy, self.along_memory)
     }
 
     /// Multiplies `a` (m by k) by `b` (k by n) into `c` (m by n), all row-major, with a plain slow kernel.
@@ -134,15 +129,13 @@ impl Kernels {
         c: &mut Buffer<f32>,
         [m, n, k]: [u32; 3],
     ) -> Result<(), CudaError> {
-        let fits = |buffer: &Buffer<f32>, rows: u32, columns: u32| {
-            buffer.length() as u64 >= u64::from(rows) * u64::from(columns)
-        };
-        expect("multiplying", fits(a, m, k) && fits(b, k, n) && fits(c, m, n), "a buffer is too small")?;
-        let shape =
-            Shape { grid: [n.div_ceil(16).max(1), m.div_ceil(16).max(1), 1], block: [16, 16, 1], shared_bytes: 0 };
-        let arguments: [Argument; 6] = [a.into(), b.into(), c.into(), m.into(), n.into(), k.into()];
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        unsafe { self.matmul.launch(stream, shape, &arguments) }
+        let launch = Launch::new(stream, "multiplying")
+            .read(a, area(m, k))
+            .read(b, area(k, n))
+            .write(c, area(m, n))
+            .with_all([m, n, k]);
+        let grid = [n.div_ceil(16).max(1), m.div_ceil(16).max(1), 1];
+        launch.run(&self.matmul, Shape { grid, block: [16, 16, 1], shared_bytes: 0 })
     }
 
     /// Destroys the context, for tests.
@@ -150,15 +143,11 @@ impl Kernels {
     /// # Safety
     ///
     /// Nothing of this process on the device can be used any more.
+    #[allow(unsafe_code)]
     pub unsafe fn lose_context(&self, stream: &Stream) -> Result<(), CudaError> {
         // An address in the first page, which is nobody's.
-        // SAFETY: the caller wants this.
-        unsafe { self.illegal_access.launch(stream, Shape::ONE, &[16_u64.into()]) }
+        Launch::new(stream, "losing the context").with(16_u64).run(&self.illegal_access, Shape::ONE)
     }
-}
-
-pub(crate) fn expect(doing: &str, holds: bool, otherwise: &str) -> Result<(), CudaError> {
-    if holds { Ok(()) } else { Err(CudaError::refused(doing, 0, otherwise)) }
 }
 
 #[cfg(test)]

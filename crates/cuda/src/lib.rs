@@ -16,6 +16,7 @@ mod events;
 mod graph;
 mod kernel;
 mod kernels;
+mod launch;
 pub mod library;
 mod memory;
 mod moment;
@@ -37,7 +38,7 @@ pub use self::{
     device::{CUDA_NEEDED, Device, DeviceFacts, device_count},
     error::{CudaError, Failure, Unavailable},
     graph::Graph,
-    kernel::{Argument, Kernel, MappedRows, Module, Shape, TensorMap},
+    kernel::Module,
     kernels::{Kernels, SOURCES},
     memory::{Buffer, Free, Peak, Pinned},
     moment::Moment,

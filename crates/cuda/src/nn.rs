@@ -129,7 +129,7 @@ pub fn variants() -> Vec<(Source<'static>, Vec<String>)> {
     for (source, serves) in of_heads {
         let each = types.into_iter().flat_map(|option| HEAD_DIMS.map(|dim| (option, dim)));
         let each = each.filter(|(option, dim)| serves.has(option, *dim));
-        variants.extend(each.map(|(option, dim)| (source, with_head(option, dim))));
+        variants.extend(each.map(|(option, dim)| (source, [vec![option.to_owned()], of_head(dim)].concat())));
     }
     variants
 }
@@ -160,8 +160,9 @@ impl Serves {
     }
 }
 
-fn with_head(option: &str, head_dim: u32) -> Vec<String> {
-    vec![option.to_owned(), format!("-DHEAD_DIM={head_dim}")]
+/// The compiler options for a head size, in addition to the dtype.
+pub(crate) fn of_head(head_dim: u32) -> Vec<String> {
+    vec![format!("-DHEAD_DIM={head_dim}")]
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use cudarc::nvrtc::sys::{self, nvrtcResult};
 use laptime_probe::stage;
 
 use crate::{
+    blas::Element,
     cache::{Cache, Key},
     compile_error::CompileError,
     device::{Device, DeviceFacts},
@@ -80,6 +81,16 @@ pub fn load(
     options: &[String],
 ) -> Result<(std::sync::Arc<Module>, Origin), CudaError> {
     load_for(device, cache, source, &device.facts().architecture(), options)
+}
+
+/// The same for a dtype, with further options.
+pub(crate) fn load_typed<T: Element>(
+    device: &Device,
+    cache: &Cache,
+    source: Source<'_>,
+    further: &[String],
+) -> Result<std::sync::Arc<Module>, CudaError> {
+    load(device, cache, source, &[&[T::OPTION.to_owned()], further].concat()).map(|(module, _)| module)
 }
 
 /// The same for a given architecture, such as `sm_90a`, for features of exactly that one.

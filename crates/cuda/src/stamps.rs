@@ -23,6 +23,7 @@ use crate::{
     graph::Graph,
     kernel::{Kernel, Shape},
     kernels::Kernels,
+    launch::Launch,
     memory::Buffer,
     stream::Stream,
 };
@@ -119,15 +120,14 @@ impl Stamps {
         Ok(Self { stamp, next_replay, ring, replay, slots, rows })
     }
 
+    /// Writes the time into a slot, which is below `slots`; the ring has a row of slots for every row.
     fn put(&self, stream: &Stream, slot: u32) -> Result<(), CudaError> {
-        let arguments = [(&self.ring).into(), (&self.replay).into(), slot.into(), self.slots.into(), self.rows.into()];
-        // SAFETY: the slot is below `slots`, as the stamper sees to, and the ring has a row of slots for every row.
-        unsafe { self.stamp.launch(stream, Shape::ONE, &arguments) }
+        let launch = Launch::new(stream, "stamping").read(&self.ring, 0_u32).read(&self.replay, 1_u32);
+        launch.with_all([slot, self.slots, self.rows]).run(&self.stamp, Shape::ONE)
     }
 
     fn end_replay(&self, stream: &Stream) -> Result<(), CudaError> {
-        // SAFETY: the kernel changes the one number.
-        unsafe { self.next_replay.launch(stream, Shape::ONE, &[(&self.replay).into()]) }
+        Launch::new(stream, "ending a replay").read(&self.replay, 1_u32).run(&self.next_replay, Shape::ONE)
     }
 }
 

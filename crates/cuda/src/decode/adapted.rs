@@ -1,17 +1,13 @@
 //! Products with adapted vectors: the layers of a diffusion head.
-#![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 
 use super::{
     ADAPTED, Linear, Norm, StepSizes, Tuning,
-    product::{Dealer, Product, shared_limit},
+    product::{Dealer, Operands, Product, shared_limit},
     sizes::MUCH_SHARED,
 };
-use crate::{
-    blas::Element, cache::Cache, device::Device, error::CudaError, kernel::Argument, kernels::expect, memory::Buffer,
-    nvrtc, slice::Slice, stream::Stream,
-};
+use crate::launch::{Buffer, Cache, CudaError, Device, Element, Slice, Stream, nvrtc};
 
 /// The kernel variant if there is enough shared memory. A block of this size occupies a whole multiprocessor, so two
 /// blocks never share one.
@@ -43,18 +39,6 @@ pub struct Adapted<T> {
     of: PhantomData<T>,
 }
 
-/// The factors and their sizes.
-struct Operands<'a, T> {
-    x: &'a Buffer<T>,
-    /// The weight, if any, and what is added under the root.
-    norm: Option<(Option<&'a Buffer<T>>, f32)>,
-    linear: &'a Linear<'a, T>,
-    /// The adaptation of each vector, and the distance from one to the next.
-    adapt: (Slice<'a, T>, u32),
-    /// Rows and width of the weights.
-    shape: [u32; 2],
-}
-
 impl<T: Element> Adapted<T> {
     /// Compiles the kernels for layers of these sizes, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache, sizes: AdaptedSizes) -> Result<Self, CudaError> {
@@ -69,14 +53,14 @@ impl<T: Element> Adapted<T> {
         step.check()?;
         tuning.check()?;
         let dealer = Dealer::new::<T>(device, &step, tuning)?;
-        let (module, _) = nvrtc::load(device, cache, ADAPTED, &dealer.options::<T>())?;
+        let module = nvrtc::load_typed::<T>(device, cache, ADAPTED, &dealer.options())?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {
             linear: product("adapt_linear", true, 1)?,
             gate_up: product("adapt_gate_up", true, 2)?,
             add_gated: product("add_gated", false, 1)?,
             dealer,
-            overlaps: device.facts().capability.0 >= 9,
+            overlaps: device.is_hopper_or_later(),
             of: PhantomData,
         })
     }
@@ -94,7 +78,7 @@ impl<T: Element> Adapted<T> {
         [rows, width]: [u32; 2],
     ) -> Result<(), CudaError> {
         let norm = Some((None, epsilon));
-        let adapt = (adapt, width.saturating_mul(2));
+        let adapt = Some((adapt, width.saturating_mul(2)));
         self.multiply(&self.linear, stream, &Operands { x, norm, linear, adapt, shape: [rows, width] }, out)
     }
 
@@ -111,7 +95,7 @@ impl<T: Element> Adapted<T> {
         [ffn, width]: [u32; 2],
     ) -> Result<(), CudaError> {
         let norm = Some((Some(norm.weight), norm.epsilon));
-        let adapt = (adapt, width.saturating_mul(3));
+        let adapt = Some((adapt, width.saturating_mul(3)));
         self.multiply(&self.gate_up, stream, &Operands { x, norm, linear, adapt, shape: [ffn, width] }, out)
     }
 
@@ -126,7 +110,7 @@ impl<T: Element> Adapted<T> {
         x: &mut Buffer<T>,
         [rows, width]: [u32; 2],
     ) -> Result<(), CudaError> {
-        let adapt = (adapt, rows.saturating_mul(3));
+        let adapt = Some((adapt, rows.saturating_mul(3)));
         self.multiply(&self.add_gated, stream, &Operands { x: a, norm: None, linear, adapt, shape: [rows, width] }, x)
     }
 
@@ -137,52 +121,6 @@ impl<T: Element> Adapted<T> {
         operands: &Operands<'_, T>,
         out: &mut Buffer<T>,
     ) -> Result<(), CudaError> {
-        self.check(product, operands, out)?;
-        let Operands { x, norm, linear, adapt: (adapt, adapt_width), shape: [rows, width] } = *operands;
-        let (kernel, tiles, shape) = self.dealer.deal::<T>(product, rows, width)?;
-        let optional = |buffer: Option<&Buffer<T>>| buffer.map_or(Argument::from(0_u64), Argument::from);
-        let arguments: [Argument; 13] = [
-            x.into(),
-            optional(norm.and_then(|(weight, _)| weight)),
-            norm.map_or(0.0, |(_, epsilon)| epsilon).into(),
-            linear.weight.into(),
-            optional(linear.bias),
-            out.into(),
-            self.dealer.batch.into(),
-            rows.into(),
-            width.into(),
-            tiles.segments.into(),
-            tiles.segment.into(),
-            adapt.into(),
-            adapt_width.into(),
-        ];
-        // SAFETY: the kernel stays within the sizes, the buffers were found to be at least as large, and their rows are
-        // aligned where the fast form is chosen.
-        unsafe {
-            match self.overlaps {
-                true => kernel.launch_early(stream, shape, &arguments),
-                false => kernel.launch(stream, shape, &arguments),
-            }
-        }
-    }
-
-    fn check(&self, product: &Product, operands: &Operands<'_, T>, out: &Buffer<T>) -> Result<(), CudaError> {
-        let Operands { x, norm, linear, adapt: (adapt, adapt_width), shape: [rows, width] } = *operands;
-        let batch = self.dealer.batch;
-        let holds = |length: usize, rows: u32, columns: u32| length as u64 >= u64::from(rows) * u64::from(columns);
-        let all_rows = rows.saturating_mul(product.rows_each);
-        let weight = norm.and_then(|(weight, _)| weight);
-        let fits = holds(x.length(), batch, width)
-            && holds(out.length(), batch, rows)
-            && holds(linear.weight.length(), all_rows, width)
-            && weight.is_none_or(|weight| holds(weight.length(), 1, width))
-            && linear.bias.is_none_or(|bias| holds(bias.length(), 1, all_rows))
-            && holds(adapt.length(), batch, adapt_width);
-        let sensible = rows > 0 && width > 0 && width < 1 << 24 && all_rows < 1 << 31;
-        expect(product.name, sensible, "a size is zero or too large")?;
-        expect(product.name, fits, "a buffer is too small")?;
-        // The fast form takes shifts and scales 16 bytes at a time.
-        let is_aligned = norm.is_none() || adapt.pointer().is_multiple_of(16);
-        expect(product.name, is_aligned, "what adapts the vectors begins at no multiple of 16 bytes")
+        self.dealer.multiply(product, stream, operands, out, self.overlaps)
     }
 }

@@ -1,19 +1,9 @@
 //! Attention of one new token over a layer's cache.
-#![allow(unsafe_code)]
-
-use std::marker::PhantomData;
 
 use super::{ATTENTION, State, Step, StepSizes, Tuning};
 use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    stream::Stream,
+    launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Stream, area, blocks, nvrtc},
+    nn::of_head,
 };
 
 /// The RoPE tables.
@@ -43,34 +33,30 @@ pub struct Attention<'a, T> {
 
 /// The kernel, for one size of heads.
 #[derive(Debug)]
-pub(super) struct AttentionKernel<T> {
+pub(super) struct AttentionKernel {
     kernel: Kernel,
     /// Query heads per block.
     together: u32,
     /// Blocks that share the positions of a head.
     splits: u32,
-    of: PhantomData<T>,
 }
 
+const DOING: &str = "attention";
 const WARPS: u32 = 8;
 const THREADS: u32 = WARPS * 32;
 
-/// The compiler options in addition to the dtype.
-pub(super) fn options(head_dim: u32) -> Vec<String> {
-    vec![format!("-DHEAD_DIM={head_dim}")]
-}
-
-impl<T: Element> AttentionKernel<T> {
-    pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
-        let mut all = options(sizes.head_dim);
-        all.insert(0, T::OPTION.to_owned());
-        let (module, _) = nvrtc::load(device, cache, ATTENTION, &all)?;
-        let splits = splits(device);
-        let together = tuning.heads;
-        let kernel = module.kernel(&format!("attention_step_{together}"))?;
+impl AttentionKernel {
+    pub fn load<T: Element>(
+        device: &Device,
+        cache: &Cache,
+        sizes: &StepSizes,
+        tuning: Tuning,
+    ) -> Result<Self, CudaError> {
+        let module = nvrtc::load_typed::<T>(device, cache, ATTENTION, &of_head(sizes.head_dim))?;
+        let (splits, together) = (splits(device), tuning.heads);
+        let kernel = module.step_kernel(&format!("attention_step_{together}"))?;
         kernel.allow_shared_bytes(shared_bytes(together, sizes.head_dim, splits))?;
-        kernel.prefer_shared_memory()?;
-        Ok(Self { kernel, together, splits, of: PhantomData })
+        Ok(Self { kernel, together, splits })
     }
 
     fn shape(&self, sizes: &StepSizes, rows: u32) -> Shape {
@@ -82,7 +68,7 @@ impl<T: Element> AttentionKernel<T> {
 
 /// Blocks that share the positions of a head, as in the kernel source: clusters need compute capability 9.0.
 pub(super) fn splits(device: &Device) -> u32 {
-    if device.facts().capability.0 >= 9 { 8 } else { 1 }
+    if device.is_hopper_or_later() { 8 } else { 1 }
 }
 
 /// The kernel's `Shared`: queries, the new key and value, and the parts of each warp and of each block of a cluster.
@@ -114,9 +100,10 @@ impl<T: Element> Step<T> {
         [keys, values]: [&mut Buffer<T>; 2],
         out: &mut Buffer<T>,
     ) -> Result<(), CudaError> {
-        expect("attention", state.batch == self.sizes.batch, "the state has a different number of sequences")?;
         let rows = Rows { first: 0, count: self.sizes.batch };
-        self.attend(stream, rows, [qkv, &*out], attention, &state.position, [keys, values])
+        let launch = Launch::new(stream, DOING)
+            .require(state.batch == self.sizes.batch, "the state has a different number of sequences");
+        self.attend(launch, rows, (qkv, out), attention, &state.position, [keys, values])
     }
 
     /// The same of one sequence alone, whose cache `[kv_heads, capacity, head_dim]` and position are its own: one row of
@@ -132,60 +119,39 @@ impl<T: Element> Step<T> {
         [keys, values]: [&mut Buffer<T>; 2],
         out: &mut Buffer<T>,
     ) -> Result<(), CudaError> {
-        expect("attention", row < self.sizes.batch, "there is no such sequence")?;
-        let rows = Rows { first: row, count: 1 };
-        self.attend(stream, rows, [qkv, &*out], attention, position, [keys, values])
+        let launch = Launch::new(stream, DOING).require(row < self.sizes.batch, "there is no such sequence");
+        self.attend(launch, Rows { first: row, count: 1 }, (qkv, out), attention, position, [keys, values])
     }
 
-    /// `out` is written, as are keys and values.
     fn attend(
         &self,
-        stream: &Stream,
+        launch: Launch<'_>,
         rows: Rows,
-        [qkv, out]: [&Buffer<T>; 2],
+        (qkv, out): (&Buffer<T>, &mut Buffer<T>),
         attention: &Attention<'_, T>,
         position: &Buffer<u32>,
         [keys, values]: [&mut Buffer<T>; 2],
     ) -> Result<(), CudaError> {
         let (sizes, rotation) = (&self.sizes, attention.rotation);
-        let each =
-            |buffer: &Buffer<T>, numbers: u32| buffer.length() as u64 >= u64::from(sizes.batch) * u64::from(numbers);
         let cached = sizes.cache() / u64::from(sizes.batch) * u64::from(rows.count);
-        let norms = [attention.query_norm, attention.key_norm];
-        let fits = each(qkv, sizes.qkv())
-            && each(out, sizes.attended())
-            && [&*keys, &*values].iter().all(|cache| cache.length() as u64 >= cached)
-            && norms.iter().flatten().all(|norm| norm.length() >= sizes.head_dim as usize)
-            && rotation.sines.length() >= rotation.cosines.length()
-            && position.length() > 0;
-        expect("attention", fits, "a buffer is too small")?;
-        let shape = self.attention.shape(sizes, rows.count);
-        expect("attention", shape.grid[1] <= 65_535, "there are too many heads")?;
+        let launch = launch.fits(qkv, area(sizes.batch, sizes.qkv())).fits(&*out, area(sizes.batch, sizes.attended()));
+        launch.check()?;
+        let begin = |width: u32| rows.first as usize * width as usize;
         let positions = rotation.cosines.length() / (sizes.head_dim as usize / 2);
-        let optional = |buffer: Option<&Buffer<T>>| buffer.map_or(Argument::from(0_u64), Argument::from);
-        let from = |buffer: &Buffer<T>, width: u32| {
-            let begin = rows.first as usize * width as usize;
-            buffer.slice(begin..buffer.length()).map(Argument::from)
-        };
-        let arguments: [Argument; 16] = [
-            from(qkv, sizes.qkv())?,
-            optional(attention.query_norm),
-            optional(attention.key_norm),
-            attention.epsilon.into(),
-            (1.0 / (sizes.head_dim as f32).sqrt()).into(),
-            rotation.cosines.into(),
-            rotation.sines.into(),
-            u32::try_from(positions).unwrap_or(u32::MAX).into(),
-            u32::from(rotation.in_pairs).into(),
-            position.into(),
-            keys.into(),
-            values.into(),
-            sizes.capacity.into(),
-            sizes.heads.into(),
-            sizes.kv_heads.into(),
-            from(out, sizes.attended())?,
-        ];
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        unsafe { self.launch(&self.attention.kernel, stream, shape, &arguments) }
+        let launch = launch
+            .read(qkv.slice(begin(sizes.qkv())..qkv.length())?, 0_u32)
+            .read(attention.query_norm, sizes.head_dim)
+            .read(attention.key_norm, sizes.head_dim)
+            .with_all([attention.epsilon, 1.0 / (sizes.head_dim as f32).sqrt()])
+            .read(rotation.cosines, 0_u32)
+            .read(rotation.sines, rotation.cosines.length() as u64)
+            .with(blocks(positions))
+            .with(rotation.in_pairs)
+            .read(position, 1_u32)
+            .write(keys, cached)
+            .write(values, cached)
+            .with_all([sizes.capacity, sizes.heads, sizes.kv_heads])
+            .write(out.slice_mut(begin(sizes.attended())..out.length())?, 0_u32);
+        launch.run_early(&self.attention.kernel, self.attention.shape(sizes, rows.count), self.overlaps)
     }
 }

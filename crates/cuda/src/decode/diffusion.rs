@@ -1,20 +1,10 @@
 //! From noise to a latent: both ends of the steps of a diffusion head, without the host.
-#![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 
 use super::DIFFUSION;
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    slice::SliceMut,
-    stream::Stream,
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, SliceMut, Stream, area, expect, nvrtc,
 };
 
 /// The factors of a solver step: the clean latent is estimated as `sample * clean_sample + velocity * clean_velocity`,
@@ -61,7 +51,7 @@ pub struct Drawing<T> {
     noise: Buffer<f32>,
     /// The generated latents, `[room, latent]`.
     pub latents: Buffer<f32>,
-    /// The index of the current latent.
+    /// The index of the current latent. Who writes it keeps it below `room`.
     pub token: Buffer<u32>,
     /// The classifier-free guidance scale.
     scale: Buffer<f32>,
@@ -129,18 +119,17 @@ impl<T: Element> Drawing<T> {
         self.noise.write(noise)
     }
 
-    fn arguments(&mut self, step: u32) -> Vec<Argument> {
-        vec![
-            (&self.noise).into(),
-            (&self.token).into(),
-            (&mut self.samples).into(),
-            (&mut self.guesses).into(),
-            (&self.velocity).into(),
-            (&self.factors).into(),
-            (&self.scale).into(),
-            step.into(),
-            self.sizes.latent.into(),
-        ]
+    /// Adds the state before a step to a launch.
+    fn arguments<'l>(&mut self, launch: Launch<'l>, step: u32) -> Launch<'l> {
+        launch
+            .read(&self.noise, 0_u32)
+            .read(&self.token, 1_u32)
+            .write(&mut self.samples, 0_u32)
+            .write(&mut self.guesses, 0_u32)
+            .read(&self.velocity, 0_u32)
+            .read(&self.factors, 0_u32)
+            .read(&self.scale, 1_u32)
+            .with_all([step, self.sizes.latent])
     }
 }
 
@@ -162,17 +151,13 @@ pub struct DrawingStep<T> {
 impl<T: Element> DrawingStep<T> {
     /// Compiles the kernels, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let (module, _) = nvrtc::load(device, cache, DIFFUSION, &[T::OPTION.to_owned()])?;
-        let kernel = |name| {
-            let kernel = module.kernel(name)?;
-            kernel.prefer_shared_memory().map(|()| kernel)
-        };
+        let module = nvrtc::load_typed::<T>(device, cache, DIFFUSION, &[])?;
         Ok(Self {
-            conditioning: kernel("conditioning_rows")?,
-            begin: kernel("begin_drawing")?,
-            end: kernel("end_drawing")?,
+            conditioning: module.step_kernel("conditioning_rows")?,
+            begin: module.step_kernel("begin_drawing")?,
+            end: module.step_kernel("end_drawing")?,
             multiprocessors: device.facts().multiprocessors.max(1),
-            overlaps: device.facts().capability.0 >= 9,
+            overlaps: device.is_hopper_or_later(),
             of: PhantomData,
         })
     }
@@ -188,17 +173,15 @@ impl<T: Element> DrawingStep<T> {
         conditioning: &mut Buffer<T>,
         [steps, width]: [u32; 2],
     ) -> Result<(), CudaError> {
-        const DOING: &str = "adding step times";
-        let holds = |buffer: &Buffer<T>, rows: u64| buffer.length() as u64 >= rows.saturating_mul(width.into());
-        let fits = holds(conditions, 2) && holds(times, steps.into()) && holds(conditioning, 2 * u64::from(steps));
-        expect(DOING, fits && steps < 1 << 15, "a buffer is too small, or the steps are too many")?;
-        if steps == 0 || width == 0 {
-            return Ok(());
-        }
-        let arguments: [Argument; 4] = [conditions.into(), times.into(), conditioning.into(), width.into()];
-        let grid = [width.div_ceil(THREADS), 2 * steps, 1];
-        // SAFETY: the kernel writes a number for each column of each row, and reads as many.
-        unsafe { self.conditioning.launch(stream, Shape { grid, block: [THREADS, 1, 1], shared_bytes: 0 }, &arguments) }
+        let rows = steps.saturating_mul(2);
+        let launch = Launch::new(stream, "adding step times")
+            .require(steps < 1 << 15, "too many steps")
+            .read(conditions, area(2, width))
+            .read(times, area(steps, width))
+            .write(conditioning, area(rows, width))
+            .with(width);
+        let grid = [width.div_ceil(THREADS), rows, 1];
+        launch.run(&self.conditioning, Shape { grid, block: [THREADS, 1, 1], shared_bytes: 0 })
     }
 
     /// Begins a step: the sample of the previous step, or noise in the first, goes through `enter`, `[hidden, latent]`,
@@ -211,49 +194,25 @@ impl<T: Element> DrawingStep<T> {
         enter: &Buffer<T>,
         x: &mut Buffer<T>,
     ) -> Result<(), CudaError> {
-        const DOING: &str = "beginning a step of diffusion";
         let DrawingSizes { latent, hidden, steps, .. } = drawing.sizes;
-        expect(DOING, step < steps, "there is no such step")?;
-        let weights = u64::from(hidden) * u64::from(latent);
-        let fits = enter.length() as u64 >= weights && x.length() as u64 >= 2 * u64::from(hidden);
-        expect(DOING, fits, "a buffer is too small")?;
-        let mut arguments = drawing.arguments(step);
-        arguments.extend([enter.into(), Argument::from(x), hidden.into()]);
+        let launch =
+            Launch::new(stream, "beginning a step of diffusion").require(step < steps, "there is no such step");
+        let launch =
+            drawing.arguments(launch, step).read(enter, area(hidden, latent)).write(x, area(2, hidden)).with(hidden);
         let blocks = hidden.div_ceil(THREADS / 32).min(self.multiprocessors).max(1);
         let shape = Shape { shared_bytes: 4 * latent, ..Shape::line(blocks, THREADS) };
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large; the token is within the room,
-        // as its owner answers for.
-        unsafe { self.launch(&self.begin, stream, shape, &arguments) }
+        launch.run_early(&self.begin, shape, self.overlaps)
     }
 
     /// Ends the last step: stores the latent in the list and in its other targets.
     pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: LatentTarget<'_, T>) -> Result<(), CudaError> {
         let DrawingSizes { latent, steps, .. } = drawing.sizes;
-        let fits = to.row.length() >= latent as usize && to.sound.length() >= latent as usize;
-        expect("ending a diffusion", fits, "a buffer is too small")?;
-        let mut arguments = drawing.arguments(steps);
-        arguments.push((&mut drawing.latents).into());
-        arguments.extend([Argument::from(to.row), (&to.sound).into(), to.divisor.into(), to.bias.into()]);
-        // SAFETY: as above.
-        unsafe { self.launch(&self.end, stream, Shape::line(1, THREADS), &arguments) }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Kernel::launch`]; these kernels wait for the one before them.
-    unsafe fn launch(
-        &self,
-        kernel: &Kernel,
-        stream: &Stream,
-        shape: Shape,
-        arguments: &[Argument],
-    ) -> Result<(), CudaError> {
-        // SAFETY: as the caller says.
-        unsafe {
-            match self.overlaps {
-                true => kernel.launch_early(stream, shape, arguments),
-                false => kernel.launch(stream, shape, arguments),
-            }
-        }
+        let launch = drawing
+            .arguments(Launch::new(stream, "ending a diffusion"), steps)
+            .write(&mut drawing.latents, 0_u32)
+            .write(to.row, latent)
+            .write(to.sound, latent)
+            .with_all([to.divisor, to.bias]);
+        launch.run_early(&self.end, Shape::line(1, THREADS), self.overlaps)
     }
 }

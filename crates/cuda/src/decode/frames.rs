@@ -1,18 +1,8 @@
 //! Frames of codes: converts the codes of a frame to the input vector of a step.
-#![allow(unsafe_code)]
 
 use super::FRAME;
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    slice::Slice,
-    stream::Stream,
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
 };
 
 /// The codes of all frames and the current frame, on the device, so that steps follow each other without the host.
@@ -51,6 +41,12 @@ impl Frames {
         self.frame.set_all(stream, 0)
     }
 
+    /// Adds the codes, the current frame and the sizes to a launch.
+    fn arguments<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        let codes = area(self.room, self.groups);
+        launch.read(&self.codes, codes).read(&self.frame, 1_u32).with_all([self.room, self.groups])
+    }
+
     /// The codes of some frames. Waits for the device.
     pub fn read(&self, frames: std::ops::Range<usize>) -> Result<Vec<u32>, CudaError> {
         let groups = self.groups as usize;
@@ -85,19 +81,16 @@ pub struct FrameStep<T> {
 }
 
 const THREADS: u32 = 128;
+pub(super) const NO_CODE: &str = "there is no such code in a frame";
 
 impl<T: Element> FrameStep<T> {
     /// Compiles the kernels, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let (module, _) = nvrtc::load(device, cache, FRAME, &[T::OPTION.to_owned()])?;
-        let kernel = |name| {
-            let kernel = module.kernel(name)?;
-            kernel.prefer_shared_memory().map(|()| kernel)
-        };
+        let module = nvrtc::load_typed::<T>(device, cache, FRAME, &[])?;
         Ok(Self {
-            sum_frame: kernel("sum_frame_step")?,
-            code_row: kernel("code_row_step")?,
-            overlaps: device.facts().capability.0 >= 9,
+            sum_frame: module.step_kernel("sum_frame_step")?,
+            code_row: module.step_kernel("code_row_step")?,
+            overlaps: device.is_hopper_or_later(),
             of: std::marker::PhantomData,
         })
     }
@@ -112,28 +105,20 @@ impl<T: Element> FrameStep<T> {
         x: &mut Buffer<T>,
         width: u32,
     ) -> Result<(), CudaError> {
-        const DOING: &str = "adding up a frame";
-        let holds = |buffer: &Buffer<T>, rows: u64| buffer.length() as u64 >= rows.saturating_mul(width.into());
-        let others = u64::from(frames.groups - 1) * u64::from(tables.size);
-        let fits = holds(tables.first, tables.first_size.into()) && holds(tables.others, others) && holds(x, 1);
-        expect(DOING, fits && tables.text_rows.length() >= 1, "a buffer is too small")?;
-        expect(DOING, holds(tables.text, 1), "there is no row of the text")?;
-        let arguments: [Argument; 12] = [
-            (&frames.codes).into(),
-            (&frames.frame).into(),
-            frames.room.into(),
-            frames.groups.into(),
-            tables.first.into(),
-            tables.first_size.into(),
-            tables.others.into(),
-            tables.size.into(),
-            tables.text.into(),
-            tables.text_rows.into(),
-            x.into(),
-            width.into(),
-        ];
-        // SAFETY: the kernel stays within the tables, and within as many rows of the text as its owner wrote.
-        unsafe { self.launch(&self.sum_frame, stream, width, &arguments) }
+        let others = u64::from(frames.groups - 1) * area(tables.size, width);
+        let launch = Launch::new(stream, "adding up a frame")
+            .require(tables.text.length() as u64 >= width.into(), "there is no row of the text");
+        let launch = frames
+            .arguments(launch)
+            .read(tables.first, area(tables.first_size, width))
+            .with(tables.first_size)
+            .read(tables.others, others)
+            .with(tables.size)
+            .read(tables.text, width)
+            .read(tables.text_rows, 1_u32)
+            .write(x, width)
+            .with(width);
+        launch.run_early(&self.sum_frame, shape(width), self.overlaps)
     }
 
     /// Puts the row of one code of the frame, from its table `[size, width]`, into `x` `[width]`.
@@ -145,41 +130,13 @@ impl<T: Element> FrameStep<T> {
         x: &mut Buffer<T>,
         width: u32,
     ) -> Result<(), CudaError> {
-        const DOING: &str = "taking the row of a code";
-        let fits = table.length() as u64 >= u64::from(size) * u64::from(width) && x.length() as u64 >= width.into();
-        expect(DOING, fits && group < frames.groups, "a buffer is too small, or there is no such code")?;
-        let arguments: [Argument; 9] = [
-            (&frames.codes).into(),
-            (&frames.frame).into(),
-            frames.room.into(),
-            frames.groups.into(),
-            group.into(),
-            table.into(),
-            size.into(),
-            x.into(),
-            width.into(),
-        ];
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        unsafe { self.launch(&self.code_row, stream, width, &arguments) }
+        let launch = Launch::new(stream, "taking the row of a code").require(group < frames.groups, NO_CODE);
+        let launch =
+            frames.arguments(launch).with(group).read(table, area(size, width)).with(size).write(x, width).with(width);
+        launch.run_early(&self.code_row, shape(width), self.overlaps)
     }
+}
 
-    /// # Safety
-    ///
-    /// As for [`Kernel::launch`]; these kernels wait for the one before them.
-    unsafe fn launch(
-        &self,
-        kernel: &Kernel,
-        stream: &Stream,
-        width: u32,
-        arguments: &[Argument],
-    ) -> Result<(), CudaError> {
-        let shape = Shape::line(width.div_ceil(THREADS).max(1), THREADS);
-        // SAFETY: as the caller says.
-        unsafe {
-            match self.overlaps {
-                true => kernel.launch_early(stream, shape, arguments),
-                false => kernel.launch(stream, shape, arguments),
-            }
-        }
-    }
+fn shape(width: u32) -> Shape {
+    Shape::line(width.div_ceil(THREADS).max(1), THREADS)
 }

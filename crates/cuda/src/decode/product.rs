@@ -1,21 +1,15 @@
 //! Products of weights with a few vectors: selects the kernel and its launch size.
 #![allow(unsafe_code)]
 
-use std::{marker::PhantomData, sync::Arc};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
 
 use super::{LINEAR, StepSizes, Tuning, tiles::Tiles};
 use crate::{
-    blas::Element,
-    cache::Cache,
     context::driver,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Module, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
+    kernel::Module,
+    launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc},
 };
 
 /// An RMS norm.
@@ -39,27 +33,30 @@ pub struct Linear<'a, T> {
 /// The factors and their sizes.
 pub(super) struct Operands<'a, T> {
     pub x: &'a Buffer<T>,
-    pub norm: Option<&'a Norm<'a, T>>,
+    /// The weight of the norm, if any, and its epsilon.
+    pub norm: Option<(Option<&'a Buffer<T>>, f32)>,
     pub linear: &'a Linear<'a, T>,
-    pub rows: u32,
-    pub width: u32,
+    /// The adaptation of each vector, and the distance from one to the next.
+    pub adapt: Option<(Slice<'a, T>, u32)>,
+    /// Rows and width of the weights.
+    pub shape: [u32; 2],
 }
 
 /// The two forms of a product: fast, and for any width.
 #[derive(Debug)]
 pub(super) struct Product {
-    pub name: &'static str,
+    name: &'static str,
     fast: Kernel,
     any: Kernel,
     has_norm: bool,
     /// Rows of weights per row of the result.
-    pub rows_each: u32,
+    rows_each: u32,
 }
 
 /// How products of a few vectors are distributed to blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dealer {
-    pub batch: u32,
+    batch: u32,
     tuning: Tuning,
     /// Vectors per block.
     vectors: u32,
@@ -67,21 +64,13 @@ pub(super) struct Dealer {
     shared_limit: u32,
 }
 
-/// The product kernels for one dtype.
+/// The product kernels of a step.
 #[derive(Debug)]
-pub(super) struct Products<T> {
+pub(super) struct Products {
     pub norm_linear: Product,
     pub linear_add: Product,
     pub norm_gate_up: Product,
-    dealer: Dealer,
-    of: PhantomData<T>,
-}
-
-/// A kernel that is ready to be launched.
-pub(super) struct Ready<'a> {
-    pub kernel: &'a Kernel,
-    pub shape: Shape,
-    pub arguments: [Argument; 11],
+    pub dealer: Dealer,
 }
 
 /// The maximum number of vectors per block.
@@ -93,62 +82,22 @@ pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
     sizes.iter().map(|(name, value)| format!("-D{name}={value}")).collect()
 }
 
-impl<T: Element> Products<T> {
-    pub fn load(device: &Device, cache: &Cache, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
+impl Products {
+    pub fn load<T: Element>(
+        device: &Device,
+        cache: &Cache,
+        sizes: &StepSizes,
+        tuning: Tuning,
+    ) -> Result<Self, CudaError> {
         let dealer = Dealer::new::<T>(device, sizes, tuning)?;
-        let (module, _) = nvrtc::load(device, cache, LINEAR, &dealer.options::<T>())?;
+        let module = nvrtc::load_typed::<T>(device, cache, LINEAR, &dealer.options())?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {
             norm_linear: product("norm_linear", true, 1)?,
             linear_add: product("linear_add", false, 1)?,
             norm_gate_up: product("norm_gate_up", true, 2)?,
             dealer,
-            of: PhantomData,
         })
-    }
-
-    /// Checks the sizes and returns what to launch.
-    pub fn ready<'a>(
-        &self,
-        product: &'a Product,
-        operands: &Operands<'_, T>,
-        out: &mut Buffer<T>,
-    ) -> Result<Ready<'a>, CudaError> {
-        let Operands { x, norm, linear, rows, width } = *operands;
-        self.check(product, operands, out)?;
-        let (kernel, tiles, shape) = self.dealer.deal::<T>(product, rows, width)?;
-        let optional = |buffer: Option<&Buffer<T>>| buffer.map_or(Argument::from(0_u64), Argument::from);
-        let arguments: [Argument; 11] = [
-            x.into(),
-            optional(norm.map(|norm| norm.weight)),
-            norm.map_or(0.0, |norm| norm.epsilon).into(),
-            linear.weight.into(),
-            optional(linear.bias),
-            out.into(),
-            self.dealer.batch.into(),
-            rows.into(),
-            width.into(),
-            tiles.segments.into(),
-            tiles.segment.into(),
-        ];
-        Ok(Ready { kernel, shape, arguments })
-    }
-
-    fn check(&self, product: &Product, operands: &Operands<'_, T>, out: &Buffer<T>) -> Result<(), CudaError> {
-        let Operands { x, norm, linear, rows, width } = *operands;
-        let holds = |buffer: &Buffer<T>, rows: u32, columns: u32| {
-            buffer.length() as u64 >= u64::from(rows) * u64::from(columns)
-        };
-        let all_rows = rows.saturating_mul(product.rows_each);
-        let batch = self.dealer.batch;
-        let fits = holds(x, batch, width)
-            && holds(out, batch, rows)
-            && holds(linear.weight, all_rows, width)
-            && norm.is_none_or(|norm| holds(norm.weight, 1, width))
-            && linear.bias.is_none_or(|bias| holds(bias, 1, all_rows));
-        let sensible = rows > 0 && width > 0 && width < 1 << 24 && all_rows < 1 << 31;
-        expect(product.name, sensible, "a size is zero or too large")?;
-        expect(product.name, fits, "a buffer is too small")
     }
 }
 
@@ -164,9 +113,9 @@ impl Dealer {
         })
     }
 
-    /// What the text of its products is compiled with.
-    pub fn options<T: Element>(&self) -> Vec<String> {
-        std::iter::once(T::OPTION.to_owned()).chain(options(self.vectors, self.tuning)).collect()
+    /// The compiler options of its products, in addition to the dtype.
+    pub fn options(&self) -> Vec<String> {
+        options(self.vectors, self.tuning)
     }
 
     pub fn product(
@@ -176,16 +125,46 @@ impl Dealer {
         has_norm: bool,
         rows_each: u32,
     ) -> Result<Product, CudaError> {
-        let (fast, any) = (module.kernel(name)?, module.kernel(&format!("any_{name}"))?);
-        for kernel in [&fast, &any] {
-            kernel.allow_shared_bytes(self.shared_limit)?;
-            kernel.prefer_shared_memory()?;
-        }
+        let (fast, any) = (module.step_kernel(name)?, module.step_kernel(&format!("any_{name}"))?);
+        fast.allow_shared_bytes(self.shared_limit)?;
+        any.allow_shared_bytes(self.shared_limit)?;
         Ok(Product { name, fast, any, has_norm, rows_each })
     }
 
+    /// Checks the sizes and launches a product.
+    pub fn multiply<T: Element>(
+        &self,
+        product: &Product,
+        stream: &Stream,
+        operands: &Operands<'_, T>,
+        out: &mut Buffer<T>,
+        overlaps: bool,
+    ) -> Result<(), CudaError> {
+        let Operands { x, norm, linear, adapt, shape: [rows, width] } = *operands;
+        let all_rows = rows.saturating_mul(product.rows_each);
+        let sensible = rows > 0 && width > 0 && width < 1 << 24 && all_rows < 1 << 31;
+        let mut launch = Launch::new(stream, product.name)
+            .require(sensible, "a size is zero or too large")
+            .read(x, area(self.batch, width))
+            .read(norm.and_then(|(weight, _)| weight), width)
+            .with(norm.map_or(0.0, |(_, epsilon)| epsilon))
+            .read(linear.weight, area(all_rows, width))
+            .read(linear.bias, all_rows)
+            .write(out, area(self.batch, rows));
+        launch.check()?;
+        let (kernel, tiles, shape) = self.deal::<T>(product, rows, width)?;
+        launch = launch.with_all([self.batch, rows, width, tiles.segments, tiles.segment]);
+        if let Some((adapt, stride)) = adapt {
+            // The fast form takes shifts and scales 16 bytes at a time.
+            let is_aligned = norm.is_none() || adapt.pointer().is_multiple_of(16);
+            launch = launch.read(adapt, area(self.batch, stride)).with(stride);
+            launch = launch.require(is_aligned, "what adapts the vectors begins at no multiple of 16 bytes");
+        }
+        launch.run_early(kernel, shape, overlaps)
+    }
+
     /// Selects the kernel, the distribution of rows, and the number of threads.
-    pub fn deal<'a, T>(
+    fn deal<'a, T>(
         &self,
         product: &'a Product,
         rows: u32,

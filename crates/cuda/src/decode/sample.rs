@@ -3,23 +3,14 @@
 
 use std::marker::PhantomData;
 
-use super::{Frames, SAMPLE};
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    slice::Slice,
-    stream::Stream,
+use super::{Frames, SAMPLE, frames::NO_CODE};
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
 };
 
 /// The maximum vocabulary: one block holds all logits.
 pub const MOST_SAMPLED: u32 = 4096;
-const THREADS: u32 = 256;
+const SHAPE: Shape = Shape::line(1, 256);
 /// Words of the kernel's `Candidates`.
 const CANDIDATE_WORDS: usize = 4 + 2 * MOST_SAMPLED as usize + MOST_SAMPLED as usize / 2;
 /// Words of the kernel's `Rules`.
@@ -161,16 +152,13 @@ pub enum SamplingPart {
 impl<T: Element> Sampler<T> {
     /// Compiles the kernels, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let (module, _) = nvrtc::load(device, cache, SAMPLE, &[T::OPTION.to_owned()])?;
-        let kernel = |name| {
-            let kernel = module.kernel(name)?;
-            kernel.prefer_shared_memory().map(|()| kernel)
-        };
+        let module = nvrtc::load_typed::<T>(device, cache, SAMPLE, &[])?;
+        let kernel = |name| module.step_kernel(name);
         Ok(Self {
             whole: kernel("sample_step")?,
             parts: [kernel("top_k_step")?, kernel("top_p_step")?, kernel("draw_step")?],
             between: device.upload(&vec![0; CANDIDATE_WORDS])?,
-            overlaps: device.facts().capability.0 >= 9,
+            overlaps: device.is_hopper_or_later(),
             of: PhantomData,
         })
     }
@@ -185,9 +173,8 @@ impl<T: Element> Sampler<T> {
         frames: &mut Frames,
         choice: Choice<'_, T>,
     ) -> Result<(), CudaError> {
-        let arguments = self.arguments(logits, by, frames, choice)?;
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        unsafe { self.launch(&self.whole, stream, &arguments) }
+        let launch = self.launch(stream, logits, by, frames, choice);
+        launch.run_early(&self.whole, SHAPE, self.overlaps)
     }
 
     /// One part of sampling. All three, in order and with the same arguments, do what [`Sampler::sample`] does.
@@ -200,66 +187,39 @@ impl<T: Element> Sampler<T> {
         frames: &mut Frames,
         choice: Choice<'_, T>,
     ) -> Result<(), CudaError> {
-        let arguments = self.arguments(logits, by, frames, choice)?;
-        // SAFETY: as above.
-        unsafe { self.launch(&self.parts[part as usize], stream, &arguments) }
+        let launch = self.launch(stream, logits, by, frames, choice);
+        launch.run_early(&self.parts[part as usize], SHAPE, self.overlaps)
     }
 
-    fn arguments(
+    fn launch<'s>(
         &mut self,
+        stream: &'s Stream,
         logits: &Buffer<T>,
         by: &mut Sampling,
         frames: &mut Frames,
         choice: Choice<'_, T>,
-    ) -> Result<[Argument; 18], CudaError> {
-        const DOING: &str = "choosing a code";
-        expect(DOING, logits.length() as u64 >= by.vocab.into(), "the logits are too few")?;
-        expect(DOING, choice.group < frames.groups, "there is no such code in a frame")?;
-        let [table, size, x, width] = next_arguments(choice.next)?;
-        let position = choice.position.map_or(Argument::from(0_u64), Argument::from);
-        let word = if choice.is_reported { (&mut frames.word).into() } else { Argument::from(0_u64) };
-        Ok([
-            logits.into(),
-            by.vocab.into(),
-            (&by.rules).into(),
-            by.suppressed.as_ref().map_or(Argument::from(0_u64), Argument::from),
-            by.seen.as_mut().map_or(Argument::from(0_u64), Argument::from),
-            (&mut frames.frame).into(),
-            u32::from(choice.begins).into(),
-            (&mut frames.codes).into(),
-            frames.room.into(),
-            frames.groups.into(),
-            choice.group.into(),
-            position,
-            word,
-            table,
-            size,
-            x,
-            width,
-            (&mut self.between).into(),
-        ])
+    ) -> Launch<'s> {
+        let Choice { group, begins, position, is_reported, next } = choice;
+        let next = next.as_ref();
+        let (size, width) = next.map_or((0, 0), |next| (next.size, next.width));
+        Launch::new(stream, "choosing a code")
+            .require(logits.length() as u64 >= by.vocab.into(), "the logits are too few")
+            .require(group < frames.groups, NO_CODE)
+            .read(logits, by.vocab)
+            .with(by.vocab)
+            .read(&by.rules, RULE_WORDS as u64)
+            .read(by.suppressed.as_ref(), by.vocab)
+            .write(by.seen.as_mut(), by.vocab)
+            .write(&mut frames.frame, 1_u32)
+            .with(begins)
+            .write(&mut frames.codes, area(frames.room, frames.groups))
+            .with_all([frames.room, frames.groups, group])
+            .write(position, 1_u32)
+            .write(is_reported.then_some(&mut frames.word), 2_u32)
+            .read(next.map(|next| next.table), area(size, width))
+            .with(size)
+            .read(next.map(|next| &*next.x), width)
+            .with(width)
+            .write(&mut self.between, CANDIDATE_WORDS as u64)
     }
-
-    /// # Safety
-    ///
-    /// As for [`Kernel::launch`]; these kernels wait for the one before them.
-    unsafe fn launch(&self, kernel: &Kernel, stream: &Stream, arguments: &[Argument]) -> Result<(), CudaError> {
-        let shape = Shape::line(1, THREADS);
-        // SAFETY: as the caller says.
-        unsafe {
-            match self.overlaps {
-                true => kernel.launch_early(stream, shape, arguments),
-                false => kernel.launch(stream, shape, arguments),
-            }
-        }
-    }
-}
-
-fn next_arguments<T: Element>(next: Option<NextRow<'_, T>>) -> Result<[Argument; 4], CudaError> {
-    let Some(NextRow { table, size, x, width }) = next else {
-        return Ok([Argument::from(0_u64), Argument::from(0_u32), Argument::from(0_u64), Argument::from(0_u32)]);
-    };
-    let fits = table.length() as u64 >= u64::from(size) * u64::from(width) && x.length() as u64 >= width.into();
-    expect("taking the row of a code", fits, "a buffer is too small")?;
-    Ok([table.into(), size.into(), x.into(), width.into()])
 }

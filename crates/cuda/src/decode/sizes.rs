@@ -1,7 +1,7 @@
 //! The sizes of a decoder, and how kernels are built for them.
 
 use super::{attention::splits, product::shared_limit};
-use crate::{device::Device, error::CudaError, kernels::expect};
+use crate::launch::{CudaError, Device, expect};
 
 /// The sizes of a decoder, as a step needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The device state of a step, so that the next step can follow without the host.
 
-use crate::{device::Device, error::CudaError, kernels::expect, memory::Buffer};
+use crate::launch::{Buffer, CudaError, Device, expect};
 
 /// The next token, its position, and the tokens so far, on the device.
 #[derive(Debug)]

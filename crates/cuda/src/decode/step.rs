@@ -1,33 +1,25 @@
 //! The kernels of a step, with the checks that make them safe to call.
-#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
 
 use super::{
     State, StepSizes, TOKEN, Tuning,
     attention::AttentionKernel,
     product::{Linear, Norm, Operands, Product, Products},
 };
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    stream::Stream,
-};
+use crate::launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Stream, area, nvrtc};
 
 /// The kernels of one decode step for one decoder on one device. `T` is the dtype of weights and activations.
 #[derive(Debug)]
 pub struct Step<T> {
     pub(super) sizes: StepSizes,
-    pub(super) attention: AttentionKernel<T>,
-    products: Products<T>,
+    pub(super) attention: AttentionKernel,
+    products: Products,
     embed: Kernel,
     argmax: Kernel,
     multiprocessors: u32,
     pub(super) overlaps: bool,
+    of: PhantomData<T>,
 }
 
 /// Threads per block of the first and the last kernel of a step.
@@ -43,19 +35,16 @@ impl<T: Element> Step<T> {
     pub fn load_tuned(device: &Device, cache: &Cache, sizes: StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
         sizes.check()?;
         tuning.check()?;
-        let (ends, _) = nvrtc::load(device, cache, TOKEN, &[T::OPTION.to_owned()])?;
-        let end = |name| {
-            let kernel = ends.kernel(name)?;
-            kernel.prefer_shared_memory().map(|()| kernel)
-        };
+        let ends = nvrtc::load_typed::<T>(device, cache, TOKEN, &[])?;
         Ok(Self {
             sizes,
-            attention: AttentionKernel::load(device, cache, &sizes, tuning)?,
-            products: Products::load(device, cache, &sizes, tuning)?,
-            embed: end("embed_step")?,
-            argmax: end("argmax_step")?,
+            attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning)?,
+            products: Products::load::<T>(device, cache, &sizes, tuning)?,
+            embed: ends.step_kernel("embed_step")?,
+            argmax: ends.step_kernel("argmax_step")?,
             multiprocessors: device.facts().multiprocessors.max(1),
-            overlaps: device.facts().capability.0 >= 9,
+            overlaps: device.is_hopper_or_later(),
+            of: PhantomData,
         })
     }
 
@@ -82,12 +71,13 @@ impl<T: Element> Step<T> {
     /// Waits, on the device, for all work on the stream.
     pub fn embed(&self, stream: &Stream, state: &State, table: &Buffer<T>, x: &mut Buffer<T>) -> Result<(), CudaError> {
         let StepSizes { batch, hidden, vocab, .. } = self.sizes;
-        let holds = |buffer: &Buffer<T>, rows| buffer.length() as u64 >= u64::from(rows) * u64::from(hidden);
-        expect("embedding", state.batch == batch, "the state has a different number of sequences")?;
-        expect("embedding", holds(table, vocab) && holds(x, batch), "a buffer is too small")?;
-        let arguments: [Argument; 5] = [(&state.token).into(), table.into(), x.into(), hidden.into(), vocab.into()];
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        unsafe { self.embed.launch(stream, Shape::line(batch, THREADS), &arguments) }
+        let launch = Launch::new(stream, "embedding")
+            .require(state.batch == batch, "the state has a different number of sequences")
+            .read(&state.token, batch)
+            .read(table, area(vocab, hidden))
+            .write(x, area(batch, hidden))
+            .with_all([hidden, vocab]);
+        launch.run(&self.embed, Shape::line(batch, THREADS))
     }
 
     /// Multiplies weights `[rows, width]` with the normed `x` `[batch, width]` into `out` `[batch, rows]`.
@@ -98,9 +88,9 @@ impl<T: Element> Step<T> {
         norm: &Norm<'_, T>,
         linear: &Linear<'_, T>,
         out: &mut Buffer<T>,
-        [rows, width]: [u32; 2],
+        shape: [u32; 2],
     ) -> Result<(), CudaError> {
-        let operands = Operands { x, norm: Some(norm), linear, rows, width };
+        let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
         self.multiply(&self.products.norm_linear, stream, &operands, out)
     }
 
@@ -111,9 +101,9 @@ impl<T: Element> Step<T> {
         a: &Buffer<T>,
         linear: &Linear<'_, T>,
         x: &mut Buffer<T>,
-        [rows, width]: [u32; 2],
+        shape: [u32; 2],
     ) -> Result<(), CudaError> {
-        let operands = Operands { x: a, norm: None, linear, rows, width };
+        let operands = Operands { x: a, norm: None, linear, adapt: None, shape };
         self.multiply(&self.products.linear_add, stream, &operands, x)
     }
 
@@ -126,9 +116,9 @@ impl<T: Element> Step<T> {
         norm: &Norm<'_, T>,
         linear: &Linear<'_, T>,
         out: &mut Buffer<T>,
-        [rows, width]: [u32; 2],
+        shape: [u32; 2],
     ) -> Result<(), CudaError> {
-        let operands = Operands { x, norm: Some(norm), linear, rows, width };
+        let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
         self.multiply(&self.products.norm_gate_up, stream, &operands, out)
     }
 
@@ -136,24 +126,21 @@ impl<T: Element> Step<T> {
     /// position. The first of equals wins; NaN never does, and token 0 is selected if all are NaN.
     pub fn argmax(&self, stream: &Stream, logits: &Buffer<T>, state: &mut State) -> Result<(), CudaError> {
         let StepSizes { batch, vocab, .. } = self.sizes;
-        let fits = logits.length() as u64 >= u64::from(batch) * u64::from(vocab);
-        expect("selecting a token", state.batch == batch, "the state has a different number of sequences")?;
-        expect("selecting a token", fits && batch <= THREADS, "the logits are too few, or the sequences too many")?;
+        let launch = Launch::new(stream, "selecting a token")
+            .require(state.batch == batch, "the state has a different number of sequences")
+            .require(batch <= THREADS, "too many sequences")
+            .read(logits, area(batch, vocab))
+            .with(vocab)
+            .write(&mut state.best, batch)
+            .write(&mut state.done, 1_u32)
+            .write(&mut state.token, batch)
+            .write(&mut state.position, 1_u32)
+            .write(&mut state.count, 1_u32)
+            .write(&mut state.chosen, area(batch, state.room))
+            .with(state.room);
         let blocks = vocab.div_ceil(THREADS * 8).clamp(1, self.multiprocessors);
         let shape = Shape { grid: [blocks, batch, 1], block: [THREADS, 1, 1], shared_bytes: 0 };
-        let arguments: [Argument; 9] = [
-            logits.into(),
-            vocab.into(),
-            (&mut state.best).into(),
-            (&mut state.done).into(),
-            (&mut state.token).into(),
-            (&mut state.position).into(),
-            (&mut state.count).into(),
-            (&mut state.chosen).into(),
-            state.room.into(),
-        ];
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        unsafe { self.launch(&self.argmax, stream, shape, &arguments) }
+        launch.run_early(&self.argmax, shape, self.overlaps)
     }
 
     fn multiply(
@@ -163,29 +150,6 @@ impl<T: Element> Step<T> {
         operands: &Operands<'_, T>,
         out: &mut Buffer<T>,
     ) -> Result<(), CudaError> {
-        let ready = self.products.ready(product, operands, out)?;
-        // SAFETY: the kernel stays within the sizes, the buffers were found to be at least as large, and their rows are
-        // aligned where the fast form is chosen.
-        unsafe { self.launch(ready.kernel, stream, ready.shape, &ready.arguments) }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Kernel::launch`]; the kernels of a step wait for the one before them.
-    pub(super) unsafe fn launch(
-        &self,
-        kernel: &Kernel,
-        stream: &Stream,
-        shape: Shape,
-        arguments: &[Argument],
-    ) -> Result<(), CudaError> {
-        // SAFETY: as the caller says.
-        unsafe {
-            if self.overlaps {
-                kernel.launch_early(stream, shape, arguments)
-            } else {
-                kernel.launch(stream, shape, arguments)
-            }
-        }
+        self.products.dealer.multiply(product, stream, operands, out, self.overlaps)
     }
 }

@@ -1,10 +1,11 @@
-//! Launches kernels that fetch tiles with Hopper's bulk copy engine (TMA), described by tensor maps.
+//! Tensor maps: tiles that kernels fetch with Hopper's bulk copy engine (TMA).
 #![allow(unsafe_code)]
+
+use std::ffi::c_void;
 
 use cudarc::driver::sys;
 
-use super::{Argument, Kernel, Shape};
-use crate::{context::driver, error::CudaError, stream::Stream};
+use crate::{context::driver, error::CudaError};
 
 /// A tensor map: rows in memory from which the copy engine fetches tiles.
 #[derive(Debug, Clone, Copy)]
@@ -53,24 +54,9 @@ impl TensorMap {
         )?;
         Ok(Self(map))
     }
-}
 
-impl Kernel {
-    /// Puts a kernel on a stream whose first parameters are tensor maps, without waiting for it.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Kernel::launch`].
-    pub unsafe fn launch_with_maps(
-        &self,
-        stream: &Stream,
-        shape: Shape,
-        maps: &[TensorMap],
-        arguments: &[Argument],
-    ) -> Result<(), CudaError> {
-        let maps = maps.iter().map(|map| (&raw const map.0).cast_mut().cast());
-        let mut places: Vec<_> = maps.chain(arguments.iter().map(Argument::place)).collect();
-        // SAFETY: the caller answers for the arguments.
-        unsafe { self.launch_at(stream, shape, &mut places) }
+    /// The address for the driver.
+    pub(super) fn place(&self) -> *mut c_void {
+        (&raw const self.0).cast_mut().cast()
     }
 }

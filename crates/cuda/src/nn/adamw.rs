@@ -1,20 +1,10 @@
 //! AdamW over all parameters of a model, in one launch.
-#![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 
-use super::{ADAMW, operations::launch};
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    slice::{Slice, SliceMut},
-    stream::Stream,
+use super::ADAMW;
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc,
 };
 
 const DOING: &str = "stepping by AdamW";
@@ -100,7 +90,7 @@ impl<T: Element> AdamW<T> {
         };
         expect(DOING, parameters.iter().all(of_one_length), "a parameter, its gradient and moments are of one length")?;
         let known: Vec<[u64; 5]> = parameters.iter().map(place).collect();
-        let kernel = nvrtc::load(device, cache, ADAMW, &[T::OPTION.to_owned()])?.0.kernel("adamw")?;
+        let kernel = nvrtc::load_typed::<T>(device, cache, ADAMW, &[])?.kernel("adamw")?;
         let chunks: Vec<u32> = chunks(&known.iter().map(|place| place[4]).collect::<Vec<_>>())?;
         let table: Vec<u64> = known.concat();
         Ok(Self { kernel, table: device.upload(&table)?, chunks: device.upload(&chunks)?, known, of: PhantomData })
@@ -122,12 +112,15 @@ impl<T: Element> AdamW<T> {
             parameters.len() == self.known.len() && parameters.iter().map(place).eq(self.known.iter().copied());
         expect(DOING, is_known, "the parameters are not those it was made for")?;
         let (Factors { kept, step, root }, [first, second]) = (rates.factors(step), rates.betas);
-        let numbers = [kept, first, second, step, root, rates.epsilon].map(Argument::from);
-        let mut arguments: Vec<Argument> = vec![(&self.table).into(), (&self.chunks).into()];
-        arguments.extend(numbers);
-        let blocks = (self.chunks.length() / 2) as u32;
-        // SAFETY: the kernel goes over the parameters of the table, which are borrowed, and those it writes alone.
-        launch(blocks, || unsafe { self.kernel.launch(stream, Shape::line(blocks, THREADS), &arguments) })
+        let launch = Launch::new(stream, DOING).read(&self.table, 0_u32).read(&self.chunks, 0_u32).with_all([
+            kept,
+            first,
+            second,
+            step,
+            root,
+            rates.epsilon,
+        ]);
+        launch.run(&self.kernel, Shape::line((self.chunks.length() / 2) as u32, THREADS))
     }
 
     /// Numbers of all parameters.

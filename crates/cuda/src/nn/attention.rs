@@ -1,25 +1,9 @@
 //! Attention that never stores the scores.
-#![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 
-use super::{
-    ATTENTION, ATTENTION_TENSOR, HeadSizes,
-    operations::launch,
-    sizes::{has_room, holds, is_by_16_bytes},
-    with_head,
-};
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    nvrtc,
-    slice::{Slice, SliceMut},
-    stream::Stream,
-};
+use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_head};
+use crate::launch::{Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc};
 
 const DOING: &str = "attending";
 /// The largest head that there are kernels for.
@@ -43,25 +27,28 @@ pub(super) fn is_for_tensor_cores(head_dim: u32) -> bool {
     head_dim > 0 && head_dim <= 128 && head_dim.is_multiple_of(16)
 }
 
+/// Whether a device has tensor cores that serve heads of this size in this dtype.
+pub(super) fn has_tensor_cores<T>(device: &Device, head_dim: u32) -> bool {
+    size_of::<T>() == 2 && is_for_tensor_cores(head_dim) && device.facts().capability.0 >= 8
+}
+
 impl<T: Element> Attention<T> {
     /// Loads the kernels for heads of this size, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
         expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
-        let options = with_head(T::OPTION, head_dim);
-        let any = nvrtc::load(device, cache, ATTENTION, &options)?.0.kernel("attention")?;
+        let options = of_head(head_dim);
+        let any = nvrtc::load_typed::<T>(device, cache, ATTENTION, &options)?.kernel("attention")?;
         any.allow_shared_bytes(any_shared_bytes(head_dim))?;
-        let tensor = if size_of::<T>() == 2 && is_for_tensor_cores(head_dim) && device.facts().capability.0 >= 8 {
-            let module = nvrtc::load(device, cache, ATTENTION_TENSOR, &options)?.0;
-            let kernels = TILES.map(|tile| {
-                let kernel = module.kernel(tile.kernel)?;
-                kernel.allow_shared_bytes(tile.shared_bytes(head_dim))?;
-                Ok::<_, CudaError>(kernel)
-            });
-            let [split, of_64, of_128] = kernels;
-            let kernels = [split?, of_64?, of_128?];
-            Some(kernels)
-        } else {
-            None
+        let tensor = match has_tensor_cores::<T>(device, head_dim) {
+            true => {
+                let module = nvrtc::load_typed::<T>(device, cache, ATTENTION_TENSOR, &options)?;
+                let kernel = |tile: Tile| {
+                    let kernel = module.kernel(tile.kernel)?;
+                    kernel.allow_shared_bytes(tile.shared_bytes(head_dim)).map(|()| kernel)
+                };
+                Some([kernel(TILES[0])?, kernel(TILES[1])?, kernel(TILES[2])?])
+            }
+            false => None,
         };
         Ok(Self { any, tensor, head_dim, multiprocessors: device.facts().multiprocessors, of: PhantomData })
     }
@@ -95,9 +82,7 @@ impl<T: Element> Attention<T> {
         sizes: &HeadSizes,
         scale: f32,
     ) -> Result<(), CudaError> {
-        let logarithms = logarithms.into();
-        expect(DOING, has_room(&logarithms, sizes.rows().saturating_mul(sizes.heads.into())), "a buffer is too small")?;
-        self.attend_to(stream, inputs, start.into(), (out.into(), Some(logarithms.pointer())), sizes, scale)
+        self.attend_to(stream, inputs, start.into(), (out.into(), Some(logarithms.into())), sizes, scale)
     }
 
     fn attend_to(
@@ -105,51 +90,33 @@ impl<T: Element> Attention<T> {
         stream: &Stream,
         [q, k, v]: [Slice<'_, T>; 3],
         start: Slice<'_, u32>,
-        (out, logarithms): (SliceMut<'_, T>, Option<u64>),
+        (out, logarithms): (SliceMut<'_, T>, Option<SliceMut<'_, f32>>),
         sizes: &HeadSizes,
         scale: f32,
     ) -> Result<(), CudaError> {
-        self.check([q, k, v], start, &out, sizes)?;
-        let logarithms = Argument::from(logarithms.unwrap_or(0));
-        let places = [q.pointer(), k.pointer(), v.pointer(), out.pointer()];
-        let aligned = is_by_16_bytes::<T>(self.head_dim, &places);
-        let [tokens, heads, kv_heads, capacity] =
-            [sizes.tokens, sizes.heads, sizes.kv_heads, sizes.capacity].map(Argument::from);
-        let common = |scale: f32| {
-            [q.into(), k.into(), v.into(), (&out).into(), start.into(), tokens, heads, kv_heads, capacity, scale.into()]
-        };
-        let blocks = u32::from(!sizes.is_empty());
+        sizes.check(DOING)?;
+        let launch = Launch::new(stream, DOING)
+            .require(sizes.head_dim == self.head_dim, "the kernels are for heads of another size")
+            .read_rows(q, sizes.query_numbers())
+            .read_rows(k, sizes.cache_numbers())
+            .read_rows(v, sizes.cache_numbers())
+            .write_rows(out, sizes.query_numbers())
+            .read(start, 1_u32)
+            .require(sizes.capacity > 0, "the cache has no position")
+            .with_all([sizes.tokens, sizes.heads, sizes.kv_heads, sizes.capacity])
+            .skip_if(sizes.is_empty());
+        let is_aligned = launch.is_aligned::<T>(self.head_dim);
+        let rows = sizes.rows().saturating_mul(sizes.heads.into());
         match &self.tensor {
-            Some(kernels) if aligned => {
+            Some(kernels) if is_aligned => {
                 let (kernel, shape) = self.tensor_shape(kernels, sizes);
-                let mut arguments = common(scale * std::f32::consts::LOG2_E).to_vec();
-                arguments.push(logarithms);
-                // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-                launch(blocks, || unsafe { kernel.launch(stream, shape, &arguments) })
+                launch.with(scale * std::f32::consts::LOG2_E).write(logarithms, rows).run(kernel, shape)
             }
             _ => {
-                let mut arguments = common(scale).to_vec();
-                arguments.extend([u32::from(aligned).into(), logarithms]);
                 let shape = shape(sizes, 64, 256, any_shared_bytes(self.head_dim));
-                // SAFETY: as above.
-                launch(blocks, || unsafe { self.any.launch(stream, shape, &arguments) })
+                launch.with(scale).with(is_aligned).write(logarithms, rows).run(&self.any, shape)
             }
         }
-    }
-
-    fn check(
-        &self,
-        [q, k, v]: [Slice<'_, T>; 3],
-        start: Slice<'_, u32>,
-        out: &SliceMut<'_, T>,
-        sizes: &HeadSizes,
-    ) -> Result<(), CudaError> {
-        sizes.check(DOING)?;
-        expect(DOING, sizes.head_dim == self.head_dim, "the kernels are for heads of another size")?;
-        let fits = holds(q, sizes.query_numbers()) && has_room(out, sizes.query_numbers()) && holds(start, 1);
-        let cached = holds(k, sizes.cache_numbers()) && holds(v, sizes.cache_numbers());
-        expect(DOING, fits && cached, "a buffer is too small")?;
-        expect(DOING, sizes.capacity > 0, "the cache has no position")
     }
 
     fn tensor_shape<'a>(&self, kernels: &'a [Kernel; 3], sizes: &HeadSizes) -> (&'a Kernel, Shape) {

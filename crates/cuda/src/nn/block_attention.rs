@@ -1,24 +1,15 @@
 //! Attention over blocks: what is not kept is not computed, and the scores are never stored.
-#![allow(unsafe_code)]
 
 use std::{f32::consts::LOG2_E, marker::PhantomData};
 
 use super::{
     BLOCK_ATTENTION, BLOCK_ATTENTION_HOPPER, BLOCK_ATTENTION_TENSOR, HeadSizes,
     attention::{LARGEST_HEAD, any_shared_bytes, is_for_tensor_cores},
-    sizes::{has_room, holds, is_by_16_bytes},
-    with_head,
+    of_head,
 };
 use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, MappedRows, Shape, TensorMap},
-    kernels::expect,
-    nvrtc,
-    slice::{Slice, SliceMut},
-    stream::Stream,
+    kernel::{MappedRows, TensorMap},
+    launch::{Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc},
 };
 
 mod layout;
@@ -77,15 +68,17 @@ impl Engine {
     }
 
     fn load<T: Element>(self, device: &Device, cache: &Cache, head_dim: u32) -> Result<Kernel, CudaError> {
-        let options = with_head(T::OPTION, head_dim);
-        let (module, _) = match self {
-            Self::Warpgroups => nvrtc::load_for(device, cache, BLOCK_ATTENTION_HOPPER, HOPPER, &options)?,
-            Self::TensorCores => nvrtc::load(device, cache, BLOCK_ATTENTION_TENSOR, &options)?,
-            Self::Plain => nvrtc::load(device, cache, BLOCK_ATTENTION, &options)?,
+        let options = of_head(head_dim);
+        let module = match self {
+            Self::Warpgroups => {
+                let options = [&[T::OPTION.to_owned()], &options[..]].concat();
+                nvrtc::load_for(device, cache, BLOCK_ATTENTION_HOPPER, HOPPER, &options)?.0
+            }
+            Self::TensorCores => nvrtc::load_typed::<T>(device, cache, BLOCK_ATTENTION_TENSOR, &options)?,
+            Self::Plain => nvrtc::load_typed::<T>(device, cache, BLOCK_ATTENTION, &options)?,
         };
         let kernel = module.kernel(self.kernel())?;
-        kernel.allow_shared_bytes(self.shared_bytes(head_dim))?;
-        Ok(kernel)
+        kernel.allow_shared_bytes(self.shared_bytes(head_dim)).map(|()| kernel)
     }
 }
 
@@ -146,15 +139,30 @@ impl<T: Element> BlockAttention<T> {
         layout: &BlockLayout,
         out: impl Into<SliceMut<'a, T>>,
     ) -> Result<(), CudaError> {
-        let out = out.into();
-        self.check(sizes, [q, k, v], layout, &out)?;
+        sizes.check(DOING)?;
+        let launch = Launch::new(stream, DOING)
+            .require(sizes.head_dim == self.head_dim, "the kernels are for heads of another size")
+            .require(sizes.tokens == layout.length(), "the layout is for another number of tokens")
+            .require(sizes.capacity >= sizes.tokens, "the cache has fewer positions than there are tokens")
+            .read_rows(q, sizes.query_numbers())
+            .read_rows(k, sizes.cache_numbers())
+            .read_rows(v, sizes.cache_numbers())
+            .write_rows(out.into(), sizes.query_numbers())
+            .read(&layout.works, 0_u32)
+            .read(layout.tiles.as_ref(), 0_u32)
+            .read(&layout.columns, 0_u32)
+            .read(&layout.column_rows, 0_u32)
+            .with_all([sizes.tokens, sizes.heads, sizes.kv_heads, sizes.capacity]);
+        launch.check()?;
         if sizes.is_empty() {
             return Ok(());
         }
-        let aligned = is_by_16_bytes::<T>(self.head_dim, &[q, k, v].map(|slice| slice.pointer()));
-        let is_plain = self.engine == Engine::Plain || !aligned || !out.pointer().is_multiple_of(16);
-        let engine = if is_plain { Engine::Plain } else { self.engine };
-        let mut arguments = arguments(sizes, [q, k, v], layout, &out, engine);
+        let is_aligned = launch.is_aligned::<T>(self.head_dim);
+        let engine = if is_aligned { self.engine } else { Engine::Plain };
+        let scale = 1.0 / (sizes.head_dim as f32).sqrt();
+        // Tensor cores' kernels take powers of two.
+        let scale = if engine == Engine::Plain { scale } else { scale * LOG2_E };
+        let launch = launch.with(scale).with_all(layout.rule_words());
         let shape = self.shape(sizes, layout, engine);
         match engine {
             Engine::Warpgroups => {
@@ -165,17 +173,10 @@ impl<T: Element> BlockAttention<T> {
                     groups: sizes.batch * sizes.kv_heads,
                 };
                 let map = |slice: Slice<'_, T>| TensorMap::new(slice.pointer(), of, TILING.keys);
-                // SAFETY: the kernel stays within the sizes and the layout, and the buffers are at least as large.
-                unsafe { self.kernel.launch_with_maps(stream, shape, &[map(k)?, map(v)?], &arguments) }
+                launch.run_with_maps(&self.kernel, shape, &[map(k)?, map(v)?])
             }
-            // SAFETY: as above.
-            Engine::TensorCores => unsafe { self.kernel.launch(stream, shape, &arguments) },
-            Engine::Plain => {
-                let is_by_16_bytes = aligned && out.pointer().is_multiple_of(16);
-                arguments.push(u32::from(is_by_16_bytes).into());
-                // SAFETY: as above.
-                unsafe { self.plain.launch(stream, shape, &arguments) }
-            }
+            Engine::TensorCores => launch.run(&self.kernel, shape),
+            Engine::Plain => launch.with(is_aligned).run(&self.plain, shape),
         }
     }
 
@@ -185,47 +186,6 @@ impl<T: Element> BlockAttention<T> {
         let grid = [sizes.batch * sizes.heads, layout.blocks() * parts, 1];
         Shape { grid, block: [THREADS, 1, 1], shared_bytes: engine.shared_bytes(self.head_dim) }
     }
-
-    fn check(
-        &self,
-        sizes: &HeadSizes,
-        [q, k, v]: [Slice<'_, T>; 3],
-        layout: &BlockLayout,
-        out: &SliceMut<'_, T>,
-    ) -> Result<(), CudaError> {
-        sizes.check(DOING)?;
-        expect(DOING, sizes.head_dim == self.head_dim, "the kernels are for heads of another size")?;
-        expect(DOING, sizes.tokens == layout.length(), "the layout is for another number of tokens")?;
-        expect(DOING, sizes.capacity >= sizes.tokens, "the cache has fewer positions than there are tokens")?;
-        let fits = holds(q, sizes.query_numbers()) && has_room(out, sizes.query_numbers());
-        let cached = holds(k, sizes.cache_numbers()) && holds(v, sizes.cache_numbers());
-        expect(DOING, fits && cached, "a buffer is too small")
-    }
-}
-
-fn arguments<T: Element>(
-    sizes: &HeadSizes,
-    [q, k, v]: [Slice<'_, T>; 3],
-    layout: &BlockLayout,
-    out: &SliceMut<'_, T>,
-    engine: Engine,
-) -> Vec<Argument> {
-    let scale = 1.0 / (sizes.head_dim as f32).sqrt();
-    // Tensor cores' kernels take powers of two.
-    let scale = if engine == Engine::Plain { scale } else { scale * LOG2_E };
-    let lists: [Argument; 4] = [
-        (&layout.works).into(),
-        layout.tiles.as_ref().map(|tiles| tiles.all()).into(),
-        (&layout.columns).into(),
-        (&layout.column_rows).into(),
-    ];
-    let counts = [sizes.tokens, sizes.heads, sizes.kv_heads, sizes.capacity].map(Argument::from);
-    let mut all = vec![q.into(), k.into(), v.into(), out.into()];
-    all.extend(lists);
-    all.extend(counts);
-    all.push(scale.into());
-    all.extend(layout.rule_words().map(Argument::from));
-    all
 }
 
 #[cfg(test)]

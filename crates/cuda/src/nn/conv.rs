@@ -5,7 +5,6 @@
 //! moments one behind the other. What a moment looks at is gathered into a row of columns, with the activation before the
 //! convolution on the way, and one product makes all outputs, so that they are rounded once. (A product for each tap
 //! needs no gathered copy, but rounds and writes the output as often as there are taps, and launches as often.)
-#![allow(unsafe_code)]
 
 mod shape;
 
@@ -13,29 +12,18 @@ use std::marker::PhantomData;
 
 pub use self::shape::Convolution;
 use self::shape::{CHUNK, SHARED_BYTES};
-use super::{
-    CONV,
-    operations::{Pair, area, launch},
-    sizes::{has_room, holds, is_by_16_bytes},
-};
+use super::CONV;
 use crate::{
-    blas::{Blas, Element, Sizes},
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    slice::{Slice, SliceMut},
-    stream::Stream,
+    blas::{Blas, Sizes},
+    launch::{
+        Buffer, Cache, CudaError, Device, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut, Stream,
+        area, blocks, expect, nvrtc,
+    },
 };
 
 const THREADS: u32 = 256;
 /// Outputs of a block that makes one channel; the kernel has the same number.
 const OUTPUTS_OF_ONE: u32 = 64;
-/// The most blocks along the second side of a grid.
-const MOST_BLOCKS_Y: u32 = 65_535;
 
 /// The parameters of a snake, `x + reach sin(rate x)²`, two for each channel, on the device.
 #[derive(Debug)]
@@ -68,14 +56,11 @@ pub struct Convolutions<T> {
 impl<T: Element> Convolutions<T> {
     /// Loads them all, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load(device, cache, CONV, &[T::OPTION.to_owned()])?.0;
-        let pair = |name: &str| -> Result<Pair, CudaError> {
-            Ok(Pair { by_16_bytes: module.kernel(name)?, any: module.kernel(&format!("{name}_any"))? })
-        };
+        let module = nvrtc::load_typed::<T>(device, cache, CONV, &[])?;
         Ok(Self {
-            columns: pair("columns")?,
+            columns: module.pair("columns")?,
             pack_taps: module.kernel("pack_taps")?,
-            depthwise: pair("depthwise")?,
+            depthwise: module.pair("depthwise")?,
             to_one: module.kernel("to_one")?,
             snake_parameters: module.kernel("snake_parameters")?,
             of: PhantomData,
@@ -90,13 +75,14 @@ impl<T: Element> Convolutions<T> {
         stream: &Stream,
         [alpha, beta]: [Slice<'_, T>; 2],
     ) -> Result<Snake, CudaError> {
-        let channels = u32::try_from(alpha.length()).unwrap_or(u32::MAX);
         expect("preparing a snake", alpha.length() == beta.length(), "alpha and beta differ in length")?;
-        let mut parameters = device.allocate::<f32>(2 * alpha.length())?;
-        let arguments: [Argument; 4] = [alpha.into(), beta.into(), (&mut parameters).into(), channels.into()];
-        let blocks = channels.div_ceil(THREADS);
-        // SAFETY: the kernel writes two numbers a channel.
-        launch(blocks, || unsafe { self.snake_parameters.launch(stream, Shape::line(blocks, THREADS), &arguments) })?;
+        let (channels, mut parameters) = (blocks(alpha.length()), device.allocate::<f32>(2 * alpha.length())?);
+        let launch = Launch::new(stream, "preparing a snake")
+            .read(alpha, channels)
+            .read(beta, channels)
+            .write(&mut parameters, area(2, channels))
+            .with(channels);
+        launch.run(&self.snake_parameters, Shape::line(channels.div_ceil(THREADS), THREADS))?;
         Ok(Snake { parameters })
     }
 
@@ -111,17 +97,14 @@ impl<T: Element> Convolutions<T> {
         packed: impl Into<SliceMut<'a, T>>,
     ) -> Result<(), CudaError> {
         const DOING: &str = "packing a convolution";
-        let (stored, packed) = (stored.into(), packed.into());
         of.check(DOING)?;
-        let fits = holds(stored, of.stored_numbers()) && has_room(&packed, of.packed_numbers());
-        let biased = bias.is_none_or(|bias| holds(bias, of.outputs.into()));
-        expect(DOING, fits && biased, "a buffer is too small")?;
         let phases = if of.is_transposed { of.stride } else { 0 };
-        let sizes = [of.outputs, of.inputs, of.kernel, phases, of.taps()].map(Argument::from);
-        let mut arguments = vec![stored.into(), bias.into(), (&packed).into()];
-        arguments.extend(sizes);
-        // SAFETY: the kernel writes every number of the packed weights, from places within those stored.
-        unsafe { self.pack_taps.launch(stream, Shape::line(of.outputs_per_row(), THREADS), &arguments) }
+        let launch = Launch::new(stream, DOING)
+            .read(stored.into(), of.stored_numbers())
+            .read(bias, of.outputs)
+            .write(packed.into(), of.packed_numbers())
+            .with_all([of.outputs, of.inputs, of.kernel, phases, of.taps()]);
+        launch.run(&self.pack_taps, Shape::line(of.outputs_per_row(), THREADS))
     }
 
     /// Puts the convolution of a signal into `out`, `[length, outputs]`, or adds it to what is there.
@@ -141,12 +124,9 @@ impl<T: Element> Convolutions<T> {
         const DOING: &str = "convolving";
         let (packed, mut out) = (packed.into(), out.into());
         let (rows, outputs_per_row, width) = (of.rows(signal.length), of.outputs_per_row(), of.width());
-        self.check(DOING, of, signal)?;
-        expect(
-            DOING,
-            has_room(&out, area(rows, outputs_per_row)) && holds(packed, of.packed_numbers()),
-            "a buffer is too small",
-        )?;
+        check(DOING, of, signal)?;
+        let launch = Launch::new(stream, DOING).fits(packed, of.packed_numbers());
+        launch.fits(&out, area(rows, outputs_per_row)).check()?;
         let at_once = u32::try_from(room.length() as u64 / u64::from(width)).unwrap_or(u32::MAX);
         expect(DOING, at_once > 0, "there is no room for a row of columns")?;
         for first in (0..rows).step_by(at_once as usize) {
@@ -165,14 +145,6 @@ impl<T: Element> Convolutions<T> {
         Ok(())
     }
 
-    fn check(&self, doing: &str, of: &Convolution, signal: &Signal<'_, T>) -> Result<(), CudaError> {
-        of.check(doing)?;
-        let reach = u64::from(signal.length) * u64::from(of.stride) + u64::from(of.kernel) * u64::from(of.dilation);
-        expect(doing, reach < 1 << 31, "the signal is too long")?;
-        let snakes = signal.snake.is_none_or(|snake| snake.parameters.length() as u64 >= 2 * u64::from(of.inputs));
-        expect(doing, snakes && holds(signal.x, area(signal.length, of.inputs)), "a buffer is too small")
-    }
-
     /// Gathers some rows of columns.
     fn gather(
         &self,
@@ -182,22 +154,21 @@ impl<T: Element> Convolutions<T> {
         room: &mut Buffer<T>,
         [first, count]: [u32; 2],
     ) -> Result<(), CudaError> {
-        let mut arguments = vec![signal.x.into(), snake_argument(signal.snake), (&mut *room).into()];
-        arguments.extend(of.arguments(signal.length));
-        arguments.push(first.into());
+        let launch = Launch::new(stream, "convolving")
+            .read_rows(signal.x, area(signal.length, of.inputs))
+            .read(signal.snake.map(|snake| &snake.parameters), area(2, of.inputs))
+            .write_rows(&mut *room, area(count, of.width()))
+            .with_all(of.arguments(signal.length))
+            .with(first);
         let each = of.gathered::<T>();
-        let aligned = is_by_16_bytes::<T>(of.inputs, &[signal.x.pointer(), room.pointer()]);
-        if !aligned || each == 0 {
-            // SAFETY: the kernel writes a row for each output, and there is room for as many.
-            return unsafe { self.columns.any.launch(stream, Shape::line(count, THREADS), &arguments) };
+        if !launch.is_aligned::<T>(of.inputs) || each == 0 {
+            return launch.run(&self.columns.any, Shape::line(count, THREADS));
         }
         // A few rows are shared by more blocks, so that all multiprocessors have some.
-        let each = each.min(count.div_ceil(64).max(8)).min(of.gathered::<T>());
-        arguments.extend([count, each].map(Argument::from));
+        let each = each.min(count.div_ceil(64).max(8));
         let grid = [count.div_ceil(each), of.inputs.div_ceil(CHUNK), 1];
         let shape = Shape { grid, block: [THREADS, 1, 1], shared_bytes: of.gathered_bytes::<T>(each) };
-        // SAFETY: as above; what a block looks at fits its shared memory.
-        unsafe { self.columns.by_16_bytes.launch(stream, shape, &arguments) }
+        launch.with_all([count, each]).run(&self.columns.by_16_bytes, shape)
     }
 
     /// Puts the convolution of each channel by itself into `out`, `[length, channels]`: weights are
@@ -211,23 +182,21 @@ impl<T: Element> Convolutions<T> {
         out: impl Into<SliceMut<'a, T>>,
     ) -> Result<(), CudaError> {
         const DOING: &str = "convolving channels";
-        let out = out.into();
-        self.check(DOING, of, signal)?;
+        check(DOING, of, signal)?;
         let is_right = of.inputs == of.outputs && !of.is_transposed && signal.snake.is_none();
-        expect(DOING, is_right, "channels by themselves are as many before and after, and without a snake")?;
         let rows = of.length(signal.length);
-        let fits = holds(weight, area(of.inputs, of.kernel)) && has_room(&out, area(rows, of.inputs));
-        expect(DOING, fits && bias.is_none_or(|bias| holds(bias, of.inputs.into())), "a buffer is too small")?;
-        let aligned = is_by_16_bytes::<T>(of.inputs, &[signal.x.pointer(), out.pointer()]);
-        let (kernel, columns) = self.depthwise.chosen::<T>(of.inputs, aligned);
-        let mut arguments = vec![signal.x.into(), weight.into(), bias.into(), (&out).into()];
-        arguments.extend(of.arguments(signal.length));
-        arguments.push(rows.into());
+        let launch = Launch::new(stream, DOING)
+            .require(is_right, "channels by themselves are as many before and after, and without a snake")
+            .read_rows(signal.x, area(signal.length, of.inputs))
+            .read(weight, area(of.inputs, of.kernel))
+            .read(bias, of.inputs)
+            .write_rows(out.into(), area(rows, of.inputs))
+            .with_all(of.arguments(signal.length))
+            .with(rows);
+        let (kernel, columns) = self.depthwise.chosen::<T>(of.inputs, launch.is_aligned::<T>(of.inputs));
         let threads = columns.next_multiple_of(32).clamp(32, 128);
         let grid = [columns.div_ceil(threads), rows.min(MOST_BLOCKS_Y), 1];
-        let shape = Shape { grid, block: [threads, 1, 1], shared_bytes: 0 };
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        launch(rows, || unsafe { kernel.launch(stream, shape, &arguments) })
+        launch.run(kernel, Shape { grid, block: [threads, 1, 1], shared_bytes: 0 })
     }
 
     /// Puts a convolution with one output into `out`, in f32 and between `-limit` and `limit`. The weights are as they
@@ -242,26 +211,32 @@ impl<T: Element> Convolutions<T> {
         limit: f32,
     ) -> Result<(), CudaError> {
         const DOING: &str = "convolving to one channel";
-        let out = out.into();
-        self.check(DOING, of, signal)?;
+        check(DOING, of, signal)?;
         expect(DOING, of.outputs == 1 && !of.is_transposed, "there is more than one channel")?;
         let rows = of.length(signal.length);
-        let fits = holds(weight, area(of.inputs, of.kernel)) && has_room(&out, rows.into());
-        expect(DOING, fits && bias.is_none_or(|bias| holds(bias, 1)), "a buffer is too small")?;
         let looked = u64::from((OUTPUTS_OF_ONE - 1) * of.stride + of.reach() + 1);
         let bytes = 4 * (looked * u64::from(CHUNK + 1) + area(of.kernel, CHUNK));
-        expect(DOING, bytes <= SHARED_BYTES.into(), "the convolution reaches too far")?;
-        let mut arguments =
-            vec![signal.x.into(), snake_argument(signal.snake), weight.into(), bias.into(), (&out).into()];
-        arguments.extend(of.arguments(signal.length));
-        arguments.extend([Argument::from(rows), Argument::from(limit)]);
-        let blocks = rows.div_ceil(OUTPUTS_OF_ONE);
-        let shape = Shape { shared_bytes: bytes as u32, ..Shape::line(blocks, OUTPUTS_OF_ONE * 4) };
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        launch(blocks, || unsafe { self.to_one.launch(stream, shape, &arguments) })
+        let launch = Launch::new(stream, DOING)
+            .require(bytes <= SHARED_BYTES.into(), "the convolution reaches too far")
+            .read(signal.x, area(signal.length, of.inputs))
+            .read(signal.snake.map(|snake| &snake.parameters), area(2, of.inputs))
+            .read(weight, area(of.inputs, of.kernel))
+            .read(bias, 1_u32)
+            .write(out.into(), rows)
+            .with_all(of.arguments(signal.length))
+            .with(rows)
+            .with(limit);
+        let shape = Shape::line(rows.div_ceil(OUTPUTS_OF_ONE), OUTPUTS_OF_ONE * 4);
+        launch.run(&self.to_one, Shape { shared_bytes: bytes as u32, ..shape })
     }
 }
 
-fn snake_argument(snake: Option<&Snake>) -> Argument {
-    snake.map_or(Argument::from(0_u64), |snake| (&snake.parameters).into())
+/// Refuses a signal that does not fit the convolution.
+fn check<T: Element>(doing: &str, of: &Convolution, signal: &Signal<'_, T>) -> Result<(), CudaError> {
+    of.check(doing)?;
+    let reach = u64::from(signal.length) * u64::from(of.stride) + u64::from(of.kernel) * u64::from(of.dilation);
+    expect(doing, reach < 1 << 31, "the signal is too long")?;
+    let is_whole = signal.x.length() as u64 >= area(signal.length, of.inputs);
+    let snakes = signal.snake.is_none_or(|snake| snake.parameters.length() as u64 >= area(2, of.inputs));
+    expect(doing, is_whole && snakes, "a buffer is too small")
 }

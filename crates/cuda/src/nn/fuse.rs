@@ -5,24 +5,13 @@ use std::marker::PhantomData;
 
 use super::{
     FUSE,
-    operations::{Pair, area, copying_threads, groups, launch, norm_threads},
-    sizes::{has_room, holds, is_by_16_bytes},
+    operations::{copying_threads, norm_kernel},
 };
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    slice::{Slice, SliceMut},
-    stream::Stream,
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut, Stream,
+    area, expect, nvrtc,
 };
 
-/// The most blocks along the second side of a grid.
-const MOST_PATHS: u32 = 65_535;
 const THREADS: u32 = 256;
 
 /// Positions of caches, [batch, heads, capacity, head_dim] each.
@@ -44,8 +33,8 @@ impl CacheSection {
         self.heads.saturating_mul(self.head_dim)
     }
 
-    fn arguments(&self) -> [Argument; 4] {
-        [self.heads, self.head_dim, self.capacity, self.start].map(Argument::from)
+    fn arguments(&self) -> [u32; 4] {
+        [self.heads, self.head_dim, self.capacity, self.start]
     }
 }
 
@@ -76,7 +65,7 @@ impl FuseSizes {
 
     fn check(&self, doing: &str) -> Result<(), CudaError> {
         let rows = u64::from(self.batch) * u64::from(self.length);
-        expect(doing, rows < 1 << 31 && self.paths <= MOST_PATHS, "too many tokens or paths")
+        expect(doing, rows < 1 << 31 && self.paths <= MOST_BLOCKS_Y, "too many tokens or paths")
     }
 
     /// A block for each token of each path.
@@ -158,10 +147,10 @@ pub struct Fuse<T> {
 impl<T: Element> Fuse<T> {
     /// Loads them all, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load(device, cache, FUSE, &[T::OPTION.to_owned()])?.0;
+        let module = nvrtc::load_typed::<T>(device, cache, FUSE, &[])?;
         Ok(Self {
             join: module.kernel("fuse_join")?,
-            norm: Pair { by_16_bytes: module.kernel("fuse_norm")?, any: module.kernel("fuse_norm_any")? },
+            norm: module.pair("fuse_norm")?,
             gelu: module.kernel("fuse_gelu")?,
             add: module.kernel("fuse_add")?,
             most_blocks: device.facts().multiprocessors.max(1) * 16,
@@ -183,19 +172,20 @@ impl<T: Element> Fuse<T> {
         sizes: &FuseSizes,
     ) -> Result<(), CudaError> {
         const DOING: &str = "joining caches";
-        let out = out.into();
         check_sections(DOING, &[heard, own], sizes)?;
         let width = heard.1.width().saturating_add(own.1.width());
-        expect(DOING, has_room(&out, sizes.numbers(width)), "a buffer is too small")?;
-        let places: Vec<u64> = [heard.0.known, own.0.known, &[out.pointer()]].concat();
-        let is_aligned = is_by_16_bytes::<T>(heard.1.head_dim, &places) && is_by_16_bytes::<T>(own.1.head_dim, &places);
-        let mut arguments = vec![heard.0.there.into(), own.0.there.into(), (&out).into(), sizes.length.into()];
-        arguments.extend(heard.1.arguments());
-        arguments.extend(own.1.arguments());
-        arguments.push(u32::from(is_aligned).into());
+        let launch = Launch::new(stream, DOING)
+            .read(heard.0.there, sizes.paths)
+            .read(own.0.there, sizes.paths)
+            .rows_at(heard.0.known)
+            .rows_at(own.0.known)
+            .write_rows(out.into(), sizes.numbers(width))
+            .with(sizes.length)
+            .with_all(heard.1.arguments())
+            .with_all(own.1.arguments());
+        let is_aligned = launch.is_aligned::<T>(heard.1.head_dim) && launch.is_aligned::<T>(own.1.head_dim);
         let shape = sizes.shape(copying_threads::<T>(width));
-        // SAFETY: the caller answers for the caches; the kernel writes a row for each token of each path.
-        launch(u32::from(!sizes.is_empty()), || unsafe { self.join.launch(stream, shape, &arguments) })
+        launch.with(is_aligned).skip_if(sizes.is_empty()).run(&self.join, shape)
     }
 
     /// Puts the RMS norm of each row of `x`, [paths, rows, width], into `out`, with a weight a path, [paths, width].
@@ -214,36 +204,31 @@ impl<T: Element> Fuse<T> {
         epsilon: f32,
     ) -> Result<(), CudaError> {
         const DOING: &str = "normalising paths";
-        let (x, out) = (x.into(), out.into());
         sizes.check(DOING)?;
-        let numbers = sizes.numbers(width);
-        let rows_fit = [Some(&x), Some(&out), copy.as_ref()].into_iter().flatten().all(|to| has_room(to, numbers));
-        let a_path = area(sizes.paths, width);
-        let paths_fit = weight.is_some() && [bias, weight].into_iter().flatten().all(|of| holds(of, a_path));
-        expect(DOING, rows_fit && paths_fit, "a buffer is too small")?;
-        let copied = copy.map_or(0, |copy| copy.pointer());
-        let read = [bias, weight].map(|of| of.map_or(0, |of| of.pointer()));
-        let is_aligned = is_by_16_bytes::<T>(width, &[x.pointer(), out.pointer(), copied, read[0], read[1]]);
-        let (kernel, threads) = match norm_threads(groups::<T>(width)) {
-            Some(threads) if is_aligned => (&self.norm.by_16_bytes, threads),
-            _ => (&self.norm.any, width.clamp(32, 1024).next_multiple_of(32)),
-        };
-        let arguments: [Argument; 7] =
-            [(&x).into(), read[0].into(), read[1].into(), (&out).into(), copied.into(), width.into(), epsilon.into()];
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        launch(u32::from(!sizes.is_empty()), || unsafe { kernel.launch(stream, sizes.shape(threads), &arguments) })
+        let (numbers, a_path) = (sizes.numbers(width), area(sizes.paths, width));
+        let launch = Launch::new(stream, DOING)
+            .require(weight.is_some(), "there is no weight")
+            .write_rows(x.into(), numbers)
+            .read_rows(bias, a_path)
+            .read_rows(weight, a_path)
+            .write_rows(out.into(), numbers)
+            .write_rows(copy, numbers)
+            .with(width)
+            .with(epsilon)
+            .skip_if(sizes.is_empty());
+        let (kernel, threads) = norm_kernel::<T>(&self.norm, width, launch.is_aligned::<T>(width));
+        launch.run(kernel, sizes.shape(threads))
     }
 
     /// Makes every number of `x` its gelu, the exact one: `x (1 + erf(x / √2)) / 2`.
     pub fn gelu<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>) -> Result<(), CudaError> {
         let x = x.into();
         let count = x.length() as u64;
-        let is_aligned = x.pointer().is_multiple_of(16);
-        let arguments: [Argument; 3] = [(&x).into(), count.into(), u32::from(is_aligned).into()];
+        let launch = Launch::new(stream, "applying GELU").write_rows(x, count).with(count);
+        let is_aligned = launch.is_aligned::<T>(0);
         let threads = count.div_ceil(if is_aligned { 16 / size_of::<T>() as u64 } else { 1 });
         let blocks = threads.div_ceil(THREADS.into()).min(self.most_blocks.into()) as u32;
-        // SAFETY: the kernel goes over the numbers of the slice.
-        launch(blocks, || unsafe { self.gelu.launch(stream, Shape::line(blocks, THREADS), &arguments) })
+        launch.with(is_aligned).run(&self.gelu, Shape::line(blocks, THREADS))
     }
 
     /// Adds to each head of each token its value times the sigmoid of its weight, where it lies in the caches.
@@ -263,20 +248,18 @@ impl<T: Element> Fuse<T> {
         let Additions { values, value_bias, weights, weight_bias } = *additions;
         check_sections(DOING, &[own], sizes)?;
         let (width, heads) = (own.1.width(), own.1.heads);
-        let rows_fit = holds(values, sizes.numbers(width)) && holds(weights, sizes.numbers(heads));
-        let paths_fit = holds(value_bias, area(sizes.paths, width)) && holds(weight_bias, area(sizes.paths, heads));
-        expect(DOING, rows_fit && paths_fit, "a buffer is too small")?;
-        let places = [own.0.known, &[values.pointer(), value_bias.pointer()]].concat();
-        let is_aligned = is_by_16_bytes::<T>(own.1.head_dim, &places);
-        let read = [values, value_bias, weights, weight_bias].map(Argument::from);
-        let mut arguments = vec![own.0.there.into()];
-        arguments.extend(read);
-        arguments.push(sizes.length.into());
-        arguments.extend(own.1.arguments());
-        arguments.push(u32::from(is_aligned).into());
-        let shape = sizes.shape(copying_threads::<T>(width));
-        // SAFETY: the caller answers for the caches; the buffers are at least as large as the sizes.
-        launch(u32::from(!sizes.is_empty()), || unsafe { self.add.launch(stream, shape, &arguments) })
+        let launch = Launch::new(stream, DOING)
+            .read(own.0.there, sizes.paths)
+            .rows_at(own.0.known)
+            .read_rows(values, sizes.numbers(width))
+            .read_rows(value_bias, area(sizes.paths, width))
+            .read(weights, sizes.numbers(heads))
+            .read(weight_bias, area(sizes.paths, heads))
+            .with(sizes.length)
+            .with_all(own.1.arguments())
+            .with_alignment::<T>(own.1.head_dim)
+            .skip_if(sizes.is_empty());
+        launch.run(&self.add, sizes.shape(copying_threads::<T>(width)))
     }
 }
 

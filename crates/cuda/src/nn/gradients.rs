@@ -3,7 +3,6 @@
 //! They are as the operations themselves: numbers are stored as f32, bf16 or f16, computed and added up in f32, always in
 //! the same order, so that a step gives the same bits each time. What the results must be is computed plainly in
 //! [`mod@super::reference::backward`].
-#![allow(unsafe_code)]
 
 mod heads;
 mod loss;
@@ -11,25 +10,11 @@ mod norm;
 mod rows;
 mod softmax;
 
-use std::{marker::PhantomData, sync::Arc};
+use std::marker::PhantomData;
 
 pub use self::{heads::HeadNormGradients, norm::Normed};
-use super::{
-    HEADS_BACKWARD, LOSS, RMS_NORM_BACKWARD, ROWS_BACKWARD, SOFTMAX_BACKWARD, SWIGLU_BACKWARD,
-    operations::{Pair, launch},
-    sizes::has_room,
-};
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Module, Shape},
-    kernels::expect,
-    nvrtc::{self, Source},
-    slice::SliceMut,
-    stream::Stream,
-};
+use super::{HEADS_BACKWARD, LOSS, RMS_NORM_BACKWARD, ROWS_BACKWARD, SOFTMAX_BACKWARD, SWIGLU_BACKWARD};
+use crate::launch::{Cache, CudaError, Device, Element, Kernel, Launch, Pair, Shape, SliceMut, Source, Stream, nvrtc};
 
 /// Parts of a sum that are added up in the end, for each multiprocessor.
 const PARTS: u32 = 2;
@@ -63,8 +48,7 @@ pub struct Gradients<T> {
 impl<T: Element> Gradients<T> {
     /// Loads them all, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module =
-            |source: Source<'_>| nvrtc::load(device, cache, source, &[T::OPTION.to_owned()]).map(|(module, _)| module);
+        let module = |source: Source<'_>| nvrtc::load_typed::<T>(device, cache, source, &[]);
         let (loss, norm, rows) = (module(LOSS)?, module(RMS_NORM_BACKWARD)?, module(ROWS_BACKWARD)?);
         let softmax = module(SOFTMAX_BACKWARD)?;
         let softmax_of = |kept: u32| softmax.kernel(&format!("softmax_causal_backward_{kept}"));
@@ -77,24 +61,24 @@ impl<T: Element> Gradients<T> {
         let heads = module(HEADS_BACKWARD)?;
         Ok(Self {
             cross_entropy_kept: [loss.kernel("cross_entropy_4")?, loss.kernel("cross_entropy_8")?],
-            cross_entropy: pair(&loss, "cross_entropy")?,
+            cross_entropy: loss.pair("cross_entropy")?,
             mean: loss.kernel("mean")?,
             rms_norm_backward: [norm_of("rms_norm_backward_1")?, norm_of("rms_norm_backward_2")?],
             rms_norm_backward_any: norm.kernel("rms_norm_backward_any")?,
-            swiglu_backward: pair(&module(SWIGLU_BACKWARD)?, "swiglu_backward")?,
-            split_heads_backward: pair(&heads, "split_heads_backward")?,
+            swiglu_backward: module(SWIGLU_BACKWARD)?.pair("swiglu_backward")?,
+            split_heads_backward: heads.pair("split_heads_backward")?,
             split_heads_backward_plain: heads.kernel("split_heads_backward_plain")?,
             softmax_causal_backward: [softmax_of(few)?, softmax_of(more)?],
             softmax_causal_backward_any: softmax.kernel("softmax_causal_backward_any")?,
             split_rows_to_heads: rows.kernel("split_rows_to_heads")?,
             note_tokens: rows.kernel("note_tokens")?,
-            embed_backward: pair(&rows, "embed_backward")?,
-            column_sums: pair(&rows, "column_sums")?,
+            embed_backward: rows.pair("embed_backward")?,
+            column_sums: rows.pair("column_sums")?,
             sum_partials: rows.kernel("sum_partials")?,
             add: rows.kernel("add")?,
             scale: rows.kernel("scale")?,
             multiprocessors: device.facts().multiprocessors.max(1),
-            is_early: device.facts().capability.0 >= 9,
+            is_early: device.is_hopper_or_later(),
             of: PhantomData,
         })
     }
@@ -109,7 +93,8 @@ impl<T: Element> Gradients<T> {
         PARTS * self.multiprocessors
     }
 
-    /// Adds up `width` columns of `parts` rows, which lie `stride` apart from `place` on.
+    /// Adds up `width` columns of `parts` rows, which lie `stride` apart from `place` on. Callers check that there are
+    /// as many numbers: see [`Gradients::scratch`].
     fn sum_partials(
         &self,
         stream: &Stream,
@@ -118,24 +103,15 @@ impl<T: Element> Gradients<T> {
         parts: u32,
         [stride, width]: [u32; 2],
     ) -> Result<(), CudaError> {
-        let arguments: [Argument; 5] = [place.into(), out.into(), parts.into(), stride.into(), width.into()];
+        let launch =
+            Launch::new(stream, "adding up parts").with(place).write(out, width).with_all([parts, stride, width]);
         let shape = Shape { grid: [width.div_ceil(32), 1, 1], block: [32, 32, 1], shared_bytes: 0 };
-        // SAFETY: the callers have checked that there are as many numbers, and a place for each sum.
-        // It waits for the kernel before it.
-        launch(width, || unsafe {
-            match self.is_early && parts > 0 {
-                true => self.sum_partials.launch_early(stream, shape, &arguments),
-                false => self.sum_partials.launch(stream, shape, &arguments),
-            }
-        })
+        launch.run_early(&self.sum_partials, shape, self.is_early && parts > 0)
     }
 
-    fn expect_scratch(&self, doing: &str, scratch: &SliceMut<'_, f32>, width: u32) -> Result<(), CudaError> {
-        expect(doing, has_room(scratch, self.scratch_length(width) as u64), "the scratch is too small")
+    /// Adds the scratch for `width` columns to a launch.
+    fn scratch<'l>(&self, launch: Launch<'l>, scratch: &SliceMut<'_, f32>, width: u32) -> Launch<'l> {
+        let is_enough = scratch.length() >= self.scratch_length(width);
+        launch.require(is_enough, "the scratch is too small").write(scratch, 0_u32)
     }
-}
-
-fn pair(module: &Arc<Module>, name: &str) -> Result<Pair, CudaError> {
-    let any = module.kernel(&format!("{name}_any"))?;
-    Ok(Pair { by_16_bytes: module.kernel(name)?, any })
 }

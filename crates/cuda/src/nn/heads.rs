@@ -1,21 +1,9 @@
 //! Taking queries, keys and values apart.
-#![allow(unsafe_code)]
 
 use bytemuck::Pod;
 
-use super::{
-    HeadSizes, Operations,
-    operations::{count_rows, groups, launch},
-    sizes::{has_room, holds, is_by_16_bytes},
-};
-use crate::{
-    blas::Element,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    slice::{Slice, SliceMut},
-    stream::Stream,
-};
+use super::{HeadSizes, Operations};
+use crate::launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups};
 
 /// Which two numbers of a head are rotated together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,48 +67,44 @@ impl<T: Element> Operations<T> {
         v: impl Into<SliceMut<'a, T>>,
         sizes: &HeadSizes,
     ) -> Result<(), CudaError> {
-        let outputs = [q.into(), k.into(), v.into()];
-        let half = sizes.head_dim / 2;
         sizes.check(DOING)?;
-        input.check(sizes)?;
-        let [q_fits, k_fits, v_fits] = [0, 1, 2]
-            .map(|i| has_room(&outputs[i], if i == 0 { sizes.query_numbers() } else { sizes.cache_numbers() }));
-        expect(DOING, q_fits && k_fits && v_fits, "a buffer is too small")?;
-        let rows = count_rows(DOING, if sizes.is_empty() { 0 } else { sizes.rows() })?;
-        let (kernel, lanes) = self.split_kernel(half, &input.addresses(&outputs));
-        let all_heads = u64::from(sizes.heads) + 2 * u64::from(sizes.kv_heads);
-        let threads = all_heads.saturating_mul(lanes.into());
-        let block = threads.min(THREADS.into()) as u32;
-        let grid = [rows, u32::try_from(threads.div_ceil(THREADS.into())).unwrap_or(u32::MAX), 1];
-        expect(DOING, grid[1] < 1 << 16, "too many heads")?;
-        let shape = Shape { grid, block: [block.next_multiple_of(32), 1, 1], shared_bytes: 0 };
-        let arguments = input.arguments(&outputs, sizes, lanes.ilog2());
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        launch(rows, || unsafe { kernel.launch(stream, shape, &arguments) })
+        input.check_parameters(DOING, sizes)?;
+        let rows = blocks(if sizes.is_empty() { 0 } else { sizes.rows() });
+        let launch = Launch::new(stream, DOING)
+            .fits(input.packed, sizes.rows().saturating_mul(sizes.packed_width()))
+            .with_all(input.addresses())
+            .rows_at(&input.addresses())
+            .read(input.start, 1_u32)
+            .write_rows(q.into(), sizes.query_numbers())
+            .write_rows(k.into(), sizes.cache_numbers())
+            .write_rows(v.into(), sizes.cache_numbers())
+            .with_all([sizes.tokens, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.capacity])
+            .with_all([input.positions(sizes), input.by_pairs()])
+            .with(input.epsilon());
+        let (kernel, lanes) = self.split_kernel(sizes.head_dim / 2, launch.is_aligned::<T>(sizes.head_dim / 2));
+        let threads = sizes.all_heads().saturating_mul(lanes.into());
+        let grid = [rows, blocks(threads.div_ceil(THREADS.into())), 1];
+        let block = (threads.min(THREADS.into()) as u32).next_multiple_of(32);
+        launch.with(lanes.ilog2()).run(kernel, Shape { grid, block: [block, 1, 1], shared_bytes: 0 })
     }
 
-    /// The kernel for heads of this size at these addresses, and its threads a head, a power of two.
-    fn split_kernel(&self, half: u32, addresses: &[u64]) -> (&Kernel, u32) {
+    /// The kernel for heads of this size and its threads a head, a power of two.
+    fn split_kernel(&self, half: u32, is_aligned: bool) -> (&Kernel, u32) {
         match groups::<T>(half).next_power_of_two() {
-            lanes @ ..=32 if is_by_16_bytes::<T>(half, addresses) => (&self.split_heads.by_16_bytes, lanes),
+            lanes @ ..=32 if is_aligned => (&self.split_heads.by_16_bytes, lanes),
             _ => (&self.split_heads.any, 32),
         }
     }
 }
 
 impl<T: Pod> Packed<'_, T> {
-    fn check(&self, sizes: &HeadSizes) -> Result<(), CudaError> {
-        let packed = u128::from(sizes.rows()) * u128::from(sizes.packed_width()) <= self.packed.length() as u128;
-        expect(DOING, packed, "a buffer is too small")?;
-        self.check_parameters(DOING, sizes)
-    }
-
     /// Checks everything but the packed rows.
     pub(super) fn check_parameters(&self, doing: &str, sizes: &HeadSizes) -> Result<(), CudaError> {
         let (width, head_dim) = (sizes.packed_width(), u64::from(sizes.head_dim));
+        let holds = |slice: Slice<'_, T>, numbers: u64| slice.length() as u64 >= numbers;
         let bias = self.bias.is_none_or(|bias| holds(bias, width));
         let norm = self.norm.as_ref().is_none_or(|norm| holds(norm.q, head_dim) && holds(norm.k, head_dim));
-        expect(doing, bias && norm && holds(self.start, 1), "a buffer is too small")?;
+        expect(doing, bias && norm, "a buffer is too small")?;
         expect(doing, head_dim.is_multiple_of(2), "a head of an odd size cannot be rotated")?;
         expect(doing, self.positions(sizes) > 0, "the rotation has no position")
     }
@@ -132,32 +116,21 @@ impl<T: Pod> Packed<'_, T> {
         u32::try_from(numbers.checked_div(half).unwrap_or(usize::MAX)).unwrap_or(u32::MAX)
     }
 
-    fn addresses(&self, outputs: &[SliceMut<'_, T>; 3]) -> [u64; 9] {
-        let [packed, bias, q_norm, k_norm, cosines, sines] = self.inputs();
-        let [q, k, v] = [0, 1, 2].map(|i| outputs[i].pointer());
-        [packed, bias, q_norm, k_norm, cosines, sines, q, k, v]
-    }
-
     /// The addresses of packed rows, bias, norms' weights, cosines and sines; zero for what is absent.
-    pub(super) fn inputs(&self) -> [u64; 6] {
+    pub(super) fn addresses(&self) -> [u64; 6] {
         let norm = self.norm.as_ref().map_or([0, 0], |norm| [norm.q.pointer(), norm.k.pointer()]);
         let (cosines, sines) = (self.rotation.cosines.pointer(), self.rotation.sines.pointer());
         let bias = self.bias.map_or(0, |bias| bias.pointer());
         [self.packed.pointer(), bias, norm[0], norm[1], cosines, sines]
     }
 
-    fn arguments(&self, outputs: &[SliceMut<'_, T>; 3], sizes: &HeadSizes, lane_bits: u32) -> [Argument; 19] {
-        let [packed, bias, q_norm, k_norm, cosines, sines, q, k, v] = self.addresses(outputs).map(Argument::from);
-        let HeadSizes { tokens, heads, kv_heads, head_dim, capacity, .. } = *sizes;
-        let by_pairs = u32::from(self.rotation.pairing == Pairing::Pairs);
-        let [tokens, heads, kv_heads, head_dim, capacity, positions, by_pairs, lane_bits] =
-            [tokens, heads, kv_heads, head_dim, capacity, self.positions(sizes), by_pairs, lane_bits]
-                .map(Argument::from);
-        let epsilon = Argument::from(self.norm.as_ref().map_or(0.0, |norm| norm.epsilon));
-        let start = Argument::from(self.start);
-        [
-            packed, bias, q_norm, k_norm, cosines, sines, start, q, k, v, tokens, heads, kv_heads, head_dim, capacity,
-            positions, by_pairs, epsilon, lane_bits,
-        ]
+    /// Whether neighbours are rotated together, as the kernels take it.
+    pub(super) fn by_pairs(&self) -> u32 {
+        u32::from(self.rotation.pairing == Pairing::Pairs)
+    }
+
+    /// What is added to the mean square of a head; 0 without a norm.
+    pub(super) fn epsilon(&self) -> f32 {
+        self.norm.as_ref().map_or(0.0, |norm| norm.epsilon)
     }
 }

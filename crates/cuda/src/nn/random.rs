@@ -1,15 +1,7 @@
 //! Weights that look random and are the same on every device; constants; and the count of what is no finite number.
-#![allow(unsafe_code)]
 
-use super::{Operations, operations::launch, sizes::has_room};
-use crate::{
-    blas::Element,
-    error::CudaError,
-    kernel::Argument,
-    kernels::expect,
-    slice::{Slice, SliceMut},
-    stream::Stream,
-};
+use super::Operations;
+use crate::launch::{CudaError, Element, Launch, Slice, SliceMut, Stream};
 
 /// The number that belongs to an index, between plus and minus `amplitude`: the same on the CPU and on every device.
 pub fn random_value(key: u64, index: u64, amplitude: f32) -> f32 {
@@ -44,18 +36,16 @@ impl<T: Element> Operations<T> {
     ) -> Result<(), CudaError> {
         let out = out.into();
         let count = out.length() as u64;
-        let arguments: [Argument; 4] = [(&out).into(), count.into(), key.into(), amplitude.into()];
-        // SAFETY: the kernel writes `count` numbers, and there is room for as many.
-        launch(u32::from(count > 0), || unsafe { self.fill_random.launch(stream, self.along_memory, &arguments) })
+        let launch = Launch::new(stream, "filling").write(out, count).with_all([count, key]).with(amplitude);
+        launch.skip_if(count == 0).run(&self.fill_random, self.along_memory)
     }
 
     /// Puts one value into all of `out`.
     pub fn fill<'a>(&self, stream: &Stream, out: impl Into<SliceMut<'a, T>>, value: f32) -> Result<(), CudaError> {
         let out = out.into();
         let count = out.length() as u64;
-        let arguments: [Argument; 3] = [(&out).into(), count.into(), value.into()];
-        // SAFETY: as above.
-        launch(u32::from(count > 0), || unsafe { self.fill_numbers.launch(stream, self.along_memory, &arguments) })
+        let launch = Launch::new(stream, "filling").write(out, count).with(count).with(value);
+        launch.skip_if(count == 0).run(&self.fill_numbers, self.along_memory)
     }
 
     /// Adds to `found[0]` how many of the values are infinite or no numbers. Several buffers can be counted into one.
@@ -65,12 +55,10 @@ impl<T: Element> Operations<T> {
         values: impl Into<Slice<'a, T>>,
         found: impl Into<SliceMut<'a, u32>>,
     ) -> Result<(), CudaError> {
-        let (values, found) = (values.into(), found.into());
-        expect("counting", has_room(&found, 1), "the count needs a buffer")?;
+        let values = values.into();
         let count = values.length() as u64;
-        let arguments: [Argument; 3] = [values.into(), count.into(), (&found).into()];
-        // SAFETY: the kernel reads `count` numbers and writes one.
-        launch(u32::from(count > 0), || unsafe { self.count_not_finite.launch(stream, self.along_memory, &arguments) })
+        let launch = Launch::new(stream, "counting").read(values, count).with(count).write(found.into(), 1_u32);
+        launch.skip_if(count == 0).run(&self.count_not_finite, self.along_memory)
     }
 }
 

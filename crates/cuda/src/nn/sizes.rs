@@ -1,12 +1,6 @@
-//! The sizes of attention, and whether buffers hold what they say.
+//! The sizes of attention.
 
-use bytemuck::Pod;
-
-use crate::{
-    error::CudaError,
-    kernels::expect,
-    slice::{Slice, SliceMut},
-};
+use crate::launch::{CudaError, expect};
 
 /// Heads of queries, keys and values, and the cache that keys and values are kept in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +25,14 @@ impl HeadSizes {
         u64::from(self.batch) * u64::from(self.tokens)
     }
 
+    /// Heads of queries, keys and values.
+    pub(crate) fn all_heads(&self) -> u64 {
+        u64::from(self.heads) + 2 * u64::from(self.kv_heads)
+    }
+
     /// Numbers of a row of the packed product: all heads of q, k and v.
     pub fn packed_width(&self) -> u64 {
-        (u64::from(self.heads) + 2 * u64::from(self.kv_heads)) * u64::from(self.head_dim)
+        self.all_heads() * u64::from(self.head_dim)
     }
 
     /// Numbers of all queries.
@@ -69,21 +68,6 @@ fn product(sizes: [u32; 4]) -> u64 {
     sizes.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
 }
 
-/// Whether a slice has at least this number of elements.
-pub(super) fn holds<T: Pod>(slice: Slice<'_, T>, numbers: u64) -> bool {
-    slice.length() as u64 >= numbers
-}
-
-pub(super) fn has_room<T: Pod>(slice: &SliceMut<'_, T>, numbers: u64) -> bool {
-    slice.length() as u64 >= numbers
-}
-
-/// Whether rows of this width, at these addresses, can be read and written 16 bytes at a time.
-pub(super) fn is_by_16_bytes<T>(width: u32, addresses: &[u64]) -> bool {
-    let numbers = (16 / size_of::<T>()) as u32;
-    width.is_multiple_of(numbers) && addresses.iter().all(|address| address.is_multiple_of(16))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,11 +89,5 @@ mod tests {
         assert!(HeadSizes { head_dim: 257, ..SIZES }.check("x").is_err());
         assert!(HeadSizes { batch: u32::MAX, tokens: u32::MAX, ..SIZES }.check("x").is_err());
         assert_eq!(HeadSizes { batch: u32::MAX, tokens: u32::MAX, ..SIZES }.query_numbers(), u64::MAX);
-    }
-
-    #[test]
-    fn sixteen_bytes_are_taken_where_width_and_addresses_allow() {
-        assert!(is_by_16_bytes::<f32>(4, &[16, 32]) && !is_by_16_bytes::<f32>(4, &[16, 20]));
-        assert!(is_by_16_bytes::<u16>(8, &[0]) && !is_by_16_bytes::<u16>(12, &[0]));
     }
 }

@@ -1,19 +1,7 @@
 //! The softmax of attention whose scores are stored.
-#![allow(unsafe_code)]
 
-use super::{
-    HeadSizes, Operations,
-    operations::{count_rows, groups, launch},
-    sizes::{has_room, holds, is_by_16_bytes},
-};
-use crate::{
-    blas::Element,
-    error::CudaError,
-    kernel::{Argument, Shape},
-    kernels::expect,
-    slice::{Slice, SliceMut},
-    stream::Stream,
-};
+use super::{HeadSizes, Operations};
+use crate::launch::{CudaError, Element, Launch, Shape, Slice, SliceMut, Stream, area, blocks, groups};
 
 /// Groups of 16 bytes that a thread keeps, in each of the kernels.
 pub(super) const KEPT: [u32; 3] = [2, 4, 8];
@@ -33,21 +21,21 @@ impl<T: Element> Operations<T> {
         keys: u32,
         scale: f32,
     ) -> Result<(), CudaError> {
-        let (scores, start) = (scores.into(), start.into());
         sizes.check(DOING)?;
-        let rows = count_rows(DOING, sizes.rows().saturating_mul(sizes.heads.into()))?;
-        let fits = has_room(&scores, u64::from(rows) * u64::from(keys)) && holds(start, 1);
-        expect(DOING, fits, "a buffer is too small")?;
-        let (kernel, shape) = match softmax_shape(rows, groups::<T>(keys), 256 * size_of::<T>() as u32) {
-            Some((kernel, shape)) if is_by_16_bytes::<T>(keys, &[scores.pointer()]) => {
-                (&self.softmax_causal[kernel], shape)
-            }
-            _ => (&self.softmax_causal_any, Shape::line(rows, keys.clamp(32, 1024).next_multiple_of(32))),
-        };
-        let arguments: [Argument; 6] =
-            [(&scores).into(), u64::from(rows).into(), sizes.tokens.into(), keys.into(), scale.into(), start.into()];
-        // SAFETY: the kernel stays within the rows, and the buffer is at least as large.
-        launch(rows.min(keys), || unsafe { kernel.launch(stream, shape, &arguments) })
+        let rows = blocks(sizes.rows().saturating_mul(sizes.heads.into()));
+        let launch = Launch::new(stream, DOING)
+            .require(rows < 1 << 31, "too many rows")
+            .write_rows(scores.into(), area(rows, keys))
+            .with(u64::from(rows))
+            .with_all([sizes.tokens, keys])
+            .with(scale)
+            .read(start.into(), 1_u32)
+            .skip_if(keys == 0);
+        let kept = softmax_shape(rows, groups::<T>(keys), 256 * size_of::<T>() as u32);
+        match kept.filter(|_| launch.is_aligned::<T>(keys)) {
+            Some((kernel, shape)) => launch.run(&self.softmax_causal[kernel], shape),
+            None => launch.run(&self.softmax_causal_any, any_shape(rows, keys)),
+        }
     }
 }
 
@@ -63,6 +51,11 @@ pub(super) fn softmax_shape(rows: u32, groups: u32, most_threads: u32) -> Option
     let rows_per_block = if threads == 32 { 4 } else { 1 };
     let (grid, block) = ([rows.div_ceil(rows_per_block), 1, 1], [threads, rows_per_block, 1]);
     (threads <= most_threads).then_some((kernel, Shape { grid, block, shared_bytes: 0 }))
+}
+
+/// The launch size of the kernels for rows of any length.
+pub(super) fn any_shape(rows: u32, keys: u32) -> Shape {
+    Shape::line(rows, keys.clamp(32, 1024).next_multiple_of(32))
 }
 
 #[cfg(test)]

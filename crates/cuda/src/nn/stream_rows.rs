@@ -1,24 +1,11 @@
 //! Rows between convolutions that go on from what came before.
-#![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 
-use super::{
-    STREAM_ROWS,
-    operations::{Pair, area, count_rows, launch},
-    sizes::{has_room, holds, is_by_16_bytes},
-};
-use crate::{
-    blas::Element,
-    cache::Cache,
-    device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    memory::Buffer,
-    nvrtc,
-    slice::{Slice, SliceMut},
-    stream::Stream,
+use super::STREAM_ROWS;
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks,
+    expect, nvrtc,
 };
 
 /// Threads of a block where several rows share one.
@@ -97,13 +84,10 @@ impl<T: Element> Kept<T> {
 impl<T: Element> StreamRows<T> {
     /// Loads them all, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load(device, cache, STREAM_ROWS, &[T::OPTION.to_owned()])?.0;
-        let pair = |name: &str| -> Result<Pair, CudaError> {
-            Ok(Pair { by_16_bytes: module.kernel(name)?, any: module.kernel(&format!("{name}_any"))? })
-        };
+        let module = nvrtc::load_typed::<T>(device, cache, STREAM_ROWS, &[])?;
         Ok(Self {
-            add_norm: pair("add_norm")?,
-            mix_norm: pair("mix_norm")?,
+            add_norm: module.pair("add_norm")?,
+            mix_norm: module.pair("mix_norm")?,
             turn_taps: module.kernel("turn_taps")?,
             keep_rows: module.kernel("keep_rows")?,
             put_samples: module.kernel("put_samples")?,
@@ -122,33 +106,17 @@ impl<T: Element> StreamRows<T> {
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
     ) -> Result<(), CudaError> {
-        const DOING: &str = "adding and normalising rows";
-        let (x, out, (norm, epsilon)) = (x.into(), out.into(), norm);
-        let column = |slice: Slice<'_, T>| holds(slice, width.into());
-        let fits = has_room(&x, area(rows, width)) && has_room(&out, area(rows, width)) && norm.is_none_or(column);
-        let added =
-            addition.is_none_or(|more| holds(more.y, area(rows, width)) && column(more.bias) && column(more.scale));
-        expect(DOING, fits && added, "a buffer is too small")?;
-        let rows = count_rows(DOING, rows.into())?;
-        let [y, bias, scale] = match addition {
-            Some(more) => [Some(more.y), Some(more.bias), Some(more.scale)],
-            None => [None; 3],
-        };
-        let places = [Some(x.pointer()), Some(out.pointer()), pointer(y), pointer(bias), pointer(scale), pointer(norm)];
-        let (kernel, shape) = chosen::<T>(&self.add_norm, [rows, width], &places);
-        let arguments: [Argument; 9] = [
-            (&x).into(),
-            y.into(),
-            bias.into(),
-            scale.into(),
-            norm.into(),
-            (&out).into(),
-            rows.into(),
-            width.into(),
-            epsilon.into(),
-        ];
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        launch(rows, || unsafe { kernel.launch(stream, shape, &arguments) })
+        let (norm, epsilon) = norm;
+        let launch = Launch::new(stream, "adding and normalising rows")
+            .write_rows(x.into(), area(rows, width))
+            .read_rows(addition.map(|more| more.y), area(rows, width))
+            .read_rows(addition.map(|more| more.bias), width)
+            .read_rows(addition.map(|more| more.scale), width)
+            .read_rows(norm, width)
+            .write_rows(out.into(), area(rows, width))
+            .with_all([rows, width])
+            .with(epsilon);
+        run_sharing::<T>(launch, &self.add_norm, [rows, width])
     }
 
     /// Adds to each row of `x` (rows by `width`) what a mixer makes of what it sees, and puts the sum, normed as
@@ -162,33 +130,19 @@ impl<T: Element> StreamRows<T> {
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
     ) -> Result<(), CudaError> {
-        const DOING: &str = "mixing rows";
-        let (x, out) = (x.into(), out.into());
         let Mixer { seen, weight, bias, scale, taps } = *mixer;
-        let fits = has_room(&x, area(rows, width)) && has_room(&out, area(rows, width));
-        let columns = [bias, scale, norm].into_iter().all(|column| holds(column, width.into()));
         let looked = u64::from(rows) + u64::from(taps.max(1)) - 1;
-        let mixed = holds(weight, area(taps, width)) && holds(seen, looked.saturating_mul(width.into()));
-        expect(DOING, fits && columns && mixed, "a buffer is too small")?;
-        let rows = count_rows(DOING, rows.into())?;
-        let places = [x.pointer(), out.pointer(), seen.pointer(), weight.pointer(), bias.pointer(), scale.pointer()];
-        let places: Vec<Option<u64>> = places.into_iter().chain([norm.pointer()]).map(Some).collect();
-        let (kernel, shape) = chosen::<T>(&self.mix_norm, [rows, width], &places);
-        let arguments: [Argument; 11] = [
-            seen.into(),
-            weight.into(),
-            bias.into(),
-            scale.into(),
-            (&x).into(),
-            norm.into(),
-            (&out).into(),
-            rows.into(),
-            width.into(),
-            taps.into(),
-            epsilon.into(),
-        ];
-        // SAFETY: as above.
-        launch(rows, || unsafe { kernel.launch(stream, shape, &arguments) })
+        let launch = Launch::new(stream, "mixing rows")
+            .read_rows(seen, looked.saturating_mul(width.into()))
+            .read_rows(weight, area(taps, width))
+            .read_rows(bias, width)
+            .read_rows(scale, width)
+            .write_rows(x.into(), area(rows, width))
+            .read_rows(norm, width)
+            .write_rows(out.into(), area(rows, width))
+            .with_all([rows, width, taps])
+            .with(epsilon);
+        run_sharing::<T>(launch, &self.mix_norm, [rows, width])
     }
 
     /// Lays weights `[channels, taps]` out as `[taps, channels]`.
@@ -199,23 +153,25 @@ impl<T: Element> StreamRows<T> {
         to: impl Into<SliceMut<'a, T>>,
         [channels, taps]: [u32; 2],
     ) -> Result<(), CudaError> {
-        let (from, to, numbers) = (from.into(), to.into(), area(channels, taps));
-        let fits = holds(from, numbers) && has_room(&to, numbers) && numbers < 1 << 31;
-        expect("transposing taps", fits, "a buffer is too small")?;
-        let arguments: [Argument; 4] = [from.into(), (&to).into(), channels.into(), taps.into()];
-        let blocks = (numbers as u32).div_ceil(THREADS);
-        // SAFETY: the kernel writes each number once.
-        launch(blocks, || unsafe { self.turn_taps.launch(stream, Shape::line(blocks, THREADS), &arguments) })
+        let numbers = area(channels, taps);
+        let launch = Launch::new(stream, "transposing taps")
+            .require(numbers < 1 << 31, "there are too many taps")
+            .read(from.into(), numbers)
+            .write(to.into(), numbers)
+            .with_all([channels, taps]);
+        launch.run(&self.turn_taps, Shape::line(blocks(numbers.div_ceil(THREADS.into())), THREADS))
     }
 
-    /// Moves the last rows of every list to its beginning, after this number of tokens passed through it.
+    /// Moves the last rows of every list to its beginning, after this number of tokens passed through it. The lists are
+    /// within the rows for as many tokens as there is room for.
     pub fn keep(&self, stream: &Stream, kept: &mut Kept<T>, tokens: u32) -> Result<(), CudaError> {
-        expect("storing rows", tokens <= kept.tokens, "too many tokens for the capacity")?;
-        let lists = count_rows("storing rows", kept.lists.length() as u64)?;
-        let arguments: [Argument; 3] = [(&mut kept.rows).into(), (&kept.lists).into(), tokens.into()];
-        let shape = Shape { grid: [8, lists, 1], block: [256, 1, 1], shared_bytes: 0 };
-        // SAFETY: the lists are within the rows for as many tokens.
-        launch(lists, || unsafe { self.keep_rows.launch(stream, shape, &arguments) })
+        let launch = Launch::new(stream, "storing rows")
+            .require(tokens <= kept.tokens, "too many tokens for the capacity")
+            .write(&mut kept.rows, 0_u32)
+            .read(&kept.lists, 0_u32)
+            .with(tokens);
+        let grid = [8, blocks(kept.lists.length()), 1];
+        launch.run(&self.keep_rows, Shape { grid, block: [256, 1, 1], shared_bytes: 0 })
     }
 
     /// Puts the samples of a token, rounded to numbers of this type, to their place among `all`, and into `out`. The
@@ -228,24 +184,21 @@ impl<T: Element> StreamRows<T> {
         out: SliceMut<'_, T>,
         samples: u32,
     ) -> Result<(), CudaError> {
-        let fits = from.length() >= samples as usize && all.length() >= samples as usize && token.length() >= 1;
-        expect("writing samples", fits && has_room(&out, samples.into()), "a buffer is too small")?;
-        let arguments: [Argument; 5] = [from.into(), token.into(), all.into(), (&out).into(), samples.into()];
-        let blocks = samples.div_ceil(THREADS);
-        // SAFETY: the kernel stays within the sizes, and within as many tokens as there is room for.
-        launch(blocks, || unsafe { self.put_samples.launch(stream, Shape::line(blocks, THREADS), &arguments) })
+        let launch = Launch::new(stream, "writing samples")
+            .read(from, samples)
+            .read(token, 1_u32)
+            .write(all, samples)
+            .write(out, samples)
+            .with(samples);
+        launch.run(&self.put_samples, Shape::line(samples.div_ceil(THREADS), THREADS))
     }
 }
 
-fn pointer<T: Element>(slice: Option<Slice<'_, T>>) -> Option<u64> {
-    slice.map(|slice| slice.pointer())
-}
-
-/// Which of two kernels goes over rows, and with how many threads.
-fn chosen<'a, T: Element>(pair: &'a Pair, [rows, width]: [u32; 2], places: &[Option<u64>]) -> (&'a Kernel, Shape) {
-    let places: Vec<u64> = places.iter().flatten().copied().collect();
-    let (kernel, columns) = pair.chosen::<T>(width, is_by_16_bytes::<T>(width, &places));
+/// Launches one kernel of a pair over rows, of which narrow ones share a block.
+fn run_sharing<T: Element>(launch: Launch<'_>, pair: &Pair, [rows, width]: [u32; 2]) -> Result<(), CudaError> {
+    let (kernel, columns) = pair.chosen::<T>(width, launch.is_aligned::<T>(width));
     let sharing = columns.next_power_of_two().clamp(1, MOST_SHARING);
     let together = if sharing <= 32 { THREADS / sharing } else { 1 };
-    (kernel, Shape { grid: [rows.div_ceil(together), 1, 1], block: [sharing, together, 1], shared_bytes: 0 })
+    let launch = launch.require(rows < 1 << 31, "too many rows");
+    launch.run(kernel, Shape { grid: [rows.div_ceil(together), 1, 1], block: [sharing, together, 1], shared_bytes: 0 })
 }

@@ -4,9 +4,9 @@ use std::{fmt::Write as _, sync::Arc};
 
 use half::bf16;
 use laptime_cuda::{
-    Buffer, Cache, CudaError, EventClock, Graph, Kernel, Shape,
+    Buffer, Cache, CudaError, EventClock, Graph,
     decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes, Tuning, reference},
-    nvrtc,
+    nn::Operations,
 };
 
 use crate::{
@@ -49,25 +49,6 @@ const SPEECH_7B: Model = Model {
     layers: 28,
     sizes: StepSizes { hidden: 3584, heads: 28, kv_heads: 4, ffn: 18_944, vocab: 4, ..QWEN3_0_6B.sizes },
     budget: 6.0,
-};
-
-/// Random numbers of a reach, different in every place.
-const RANDOM: nvrtc::Source<'static> = nvrtc::Source {
-    file: "random.cu",
-    text: concat!(
-        include_str!("../../../kernels/number.cuh"),
-        r#"
-extern "C" __global__ void random(number *out, u64 count, float reach, u32 seed) {
-    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
-        u32 h = (u32)i * 0x9e3779b1u ^ (u32)(i >> 32) ^ seed;
-        h = (h ^ h >> 16) * 0x85ebca6bu;
-        h = (h ^ h >> 13) * 0xc2b2ae35u;
-        h ^= h >> 16;
-        out[i] = narrowed(reach * ((float)h * 4.656613e-10f - 1.0f));
-    }
-}
-"#
-    ),
 };
 
 struct Weights {
@@ -114,23 +95,19 @@ struct Decoder {
 
 pub struct Maker<'a> {
     bench: &'a Bench,
-    random: Kernel,
+    operations: Operations<bf16>,
 }
 
 impl<'a> Maker<'a> {
     pub fn new(bench: &'a Bench) -> Result<Self, Failed> {
-        let options = ["-DNUMBER_BF16".to_owned()];
-        let (module, _) = nvrtc::load(&bench.device, &Cache::of_user(), RANDOM, &options)?;
-        Ok(Self { bench, random: module.kernel("random")? })
+        Ok(Self { bench, operations: Operations::load(&bench.device, &Cache::of_user())? })
     }
 
-    #[allow(unsafe_code)]
-    pub fn random(&self, count: usize, reach: f32) -> Result<Buffer<bf16>, Failed> {
+    /// Random numbers up to this amplitude, different in every buffer.
+    pub fn random(&self, count: usize, amplitude: f32) -> Result<Buffer<bf16>, Failed> {
         let mut out = self.bench.device.allocate(count)?;
-        let seed = out.pointer() as u32;
-        let arguments = [(&mut out).into(), (count as u64).into(), reach.into(), seed.into()];
-        // SAFETY: the kernel writes `count` numbers, and there is room for as many.
-        unsafe { self.random.launch(self.bench.device.stream(), Shape::line(1056, 256), &arguments)? };
+        let key = out.pointer();
+        self.operations.fill_random(self.bench.device.stream(), &mut out, key, amplitude)?;
         Ok(out)
     }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::{device::Device, error::CudaError, kernels::expect, memory::Buffer};
+use crate::launch::{Buffer, CudaError, Device, expect};
 
 const DOING: &str = "laying out blocks";
 /// Says that there is no window; the kernels have the same number.

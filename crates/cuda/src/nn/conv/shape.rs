@@ -1,6 +1,6 @@
 //! The sizes of a convolution, and how much of it a block can take.
 
-use crate::{error::CudaError, kernel::Argument, kernels::expect, nn::operations::area};
+use crate::launch::{CudaError, area, expect};
 
 /// Numbers behind the taps of a row of columns: a one for the bias, and zeros that keep rows aligned.
 const BEHIND: u32 = 8;
@@ -115,10 +115,10 @@ impl Convolution {
     }
 
     /// The kernel's `Taps`.
-    pub(super) fn arguments(&self, length: u32) -> [Argument; 6] {
+    pub(super) fn arguments(&self, length: u32) -> [u32; 6] {
         let (stride, dilation) = if self.is_transposed { (1, 1) } else { (self.stride, self.dilation) };
         let before = if self.goes_on { 0 } else { self.kept() };
-        [length, self.inputs, self.taps(), dilation, stride, before].map(Argument::from)
+        [length, self.inputs, self.taps(), dilation, stride, before]
     }
 
     /// Outputs that a block can gather in shared memory; none if not even one fits.

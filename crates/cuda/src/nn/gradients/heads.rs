@@ -1,19 +1,9 @@
 //! The gradient of queries, keys and values that were taken apart.
-#![allow(unsafe_code)]
 
 use super::Gradients;
 use crate::{
-    blas::Element,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    nn::{
-        HeadSizes, Packed, Pairing,
-        operations::{count_rows, groups, launch},
-        sizes::{has_room, holds, is_by_16_bytes},
-    },
-    slice::{Slice, SliceMut},
-    stream::Stream,
+    launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups},
+    nn::{HeadSizes, Packed},
 };
 
 const DOING: &str = "taking the heads' gradient";
@@ -47,48 +37,44 @@ impl<T: Element> Gradients<T> {
         norms: Option<HeadNormGradients<'_, T>>,
         sizes: &HeadSizes,
     ) -> Result<(), CudaError> {
-        let d_packed = d_packed.into();
         sizes.check(DOING)?;
         input.check_parameters(DOING, sizes)?;
-        let packed = u128::from(sizes.rows()) * u128::from(sizes.packed_width());
-        let caches = [dk, dv].iter().all(|cache| holds(*cache, sizes.cache_numbers()));
-        let fits = holds(dq, sizes.query_numbers()) && caches && d_packed.length() as u128 >= packed;
-        let is_saved = input.norm.is_none() || input.packed.length() as u128 >= packed;
-        expect(DOING, fits && is_saved, "a buffer is too small")?;
-        self.check_norms(input, norms.as_ref(), sizes.head_dim)?;
-        let all_heads = u64::from(sizes.heads) + 2 * u64::from(sizes.kv_heads);
-        let count = count_rows(DOING, sizes.rows().saturating_mul(all_heads))?;
-        let places = input.inputs().into_iter().chain([dq.pointer(), dk.pointer(), dv.pointer(), d_packed.pointer()]);
-        let scratch = norms.as_ref().map_or(0, |norms| norms.scratch.pointer());
-        let places: Vec<u64> = places.collect();
-        let (kernel, shape, lanes) = self.join_kernel(count, sizes.head_dim, &places, norms.is_some());
-        let arguments = arguments(input, &places, scratch, sizes, lanes);
-        // SAFETY: the kernel stays within the sizes, the buffers are at least as large, and a block has its own row of the
-        // scratch.
-        launch(count.min(sizes.head_dim), || unsafe { kernel.launch(stream, shape, &arguments) })?;
-        let Some(norms) = norms else { return Ok(()) };
-        let (blocks, dim) = (shape.grid[0], sizes.head_dim);
-        self.sum_partials(stream, scratch, &norms.q, blocks, [2 * dim, dim])?;
-        self.sum_partials(stream, scratch + 4 * u64::from(dim), &norms.k, blocks, [2 * dim, dim])
-    }
-
-    fn check_norms(
-        &self,
-        input: &Packed<'_, T>,
-        norms: Option<&HeadNormGradients<'_, T>>,
-        head_dim: u32,
-    ) -> Result<(), CudaError> {
         expect(DOING, input.norm.is_some() == norms.is_some(), "norms and their gradients come together")?;
-        let Some(norms) = norms else { return Ok(()) };
-        let fits = has_room(&norms.q, head_dim.into()) && has_room(&norms.k, head_dim.into());
-        expect(DOING, fits, "a buffer is too small")?;
-        self.expect_scratch(DOING, &norms.scratch, 2 * head_dim)
+        let (rows, dim) = (sizes.rows(), sizes.head_dim);
+        let packed = rows.saturating_mul(sizes.packed_width());
+        let count = blocks(rows.saturating_mul(sizes.all_heads()));
+        let launch = Launch::new(stream, DOING)
+            .require(count < 1 << 31, "too many rows")
+            .fits(input.norm.as_ref().map(|_| input.packed), packed)
+            .fits(norms.as_ref().map(|norms| &norms.q), dim)
+            .fits(norms.as_ref().map(|norms| &norms.k), dim)
+            .with_all(input.addresses())
+            .rows_at(&input.addresses())
+            .read(input.start, 1_u32)
+            .read_rows(dq, sizes.query_numbers())
+            .read_rows(dk, sizes.cache_numbers())
+            .read_rows(dv, sizes.cache_numbers())
+            .write_rows(d_packed.into(), packed);
+        let launch = match &norms {
+            Some(norms) => self.scratch(launch, &norms.scratch, 2 * dim),
+            None => launch.with(0_u64),
+        };
+        let launch = launch
+            .with_all([rows as u32, sizes.tokens, sizes.heads, sizes.kv_heads, dim, sizes.capacity])
+            .with_all([input.positions(sizes), input.by_pairs()])
+            .with(input.epsilon());
+        launch.check()?;
+        let (kernel, shape, lanes) = self.join_kernel(count, dim, launch.is_aligned::<T>(dim / 2), norms.is_some());
+        launch.with(lanes).skip_if(dim == 0).run(kernel, shape)?;
+        let Some(HeadNormGradients { q, k, scratch }) = norms else { return Ok(()) };
+        let (blocks, scratch) = (shape.grid[0], scratch.pointer());
+        self.sum_partials(stream, scratch, &q, blocks, [2 * dim, dim])?;
+        self.sum_partials(stream, scratch + 4 * u64::from(dim), &k, blocks, [2 * dim, dim])
     }
 
-    /// The kernel for this number of heads of this size at these addresses, its launch size, and its parameter for
-    /// threads per head.
-    fn join_kernel(&self, heads: u32, head_dim: u32, addresses: &[u64], is_normed: bool) -> (&Kernel, Shape, u32) {
-        let (half, is_aligned) = (head_dim / 2, is_by_16_bytes::<T>(head_dim / 2, addresses));
+    /// The kernel for this number of heads of this size, its launch size, and its parameter for threads per head.
+    fn join_kernel(&self, heads: u32, head_dim: u32, is_aligned: bool, is_normed: bool) -> (&Kernel, Shape, u32) {
+        let half = head_dim / 2;
         let lanes = groups::<T>(half).next_power_of_two();
         if is_aligned && !is_normed && half > 0 {
             let lanes = groups::<T>(half);
@@ -112,27 +98,4 @@ impl<T: Element> Gradients<T> {
         let shared_bytes = if is_normed { THREADS / 32 * 2 * head_dim * 4 } else { 0 };
         Shape { shared_bytes, ..Shape::line(blocks.min(most.into()) as u32, THREADS) }
     }
-}
-
-/// `places` are those of [`Packed::inputs`], then of the gradients.
-fn arguments<T: Element>(
-    input: &Packed<'_, T>,
-    places: &[u64],
-    scratch: u64,
-    sizes: &HeadSizes,
-    lanes: u32,
-) -> Vec<Argument> {
-    let (parameters, gradients) = places.split_at(6);
-    let HeadSizes { tokens, heads, kv_heads, head_dim, capacity, .. } = *sizes;
-    let by_pairs = u32::from(input.rotation.pairing == Pairing::Pairs);
-    let rows = sizes.rows() as u32;
-    let counts = [rows, tokens, heads, kv_heads, head_dim, capacity, input.positions(sizes), by_pairs];
-    let epsilon = input.norm.as_ref().map_or(0.0, |norm| norm.epsilon);
-    let mut arguments: Vec<Argument> = parameters.iter().map(|place| Argument::from(*place)).collect();
-    arguments.push(input.start.into());
-    arguments.extend(gradients.iter().map(|place| Argument::from(*place)));
-    arguments.push(scratch.into());
-    arguments.extend(counts.map(Argument::from));
-    arguments.extend([Argument::from(epsilon), lanes.into()]);
-    arguments
 }

@@ -1,19 +1,7 @@
 //! The loss, where gradients begin.
-#![allow(unsafe_code)]
 
 use super::Gradients;
-use crate::{
-    blas::Element,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    nn::{
-        operations::{area, count_rows, groups, launch},
-        sizes::{has_room, holds, is_by_16_bytes},
-    },
-    slice::{Slice, SliceMut},
-    stream::Stream,
-};
+use crate::launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, blocks, groups};
 
 const DOING: &str = "taking the loss";
 /// Groups of 16 bytes that a thread keeps, in each of the kernels.
@@ -35,17 +23,16 @@ impl<T: Element> Gradients<T> {
         [rows, vocabulary]: [u32; 2],
         scale: f32,
     ) -> Result<(), CudaError> {
-        let (logits, targets, losses) = (logits.into(), targets.into(), losses.into());
-        let fits = has_room(&logits, area(rows, vocabulary)) && has_room(&losses, rows.into());
-        expect(DOING, fits && holds(targets, rows.into()), "a buffer is too small")?;
-        expect(DOING, (1..1 << 31).contains(&vocabulary), "a vocabulary has 1 to 2^31 tokens")?;
-        let rows = count_rows(DOING, rows.into())?;
-        let aligned = is_by_16_bytes::<T>(vocabulary, &[logits.pointer()]);
-        let (kernel, threads) = self.loss_kernel(groups::<T>(vocabulary), vocabulary, aligned);
-        let arguments: [Argument; 5] =
-            [(&logits).into(), targets.into(), (&losses).into(), vocabulary.into(), scale.into()];
-        // SAFETY: the kernel has a row a block, and there are as many rows, targets and places for losses.
-        launch(rows, || unsafe { kernel.launch(stream, Shape::line(rows, threads), &arguments) })
+        let launch = Launch::new(stream, DOING)
+            .write_rows(logits.into(), area(rows, vocabulary))
+            .read(targets.into(), rows)
+            .write(losses.into(), rows)
+            .require((1..1 << 31).contains(&vocabulary), "a vocabulary has 1 to 2^31 tokens")
+            .with(vocabulary)
+            .with(scale);
+        let is_aligned = launch.is_aligned::<T>(vocabulary);
+        let (kernel, threads) = self.loss_kernel(groups::<T>(vocabulary), vocabulary, is_aligned);
+        launch.run(kernel, Shape::line(rows, threads))
     }
 
     fn loss_kernel(&self, groups: u32, vocabulary: u32, is_aligned: bool) -> (&Kernel, u32) {
@@ -63,16 +50,15 @@ impl<T: Element> Gradients<T> {
         values: impl Into<Slice<'a, f32>>,
         mean: impl Into<SliceMut<'a, f32>>,
     ) -> Result<(), CudaError> {
-        let (values, mean) = (values.into(), mean.into());
-        expect(
-            "taking a mean",
-            values.length() > 0 && has_room(&mean, 1),
-            "nothing has no mean, and a mean needs a place",
-        )?;
-        let count = count_rows("taking a mean", values.length() as u64)?;
-        let arguments: [Argument; 3] = [values.into(), (&mean).into(), count.into()];
-        // SAFETY: the kernel reads `count` values and writes one.
-        unsafe { self.mean.launch(stream, Shape::line(1, THREADS), &arguments) }
+        let values = values.into();
+        let count = blocks(values.length());
+        let launch = Launch::new(stream, "taking a mean")
+            .require(count > 0, "there is no value to take the mean of")
+            .require(count < 1 << 31, "too many values")
+            .read(values, count)
+            .write(mean.into(), 1_u32)
+            .with(count);
+        launch.run(&self.mean, Shape::line(1, THREADS))
     }
 }
 

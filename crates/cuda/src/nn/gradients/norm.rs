@@ -1,19 +1,7 @@
 //! The gradients of RMS norms and of SwiGLU.
-#![allow(unsafe_code)]
 
 use super::Gradients;
-use crate::{
-    blas::Element,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    nn::{
-        operations::{area, count_rows, groups, launch},
-        sizes::{has_room, holds, is_by_16_bytes},
-    },
-    slice::{Slice, SliceMut},
-    stream::Stream,
-};
+use crate::launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, groups};
 
 const DOING: &str = "taking a norm's gradient";
 /// Threads of a block of each kernel, of which several may each share a row, and how many rows it can have at a time: the
@@ -50,21 +38,18 @@ impl<T: Element> Gradients<T> {
         [rows, width]: [u32; 2],
         is_added: bool,
     ) -> Result<(), CudaError> {
-        let (dx, d_weight, scratch) = (dx.into(), d_weight.into(), scratch.into());
-        let count = area(rows, width);
-        let fits = holds(norm.x, count) && holds(norm.dy, count) && has_room(&dx, count);
-        let weights = holds(norm.weight, width.into()) && has_room(&d_weight, width.into());
-        expect(DOING, fits && weights, "a buffer is too small")?;
-        self.expect_scratch(DOING, &scratch, width)?;
-        let rows = count_rows(DOING, rows.into())?;
-        let places = [norm.x.pointer(), norm.weight.pointer(), norm.dy.pointer(), dx.pointer()];
-        let (kernel, shape) = self.norm_kernel([rows, width], is_by_16_bytes::<T>(width, &places));
-        let [x, weight, dy, dx] = places.map(Argument::from);
-        let (added, epsilon) = (u32::from(is_added).into(), norm.epsilon.into());
-        let arguments: [Argument; 9] =
-            [x, weight, dy, dx, (&scratch).into(), rows.into(), width.into(), added, epsilon];
-        // SAFETY: the kernel stays within the rows, and a block has its own row of the scratch, which has as many.
-        launch(shape.grid[0].min(width), || unsafe { kernel.launch(stream, shape, &arguments) })?;
+        let (d_weight, scratch) = (d_weight.into(), scratch.into());
+        let launch = Launch::new(stream, DOING)
+            .read_rows(norm.x, area(rows, width))
+            .read_rows(norm.weight, width)
+            .read_rows(norm.dy, area(rows, width))
+            .write_rows(dx.into(), area(rows, width))
+            .fits(&d_weight, width)
+            .require(rows < 1 << 31, "too many rows");
+        let launch = self.scratch(launch, &scratch, width).with_all([rows, width]).with(is_added).with(norm.epsilon);
+        launch.check()?;
+        let (kernel, shape) = self.norm_kernel([rows, width], launch.is_aligned::<T>(width));
+        launch.skip_if(width == 0).run(kernel, shape)?;
         self.sum_partials(stream, scratch.pointer(), &d_weight, shape.grid[0], [width, width])
     }
 
@@ -91,19 +76,13 @@ impl<T: Element> Gradients<T> {
         activated: Option<SliceMut<'a, T>>,
         [rows, ffn]: [u32; 2],
     ) -> Result<(), CudaError> {
-        let (gate_up, d_activated) = (gate_up.into(), d_activated.into());
-        let count = area(rows, ffn);
-        let fits = has_room(&gate_up, count.saturating_mul(2)) && holds(d_activated, count);
-        let biased = bias.is_none_or(|bias| holds(bias, 2 * u64::from(ffn)));
-        let kept = activated.as_ref().is_none_or(|activated| has_room(activated, count));
-        expect("taking a gate's gradient", fits && biased && kept, "a buffer is too small")?;
-        let place = activated.map_or(0, |activated| activated.pointer());
-        let places = [gate_up.pointer(), bias.map_or(0, |bias| bias.pointer()), d_activated.pointer(), place];
-        let aligned = is_by_16_bytes::<T>(ffn, &places);
-        let [gate_up, bias, d_activated, activated] = places.map(Argument::from);
-        let arguments = [gate_up, bias, d_activated, activated, rows.into(), ffn.into()];
-        // SAFETY: the kernel stays within the sizes, and the buffers are at least as large.
-        launch(rows, || unsafe { self.swiglu_backward.launch::<T>(stream, [rows, ffn], aligned, &arguments) })
+        let launch = Launch::new(stream, "taking a gate's gradient")
+            .write_rows(gate_up.into(), area(rows, ffn).saturating_mul(2))
+            .read_rows(bias, 2 * u64::from(ffn))
+            .read_rows(d_activated.into(), area(rows, ffn))
+            .write_rows(activated, area(rows, ffn))
+            .with_all([rows, ffn]);
+        launch.run_pair::<T>(&self.swiglu_backward, [rows, ffn])
     }
 }
 

@@ -1,19 +1,9 @@
 //! Gradients that are copied, added up by token or by column, added and scaled.
-#![allow(unsafe_code)]
 
 use super::Gradients;
 use crate::{
-    blas::Element,
-    error::CudaError,
-    kernel::{Argument, Kernel, Shape},
-    kernels::expect,
-    nn::{
-        HeadSizes,
-        operations::{area, copying_threads, count_rows, launch},
-        sizes::{has_room, holds, is_by_16_bytes},
-    },
-    slice::{Slice, SliceMut},
-    stream::Stream,
+    launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, blocks},
+    nn::{HeadSizes, operations::move_heads},
 };
 
 /// Rows that a block of `column_sums` has at a time; the kernel has the same number.
@@ -28,18 +18,7 @@ impl<T: Element> Gradients<T> {
         heads_apart: impl Into<SliceMut<'a, T>>,
         sizes: &HeadSizes,
     ) -> Result<(), CudaError> {
-        let (rows, to) = (rows.into(), heads_apart.into());
-        sizes.check("splitting heads")?;
-        let fits = holds(rows, sizes.query_numbers()) && has_room(&to, sizes.query_numbers());
-        expect("splitting heads", fits, "a buffer is too small")?;
-        let HeadSizes { batch, tokens, heads, head_dim, .. } = *sizes;
-        let aligned = is_by_16_bytes::<T>(head_dim, &[rows.pointer(), to.pointer()]);
-        let arguments: [Argument; 6] =
-            [rows.into(), (&to).into(), heads.into(), tokens.into(), head_dim.into(), u32::from(aligned).into()];
-        let threads = copying_threads::<T>(heads.saturating_mul(head_dim));
-        let shape = Shape { grid: [tokens, batch, 1], block: [threads, 1, 1], shared_bytes: 0 };
-        // SAFETY: the kernel copies each number once.
-        launch(u32::from(!sizes.is_empty()), || unsafe { self.split_rows_to_heads.launch(stream, shape, &arguments) })
+        move_heads(stream, "splitting heads", &self.split_rows_to_heads, rows.into(), heads_apart.into(), sizes)
     }
 
     /// Numbers that [`Gradients::embed_backward`] needs as scratch.
@@ -63,39 +42,28 @@ impl<T: Element> Gradients<T> {
         is_added: bool,
     ) -> Result<(), CudaError> {
         const DOING: &str = "taking an embedding's gradient";
-        let (tokens, d_rows, d_table, scratch) = (tokens.into(), d_rows.into(), d_table.into(), scratch.into());
-        let count = count_rows(DOING, tokens.length() as u64)?;
-        let table = area(vocabulary, width);
-        expect(DOING, holds(d_rows, area(count, width)) && has_room(&d_table, table), "a buffer is too small")?;
-        let noted = self.embed_scratch_length(vocabulary);
-        expect(DOING, has_room(&scratch, noted as u64), "the scratch is too small")?;
-        let mut scratch = scratch.slice(0..noted)?;
-        scratch.zero_on(stream)?;
-        let mut d_table = d_table.slice(0..table as usize)?;
+        let (tokens, d_table, scratch) = (tokens.into(), d_table.into(), scratch.into());
+        let (count, noted) = (blocks(tokens.length()), self.embed_scratch_length(vocabulary));
+        let launch = Launch::new(stream, DOING)
+            .require(count < 1 << 31, "too many rows")
+            .require(scratch.length() >= noted, "the scratch is too small")
+            .read(tokens, count)
+            .write(&scratch, 0_u32);
+        let notes = launch.clone().with_all([count, vocabulary]);
+        let launch = launch
+            .read_rows(d_rows.into(), area(count, width))
+            .write_rows(&d_table, area(vocabulary, width))
+            .with_all([count, vocabulary, width])
+            .with(is_added);
+        let (kernel, shape) = self.embed_kernel(count, width, launch.is_aligned::<T>(width));
+        let launch = launch.require(shape.grid[1] < 1 << 16, "the rows are too wide").skip_if(width == 0);
+        launch.check()?;
+        scratch.slice(0..noted)?.zero_on(stream)?;
         if !is_added {
-            d_table.zero_on(stream)?;
+            d_table.slice(0..vocabulary as usize * width as usize)?.zero_on(stream)?;
         }
-        let [count, vocabulary] = [count, vocabulary].map(Argument::from);
-        let notes: [Argument; 4] = [tokens.into(), (&scratch).into(), count, vocabulary];
-        let blocks = tokens.length().div_ceil(256) as u32;
-        // SAFETY: the kernel notes two numbers for a token of the vocabulary.
-        launch(blocks, || unsafe { self.note_tokens.launch(stream, Shape::line(blocks, 256), &notes) })?;
-        let aligned = is_by_16_bytes::<T>(width, &[d_rows.pointer(), d_table.pointer()]);
-        let (kernel, shape) = self.embed_kernel(tokens.length() as u32, width, aligned);
-        expect(DOING, shape.grid[1] < 1 << 16, "the rows are too wide")?;
-        let is_added = u32::from(is_added).into();
-        let arguments: [Argument; 8] = [
-            tokens.into(),
-            (&scratch).into(),
-            d_rows.into(),
-            (&d_table).into(),
-            count,
-            vocabulary,
-            width.into(),
-            is_added,
-        ];
-        // SAFETY: the kernel reads the rows, and writes that of a token of the vocabulary by one block of columns.
-        launch(blocks.min(width), || unsafe { kernel.launch(stream, shape, &arguments) })
+        notes.run(&self.note_tokens, Shape::line(count.div_ceil(256), 256))?;
+        launch.run(kernel, shape)
     }
 
     fn embed_kernel(&self, tokens: u32, width: u32, is_aligned: bool) -> (&Kernel, Shape) {
@@ -116,17 +84,16 @@ impl<T: Element> Gradients<T> {
         [rows, width]: [u32; 2],
     ) -> Result<(), CudaError> {
         const DOING: &str = "adding up columns";
-        let (x, sums, scratch) = (x.into(), sums.into(), scratch.into());
-        expect(DOING, holds(x, area(rows, width)) && has_room(&sums, width.into()), "a buffer is too small")?;
-        self.expect_scratch(DOING, &scratch, width)?;
-        let rows = count_rows(DOING, rows.into())?;
-        let (kernel, columns) = self.column_sums.chosen::<T>(width, is_by_16_bytes::<T>(width, &[x.pointer()]));
+        let (sums, scratch) = (sums.into(), scratch.into());
+        let launch = Launch::new(stream, DOING)
+            .require(rows < 1 << 31, "too many rows")
+            .fits(&sums, width)
+            .read_rows(x.into(), area(rows, width));
+        let (kernel, columns) = self.column_sums.chosen::<T>(width, launch.is_aligned::<T>(width));
         let strips = columns.div_ceil(32);
         let (parts, rows_per_part) = parts_of(rows, strips, self.multiprocessors);
         let shape = Shape { grid: [strips, parts, 1], block: [32, ROWS_AT_ONCE, 1], shared_bytes: 0 };
-        let arguments: [Argument; 5] = [x.into(), (&scratch).into(), rows.into(), width.into(), rows_per_part.into()];
-        // SAFETY: the kernel stays within the rows, and each part has its own row of the scratch, which has as many.
-        launch(strips.min(parts), || unsafe { kernel.launch(stream, shape, &arguments) })?;
+        self.scratch(launch, &scratch, width).with_all([rows, width, rows_per_part]).run(kernel, shape)?;
         self.sum_partials(stream, scratch.pointer(), &sums, parts, [width, width])
     }
 
@@ -137,23 +104,25 @@ impl<T: Element> Gradients<T> {
         x: impl Into<SliceMut<'a, T>>,
         y: impl Into<Slice<'a, T>>,
     ) -> Result<(), CudaError> {
-        let (x, y) = (x.into(), y.into());
-        expect("adding", x.length() == y.length(), "the slices differ in length")?;
-        let aligned = is_by_16_bytes::<T>(0, &[x.pointer(), y.pointer()]);
-        let count = x.length() as u64;
-        let arguments: [Argument; 4] = [(&x).into(), y.into(), count.into(), u32::from(aligned).into()];
-        // SAFETY: the kernel reads and writes `count` numbers.
-        launch(u32::from(count > 0), || unsafe { self.add.launch(stream, self.along(count), &arguments) })
+        let x = x.into();
+        let (y, count) = (y.into(), x.length() as u64);
+        let launch = Launch::new(stream, "adding")
+            .require(x.length() == y.length(), "the slices differ in length")
+            .write_rows(x, count)
+            .read_rows(y, count)
+            .with(count)
+            .with_alignment::<T>(0)
+            .skip_if(count == 0);
+        launch.run(&self.add, self.along(count))
     }
 
     /// Multiplies all of `x` by `factor`.
     pub fn scale<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>, factor: f32) -> Result<(), CudaError> {
         let x = x.into();
-        let aligned = is_by_16_bytes::<T>(0, &[x.pointer()]);
         let count = x.length() as u64;
-        let arguments: [Argument; 4] = [(&x).into(), factor.into(), count.into(), u32::from(aligned).into()];
-        // SAFETY: as above.
-        launch(u32::from(count > 0), || unsafe { self.scale.launch(stream, self.along(count), &arguments) })
+        let launch =
+            Launch::new(stream, "scaling").write_rows(x, count).with(factor).with(count).with_alignment::<T>(0);
+        launch.skip_if(count == 0).run(&self.scale, self.along(count))
     }
 
     /// Blocks for this number of elements, limited by the work.

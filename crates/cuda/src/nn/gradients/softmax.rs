@@ -1,20 +1,12 @@
 //! The gradient of the softmax of attention whose scores are stored.
-#![allow(unsafe_code)]
 
 use super::Gradients;
 use crate::{
-    blas::Element,
-    error::CudaError,
-    kernel::{Argument, Shape},
-    kernels::expect,
+    launch::{CudaError, Element, Launch, Slice, SliceMut, Stream, area, blocks, groups},
     nn::{
         HeadSizes,
-        operations::{count_rows, groups, launch},
-        sizes::{has_room, holds, is_by_16_bytes},
-        softmax::softmax_shape,
+        softmax::{any_shape, softmax_shape},
     },
-    slice::{Slice, SliceMut},
-    stream::Stream,
 };
 
 const DOING: &str = "taking a softmax's gradient";
@@ -35,22 +27,21 @@ impl<T: Element> Gradients<T> {
         keys: u32,
         scale: f32,
     ) -> Result<(), CudaError> {
-        let (shares, d_shares, start) = (shares.into(), d_shares.into(), start.into());
         sizes.check(DOING)?;
-        let rows = count_rows(DOING, sizes.rows().saturating_mul(sizes.heads.into()))?;
-        let count = u64::from(rows) * u64::from(keys);
-        let fits = holds(shares, count) && has_room(&d_shares, count) && holds(start, 1);
-        expect(DOING, fits, "a buffer is too small")?;
-        let aligned = is_by_16_bytes::<T>(keys, &[shares.pointer(), d_shares.pointer()]);
-        let kept = softmax_shape(rows, groups::<T>(keys), 256).filter(|_| aligned);
+        let rows = blocks(sizes.rows().saturating_mul(sizes.heads.into()));
+        let launch = Launch::new(stream, DOING)
+            .require(rows < 1 << 31, "too many rows")
+            .read_rows(shares.into(), area(rows, keys))
+            .write_rows(d_shares.into(), area(rows, keys))
+            .with(u64::from(rows))
+            .with_all([sizes.tokens, keys])
+            .with(scale)
+            .read(start.into(), 1_u32)
+            .skip_if(keys == 0);
+        let kept = softmax_shape(rows, groups::<T>(keys), 256).filter(|_| launch.is_aligned::<T>(keys));
         let kept = kept.and_then(|(kernel, shape)| Some((self.softmax_causal_backward.get(kernel)?, shape)));
         // Longer rows are too many registers, of shares and of slopes, and are read twice.
-        let threads = keys.clamp(32, 1024).next_multiple_of(32);
-        let (kernel, shape) = kept.unwrap_or((&self.softmax_causal_backward_any, Shape::line(rows, threads)));
-        let (tokens, scale) = (sizes.tokens.into(), scale.into());
-        let arguments: [Argument; 7] =
-            [shares.into(), (&d_shares).into(), u64::from(rows).into(), tokens, keys.into(), scale, start.into()];
-        // SAFETY: the kernel stays within the rows, and the buffers are at least as large.
-        launch(rows.min(keys), || unsafe { kernel.launch(stream, shape, &arguments) })
+        let (kernel, shape) = kept.unwrap_or((&self.softmax_causal_backward_any, any_shape(rows, keys)));
+        launch.run(kernel, shape)
     }
 }
