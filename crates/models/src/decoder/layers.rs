@@ -20,13 +20,15 @@ pub trait Ops {
     fn marks(&self) -> &Marks;
 
     /// The operations that kernels of this pass include.
-    fn fusion(&self) -> Fusion;
+    fn fusion(&self) -> Fusion {
+        Fusion::default()
+    }
 
     /// Norms the hidden states before a block.
-    fn norm(&mut self, weights: &LayerOf<Self>, block: Block) -> Result<(), Self::Error>;
+    fn norm(&mut self, layer: usize, weights: &LayerOf<Self>, block: Block) -> Result<(), Self::Error>;
 
     /// Projects the normed states to queries, keys and values.
-    fn qkv(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn qkv(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Norms the heads, applies RoPE, and writes keys and values to the cache of a layer.
     fn rope(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
@@ -35,16 +37,16 @@ pub trait Ops {
     fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Projects the output of attention and adds it to the hidden states.
-    fn output(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn output(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Projects the normed states to gate and up.
-    fn gate_up(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn gate_up(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Applies SwiGLU to gate and up.
-    fn swiglu(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Projects the output of SwiGLU and adds it to the hidden states.
-    fn down(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn down(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Norms the rows that the head reads: all of them, or the last one of each sequence.
     fn final_norm(&mut self, weight: &Self::Vector) -> Result<(), Self::Error>;
@@ -136,18 +138,18 @@ fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(),
         run_attention(ops, at, weights)?;
     }
     let _block = stage_mark!(ops.marks(), Layer, "ffn");
-    run_ffn(ops, weights)
+    run_ffn(ops, at, weights)
 }
 
 fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     let fusion = ops.fusion();
     if !fusion.products {
         let _op = stage_mark!(ops.marks(), Ops, "norm");
-        ops.norm(weights, Block::Attention)?;
+        ops.norm(at, weights, Block::Attention)?;
     }
     {
         let _op = stage_mark!(ops.marks(), Ops, "qkv");
-        ops.qkv(weights)?;
+        ops.qkv(at, weights)?;
     }
     if !fusion.rope {
         let _op = stage_mark!(ops.marks(), Ops, "rope");
@@ -155,25 +157,25 @@ fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result
     }
     ops.attend(at, weights)?;
     let _op = stage_mark!(ops.marks(), Ops, "output");
-    ops.output(weights)
+    ops.output(at, weights)
 }
 
-fn run_ffn<O: Ops>(ops: &mut O, weights: &LayerOf<O>) -> Result<(), O::Error> {
+fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     let fusion = ops.fusion();
     if !fusion.products {
         let _op = stage_mark!(ops.marks(), Ops, "norm");
-        ops.norm(weights, Block::Ffn)?;
+        ops.norm(at, weights, Block::Ffn)?;
     }
     {
         let _op = stage_mark!(ops.marks(), Ops, "gate_up");
-        ops.gate_up(weights)?;
+        ops.gate_up(at, weights)?;
     }
     if !fusion.products {
         let _op = stage_mark!(ops.marks(), Ops, "swiglu");
-        ops.swiglu(weights)?;
+        ops.swiglu(at, weights)?;
     }
     let _op = stage_mark!(ops.marks(), Ops, "down");
-    ops.down(weights)
+    ops.down(at, weights)
 }
 
 /// Norms the rows that the head reads, and multiplies them with the head if there is one.

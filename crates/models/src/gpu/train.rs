@@ -15,8 +15,7 @@ use laptime_cuda::{
 
 use self::buffers::{Kept, Scratch};
 use super::{
-    pass::Turns,
-    size,
+    pass::{Turns, head_sizes},
     weights::{GpuWeights, Number, Parameters, Zeros},
 };
 use crate::{
@@ -115,14 +114,7 @@ impl<'a, T: Number> GpuTrainer<'a, T> {
         };
         let operations = Gradients::load(device, &cache)?;
         let sizes = TrainSizes::new(&config, &options);
-        let heads = HeadSizes {
-            batch: size(options.batch)?,
-            tokens: size(options.tokens)?,
-            heads: size(config.heads)?,
-            kv_heads: size(config.kv_heads)?,
-            head_dim: size(config.head_dim)?,
-            capacity: size(options.tokens)?,
-        };
+        let heads = head_sizes(&config, options.batch, options.tokens, options.tokens)?;
         let mut start = device.allocate(1)?;
         start.set_all(device.stream(), 0)?;
         Ok(Self {

@@ -58,7 +58,7 @@ enum Progress {
 }
 
 impl<T: Number> Engine<T> {
-    /// Puts the weights into memory and makes room for all else.
+    /// Loads the weights and allocates everything else.
     pub fn new(config: Config, weights: &Weights, options: TrainOptions, threads: usize) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
         let load = |weights| Source { weights, crew: &crew }.model(&config);
@@ -104,7 +104,7 @@ impl<T: Number> Trainer for Engine<T> {
     fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError> {
         self.given.options.check_batch(&self.given.config, tokens, targets)?;
         self.ids.clone_from(&tokens.ids);
-        self.given.pass().forward(&self.ids, targets, &mut self.buffers);
+        self.given.pass().forward(&self.ids, targets, &mut self.buffers)?;
         self.progress = Progress::Forward { has_gradients: self.has_gradients() };
         Ok(())
     }

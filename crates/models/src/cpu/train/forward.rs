@@ -15,7 +15,12 @@ use super::{
     buffers::{Buffers, Kept, LayerKept, Scratch},
     steps::{cross_entropy, swiglu},
 };
-use crate::{Attention, Config, Marks, TrainOptions, marks::stage_mark, rope::RopeTable};
+use crate::{
+    Attention, Config, Marks, ModelError, TrainOptions,
+    decoder::layers::{Block, Ops, run_head, run_resident},
+    marks::stage_mark,
+    rope::RopeTable,
+};
 
 /// A pass over a batch, forward or backward.
 pub struct Pass<'a, T> {
@@ -29,34 +34,24 @@ pub struct Pass<'a, T> {
 
 impl<T: Number> Pass<'_, T> {
     /// Runs tokens and leaves losses and the gradients of logits.
-    pub fn forward(&self, ids: &[u32], targets: &[u32], buffers: &mut Buffers<T>) {
-        let Buffers { kept: Kept { layers, last, logits, losses }, scratch, ledger } = buffers;
-        ledger.forward_begins();
+    pub fn forward(&self, ids: &[u32], targets: &[u32], buffers: &mut Buffers<T>) -> Result<(), ModelError> {
+        buffers.ledger.forward_begins();
         {
             let _stage = stage_mark!(self.marks(), Layer, "embed");
-            let stream = layers.first_mut().map_or(&mut *last, |layer| &mut layer.input);
-            embed(self.crew, ids, &self.model.embedding, self.config.hidden, stream);
+            let Kept { layers, last, .. } = &mut buffers.kept;
+            let hidden = layers.first_mut().map_or(last, |layer| &mut layer.input);
+            embed(self.crew, ids, &self.model.embedding, self.config.hidden, hidden);
         }
-        let mut rest = layers.as_mut_slice();
-        for (at, layer) in self.model.layers.iter().enumerate() {
-            let Some((kept, others)) = rest.split_first_mut() else { break };
-            let _stage = stage_mark!(self.marks(), Layer, "layer", layer = at);
-            let out = others.first_mut().map_or(&mut *last, |layer| &mut layer.input);
-            self.attention(layer, kept, scratch);
-            self.ffn(layer, kept, out, scratch);
-            ledger.layer_forward();
-            rest = others;
-        }
-        {
-            let _stage = stage_mark!(self.marks(), Layer, "head");
-            self.norm_rows(&self.model.norm, last, &mut scratch.normed);
-            self.project(&scratch.normed, self.model.head(), logits, Put::OVER);
-        }
+        let mut forward = Forward { pass: self, buffers };
+        run_resident(&mut forward, 0, &self.model.layers, |_| Ok(()))?;
+        run_head(&mut forward, &self.model.norm, Some(self.model.head()))?;
         {
             let _stage = stage_mark!(self.marks(), Layer, "loss");
+            let Kept { logits, losses, .. } = &mut buffers.kept;
             cross_entropy(self.crew, targets, logits, losses);
         }
-        ledger.forward_ends();
+        buffers.ledger.forward_ends();
+        Ok(())
     }
 
     pub fn marks(&self) -> &Marks {
@@ -71,11 +66,6 @@ impl<T: Number> Pass<'_, T> {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    pub fn norm_rows(&self, weight: &[f32], from: &[T], out: &mut [T]) {
-        let _stage = stage_mark!(self.marks(), Ops, "norm");
-        self.norm(weight).rows(self.crew, 1, from, out);
-    }
-
     /// Multiplies every row with weights.
     fn project(&self, x: &[T], weights: &[T], out: &mut [T], put: Put) {
         let rows = self.rows();
@@ -84,28 +74,13 @@ impl<T: Number> Pass<'_, T> {
         project(self.crew, Rows::dense(x, rows, width), weights, out, put);
     }
 
-    fn attention(&self, layer: &Layer<T>, kept: &mut LayerKept<T>, scratch: &mut Scratch<T>) {
-        let marks = self.marks();
-        let _stage = stage_mark!(marks, Layer, "attention");
-        self.norm_rows(&layer.attention_norm, &kept.input, &mut scratch.normed);
-        {
-            let _stage = stage_mark!(marks, Ops, "qkv");
-            self.project(&scratch.normed, &layer.qkv, &mut kept.qkv, Put::OVER);
-            if let Some(bias) = &layer.qkv_bias {
-                add_bias(self.crew, bias, &mut kept.qkv);
-            }
+    fn add_bias(&self, bias: Option<&[f32]>, rows: &mut [T]) {
+        if let Some(bias) = bias {
+            add_bias(self.crew, bias, rows);
         }
-        {
-            let _stage = stage_mark!(marks, Ops, "rope");
-            self.enter_positions(layer, &kept.qkv, &mut scratch.heads);
-        }
-        self.attend(kept, scratch);
-        let _stage = stage_mark!(marks, Ops, "output");
-        kept.middle.copy_from_slice(&kept.input);
-        self.project(&kept.attended, &layer.output, &mut kept.middle, Put::ONTO);
     }
 
-    /// Norms and turns what was projected.
+    /// Norms the projected heads and applies RoPE.
     pub fn enter_positions(&self, layer: &Layer<T>, projected: &[T], heads: &mut [T]) {
         heads.copy_from_slice(projected);
         let positions = Positions {
@@ -157,27 +132,92 @@ impl<T: Number> Pass<'_, T> {
             }
         }
     }
+}
 
-    fn ffn(&self, layer: &Layer<T>, kept: &mut LayerKept<T>, out: &mut [T], scratch: &mut Scratch<T>) {
-        let marks = self.marks();
-        let _stage = stage_mark!(marks, Layer, "ffn");
-        self.norm_rows(&layer.ffn_norm, &kept.middle, &mut scratch.normed);
-        {
-            let _stage = stage_mark!(marks, Ops, "gate_up");
-            self.project(&scratch.normed, &layer.gate_up, &mut kept.gate_up, Put::OVER);
-            if let Some(bias) = &layer.gate_up_bias {
-                add_bias(self.crew, bias, &mut kept.gate_up);
-            }
-        }
-        {
-            let _stage = stage_mark!(marks, Ops, "swiglu");
-            swiglu(self.crew, self.config.ffn, &kept.gate_up, &mut scratch.activated);
-        }
-        let _stage = stage_mark!(marks, Ops, "down");
-        out.copy_from_slice(&kept.middle);
-        self.project(&scratch.activated, &layer.down, out, Put::ONTO);
-        if let Some(bias) = &layer.down_bias {
-            add_bias(self.crew, bias, out);
-        }
+/// The forward operations of a training pass: each layer keeps what backward needs.
+struct Forward<'a, T> {
+    pass: &'a Pass<'a, T>,
+    buffers: &'a mut Buffers<T>,
+}
+
+impl<T: Number> Ops for Forward<'_, T> {
+    type Matrix = Vec<T>;
+    type Vector = Vec<f32>;
+    type Error = ModelError;
+
+    fn marks(&self) -> &Marks {
+        self.pass.marks()
+    }
+
+    fn norm(&mut self, layer: usize, weights: &Layer<T>, block: Block) -> Result<(), ModelError> {
+        let Buffers { kept, scratch, .. } = &mut *self.buffers;
+        let hidden = match block {
+            Block::Attention => &kept.layers[layer].input,
+            Block::Ffn => &kept.layers[layer].middle,
+        };
+        self.pass.norm(weights.norm(block)).rows(self.pass.crew, 1, hidden, &mut scratch.normed);
+        Ok(())
+    }
+
+    fn qkv(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let qkv = &mut self.buffers.kept.layers[layer].qkv;
+        self.pass.project(&self.buffers.scratch.normed, &weights.qkv, qkv, Put::OVER);
+        self.pass.add_bias(weights.qkv_bias.as_deref(), qkv);
+        Ok(())
+    }
+
+    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let Buffers { kept, scratch, .. } = &mut *self.buffers;
+        self.pass.enter_positions(weights, &kept.layers[layer].qkv, &mut scratch.heads);
+        Ok(())
+    }
+
+    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+        let Buffers { kept, scratch, .. } = &mut *self.buffers;
+        self.pass.attend(&mut kept.layers[layer], scratch);
+        Ok(())
+    }
+
+    fn output(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let LayerKept { input, attended, middle, .. } = &mut self.buffers.kept.layers[layer];
+        middle.copy_from_slice(input);
+        self.pass.project(attended, &weights.output, middle, Put::ONTO);
+        Ok(())
+    }
+
+    fn gate_up(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let gate_up = &mut self.buffers.kept.layers[layer].gate_up;
+        self.pass.project(&self.buffers.scratch.normed, &weights.gate_up, gate_up, Put::OVER);
+        self.pass.add_bias(weights.gate_up_bias.as_deref(), gate_up);
+        Ok(())
+    }
+
+    fn swiglu(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+        let Buffers { kept, scratch, .. } = &mut *self.buffers;
+        swiglu(self.pass.crew, self.pass.config.ffn, &kept.layers[layer].gate_up, &mut scratch.activated);
+        Ok(())
+    }
+
+    fn down(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let Buffers { kept, scratch, ledger } = &mut *self.buffers;
+        let (before, after) = kept.layers.split_at_mut(layer + 1);
+        let hidden = after.first_mut().map_or(&mut kept.last, |layer| &mut layer.input);
+        hidden.copy_from_slice(&before[layer].middle);
+        self.pass.project(&scratch.activated, &weights.down, hidden, Put::ONTO);
+        self.pass.add_bias(weights.down_bias.as_deref(), hidden);
+        ledger.layer_forward();
+        Ok(())
+    }
+
+    fn final_norm(&mut self, weight: &Vec<f32>) -> Result<(), ModelError> {
+        let Buffers { kept, scratch, .. } = &mut *self.buffers;
+        self.pass.norm(weight).rows(self.pass.crew, 1, &kept.last, &mut scratch.normed);
+        Ok(())
+    }
+
+    fn head(&mut self, _: &Vec<f32>, head: &Vec<T>) -> Result<(), ModelError> {
+        let Buffers { kept, scratch, .. } = &mut *self.buffers;
+        self.pass.project(&scratch.normed, head, &mut kept.logits, Put::OVER);
+        Ok(())
     }
 }

@@ -234,7 +234,7 @@ fn sum_of_powers<T: Number>(numbers: &[T], top: f32) -> f32 {
     sums.iter().sum::<f32>() + rest.iter().map(|number| exp(number.wide() - top)).sum::<f32>()
 }
 
-/// Which rows each token is at, token by token.
+/// The rows of each token of the vocabulary.
 #[derive(Default)]
 pub struct Places {
     /// Tokens with their rows, in order.

@@ -164,7 +164,7 @@ impl<T: Number> GpuTrainer<'_, T> {
         let scale = 1.0 / (self.config.head_dim as f32).sqrt();
         {
             let _op = stage_mark!(marks, Ops, "weights_again");
-            self.naive_weights(&Marks::default())?;
+            self.forward_ops().0.naive_weights(&Marks::default())?;
         }
         let Scratch {
             queries,

@@ -72,7 +72,7 @@ pub struct Scratch<T> {
     pub dx: Buffer<T>,
     /// The gradient of what was normed.
     pub d_normed: Buffer<T>,
-    /// Queries by head, after bias, norm and rotation; keys and values likewise.
+    /// Queries by head, after bias, norm and RoPE; keys and values in the same way.
     pub queries: Buffer<T>,
     pub keys: Buffer<T>,
     pub values: Buffer<T>,

@@ -1,165 +1,62 @@
 //! Forward, with what backward needs kept.
 
-use laptime_cuda::{Batch, Buffer, CudaError, Matrices, Sizes};
+use laptime_cuda::{
+    Batch, Blas, Buffer, CudaError, Matrices, Sizes, Stream,
+    nn::{self, HeadSizes, Operations},
+};
 
 use super::{
     GpuTrainer,
-    buffers::{KeptLayer, Scratch},
+    buffers::{Kept, KeptLayer, Scratch},
 };
 use crate::{
-    Attention, Marks,
-    gpu::{pass::packed, room::qkv_width, size, weights::Number},
+    Attention, Config, Marks, TrainOptions,
+    decoder::layers::{Block, Ops, run_head, run_resident},
+    gpu::{
+        pass::{Turns, packed},
+        room::qkv_width,
+        size,
+        weights::{LayerWeights, Number, Parameters},
+    },
     marks::stage_mark,
+    train::Ledger,
 };
 
 impl<T: Number> GpuTrainer<'_, T> {
     /// From the ids to the loss.
     pub(super) fn run_forward(&mut self) -> Result<(), CudaError> {
-        let marks = self.options.marks.clone();
         {
-            let _stage = stage_mark!(marks, Layer, "embed");
+            let _stage = stage_mark!(self.options.marks, Layer, "embed");
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
             let first = self.kept.layers.first_mut().map_or(&mut self.kept.x, |layer| &mut layer.x);
             let table = &self.weights.parameters.embedding;
             self.weights.operations.embed(self.device.stream(), &self.ids, table, first, shape)?;
         }
-        for index in 0..self.config.layers {
-            let _layer = stage_mark!(marks, Layer, "layer", layer = index);
-            self.forward_layer(index)?;
-            self.ledger.layer_forward();
-        }
-        {
-            let _stage = stage_mark!(marks, Layer, "head");
-            self.forward_head()?;
-        }
-        let _stage = stage_mark!(marks, Layer, "loss");
+        let (mut forward, parameters) = self.forward_ops();
+        run_resident(&mut forward, 0, &parameters.layers, |_| Ok(()))?;
+        run_head(&mut forward, &parameters.norm, Some(parameters.head()))?;
+        let _stage = stage_mark!(self.options.marks, Layer, "loss");
         self.forward_loss()
     }
 
-    fn forward_layer(&mut self, index: usize) -> Result<(), CudaError> {
-        let marks = self.options.marks.clone();
-        {
-            let _part = stage_mark!(marks, Layer, "attention");
-            self.forward_attention(index)?;
-        }
-        let _part = stage_mark!(marks, Layer, "ffn");
-        self.forward_ffn(index)
-    }
-
-    fn forward_attention(&mut self, index: usize) -> Result<(), CudaError> {
-        let marks = self.options.marks.clone();
-        let (hidden, stream) = (self.config.hidden, self.device.stream());
-        let shape = self.rows_by(hidden)?;
-        let epsilon = self.config.norm_eps as f32;
-        let sizes = self.product(qkv_width(&self.config), hidden)?;
-        let weights = &self.weights.parameters.layers[index];
-        let kept = &mut self.kept.layers[index];
-        {
-            let _op = stage_mark!(marks, Ops, "norm");
-            let norm = &weights.attention_norm;
-            self.weights.operations.rms_norm(stream, &kept.x, norm, &mut self.scratch.normed, shape, epsilon)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "qkv");
-            self.blas.multiply_slices([self.scratch.normed.all(), weights.qkv.all()], kept.qkv.all_mut(), sizes)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "rope");
-            let packed = packed(&self.config, &self.turns, &self.start, weights, &kept.qkv);
-            let Scratch { queries, keys, values, .. } = &mut self.scratch;
-            self.weights.operations.split_heads(stream, &packed, queries, keys, values, &self.heads)?;
-        }
-        match self.options.attention {
-            Attention::Naive => self.forward_naive(index)?,
-            Attention::Dense => self.forward_fused(index)?,
-        }
-        let _op = stage_mark!(marks, Ops, "output");
-        let sizes = self.product(hidden, self.config.heads * self.config.head_dim)?;
-        let weights = &self.weights.parameters.layers[index];
-        let KeptLayer { x, attended, middle, .. } = &mut self.kept.layers[index];
-        middle.all_mut().copy_from(stream, x.all())?;
-        self.blas.multiply_add([attended.all(), weights.output.all()], middle.all_mut(), sizes)
-    }
-
-    fn forward_naive(&mut self, index: usize) -> Result<(), CudaError> {
-        let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
-        self.naive_weights(&marks)?;
-        let _op = stage_mark!(marks, Ops, "weighted");
-        let Scratch { values, probabilities, by_head, .. } = &mut self.scratch;
-        self.blas.multiply_batch([probabilities.all(), values.all()], by_head.all_mut(), &naive.weighted())?;
-        let attended = &mut self.kept.layers[index].attended;
-        self.weights.operations.merge_heads(stream, &*by_head, attended, &self.heads)
-    }
-
-    /// The weights of naive attention, from queries and keys by head.
-    pub(super) fn naive_weights(&mut self, marks: &Marks) -> Result<(), CudaError> {
-        let naive = self.naive();
-        let Scratch { queries, keys, probabilities, .. } = &mut self.scratch;
-        {
-            let _op = stage_mark!(marks, Ops, "scores");
-            self.blas.multiply_batch([queries.all(), keys.all()], probabilities.all_mut(), &naive.scores())?;
-        }
-        let _op = stage_mark!(marks, Ops, "softmax");
-        let (operations, tokens) = (&self.weights.operations, self.heads.tokens);
-        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        operations.softmax_causal(self.device.stream(), probabilities, &self.start, &self.heads, tokens, scale)
-    }
-
-    fn forward_fused(&mut self, index: usize) -> Result<(), CudaError> {
-        let _op = stage_mark!(self.options.marks, Ops, "fused");
-        let kept = &mut self.kept.layers[index];
-        let Scratch { queries, keys, values, .. } = &self.scratch;
-        let inputs = [queries.all(), keys.all(), values.all()];
-        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        let (stream, attention) = (self.device.stream(), &self.attention);
-        let (attended, logarithms) = (&mut kept.attended, &mut kept.logarithms);
-        attention.attend_for_gradients(stream, inputs, &self.start, attended, logarithms, &self.heads, scale)
-    }
-
-    fn forward_ffn(&mut self, index: usize) -> Result<(), CudaError> {
-        let (marks, stream) = (self.options.marks.clone(), self.device.stream());
-        let (hidden, ffn, epsilon) = (self.config.hidden, self.config.ffn, self.config.norm_eps as f32);
-        let (by_hidden, by_ffn) = (self.rows_by(hidden)?, self.rows_by(ffn)?);
-        let (up, down) = (self.product(2 * ffn, hidden)?, self.product(hidden, ffn)?);
-        let weights = &self.weights.parameters.layers[index];
-        let operations = &self.weights.operations;
-        let (before, after) = self.kept.layers.split_at_mut(index + 1);
-        let next = after.first_mut().map_or(&mut self.kept.x, |layer| &mut layer.x);
-        let KeptLayer { middle, gate_up, .. } = &mut before[index];
-        let Scratch { normed, activated, .. } = &mut self.scratch;
-        {
-            let _op = stage_mark!(marks, Ops, "norm");
-            operations.rms_norm(stream, &*middle, &weights.ffn_norm, &mut *normed, by_hidden, epsilon)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "gate_up");
-            self.blas.multiply_slices([normed.all(), weights.gate_up.all()], gate_up.all_mut(), up)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "swiglu");
-            let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
-            operations.swiglu(stream, &*gate_up, bias, &mut *activated, by_ffn)?;
-        }
-        let _op = stage_mark!(marks, Ops, "down");
-        next.all_mut().copy_from(stream, middle.all())?;
-        self.blas.multiply_add([activated.all(), weights.down.all()], next.all_mut(), down)?;
-        match &weights.down_bias {
-            Some(bias) => operations.add_bias(stream, next, bias, by_hidden),
-            None => Ok(()),
-        }
-    }
-
-    fn forward_head(&mut self) -> Result<(), CudaError> {
-        let (stream, shape) = (self.device.stream(), self.rows_by(self.config.hidden)?);
-        let epsilon = self.config.norm_eps as f32;
-        let sizes = self.product(self.config.vocab, self.config.hidden)?;
-        let parameters = &self.weights.parameters;
-        let normed = &mut self.scratch.normed;
-        {
-            let _op = stage_mark!(self.options.marks, Ops, "norm");
-            self.weights.operations.rms_norm(stream, &self.kept.x, &parameters.norm, &mut *normed, shape, epsilon)?;
-        }
-        self.blas.multiply_slices([normed.all(), parameters.head().all()], self.kept.logits.all_mut(), sizes)
+    /// The forward operations, and the weights that they run on.
+    pub(super) fn forward_ops(&mut self) -> (Forward<'_, T>, &Parameters<T>) {
+        let forward = Forward {
+            stream: self.device.stream(),
+            blas: &self.blas,
+            operations: &self.weights.operations,
+            attention: &self.attention,
+            config: &self.config,
+            options: &self.options,
+            turns: &self.turns,
+            start: &self.start,
+            heads: &self.heads,
+            rows: self.sizes.rows,
+            kept: &mut self.kept,
+            scratch: &mut self.scratch,
+            ledger: &mut self.ledger,
+        };
+        (forward, &self.weights.parameters)
     }
 
     fn forward_loss(&mut self) -> Result<(), CudaError> {
@@ -170,19 +67,163 @@ impl<T: Number> GpuTrainer<'_, T> {
         operations.mean(stream, &kept.losses, &mut kept.loss)
     }
 
-    /// Rows of all sequences, and so many numbers each.
+    /// Rows of all sequences, and this many numbers each.
     pub(super) fn rows_by(&self, width: usize) -> Result<[u32; 2], CudaError> {
         Ok([size(self.sizes.rows)?, size(width)?])
     }
 
-    /// The product of rows of `width` numbers with weights of `out` rows.
-    pub(super) fn product(&self, out: usize, width: usize) -> Result<Sizes, CudaError> {
-        Ok(Sizes { m: size(self.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true })
+    pub(super) fn naive(&self) -> Naive {
+        Naive::new(&self.heads)
+    }
+}
+
+/// The forward operations of a training pass: each layer keeps what backward needs.
+pub(super) struct Forward<'a, T> {
+    stream: &'a Stream,
+    blas: &'a Blas,
+    operations: &'a Operations<T>,
+    attention: &'a nn::Attention<T>,
+    config: &'a Config,
+    options: &'a TrainOptions,
+    turns: &'a Turns,
+    start: &'a Buffer<u32>,
+    heads: &'a HeadSizes,
+    rows: usize,
+    kept: &'a mut Kept<T>,
+    scratch: &'a mut Scratch<T>,
+    ledger: &'a mut Ledger,
+}
+
+impl<T: Number> Forward<'_, T> {
+    fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
+        Ok([size(self.rows)?, size(width)?])
     }
 
-    pub(super) fn naive(&self) -> Naive {
-        let (count, rows) = (self.heads.batch * self.heads.kv_heads, self.heads.group() * self.heads.tokens);
-        Naive { count, rows, keys: self.heads.tokens, head_dim: self.heads.head_dim }
+    /// The product of all rows of `width` numbers with weights of `out` rows.
+    fn product(&self, out: usize, width: usize) -> Result<Sizes, CudaError> {
+        Ok(Sizes { m: size(self.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true })
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.config.head_dim as f32).sqrt()
+    }
+
+    /// The weights of naive attention, from queries and keys by head.
+    pub fn naive_weights(&mut self, marks: &Marks) -> Result<(), CudaError> {
+        let (naive, scale) = (Naive::new(self.heads), self.scale());
+        let Scratch { queries, keys, probabilities, .. } = &mut *self.scratch;
+        {
+            let _op = stage_mark!(marks, Ops, "scores");
+            self.blas.multiply_batch([queries.all(), keys.all()], probabilities.all_mut(), &naive.scores())?;
+        }
+        let _op = stage_mark!(marks, Ops, "softmax");
+        let tokens = self.heads.tokens;
+        self.operations.softmax_causal(self.stream, probabilities, self.start, self.heads, tokens, scale)
+    }
+
+    fn attend_naive(&mut self, layer: usize) -> Result<(), CudaError> {
+        self.naive_weights(&self.options.marks)?;
+        let _op = stage_mark!(self.options.marks, Ops, "weighted");
+        let Scratch { values, probabilities, by_head, .. } = &mut *self.scratch;
+        let weighted = Naive::new(self.heads).weighted();
+        self.blas.multiply_batch([probabilities.all(), values.all()], by_head.all_mut(), &weighted)?;
+        let attended = &mut self.kept.layers[layer].attended;
+        self.operations.merge_heads(self.stream, &*by_head, attended, self.heads)
+    }
+
+    fn attend_fused(&mut self, layer: usize) -> Result<(), CudaError> {
+        let _op = stage_mark!(self.options.marks, Ops, "fused");
+        let scale = self.scale();
+        let Scratch { queries, keys, values, .. } = &*self.scratch;
+        let inputs = [queries.all(), keys.all(), values.all()];
+        let KeptLayer { attended, logarithms, .. } = &mut self.kept.layers[layer];
+        let (stream, heads) = (self.stream, self.heads);
+        self.attention.attend_for_gradients(stream, inputs, self.start, attended, logarithms, heads, scale)
+    }
+}
+
+impl<T: Number> Ops for Forward<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Error = CudaError;
+
+    fn marks(&self) -> &Marks {
+        &self.options.marks
+    }
+
+    fn norm(&mut self, layer: usize, weights: &LayerWeights<T>, block: Block) -> Result<(), CudaError> {
+        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.config.norm_eps as f32);
+        let KeptLayer { x, middle, .. } = &self.kept.layers[layer];
+        let hidden = match block {
+            Block::Attention => x,
+            Block::Ffn => middle,
+        };
+        let normed = &mut self.scratch.normed;
+        self.operations.rms_norm(self.stream, hidden, weights.norm(block), normed, shape, epsilon)
+    }
+
+    fn qkv(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let sizes = self.product(qkv_width(self.config), self.config.hidden)?;
+        let qkv = &mut self.kept.layers[layer].qkv;
+        self.blas.multiply_slices([self.scratch.normed.all(), weights.qkv.all()], qkv.all_mut(), sizes)
+    }
+
+    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let packed = packed(self.config, self.turns, self.start, weights, &self.kept.layers[layer].qkv);
+        let Scratch { queries, keys, values, .. } = &mut *self.scratch;
+        self.operations.split_heads(self.stream, &packed, queries, keys, values, self.heads)
+    }
+
+    fn attend(&mut self, layer: usize, _: &LayerWeights<T>) -> Result<(), CudaError> {
+        match self.options.attention {
+            Attention::Naive => self.attend_naive(layer),
+            Attention::Dense => self.attend_fused(layer),
+        }
+    }
+
+    fn output(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let sizes = self.product(self.config.hidden, self.config.heads * self.config.head_dim)?;
+        let KeptLayer { x, attended, middle, .. } = &mut self.kept.layers[layer];
+        middle.all_mut().copy_from(self.stream, x.all())?;
+        self.blas.multiply_add([attended.all(), weights.output.all()], middle.all_mut(), sizes)
+    }
+
+    fn gate_up(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let sizes = self.product(2 * self.config.ffn, self.config.hidden)?;
+        let gate_up = &mut self.kept.layers[layer].gate_up;
+        self.blas.multiply_slices([self.scratch.normed.all(), weights.gate_up.all()], gate_up.all_mut(), sizes)
+    }
+
+    fn swiglu(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let shape = self.shape(self.config.ffn)?;
+        let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
+        let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
+        self.operations.swiglu(self.stream, gate_up, bias, activated, shape)
+    }
+
+    fn down(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let sizes = self.product(self.config.hidden, self.config.ffn)?;
+        let shape = self.shape(self.config.hidden)?;
+        let (before, after) = self.kept.layers.split_at_mut(layer + 1);
+        let hidden = after.first_mut().map_or(&mut self.kept.x, |layer| &mut layer.x);
+        hidden.all_mut().copy_from(self.stream, before[layer].middle.all())?;
+        self.blas.multiply_add([self.scratch.activated.all(), weights.down.all()], hidden.all_mut(), sizes)?;
+        if let Some(bias) = &weights.down_bias {
+            self.operations.add_bias(self.stream, hidden, bias, shape)?;
+        }
+        self.ledger.layer_forward();
+        Ok(())
+    }
+
+    fn final_norm(&mut self, weight: &Buffer<T>) -> Result<(), CudaError> {
+        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.config.norm_eps as f32);
+        let normed = &mut self.scratch.normed;
+        self.operations.rms_norm(self.stream, &self.kept.x, weight, normed, shape, epsilon)
+    }
+
+    fn head(&mut self, _: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
+        let sizes = self.product(self.config.vocab, self.config.hidden)?;
+        self.blas.multiply_slices([self.scratch.normed.all(), head.all()], self.kept.logits.all_mut(), sizes)
     }
 }
 
@@ -196,6 +237,11 @@ pub(super) struct Naive {
 }
 
 impl Naive {
+    fn new(heads: &HeadSizes) -> Self {
+        let (count, rows) = (heads.batch * heads.kv_heads, heads.group() * heads.tokens);
+        Self { count, rows, keys: heads.tokens, head_dim: heads.head_dim }
+    }
+
     fn batch(&self, [m, n, k]: [u32; 3], a: Matrices, b: Matrices) -> Batch {
         Batch { count: self.count, m, n, k, a, b, c: Matrices::plain(m, n), scale: 1.0, is_added: false }
     }
