@@ -55,6 +55,16 @@ pub trait Ops {
     fn head(&mut self, norm: &Self::Vector, head: &Self::Matrix) -> Result<(), Self::Error>;
 }
 
+/// Runs one operation as a stage.
+macro_rules! mark_op {
+    ($ops:ident, $name:literal, $run:expr) => {{
+        let _op = $crate::marks::stage_mark!($ops.marks(), Ops, $name);
+        $run
+    }};
+}
+
+pub(crate) use mark_op;
+
 /// The weights of a layer on the device of a pass.
 pub type LayerOf<O> = LayerWeights<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
@@ -132,7 +142,7 @@ pub fn run_resident<O: Ops>(
 }
 
 /// Runs one layer, from hidden states to hidden states.
-fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
+pub fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     {
         let _block = stage_mark!(ops.marks(), Layer, "attention");
         run_attention(ops, at, weights)?;
@@ -144,46 +154,33 @@ fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(),
 fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     let fusion = ops.fusion();
     if !fusion.products {
-        let _op = stage_mark!(ops.marks(), Ops, "norm");
-        ops.norm(at, weights, Block::Attention)?;
+        mark_op!(ops, "norm", ops.norm(at, weights, Block::Attention))?;
     }
-    {
-        let _op = stage_mark!(ops.marks(), Ops, "qkv");
-        ops.qkv(at, weights)?;
-    }
+    mark_op!(ops, "qkv", ops.qkv(at, weights))?;
     if !fusion.rope {
-        let _op = stage_mark!(ops.marks(), Ops, "rope");
-        ops.rope(at, weights)?;
+        mark_op!(ops, "rope", ops.rope(at, weights))?;
     }
     ops.attend(at, weights)?;
-    let _op = stage_mark!(ops.marks(), Ops, "output");
-    ops.output(at, weights)
+    mark_op!(ops, "output", ops.output(at, weights))
 }
 
 fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     let fusion = ops.fusion();
     if !fusion.products {
-        let _op = stage_mark!(ops.marks(), Ops, "norm");
-        ops.norm(at, weights, Block::Ffn)?;
+        mark_op!(ops, "norm", ops.norm(at, weights, Block::Ffn))?;
     }
-    {
-        let _op = stage_mark!(ops.marks(), Ops, "gate_up");
-        ops.gate_up(at, weights)?;
-    }
+    mark_op!(ops, "gate_up", ops.gate_up(at, weights))?;
     if !fusion.products {
-        let _op = stage_mark!(ops.marks(), Ops, "swiglu");
-        ops.swiglu(at, weights)?;
+        mark_op!(ops, "swiglu", ops.swiglu(at, weights))?;
     }
-    let _op = stage_mark!(ops.marks(), Ops, "down");
-    ops.down(at, weights)
+    mark_op!(ops, "down", ops.down(at, weights))
 }
 
 /// Norms the rows that the head reads, and multiplies them with the head if there is one.
 pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>) -> Result<(), O::Error> {
     let _stage = stage_mark!(ops.marks(), Layer, "head");
     if !ops.fusion().products {
-        let _op = stage_mark!(ops.marks(), Ops, "norm");
-        ops.final_norm(norm)?;
+        mark_op!(ops, "norm", ops.final_norm(norm))?;
     }
     head.map_or(Ok(()), |head| ops.head(norm, head))
 }

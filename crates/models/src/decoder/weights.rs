@@ -177,6 +177,11 @@ impl<M, V> Parameters<M, V> {
         self.own_head.as_ref().unwrap_or(&self.embedding)
     }
 
+    /// The same matrix, to write.
+    pub fn head_mut(&mut self) -> &mut M {
+        self.own_head.as_mut().unwrap_or(&mut self.embedding)
+    }
+
     /// All parts, in the same order for every set of one model.
     pub fn parts(&self) -> impl Iterator<Item = Part<&M, &V>> {
         let layers = self.layers.iter().flat_map(LayerWeights::parts).flatten();

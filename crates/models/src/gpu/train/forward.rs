@@ -1,101 +1,24 @@
-//! Forward, with what backward needs kept.
+//! The forward operations of training: each layer keeps what backward needs.
 
-use laptime_cuda::{
-    Batch, Blas, Buffer, CudaError, Matrices, Sizes, Stream,
-    nn::{self, HeadSizes, Operations},
-};
+use laptime_cuda::{Batch, Buffer, CudaError, Matrices, Sizes, nn::HeadSizes};
 
-use super::{
-    GpuTrainer,
-    buffers::{Kept, KeptLayer, Scratch},
-};
+use super::{GpuTraining, Heads};
 use crate::{
-    Attention, Config, Marks, TrainOptions,
-    decoder::layers::{Block, Ops, run_head, run_resident},
+    Attention, Marks,
+    decoder::layers::{Block, Ops},
     gpu::{
-        pass::{Turns, packed},
+        pass::packed,
         room::qkv_width,
         size,
-        weights::{LayerWeights, Number, Parameters},
+        weights::{LayerWeights, Number},
     },
     marks::stage_mark,
-    train::Ledger,
+    train::{buffers::KeptLayer, ops::NormAt},
 };
 
-impl<T: Number> GpuTrainer<'_, T> {
-    /// From the ids to the loss.
-    pub(super) fn run_forward(&mut self) -> Result<(), CudaError> {
-        {
-            let _stage = stage_mark!(self.options.marks, Layer, "embed");
-            let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
-            let first = self.kept.layers.first_mut().map_or(&mut self.kept.x, |layer| &mut layer.x);
-            let table = &self.weights.parameters.embedding;
-            self.weights.operations.embed(self.device.stream(), &self.ids, table, first, shape)?;
-        }
-        let (mut forward, parameters) = self.forward_ops();
-        run_resident(&mut forward, 0, &parameters.layers, |_| Ok(()))?;
-        run_head(&mut forward, &parameters.norm, Some(parameters.head()))?;
-        let _stage = stage_mark!(self.options.marks, Layer, "loss");
-        self.forward_loss()
-    }
-
-    /// The forward operations, and the weights that they run on.
-    pub(super) fn forward_ops(&mut self) -> (Forward<'_, T>, &Parameters<T>) {
-        let forward = Forward {
-            stream: self.device.stream(),
-            blas: &self.blas,
-            operations: &self.weights.operations,
-            attention: &self.attention,
-            config: &self.config,
-            options: &self.options,
-            turns: &self.turns,
-            start: &self.start,
-            heads: &self.heads,
-            rows: self.sizes.rows,
-            kept: &mut self.kept,
-            scratch: &mut self.scratch,
-            ledger: &mut self.ledger,
-        };
-        (forward, &self.weights.parameters)
-    }
-
-    fn forward_loss(&mut self) -> Result<(), CudaError> {
-        let shape = self.rows_by(self.config.vocab)?;
-        let (stream, scale) = (self.device.stream(), 1.0 / shape[0] as f32);
-        let Self { kept, targets, operations, .. } = self;
-        operations.cross_entropy(stream, &mut kept.logits, &*targets, &mut kept.losses, shape, scale)?;
-        operations.mean(stream, &kept.losses, &mut kept.loss)
-    }
-
-    /// Rows of all sequences, and this many numbers each.
-    pub(super) fn rows_by(&self, width: usize) -> Result<[u32; 2], CudaError> {
-        Ok([size(self.sizes.rows)?, size(width)?])
-    }
-
-    pub(super) fn naive(&self) -> Naive {
-        Naive::new(&self.heads)
-    }
-}
-
-/// The forward operations of a training pass: each layer keeps what backward needs.
-pub(super) struct Forward<'a, T> {
-    stream: &'a Stream,
-    blas: &'a Blas,
-    operations: &'a Operations<T>,
-    attention: &'a nn::Attention<T>,
-    config: &'a Config,
-    options: &'a TrainOptions,
-    turns: &'a Turns,
-    start: &'a Buffer<u32>,
-    heads: &'a HeadSizes,
-    rows: usize,
-    kept: &'a mut Kept<T>,
-    scratch: &'a mut Scratch<T>,
-    ledger: &'a mut Ledger,
-}
-
-impl<T: Number> Forward<'_, T> {
-    fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
+impl<T: Number> GpuTraining<'_, T> {
+    /// All rows, and this many numbers each.
+    pub(super) fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
         Ok([size(self.rows)?, size(width)?])
     }
 
@@ -104,45 +27,55 @@ impl<T: Number> Forward<'_, T> {
         Ok(Sizes { m: size(self.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true })
     }
 
-    fn scale(&self) -> f32 {
+    pub(super) fn scale(&self) -> f32 {
         1.0 / (self.config.head_dim as f32).sqrt()
     }
 
+    pub(super) fn epsilon(&self) -> f32 {
+        self.config.norm_eps as f32
+    }
+
+    /// Norms the hidden states.
+    fn norm_at(&mut self, at: NormAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.epsilon());
+        let (hidden, normed) = (self.kept.norm_input(at), &mut self.scratch.normed);
+        self.operations.rms_norm(self.device.stream(), hidden, weight, normed, shape, epsilon)
+    }
+
     /// The weights of naive attention, from queries and keys by head.
-    pub fn naive_weights(&mut self, marks: &Marks) -> Result<(), CudaError> {
-        let (naive, scale) = (Naive::new(self.heads), self.scale());
-        let Scratch { queries, keys, probabilities, .. } = &mut *self.scratch;
+    pub(super) fn naive_weights(&mut self, marks: &Marks) -> Result<(), CudaError> {
+        let (naive, scale) = (Naive::new(&self.sizes), self.scale());
+        let (Heads { queries, keys, .. }, probabilities) = (&self.heads, &mut self.scratch.probabilities);
         {
             let _op = stage_mark!(marks, Ops, "scores");
             self.blas.multiply_batch([queries.all(), keys.all()], probabilities.all_mut(), &naive.scores())?;
         }
         let _op = stage_mark!(marks, Ops, "softmax");
-        let tokens = self.heads.tokens;
-        self.operations.softmax_causal(self.stream, probabilities, self.start, self.heads, tokens, scale)
+        let (stream, sizes) = (self.device.stream(), &self.sizes);
+        self.operations.softmax_causal(stream, probabilities, &self.start, sizes, sizes.tokens, scale)
     }
 
     fn attend_naive(&mut self, layer: usize) -> Result<(), CudaError> {
-        self.naive_weights(&self.options.marks)?;
+        self.naive_weights(&self.options.marks.clone())?;
         let _op = stage_mark!(self.options.marks, Ops, "weighted");
-        let Scratch { values, probabilities, by_head, .. } = &mut *self.scratch;
-        let weighted = Naive::new(self.heads).weighted();
-        self.blas.multiply_batch([probabilities.all(), values.all()], by_head.all_mut(), &weighted)?;
+        let (weighted, probabilities) = (Naive::new(&self.sizes).weighted(), &self.scratch.probabilities);
+        let by_head = &mut self.by_head;
+        self.blas.multiply_batch([probabilities.all(), self.heads.values.all()], by_head.all_mut(), &weighted)?;
         let attended = &mut self.kept.layers[layer].attended;
-        self.operations.merge_heads(self.stream, &*by_head, attended, self.heads)
+        self.operations.merge_heads(self.device.stream(), &*by_head, attended, &self.sizes)
     }
 
     fn attend_fused(&mut self, layer: usize) -> Result<(), CudaError> {
         let _op = stage_mark!(self.options.marks, Ops, "fused");
-        let scale = self.scale();
-        let Scratch { queries, keys, values, .. } = &*self.scratch;
+        let (stream, scale) = (self.device.stream(), self.scale());
+        let Heads { queries, keys, values } = &self.heads;
         let inputs = [queries.all(), keys.all(), values.all()];
-        let KeptLayer { attended, logarithms, .. } = &mut self.kept.layers[layer];
-        let (stream, heads) = (self.stream, self.heads);
-        self.attention.attend_for_gradients(stream, inputs, self.start, attended, logarithms, heads, scale)
+        let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
+        self.attention.attend_for_gradients(stream, inputs, &self.start, attended, row_sums, &self.sizes, scale)
     }
 }
 
-impl<T: Number> Ops for Forward<'_, T> {
+impl<T: Number> Ops for GpuTraining<'_, T> {
     type Matrix = Buffer<T>;
     type Vector = Buffer<T>;
     type Error = CudaError;
@@ -152,26 +85,19 @@ impl<T: Number> Ops for Forward<'_, T> {
     }
 
     fn norm(&mut self, layer: usize, weights: &LayerWeights<T>, block: Block) -> Result<(), CudaError> {
-        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.config.norm_eps as f32);
-        let KeptLayer { x, middle, .. } = &self.kept.layers[layer];
-        let hidden = match block {
-            Block::Attention => x,
-            Block::Ffn => middle,
-        };
-        let normed = &mut self.scratch.normed;
-        self.operations.rms_norm(self.stream, hidden, weights.norm(block), normed, shape, epsilon)
+        self.norm_at(NormAt::Layer(layer, block), weights.norm(block))
     }
 
     fn qkv(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let sizes = self.product(qkv_width(self.config), self.config.hidden)?;
+        let sizes = self.product(qkv_width(&self.config), self.config.hidden)?;
         let qkv = &mut self.kept.layers[layer].qkv;
         self.blas.multiply_slices([self.scratch.normed.all(), weights.qkv.all()], qkv.all_mut(), sizes)
     }
 
     fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let packed = packed(self.config, self.turns, self.start, weights, &self.kept.layers[layer].qkv);
-        let Scratch { queries, keys, values, .. } = &mut *self.scratch;
-        self.operations.split_heads(self.stream, &packed, queries, keys, values, self.heads)
+        let packed = packed(&self.config, &self.turns, &self.start, weights, &self.kept.layers[layer].qkv);
+        let Heads { queries, keys, values } = &mut self.heads;
+        self.operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.sizes)
     }
 
     fn attend(&mut self, layer: usize, _: &LayerWeights<T>) -> Result<(), CudaError> {
@@ -183,8 +109,8 @@ impl<T: Number> Ops for Forward<'_, T> {
 
     fn output(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
         let sizes = self.product(self.config.hidden, self.config.heads * self.config.head_dim)?;
-        let KeptLayer { x, attended, middle, .. } = &mut self.kept.layers[layer];
-        middle.all_mut().copy_from(self.stream, x.all())?;
+        let KeptLayer { input, attended, middle, .. } = &mut self.kept.layers[layer];
+        middle.all_mut().copy_from(self.device.stream(), input.all())?;
         self.blas.multiply_add([attended.all(), weights.output.all()], middle.all_mut(), sizes)
     }
 
@@ -198,27 +124,23 @@ impl<T: Number> Ops for Forward<'_, T> {
         let shape = self.shape(self.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
-        self.operations.swiglu(self.stream, gate_up, bias, activated, shape)
+        self.operations.swiglu(self.device.stream(), gate_up, bias, activated, shape)
     }
 
     fn down(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let (stream, shape) = (self.device.stream(), self.shape(self.config.hidden)?);
         let sizes = self.product(self.config.hidden, self.config.ffn)?;
-        let shape = self.shape(self.config.hidden)?;
-        let (before, after) = self.kept.layers.split_at_mut(layer + 1);
-        let hidden = after.first_mut().map_or(&mut self.kept.x, |layer| &mut layer.x);
-        hidden.all_mut().copy_from(self.stream, before[layer].middle.all())?;
+        let (middle, hidden) = self.kept.middle_and_next(layer);
+        hidden.all_mut().copy_from(stream, middle.all())?;
         self.blas.multiply_add([self.scratch.activated.all(), weights.down.all()], hidden.all_mut(), sizes)?;
-        if let Some(bias) = &weights.down_bias {
-            self.operations.add_bias(self.stream, hidden, bias, shape)?;
+        match &weights.down_bias {
+            Some(bias) => self.operations.add_bias(stream, hidden, bias, shape),
+            None => Ok(()),
         }
-        self.ledger.layer_forward();
-        Ok(())
     }
 
     fn final_norm(&mut self, weight: &Buffer<T>) -> Result<(), CudaError> {
-        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.config.norm_eps as f32);
-        let normed = &mut self.scratch.normed;
-        self.operations.rms_norm(self.stream, &self.kept.x, weight, normed, shape, epsilon)
+        self.norm_at(NormAt::Final, weight)
     }
 
     fn head(&mut self, _: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
@@ -237,7 +159,7 @@ pub(super) struct Naive {
 }
 
 impl Naive {
-    fn new(heads: &HeadSizes) -> Self {
+    pub fn new(heads: &HeadSizes) -> Self {
         let (count, rows) = (heads.batch * heads.kv_heads, heads.group() * heads.tokens);
         Self { count, rows, keys: heads.tokens, head_dim: heads.head_dim }
     }
