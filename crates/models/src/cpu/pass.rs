@@ -147,9 +147,9 @@ impl<T: Number> Pass<'_, T> {
         let (keys, values) = match self.caches.get(group) {
             None => (beside(heads), beside(heads + kv_heads)),
             Some(cache) => {
-                let head = cache.room() * head_dim;
+                let head = cache.capacity * head_dim;
                 let strides = Strides { batch: kv_heads * head, head, row: head_dim };
-                let (keys, values) = cache.layer(at);
+                let [keys, values] = &cache.layers[at];
                 (Heads { numbers: keys, strides }, Heads { numbers: values, strides })
             }
         };
@@ -217,8 +217,9 @@ impl<T: Number> Ops for Pass<'_, T> {
             let qkv = &mut self.buffers.qkv[first * width..][..span.rows() * width];
             positions.enter(self.crew, qkv);
             if let Some(cache) = self.caches.get_mut(group) {
-                let room = cache.room();
-                store(self.crew, span, qkv, room, cache.layer_mut(layer, span.keys()));
+                let capacity = cache.capacity;
+                let [keys, values] = &mut cache.layers[layer];
+                store(self.crew, span, qkv, capacity, (keys, values));
             }
         }
         Ok(())

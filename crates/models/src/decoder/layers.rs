@@ -1,7 +1,11 @@
 //! The layers of a decoder, written once for every device, every number of rows and every dtype.
 
 use super::weights::LayerWeights;
-use crate::{Marks, marks::stage_mark};
+use crate::{
+    Marks,
+    marks::stage_mark,
+    offload::turns::{LayerCopies, OffloadedLayers},
+};
 
 /// The operations of a decoder on one device, at the granularity of its kernels.
 ///
@@ -84,25 +88,10 @@ pub enum Block {
     Ffn,
 }
 
-/// The first layers of a decoder, which are offloaded: each is copied in for its turn in a pass.
-pub trait Offloaded<O: Ops> {
-    /// Begins a pass over all layers.
-    fn begin(&mut self) -> Result<(), O::Error>;
-
-    /// The number of offloaded layers.
-    fn count(&self) -> usize;
-
-    /// The number of the pass that was begun last.
-    fn pass(&self) -> u64;
-
-    /// Runs a layer once its weights are there. Marks a stage for the layer.
-    fn turn(&mut self, layer: usize, run: impl FnOnce(&LayerOf<O>) -> Result<(), O::Error>) -> Result<(), O::Error>;
-}
-
 /// Runs all layers, then `finish`. Where layers are offloaded, the rest of the pass is a stage of its own.
-pub fn run_all<O: Ops, S: Offloaded<O>>(
+pub fn run_all<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
     ops: &mut O,
-    offloaded: Option<&mut S>,
+    offloaded: Option<&mut OffloadedLayers<C>>,
     resident: &[LayerOf<O>],
     finish: impl FnOnce(&mut O) -> Result<(), O::Error>,
 ) -> Result<(), O::Error> {
@@ -110,17 +99,20 @@ pub fn run_all<O: Ops, S: Offloaded<O>>(
     let mut _resident = None;
     if let Some(offloaded) = offloaded {
         run_offloaded(ops, offloaded)?;
-        first = offloaded.count();
-        _resident = stage_mark!(ops.marks(), Pipeline, "resident", forward = offloaded.pass());
+        first = offloaded.layers();
+        _resident = stage_mark!(ops.marks(), Pipeline, "resident", forward = offloaded.pass_number());
     }
     run_resident(ops, first, resident, |_| Ok(()))?;
     finish(ops)
 }
 
 /// Runs the offloaded layers of a pass.
-pub fn run_offloaded<O: Ops, S: Offloaded<O>>(ops: &mut O, offloaded: &mut S) -> Result<(), O::Error> {
+pub fn run_offloaded<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
+    ops: &mut O,
+    offloaded: &mut OffloadedLayers<C>,
+) -> Result<(), O::Error> {
     offloaded.begin()?;
-    for at in 0..offloaded.count() {
+    for at in 0..offloaded.layers() {
         offloaded.turn(at, |weights| run_layer(ops, at, weights))?;
     }
     Ok(())
