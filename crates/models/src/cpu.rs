@@ -29,7 +29,7 @@ pub(crate) mod vectors;
 
 use half::{bf16, f16};
 
-use self::engine::Engine;
+use self::engine::CpuPasses;
 pub use self::{
     fuser::{fuser, needed_fuser_bytes},
     memory::{Pass, most_resident_layers, needed_bytes},
@@ -38,7 +38,7 @@ pub use self::{
     train::{needed_train_bytes, trainer},
     tts::{needed_tts_bytes, qwen_tts},
 };
-use crate::{Config, Decoder, Dtype, GraphMode, ModelError, Options, Weights};
+use crate::{Config, Decoder, Dtype, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder};
 
 /// Loads a decoder into memory. Passes run on this many threads, including the caller's.
 pub fn decoder(
@@ -53,9 +53,9 @@ pub fn decoder(
     }
     refuse_graph(options.graph)?;
     Ok(match options.dtype {
-        Dtype::F32 => Box::new(Engine::<f32>::new(config, options, threads, weights)?),
-        Dtype::Bf16 => Box::new(Engine::<bf16>::new(config, options, threads, weights)?),
-        Dtype::F16 => Box::new(Engine::<f16>::new(config, options, threads, weights)?),
+        Dtype::F32 => Box::new(GenericDecoder::new(CpuPasses::<f32>::new(config, options, threads, weights)?)),
+        Dtype::Bf16 => Box::new(GenericDecoder::new(CpuPasses::<bf16>::new(config, options, threads, weights)?)),
+        Dtype::F16 => Box::new(GenericDecoder::new(CpuPasses::<f16>::new(config, options, threads, weights)?)),
     })
 }
 

@@ -1,5 +1,7 @@
 //! A model with its weights on a device: what can be asked of it, whatever the device.
 
+pub(crate) mod cache;
+pub(crate) mod generic;
 pub(crate) mod layers;
 pub(crate) mod weights;
 
@@ -162,22 +164,6 @@ pub struct KeysValues {
     pub values: Vec<f32>,
 }
 
-impl KeysValues {
-    /// Some of its positions, where heads are of this width.
-    fn positions(&self, positions: Range<usize>, head_dim: usize) -> Result<Self, ModelError> {
-        let (start, end) = (positions.start, positions.end);
-        if start > end || end > self.length {
-            let held = self.length;
-            return Err(ModelError::Refused(format!("positions {start} to {end} are not in a cache of {held}")));
-        }
-        let part = |numbers: &[f32]| {
-            let heads = numbers.chunks((self.length * head_dim).max(1));
-            heads.flat_map(|head| &head[start * head_dim..end * head_dim]).copied().collect()
-        };
-        Ok(Self { length: end - start, keys: part(&self.keys), values: part(&self.values) })
-    }
-}
-
 /// A model with its weights and its KV cache on a device.
 ///
 /// Passes put work on the device and do not wait for it; [`Decoder::logits`], [`Decoder::chosen`] and reading the cache
@@ -225,13 +211,12 @@ pub trait Decoder {
     fn truncate(&mut self, length: usize) -> Result<(), ModelError>;
 
     /// Reads a layer of the cache. Waits for the device.
-    fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError>;
+    fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
+        self.read_positions(layer, 0..self.length())
+    }
 
     /// Reads some positions of a layer of the cache. Waits for the device.
-    fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
-        let (all, width) = (self.read_cache(layer)?, self.config().head_dim);
-        all.positions(positions, width)
-    }
+    fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError>;
 
     /// Overwrites positions of a layer of the cache, from `start` on; positions behind its end lengthen it once every
     /// layer has them, by [`Decoder::set_length`].
@@ -257,22 +242,5 @@ pub trait Decoder {
     #[cfg(feature = "cuda")]
     fn device_cache(&mut self) -> Option<crate::gpu::DeviceCache<'_>> {
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn some_positions_are_those_of_every_head() {
-        let numbers = |from: u8| (from..from + 12).map(f32::from).collect::<Vec<f32>>();
-        let all = KeysValues { length: 3, keys: numbers(0), values: numbers(100) };
-        let part = all.positions(1..3, 2).unwrap();
-        assert_eq!((part.length, part.keys), (2, vec![2.0, 3.0, 4.0, 5.0, 8.0, 9.0, 10.0, 11.0]));
-        assert_eq!(part.values[..2], [102.0, 103.0]);
-        assert!(all.positions(3..3, 2).unwrap().keys.is_empty());
-        let error = all.positions(1..4, 2).unwrap_err().to_string();
-        assert_eq!(error, "positions 1 to 4 are not in a cache of 3");
     }
 }

@@ -199,6 +199,11 @@ impl ModelError {
         Self::Refused("no token was chosen yet: run a prompt first".to_owned())
     }
 
+    /// Sparse attention with positions before its own.
+    pub(crate) fn sparse_behind_cache() -> Self {
+        Self::Refused("sparse attention begins with the first token: the cache must be empty".to_owned())
+    }
+
     /// What can be done about it, where that is known.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -22,12 +22,12 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use laptime_cuda::{CudaError, Device, Region};
 
-use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights};
+use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, decoder::generic::GenericDecoder};
 
 #[doc(hidden)]
 pub use self::apart::logits_alone_and_apart;
 use self::{
-    decoder::GpuDecoder,
+    decoder::GpuPasses,
     streamed::Homes,
     weights::{GpuWeights, Number},
 };
@@ -136,12 +136,20 @@ impl GpuModel {
                 "the weights are {has} on the device, and {wanted} was asked for"
             )));
         }
-        let config = Arc::clone(&self.config);
-        Ok(match &self.weights {
-            Typed::F32(weights) => Box::new(GpuDecoder::new(device, copies, config, Arc::clone(weights), options)?),
-            Typed::Bf16(weights) => Box::new(GpuDecoder::new(device, copies, config, Arc::clone(weights), options)?),
-            Typed::F16(weights) => Box::new(GpuDecoder::new(device, copies, config, Arc::clone(weights), options)?),
-        })
+        fn typed<'a, T: Number>(
+            (device, copies): (&'a Device, Option<&'a Device>),
+            config: &Arc<Config>,
+            weights: &Arc<GpuWeights<T>>,
+            options: Options,
+        ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
+            let passes = GpuPasses::new(device, copies, Arc::clone(config), Arc::clone(weights), options)?;
+            Ok(Box::new(GenericDecoder::new(passes)))
+        }
+        match &self.weights {
+            Typed::F32(weights) => typed((device, copies), &self.config, weights, options),
+            Typed::Bf16(weights) => typed((device, copies), &self.config, weights, options),
+            Typed::F16(weights) => typed((device, copies), &self.config, weights, options),
+        }
     }
 
     /// The number type of the weights.

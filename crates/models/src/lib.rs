@@ -4,7 +4,6 @@
 //! loops of our own, a GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
 
 pub mod attention;
-mod cache_rules;
 mod check;
 mod config;
 mod config_json;

@@ -4,6 +4,8 @@
 //! memory of the host where there is a GPU, a file where there is none. Two *buffers* on the fast side take turns.
 
 mod auto;
+pub(crate) mod order;
+pub(crate) mod turns;
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -77,6 +79,11 @@ impl StreamMode {
     /// Whether copies are asked for before a layer's turn.
     pub fn is_ahead(self) -> bool {
         self >= Self::Prefetch
+    }
+
+    /// Buffers of the layers' size: one that computes, and one that is copied into ahead.
+    pub(crate) fn buffers(self) -> usize {
+        if self.is_ahead() { 2 } else { 1 }
     }
 
     /// Whether the end of a pass asks for the first layer of the next.

@@ -4,16 +4,19 @@
 //! with candle's autograd.
 
 mod batch;
+pub(crate) mod buffers;
 mod ledger;
 mod memory;
+pub(crate) mod ops;
+mod trainer;
 mod work;
 
-pub(crate) use self::ledger::Ledger;
 pub use self::{
     batch::random_batch,
     memory::{TrainMemory, TrainNeed, TrainSizes},
     work::{BackwardWork, UpdateWork},
 };
+pub(crate) use self::{ledger::Ledger, trainer::ModelTrainer};
 use crate::{Attention, Config, Dtype, Marks, ModelError, TensorSpec, Tokens};
 
 /// How a trainer is made ready. Everything that a step needs is allocated for these sizes, once.

@@ -1,10 +1,11 @@
-//! A decoder whose numbers are all of one type.
+//! The passes of a decoder on the CPU.
 
 use std::ops::Range;
 
 use laptime_probe::stage;
 
 use super::{
+    cache::{Cache, Heap},
     crew::Crew,
     model::Source,
     number::Number,
@@ -13,21 +14,22 @@ use super::{
     vectors::index_of_largest,
 };
 use crate::{
-    Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens, Weights,
+    Config, LayerVisit, ModelError, Offloading, Options, Weights,
+    decoder::generic::Passes,
     marks::{mark_embedding, stage_mark},
 };
 
-/// A decoder whose numbers are all of one type.
-pub struct Engine<T> {
+/// The passes of a decoder on the CPU.
+pub struct CpuPasses<T> {
     crew: Crew,
     embedding: Vec<T>,
-    /// The head, unless it is the embedding.
+    /// The head, unless it is tied to the embedding.
     own_head: Option<Vec<T>>,
     stack: Stack<T>,
-    chosen: Option<Vec<u32>>,
+    chosen: Vec<u32>,
 }
 
-impl<T: Number> Engine<T> {
+impl<T: Number> CpuPasses<T> {
     /// Puts the weights into memory.
     pub fn new(config: Config, options: Options, threads: usize, weights: &Weights) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
@@ -36,11 +38,11 @@ impl<T: Number> Engine<T> {
         let embedding = source.stacked(&[&config.embedding_tensor()])?;
         let own_head = config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?;
         let stack = Stack::load(config, options, source)?;
-        Ok(Self { crew, embedding, own_head, stack, chosen: None })
+        Ok(Self { crew, embedding, own_head, stack, chosen: Vec::new() })
     }
 
     /// Runs tokens of all sequences through the model.
-    fn pass(&mut self, ids: &[u32], before: Before) -> Result<(), ModelError> {
+    fn run(&mut self, ids: &[u32], before: Before) -> Result<(), ModelError> {
         let Self { crew, embedding, own_head, stack, .. } = self;
         let (hidden, marks) = (stack.config().hidden, stack.options().marks.clone());
         let head = own_head.as_ref().unwrap_or(embedding);
@@ -50,26 +52,12 @@ impl<T: Number> Engine<T> {
             embed(crew, ids, embedding, hidden, stream);
         })
     }
-
-    /// Runs tokens behind the cache and chooses the most likely ones.
-    fn run_behind(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        self.pass(ids, Before::Cache)?;
-        let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
-        let rows = self.stack.logits().chunks(self.stack.config().vocab);
-        self.chosen = Some(rows.map(|row| index_of_largest(row) as u32).collect());
-        Ok(())
-    }
-
-    /// The logits of the last pass.
-    fn last_logits(&self) -> Result<&[T], ModelError> {
-        match self.stack.logits() {
-            [] => Err(ModelError::no_pass()),
-            logits => Ok(logits),
-        }
-    }
 }
 
-impl<T: Number> Decoder for Engine<T> {
+impl<T: Number> Passes for CpuPasses<T> {
+    type Buffer = Vec<T>;
+    type Memory = Heap;
+
     fn config(&self) -> &Config {
         self.stack.config()
     }
@@ -78,72 +66,53 @@ impl<T: Number> Decoder for Engine<T> {
         self.stack.options()
     }
 
-    fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        tokens.check_batch(self.stack.config(), self.stack.options().batch)?;
-        self.pass(&tokens.ids, Before::Nothing)
+    fn cache(&self) -> &Cache<T> {
+        &self.stack.cache
     }
 
-    fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        tokens.check_batch(self.stack.config(), self.stack.options().batch)?;
-        self.run_behind(&tokens.ids)
+    fn cache_mut(&mut self) -> (&mut Cache<T>, &Heap) {
+        (&mut self.stack.cache, &Heap)
+    }
+
+    fn reserve(&mut self, positions: usize) -> Result<(), ModelError> {
+        self.stack.cache.reserve(&Heap, positions)
+    }
+
+    fn length_changed(&mut self) -> Result<(), ModelError> {
+        Ok(())
+    }
+
+    fn forward(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        self.run(ids, Before::Nothing)
+    }
+
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        self.run(ids, Before::Cache)?;
+        let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
+        let rows = self.stack.logits().chunks(self.stack.config().vocab);
+        self.chosen = rows.map(|row| index_of_largest(row) as u32).collect();
+        Ok(())
     }
 
     fn step(&mut self) -> Result<(), ModelError> {
-        let ids = self.chosen()?;
-        self.run_behind(&ids)
+        self.prefill(&self.chosen.clone())
     }
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        let tokens = Tokens { ids: ids.to_vec(), batch: ids.len() };
-        tokens.check_batch(self.stack.config(), self.stack.options().batch)?;
-        self.chosen = Some(tokens.ids);
+        ids.clone_into(&mut self.chosen);
         Ok(())
     }
 
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
-        self.chosen.clone().ok_or_else(ModelError::no_token)
+        Ok(self.chosen.clone())
     }
 
-    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        Ok(self.last_logits()?.iter().map(|logit| logit.wide()).collect())
+    fn logits_count(&self) -> usize {
+        self.stack.logits().len()
     }
 
-    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
-        let mut wide = vec![0.0; self.stack.config().vocab];
-        for logits in self.last_logits()?.chunks(self.stack.config().vocab) {
-            wide.iter_mut().zip(logits).for_each(|(wide, logit)| *wide = logit.wide());
-            row(&wide);
-        }
-        Ok(())
-    }
-
-    fn length(&self) -> usize {
-        self.stack.cache.length()
-    }
-
-    fn truncate(&mut self, length: usize) -> Result<(), ModelError> {
-        self.stack.cache.truncate(length);
-        Ok(())
-    }
-
-    fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
-        self.stack.cache.read(layer)
-    }
-
-    fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
-        self.stack.cache.read_positions(layer, positions)
-    }
-
-    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
-        self.stack.cache.write(layer, start, values)
-    }
-
-    fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
-        self.stack.cache.set_length(length)
-    }
-
-    fn replay(&self) -> Replay {
-        Replay::Launches
+    fn read_logits(&self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        Ok(self.stack.logits()[range].iter().map(|logit| logit.wide()).collect())
     }
 
     fn offloading(&self) -> Option<Offloading> {
@@ -151,6 +120,6 @@ impl<T: Number> Decoder for Engine<T> {
     }
 
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        Ok(self.stack.visits())
+        self.stack.visits()
     }
 }

@@ -2,16 +2,15 @@
 
 use super::{
     attention::Span,
-    cache::grown_room,
     model::layer_bytes,
     pass::Sizes,
     product::{BLOCKS_BYTES, WIDENED_BYTES},
-    streamed::buffers_of,
     turned::turned_bytes,
 };
 use crate::{
     Config, Dtype, ModelError, Offload, Options, Room, StreamMode,
     attention::{CPU_TILING, Layout},
+    decoder::cache::grown_capacity,
     most_resident,
 };
 
@@ -91,7 +90,7 @@ pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload
     }
     let numbers = config.layer_tensors(0).iter().map(|spec| spec.count() as u64).fold(0, u64::saturating_add);
     let gone = numbers.saturating_mul(dtype.bytes()).saturating_mul(streamed);
-    let buffers = layer_bytes(config, dtype).saturating_mul(buffers_of(*mode) as u64);
+    let buffers = layer_bytes(config, dtype).saturating_mul(mode.buffers() as u64);
     all.saturating_sub(gone).saturating_add(buffers)
 }
 
@@ -100,7 +99,7 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
     let room = match (options.room, pass) {
         (Room::Static(room), _) => room.min(config.context),
         (Room::Growing, Pass::Forward) => 0,
-        (Room::Growing, Pass::Cached) => grown_room(tokens, config.context),
+        (Room::Growing, Pass::Cached) => grown_capacity(tokens, config.context),
     };
     let positions = (options.batch as u64).saturating_mul(room as u64);
     config.kv_bytes_per_token(options.dtype).saturating_mul(positions)

@@ -1,6 +1,6 @@
 //! The weights of a model as passes want them: what is multiplied with the same input is one matrix.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, ops::Range};
 
 use half::{bf16, f16};
 use laptime_probe::stage;
@@ -88,13 +88,11 @@ impl<T: Number> Layer<T> {
     }
 }
 
-impl<T: Number> Model<T> {
-    /// The numbers of a published tensor.
-    pub fn numbers(&self, config: &Config, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
-        Ok(match self.find(config, tensor)? {
-            (Part::Matrix(numbers), range) => numbers[range].iter().map(|number| number.wide()).collect(),
-            (Part::Vector(numbers), range) => numbers[range].to_vec(),
-        })
+/// Some numbers of a part of the weights.
+pub fn numbers<T: Number>(part: Part<&Vec<T>, &Vec<f32>>, range: Range<usize>) -> Vec<f32> {
+    match part {
+        Part::Matrix(numbers) => numbers[range].iter().map(|number| number.wide()).collect(),
+        Part::Vector(numbers) => numbers[range].to_vec(),
     }
 }
 
@@ -228,7 +226,8 @@ mod tests {
             let model: Model<f32> = Source { weights: Some(&weights), crew: &crew }.model(&config).unwrap();
             for spec in config.tensors() {
                 let expected = weights.tensor(&spec).unwrap().to_f32();
-                assert!(model.numbers(&config, &spec).unwrap() == expected, "{name}: {}", spec.name);
+                let (part, range) = model.find(&config, &spec).unwrap();
+                assert!(numbers(part, range) == expected, "{name}: {}", spec.name);
             }
         }
     }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Attention, Config, Marks, ModelError, Options,
     attention::Layout,
-    decoder::layers::{Block, Fusion, Ops},
+    decoder::layers::{Block, Ops},
     rope::RopeTable,
 };
 
@@ -46,7 +46,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of a pass that gives logits of so many rows.
+    /// Those of a pass that gives logits of this many rows.
     pub fn new(config: &Config, attention: Attention, span: &Span, logits_rows: usize) -> Self {
         let rows = span.batch.saturating_mul(span.queries);
         let by_rows = |width: usize| rows.saturating_mul(width);
@@ -118,7 +118,7 @@ impl<T: Number> Pass<'_, T> {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    /// Norms the last of every so many rows.
+    /// Norms one row, the last, out of every `every` rows.
     fn norm_rows(&mut self, weight: &[f32], every: usize) {
         let stream = &self.buffers.stream[..self.rows() * self.config.hidden];
         self.norm_weight(weight).rows(self.crew, every, stream, &mut self.buffers.normed);
@@ -147,9 +147,9 @@ impl<T: Number> Pass<'_, T> {
         let (keys, values) = match self.caches.get(group) {
             None => (beside(heads), beside(heads + kv_heads)),
             Some(cache) => {
-                let head = cache.room() * head_dim;
+                let head = cache.capacity * head_dim;
                 let strides = Strides { batch: kv_heads * head, head, row: head_dim };
-                let (keys, values) = cache.layer(at);
+                let [keys, values] = &cache.layers[at];
                 (Heads { numbers: keys, strides }, Heads { numbers: values, strides })
             }
         };
@@ -190,20 +190,12 @@ impl<T: Number> Ops for Pass<'_, T> {
         &self.options.marks
     }
 
-    fn fusion(&self) -> Fusion {
-        Fusion::default()
-    }
-
-    fn norm(&mut self, weights: &Layer<T>, block: Block) -> Result<(), ModelError> {
-        let weight = match block {
-            Block::Attention => &weights.attention_norm,
-            Block::Ffn => &weights.ffn_norm,
-        };
-        self.norm_rows(weight, 1);
+    fn norm(&mut self, _: usize, weights: &Layer<T>, block: Block) -> Result<(), ModelError> {
+        self.norm_rows(weights.norm(block), 1);
         Ok(())
     }
 
-    fn qkv(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn qkv(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
         let (rows, crew) = (self.rows(), self.crew);
         let Buffers { normed, qkv, .. } = &mut *self.buffers;
         multiply(crew, Rows::dense(normed, rows, self.config.hidden), &weights.qkv, qkv, Put::OVER);
@@ -225,8 +217,9 @@ impl<T: Number> Ops for Pass<'_, T> {
             let qkv = &mut self.buffers.qkv[first * width..][..span.rows() * width];
             positions.enter(self.crew, qkv);
             if let Some(cache) = self.caches.get_mut(group) {
-                let room = cache.room();
-                store(self.crew, span, qkv, room, cache.layer_mut(layer, span.keys()));
+                let capacity = cache.capacity;
+                let [keys, values] = &mut cache.layers[layer];
+                store(self.crew, span, qkv, capacity, (keys, values));
             }
         }
         Ok(())
@@ -239,7 +232,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         Ok(())
     }
 
-    fn output(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn output(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
         let (rows, crew) = (self.rows(), self.crew);
         let Buffers { mixed, stream, .. } = &mut *self.buffers;
         let mixed = Rows::dense(mixed, rows, self.config.heads * self.config.head_dim);
@@ -247,20 +240,20 @@ impl<T: Number> Ops for Pass<'_, T> {
         Ok(())
     }
 
-    fn gate_up(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn gate_up(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
         let (rows, crew) = (self.rows(), self.crew);
         let Buffers { normed, gate_up, .. } = &mut *self.buffers;
         multiply(crew, Rows::dense(normed, rows, self.config.hidden), &weights.gate_up, gate_up, Put::OVER);
         Ok(())
     }
 
-    fn swiglu(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn swiglu(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
         let (ffn, rows) = (self.config.ffn, self.rows());
         swiglu(self.crew, ffn, weights.gate_up_bias.as_deref(), &mut self.buffers.gate_up[..rows * 2 * ffn]);
         Ok(())
     }
 
-    fn down(&mut self, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn down(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
         let (rows, crew, ffn) = (self.rows(), self.crew, self.config.ffn);
         let Buffers { gate_up, stream, .. } = &mut *self.buffers;
         multiply(crew, Rows::new(gate_up, rows, ffn, 2 * ffn), &weights.down, stream, Put::ONTO);

@@ -4,7 +4,7 @@
 
 use super::{
     attention::Span,
-    cache::Cache,
+    cache::{Cache, Heap},
     crew::Crew,
     model::{Body, Source},
     number::Number,
@@ -56,7 +56,7 @@ impl<T: Number> Stack<T> {
     /// Loads the layers. Offloaded ones are written to their file.
     pub fn load(config: Config, options: Options, source: Source<'_>) -> Result<Self, ModelError> {
         let streamed = Streamed::load(&config, &options, source)?;
-        let first = streamed.as_ref().map_or(0, |streamed| streamed.count);
+        let first = streamed.as_ref().map_or(0, Streamed::layers);
         let body = Body::load(&config, first, source)?;
         Ok(Self { streamed, ..Self::new(config, options, body)? })
     }
@@ -67,8 +67,8 @@ impl<T: Number> Stack<T> {
     }
 
     /// The visits of offloaded layers since the last call.
-    pub fn visits(&mut self) -> Vec<LayerVisit> {
-        self.streamed.as_mut().map(Streamed::visits).unwrap_or_default()
+    pub fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)
     }
 
     /// What the decoder is.
@@ -104,7 +104,7 @@ impl<T: Number> Stack<T> {
         head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
     ) -> Result<(), ModelError> {
-        other.reserve(other.length() + 1)?;
+        other.reserve(&Heap, other.length() + 1)?;
         let spans = [self.cache.length(), other.length()];
         let spans = spans.map(|start| Span::new(&self.config, self.options.batch, 1, start));
         self.pass(crew, &spans, Before::Cache, Some(other), head, enter)
@@ -136,7 +136,8 @@ impl<T: Number> Stack<T> {
         };
         let Body { layers, norm, .. } = &self.body;
         run_all(&mut pass, self.streamed.as_mut(), layers, |pass| run_head(pass, norm, head))?;
-        pass.caches.into_iter().zip(spans).try_for_each(|(cache, span)| cache.set_length(span.keys()))
+        pass.caches.into_iter().zip(spans).for_each(|(cache, span)| cache.advance(span.keys()));
+        Ok(())
     }
 
     /// The rows that the last pass normed: all of them, or the last of each sequence.
@@ -161,7 +162,7 @@ impl<T: Number> Stack<T> {
         let rows = match before {
             Before::Nothing => span.batch * span.queries,
             Before::Cache => {
-                self.cache.reserve(first.keys())?;
+                self.cache.reserve(&Heap, first.keys())?;
                 span.batch
             }
         };
@@ -177,8 +178,7 @@ impl<T: Number> Stack<T> {
     fn lay_out(&mut self, span: &Span) -> Result<(), ModelError> {
         let Some(kept) = &self.options.kept else { return Ok(()) };
         if span.start > 0 {
-            let reason = "sparse attention begins with the first token: the cache must be empty";
-            return Err(ModelError::Refused(reason.to_owned()));
+            return Err(ModelError::sparse_behind_cache());
         }
         if let Some(reason) = kept.refusal(span.queries) {
             return Err(ModelError::Refused(reason));

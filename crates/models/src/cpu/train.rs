@@ -1,10 +1,8 @@
-//! The trainer on the CPU, on the products and steps of the decoder.
+//! Training on the CPU, on the products and steps of the decoder.
 
 mod adamw;
 mod attention;
 mod backward;
-mod buffers;
-mod engine;
 mod forward;
 mod memory;
 mod positions;
@@ -13,10 +11,23 @@ mod steps;
 mod tests;
 
 use half::bf16;
+use laptime_probe::stage;
 
-use self::engine::Engine;
 pub use self::memory::needed_train_bytes;
-use crate::{Config, Dtype, ModelError, TrainOptions, Trainer, Weights};
+use self::{
+    forward::Setup,
+    steps::{Places, Sums},
+};
+use super::{attention::Span, cache::zeros, crew::Crew, model::Source, number::Number};
+use crate::{
+    Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights,
+    rope::RopeTable,
+    train::{
+        ModelTrainer,
+        buffers::{Kept, Scratch},
+        ops::TrainState,
+    },
+};
 
 /// Loads a decoder into memory, with all that training needs. Passes run on this many threads, including the caller's.
 pub fn trainer(
@@ -26,8 +37,52 @@ pub fn trainer(
     threads: usize,
 ) -> Result<Box<dyn Trainer>, ModelError> {
     options.check(&config)?;
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(Engine::<f32>::new(config, weights, options, threads)?),
-        Dtype::Bf16 | Dtype::F16 => Box::new(Engine::<bf16>::new(config, weights, options, threads)?),
-    })
+    match options.dtype {
+        Dtype::F32 => typed::<f32>(config, weights, options, threads),
+        Dtype::Bf16 | Dtype::F16 => typed::<bf16>(config, weights, options, threads),
+    }
+}
+
+/// The operations of training on the CPU, with the batch and all buffers.
+struct CpuTraining<T> {
+    setup: Setup,
+    ids: Vec<u32>,
+    targets: Vec<u32>,
+    kept: Kept<Vec<T>, Vec<f32>>,
+    scratch: Scratch<Vec<T>>,
+    /// Queries, keys and values after their norms and RoPE.
+    heads: Vec<T>,
+    /// Gradients of the norms of queries and of keys.
+    d_norms: Vec<f32>,
+    sums: Sums,
+    places: Places,
+}
+
+fn typed<T: Number>(
+    config: Config,
+    weights: &Weights,
+    options: TrainOptions,
+    threads: usize,
+) -> Result<Box<dyn Trainer>, ModelError> {
+    let crew = Crew::new(threads)?;
+    let load = |weights| Source { weights, crew: &crew }.model::<T>(&config);
+    let (parameters, gradients) = (load(Some(weights))?, load(None)?);
+    let moments = options.adamw.map(|_| Ok::<_, ModelError>([load(None)?, load(None)?])).transpose()?;
+    let state = TrainState { parameters, gradients, moments };
+    let mut table = RopeTable::new(&config);
+    table.reach(options.tokens);
+    let sizes = TrainSizes::new(&config, &options);
+    let _stage = stage!("allocate");
+    let ops = CpuTraining {
+        ids: Vec::new(),
+        targets: Vec::new(),
+        kept: Kept::new(&sizes, config.layers, zeros::<T>, zeros)?,
+        scratch: Scratch::new(&sizes, zeros)?,
+        heads: zeros(sizes.qkv)?,
+        d_norms: zeros(if config.qk_norm { 2 * config.head_dim } else { 0 })?,
+        sums: Sums::default(),
+        places: Places::default(),
+        setup: Setup { span: Span::new(&config, options.batch, options.tokens, 0), table, config, options, crew },
+    };
+    Ok(Box::new(ModelTrainer::new(ops, state)))
 }

@@ -1,7 +1,11 @@
 //! The layers of a decoder, written once for every device, every number of rows and every dtype.
 
 use super::weights::LayerWeights;
-use crate::{Marks, marks::stage_mark};
+use crate::{
+    Marks,
+    marks::stage_mark,
+    offload::turns::{LayerCopies, OffloadedLayers},
+};
 
 /// The operations of a decoder on one device, at the granularity of its kernels.
 ///
@@ -20,13 +24,15 @@ pub trait Ops {
     fn marks(&self) -> &Marks;
 
     /// The operations that kernels of this pass include.
-    fn fusion(&self) -> Fusion;
+    fn fusion(&self) -> Fusion {
+        Fusion::default()
+    }
 
     /// Norms the hidden states before a block.
-    fn norm(&mut self, weights: &LayerOf<Self>, block: Block) -> Result<(), Self::Error>;
+    fn norm(&mut self, layer: usize, weights: &LayerOf<Self>, block: Block) -> Result<(), Self::Error>;
 
     /// Projects the normed states to queries, keys and values.
-    fn qkv(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn qkv(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Norms the heads, applies RoPE, and writes keys and values to the cache of a layer.
     fn rope(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
@@ -35,16 +41,16 @@ pub trait Ops {
     fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Projects the output of attention and adds it to the hidden states.
-    fn output(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn output(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Projects the normed states to gate and up.
-    fn gate_up(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn gate_up(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Applies SwiGLU to gate and up.
-    fn swiglu(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Projects the output of SwiGLU and adds it to the hidden states.
-    fn down(&mut self, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn down(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
     /// Norms the rows that the head reads: all of them, or the last one of each sequence.
     fn final_norm(&mut self, weight: &Self::Vector) -> Result<(), Self::Error>;
@@ -52,6 +58,16 @@ pub trait Ops {
     /// Multiplies the normed rows with the head. The norm is for kernels that include it.
     fn head(&mut self, norm: &Self::Vector, head: &Self::Matrix) -> Result<(), Self::Error>;
 }
+
+/// Runs one operation as a stage.
+macro_rules! mark_op {
+    ($ops:ident, $name:literal, $run:expr) => {{
+        let _op = $crate::marks::stage_mark!($ops.marks(), Ops, $name);
+        $run
+    }};
+}
+
+pub(crate) use mark_op;
 
 /// The weights of a layer on the device of a pass.
 pub type LayerOf<O> = LayerWeights<<O as Ops>::Matrix, <O as Ops>::Vector>;
@@ -72,25 +88,10 @@ pub enum Block {
     Ffn,
 }
 
-/// The first layers of a decoder, which are offloaded: each is copied in for its turn in a pass.
-pub trait Offloaded<O: Ops> {
-    /// Begins a pass over all layers.
-    fn begin(&mut self) -> Result<(), O::Error>;
-
-    /// The number of offloaded layers.
-    fn count(&self) -> usize;
-
-    /// The number of the pass that was begun last.
-    fn pass(&self) -> u64;
-
-    /// Runs a layer once its weights are there. Marks a stage for the layer.
-    fn turn(&mut self, layer: usize, run: impl FnOnce(&LayerOf<O>) -> Result<(), O::Error>) -> Result<(), O::Error>;
-}
-
 /// Runs all layers, then `finish`. Where layers are offloaded, the rest of the pass is a stage of its own.
-pub fn run_all<O: Ops, S: Offloaded<O>>(
+pub fn run_all<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
     ops: &mut O,
-    offloaded: Option<&mut S>,
+    offloaded: Option<&mut OffloadedLayers<C>>,
     resident: &[LayerOf<O>],
     finish: impl FnOnce(&mut O) -> Result<(), O::Error>,
 ) -> Result<(), O::Error> {
@@ -98,17 +99,20 @@ pub fn run_all<O: Ops, S: Offloaded<O>>(
     let mut _resident = None;
     if let Some(offloaded) = offloaded {
         run_offloaded(ops, offloaded)?;
-        first = offloaded.count();
-        _resident = stage_mark!(ops.marks(), Pipeline, "resident", forward = offloaded.pass());
+        first = offloaded.layers();
+        _resident = stage_mark!(ops.marks(), Pipeline, "resident", forward = offloaded.pass_number());
     }
     run_resident(ops, first, resident, |_| Ok(()))?;
     finish(ops)
 }
 
 /// Runs the offloaded layers of a pass.
-pub fn run_offloaded<O: Ops, S: Offloaded<O>>(ops: &mut O, offloaded: &mut S) -> Result<(), O::Error> {
+pub fn run_offloaded<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
+    ops: &mut O,
+    offloaded: &mut OffloadedLayers<C>,
+) -> Result<(), O::Error> {
     offloaded.begin()?;
-    for at in 0..offloaded.count() {
+    for at in 0..offloaded.layers() {
         offloaded.turn(at, |weights| run_layer(ops, at, weights))?;
     }
     Ok(())
@@ -130,58 +134,45 @@ pub fn run_resident<O: Ops>(
 }
 
 /// Runs one layer, from hidden states to hidden states.
-fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
+pub fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     {
         let _block = stage_mark!(ops.marks(), Layer, "attention");
         run_attention(ops, at, weights)?;
     }
     let _block = stage_mark!(ops.marks(), Layer, "ffn");
-    run_ffn(ops, weights)
+    run_ffn(ops, at, weights)
 }
 
 fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     let fusion = ops.fusion();
     if !fusion.products {
-        let _op = stage_mark!(ops.marks(), Ops, "norm");
-        ops.norm(weights, Block::Attention)?;
+        mark_op!(ops, "norm", ops.norm(at, weights, Block::Attention))?;
     }
-    {
-        let _op = stage_mark!(ops.marks(), Ops, "qkv");
-        ops.qkv(weights)?;
-    }
+    mark_op!(ops, "qkv", ops.qkv(at, weights))?;
     if !fusion.rope {
-        let _op = stage_mark!(ops.marks(), Ops, "rope");
-        ops.rope(at, weights)?;
+        mark_op!(ops, "rope", ops.rope(at, weights))?;
     }
     ops.attend(at, weights)?;
-    let _op = stage_mark!(ops.marks(), Ops, "output");
-    ops.output(weights)
+    mark_op!(ops, "output", ops.output(at, weights))
 }
 
-fn run_ffn<O: Ops>(ops: &mut O, weights: &LayerOf<O>) -> Result<(), O::Error> {
+fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     let fusion = ops.fusion();
     if !fusion.products {
-        let _op = stage_mark!(ops.marks(), Ops, "norm");
-        ops.norm(weights, Block::Ffn)?;
+        mark_op!(ops, "norm", ops.norm(at, weights, Block::Ffn))?;
     }
-    {
-        let _op = stage_mark!(ops.marks(), Ops, "gate_up");
-        ops.gate_up(weights)?;
-    }
+    mark_op!(ops, "gate_up", ops.gate_up(at, weights))?;
     if !fusion.products {
-        let _op = stage_mark!(ops.marks(), Ops, "swiglu");
-        ops.swiglu(weights)?;
+        mark_op!(ops, "swiglu", ops.swiglu(at, weights))?;
     }
-    let _op = stage_mark!(ops.marks(), Ops, "down");
-    ops.down(weights)
+    mark_op!(ops, "down", ops.down(at, weights))
 }
 
 /// Norms the rows that the head reads, and multiplies them with the head if there is one.
 pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>) -> Result<(), O::Error> {
     let _stage = stage_mark!(ops.marks(), Layer, "head");
     if !ops.fusion().products {
-        let _op = stage_mark!(ops.marks(), Ops, "norm");
-        ops.final_norm(norm)?;
+        mark_op!(ops, "norm", ops.final_norm(norm))?;
     }
     head.map_or(Ok(()), |head| ops.head(norm, head))
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::layers::Block;
 use crate::{Config, ModelError, TensorSpec};
 
 /// A part of the weights: a matrix, or a vector such as a norm weight or a bias.
@@ -114,6 +115,14 @@ impl<M, V> LayerWeights<M, V> {
         })
     }
 
+    /// The norm weight before a block.
+    pub fn norm(&self, block: Block) -> &V {
+        match block {
+            Block::Attention => &self.attention_norm,
+            Block::Ffn => &self.ffn_norm,
+        }
+    }
+
     /// Its parts in the order of the fields.
     pub fn parts(&self) -> [Option<Part<&M, &V>>; 11] {
         [
@@ -166,6 +175,11 @@ impl<M, V> Parameters<M, V> {
     /// The matrix that gives logits.
     pub fn head(&self) -> &M {
         self.own_head.as_ref().unwrap_or(&self.embedding)
+    }
+
+    /// The same matrix, to write.
+    pub fn head_mut(&mut self) -> &mut M {
+        self.own_head.as_mut().unwrap_or(&mut self.embedding)
     }
 
     /// All parts, in the same order for every set of one model.

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use laptime_cuda::{CudaError, Device, decode::State};
 
 use super::{
-    decoder::GpuDecoder,
+    decoder::GpuPasses,
     pass::{Apart, Context, Sequences},
     size,
     step::Stepper,
@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     Config, Decoder, Dtype, ModelError, Options, Room, Tokens, Weights,
-    decoder::layers::{run_head, run_resident},
+    decoder::{
+        generic::GenericDecoder,
+        layers::{run_head, run_resident},
+    },
 };
 
 /// Positions that there is room for.
@@ -45,9 +48,10 @@ fn both<T: Number>(
     steps: usize,
 ) -> Result<[Vec<f32>; 2], ModelError> {
     let (config, weights) = (Arc::new(config.clone()), Arc::new(GpuWeights::<T>::load(device, config, weights)?));
-    let ready = |prompt: &[u32]| -> Result<GpuDecoder<'_, T>, ModelError> {
+    let ready = |prompt: &[u32]| -> Result<GenericDecoder<GpuPasses<'_, T>>, ModelError> {
         let (config, weights) = (Arc::clone(&config), Arc::clone(&weights));
-        let mut decoder = GpuDecoder::new(device, None, config, weights, Options::new(T::DTYPE, Room::Static(ROOM)))?;
+        let passes = GpuPasses::new(device, None, config, weights, Options::new(T::DTYPE, Room::Static(ROOM)))?;
+        let mut decoder = GenericDecoder::new(passes);
         decoder.prefill(&Tokens::one(prompt.to_vec()))?;
         Ok(decoder)
     };
@@ -62,7 +66,8 @@ fn both<T: Number>(
             decoder.step()?;
             logits[0].extend(decoder.logits()?);
         }
-        step_apart(device, &mut stepper, &mut together, &tokens)?;
+        let [first, second] = &mut together;
+        step_apart(device, &mut stepper, [&mut first.passes, &mut second.passes], &tokens)?;
         logits[1].extend(stepper.buffers.logits.read()?.into_iter().map(T::widened));
     }
     Ok(logits)
@@ -72,7 +77,7 @@ fn both<T: Number>(
 fn step_apart<T: Number>(
     device: &Device,
     stepper: &mut Stepper<T>,
-    [first, second]: &mut [GpuDecoder<'_, T>; 2],
+    [first, second]: [&mut GpuPasses<'_, T>; 2],
     tokens: &[u32],
 ) -> Result<(), CudaError> {
     let mut state = State::new(device, size(tokens.len())?, 1)?;
@@ -95,8 +100,9 @@ fn step_apart<T: Number>(
     run_resident(&mut pass, 0, &weights.parameters.layers, |_| Ok(()))?;
     run_head(&mut pass, &weights.parameters.norm, Some(weights.parameters.head()))?;
     for decoder in [first, second] {
-        decoder.length += 1;
-        decoder.set_position(decoder.length)?;
+        let length = decoder.cache.length() + 1;
+        decoder.cache.advance(length);
+        decoder.set_position(length)?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! The decoder on a GPU as [`Decoder`] asks for it.
+//! The passes of a decoder on a GPU.
 
 // Tokens are copied from the host's own memory.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Graph, decode::State, nn::Attention};
 
@@ -19,19 +19,13 @@ use super::{
     streamed::Streamed,
     weights::{GpuWeights, Number},
 };
-use crate::{
-    Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Room, Tokens,
-    cache_rules::CacheRules,
-};
-
-/// Logits that are read at a time when they are looked at.
-const LOOKED_AT: usize = 16 << 20;
+use crate::{Config, LayerVisit, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
 
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
 
-/// A decoder on a GPU. The graph comes first: it goes before the buffers that it uses.
-pub struct GpuDecoder<'a, T> {
+/// The passes of a decoder on a GPU. The graph comes first: it is dropped before the buffers that it uses.
+pub struct GpuPasses<'a, T> {
     pub(super) graph: Option<Graph>,
     pub(super) replay: Replay,
     pub(super) device: &'a Device,
@@ -53,12 +47,6 @@ pub struct GpuDecoder<'a, T> {
     /// Whether a step ran, so that everything it needs is loaded.
     pub(super) is_warm: bool,
     pub(super) state: State,
-    pub(super) length: usize,
-    rules: CacheRules,
-    /// Positions that were written to each layer beside passes.
-    written: Vec<usize>,
-    /// Whether there is a token to go on from.
-    has_token: bool,
     pub(super) logits: Logits,
 }
 
@@ -70,7 +58,7 @@ pub enum Logits {
     OfStep,
 }
 
-impl<'a, T: Number> GpuDecoder<'a, T> {
+impl<'a, T: Number> GpuPasses<'a, T> {
     /// `copies` is the same device, whose stream the weights of streamed layers come over.
     pub fn new(
         device: &'a Device,
@@ -83,8 +71,8 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
         }
         let capacity = match options.room {
-            Room::Static(positions) if positions > config.context => {
-                return Err(too_long(positions, &config.name, config.context));
+            Room::Static(tokens) if tokens > config.context => {
+                return Err(ModelError::TooLong { tokens, what: config.name.clone(), room: config.context });
             }
             Room::Static(positions) => positions,
             Room::Growing => 0,
@@ -101,38 +89,17 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
             sparse,
             streamed,
             turns: Turns::new(device, &config, capacity)?,
-            cache: GpuCache::new(device, &config, options.batch, capacity)?,
+            cache: GpuCache::allocate(device, &config, &options)?,
             beside: None,
             buffers: None,
             stepper: None,
             is_warm: false,
             state: State::new(device, size(options.batch)?, CHOSEN_ROOM)?,
-            length: 0,
-            rules: CacheRules::new(&config, &options),
-            written: vec![0; config.layers],
-            has_token: false,
             logits: Logits::None,
             config,
             options,
             weights,
         })
-    }
-
-    /// Makes room for this many positions.
-    fn reach(&mut self, positions: usize) -> Result<(), ModelError> {
-        self.rules.check_room(positions)?;
-        if positions <= self.cache.capacity {
-            return Ok(());
-        }
-        // What was captured has the old addresses; the next step is launched, so that what it needs is made outside a
-        // capture.
-        self.device.stream().synchronise()?;
-        self.graph = None;
-        self.stepper = None;
-        self.is_warm = false;
-        self.cache.grow(self.device, positions, self.length, self.config.context)?;
-        self.turns = Turns::new(self.device, &self.config, self.cache.capacity)?;
-        Ok(())
     }
 
     pub(super) fn set_position(&mut self, position: usize) -> Result<(), CudaError> {
@@ -150,28 +117,32 @@ impl<'a, T: Number> GpuDecoder<'a, T> {
     }
 
     /// Builds the layout of what is kept, where only some pairs are.
-    fn lay_out(&mut self, tokens: usize, start: usize) -> Result<(), ModelError> {
+    fn lay_out(&mut self, tokens: usize) -> Result<(), ModelError> {
         match &mut self.sparse {
             None => Ok(()),
-            Some(_) if start > 0 => Err(behind_a_cache()),
             Some(sparse) => sparse.lay_out(self.device, tokens, &self.options.marks),
         }
     }
 
-    fn last_logits(&self) -> Result<&Buffer<T>, ModelError> {
-        match (self.logits, &self.buffers, &self.stepper) {
-            (Logits::OfPass, Some(buffers), _) => Ok(&buffers.logits),
-            (Logits::OfStep, _, Some(stepper)) => Ok(&stepper.buffers.logits),
-            _ => Err(ModelError::no_pass()),
+    fn last_logits(&self) -> Option<&Buffer<T>> {
+        match self.logits {
+            Logits::None => None,
+            Logits::OfPass => self.buffers.as_ref().map(|buffers| &buffers.logits),
+            Logits::OfStep => self.stepper.as_ref().map(|stepper| &stepper.buffers.logits),
         }
     }
 
-    fn upload_ids(&mut self, tokens: &Tokens) -> Result<(), CudaError> {
+    fn upload_ids(&mut self, ids: &[u32]) -> Result<(), CudaError> {
         match &mut self.buffers {
             // SAFETY: a list of the host's own memory is no pinned memory.
-            Some(buffers) => unsafe { buffers.ids.put(self.device.stream(), &tokens.ids) },
+            Some(buffers) => unsafe { buffers.ids.put(self.device.stream(), ids) },
             None => Ok(()),
         }
+    }
+
+    /// The tokens of each sequence.
+    fn tokens(&self, ids: &[u32]) -> usize {
+        ids.len() / self.options.batch
     }
 }
 
@@ -198,15 +169,10 @@ fn streamed<'a, T: Number>(
     }
 }
 
-fn behind_a_cache() -> ModelError {
-    ModelError::Refused("sparse attention begins with the first token: the cache must be empty".to_owned())
-}
+impl<T: Number> Passes for GpuPasses<'_, T> {
+    type Buffer = Buffer<T>;
+    type Memory = Device;
 
-fn too_long(tokens: usize, what: &str, room: usize) -> ModelError {
-    ModelError::TooLong { tokens, what: what.to_owned(), room }
-}
-
-impl<T: Number> Decoder for GpuDecoder<'_, T> {
     fn config(&self) -> &Config {
         &self.config
     }
@@ -215,114 +181,85 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
         &self.options
     }
 
-    fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        tokens.check_batch(&self.config, self.options.batch)?;
-        let length = tokens.length();
-        if length > self.config.context {
-            return Err(too_long(length, &self.config.name, self.config.context));
+    fn cache(&self) -> &GpuCache<T> {
+        &self.cache
+    }
+
+    fn cache_mut(&mut self) -> (&mut GpuCache<T>, &Device) {
+        (&mut self.cache, self.device)
+    }
+
+    fn reserve(&mut self, positions: usize) -> Result<(), ModelError> {
+        self.cache.check(positions)?;
+        if positions <= self.cache.capacity {
+            return Ok(());
         }
+        // A captured step has the old addresses. The next step is launched, so that nothing is allocated in a capture.
+        self.device.stream().synchronise()?;
+        self.graph = None;
+        self.stepper = None;
+        self.is_warm = false;
+        self.cache.reserve(self.device, positions)?;
+        self.turns = Turns::new(self.device, &self.config, self.cache.capacity)?;
+        Ok(())
+    }
+
+    fn length_changed(&mut self) -> Result<(), ModelError> {
+        Ok(self.set_position(self.cache.length())?)
+    }
+
+    fn forward(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        let length = self.tokens(ids);
         let sizes = PassSizes::new(&self.config, &self.options, length, length, Head::All);
         self.make_buffers(sizes)?;
         self.make_beside(length)?;
-        self.lay_out(length, 0)?;
-        self.upload_ids(tokens)?;
+        self.lay_out(length)?;
+        self.upload_ids(ids)?;
         self.set_position(0)?;
         self.pass(length, 0, Head::All)?;
         self.logits = Logits::OfPass;
-        Ok(self.set_position(self.length)?)
+        self.length_changed()
     }
 
-    fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
-        tokens.check_batch(&self.config, self.options.batch)?;
-        let (length, start) = (tokens.length(), self.length);
-        self.reach(start + length)?;
-        self.lay_out(length, start)?;
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        let (length, start) = (self.tokens(ids), self.cache.length());
+        self.lay_out(length)?;
         let sizes = PassSizes::new(&self.config, &self.options, length, start + length, Head::Last);
         self.make_buffers(sizes)?;
-        self.upload_ids(tokens)?;
+        self.upload_ids(ids)?;
         self.set_position(start)?;
         self.pass(length, start, Head::Last)?;
         self.logits = Logits::OfPass;
         self.choose_most_likely()?;
-        self.has_token = true;
-        self.length = start + length;
-        Ok(self.set_position(self.length)?)
+        self.cache.advance(start + length);
+        self.length_changed()
     }
 
     fn step(&mut self) -> Result<(), ModelError> {
-        if !self.has_token {
-            return Err(ModelError::no_token());
-        }
-        if self.sparse.is_some() {
-            return Err(behind_a_cache());
-        }
-        self.reach(self.length + 1)?;
         self.capture()?;
         self.run_step()?;
         self.logits = if steps_by_pass(&self.options) { Logits::OfPass } else { Logits::OfStep };
-        self.length += 1;
+        self.cache.advance(self.cache.length() + 1);
         Ok(())
     }
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        Tokens { ids: ids.to_vec(), batch: ids.len() }.check_batch(&self.config, self.options.batch)?;
-        self.has_token = true;
         // SAFETY: a list of the host's own memory is no pinned memory.
         unsafe { self.state.token.put(self.device.stream(), ids)? };
         Ok(())
     }
 
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
-        match self.has_token {
-            true => Ok(self.state.token.read()?),
-            false => Err(ModelError::no_token()),
-        }
+        Ok(self.state.token.read()?)
     }
 
-    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        Ok(self.last_logits()?.read()?.into_iter().map(T::widened).collect())
+    fn logits_count(&self) -> usize {
+        self.last_logits().map_or(0, Buffer::length)
     }
 
-    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
-        let (logits, vocab) = (self.last_logits()?, self.config.vocab);
-        // As many rows at a time as the host has room for without being asked.
-        let block = (LOOKED_AT / vocab.max(1)).max(1) * vocab;
-        for begin in (0..logits.length()).step_by(block) {
-            let end = logits.length().min(begin + block);
-            let numbers: Vec<f32> = logits.slice(begin..end)?.read()?.into_iter().map(T::widened).collect();
-            numbers.chunks(vocab).for_each(&mut *row);
-        }
-        Ok(())
-    }
-
-    fn length(&self) -> usize {
-        self.length
-    }
-
-    fn truncate(&mut self, length: usize) -> Result<(), ModelError> {
-        if length < self.length { self.set_length(length) } else { Ok(()) }
-    }
-
-    fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
-        self.rules.check_layer(layer)?;
-        Ok(self.cache.read(self.device, layer, self.length)?)
-    }
-
-    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
-        self.rules.check_layer(layer)?;
-        let (written, end) = (self.written[layer].max(self.length), start.saturating_add(values.length));
-        self.rules.check_write(layer, written, start, values)?;
-        self.reach(end)?;
-        self.cache.write(self.device, layer, start, values)?;
-        self.written[layer] = written.max(end);
-        Ok(())
-    }
-
-    fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
-        self.rules.check_length(length, self.written.iter().map(|written| (*written).max(self.length)))?;
-        self.length = length;
-        self.written.fill(length);
-        Ok(self.set_position(length)?)
+    fn read_logits(&self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        let logits = self.last_logits().ok_or_else(ModelError::no_pass)?.slice(range)?.read()?;
+        Ok(logits.into_iter().map(T::widened).collect())
     }
 
     fn replay(&self) -> Replay {
@@ -342,7 +279,7 @@ impl<T: Number> Decoder for GpuDecoder<'_, T> {
     }
 }
 
-impl<T> Drop for GpuDecoder<'_, T> {
+impl<T> Drop for GpuPasses<'_, T> {
     fn drop(&mut self) {
         // What is on the stream uses memory that goes now; a stream that failed does no more.
         let _ = self.device.stream().synchronise();

@@ -101,7 +101,7 @@ pub fn packed<'a, T: Number>(
     Packed { packed: qkv.all(), bias, norm, rotation: turns.rotation(), start: start.all() }
 }
 
-/// The sizes of heads in a pass over so many tokens of each sequence, with a cache of this capacity.
+/// The sizes of heads in a pass over this many tokens of each sequence, with a cache of this capacity.
 pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
     Ok(HeadSizes {
         batch: size(batch)?,
@@ -224,14 +224,13 @@ impl<T: Number> Ops for Pass<'_, T> {
         Fusion { products: self.fused().is_some(), rope: matches!(self.rows, PassRows::Token(..)) }
     }
 
-    fn norm(&mut self, weights: &LayerWeights<T>, block: Block) -> Result<(), CudaError> {
+    fn norm(&mut self, _: usize, weights: &LayerWeights<T>, block: Block) -> Result<(), CudaError> {
         let (shape, epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
-        let weight = norm_of(weights, block);
         let Buffers { x, normed, .. } = &mut *self.buffers;
-        self.context.operations.rms_norm(self.context.stream, &*x, weight, normed, shape, epsilon)
+        self.context.operations.rms_norm(self.context.stream, &*x, weights.norm(block), normed, shape, epsilon)
     }
 
-    fn qkv(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn qkv(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
         let (width, hidden) = (qkv_width(self.context.config), self.context.config.hidden);
         let (product, shape, epsilon) = (self.product(width, hidden)?, self.shape(width)?, self.epsilon());
         let (fused, Context { stream, blas, operations, .. }) = (self.fused(), &self.context);
@@ -265,7 +264,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         }
     }
 
-    fn output(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn output(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
         let product = self.product(self.context.config.hidden, self.attended_width())?;
         let (fused, Context { stream, blas, .. }) = (self.fused(), &self.context);
         let Buffers { x, attended, .. } = &mut *self.buffers;
@@ -278,7 +277,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         }
     }
 
-    fn gate_up(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn gate_up(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
         let (ffn, hidden) = (self.context.config.ffn, self.context.config.hidden);
         let (product, epsilon) = (self.product(2 * ffn, hidden)?, self.epsilon());
         let (fused, Context { stream, blas, .. }) = (self.fused(), &self.context);
@@ -293,14 +292,14 @@ impl<T: Number> Ops for Pass<'_, T> {
         }
     }
 
-    fn swiglu(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn swiglu(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
         let shape = self.shape(self.context.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let Buffers { gate_up, activated, .. } = &mut *self.buffers;
         self.context.operations.swiglu(self.context.stream, &*gate_up, bias, activated, shape)
     }
 
-    fn down(&mut self, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn down(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
         let (ffn, hidden) = (self.context.config.ffn, self.context.config.hidden);
         let (product, shape) = (self.product(hidden, ffn)?, self.shape(hidden)?);
         let (fused, Context { stream, blas, operations, .. }) = (self.fused(), &self.context);
@@ -354,14 +353,6 @@ impl<T: Number> Ops for Pass<'_, T> {
             _ => normed.all(),
         };
         blas.multiply_slices([rows, head.all()], logits.all_mut(), product)
-    }
-}
-
-/// The norm weight before a block.
-fn norm_of<T>(weights: &LayerWeights<T>, block: Block) -> &Buffer<T> {
-    match block {
-        Block::Attention => &weights.attention_norm,
-        Block::Ffn => &weights.ffn_norm,
     }
 }
 

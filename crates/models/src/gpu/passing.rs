@@ -3,7 +3,7 @@
 use laptime_cuda::CudaError;
 
 use super::{
-    decoder::GpuDecoder,
+    decoder::GpuPasses,
     pass::{Buffers, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes},
     room::Head,
     size,
@@ -15,7 +15,7 @@ use crate::{
     marks::mark_embedding,
 };
 
-impl<T: Number> GpuDecoder<'_, T> {
+impl<T: Number> GpuPasses<'_, T> {
     /// A pass from the ids in the buffers to logits. Keys and values go to the cache, unless every position is wanted.
     pub(super) fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Result<(), CudaError> {
         let capacity = if head == Head::All { tokens } else { self.cache.capacity };

@@ -1,8 +1,8 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use super::{pass::MOST_FUSED, sparse::GPU_TILING, streamed::slots, weights::layer_bytes};
+use super::{pass::MOST_FUSED, sparse::GPU_TILING, weights::layer_bytes};
 use crate::{
-    Attention, Config, Dtype, Offload, Options, Room, StreamMode, TrainOptions, TrainSizes, attention::Layout,
+    Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout,
 };
 
 /// What cuBLAS has for itself.
@@ -114,8 +114,7 @@ pub(super) fn weight_bytes(config: &Config, dtype: Dtype, offload: Option<&Offlo
     }
     let tensors = config.layer_tensors(0);
     let layer = tensors.iter().map(|tensor| tensor.count() as u64).sum::<u64>().saturating_mul(dtype.bytes());
-    let slots = slots(offload.mode).max(usize::from(offload.mode == StreamMode::Sync)) as u64;
-    let turned = slots.saturating_mul(layer_bytes(&tensors, dtype.bytes()) as u64);
+    let turned = (offload.mode.buffers() as u64).saturating_mul(layer_bytes(&tensors, dtype.bytes()) as u64);
     all.saturating_sub(layer.saturating_mul(streamed)).saturating_add(turned)
 }
 
@@ -163,6 +162,7 @@ pub fn train_needed_bytes(config: &Config, options: &TrainOptions) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StreamMode;
 
     fn offload(resident: usize, mode: StreamMode) -> Offload {
         Offload { mode, resident, home: "".into(), link_gbps: None, clear_every: None, lane: None }

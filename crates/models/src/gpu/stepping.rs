@@ -10,7 +10,7 @@ use laptime_probe::stage;
 use laptime_trace::run::Depth;
 
 use super::{
-    decoder::{GpuDecoder, Logits},
+    decoder::{GpuPasses, Logits},
     pass::Sequences,
     room::{Head, PassSizes},
     size,
@@ -43,7 +43,7 @@ macro_rules! context {
 
 pub(super) use context;
 
-impl<T: Number> GpuDecoder<'_, T> {
+impl<T: Number> GpuPasses<'_, T> {
     /// Puts a step on the stream: what is streamed, kernel by kernel, and what stays, as a graph if there is one.
     pub(super) fn run_step(&mut self) -> Result<(), CudaError> {
         // A step that is a pass has turns and stages of its own.
@@ -110,11 +110,12 @@ impl<T: Number> GpuDecoder<'_, T> {
         if let Some(buffers) = &mut self.buffers {
             buffers.ids.all_mut().copy_from(stream, self.state.token.all())?;
         }
-        self.set_position(self.length)?;
-        self.pass(1, self.length, Head::Last)?;
+        let length = self.cache.length();
+        self.set_position(length)?;
+        self.pass(1, length, Head::Last)?;
         self.logits = Logits::OfPass;
         self.choose_most_likely()?;
-        self.set_position(self.length + 1)
+        self.set_position(length + 1)
     }
 
     pub(super) fn choose_most_likely(&mut self) -> Result<(), CudaError> {

@@ -1,27 +1,30 @@
-//! Training on a GPU: what forward keeps, and the backward of every block, written out.
+//! Training on a GPU.
 #![allow(unsafe_code)]
 
 mod backward;
-mod buffers;
 mod forward;
 
 use std::{marker::PhantomData, sync::Arc};
 
 use half::bf16;
 use laptime_cuda::{
-    Blas, Buffer, Cache, Device,
-    nn::{AdamW, Attention, AttentionGradients, Gradients, HeadSizes, Parameter, Rates},
+    Blas, Buffer, Cache, CudaError, Device,
+    nn::{AdamW, Attention, AttentionGradients, Gradients, HeadSizes, Operations, Parameter, Rates},
 };
 
-use self::buffers::{Kept, Scratch};
 use super::{
-    pass::Turns,
+    pass::{Turns, head_sizes},
+    room::qkv_width,
     size,
     weights::{GpuWeights, Number, Parameters, Zeros},
 };
 use crate::{
-    Config, Dtype, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, TrainSizes, Trainer, Weights,
-    train::Ledger,
+    Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights,
+    train::{
+        ModelTrainer,
+        buffers::{Kept, Scratch},
+        ops::TrainState,
+    },
 };
 
 /// Puts a model on a device to be trained.
@@ -32,46 +35,60 @@ pub fn trainer<'a>(
     options: TrainOptions,
 ) -> Result<Box<dyn Trainer + 'a>, ModelError> {
     options.check(config)?;
-    let config = Arc::new(config.clone());
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(GpuTrainer::<f32>::new(device, config, weights, options)?),
-        Dtype::Bf16 => Box::new(GpuTrainer::<bf16>::new(device, config, weights, options)?),
-        Dtype::F16 => return Err(ModelError::Refused("there is no training in f16".to_owned())),
-    })
+    match options.dtype {
+        Dtype::F32 => typed::<f32>(device, config, weights, options),
+        Dtype::Bf16 | Dtype::F16 => typed::<bf16>(device, config, weights, options),
+    }
 }
 
-/// A model that learns on a GPU. Everything is allocated when it is made.
-struct GpuTrainer<'a, T> {
+/// The operations of training on a GPU, with the batch and all buffers.
+struct GpuTraining<'a, T> {
     device: &'a Device,
     config: Arc<Config>,
     options: TrainOptions,
-    weights: GpuWeights<T>,
-    gradients: Parameters<T>,
-    /// None if it never updates.
-    optimizer: Option<Optimizer<T>>,
-    operations: Gradients<T>,
+    operations: Operations<T>,
+    gradients: Gradients<T>,
     blas: Blas,
     attention: Attention<T>,
     attention_gradients: AttentionGradients<T>,
+    /// None if parameters are never updated.
+    adamw: Option<(AdamW<T>, Rates)>,
     turns: Turns,
-    heads: HeadSizes,
+    sizes: HeadSizes,
+    rows: usize,
     ids: Buffer<u32>,
     targets: Buffer<u32>,
     /// Zero: every sequence begins at its first position.
     start: Buffer<u32>,
-    kept: Kept<T>,
-    scratch: Scratch<T>,
-    sizes: TrainSizes,
-    ledger: Ledger,
-    state: State,
-    updates: u64,
+    /// The mean of the losses.
+    loss: Buffer<f32>,
+    kept: Kept<Buffer<T>, Buffer<f32>>,
+    scratch: Scratch<Buffer<T>>,
+    heads: Heads<T>,
+    d_heads: Heads<T>,
+    /// The output of attention by head, then its gradient.
+    by_head: Buffer<T>,
+    /// A number for each row that the backward of fused attention needs.
+    dots: Buffer<f32>,
+    /// Partial sums in f32, and counts: as many as the operation that needs most.
+    sums: Buffer<f32>,
+    counts: Buffer<u32>,
 }
 
-/// What updates parameters.
-struct Optimizer<T> {
-    adamw: AdamW<T>,
-    moments: [Parameters<T>; 2],
-    rates: Rates,
+/// Queries, keys and values by head.
+struct Heads<T> {
+    queries: Buffer<T>,
+    keys: Buffer<T>,
+    values: Buffer<T>,
+}
+
+impl<T: Number> Heads<T> {
+    fn new(device: &Device, config: &Config, sizes: &TrainSizes) -> Result<Self, CudaError> {
+        let keys = sizes.rows.saturating_mul(config.kv_heads.saturating_mul(config.head_dim));
+        let (queries, keys, values) =
+            (device.allocate(sizes.attended)?, device.allocate(keys)?, device.allocate(keys)?);
+        Ok(Self { queries, keys, values })
+    }
 }
 
 impl From<crate::AdamW> for Rates {
@@ -85,163 +102,71 @@ impl From<crate::AdamW> for Rates {
     }
 }
 
-/// How far a step has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
-    New,
-    HasLoss,
-    HasGradients,
+/// A trainer. Everything is allocated here.
+fn typed<'a, T: Number>(
+    device: &'a Device,
+    config: &Config,
+    weights: &Weights,
+    options: TrainOptions,
+) -> Result<Box<dyn Trainer + 'a>, ModelError> {
+    let cache = Cache::of_user();
+    let GpuWeights { parameters, operations, .. } = GpuWeights::<T>::load(device, config, weights)?;
+    let zeros = || Parameters::load(config, 0, &mut Zeros { device, of: PhantomData });
+    let gradients = zeros()?;
+    let moments = options.adamw.map(|_| Ok::<_, CudaError>([zeros()?, zeros()?])).transpose()?;
+    let mut state = TrainState { parameters, gradients, moments };
+    let adamw = match options.adamw {
+        Some(rates) => Some((AdamW::new(device, &cache, &all_parameters(&mut state))?, rates.into())),
+        None => None,
+    };
+    let gradients = Gradients::load(device, &cache)?;
+    let sizes = TrainSizes::new(config, &options);
+    let head_dim = size(config.head_dim)?;
+    let widest = [config.hidden, 2 * config.ffn, qkv_width(config), 2 * config.head_dim];
+    let widest = size(widest.into_iter().max().unwrap_or(0))?;
+    let mut start = device.allocate(1)?;
+    start.set_all(device.stream(), 0)?;
+    let ops = GpuTraining {
+        blas: Blas::new(device)?,
+        attention: Attention::load(device, &cache, head_dim)?,
+        attention_gradients: AttentionGradients::load(device, &cache, head_dim)?,
+        adamw,
+        turns: Turns::new(device, config, options.tokens)?,
+        sizes: head_sizes(config, options.batch, options.tokens, options.tokens)?,
+        rows: sizes.rows,
+        ids: device.allocate(sizes.rows)?,
+        targets: device.allocate(sizes.rows)?,
+        start,
+        loss: device.allocate(1)?,
+        kept: Kept::new(&sizes, config.layers, |numbers| device.allocate(numbers), |floats| device.allocate(floats))?,
+        scratch: Scratch::new(&sizes, |numbers| device.allocate(numbers))?,
+        heads: Heads::new(device, config, &sizes)?,
+        d_heads: Heads::new(device, config, &sizes)?,
+        by_head: device.allocate(sizes.attended)?,
+        dots: device.allocate(sizes.row_sums)?,
+        sums: device.allocate(gradients.scratch_length(widest))?,
+        counts: device.allocate(gradients.embed_scratch_length(size(config.vocab)?))?,
+        device,
+        config: Arc::new(config.clone()),
+        options,
+        operations,
+        gradients,
+    };
+    Ok(Box::new(ModelTrainer::new(ops, state)))
 }
 
-impl<'a, T: Number> GpuTrainer<'a, T> {
-    fn new(
-        device: &'a Device,
-        config: Arc<Config>,
-        weights: &Weights,
-        options: TrainOptions,
-    ) -> Result<Self, ModelError> {
-        let cache = Cache::of_user();
-        let mut weights = GpuWeights::load(device, &config, weights)?;
-        let zeros = || Parameters::load(&config, 0, &mut Zeros { device, of: PhantomData });
-        let gradients = zeros()?;
-        let optimizer = match options.adamw {
-            Some(rates) => {
-                let mut moments = [zeros()?, zeros()?];
-                let all = parameters(&mut weights.parameters, &gradients, &mut moments);
-                let adamw = AdamW::new(device, &cache, &all)?;
-                Some(Optimizer { adamw, moments, rates: rates.into() })
-            }
-            None => None,
-        };
-        let operations = Gradients::load(device, &cache)?;
-        let sizes = TrainSizes::new(&config, &options);
-        let heads = HeadSizes {
-            batch: size(options.batch)?,
-            tokens: size(options.tokens)?,
-            heads: size(config.heads)?,
-            kv_heads: size(config.kv_heads)?,
-            head_dim: size(config.head_dim)?,
-            capacity: size(options.tokens)?,
-        };
-        let mut start = device.allocate(1)?;
-        start.set_all(device.stream(), 0)?;
-        Ok(Self {
-            blas: Blas::new(device)?,
-            attention: Attention::load(device, &cache, heads.head_dim)?,
-            attention_gradients: AttentionGradients::load(device, &cache, heads.head_dim)?,
-            turns: Turns::new(device, &config, options.tokens)?,
-            ids: device.allocate(sizes.rows)?,
-            targets: device.allocate(sizes.rows)?,
-            kept: Kept::new(device, &config, &sizes)?,
-            scratch: Scratch::new(device, &config, &sizes, &operations)?,
-            operations,
-            ledger: Ledger::new(&config, &options),
-            state: State::New,
-            updates: 0,
-            device,
-            config,
-            options,
-            weights,
-            gradients,
-            optimizer,
-            heads,
-            start,
-            sizes,
-        })
-    }
-}
-
-impl<T: Number> Trainer for GpuTrainer<'_, T> {
-    fn config(&self) -> &Config {
-        &self.config
-    }
-
-    fn options(&self) -> &TrainOptions {
-        &self.options
-    }
-
-    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError> {
-        self.options.check_batch(&self.config, tokens, targets)?;
-        let stream = self.device.stream();
-        // SAFETY: lists of the host's own memory are no pinned memory.
-        unsafe {
-            self.ids.put(stream, &tokens.ids)?;
-            self.targets.put(stream, targets)?;
-        }
-        self.ledger.forward_begins();
-        self.run_forward()?;
-        self.state = State::HasLoss;
-        self.ledger.forward_ends();
-        Ok(())
-    }
-
-    fn backward(&mut self) -> Result<(), ModelError> {
-        if self.state != State::HasLoss {
-            return Err(ModelError::Refused("there is no forward to go back from".to_owned()));
-        }
-        self.run_backward()?;
-        self.state = State::HasGradients;
-        self.ledger.backward_ends();
-        Ok(())
-    }
-
-    fn update(&mut self) -> Result<(), ModelError> {
-        if self.state != State::HasGradients {
-            return Err(ModelError::Refused("there are no gradients to update by".to_owned()));
-        }
-        let Some(Optimizer { adamw, moments, rates }) = &mut self.optimizer else {
-            return Err(ModelError::no_optimizer());
-        };
-        self.updates += 1;
-        let number = u32::try_from(self.updates).unwrap_or(u32::MAX);
-        let mut all = parameters(&mut self.weights.parameters, &self.gradients, moments);
-        adamw.step(self.device.stream(), &mut all, rates, number)?;
-        self.ledger.update_ends();
-        Ok(())
-    }
-
-    fn updates(&self) -> u64 {
-        self.updates
-    }
-
-    fn loss(&mut self) -> Result<f32, ModelError> {
-        if self.state == State::New {
-            return Err(ModelError::Refused("no forward has run yet".to_owned()));
-        }
-        Ok(self.kept.loss.read()?.first().copied().unwrap_or(f32::NAN))
-    }
-
-    fn gradient(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
-        if self.state != State::HasGradients {
-            return Err(ModelError::Refused("no backward has run yet".to_owned()));
-        }
-        self.gradients.read(&self.config, tensor)
-    }
-
-    fn parameter(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
-        self.weights.parameters.read(&self.config, tensor)
-    }
-
-    fn memory(&self) -> TrainMemory {
-        self.ledger.now()
-    }
-}
-
-impl<T> Drop for GpuTrainer<'_, T> {
+impl<T> Drop for GpuTraining<'_, T> {
     fn drop(&mut self) {
-        // What is on the stream uses memory that goes now; a stream that failed does no more.
+        // The work on the stream uses memory that is freed now. A stream that failed does no more.
         let _ = self.device.stream().synchronise();
     }
 }
 
-/// Every parameter with its gradient and moments.
-fn parameters<'a, T: Number>(
-    values: &'a mut Parameters<T>,
-    gradients: &'a Parameters<T>,
-    [first, second]: &'a mut [Parameters<T>; 2],
-) -> Vec<Parameter<'a, T>> {
+/// Every parameter with its gradient and moments; none without moments.
+fn all_parameters<T: Number>(state: &mut TrainState<Buffer<T>, Buffer<T>>) -> Vec<Parameter<'_, T>> {
+    let TrainState { parameters, gradients, moments: Some([first, second]) } = state else { return Vec::new() };
     let moments = first.parts_mut().zip(second.parts_mut());
-    let all = values.parts_mut().zip(gradients.parts()).zip(moments);
+    let all = parameters.parts_mut().zip(gradients.parts()).zip(moments);
     all.map(|((value, gradient), (first, second))| Parameter {
         value: value.into_inner().all_mut(),
         gradient: gradient.into_inner().all(),

@@ -84,15 +84,6 @@ impl<T: Number> GpuWeights<T> {
     }
 }
 
-impl<T: Number> Parameters<T> {
-    /// The numbers of a published tensor. Waits for the device.
-    pub fn read(&self, config: &Config, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
-        let (part, range) = self.find(config, tensor)?;
-        let numbers = part.into_inner().slice(range)?.read()?;
-        Ok(numbers.into_iter().map(T::widened).collect())
-    }
-}
-
 /// The alignment of the parts of a layer that lies in one buffer: that of a separate allocation.
 const ALIGNED_BYTES: usize = 256;
 

@@ -6,8 +6,11 @@
 //! these is computed again, so that nothing grows with the square of the length times the layers. Of the head it keeps
 //! the last norm's input and the logits, whose gradient takes their place.
 
+use std::{cell::Cell, convert::Infallible};
+
 use laptime_probe::value;
 
+use super::buffers::{Kept, KeptLayer, Scratch};
 use crate::{Attention, Config, TrainOptions};
 
 /// Bytes that hold what is still needed.
@@ -131,13 +134,12 @@ impl TrainSizes {
 
     /// Bytes that forward keeps of a layer.
     pub fn layer_bytes(&self) -> u64 {
-        let Self { stream, qkv, attended, gate_up, .. } = *self;
-        self.bytes([stream, stream, qkv, attended, gate_up], [self.row_sums])
+        self.bytes(|numbers, floats| KeptLayer::new(self, numbers, floats).map(drop))
     }
 
     /// Bytes that forward keeps of the head: the input of its norm, the logits, and the loss of each row.
     pub fn head_bytes(&self) -> u64 {
-        self.bytes([self.stream, self.logits], [self.rows])
+        self.bytes(|numbers, floats| Kept::new(self, 0, numbers, floats).map(drop))
     }
 
     /// Bytes that forward keeps.
@@ -145,20 +147,34 @@ impl TrainSizes {
         self.layer_bytes().saturating_mul(layers as u64).saturating_add(self.head_bytes())
     }
 
-    /// Bytes that operations compute in: what is normed, rotated and activated again; the gradients of the stream, of
-    /// what is normed, of heads before and behind their rotation (the latter in place of the heads), the weights of naive
-    /// attention and the gradients of its scores, those of what attention gave and of what went through the gates; and the rotation.
+    /// Bytes that both passes compute in: their scratch buffers, the heads after RoPE, a number for each row of fused
+    /// attention, and the RoPE tables.
     pub fn scratch_bytes(&self) -> u64 {
-        let Self { stream, qkv, attended, scores, activated, .. } = *self;
-        let numbers = [stream, stream, stream, qkv, qkv, scores, scores, attended, activated, activated];
-        self.bytes(numbers, [self.row_sums, self.rotation])
+        self.bytes(|numbers, floats| {
+            Scratch::new(self, numbers)?;
+            numbers(self.qkv)?;
+            floats(self.row_sums)?;
+            floats(self.rotation)
+        })
     }
 
-    fn bytes<const N: usize, const M: usize>(&self, numbers: [usize; N], floats: [usize; M]) -> u64 {
-        let sum = |counts: &[usize]| counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count as u64));
-        sum(&numbers).saturating_mul(self.number_bytes).saturating_add(sum(&floats).saturating_mul(4))
+    /// The bytes of what `allocate` asks for, which is handed functions for numbers of the dtype and for f32.
+    fn bytes(&self, allocate: impl FnOnce(Counter<'_>, Counter<'_>) -> Counted) -> u64 {
+        let total = Cell::new(0_u64);
+        let count = |numbers: usize, bytes: u64| {
+            total.set(total.get().saturating_add((numbers as u64).saturating_mul(bytes)));
+            Ok(())
+        };
+        let Ok(()) = allocate(&|numbers| count(numbers, self.number_bytes), &|floats| count(floats, 4));
+        total.get()
     }
 }
+
+/// The outcome of an allocation that is only counted.
+type Counted = Result<(), Infallible>;
+
+/// Counts an allocation.
+type Counter<'a> = &'a dyn Fn(usize) -> Counted;
 
 #[cfg(test)]
 mod tests {

@@ -197,7 +197,7 @@ impl Decoder for Scripted {
         Ok(())
     }
 
-    fn read_cache(&mut self, _: usize) -> Result<KeysValues, ModelError> {
+    fn read_positions(&mut self, _: usize, _: std::ops::Range<usize>) -> Result<KeysValues, ModelError> {
         Err(ModelError::Refused("a scripted decoder has no keys".to_owned()))
     }
 

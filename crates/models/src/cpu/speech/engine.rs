@@ -343,7 +343,7 @@ impl<T: Number> Voicing for Engine<T> {
     }
 
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        Ok(self.stack.visits())
+        self.stack.visits()
     }
 
     fn wait(&mut self) -> Result<(), ModelError> {

@@ -18,7 +18,7 @@ use super::{
 use crate::{Marks, ModelError, marks::stage_mark};
 
 /// What is asked of the thread.
-pub struct Order<T> {
+pub struct Request<T> {
     pub way: Way,
     pub layer: usize,
     pub pass: u64,
@@ -36,14 +36,14 @@ pub enum Way {
 
 /// What came of it.
 pub struct Done<T> {
-    pub order: Order<T>,
+    pub order: Request<T>,
     pub copy_ns: f64,
     pub outcome: Result<(), ModelError>,
 }
 
 /// The thread, from outside. It ends, and the file is removed, when this is dropped.
 pub struct Copier<T> {
-    orders: Option<Sender<Order<T>>>,
+    orders: Option<Sender<Request<T>>>,
     done: Receiver<Done<T>>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -62,7 +62,7 @@ pub struct Copying {
 impl<T: Number> Copier<T> {
     /// Starts the thread.
     pub fn start(mut copying: Copying) -> Result<Self, ModelError> {
-        let (orders, asked) = channel::<Order<T>>();
+        let (orders, asked) = channel::<Request<T>>();
         let (answer, done) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
@@ -80,7 +80,7 @@ impl<T: Number> Copier<T> {
     }
 
     /// Asks for a copy.
-    pub fn ask(&self, order: Order<T>) -> Result<(), ModelError> {
+    pub fn ask(&self, order: Request<T>) -> Result<(), ModelError> {
         match &self.orders {
             Some(orders) if orders.send(order).is_ok() => Ok(()),
             _ => Err(has_ended()),
@@ -106,14 +106,14 @@ impl<T> Drop for Copier<T> {
 }
 
 impl Copying {
-    fn copy<T: Number>(&mut self, order: Order<T>, is_over: &AtomicBool) -> Done<T> {
+    fn copy<T: Number>(&mut self, order: Request<T>, is_over: &AtomicBool) -> Done<T> {
         match order.way {
             Way::In => self.bring(order, is_over),
             Way::Back => self.take_back(order, is_over),
         }
     }
 
-    fn bring<T: Number>(&mut self, mut order: Order<T>, is_over: &AtomicBool) -> Done<T> {
+    fn bring<T: Number>(&mut self, mut order: Request<T>, is_over: &AtomicBool) -> Done<T> {
         let (layer, bytes) = (order.layer, self.bytes);
         let began = Instant::now();
         // Nothing is said of pinned memory: the layer comes from a file.
@@ -124,7 +124,7 @@ impl Copying {
         Done { order, copy_ns: nanos(began), outcome }
     }
 
-    fn take_back<T: Number>(&mut self, order: Order<T>, is_over: &AtomicBool) -> Done<T> {
+    fn take_back<T: Number>(&mut self, order: Request<T>, is_over: &AtomicBool) -> Done<T> {
         let began = Instant::now();
         let outcome = self.file.put(order.layer, &order.buffer.bytes());
         self.link.hold(self.bytes, began, is_over);
@@ -157,7 +157,7 @@ mod tests {
         let copier = Copier::start(Copying { file, link, bytes, marks: Marks::default() }).unwrap();
         for pass in 0..2 {
             let buffer = Layer::<f32>::blank(&config).unwrap();
-            copier.ask(Order { way: Way::In, layer: 0, pass, buffer }).unwrap();
+            copier.ask(Request { way: Way::In, layer: 0, pass, buffer }).unwrap();
         }
         drop(copier);
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "the file has no name");

@@ -1,7 +1,7 @@
 //! AdamW over all parameters.
 
-use super::super::{crew::Crew, model::Model, number::Number, vectors::vectorized};
-use crate::{AdamW, decoder::weights::Part};
+use super::super::{crew::Crew, number::Number, vectors::vectorized};
+use crate::{AdamW, decoder::weights::Part, train::ops::TrainState};
 
 /// Numbers that one thread updates at a time.
 const PART: usize = 1 << 15;
@@ -49,24 +49,12 @@ impl Factors {
     }
 }
 
-/// Both moments of every parameter.
-pub struct Moments<T> {
-    pub first: Model<T>,
-    pub second: Model<T>,
-}
-
 /// Updates every parameter by its gradient; the first update is number 1. Numbers are updated in f32 and rounded to
-/// their type once.
-pub fn update<T: Number>(
-    crew: &Crew,
-    adamw: &AdamW,
-    number: u64,
-    (model, gradients): (&mut Model<T>, &Model<T>),
-    moments: &mut Moments<T>,
-) {
+/// their dtype once.
+pub fn update<T: Number>(crew: &Crew, adamw: &AdamW, number: u64, state: &mut TrainState<Vec<T>, Vec<f32>>) {
     let factors = Factors::new(adamw, number);
-    let moments = moments.first.parts_mut().zip(moments.second.parts_mut());
-    let all = model.parts_mut().zip(gradients.parts()).zip(moments);
+    let TrainState { parameters, gradients, moments: Some([first, second]) } = state else { return };
+    let all = parameters.parts_mut().zip(gradients.parts()).zip(first.parts_mut().zip(second.parts_mut()));
     for ((parameters, gradients), moments) in all {
         match (parameters, gradients, moments) {
             (Part::Matrix(p), Part::Matrix(g), (Part::Matrix(m), Part::Matrix(v))) => {

@@ -214,7 +214,7 @@ struct TileBack {
     means: Vec<f32>,
 }
 
-/// Bytes of what a thread of the fused step computes in, for sequences of so many tokens.
+/// Bytes of what a thread of the fused step computes in, for sequences of this many tokens.
 pub fn tile_bytes(tokens: usize, head_dim: usize) -> u64 {
     let (tokens, head_dim) = (tokens as u64, head_dim as u64);
     let tiles = (2 * TILE.0 * TILE.1) as u64 + head_dim.saturating_mul(TILE.0 as u64);

@@ -1,4 +1,4 @@
-//! Forward, with what backward needs kept.
+//! The forward operations of training: each layer keeps what backward needs.
 
 #![allow(unsafe_code, reason = "threads write rows of their own side by side; the block has its reason")]
 
@@ -6,63 +6,33 @@ use super::{
     super::{
         attention::{Heads, Inputs, Span, Strides, fused_with, naive},
         crew::Crew,
-        model::{Layer, Model},
+        model::Layer,
         number::Number,
         product::{Put, project},
         rows::{Rows, Shared},
-        steps::{Norm, Positions, add_bias, embed},
+        steps::{Norm, Positions, add_bias},
     },
-    buffers::{Buffers, Kept, LayerKept, Scratch},
-    steps::{cross_entropy, swiglu},
+    CpuTraining,
+    steps::swiglu,
 };
-use crate::{Attention, Config, Marks, TrainOptions, marks::stage_mark, rope::RopeTable};
+use crate::{
+    Attention, Config, Marks, ModelError, TrainOptions,
+    decoder::layers::{Block, Ops},
+    marks::stage_mark,
+    rope::RopeTable,
+    train::{buffers::KeptLayer, ops::NormAt},
+};
 
-/// A pass over a batch, forward or backward.
-pub struct Pass<'a, T> {
-    pub config: &'a Config,
-    pub options: &'a TrainOptions,
-    pub crew: &'a Crew,
-    pub model: &'a Model<T>,
-    pub table: &'a RopeTable,
+/// What operations only read.
+pub struct Setup {
+    pub config: Config,
+    pub options: TrainOptions,
+    pub crew: Crew,
+    pub table: RopeTable,
     pub span: Span,
 }
 
-impl<T: Number> Pass<'_, T> {
-    /// Runs tokens and leaves losses and the gradients of logits.
-    pub fn forward(&self, ids: &[u32], targets: &[u32], buffers: &mut Buffers<T>) {
-        let Buffers { kept: Kept { layers, last, logits, losses }, scratch, ledger } = buffers;
-        ledger.forward_begins();
-        {
-            let _stage = stage_mark!(self.marks(), Layer, "embed");
-            let stream = layers.first_mut().map_or(&mut *last, |layer| &mut layer.input);
-            embed(self.crew, ids, &self.model.embedding, self.config.hidden, stream);
-        }
-        let mut rest = layers.as_mut_slice();
-        for (at, layer) in self.model.layers.iter().enumerate() {
-            let Some((kept, others)) = rest.split_first_mut() else { break };
-            let _stage = stage_mark!(self.marks(), Layer, "layer", layer = at);
-            let out = others.first_mut().map_or(&mut *last, |layer| &mut layer.input);
-            self.attention(layer, kept, scratch);
-            self.ffn(layer, kept, out, scratch);
-            ledger.layer_forward();
-            rest = others;
-        }
-        {
-            let _stage = stage_mark!(self.marks(), Layer, "head");
-            self.norm_rows(&self.model.norm, last, &mut scratch.normed);
-            self.project(&scratch.normed, self.model.head(), logits, Put::OVER);
-        }
-        {
-            let _stage = stage_mark!(self.marks(), Layer, "loss");
-            cross_entropy(self.crew, targets, logits, losses);
-        }
-        ledger.forward_ends();
-    }
-
-    pub fn marks(&self) -> &Marks {
-        &self.options.marks
-    }
-
+impl Setup {
     pub fn rows(&self) -> usize {
         self.span.batch * self.span.queries
     }
@@ -71,53 +41,33 @@ impl<T: Number> Pass<'_, T> {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    pub fn norm_rows(&self, weight: &[f32], from: &[T], out: &mut [T]) {
-        let _stage = stage_mark!(self.marks(), Ops, "norm");
-        self.norm(weight).rows(self.crew, 1, from, out);
-    }
-
     /// Multiplies every row with weights.
-    fn project(&self, x: &[T], weights: &[T], out: &mut [T], put: Put) {
+    fn project<T: Number>(&self, x: &[T], weights: &[T], out: &mut [T], put: Put) {
         let rows = self.rows();
         let width = x.len() / rows;
         let weights = Rows::dense(weights, weights.len() / width, width);
-        project(self.crew, Rows::dense(x, rows, width), weights, out, put);
+        project(&self.crew, Rows::dense(x, rows, width), weights, out, put);
     }
 
-    fn attention(&self, layer: &Layer<T>, kept: &mut LayerKept<T>, scratch: &mut Scratch<T>) {
-        let marks = self.marks();
-        let _stage = stage_mark!(marks, Layer, "attention");
-        self.norm_rows(&layer.attention_norm, &kept.input, &mut scratch.normed);
-        {
-            let _stage = stage_mark!(marks, Ops, "qkv");
-            self.project(&scratch.normed, &layer.qkv, &mut kept.qkv, Put::OVER);
-            if let Some(bias) = &layer.qkv_bias {
-                add_bias(self.crew, bias, &mut kept.qkv);
-            }
+    fn add_bias<T: Number>(&self, bias: Option<&[f32]>, rows: &mut [T]) {
+        if let Some(bias) = bias {
+            add_bias(&self.crew, bias, rows);
         }
-        {
-            let _stage = stage_mark!(marks, Ops, "rope");
-            self.enter_positions(layer, &kept.qkv, &mut scratch.heads);
-        }
-        self.attend(kept, scratch);
-        let _stage = stage_mark!(marks, Ops, "output");
-        kept.middle.copy_from_slice(&kept.input);
-        self.project(&kept.attended, &layer.output, &mut kept.middle, Put::ONTO);
     }
 
-    /// Norms and turns what was projected.
-    pub fn enter_positions(&self, layer: &Layer<T>, projected: &[T], heads: &mut [T]) {
+    /// Norms the projected heads and applies RoPE.
+    fn enter_positions<T: Number>(&self, layer: &Layer<T>, projected: &[T], heads: &mut [T]) {
         heads.copy_from_slice(projected);
         let positions = Positions {
-            config: self.config,
-            table: self.table,
+            config: &self.config,
+            table: &self.table,
             bias: None,
             query_norm: layer.query_norm.as_deref().map(|weight| self.norm(weight)),
             key_norm: layer.key_norm.as_deref().map(|weight| self.norm(weight)),
             tokens: self.span.queries,
             start: 0,
         };
-        positions.enter(self.crew, heads);
+        positions.enter(&self.crew, heads);
     }
 
     /// Where heads lie in rows of queries, keys and values.
@@ -134,50 +84,95 @@ impl<T: Number> Pass<'_, T> {
     }
 
     /// Queries, keys and values, which lie in rows side by side.
-    pub fn inputs<'n>(&self, heads: &'n [T]) -> Inputs<'n, T> {
+    pub fn inputs<'n, T>(&self, heads: &'n [T]) -> Inputs<'n, T> {
         let Span { heads: query_heads, kv_heads, head_dim, .. } = self.span;
         let from = |head: usize| Heads { numbers: &heads[head * head_dim..], strides: self.heads_strides() };
         Inputs { queries: from(0), keys: from(query_heads), values: from(query_heads + kv_heads) }
     }
+}
 
-    fn attend(&self, kept: &mut LayerKept<T>, scratch: &mut Scratch<T>) {
-        let inputs = self.inputs(&scratch.heads);
-        let out = (kept.attended.as_mut_slice(), self.attended_strides());
-        match self.options.attention {
-            Attention::Naive => naive(self.crew, self.marks(), &self.span, &inputs, &mut scratch.weights, out),
+impl<T: Number> Ops for CpuTraining<T> {
+    type Matrix = Vec<T>;
+    type Vector = Vec<f32>;
+    type Error = ModelError;
+
+    fn marks(&self) -> &Marks {
+        &self.setup.options.marks
+    }
+
+    fn norm(&mut self, layer: usize, weights: &Layer<T>, block: Block) -> Result<(), ModelError> {
+        let hidden = self.kept.norm_input(NormAt::Layer(layer, block));
+        self.setup.norm(weights.norm(block)).rows(&self.setup.crew, 1, hidden, &mut self.scratch.normed);
+        Ok(())
+    }
+
+    fn qkv(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let qkv = &mut self.kept.layers[layer].qkv;
+        self.setup.project(&self.scratch.normed, &weights.qkv, qkv, Put::OVER);
+        self.setup.add_bias(weights.qkv_bias.as_deref(), qkv);
+        Ok(())
+    }
+
+    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        self.setup.enter_positions(weights, &self.kept.layers[layer].qkv, &mut self.heads);
+        Ok(())
+    }
+
+    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+        let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
+        let (Setup { options, crew, span, .. }, inputs) = (&self.setup, self.setup.inputs(&self.heads));
+        let out = (attended.as_mut_slice(), self.setup.attended_strides());
+        match options.attention {
+            Attention::Naive => naive(crew, &options.marks, span, &inputs, &mut self.scratch.probabilities, out),
             Attention::Dense => {
-                let _stage = stage_mark!(self.marks(), Ops, "fused");
-                let row_sums = Shared::new(&mut kept.row_sums);
-                fused_with(self.crew, &self.span, &inputs, out, |first, tops| {
-                    // SAFETY: blocks have no row in common, and each is told of once.
+                let _stage = stage_mark!(options.marks, Ops, "fused");
+                let row_sums = Shared::new(row_sums);
+                fused_with(crew, span, &inputs, out, |first, tops| {
+                    // SAFETY: blocks have no row in common, and each is reported once.
                     let mut row_sums = unsafe { row_sums.rows(first, 1, tops.len(), tops.len()) };
                     let row_sums = row_sums.row(0).iter_mut().zip(tops);
                     row_sums.for_each(|(row_sum, (top, sum))| *row_sum = top + sum.ln());
                 });
             }
         }
+        Ok(())
     }
 
-    fn ffn(&self, layer: &Layer<T>, kept: &mut LayerKept<T>, out: &mut [T], scratch: &mut Scratch<T>) {
-        let marks = self.marks();
-        let _stage = stage_mark!(marks, Layer, "ffn");
-        self.norm_rows(&layer.ffn_norm, &kept.middle, &mut scratch.normed);
-        {
-            let _stage = stage_mark!(marks, Ops, "gate_up");
-            self.project(&scratch.normed, &layer.gate_up, &mut kept.gate_up, Put::OVER);
-            if let Some(bias) = &layer.gate_up_bias {
-                add_bias(self.crew, bias, &mut kept.gate_up);
-            }
-        }
-        {
-            let _stage = stage_mark!(marks, Ops, "swiglu");
-            swiglu(self.crew, self.config.ffn, &kept.gate_up, &mut scratch.activated);
-        }
-        let _stage = stage_mark!(marks, Ops, "down");
-        out.copy_from_slice(&kept.middle);
-        self.project(&scratch.activated, &layer.down, out, Put::ONTO);
-        if let Some(bias) = &layer.down_bias {
-            add_bias(self.crew, bias, out);
-        }
+    fn output(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let KeptLayer { input, attended, middle, .. } = &mut self.kept.layers[layer];
+        middle.copy_from_slice(input);
+        self.setup.project(attended, &weights.output, middle, Put::ONTO);
+        Ok(())
+    }
+
+    fn gate_up(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let gate_up = &mut self.kept.layers[layer].gate_up;
+        self.setup.project(&self.scratch.normed, &weights.gate_up, gate_up, Put::OVER);
+        self.setup.add_bias(weights.gate_up_bias.as_deref(), gate_up);
+        Ok(())
+    }
+
+    fn swiglu(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+        let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
+        swiglu(&self.setup.crew, self.setup.config.ffn, gate_up, activated);
+        Ok(())
+    }
+
+    fn down(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+        let (middle, hidden) = self.kept.middle_and_next(layer);
+        hidden.copy_from_slice(middle);
+        self.setup.project(&self.scratch.activated, &weights.down, hidden, Put::ONTO);
+        self.setup.add_bias(weights.down_bias.as_deref(), hidden);
+        Ok(())
+    }
+
+    fn final_norm(&mut self, weight: &Vec<f32>) -> Result<(), ModelError> {
+        self.setup.norm(weight).rows(&self.setup.crew, 1, &self.kept.last, &mut self.scratch.normed);
+        Ok(())
+    }
+
+    fn head(&mut self, _: &Vec<f32>, head: &Vec<T>) -> Result<(), ModelError> {
+        self.setup.project(&self.scratch.normed, head, &mut self.kept.logits, Put::OVER);
+        Ok(())
     }
 }

@@ -175,19 +175,21 @@ pub fn swiglu<T: Number>(crew: &Crew, width: usize, gate_up: &[T], out: &mut [T]
     });
 }
 
-/// The gradients of gate and up in their place, and what went through the gates in place of its gradient.
-pub fn swiglu_back<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T], activated: &mut [T]) {
+/// Replaces gate and up by their gradients, and computes the output of SwiGLU again.
+pub fn swiglu_back<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T], d_activated: &[T], activated: &mut [T]) {
     let rows = rows_of_part(2 * width);
     let touched = gate_up.len() * 8;
-    let parts = gate_up.chunks_mut(rows * 2 * width).zip(activated.chunks_mut(rows * width));
-    crew.each(touched, parts, |(gate_up, activated)| {
+    let outputs = d_activated.chunks(rows * width).zip(activated.chunks_mut(rows * width));
+    crew.each(touched, gate_up.chunks_mut(rows * 2 * width).zip(outputs), |(gate_up, (d_activated, activated))| {
         vectorized(
             #[inline(always)]
             || {
-                for (row, activated) in gate_up.chunks_mut(2 * width).zip(activated.chunks_mut(width)) {
+                let outputs = d_activated.chunks(width).zip(activated.chunks_mut(width));
+                for (row, (d_activated, activated)) in gate_up.chunks_mut(2 * width).zip(outputs) {
                     let (gates, ups) = row.split_at_mut(width);
-                    for ((gate, up), activated) in gates.iter_mut().zip(ups).zip(activated) {
-                        let (g, u, d_activated) = (gate.wide(), up.wide(), activated.wide());
+                    let outputs = d_activated.iter().zip(activated);
+                    for ((gate, up), (d_activated, activated)) in gates.iter_mut().zip(ups).zip(outputs) {
+                        let (g, u, d_activated) = (gate.wide(), up.wide(), d_activated.wide());
                         let open = 1.0 / (1.0 + exp(-g));
                         *gate = T::narrow(d_activated * u * open * (1.0 + g * (1.0 - open)));
                         *up = T::narrow(d_activated * g * open);
@@ -234,7 +236,7 @@ fn sum_of_powers<T: Number>(numbers: &[T], top: f32) -> f32 {
     sums.iter().sum::<f32>() + rest.iter().map(|number| exp(number.wide() - top)).sum::<f32>()
 }
 
-/// Which rows each token is at, token by token.
+/// The rows of each token of the vocabulary.
 #[derive(Default)]
 pub struct Places {
     /// Tokens with their rows, in order.
@@ -242,10 +244,13 @@ pub struct Places {
 }
 
 impl Places {
-    /// Places of these tokens, and zeros where rows of the table were given gradients by those before.
-    pub fn renew<T: Number>(&mut self, ids: &[u32], d_table: &mut [T], width: usize) {
-        for (id, _) in &self.all {
-            d_table[*id as usize * width..][..width].fill(T::default());
+    /// Finds the rows of these tokens. Clears the rows of the table that the last batch wrote, unless a tied head has
+    /// written the whole table.
+    pub fn renew<T: Number>(&mut self, ids: &[u32], d_table: &mut [T], width: usize, is_tied: bool) {
+        if !is_tied {
+            for (id, _) in &self.all {
+                d_table[*id as usize * width..][..width].fill(T::default());
+            }
         }
         self.all.clear();
         self.all.extend(ids.iter().zip(0..).map(|(id, row)| (*id, row)));

@@ -91,8 +91,8 @@ fn the_gradients_of_gates_are_finite_differences() {
         rows.collect()
     };
     for crew in &crews() {
-        let (mut d_gate_up, mut activated) = (gate_up.clone(), d_out.clone());
-        swiglu_back(crew, width, &mut d_gate_up, &mut activated);
+        let (mut d_gate_up, mut activated) = (gate_up.clone(), vec![0.0; rows * width]);
+        swiglu_back(crew, width, &mut d_gate_up, &d_out, &mut activated);
         assert_gradient("gate and up", &gate_up, &d_gate_up, |gate_up| weighted(&gated(gate_up), &d_out));
         let mut forward = vec![0.0; rows * width];
         swiglu(crew, width, &gate_up, &mut forward);
@@ -142,10 +142,10 @@ fn sums_of_columns_are_those_of_the_definition() {
 fn rows_of_one_token_are_added_up_and_those_of_the_last_batch_go() {
     let crew = Crew::new(2).unwrap();
     let (mut places, mut table) = (Places::default(), vec![0.0; 5 * 2]);
-    places.renew(&[3, 1, 3], &mut table, 2);
+    places.renew(&[3, 1, 3], &mut table, 2, false);
     places.add(&crew, &[1.0, 2.0, 10.0, 20.0, 100.0, 200.0], &mut table, 2);
     assert_eq!(table, [0.0, 0.0, 10.0, 20.0, 0.0, 0.0, 101.0, 202.0, 0.0, 0.0]);
-    places.renew(&[4, 4, 4], &mut table, 2);
+    places.renew(&[4, 4, 4], &mut table, 2, false);
     places.add(&crew, &[1.0; 6], &mut table, 2);
     assert_eq!(table, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 3.0]);
 }

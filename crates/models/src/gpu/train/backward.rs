@@ -1,293 +1,203 @@
-//! Backward, block by block.
+//! The backward operations of training.
+
+use std::ops::Range;
 
 use laptime_cuda::{
     Batch, Buffer, CudaError, Matrices,
     nn::{Attended, HeadNormGradients, Normed},
 };
 
-use super::{GpuTrainer, buffers::Scratch};
+use super::{GpuTraining, Heads, all_parameters, forward::Naive};
 use crate::{
-    Attention, Marks,
+    Attention, Config, Marks, TrainOptions,
+    decoder::weights::Part,
     gpu::{
         pass::packed,
         room::qkv_width,
         size,
-        weights::{Number, Parameters},
+        weights::{LayerWeights, Number},
     },
     marks::stage_mark,
+    train::{
+        buffers::Scratch,
+        ops::{LinearAt, NormAt, TrainOps, TrainState},
+    },
 };
 
-impl<T: Number> GpuTrainer<'_, T> {
-    /// From the gradient of the logits to those of all parameters.
-    pub(super) fn run_backward(&mut self) -> Result<(), CudaError> {
-        let marks = self.options.marks.clone();
-        {
-            let _stage = stage_mark!(marks, Layer, "head");
-            self.backward_head()?;
+impl<T: Number> GpuTraining<'_, T> {
+    /// Rows and columns of a weight.
+    fn weight_shape(&self, at: LinearAt) -> [usize; 2] {
+        let Config { hidden, ffn, vocab, heads, head_dim, .. } = *self.config;
+        match at {
+            LinearAt::Qkv(_) => [qkv_width(&self.config), hidden],
+            LinearAt::Output(_) => [hidden, heads * head_dim],
+            LinearAt::GateUp(_) => [2 * ffn, hidden],
+            LinearAt::Down(_) => [hidden, ffn],
+            LinearAt::Head => [vocab, hidden],
         }
-        self.ledger.head_backward();
-        for index in (0..self.config.layers).rev() {
-            let _layer = stage_mark!(marks, Layer, "layer", layer = index);
-            {
-                let _part = stage_mark!(marks, Layer, "ffn");
-                self.backward_ffn(index)?;
-            }
-            let _part = stage_mark!(marks, Layer, "attention");
-            self.backward_attention(index)?;
-            self.ledger.layer_backward();
-        }
-        let _stage = stage_mark!(marks, Layer, "embed");
-        self.backward_embed()
     }
 
-    fn backward_head(&mut self) -> Result<(), CudaError> {
-        let (hidden, vocab, stream) = (self.config.hidden, self.config.vocab, self.device.stream());
-        let (shape, epsilon) = (self.rows_by(hidden)?, self.config.norm_eps as f32);
-        let parameters = &self.weights.parameters;
-        let Scratch { normed, dx, d_normed, sums, .. } = &mut self.scratch;
-        let of_weights = weights_product(self.sizes.rows, vocab, hidden)?;
-        let of_rows = rows_product(self.sizes.rows, vocab, hidden)?;
-        let marks = &self.options.marks;
-        {
-            let _op = stage_mark!(marks, Ops, "head_weights");
-            // What forward normed for the logits is still there.
-            let d_head = head_mut(&mut self.gradients);
-            self.blas.multiply_batch([self.kept.logits.all(), normed.all()], d_head.all_mut(), &of_weights)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "head_input");
-            self.blas.multiply_batch(
-                [self.kept.logits.all(), parameters.head().all()],
-                d_normed.all_mut(),
-                &of_rows,
-            )?;
-        }
-        let _op = stage_mark!(marks, Ops, "norm_back");
-        let (weight, d_weight) = (&parameters.norm, &mut self.gradients.norm);
-        let norm = Normed { x: self.kept.x.all(), weight: weight.all(), dy: d_normed.all(), epsilon };
-        self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, shape, false)
-    }
-
-    fn backward_ffn(&mut self, index: usize) -> Result<(), CudaError> {
-        let (marks, stream, rows) = (self.options.marks.clone(), self.device.stream(), self.sizes.rows);
-        let (hidden, ffn, epsilon) = (self.config.hidden, self.config.ffn, self.config.norm_eps as f32);
-        let (by_hidden, by_ffn, by_two) = (self.rows_by(hidden)?, self.rows_by(ffn)?, self.rows_by(2 * ffn)?);
-        let weights = &self.weights.parameters.layers[index];
-        let gradients = &mut self.gradients.layers[index];
-        let kept = &mut self.kept.layers[index];
-        let Scratch { normed, dx, d_normed, activated, d_activated, sums, .. } = &mut self.scratch;
-        {
-            let _op = stage_mark!(marks, Ops, "down_input");
-            let product = rows_product(rows, hidden, ffn)?;
-            self.blas.multiply_batch([dx.all(), weights.down.all()], d_activated.all_mut(), &product)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "swiglu");
-            let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
-            let d_gate_up = &mut kept.gate_up;
-            self.operations.swiglu_backward(
-                stream,
-                d_gate_up,
-                bias,
-                &*d_activated,
-                Some(activated.all_mut()),
-                by_ffn,
-            )?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "down_weights");
-            let product = weights_product(rows, hidden, ffn)?;
-            self.blas.multiply_batch([dx.all(), activated.all()], gradients.down.all_mut(), &product)?;
-            if let Some(bias) = &mut gradients.down_bias {
-                self.operations.column_sums(stream, &*dx, bias, &mut *sums, by_hidden)?;
-            }
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "norm_again");
-            let operations = &self.weights.operations;
-            operations.rms_norm(stream, &kept.middle, &weights.ffn_norm, &mut *normed, by_hidden, epsilon)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "gate_up_weights");
-            let product = weights_product(rows, 2 * ffn, hidden)?;
-            self.blas.multiply_batch([kept.gate_up.all(), normed.all()], gradients.gate_up.all_mut(), &product)?;
-            if let Some(bias) = &mut gradients.gate_up_bias {
-                self.operations.column_sums(stream, &kept.gate_up, bias, &mut *sums, by_two)?;
-            }
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "gate_up_input");
-            let product = rows_product(rows, 2 * ffn, hidden)?;
-            self.blas.multiply_batch([kept.gate_up.all(), weights.gate_up.all()], d_normed.all_mut(), &product)?;
-        }
-        let _op = stage_mark!(marks, Ops, "norm_back");
-        let norm = Normed { x: kept.middle.all(), weight: weights.ffn_norm.all(), dy: d_normed.all(), epsilon };
-        let d_weight = &mut gradients.ffn_norm;
-        self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, by_hidden, true)
-    }
-
-    fn backward_attention(&mut self, index: usize) -> Result<(), CudaError> {
-        let (marks, rows) = (self.options.marks.clone(), self.sizes.rows);
-        let (hidden, width) = (self.config.hidden, self.config.heads * self.config.head_dim);
-        {
-            let weights = &self.weights.parameters.layers[index];
-            let gradients = &mut self.gradients.layers[index];
-            let Scratch { dx, d_attended, .. } = &mut self.scratch;
-            {
-                let _op = stage_mark!(marks, Ops, "output_weights");
-                let product = weights_product(rows, hidden, width)?;
-                let attended = &self.kept.layers[index].attended;
-                self.blas.multiply_batch([dx.all(), attended.all()], gradients.output.all_mut(), &product)?;
-            }
-            let _op = stage_mark!(marks, Ops, "output_input");
-            let product = rows_product(rows, hidden, width)?;
-            self.blas.multiply_batch([dx.all(), weights.output.all()], d_attended.all_mut(), &product)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "rope_again");
-            let weights = &self.weights.parameters.layers[index];
-            let qkv = &self.kept.layers[index].qkv;
-            let packed = packed(&self.config, &self.turns, &self.start, weights, qkv);
-            let Scratch { queries, keys, values, .. } = &mut self.scratch;
-            let operations = &self.weights.operations;
-            operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.heads)?;
-        }
-        match self.options.attention {
-            Attention::Naive => self.backward_naive()?,
-            Attention::Dense => self.backward_fused(index)?,
-        }
-        self.backward_qkv(index)
-    }
-
-    fn backward_naive(&mut self) -> Result<(), CudaError> {
-        let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
-        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
+    fn naive_back(&mut self) -> Result<(), CudaError> {
+        let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), Naive::new(&self.sizes));
+        let scale = self.scale();
         {
             let _op = stage_mark!(marks, Ops, "weights_again");
             self.naive_weights(&Marks::default())?;
         }
-        let Scratch {
-            queries,
-            keys,
-            values,
-            probabilities,
-            by_head,
-            d_queries,
-            d_keys,
-            d_values,
-            d_scores,
-            d_attended,
-            ..
-        } = &mut self.scratch;
+        let Self { heads, d_heads, by_head, blas, gradients, sizes, start, .. } = self;
+        let Scratch { probabilities, d_scores, d_attended, .. } = &mut self.scratch;
         {
             let _op = stage_mark!(marks, Ops, "weighted");
-            self.operations.split_rows_to_heads(stream, &*d_attended, &mut *by_head, &self.heads)?;
-            self.blas.multiply_batch([probabilities.all(), by_head.all()], d_values.all_mut(), &naive.gathered())?;
-            self.blas.multiply_batch([by_head.all(), values.all()], d_scores.all_mut(), &naive.scores())?;
+            gradients.split_rows_to_heads(stream, &*d_attended, &mut *by_head, sizes)?;
+            let d_values = d_heads.values.all_mut();
+            blas.multiply_batch([probabilities.all(), by_head.all()], d_values, &naive.gathered())?;
+            blas.multiply_batch([by_head.all(), heads.values.all()], d_scores.all_mut(), &naive.scores())?;
         }
         {
             let _op = stage_mark!(marks, Ops, "softmax");
-            let keys = self.heads.tokens;
-            let (operations, start) = (&self.operations, &self.start);
-            operations.softmax_causal_backward(
-                stream,
-                &*probabilities,
-                &mut *d_scores,
-                start,
-                &self.heads,
-                keys,
-                scale,
-            )?;
+            let keys = sizes.tokens;
+            gradients.softmax_causal_backward(stream, &*probabilities, &mut *d_scores, &*start, sizes, keys, scale)?;
         }
         let _op = stage_mark!(marks, Ops, "scores");
-        self.blas.multiply_batch([d_scores.all(), keys.all()], d_queries.all_mut(), &naive.weighted())?;
-        self.blas.multiply_batch([d_scores.all(), queries.all()], d_keys.all_mut(), &naive.gathered())
+        blas.multiply_batch([d_scores.all(), heads.keys.all()], d_heads.queries.all_mut(), &naive.weighted())?;
+        blas.multiply_batch([d_scores.all(), heads.queries.all()], d_heads.keys.all_mut(), &naive.gathered())
     }
 
-    fn backward_fused(&mut self, index: usize) -> Result<(), CudaError> {
+    fn fused_back(&mut self, layer: usize) -> Result<(), CudaError> {
         let _op = stage_mark!(self.options.marks, Ops, "fused");
-        let kept = &self.kept.layers[index];
-        let Scratch { queries, keys, values, d_queries, d_keys, d_values, d_attended, dots, .. } = &mut self.scratch;
+        let (stream, scale, kept) = (self.device.stream(), self.scale(), &self.kept.layers[layer]);
+        let Heads { queries, keys, values } = &self.heads;
         let attended = Attended {
             q: queries.all(),
             k: keys.all(),
             v: values.all(),
             out: kept.attended.all(),
-            d_out: d_attended.all(),
-            logarithms: kept.logarithms.all(),
+            d_out: self.scratch.d_attended.all(),
+            logarithms: kept.row_sums.all(),
             start: self.start.all(),
         };
-        let gradients = [d_queries.all_mut(), d_keys.all_mut(), d_values.all_mut()];
-        let (stream, scale) = (self.device.stream(), 1.0 / (self.config.head_dim as f32).sqrt());
-        self.attention_gradients.attend_backward(stream, &attended, gradients, dots, &self.heads, scale)
+        let Heads { queries, keys, values } = &mut self.d_heads;
+        let gradients = [queries.all_mut(), keys.all_mut(), values.all_mut()];
+        self.attention_gradients.attend_backward(stream, &attended, gradients, &mut self.dots, &self.sizes, scale)
+    }
+}
+
+impl<T: Number> TrainOps for GpuTraining<'_, T> {
+    fn config(&self) -> &Config {
+        &self.config
     }
 
-    fn backward_qkv(&mut self, index: usize) -> Result<(), CudaError> {
-        let (marks, stream, rows) = (self.options.marks.clone(), self.device.stream(), self.sizes.rows);
-        let (hidden, width) = (self.config.hidden, qkv_width(&self.config));
-        let (shape, by_width) = (self.rows_by(hidden)?, self.rows_by(width)?);
-        let epsilon = self.config.norm_eps as f32;
-        let weights = &self.weights.parameters.layers[index];
-        let gradients = &mut self.gradients.layers[index];
-        let kept = &self.kept.layers[index];
-        let Scratch { normed, dx, d_normed, d_queries, d_keys, d_values, d_qkv, sums, .. } = &mut self.scratch;
-        {
-            let _op = stage_mark!(marks, Ops, "rope_back");
-            let packed = packed(&self.config, &self.turns, &self.start, weights, &kept.qkv);
-            let heads = [d_queries.all(), d_keys.all(), d_values.all()];
-            let norms = gradients.query_norm.as_mut().zip(gradients.key_norm.as_mut());
-            let norms =
-                norms.map(|(q, k)| HeadNormGradients { q: q.all_mut(), k: k.all_mut(), scratch: sums.all_mut() });
-            self.operations.split_heads_backward(stream, &packed, heads, &mut *d_qkv, norms, &self.heads)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "norm_again");
-            let norm = &weights.attention_norm;
-            self.weights.operations.rms_norm(stream, &kept.x, norm, &mut *normed, shape, epsilon)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "qkv_weights");
-            let product = weights_product(rows, width, hidden)?;
-            self.blas.multiply_batch([d_qkv.all(), normed.all()], gradients.qkv.all_mut(), &product)?;
-            if let Some(bias) = &mut gradients.qkv_bias {
-                self.operations.column_sums(stream, &*d_qkv, bias, &mut *sums, by_width)?;
-            }
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "qkv_input");
-            let product = rows_product(rows, width, hidden)?;
-            self.blas.multiply_batch([d_qkv.all(), weights.qkv.all()], d_normed.all_mut(), &product)?;
-        }
-        let _op = stage_mark!(marks, Ops, "norm_back");
-        let norm = Normed { x: kept.x.all(), weight: weights.attention_norm.all(), dy: d_normed.all(), epsilon };
-        let d_weight = &mut gradients.attention_norm;
-        self.operations.rms_norm_backward(stream, &norm, dx, d_weight, sums, shape, true)
+    fn options(&self) -> &TrainOptions {
+        &self.options
     }
 
-    fn backward_embed(&mut self) -> Result<(), CudaError> {
+    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), CudaError> {
+        let stream = self.device.stream();
+        // SAFETY: lists of the host's own memory are no pinned memory.
+        unsafe {
+            self.ids.put(stream, ids)?;
+            self.targets.put(stream, targets)
+        }
+    }
+
+    fn embed(&mut self, table: &Buffer<T>) -> Result<(), CudaError> {
         let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
-        let Scratch { dx, counts, .. } = &mut self.scratch;
-        let table = &mut self.gradients.embedding;
-        // A tied head has left its gradient there.
-        let is_added = self.config.tied;
-        self.operations.embed_backward(self.device.stream(), &self.ids, &*dx, table, counts, shape, is_added)
+        self.operations.embed(self.device.stream(), &self.ids, table, self.kept.first(), shape)
     }
-}
 
-fn head_mut<T>(gradients: &mut Parameters<T>) -> &mut Buffer<T> {
-    gradients.own_head.as_mut().unwrap_or(&mut gradients.embedding)
-}
+    fn cross_entropy(&mut self) -> Result<(), CudaError> {
+        let shape = self.shape(self.config.vocab)?;
+        let (stream, scale) = (self.device.stream(), 1.0 / shape[0] as f32);
+        let Self { kept, targets, gradients, loss, .. } = self;
+        gradients.cross_entropy(stream, &mut kept.logits, &*targets, &mut kept.losses, shape, scale)?;
+        gradients.mean(stream, &kept.losses, loss)
+    }
 
-/// The gradient of weights, `[out, width]`: the transposed gradient of rows of `out` numbers by rows of `width`.
-fn weights_product(rows: usize, out: usize, width: usize) -> Result<Batch, CudaError> {
-    let (m, n, k) = (size(out)?, size(width)?, size(rows)?);
-    let (a, b, c) = (Matrices::transposed(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
-    Ok(Batch { count: 1, m, n, k, a, b, c, scale: 1.0, is_added: false })
-}
+    fn loss(&mut self) -> Result<f32, CudaError> {
+        Ok(self.loss.read()?.first().copied().unwrap_or(f32::NAN))
+    }
 
-/// The gradient of rows of `width` numbers: that of rows of `out` numbers by the weights.
-fn rows_product(rows: usize, out: usize, width: usize) -> Result<Batch, CudaError> {
-    let (m, n, k) = (size(rows)?, size(width)?, size(out)?);
-    let (a, b, c) = (Matrices::plain(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
-    Ok(Batch { count: 1, m, n, k, a, b, c, scale: 1.0, is_added: false })
+    fn weights_back(
+        &mut self,
+        at: LinearAt,
+        weight: &mut Buffer<T>,
+        bias: Option<&mut Buffer<T>>,
+    ) -> Result<(), CudaError> {
+        let [out, width] = self.weight_shape(at);
+        let (m, n, k) = (size(out)?, size(width)?, size(self.rows)?);
+        let (a, b, c) = (Matrices::transposed(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
+        let product = Batch { count: 1, m, n, k, a, b, c, scale: 1.0, is_added: false };
+        let (d_out, x) = self.kept.of_weights(&self.scratch, at);
+        self.blas.multiply_batch([d_out.all(), x.all()], weight.all_mut(), &product)?;
+        match bias {
+            Some(bias) => self.gradients.column_sums(self.device.stream(), d_out, bias, &mut self.sums, [k, m]),
+            None => Ok(()),
+        }
+    }
+
+    fn input_back(&mut self, at: LinearAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+        let [out, width] = self.weight_shape(at);
+        let (m, n, k) = (size(self.rows)?, size(width)?, size(out)?);
+        let (a, b, c) = (Matrices::plain(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
+        let product = Batch { count: 1, m, n, k, a, b, c, scale: 1.0, is_added: false };
+        let (d_out, d_in) = self.kept.of_input(&mut self.scratch, at);
+        self.blas.multiply_batch([d_out.all(), weight.all()], d_in.all_mut(), &product)
+    }
+
+    fn norm_back(&mut self, at: NormAt, weight: &Buffer<T>, gradient: &mut Buffer<T>) -> Result<(), CudaError> {
+        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.epsilon());
+        let Scratch { d_normed, d_hidden, .. } = &mut self.scratch;
+        let norm = Normed { x: self.kept.norm_input(at).all(), weight: weight.all(), dy: d_normed.all(), epsilon };
+        let (stream, is_added) = (self.device.stream(), at != NormAt::Final);
+        self.gradients.rms_norm_backward(stream, &norm, d_hidden, gradient, &mut self.sums, shape, is_added)
+    }
+
+    fn swiglu_back(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let (stream, shape) = (self.device.stream(), self.shape(self.config.ffn)?);
+        let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
+        let Scratch { activated, d_activated, .. } = &mut self.scratch;
+        let d_gate_up = &mut self.kept.layers[layer].gate_up;
+        let activated = Some(activated.all_mut());
+        self.gradients.swiglu_backward(stream, d_gate_up, bias, &*d_activated, activated, shape)
+    }
+
+    fn attend_back(&mut self, layer: usize) -> Result<(), CudaError> {
+        match self.options.attention {
+            Attention::Naive => self.naive_back(),
+            Attention::Dense => self.fused_back(layer),
+        }
+    }
+
+    fn rope_back(
+        &mut self,
+        layer: usize,
+        weights: &LayerWeights<T>,
+        gradients: &mut LayerWeights<T>,
+    ) -> Result<(), CudaError> {
+        let packed = packed(&self.config, &self.turns, &self.start, weights, &self.kept.layers[layer].qkv);
+        let Heads { queries, keys, values } = &self.d_heads;
+        let (heads, scratch) = ([queries.all(), keys.all(), values.all()], self.sums.all_mut());
+        let norms = gradients.query_norm.as_mut().zip(gradients.key_norm.as_mut());
+        let norms = norms.map(|(q, k)| HeadNormGradients { q: q.all_mut(), k: k.all_mut(), scratch });
+        let (stream, d_qkv) = (self.device.stream(), &mut self.scratch.d_qkv);
+        self.gradients.split_heads_backward(stream, &packed, heads, d_qkv, norms, &self.sizes)
+    }
+
+    fn embed_back(&mut self, table: &mut Buffer<T>) -> Result<(), CudaError> {
+        let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
+        // A tied head has left its gradient there.
+        let (stream, is_added) = (self.device.stream(), self.config.tied);
+        let Self { gradients, ids, scratch, counts, .. } = self;
+        gradients.embed_backward(stream, &*ids, &scratch.d_hidden, table, counts, shape, is_added)
+    }
+
+    fn update(&mut self, state: &mut TrainState<Buffer<T>, Buffer<T>>, number: u64) -> Result<(), CudaError> {
+        let Some((adamw, rates)) = &mut self.adamw else { return Ok(()) };
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        adamw.step(self.device.stream(), &mut all_parameters(state), rates, number)
+    }
+
+    fn read(&self, part: Part<&Buffer<T>, &Buffer<T>>, range: Range<usize>) -> Result<Vec<f32>, CudaError> {
+        Ok(part.into_inner().slice(range)?.read()?.into_iter().map(T::widened).collect())
+    }
 }

@@ -1,188 +1,151 @@
-//! Forward, with what backward needs kept.
+//! The forward operations of training: each layer keeps what backward needs.
 
-use laptime_cuda::{Batch, Buffer, CudaError, Matrices, Sizes};
+use laptime_cuda::{Batch, Buffer, CudaError, Matrices, Sizes, nn::HeadSizes};
 
-use super::{
-    GpuTrainer,
-    buffers::{KeptLayer, Scratch},
-};
+use super::{GpuTraining, Heads};
 use crate::{
     Attention, Marks,
-    gpu::{pass::packed, room::qkv_width, size, weights::Number},
+    decoder::layers::{Block, Ops},
+    gpu::{
+        pass::packed,
+        room::qkv_width,
+        size,
+        weights::{LayerWeights, Number},
+    },
     marks::stage_mark,
+    train::{buffers::KeptLayer, ops::NormAt},
 };
 
-impl<T: Number> GpuTrainer<'_, T> {
-    /// From the ids to the loss.
-    pub(super) fn run_forward(&mut self) -> Result<(), CudaError> {
-        let marks = self.options.marks.clone();
-        {
-            let _stage = stage_mark!(marks, Layer, "embed");
-            let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
-            let first = self.kept.layers.first_mut().map_or(&mut self.kept.x, |layer| &mut layer.x);
-            let table = &self.weights.parameters.embedding;
-            self.weights.operations.embed(self.device.stream(), &self.ids, table, first, shape)?;
-        }
-        for index in 0..self.config.layers {
-            let _layer = stage_mark!(marks, Layer, "layer", layer = index);
-            self.forward_layer(index)?;
-            self.ledger.layer_forward();
-        }
-        {
-            let _stage = stage_mark!(marks, Layer, "head");
-            self.forward_head()?;
-        }
-        let _stage = stage_mark!(marks, Layer, "loss");
-        self.forward_loss()
+impl<T: Number> GpuTraining<'_, T> {
+    /// All rows, and this many numbers each.
+    pub(super) fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
+        Ok([size(self.rows)?, size(width)?])
     }
 
-    fn forward_layer(&mut self, index: usize) -> Result<(), CudaError> {
-        let marks = self.options.marks.clone();
-        {
-            let _part = stage_mark!(marks, Layer, "attention");
-            self.forward_attention(index)?;
-        }
-        let _part = stage_mark!(marks, Layer, "ffn");
-        self.forward_ffn(index)
+    /// The product of all rows of `width` numbers with weights of `out` rows.
+    fn product(&self, out: usize, width: usize) -> Result<Sizes, CudaError> {
+        Ok(Sizes { m: size(self.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true })
     }
 
-    fn forward_attention(&mut self, index: usize) -> Result<(), CudaError> {
-        let marks = self.options.marks.clone();
-        let (hidden, stream) = (self.config.hidden, self.device.stream());
-        let shape = self.rows_by(hidden)?;
-        let epsilon = self.config.norm_eps as f32;
-        let sizes = self.product(qkv_width(&self.config), hidden)?;
-        let weights = &self.weights.parameters.layers[index];
-        let kept = &mut self.kept.layers[index];
-        {
-            let _op = stage_mark!(marks, Ops, "norm");
-            let norm = &weights.attention_norm;
-            self.weights.operations.rms_norm(stream, &kept.x, norm, &mut self.scratch.normed, shape, epsilon)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "qkv");
-            self.blas.multiply_slices([self.scratch.normed.all(), weights.qkv.all()], kept.qkv.all_mut(), sizes)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "rope");
-            let packed = packed(&self.config, &self.turns, &self.start, weights, &kept.qkv);
-            let Scratch { queries, keys, values, .. } = &mut self.scratch;
-            self.weights.operations.split_heads(stream, &packed, queries, keys, values, &self.heads)?;
-        }
-        match self.options.attention {
-            Attention::Naive => self.forward_naive(index)?,
-            Attention::Dense => self.forward_fused(index)?,
-        }
-        let _op = stage_mark!(marks, Ops, "output");
-        let sizes = self.product(hidden, self.config.heads * self.config.head_dim)?;
-        let weights = &self.weights.parameters.layers[index];
-        let KeptLayer { x, attended, middle, .. } = &mut self.kept.layers[index];
-        middle.all_mut().copy_from(stream, x.all())?;
-        self.blas.multiply_add([attended.all(), weights.output.all()], middle.all_mut(), sizes)
+    pub(super) fn scale(&self) -> f32 {
+        1.0 / (self.config.head_dim as f32).sqrt()
     }
 
-    fn forward_naive(&mut self, index: usize) -> Result<(), CudaError> {
-        let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), self.naive());
-        self.naive_weights(&marks)?;
-        let _op = stage_mark!(marks, Ops, "weighted");
-        let Scratch { values, probabilities, by_head, .. } = &mut self.scratch;
-        self.blas.multiply_batch([probabilities.all(), values.all()], by_head.all_mut(), &naive.weighted())?;
-        let attended = &mut self.kept.layers[index].attended;
-        self.weights.operations.merge_heads(stream, &*by_head, attended, &self.heads)
+    pub(super) fn epsilon(&self) -> f32 {
+        self.config.norm_eps as f32
+    }
+
+    /// Norms the hidden states.
+    fn norm_at(&mut self, at: NormAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.epsilon());
+        let (hidden, normed) = (self.kept.norm_input(at), &mut self.scratch.normed);
+        self.operations.rms_norm(self.device.stream(), hidden, weight, normed, shape, epsilon)
     }
 
     /// The weights of naive attention, from queries and keys by head.
     pub(super) fn naive_weights(&mut self, marks: &Marks) -> Result<(), CudaError> {
-        let naive = self.naive();
-        let Scratch { queries, keys, probabilities, .. } = &mut self.scratch;
+        let (naive, scale) = (Naive::new(&self.sizes), self.scale());
+        let (Heads { queries, keys, .. }, probabilities) = (&self.heads, &mut self.scratch.probabilities);
         {
             let _op = stage_mark!(marks, Ops, "scores");
             self.blas.multiply_batch([queries.all(), keys.all()], probabilities.all_mut(), &naive.scores())?;
         }
         let _op = stage_mark!(marks, Ops, "softmax");
-        let (operations, tokens) = (&self.weights.operations, self.heads.tokens);
-        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        operations.softmax_causal(self.device.stream(), probabilities, &self.start, &self.heads, tokens, scale)
+        let (stream, sizes) = (self.device.stream(), &self.sizes);
+        self.operations.softmax_causal(stream, probabilities, &self.start, sizes, sizes.tokens, scale)
     }
 
-    fn forward_fused(&mut self, index: usize) -> Result<(), CudaError> {
+    fn attend_naive(&mut self, layer: usize) -> Result<(), CudaError> {
+        self.naive_weights(&self.options.marks.clone())?;
+        let _op = stage_mark!(self.options.marks, Ops, "weighted");
+        let (weighted, probabilities) = (Naive::new(&self.sizes).weighted(), &self.scratch.probabilities);
+        let by_head = &mut self.by_head;
+        self.blas.multiply_batch([probabilities.all(), self.heads.values.all()], by_head.all_mut(), &weighted)?;
+        let attended = &mut self.kept.layers[layer].attended;
+        self.operations.merge_heads(self.device.stream(), &*by_head, attended, &self.sizes)
+    }
+
+    fn attend_fused(&mut self, layer: usize) -> Result<(), CudaError> {
         let _op = stage_mark!(self.options.marks, Ops, "fused");
-        let kept = &mut self.kept.layers[index];
-        let Scratch { queries, keys, values, .. } = &self.scratch;
+        let (stream, scale) = (self.device.stream(), self.scale());
+        let Heads { queries, keys, values } = &self.heads;
         let inputs = [queries.all(), keys.all(), values.all()];
-        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        let (stream, attention) = (self.device.stream(), &self.attention);
-        let (attended, logarithms) = (&mut kept.attended, &mut kept.logarithms);
-        attention.attend_for_gradients(stream, inputs, &self.start, attended, logarithms, &self.heads, scale)
+        let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
+        self.attention.attend_for_gradients(stream, inputs, &self.start, attended, row_sums, &self.sizes, scale)
+    }
+}
+
+impl<T: Number> Ops for GpuTraining<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Error = CudaError;
+
+    fn marks(&self) -> &Marks {
+        &self.options.marks
     }
 
-    fn forward_ffn(&mut self, index: usize) -> Result<(), CudaError> {
-        let (marks, stream) = (self.options.marks.clone(), self.device.stream());
-        let (hidden, ffn, epsilon) = (self.config.hidden, self.config.ffn, self.config.norm_eps as f32);
-        let (by_hidden, by_ffn) = (self.rows_by(hidden)?, self.rows_by(ffn)?);
-        let (up, down) = (self.product(2 * ffn, hidden)?, self.product(hidden, ffn)?);
-        let weights = &self.weights.parameters.layers[index];
-        let operations = &self.weights.operations;
-        let (before, after) = self.kept.layers.split_at_mut(index + 1);
-        let next = after.first_mut().map_or(&mut self.kept.x, |layer| &mut layer.x);
-        let KeptLayer { middle, gate_up, .. } = &mut before[index];
-        let Scratch { normed, activated, .. } = &mut self.scratch;
-        {
-            let _op = stage_mark!(marks, Ops, "norm");
-            operations.rms_norm(stream, &*middle, &weights.ffn_norm, &mut *normed, by_hidden, epsilon)?;
+    fn norm(&mut self, layer: usize, weights: &LayerWeights<T>, block: Block) -> Result<(), CudaError> {
+        self.norm_at(NormAt::Layer(layer, block), weights.norm(block))
+    }
+
+    fn qkv(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let sizes = self.product(qkv_width(&self.config), self.config.hidden)?;
+        let qkv = &mut self.kept.layers[layer].qkv;
+        self.blas.multiply_slices([self.scratch.normed.all(), weights.qkv.all()], qkv.all_mut(), sizes)
+    }
+
+    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let packed = packed(&self.config, &self.turns, &self.start, weights, &self.kept.layers[layer].qkv);
+        let Heads { queries, keys, values } = &mut self.heads;
+        self.operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.sizes)
+    }
+
+    fn attend(&mut self, layer: usize, _: &LayerWeights<T>) -> Result<(), CudaError> {
+        match self.options.attention {
+            Attention::Naive => self.attend_naive(layer),
+            Attention::Dense => self.attend_fused(layer),
         }
-        {
-            let _op = stage_mark!(marks, Ops, "gate_up");
-            self.blas.multiply_slices([normed.all(), weights.gate_up.all()], gate_up.all_mut(), up)?;
-        }
-        {
-            let _op = stage_mark!(marks, Ops, "swiglu");
-            let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
-            operations.swiglu(stream, &*gate_up, bias, &mut *activated, by_ffn)?;
-        }
-        let _op = stage_mark!(marks, Ops, "down");
-        next.all_mut().copy_from(stream, middle.all())?;
-        self.blas.multiply_add([activated.all(), weights.down.all()], next.all_mut(), down)?;
+    }
+
+    fn output(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let sizes = self.product(self.config.hidden, self.config.heads * self.config.head_dim)?;
+        let KeptLayer { input, attended, middle, .. } = &mut self.kept.layers[layer];
+        middle.all_mut().copy_from(self.device.stream(), input.all())?;
+        self.blas.multiply_add([attended.all(), weights.output.all()], middle.all_mut(), sizes)
+    }
+
+    fn gate_up(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let sizes = self.product(2 * self.config.ffn, self.config.hidden)?;
+        let gate_up = &mut self.kept.layers[layer].gate_up;
+        self.blas.multiply_slices([self.scratch.normed.all(), weights.gate_up.all()], gate_up.all_mut(), sizes)
+    }
+
+    fn swiglu(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let shape = self.shape(self.config.ffn)?;
+        let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
+        let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
+        self.operations.swiglu(self.device.stream(), gate_up, bias, activated, shape)
+    }
+
+    fn down(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+        let (stream, shape) = (self.device.stream(), self.shape(self.config.hidden)?);
+        let sizes = self.product(self.config.hidden, self.config.ffn)?;
+        let (middle, hidden) = self.kept.middle_and_next(layer);
+        hidden.all_mut().copy_from(stream, middle.all())?;
+        self.blas.multiply_add([self.scratch.activated.all(), weights.down.all()], hidden.all_mut(), sizes)?;
         match &weights.down_bias {
-            Some(bias) => operations.add_bias(stream, next, bias, by_hidden),
+            Some(bias) => self.operations.add_bias(stream, hidden, bias, shape),
             None => Ok(()),
         }
     }
 
-    fn forward_head(&mut self) -> Result<(), CudaError> {
-        let (stream, shape) = (self.device.stream(), self.rows_by(self.config.hidden)?);
-        let epsilon = self.config.norm_eps as f32;
+    fn final_norm(&mut self, weight: &Buffer<T>) -> Result<(), CudaError> {
+        self.norm_at(NormAt::Final, weight)
+    }
+
+    fn head(&mut self, _: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
         let sizes = self.product(self.config.vocab, self.config.hidden)?;
-        let parameters = &self.weights.parameters;
-        let normed = &mut self.scratch.normed;
-        {
-            let _op = stage_mark!(self.options.marks, Ops, "norm");
-            self.weights.operations.rms_norm(stream, &self.kept.x, &parameters.norm, &mut *normed, shape, epsilon)?;
-        }
-        self.blas.multiply_slices([normed.all(), parameters.head().all()], self.kept.logits.all_mut(), sizes)
-    }
-
-    fn forward_loss(&mut self) -> Result<(), CudaError> {
-        let shape = self.rows_by(self.config.vocab)?;
-        let (stream, scale) = (self.device.stream(), 1.0 / shape[0] as f32);
-        let Self { kept, targets, operations, .. } = self;
-        operations.cross_entropy(stream, &mut kept.logits, &*targets, &mut kept.losses, shape, scale)?;
-        operations.mean(stream, &kept.losses, &mut kept.loss)
-    }
-
-    /// Rows of all sequences, and so many numbers each.
-    pub(super) fn rows_by(&self, width: usize) -> Result<[u32; 2], CudaError> {
-        Ok([size(self.sizes.rows)?, size(width)?])
-    }
-
-    /// The product of rows of `width` numbers with weights of `out` rows.
-    pub(super) fn product(&self, out: usize, width: usize) -> Result<Sizes, CudaError> {
-        Ok(Sizes { m: size(self.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true })
-    }
-
-    pub(super) fn naive(&self) -> Naive {
-        let (count, rows) = (self.heads.batch * self.heads.kv_heads, self.heads.group() * self.heads.tokens);
-        Naive { count, rows, keys: self.heads.tokens, head_dim: self.heads.head_dim }
+        self.blas.multiply_slices([self.scratch.normed.all(), head.all()], self.kept.logits.all_mut(), sizes)
     }
 }
 
@@ -196,6 +159,11 @@ pub(super) struct Naive {
 }
 
 impl Naive {
+    pub fn new(heads: &HeadSizes) -> Self {
+        let (count, rows) = (heads.batch * heads.kv_heads, heads.group() * heads.tokens);
+        Self { count, rows, keys: heads.tokens, head_dim: heads.head_dim }
+    }
+
     fn batch(&self, [m, n, k]: [u32; 3], a: Matrices, b: Matrices) -> Batch {
         Batch { count: self.count, m, n, k, a, b, c: Matrices::plain(m, n), scale: 1.0, is_added: false }
     }

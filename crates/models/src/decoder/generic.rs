@@ -1,0 +1,206 @@
+//! The decoder of every device: what may be asked when, and what is refused.
+
+use std::ops::Range;
+
+use super::cache::{CacheMemory, KvCache};
+use crate::{Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens};
+
+/// Logits that are read at a time when they are looked at.
+const LOOKED_AT: usize = 16 << 20;
+
+/// The passes of a decoder on one device, over weights, a cache and buffers of its own. What it is handed was checked.
+pub trait Passes {
+    /// A buffer of keys or of values.
+    type Buffer;
+    /// The memory of the cache.
+    type Memory: CacheMemory<Self::Buffer>;
+
+    fn config(&self) -> &Config;
+
+    fn options(&self) -> &Options;
+
+    fn cache(&self) -> &KvCache<Self::Buffer>;
+
+    /// The cache with its memory, to change it.
+    fn cache_mut(&mut self) -> (&mut KvCache<Self::Buffer>, &Self::Memory);
+
+    /// Makes sure that this many positions are allocated in the cache, and in what goes with it.
+    fn reserve(&mut self, positions: usize) -> Result<(), ModelError>;
+
+    /// Takes note of a length of the cache that no pass made.
+    fn length_changed(&mut self) -> Result<(), ModelError>;
+
+    /// Runs ids of all sequences without the cache, with logits of every position.
+    fn forward(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+
+    /// Runs ids of all sequences behind the cache, with logits of the last position of each, and chooses the most likely
+    /// tokens.
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+
+    /// The same with the tokens that were chosen last.
+    fn step(&mut self) -> Result<(), ModelError>;
+
+    /// Chooses these tokens.
+    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+
+    /// The tokens that were chosen last. Waits for the device.
+    fn chosen(&mut self) -> Result<Vec<u32>, ModelError>;
+
+    /// How many logits the last pass left.
+    fn logits_count(&self) -> usize;
+
+    /// Some logits of the last pass. Waits for the device.
+    fn read_logits(&self, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
+
+    fn replay(&self) -> Replay {
+        Replay::Launches
+    }
+
+    fn offloading(&self) -> Option<Offloading>;
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
+
+    #[cfg(feature = "cuda")]
+    fn device_cache(&mut self) -> Option<crate::gpu::DeviceCache<'_>> {
+        None
+    }
+}
+
+/// A decoder over the passes of one device.
+pub struct GenericDecoder<P> {
+    pub passes: P,
+    /// Whether there is a token to go on from.
+    has_token: bool,
+    has_logits: bool,
+}
+
+impl<P: Passes> GenericDecoder<P> {
+    pub fn new(passes: P) -> Self {
+        Self { passes, has_token: false, has_logits: false }
+    }
+
+    /// Makes sure that the cache has room for more positions of each sequence. Refuses sparse attention behind others.
+    fn make_room(&mut self, tokens: usize, is_step: bool) -> Result<(), ModelError> {
+        let length = self.length();
+        if self.options().kept.is_some() && (is_step || length > 0) {
+            return Err(ModelError::sparse_behind_cache());
+        }
+        self.passes.reserve(length.saturating_add(tokens))
+    }
+
+    /// Runs a pass, whose logits replace those of the last one.
+    fn run(&mut self, pass: impl FnOnce(&mut P) -> Result<(), ModelError>) -> Result<(), ModelError> {
+        self.has_logits = false;
+        pass(&mut self.passes)?;
+        self.has_logits = true;
+        Ok(())
+    }
+
+    fn logits_count(&self) -> Result<usize, ModelError> {
+        if self.has_logits { Ok(self.passes.logits_count()) } else { Err(ModelError::no_pass()) }
+    }
+
+    fn check_token(&self) -> Result<(), ModelError> {
+        if self.has_token { Ok(()) } else { Err(ModelError::no_token()) }
+    }
+}
+
+impl<P: Passes> Decoder for GenericDecoder<P> {
+    fn config(&self) -> &Config {
+        self.passes.config()
+    }
+
+    fn options(&self) -> &Options {
+        self.passes.options()
+    }
+
+    fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
+        tokens.check_batch(self.config(), self.options().batch)?;
+        let (length, Config { context, name, .. }) = (tokens.length(), self.config());
+        if length > *context {
+            return Err(ModelError::TooLong { tokens: length, what: name.clone(), room: *context });
+        }
+        self.run(|passes| passes.forward(&tokens.ids))
+    }
+
+    fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
+        tokens.check_batch(self.config(), self.options().batch)?;
+        self.make_room(tokens.length(), false)?;
+        self.run(|passes| passes.prefill(&tokens.ids))?;
+        self.has_token = true;
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), ModelError> {
+        self.check_token()?;
+        self.make_room(1, true)?;
+        self.run(P::step)
+    }
+
+    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        Tokens { ids: ids.to_vec(), batch: ids.len() }.check_batch(self.config(), self.options().batch)?;
+        self.passes.choose(ids)?;
+        self.has_token = true;
+        Ok(())
+    }
+
+    fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
+        self.check_token()?;
+        self.passes.chosen()
+    }
+
+    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
+        self.passes.read_logits(0..self.logits_count()?)
+    }
+
+    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
+        let (count, vocab) = (self.logits_count()?, self.config().vocab.max(1));
+        let block = (LOOKED_AT / vocab).max(1) * vocab;
+        for begin in (0..count).step_by(block) {
+            self.passes.read_logits(begin..count.min(begin + block))?.chunks(vocab).for_each(&mut *row);
+        }
+        Ok(())
+    }
+
+    fn length(&self) -> usize {
+        self.passes.cache().length()
+    }
+
+    fn truncate(&mut self, length: usize) -> Result<(), ModelError> {
+        if length < self.length() { self.set_length(length) } else { Ok(()) }
+    }
+
+    fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError> {
+        let (cache, memory) = self.passes.cache_mut();
+        cache.read(memory, layer, positions)
+    }
+
+    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
+        self.passes.cache().check_write(layer, start, values)?;
+        self.passes.reserve(start.saturating_add(values.length))?;
+        let (cache, memory) = self.passes.cache_mut();
+        cache.write(memory, layer, start, values)
+    }
+
+    fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
+        self.passes.cache_mut().0.set_length(length)?;
+        self.passes.length_changed()
+    }
+
+    fn replay(&self) -> Replay {
+        self.passes.replay()
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.passes.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.passes.layer_visits()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn device_cache(&mut self) -> Option<crate::gpu::DeviceCache<'_>> {
+        self.passes.device_cache()
+    }
+}

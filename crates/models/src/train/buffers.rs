@@ -1,0 +1,144 @@
+//! What forward keeps for backward, and what both compute in, whatever the device. Predicted memory is counted from it.
+
+use super::ops::{LinearAt, NormAt};
+use crate::{TrainSizes, decoder::layers::Block};
+
+/// What forward keeps. `M` are numbers of the dtype, `F` are numbers in f32.
+#[derive(Debug)]
+pub struct Kept<M, F> {
+    pub layers: Vec<KeptLayer<M, F>>,
+    /// The input of the final norm.
+    pub last: M,
+    /// The logits, then their gradients.
+    pub logits: M,
+    /// The loss of each row.
+    pub losses: F,
+}
+
+/// What forward keeps of a layer.
+#[derive(Debug)]
+pub struct KeptLayer<M, F> {
+    /// The input of the norm before attention.
+    pub input: M,
+    /// Queries, keys and values as they were projected.
+    pub qkv: M,
+    /// The logarithm of the sum of exponentials of each row of fused attention; empty for naive attention.
+    pub row_sums: F,
+    /// The output of attention.
+    pub attended: M,
+    /// The input of the norm before the feed-forward block.
+    pub middle: M,
+    /// Gate and up as they were projected, then their gradients.
+    pub gate_up: M,
+}
+
+/// What both passes compute in, whatever the layer.
+#[derive(Debug)]
+pub struct Scratch<M> {
+    /// The output of a norm.
+    pub normed: M,
+    /// The output of SwiGLU.
+    pub activated: M,
+    /// The gradient of the hidden states.
+    pub d_hidden: M,
+    pub d_normed: M,
+    pub d_activated: M,
+    pub d_attended: M,
+    /// The gradients of projected queries, keys and values.
+    pub d_qkv: M,
+    /// The weights of naive attention; empty for fused attention.
+    pub probabilities: M,
+    /// Their gradients, then those of the scores.
+    pub d_scores: M,
+}
+
+impl<M, F> Kept<M, F> {
+    pub fn new<E>(
+        sizes: &TrainSizes,
+        layers: usize,
+        numbers: impl Fn(usize) -> Result<M, E>,
+        floats: impl Fn(usize) -> Result<F, E>,
+    ) -> Result<Self, E> {
+        Ok(Self {
+            layers: (0..layers).map(|_| KeptLayer::new(sizes, &numbers, &floats)).collect::<Result<_, E>>()?,
+            last: numbers(sizes.stream)?,
+            logits: numbers(sizes.logits)?,
+            losses: floats(sizes.rows)?,
+        })
+    }
+
+    /// The input of a norm.
+    pub fn norm_input(&self, at: NormAt) -> &M {
+        match at {
+            NormAt::Layer(layer, Block::Attention) => &self.layers[layer].input,
+            NormAt::Layer(layer, Block::Ffn) => &self.layers[layer].middle,
+            NormAt::Final => &self.last,
+        }
+    }
+
+    /// The hidden states before the first layer.
+    pub fn first(&mut self) -> &mut M {
+        self.layers.first_mut().map_or(&mut self.last, |layer| &mut layer.input)
+    }
+
+    /// The hidden states between the blocks of a layer, and those after the layer.
+    pub fn middle_and_next(&mut self, layer: usize) -> (&M, &mut M) {
+        let (before, after) = self.layers.split_at_mut(layer + 1);
+        (&before[layer].middle, after.first_mut().map_or(&mut self.last, |layer| &mut layer.input))
+    }
+
+    /// The gradient of a product, and the input of it.
+    pub fn of_weights<'a>(&'a self, scratch: &'a Scratch<M>, at: LinearAt) -> (&'a M, &'a M) {
+        match at {
+            LinearAt::Qkv(_) => (&scratch.d_qkv, &scratch.normed),
+            LinearAt::Output(layer) => (&scratch.d_hidden, &self.layers[layer].attended),
+            LinearAt::GateUp(layer) => (&self.layers[layer].gate_up, &scratch.normed),
+            LinearAt::Down(_) => (&scratch.d_hidden, &scratch.activated),
+            LinearAt::Head => (&self.logits, &scratch.normed),
+        }
+    }
+
+    /// The gradient of a product, and that of its input, to write.
+    pub fn of_input<'a>(&'a self, scratch: &'a mut Scratch<M>, at: LinearAt) -> (&'a M, &'a mut M) {
+        match at {
+            LinearAt::Qkv(_) => (&scratch.d_qkv, &mut scratch.d_normed),
+            LinearAt::Output(_) => (&scratch.d_hidden, &mut scratch.d_attended),
+            LinearAt::GateUp(layer) => (&self.layers[layer].gate_up, &mut scratch.d_normed),
+            LinearAt::Down(_) => (&scratch.d_hidden, &mut scratch.d_activated),
+            LinearAt::Head => (&self.logits, &mut scratch.d_normed),
+        }
+    }
+}
+
+impl<M, F> KeptLayer<M, F> {
+    pub fn new<E>(
+        sizes: &TrainSizes,
+        numbers: impl Fn(usize) -> Result<M, E>,
+        floats: impl Fn(usize) -> Result<F, E>,
+    ) -> Result<Self, E> {
+        Ok(Self {
+            input: numbers(sizes.stream)?,
+            qkv: numbers(sizes.qkv)?,
+            row_sums: floats(sizes.row_sums)?,
+            attended: numbers(sizes.attended)?,
+            middle: numbers(sizes.stream)?,
+            gate_up: numbers(sizes.gate_up)?,
+        })
+    }
+}
+
+impl<M> Scratch<M> {
+    pub fn new<E>(sizes: &TrainSizes, numbers: impl Fn(usize) -> Result<M, E>) -> Result<Self, E> {
+        Ok(Self {
+            normed: numbers(sizes.stream)?,
+            activated: numbers(sizes.activated)?,
+            d_hidden: numbers(sizes.stream)?,
+            d_normed: numbers(sizes.stream)?,
+            d_activated: numbers(sizes.activated)?,
+            d_attended: numbers(sizes.attended)?,
+            d_qkv: numbers(sizes.qkv)?,
+            probabilities: numbers(sizes.scores)?,
+            d_scores: numbers(sizes.scores)?,
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! The trainer of every device.
+
+use super::{
+    Ledger,
+    ops::{TrainOps, TrainState, TrainStateOf, run_backward, run_forward},
+};
+use crate::{
+    Config, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer,
+    decoder::{layers::Ops, weights::Parameters},
+};
+
+/// A trainer over the operations of one device.
+pub struct ModelTrainer<O: TrainOps> {
+    /// The first field, so that it is dropped first: a device finishes its work before the parameters are freed.
+    ops: O,
+    state: TrainStateOf<O>,
+    ledger: Ledger,
+    progress: Progress,
+    updates: u64,
+}
+
+/// How far a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// Nothing was run.
+    New,
+    /// Forward was run, after a backward or not.
+    Forward { has_gradients: bool },
+    /// Backward was run.
+    Backward,
+}
+
+impl<O: TrainOps> ModelTrainer<O> {
+    pub fn new(ops: O, state: TrainStateOf<O>) -> Self {
+        let ledger = Ledger::new(ops.config(), ops.options());
+        Self { ops, state, ledger, progress: Progress::New, updates: 0 }
+    }
+
+    fn has_gradients(&self) -> bool {
+        matches!(self.progress, Progress::Backward | Progress::Forward { has_gradients: true })
+    }
+
+    fn check_gradients(&self) -> Result<(), ModelError> {
+        match self.has_gradients() {
+            true => Ok(()),
+            false => Err(ModelError::Refused("there are no gradients before a backward".to_owned())),
+        }
+    }
+}
+
+impl<O: TrainOps> ModelTrainer<O>
+where
+    ModelError: From<O::Error>,
+{
+    fn read(
+        &self,
+        parameters: &Parameters<<O as Ops>::Matrix, <O as Ops>::Vector>,
+        tensor: &TensorSpec,
+    ) -> Result<Vec<f32>, ModelError> {
+        let (part, range) = parameters.find(self.ops.config(), tensor)?;
+        Ok(self.ops.read(part, range)?)
+    }
+}
+
+impl<O: TrainOps> Trainer for ModelTrainer<O>
+where
+    ModelError: From<O::Error>,
+{
+    fn config(&self) -> &Config {
+        self.ops.config()
+    }
+
+    fn options(&self) -> &TrainOptions {
+        self.ops.options()
+    }
+
+    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError> {
+        self.options().check_batch(self.config(), tokens, targets)?;
+        self.ops.start(&tokens.ids, targets)?;
+        self.ledger.forward_begins();
+        run_forward(&mut self.ops, &self.state.parameters, &mut self.ledger)?;
+        self.ledger.forward_ends();
+        self.progress = Progress::Forward { has_gradients: self.has_gradients() };
+        Ok(())
+    }
+
+    fn backward(&mut self) -> Result<(), ModelError> {
+        if !matches!(self.progress, Progress::Forward { .. }) {
+            return Err(ModelError::Refused("there is no forward that a backward was not run for".to_owned()));
+        }
+        let TrainState { parameters, gradients, .. } = &mut self.state;
+        run_backward(&mut self.ops, parameters, gradients, &mut self.ledger)?;
+        self.ledger.backward_ends();
+        self.progress = Progress::Backward;
+        Ok(())
+    }
+
+    fn update(&mut self) -> Result<(), ModelError> {
+        self.check_gradients()?;
+        if self.state.moments.is_none() {
+            return Err(ModelError::no_optimizer());
+        }
+        self.updates += 1;
+        self.ops.update(&mut self.state, self.updates)?;
+        self.ledger.update_ends();
+        Ok(())
+    }
+
+    fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    fn loss(&mut self) -> Result<f32, ModelError> {
+        match self.progress {
+            Progress::New => Err(ModelError::Refused("there is no loss before a forward".to_owned())),
+            _ => Ok(self.ops.loss()?),
+        }
+    }
+
+    fn gradient(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
+        self.check_gradients()?;
+        self.read(&self.state.gradients, tensor)
+    }
+
+    fn parameter(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
+        self.read(&self.state.parameters, tensor)
+    }
+
+    fn memory(&self) -> TrainMemory {
+        self.ledger.now()
+    }
+}
