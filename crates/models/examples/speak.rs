@@ -12,7 +12,7 @@ use std::{env, error::Error, path::Path, thread};
 use laptime_models::{
     Dtype,
     cpu::{self, needed_tts_bytes},
-    tts::{Sampling, SpeakOptions, SpeechOptions, Synthesizer, TextFeed, TtsConfig, TtsWeights},
+    tts::{Sampling, SpeechOptions, Synthesizer, TextFeed, TtsConfig, TtsOptions, TtsWeights},
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tokenizer = config.tokenizer(folder)?;
     let options = SpeechOptions { sampling, most_frames, feed: TextFeed::ByFrame };
     let room = most_frames + text.len() + 16;
-    let speak = SpeakOptions::new(dtype, room);
+    let speak = TtsOptions::new(dtype, room);
     println!("at most {} MiB", needed_tts_bytes(&config, &speak, [text.len() + 16, most_frames], threads) >> 20);
     let speaking = cpu::qwen_tts(config, &weights, speak, threads)?;
     let mut synthesizer = Synthesizer::new(speaking, tokenizer, options);

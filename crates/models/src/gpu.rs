@@ -38,7 +38,7 @@ pub use self::{
     speech::{needed_speech_bytes, vibevoice},
     streamed::Pin,
     train::trainer,
-    tts::{GpuTtsModel, needed_tts_bytes},
+    tts::{needed_tts_bytes, qwen_tts},
 };
 
 /// A model whose weights are on a GPU. Several decoders may share it, one after the other.

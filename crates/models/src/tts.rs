@@ -3,20 +3,23 @@
 //! A *talker*, a decoder, makes one *frame* a step: 80 ms of audio. Of each frame it chooses the first of 16 codes, the
 //! *semantic* one; a small decoder, the *code predictor*, chooses the other 15 one after another; and the *codec decoder*
 //! turns frames of codes into a waveform. [`TtsConfig`] says what a model is, [`TtsWeights`] where its numbers come from,
-//! [`Prompt`] the input of the talker, [`Sampling`] how codes are chosen, [`Speaking`] what can be asked of it on a device,
+//! [`Prompt`] the input of the talker, [`Sampling`] how codes are chosen, [`QwenTts`] what can be asked of it on a device,
 //! and [`Synthesizer`] runs one from text to [`Audio`].
 
 mod audio;
 mod codec;
 mod config;
 mod config_json;
+mod count;
+mod engine;
+mod memory;
+mod ops;
 mod parameters;
 mod presets;
 mod prompt;
 mod random;
 mod sampling;
 mod settings;
-mod speaking;
 mod synthesizer;
 mod tensors;
 mod voices;
@@ -27,23 +30,30 @@ pub use self::{
     audio::{Audio, WavStream},
     codec::{CHUNK_FRAMES, CONTEXT_FRAMES, Chunk, CodecConfig, KERNELS, Kernels, chunks},
     config::{Part, TokenIds, TtsConfig},
+    engine::{Frame, QwenTts, TtsOptions},
     prompt::{Position, Prompt, TextFeed},
     random::random_bits,
     sampling::{Suppressed, draw, keep_top_k, keep_top_p, penalise, sample, weights_of},
     settings::{Choice, Sampling},
-    speaking::{Frame, SpeakOptions, Speaking},
     synthesizer::{SpeechOptions, Synthesizer, Timing},
-    tensors::{
-        BlockTensors, CodecTensors, ConvTensors, NextTensors, PredictorTensors, SnakeTensors, TalkerTensors,
-        UnitTensors,
-    },
+    tensors::ConvTensors,
     voices::{Language, Speaker},
     weights::TtsWeights,
     work::TtsStage,
 };
 pub(crate) use self::{
-    codec::NEXT_WIDENING,
-    sampling::choose,
-    speaking::{check_codes, check_frames, no_frame},
+    count::CodecSizes,
+    engine::Engine,
+    memory::{DeviceNeeds, needed_bytes, product, together},
+    ops::{Border, CodecOps, NEXT_EPS, TtsOps, decode},
+    sampling::{pick, weigh},
+    tensors::{
+        CodecWeights, Linear, LoadedWeights, NextWeights, Parts, PredictorWeights, TalkerWeights, TtsLoad, codebook,
+    },
     work::Counted,
+};
+#[cfg(feature = "cuda")]
+pub(crate) use self::{
+    memory::sum,
+    ops::{FramePart, unmarked},
 };

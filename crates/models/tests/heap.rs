@@ -18,7 +18,7 @@ use laptime_models::{
     fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, SharerMask, sections},
     random_batch,
     speech::{Guidance, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
-    tts::{Prompt, Sampling, SpeakOptions, TextFeed, TtsConfig, TtsWeights},
+    tts::{Prompt, Sampling, TextFeed, TtsConfig, TtsOptions, TtsWeights},
 };
 
 /// A heap that counts live bytes and the most there were.
@@ -217,7 +217,7 @@ fn tts_config() -> TtsConfig {
 
 fn speech_uses_what_was_predicted(dtype: Dtype) {
     let (config, threads, frames) = (tts_config(), 2, 60);
-    let options = SpeakOptions::new(dtype, 200);
+    let options = TtsOptions::new(dtype, 200);
     let needed = needed_tts_bytes(&config, &options, [80, frames], threads);
     let tokenizer = config.tokenizer(None).unwrap();
     let text = "x".repeat(70);

@@ -8,14 +8,10 @@ use super::{
     rows::Rows,
     steps::add_bias,
 };
-use crate::{LinearTensors, ModelError};
+use crate::{LinearTensors, ModelError, tts};
 
-/// A linear part with a bias. What is added is kept in f32, after it was rounded to the type of the matrix.
-pub struct Linear<T> {
-    /// A row for each number that comes out.
-    pub weight: Vec<T>,
-    pub bias: Vec<f32>,
-}
+/// A linear layer with a bias. The bias is kept in f32, after it was rounded to the dtype of the matrix.
+pub type Linear<T> = tts::Linear<Vec<T>, Vec<f32>>;
 
 impl<T: Number> Linear<T> {
     pub fn load(tensors: &LinearTensors, source: Source<'_>) -> Result<Self, ModelError> {

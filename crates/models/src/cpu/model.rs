@@ -8,7 +8,7 @@ use laptime_probe::stage;
 use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
 use crate::{
     Config, Dtype, ModelError, Role, TensorData, TensorSpec,
-    decoder::weights::{LayerWeights, Load, Parameters, Part, load_layers},
+    decoder::weights::{self, LayerWeights, Load, Parameters, Part},
     weights::TensorSource,
 };
 
@@ -22,10 +22,7 @@ pub type Layer<T> = LayerWeights<Vec<T>, Vec<f32>>;
 pub type Model<T> = Parameters<Vec<T>, Vec<f32>>;
 
 /// The resident layers of a decoder, without embedding and head.
-pub struct Body<T> {
-    pub layers: Vec<Layer<T>>,
-    pub norm: Vec<f32>,
-}
+pub type Body<T> = weights::Body<Vec<T>, Vec<f32>>;
 
 /// Where the numbers of tensors come from, and the threads that read them.
 #[derive(Clone, Copy)]
@@ -36,8 +33,8 @@ pub struct Source<'a> {
 }
 
 /// A source that loads matrices of one dtype.
-struct Typed<'a, T> {
-    source: Source<'a>,
+pub struct Typed<'a, T> {
+    pub source: Source<'a>,
     of: PhantomData<T>,
 }
 
@@ -52,14 +49,6 @@ impl<T: Number> Load for Typed<'_, T> {
 
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Vec<f32>, ModelError> {
         self.source.rounded::<T>(&tensors.iter().collect::<Vec<_>>())
-    }
-}
-
-impl<T: Number> Body<T> {
-    /// Loads the layers from the given one on.
-    pub fn load(config: &Config, first: usize, source: Source<'_>) -> Result<Self, ModelError> {
-        let loader = &mut source.typed();
-        Ok(Self { layers: load_layers(config, first, loader)?, norm: loader.vector(&[config.final_norm_tensor()])? })
     }
 }
 
@@ -106,7 +95,8 @@ pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
 }
 
 impl<'a> Source<'a> {
-    fn typed<T>(self) -> Typed<'a, T> {
+    /// The source as a loader of one dtype.
+    pub fn typed<T>(self) -> Typed<'a, T> {
         Typed { source: self, of: PhantomData }
     }
 

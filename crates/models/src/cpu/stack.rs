@@ -2,6 +2,8 @@
 //!
 //! What the rows are, tokens looked up or something else, is the business of whoever runs them, and so is the head.
 
+use std::sync::Arc;
+
 use super::{
     attention::Span,
     cache::{Cache, Heap},
@@ -32,7 +34,7 @@ pub enum Before {
 pub struct Stack<T> {
     config: Config,
     options: Options,
-    body: Body<T>,
+    body: Arc<Body<T>>,
     /// The offloaded layers, which come before those of the body.
     streamed: Option<Streamed<T>>,
     table: RopeTable,
@@ -47,7 +49,7 @@ pub struct Stack<T> {
 
 impl<T: Number> Stack<T> {
     /// Layers that have run nothing yet.
-    pub fn new(config: Config, options: Options, body: Body<T>) -> Result<Self, ModelError> {
+    pub fn new(config: Config, options: Options, body: Arc<Body<T>>) -> Result<Self, ModelError> {
         let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
         let buffers = Buffers::default();
         Ok(Self { config, options, body, streamed: None, table, cache, buffers, layout: None, rows: 0, logits_rows: 0 })
@@ -57,7 +59,7 @@ impl<T: Number> Stack<T> {
     pub fn load(config: Config, options: Options, source: Source<'_>) -> Result<Self, ModelError> {
         let streamed = Streamed::load(&config, &options, source)?;
         let first = streamed.as_ref().map_or(0, Streamed::layers);
-        let body = Body::load(&config, first, source)?;
+        let body = Arc::new(Body::load(&config, first, &mut source.typed())?);
         Ok(Self { streamed, ..Self::new(config, options, body)? })
     }
 
@@ -134,7 +136,7 @@ impl<T: Number> Stack<T> {
             buffers: &mut self.buffers,
             caches: own.into_iter().chain(other).collect(),
         };
-        let Body { layers, norm, .. } = &self.body;
+        let Body { layers, norm } = &*self.body;
         run_all(&mut pass, self.streamed.as_mut(), layers, |pass| run_head(pass, norm, head))?;
         pass.caches.into_iter().zip(spans).for_each(|(cache, span)| cache.advance(span.keys()));
         Ok(())

@@ -1,36 +1,106 @@
-//! Text to speech on the CPU.
+//! Qwen3-TTS on the CPU.
 
 mod codec;
-mod engine;
 mod load;
-mod memory;
-mod predictor;
+mod ops;
 mod steps;
-mod talker;
+
+use std::sync::Arc;
 
 use half::{bf16, f16};
+use laptime_probe::stage;
 
-use self::engine::Engine;
-pub use self::memory::needed_tts_bytes;
 pub(super) use self::steps::add_scaled;
-use super::refuse_graph;
+use self::{codec::gathered, ops::CpuOps};
+use super::{
+    attention::Span,
+    crew::Crew,
+    memory::{SMALL_BYTES, THREAD_BYTES},
+    model::Source,
+    number::Number,
+    pass::Sizes,
+    product::{BLOCKS_BYTES, WIDENED_BYTES},
+    refuse_graph,
+    turned::turned_bytes,
+};
 use crate::{
-    Dtype, ModelError,
-    tts::{SpeakOptions, Speaking, TtsConfig, TtsWeights},
+    Attention, Config, Dtype, ModelError,
+    attention::CPU_TILING,
+    tts::{
+        CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes,
+        product, together,
+    },
 };
 
 /// Loads Qwen3-TTS into memory. It runs on this many threads, including the caller's.
 pub fn qwen_tts(
     config: TtsConfig,
     weights: &TtsWeights,
-    options: SpeakOptions,
+    options: TtsOptions,
     threads: usize,
-) -> Result<Box<dyn Speaking>, ModelError> {
-    config.check()?;
+) -> Result<Box<dyn QwenTts>, ModelError> {
+    options.check(&config)?;
     refuse_graph(options.graph)?;
     Ok(match options.dtype {
-        Dtype::F32 => Box::new(Engine::<f32>::new(config, weights, options, threads)?),
-        Dtype::Bf16 => Box::new(Engine::<bf16>::new(config, weights, options, threads)?),
-        Dtype::F16 => Box::new(Engine::<f16>::new(config, weights, options, threads)?),
+        Dtype::F32 => Box::new(load::<f32>(config, weights, options, threads)?),
+        Dtype::Bf16 => Box::new(load::<bf16>(config, weights, options, threads)?),
+        Dtype::F16 => Box::new(load::<f16>(config, weights, options, threads)?),
     })
+}
+
+fn load<T: Number>(
+    config: TtsConfig,
+    weights: &TtsWeights,
+    options: TtsOptions,
+    threads: usize,
+) -> Result<Engine<CpuOps<T>>, ModelError> {
+    let _stage = stage!("weights");
+    let (config, crew) = (Arc::new(config), Crew::new(threads)?);
+    let weights = LoadedWeights::load(&config, &mut Source { weights: Some(weights), crew: &crew }.typed())?;
+    let ops = CpuOps::new(&config, &options, &weights, crew)?;
+    Ok(Engine::new(config, options, weights, ops))
+}
+
+/// Bytes of the heap that a model needs at most for prompts of this many tokens of text, including the positions before
+/// the first frame, and this many frames.
+pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]: [usize; 2], threads: usize) -> u64 {
+    let (decoded, codec, sizes) = (together(frames), &config.codec, CodecSizes::new(config));
+    let pass = |config: &Config, rows: usize, logits: usize| {
+        Sizes::new(config, Attention::Dense, &Span::new(config, 1, rows, 0), logits).numbers() as u64
+    };
+    let books = product(&[codec.codebook, codec.groups, codec.vector_width()]);
+    let device = DeviceNeeds {
+        numbers: vec![
+            pass(&config.talker, text, 1),
+            pass(&config.predictor, 2, 1),
+            pass(&codec.transformer, decoded, 0),
+            // The rows of text exist twice when they are divided.
+            product(&[text, config.talker.hidden]),
+            product(&[decoded, sizes.hidden.max(sizes.inner)]),
+            gathered(&sizes, decoded) as u64,
+        ],
+        bytes: vec![
+            SMALL_BYTES,
+            // Codebooks are kept in f32, and exist twice while they are computed.
+            books.saturating_mul(4 * 2),
+            // The audio may exist twice when it grows.
+            product(&[codec.frame_samples(), frames, 4 * 2]),
+            thread_bytes(config, options.dtype, text.max(decoded.saturating_mul(sizes.hidden)), &sizes)
+                .saturating_mul(threads.max(1) as u64),
+        ],
+        positions: [text.saturating_add(frames), decoded],
+        tiling: CPU_TILING,
+    };
+    needed_bytes(config, options, [text, frames], &sizes, device)
+}
+
+/// What each thread needs for products with this many rows.
+fn thread_bytes(config: &TtsConfig, dtype: Dtype, rows: usize, sizes: &CodecSizes) -> u64 {
+    let decoders = [&config.talker, &config.predictor, &config.codec.transformer];
+    let wide = decoders.map(|config| config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim)));
+    let deep = sizes.convs.iter().map(|[_, inputs, taps]| inputs.saturating_mul(*taps));
+    let turned = turned_bytes(rows, wide.into_iter().chain(deep).fold(config.text_width, usize::max));
+    // A product needs the one or the other.
+    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
+    THREAD_BYTES.saturating_add(blocks)
 }

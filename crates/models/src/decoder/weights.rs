@@ -220,6 +220,23 @@ impl<M, V> Parameters<M, V> {
     }
 }
 
+/// The resident layers of a decoder and the norm behind them, without embedding and head.
+#[derive(Debug)]
+pub struct Body<M, V = M> {
+    pub layers: Vec<LayerWeights<M, V>>,
+    pub norm: V,
+}
+
+impl<M, V> Body<M, V> {
+    /// Loads the layers from the given one on.
+    pub fn load<L>(config: &Config, first: usize, loader: &mut L) -> Result<Self, L::Error>
+    where
+        L: Load<Matrix = M, Vector = V>,
+    {
+        Ok(Self { layers: load_layers(config, first, loader)?, norm: loader.vector(&[config.final_norm_tensor()])? })
+    }
+}
+
 /// Layers as a loader puts them on its device.
 pub type LoadedLayers<L> = Vec<LayerWeights<<L as Load>::Matrix, <L as Load>::Vector>>;
 

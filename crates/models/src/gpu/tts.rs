@@ -1,94 +1,126 @@
-//! Text to speech on a GPU: the talker's step and the whole code predictor are graphs, and codes are chosen on the device,
-//! so that the host reads one word a frame.
+//! Qwen3-TTS on a GPU.
 
 mod captured;
 mod codec;
-mod codec_weights;
-mod engine;
-mod predictor;
-mod room;
-mod talker;
-mod weights;
+mod load;
+mod ops;
 
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use laptime_cuda::{Blas, Device, nn::Operations};
+use laptime_cuda::Device;
+use laptime_probe::stage;
 
-pub use self::room::needed_tts_bytes;
-use self::{engine::Engine, weights::TtsGpuWeights};
+use self::{
+    codec::COLUMN_BYTES,
+    load::{GpuLoader, Kit},
+    ops::{GpuOps, TEXT_ROOM},
+};
 use super::{
-    pass::{Context, Turns},
-    size,
+    room::{Head, PassSizes, WORKSPACE_BYTES},
+    sparse::GPU_TILING,
+    weights::Number,
 };
 use crate::{
-    Config, Dtype, ModelError, Options, Room,
-    attention::Kept,
-    tts::{SpeakOptions, Speaking, TtsConfig, TtsWeights},
+    Config, Dtype, ModelError, Room,
+    tts::{
+        CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions,
+        TtsWeights, needed_bytes, product, sum, together,
+    },
 };
 
-/// A text-to-speech model whose weights are on a GPU. Several speakers may share it, one after the other.
-#[derive(Clone)]
-pub struct GpuTtsModel {
-    config: Arc<TtsConfig>,
-    weights: Typed,
-}
-
-#[derive(Clone)]
-enum Typed {
-    F32(Arc<TtsGpuWeights<f32>>),
-    Bf16(Arc<TtsGpuWeights<bf16>>),
-    F16(Arc<TtsGpuWeights<f16>>),
-}
-
-impl GpuTtsModel {
-    /// Puts the weights on a device, in this number type. Those by formula are made there.
-    pub fn load(device: &Device, config: &TtsConfig, weights: &TtsWeights, dtype: Dtype) -> Result<Self, ModelError> {
-        config.check()?;
-        let weights = match dtype {
-            Dtype::F32 => Typed::F32(Arc::new(TtsGpuWeights::load(device, config, weights)?)),
-            Dtype::Bf16 => Typed::Bf16(Arc::new(TtsGpuWeights::load(device, config, weights)?)),
-            Dtype::F16 => Typed::F16(Arc::new(TtsGpuWeights::load(device, config, weights)?)),
-        };
-        Ok(Self { config: Arc::new(config.clone()), weights })
-    }
-
-    /// A speaker over these weights, with caches and buffers of its own.
-    pub fn speaker<'a>(&self, device: &'a Device, options: SpeakOptions) -> Result<Box<dyn Speaking + 'a>, ModelError> {
-        if options.dtype != self.dtype() {
-            let (wanted, has) = (options.dtype, self.dtype());
-            let reason = format!("the weights are {has} on the device, and {wanted} was asked for");
-            return Err(ModelError::Refused(reason));
-        }
-        let config = Arc::clone(&self.config);
-        Ok(match &self.weights {
-            Typed::F32(weights) => Box::new(Engine::new(device, config, Arc::clone(weights), options)?),
-            Typed::Bf16(weights) => Box::new(Engine::new(device, config, Arc::clone(weights), options)?),
-            Typed::F16(weights) => Box::new(Engine::new(device, config, Arc::clone(weights), options)?),
-        })
-    }
-
-    /// The number type of the weights.
-    pub fn dtype(&self) -> Dtype {
-        match self.weights {
-            Typed::F32(_) => Dtype::F32,
-            Typed::Bf16(_) => Dtype::Bf16,
-            Typed::F16(_) => Dtype::F16,
-        }
-    }
-}
-
-/// How one of the decoders inside is made ready.
-fn decoder_options(options: &SpeakOptions, room: usize, kept: Option<Kept>) -> Options {
-    Options { kept, marks: options.marks.clone(), ..Options::new(options.dtype, Room::Static(room)) }
-}
-
-/// What a step needs of one of the decoders inside.
-fn context<'a, T>(
+/// Loads Qwen3-TTS on a device. Synthetic weights are generated there.
+pub fn qwen_tts<'a>(
     device: &'a Device,
-    blas: &'a Blas,
-    operations: &'a Operations<T>,
-    (config, options, turns): (&'a Config, &'a Options, &'a Turns),
-) -> Context<'a, T> {
-    Context { stream: device.stream(), blas, config, marks: &options.marks, operations, turns }
+    config: TtsConfig,
+    weights: &TtsWeights,
+    options: TtsOptions,
+) -> Result<Box<dyn QwenTts + 'a>, ModelError> {
+    options.check(&config)?;
+    Ok(match options.dtype {
+        Dtype::F32 => Box::new(load::<f32>(device, config, weights, options)?),
+        Dtype::Bf16 => Box::new(load::<bf16>(device, config, weights, options)?),
+        Dtype::F16 => Box::new(load::<f16>(device, config, weights, options)?),
+    })
+}
+
+fn load<'a, T: Number>(
+    device: &'a Device,
+    config: TtsConfig,
+    weights: &TtsWeights,
+    options: TtsOptions,
+) -> Result<Engine<GpuOps<'a, T>>, ModelError> {
+    let (config, kit) = (Arc::new(config), Kit::load(device)?);
+    let weights = {
+        let _stage = stage!("weights");
+        let loaded = LoadedWeights::load(&config, &mut GpuLoader::new(&kit, weights))?;
+        device.stream().synchronise()?;
+        loaded
+    };
+    let ops = GpuOps::new(kit, &config, &options, &weights)?;
+    Ok(Engine::new(config, options, weights, ops))
+}
+
+/// Codes, states, tables of rules and what each allocation is rounded up by.
+const SMALL_BYTES: u64 = 16 << 20;
+
+/// Numbers behind each row of a convolution's packed weights.
+const BEHIND: usize = 8;
+
+/// Bytes that a model needs at most on a GPU, for prompts of this many tokens of text, including the positions before the
+/// first frame, and this many frames.
+pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]: [usize; 2]) -> u64 {
+    let (decoded, sizes) = (together(frames), CodecSizes::new(config));
+    let (talker, transformer, tensors) = (&config.talker, &config.codec.transformer, config.codec_file_tensors());
+    let pass = |config: &Config, rows: usize| {
+        PassSizes::new(config, &options.decoder(Room::Static(rows), None), rows, rows, Head::Last).numbers()
+    };
+    let rows = talker.vocab.saturating_add(config.predicted().saturating_mul(config.predictor.vocab));
+    let device = DeviceNeeds {
+        numbers: vec![
+            // All embeddings of codes after the bridge.
+            if config.has_bridge() { product(&[rows, config.predictor.hidden]) } else { 0 },
+            sum(tensors.iter().map(|spec| product(&[spec.shape.first().copied().unwrap_or(0), BEHIND]))),
+            // A tensor and its packed copy, beside the one that is counted.
+            tensors.iter().map(|spec| product(&spec.shape)).max().unwrap_or(0),
+            pass(talker, text),
+            product(&[text.max(TEXT_ROOM).next_power_of_two(), talker.hidden]),
+            pass(transformer, decoded),
+            product(&[2, decoded, transformer.kv_heads, transformer.head_dim]),
+            product(&[decoded, sizes.inner]),
+        ],
+        bytes: vec![
+            product(&[config.codec.frame_samples(), decoded, 4]),
+            COLUMN_BYTES as u64,
+            // One of the model, one while the bridge is loaded.
+            2 * WORKSPACE_BYTES,
+            SMALL_BYTES,
+        ],
+        positions: [options.room, CHUNK_FRAMES + CONTEXT_FRAMES],
+        tiling: GPU_TILING,
+    };
+    needed_bytes(config, options, [text, frames], &sizes, device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_of_a_model_is_its_weights() {
+        let config = TtsConfig::from_preset("1.7b").unwrap();
+        let options = TtsOptions::new(Dtype::Bf16, 2048);
+        let (needed, weights) = (needed_tts_bytes(&config, &options, [300, 300]), config.weight_bytes(Dtype::Bf16));
+        assert!(needed > weights && needed < weights + weights / 3, "{needed} bytes, {weights} of weights");
+    }
+
+    #[test]
+    fn more_frames_need_no_more_than_are_decoded_at_once() {
+        let config = TtsConfig::from_preset("tiny").unwrap();
+        let options = TtsOptions::new(Dtype::F32, 4096);
+        let needed = |frames| needed_tts_bytes(&config, &options, [100, frames]);
+        assert!(needed(325) > needed(100));
+        assert_eq!(needed(325), needed(1000));
+        assert!(needed(usize::MAX) == u64::MAX || needed(usize::MAX) > needed(1000));
+    }
 }

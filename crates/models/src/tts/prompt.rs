@@ -73,6 +73,12 @@ impl Prompt {
         Ok(Self { positions, following, pad: ids.text_pad })
     }
 
+    /// The tokens of text: one per position, those that follow, and the one that serves all later frames.
+    pub fn text_ids(&self) -> Vec<u32> {
+        let first = self.positions.iter().map(|position| position.text);
+        first.chain(self.following.iter().copied()).chain([self.pad]).collect()
+    }
+
     /// The token of text that is added to a frame.
     pub fn text_at(&self, frame: usize) -> u32 {
         self.following.get(frame).copied().unwrap_or(self.pad)
@@ -86,9 +92,7 @@ impl Prompt {
             return refuse("a prompt has at least two positions, and there is at least one frame".to_owned());
         }
         let (text_vocab, vocab) = (config.text_vocab, config.talker.vocab);
-        let first = self.positions.iter().map(|position| position.text);
-        let mut texts = first.chain(self.following.iter().copied()).chain([self.pad]);
-        if let Some(id) = texts.find(|id| *id as usize >= text_vocab) {
+        if let Some(id) = self.text_ids().into_iter().find(|id| *id as usize >= text_vocab) {
             return refuse(format!("token {id} of text is beyond the {text_vocab} of `{}`", config.name));
         }
         let mut codes = self.positions.iter().filter_map(|position| position.codec);

@@ -7,11 +7,7 @@
 use std::cmp::Ordering;
 
 use super::{Choice, TtsConfig};
-use crate::{
-    Marks,
-    cpu::vectors::{exp, index_of_largest},
-    marks::stage_mark,
-};
+use crate::cpu::vectors::{exp, index_of_largest};
 
 /// The weight of the likeliest: 2^30.
 const LIKELIEST: f32 = (1 << 30) as f32;
@@ -53,27 +49,26 @@ pub fn penalise(scores: &mut [f32], chosen: &[bool], penalty: f32) {
     }
 }
 
-/// Chooses an id by scores, which are changed on the way. What is left out already is minus infinity.
+/// Samples an id by scores, which are changed on the way. What is left out already is minus infinity.
 pub fn sample(scores: &mut [f32], choice: Choice, bits: u32) -> u32 {
-    choose(scores, choice, bits, None)
-}
-
-/// As [`sample`], with its steps marked as stages if that is asked for.
-pub(crate) fn choose(scores: &mut [f32], choice: Choice, bits: u32, marks: Option<&Marks>) -> u32 {
-    let Choice::Drawn { temperature, top_k, top_p } = choice else {
-        return index_of_largest(scores) as u32;
-    };
-    scores.iter_mut().for_each(|score| *score /= temperature);
-    if top_k > 0 {
-        let _stage = marks.map(|marks| stage_mark!(marks, Pipeline, "top_k"));
-        keep_top_k(scores, top_k);
-    }
-    let mut weights = weights_of(scores);
-    if top_p < 1.0 {
-        let _stage = marks.map(|marks| stage_mark!(marks, Pipeline, "top_p"));
+    let mut weights = weigh(scores, choice);
+    if let Choice::Drawn { top_p, .. } = choice {
         keep_top_p(scores, &mut weights, top_p);
     }
-    draw(&weights, bits).unwrap_or_else(|| index_of_largest(scores)) as u32
+    pick(scores, &weights, bits)
+}
+
+/// Applies temperature and top-k to scores, and weighs what is left; there are no weights if the most likely is taken.
+pub(crate) fn weigh(scores: &mut [f32], choice: Choice) -> Vec<u32> {
+    let Choice::Drawn { temperature, top_k, .. } = choice else { return Vec::new() };
+    scores.iter_mut().for_each(|score| *score /= temperature);
+    keep_top_k(scores, top_k);
+    weights_of(scores)
+}
+
+/// Draws an id by weights; without any, it is the most likely one.
+pub(crate) fn pick(scores: &[f32], weights: &[u32], bits: u32) -> u32 {
+    draw(weights, bits).unwrap_or_else(|| index_of_largest(scores)) as u32
 }
 
 /// Makes everything that is less likely than the k-th impossible. What is as likely as it stays.

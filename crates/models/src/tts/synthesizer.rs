@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, time::Instant};
 
 use laptime_probe::{lap, stage};
 
-use super::{Audio, Frame, Prompt, Sampling, Speaking, TextFeed};
+use super::{Audio, Frame, Prompt, QwenTts, Sampling, TextFeed};
 use crate::{ModelError, Tokenizer};
 
 /// Frames at most, as the official package has it.
@@ -45,12 +45,12 @@ pub struct Timing {
 /// ```
 /// use laptime_models::{
 ///     Dtype, cpu,
-///     tts::{Sampling, SpeakOptions, SpeechOptions, Synthesizer, TtsConfig, TtsWeights},
+///     tts::{Sampling, TtsOptions, SpeechOptions, Synthesizer, TtsConfig, TtsWeights},
 /// };
 ///
 /// let config = TtsConfig::from_preset("tiny")?;
 /// let tokenizer = config.tokenizer(None)?;
-/// let model = cpu::qwen_tts(config, &TtsWeights::synthetic(1), SpeakOptions::new(Dtype::F32, 64), 1)?;
+/// let model = cpu::qwen_tts(config, &TtsWeights::synthetic(1), TtsOptions::new(Dtype::F32, 64), 1)?;
 /// // Synthetic weights know no end: five frames are made, which are 0.4 s.
 /// let sampling = Sampling { is_endless: true, ..Sampling::default() };
 /// let options = SpeechOptions { sampling, most_frames: 5, ..SpeechOptions::default() };
@@ -63,25 +63,25 @@ pub struct Timing {
 /// # Ok::<(), laptime_models::ModelError>(())
 /// ```
 pub struct Synthesizer<'a> {
-    speaking: Box<dyn Speaking + 'a>,
+    model: Box<dyn QwenTts + 'a>,
     tokenizer: Tokenizer,
     usual: SpeechOptions,
 }
 
 impl<'a> Synthesizer<'a> {
     /// A model with a tokenizer, and how speech is made unless asked otherwise.
-    pub fn new(speaking: Box<dyn Speaking + 'a>, tokenizer: Tokenizer, usual: SpeechOptions) -> Self {
-        Self { speaking, tokenizer, usual }
+    pub fn new(model: Box<dyn QwenTts + 'a>, tokenizer: Tokenizer, usual: SpeechOptions) -> Self {
+        Self { model, tokenizer, usual }
     }
 
     /// The model.
-    pub fn speaking(&mut self) -> &mut dyn Speaking {
-        &mut *self.speaking
+    pub fn model(&mut self) -> &mut dyn QwenTts {
+        &mut *self.model
     }
 
     /// The prompt for a text; an empty speaker is none.
     pub fn prompt(&self, text: &str, speaker: &str, language: &str, feed: TextFeed) -> Result<Prompt, ModelError> {
-        Prompt::new(self.speaking.config(), &self.tokenizer, text, Some(speaker), language, feed)
+        Prompt::new(self.model.config(), &self.tokenizer, text, Some(speaker), language, feed)
     }
 
     /// Makes audio of a text, and tells how long each part took. Nothing needs to record for it. An empty speaker leaves
@@ -95,22 +95,22 @@ impl<'a> Synthesizer<'a> {
     ) -> Result<(Audio, Timing), ModelError> {
         let options = *options.unwrap_or(&self.usual);
         let prompt = self.prompt(text, speaker, language, options.feed)?;
-        let rate = self.speaking.config().codec.sample_rate;
-        let lane = self.speaking.options().marks.lane.clone();
+        let rate = self.model.config().codec.sample_rate;
+        let lane = self.model.options().marks.lane.clone();
         let _stage = stage!("synthesize", on = lane);
-        self.speaking.wait()?;
+        self.model.wait()?;
         let started = Instant::now();
-        self.speaking.begin(&prompt, &options.sampling, options.most_frames)?;
-        self.speaking.wait()?;
+        self.model.begin(&prompt, &options.sampling, options.most_frames)?;
+        self.model.wait()?;
         let prefilled = Instant::now();
         let frames = {
             let _stage = stage!("generate_frames", on = lane);
             while !self.frame()?.is_end {}
-            self.speaking.wait()?;
-            self.speaking.frames()
+            self.model.wait()?;
+            self.model.frames()
         };
         let generated = Instant::now();
-        let samples = self.speaking.decode(0..frames)?;
+        let samples = self.model.decode(0..frames)?;
         let timing = Timing {
             prefill_ms: milliseconds(started, prefilled),
             generation_ms: milliseconds(prefilled, generated),
@@ -132,9 +132,9 @@ impl<'a> Synthesizer<'a> {
         if chunk == 0 {
             return Err(ModelError::Refused("a chunk has at least one frame".to_owned()));
         }
-        let lane = self.speaking.options().marks.lane.clone();
+        let lane = self.model.options().marks.lane.clone();
         let _stage = stage!("synthesize", on = lane);
-        self.speaking.begin(prompt, &options.sampling, options.most_frames)?;
+        self.model.begin(prompt, &options.sampling, options.most_frames)?;
         let _stage = stage!("generate_frames", on = lane);
         let mut taken = 0;
         loop {
@@ -143,7 +143,7 @@ impl<'a> Synthesizer<'a> {
             if made - taken < chunk && !frame.is_end {
                 continue;
             }
-            let samples = self.speaking.decode(taken..made)?;
+            let samples = self.model.decode(taken..made)?;
             taken = made;
             if take(&samples).is_break() || frame.is_end {
                 return Ok(made);
@@ -153,8 +153,8 @@ impl<'a> Synthesizer<'a> {
 
     /// Makes the next frame, as a lap.
     fn frame(&mut self) -> Result<Frame, ModelError> {
-        let _lap = lap!("frame", on = self.speaking.options().marks.lane, frame = self.speaking.frames());
-        self.speaking.frame()
+        let _lap = lap!("frame", on = self.model.options().marks.lane, frame = self.model.frames());
+        self.model.frame()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Part, TtsConfig};
+use super::TtsConfig;
 use crate::{
     Family, ModelError, TensorData, TensorSpec,
     folder::Folder,
@@ -79,11 +79,6 @@ impl TtsWeights {
         }
     }
 
-    /// The weights of one of its decoders, under the names of a decoder alone.
-    pub(crate) fn part(&self, part: Part) -> PartWeights<'_> {
-        PartWeights { weights: self, part }
-    }
-
     /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
     pub fn check_finite(&self, config: &TtsConfig) -> Result<(), ModelError> {
         if self.is_synthetic() {
@@ -100,19 +95,6 @@ impl TensorSource for TtsWeights {
     }
 }
 
-/// The weights of one decoder inside the model, under the names of a decoder alone.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PartWeights<'a> {
-    weights: &'a TtsWeights,
-    part: Part,
-}
-
-impl TensorSource for PartWeights<'_> {
-    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        self.weights.tensor(&TtsConfig::renamed(self.part, spec))
-    }
-}
-
 /// What checkpoints carry along: the encoders of speakers and of audio, and what only they need.
 fn is_harmless(name: &str) -> bool {
     let is_of_encoder = name.starts_with("encoder.") || name.starts_with("speaker_encoder.");
@@ -123,16 +105,14 @@ fn is_harmless(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fill, synthetic::key};
+    use crate::{Fill, synthetic::key, tts::Part};
 
     #[test]
     fn synthetic_numbers_are_those_of_the_published_names() {
         let config = TtsConfig::from_preset("tiny").unwrap();
         let weights = TtsWeights::synthetic(7);
-        let spec = &config.talker.layer_tensors(1)[1];
-        let TensorData::Filled { fill: Fill::Random { key: made, .. }, count } =
-            weights.part(Part::Talker).tensor(spec).unwrap()
-        else {
+        let spec = TtsConfig::renamed(Part::Talker, &config.talker.layer_tensors(1)[1]);
+        let TensorData::Filled { fill: Fill::Random { key: made, .. }, count } = weights.tensor(&spec).unwrap() else {
             panic!("a matrix is random")
         };
         assert_eq!(made, key(7, "talker.model.layers.1.self_attn.q_proj.weight"));

@@ -5,7 +5,12 @@
 
 use std::ops::Range;
 
-use super::{Part, TtsConfig, chunks, tensors::ConvTensors};
+use super::{
+    Part, TtsConfig, chunks,
+    count::CodecCount,
+    memory::product,
+    tensors::{ConvTensors, Linear},
+};
 use crate::{Attention, Dtype, LinearTensors, PassWork, Stage, StageWork, TensorSpec};
 
 /// A stage of a synthesis.
@@ -77,67 +82,33 @@ impl TtsConfig {
 
     /// The work of making audio of some frames, those before them that are decoded too included.
     pub fn decode_work(&self, frames: Range<usize>, dtype: Dtype) -> StageWork {
-        let all = chunks(frames).map(|chunk| self.chunk_work(chunk.frames.len(), dtype));
-        all.fold(StageWork::default(), StageWork::plus)
+        let (weights, _) = self.codec_specs();
+        let chunk = |frames: usize| {
+            let counted = CodecCount::run(self, &weights, frames, dtype).counted;
+            counted.work.plus(self.transformer_work(frames, dtype))
+        };
+        chunks(frames).map(|frames| chunk(frames.frames.len())).fold(StageWork::default(), StageWork::plus)
     }
 
-    /// Rows of text, and what brings them to the talker's width.
+    /// Rows of text, and their projection to the talker's width.
     fn text_work(&self, rows: usize, dtype: Dtype) -> StageWork {
-        let rows = rows as u64;
-        let tensors = self.talker_tensors();
-        let looked_up = bytes(rows.saturating_mul(self.text_width as u64), dtype);
-        let mut work = Counted { dtype, work: StageWork { weight_bytes: looked_up, ..StageWork::default() } };
-        work.linear(&tensors.text_up, rows);
-        work.linear(&tensors.text_down, rows);
+        let (talker, ..) = self.talker_specs();
+        let mut work = Counted::new(dtype);
+        work.read_numbers([rows, self.text_width]);
+        work.layer(&talker.text_up, rows);
+        work.layer(&talker.text_down, rows);
         work.work
     }
 
-    /// Rows that the predictor hears, and what brings them to its width, where that is needed.
+    /// The input rows of the predictor, and their projection to its width, where that is needed.
     fn bridge_work(&self, rows: u64, dtype: Dtype) -> StageWork {
-        let looked_up = bytes(rows.saturating_mul(self.talker.hidden as u64), dtype);
-        let mut work = Counted { dtype, work: StageWork { weight_bytes: looked_up, ..StageWork::default() } };
-        if let Some(bridge) = self.predictor_tensors().bridge {
-            // Two rows are run together, all others one by one.
-            work.linear(&bridge, 2);
-            (2..rows).for_each(|_| work.linear(&bridge, 1));
+        let mut work = Counted::new(dtype);
+        work.read_numbers([rows as usize, self.talker.hidden]);
+        if let Some(bridge) = self.talker_specs().1.bridge {
+            // Two rows run together, all others one by one.
+            work.layer(&bridge, 2);
+            (2..rows).for_each(|_| work.layer(&bridge, 1));
         }
-        work.work
-    }
-
-    /// The work of frames that are decoded together.
-    fn chunk_work(&self, frames: usize, dtype: Dtype) -> StageWork {
-        let (codec, tensors) = (&self.codec, self.codec_tensors());
-        let rows = frames as u64;
-        let vectors = rows.saturating_mul(codec.groups as u64).saturating_mul(codec.vector_width() as u64);
-        let mut work = Counted { dtype, work: self.transformer_work(frames, dtype) };
-        work.work.weight_bytes = work.work.weight_bytes.saturating_add(bytes(vectors, dtype));
-        tensors.projections.iter().for_each(|weight| work.product(weight, rows));
-        work.conv(&tensors.input, rows);
-        work.linear(&tensors.enter, rows);
-        tensors.scales.iter().flatten().for_each(|scale| work.read(scale));
-        work.linear(&tensors.leave, rows);
-        let mut rows = rows;
-        for (next, ratio) in tensors.next.iter().zip(&codec.ratios) {
-            work.conv(&next.lengthen, rows);
-            rows = rows.saturating_mul(*ratio as u64);
-            work.conv(&next.depthwise, rows);
-            work.linear(&next.up, rows);
-            work.linear(&next.down, rows);
-            [&next.norm.weight, &next.norm.bias, &next.scale].into_iter().for_each(|spec| work.read(spec));
-        }
-        work.conv(&tensors.first, rows);
-        for (block, rate) in tensors.blocks.iter().zip(&codec.rates) {
-            work.conv(&block.lengthen, rows);
-            rows = rows.saturating_mul(*rate as u64);
-            for unit in &block.units {
-                work.conv(&unit.wide, rows);
-                work.conv(&unit.narrow, rows);
-            }
-            let snakes = block.units.iter().flat_map(|unit| [&unit.snake, &unit.snake_between]).chain([&block.snake]);
-            snakes.for_each(|snake| [&snake.alpha, &snake.beta].into_iter().for_each(|spec| work.read(spec)));
-        }
-        [&tensors.snake.alpha, &tensors.snake.beta].into_iter().for_each(|spec| work.read(spec));
-        work.conv(&tensors.last, rows);
         work.work
     }
 
@@ -190,9 +161,21 @@ impl Counted {
         self.work.flops = self.work.flops.saturating_add(flops);
     }
 
+    /// Reads as many numbers as these sizes make.
+    pub(crate) fn read_numbers<const N: usize>(&mut self, sizes: [usize; N]) {
+        let read = bytes(product(&sizes), self.dtype);
+        self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);
+    }
+
     pub(crate) fn linear(&mut self, linear: &LinearTensors, rows: u64) {
         self.product(&linear.weight, rows);
         self.read(&linear.bias);
+    }
+
+    /// The same of a linear layer of the table of weights.
+    pub(super) fn layer(&mut self, linear: &Linear<Vec<TensorSpec>>, rows: usize) {
+        linear.weight.iter().for_each(|weight| self.product(weight, rows as u64));
+        linear.bias.iter().for_each(|bias| self.read(bias));
     }
 
     /// `rows` are those that come out, or that go in where it lengthens.

@@ -5,9 +5,7 @@ use std::{collections::BTreeMap, fs, ops::ControlFlow, path::Path};
 use crate::common::{distance, folder};
 use laptime_models::{
     Dtype, GraphMode, ModelError, cpu,
-    tts::{
-        Choice, Prompt, Sampling, SpeakOptions, Speaking, SpeechOptions, Synthesizer, TextFeed, TtsConfig, TtsWeights,
-    },
+    tts::{Choice, Prompt, QwenTts, Sampling, SpeechOptions, Synthesizer, TextFeed, TtsConfig, TtsOptions, TtsWeights},
 };
 use safetensors::{SafeTensors, tensor::TensorView};
 
@@ -15,8 +13,8 @@ fn tiny() -> TtsConfig {
     TtsConfig::from_preset("tiny").unwrap()
 }
 
-fn speaking(dtype: Dtype, threads: usize) -> Box<dyn Speaking> {
-    cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), SpeakOptions::new(dtype, 200), threads).unwrap()
+fn speaking(dtype: Dtype, threads: usize) -> Box<dyn QwenTts> {
+    cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), TtsOptions::new(dtype, 200), threads).unwrap()
 }
 
 fn prompt(text: &str) -> Prompt {
@@ -29,7 +27,7 @@ fn endless(seed: u64) -> Sampling {
 }
 
 /// Codes and samples of so many frames.
-fn said(speaking: &mut dyn Speaking, sampling: &Sampling, frames: usize) -> (Vec<u32>, Vec<f32>) {
+fn said(speaking: &mut dyn QwenTts, sampling: &Sampling, frames: usize) -> (Vec<u32>, Vec<f32>) {
     speaking.begin(&prompt("It rains."), sampling, frames).unwrap();
     while !speaking.frame().unwrap().is_end {}
     let made = speaking.frames();
@@ -104,7 +102,7 @@ fn streamed_chunks_are_the_frames_in_order_and_a_listener_may_stop() {
     assert_eq!(made.unwrap(), 11);
     assert_eq!(chunks.iter().map(Vec::len).collect::<Vec<_>>(), [4 * 1920, 4 * 1920, 3 * 1920]);
     // Nothing comes before the first chunks that is not decoded with them, so they are those of the whole.
-    let whole = synthesizer.speaking().decode(0..11).unwrap();
+    let whole = synthesizer.model().decode(0..11).unwrap();
     assert!(distance(&chunks.concat(), &whole) < 1e-5);
     let stopped = synthesizer.stream(&prompt, &options, 4, &mut |_| ControlFlow::Break(())).unwrap();
     assert_eq!(stopped, 4);
@@ -132,7 +130,7 @@ fn what_cannot_be_said_is_refused_before_anything_is_run() {
     assert_eq!(speaking.frames(), 0);
     assert!(refused(speaking.set_codes(&[1; 17]).unwrap_err()).contains("17 codes make no frames of 16"));
     assert!(refused(speaking.set_codes(&[128; 16]).unwrap_err()).contains("code 128 is beyond the 128"));
-    let options = SpeakOptions { graph: GraphMode::On, ..SpeakOptions::new(Dtype::F32, 200) };
+    let options = TtsOptions { graph: GraphMode::On, ..TtsOptions::new(Dtype::F32, 200) };
     let graph = cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), options, 1).err().unwrap();
     assert!(refused(graph).contains("there are no graphs on a CPU"));
 }

@@ -6,7 +6,7 @@ use crate::common::{distance, folder};
 use laptime_models::{
     Dtype, cpu,
     tts::{
-        Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights, keep_top_k, keep_top_p, penalise,
+        Prompt, QwenTts, Sampling, TextFeed, TtsConfig, TtsOptions, TtsWeights, keep_top_k, keep_top_p, penalise,
         weights_of,
     },
 };
@@ -69,11 +69,11 @@ fn config() -> TtsConfig {
     TtsConfig::from_folder(&folder("tts")).unwrap()
 }
 
-fn speaking(dtype: Dtype) -> Box<dyn Speaking> {
+fn speaking(dtype: Dtype) -> Box<dyn QwenTts> {
     let config = config();
     let weights = TtsWeights::open(&folder("tts"), &config).unwrap();
     weights.check_finite(&config).unwrap();
-    cpu::qwen_tts(config, &weights, SpeakOptions::new(dtype, 128), 2).unwrap()
+    cpu::qwen_tts(config, &weights, TtsOptions::new(dtype, 128), 2).unwrap()
 }
 
 impl Case {

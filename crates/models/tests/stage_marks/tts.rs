@@ -2,7 +2,7 @@
 
 use laptime_models::{
     Dtype, cpu,
-    tts::{Choice, Sampling, SpeakOptions, SpeechOptions, Synthesizer, TtsConfig, TtsWeights},
+    tts::{Choice, Sampling, SpeechOptions, Synthesizer, TtsConfig, TtsOptions, TtsWeights},
 };
 use laptime_trace::Trace;
 
@@ -28,7 +28,7 @@ fn a_synthesis_has_the_stages_of_its_pipeline_with_their_frames() {
     let _alone = crate::alone();
     let config = TtsConfig::from_preset("tiny").unwrap();
     let tokenizer = config.tokenizer(None).unwrap();
-    let speaking = cpu::qwen_tts(config, &TtsWeights::synthetic(1), SpeakOptions::new(Dtype::F32, 40), 1).unwrap();
+    let speaking = cpu::qwen_tts(config, &TtsWeights::synthetic(1), TtsOptions::new(Dtype::F32, 40), 1).unwrap();
     let talker = Choice::Drawn { temperature: 0.9, top_k: 50, top_p: 0.9 };
     let sampling = Sampling { talker, is_endless: true, ..Sampling::default() };
     let options = SpeechOptions { sampling, most_frames: 2, ..SpeechOptions::default() };
@@ -58,6 +58,7 @@ fn a_synthesis_has_the_stages_of_its_pipeline_with_their_frames() {
             "...code_predictor frame=1",
             "...read_frame",
             ".decode frames=2",
+            "..read_audio",
         ]
     );
 }

@@ -29,13 +29,13 @@ impl<'a> SpeechIteration<'a> {
 
     /// The audio of all frames, at once and in chunks.
     fn decode_both(&mut self) -> anyhow::Result<[Vec<f32>; 2]> {
-        let (chunk, speaking) = (self.runner.spec.chunk_frames, &mut self.runner.made.speaking);
-        let frames = speaking.frames();
-        let whole = speaking.decode(0..frames).map_err(into_error)?;
+        let (chunk, model) = (self.runner.spec.chunk_frames, &mut self.runner.made.model);
+        let frames = model.frames();
+        let whole = model.decode(0..frames).map_err(into_error)?;
         let mut chunked = Vec::with_capacity(whole.len());
         for start in (0..frames).step_by(chunk.max(1)) {
             let end = start.saturating_add(chunk).min(frames);
-            chunked.extend(speaking.decode(start..end).map_err(into_error)?);
+            chunked.extend(model.decode(start..end).map_err(into_error)?);
         }
         Ok([whole, chunked])
     }
@@ -49,11 +49,11 @@ impl<'a> SpeechIteration<'a> {
 impl Iteration for SpeechIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        let frames = self.runner.made.speaking.frames();
+        let frames = self.runner.made.model.frames();
         let speech = &self.runner.speech;
         let (expected, is_endless) = (speech.frames, speech.folder.is_none());
         ensure!(!is_endless || frames == expected, "there are {frames} frames, expected {expected}");
-        let codes = self.runner.made.speaking.codes(0..frames).map_err(into_error)?;
+        let codes = self.runner.made.model.codes(0..frames).map_err(into_error)?;
         check_codes(&codes, &self.runner.speech.config)?;
         check_audio(&self.last.samples, frames, &self.runner.speech.config)?;
         let [whole, chunked] = self.decode_both()?;
@@ -67,7 +67,7 @@ impl Iteration for SpeechIteration<'_> {
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.last = Spoken::default();
-        self.runner.made.speaking.reset().map_err(into_error)
+        self.runner.made.model.reset().map_err(into_error)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {

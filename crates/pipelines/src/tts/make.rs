@@ -3,7 +3,7 @@
 use laptime_bench::Device;
 use laptime_models::{
     GraphMode, Marks, ModelError, cpu,
-    tts::{SpeakOptions, Speaking, TtsWeights},
+    tts::{QwenTts, TtsOptions, TtsWeights},
 };
 use laptime_probe::stage;
 
@@ -29,7 +29,7 @@ pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
 /// A prepared model.
 pub struct Loaded<'a> {
     /// It.
-    pub speaking: Box<dyn Speaking + 'a>,
+    pub model: Box<dyn QwenTts + 'a>,
     /// Where its weights come from: `synthetic` or `folder`.
     pub weights: &'static str,
 }
@@ -40,30 +40,29 @@ pub fn make<'a>(speech: &Speech, spec: &Spec, device: &'a dyn Device) -> anyhow:
     let (weights, from) = speech.weights(spec.seed).map_err(hinted)?;
     weights.check_finite(&speech.config).map_err(hinted)?;
     let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
-    let options = SpeakOptions { marks, ..options(speech, spec) };
-    let speaking = speaking(speech, &weights, options, spec.threads, device).map_err(into_error)?;
-    Ok(Loaded { speaking, weights: from })
+    let options = TtsOptions { marks, ..options(speech, spec) };
+    let model = model(speech, &weights, options, spec.threads, device).map_err(into_error)?;
+    Ok(Loaded { model, weights: from })
 }
 
-fn speaking<'a>(
+fn model<'a>(
     speech: &Speech,
     weights: &TtsWeights,
-    options: SpeakOptions,
+    options: TtsOptions,
     threads: usize,
     device: &'a dyn Device,
-) -> Result<Box<dyn Speaking + 'a>, ModelError> {
+) -> Result<Box<dyn QwenTts + 'a>, ModelError> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = crate::gpu::gpu(device) {
-        use laptime_models::gpu::GpuTtsModel;
-        return GpuTtsModel::load(gpu.cuda(), &speech.config, weights, speech.dtype)?.speaker(gpu.cuda(), options);
+        return laptime_models::gpu::qwen_tts(gpu.cuda(), speech.config.clone(), weights, options);
     }
     let _ = device;
     cpu::qwen_tts(speech.config.clone(), weights, options, threads)
 }
 
 /// Prepares a model, without marks.
-fn options(speech: &Speech, spec: &Spec) -> SpeakOptions {
-    SpeakOptions { graph: spec.graph, ..SpeakOptions::new(speech.dtype, speech.room()) }
+fn options(speech: &Speech, spec: &Spec) -> TtsOptions {
+    TtsOptions { graph: spec.graph, ..TtsOptions::new(speech.dtype, speech.room()) }
 }
 
 /// Bytes that a case needs at most: of the heap, or of a GPU.

@@ -67,8 +67,8 @@ impl<'a> Runner<'a> {
         let _stage = stage!("synthesize", on = self.device.lane());
         let (mut spoken, start) = (Spoken::default(), self.device.now());
         let sampling = self.speech.sampling(&self.spec);
-        self.made.speaking.begin(&self.speech.prompt, &sampling, self.speech.frames)?;
-        self.made.speaking.wait()?;
+        self.made.model.begin(&self.speech.prompt, &sampling, self.speech.frames)?;
+        self.made.model.wait()?;
         spoken.prefill_ns = self.since(start);
         match self.spec.streaming {
             true => self.stream(&mut spoken, start, listener)?,
@@ -86,11 +86,11 @@ impl<'a> Runner<'a> {
             let _range = tool_range("generate_frames");
             let _stage = stage!("generate_frames", on = self.device.lane());
             while !self.frame(spoken)?.is_end {}
-            self.made.speaking.wait()?;
+            self.made.model.wait()?;
         }
         spoken.generation_ns = self.since(start);
         let start = self.device.now();
-        spoken.samples = self.made.speaking.decode(0..self.made.speaking.frames())?;
+        spoken.samples = self.made.model.decode(0..self.made.model.frames())?;
         spoken.decode_ns = self.since(start);
         Ok(())
     }
@@ -104,7 +104,7 @@ impl<'a> Runner<'a> {
             let made = frame.index + 1;
             if made - taken >= self.spec.chunk_frames || frame.is_end {
                 let begun = self.device.now();
-                let chunk = self.made.speaking.decode(taken..made)?;
+                let chunk = self.made.model.decode(taken..made)?;
                 spoken.decode_ns += self.since(begun);
                 spoken.ready.push(Ready { frames: made, at_ns: self.since(start) });
                 is_heard = listener(&chunk).is_continue();
@@ -123,8 +123,8 @@ impl<'a> Runner<'a> {
         let start = self.device.now();
         let frame = {
             let _range = tool_range("frame");
-            let _lap = lap!("frame", on = self.device.lane(), frame = self.made.speaking.frames());
-            self.made.speaking.frame()?
+            let _lap = lap!("frame", on = self.device.lane(), frame = self.made.model.frames());
+            self.made.model.frame()?
         };
         spoken.frames_ns.push(self.since(start));
         Ok(frame)

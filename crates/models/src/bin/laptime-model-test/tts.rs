@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use laptime_models::{
     Dtype, GraphMode, StageWork, Tokenizer, cpu,
-    gpu::{GpuTtsModel, needed_tts_bytes},
-    tts::{Prompt, Sampling, SpeakOptions, Speaking, TextFeed, TtsConfig, TtsWeights},
+    gpu::{needed_tts_bytes, qwen_tts},
+    tts::{Prompt, QwenTts, Sampling, TextFeed, TtsConfig, TtsOptions, TtsWeights},
 };
 use serde::Deserialize;
 
@@ -72,9 +72,8 @@ impl Fixture {
         })
     }
 
-    fn speaker<'a>(&self, bench: &'a Bench, options: SpeakOptions) -> Result<Box<dyn Speaking + 'a>, Failed> {
-        let model = GpuTtsModel::load(&bench.device, &self.config, &self.weights, options.dtype)?;
-        Ok(model.speaker(&bench.device, options)?)
+    fn speaker<'a>(&self, bench: &'a Bench, options: TtsOptions) -> Result<Box<dyn QwenTts + 'a>, Failed> {
+        Ok(qwen_tts(&bench.device, self.config.clone(), &self.weights, options)?)
     }
 
     fn prompt(&self, case: &Case) -> Result<Prompt, Failed> {
@@ -88,7 +87,7 @@ pub fn codes(bench: &Bench) -> Answer {
     let fixture = Fixture::open(bench)?;
     let mut worst = 0_f32;
     for graph in [GraphMode::On, GraphMode::Off] {
-        let mut speaker = fixture.speaker(bench, SpeakOptions { graph, ..SpeakOptions::new(Dtype::F32, 128) })?;
+        let mut speaker = fixture.speaker(bench, TtsOptions { graph, ..TtsOptions::new(Dtype::F32, 128) })?;
         for case in &fixture.expected.cases {
             worst = worst.max(follow(&mut *speaker, &fixture.prompt(case)?, case)?);
         }
@@ -97,7 +96,7 @@ pub fn codes(bench: &Bench) -> Answer {
 }
 
 /// Runs a case, and says how far numbers were from the expected ones.
-fn follow(speaker: &mut dyn Speaking, prompt: &Prompt, case: &Case) -> Result<f32, Failed> {
+fn follow(speaker: &mut dyn QwenTts, prompt: &Prompt, case: &Case) -> Result<f32, Failed> {
     let most = (case.codes.len() + usize::from(!case.ends)).max(case.hidden.len());
     speaker.begin(prompt, &Sampling::likeliest(), most)?;
     let mut worst = distance(&speaker.logits()?, &case.first_logits)?;
@@ -124,7 +123,7 @@ pub fn samples(bench: &Bench) -> Answer {
     for (dtype, within, most) in
         [(Dtype::F32, WITHIN, audio.codes.len()), (Dtype::F16, 0.01, 40), (Dtype::Bf16, 0.08, 40)]
     {
-        let mut speaker = fixture.speaker(bench, SpeakOptions::new(dtype, 128))?;
+        let mut speaker = fixture.speaker(bench, TtsOptions::new(dtype, 128))?;
         speaker.set_codes(&audio.codes.concat())?;
         let length = fixture.config.codec.frame_samples();
         let whole = &audio.samples[..most * length];
@@ -150,9 +149,8 @@ pub fn against_cpu(bench: &Bench) -> Answer {
     for (name, frames) in [("tiny", 40), ("0.6b", 3)] {
         let config = TtsConfig::from_preset(name)?;
         let weights = TtsWeights::synthetic(1);
-        let options = SpeakOptions::new(Dtype::F32, 256);
-        let model = GpuTtsModel::load(&bench.device, &config, &weights, Dtype::F32)?;
-        let mut gpu = model.speaker(&bench.device, options.clone())?;
+        let options = TtsOptions::new(Dtype::F32, 256);
+        let mut gpu = qwen_tts(&bench.device, config.clone(), &weights, options.clone())?;
         let mut cpu = cpu::qwen_tts(config.clone(), &weights, options, 16)?;
         for sampling in [Sampling::likeliest(), Sampling::default()] {
             let sampling = Sampling { is_endless: true, ..sampling };
@@ -164,7 +162,7 @@ pub fn against_cpu(bench: &Bench) -> Answer {
 }
 
 /// Says the same on both, and how far logits and samples are apart.
-fn alike(cpu: &mut dyn Speaking, gpu: &mut dyn Speaking, by: &Sampling, frames: usize) -> Answer {
+fn alike(cpu: &mut dyn QwenTts, gpu: &mut dyn QwenTts, by: &Sampling, frames: usize) -> Answer {
     let prompt = prompt(cpu.config())?;
     cpu.begin(&prompt, by, frames)?;
     gpu.begin(&prompt, by, frames)?;
@@ -183,12 +181,16 @@ fn alike(cpu: &mut dyn Speaking, gpu: &mut dyn Speaking, by: &Sampling, frames: 
 
 pub fn refused(bench: &Bench) -> Answer {
     let config = TtsConfig::from_preset("tiny")?;
-    let model = GpuTtsModel::load(&bench.device, &config, &TtsWeights::synthetic(1), Dtype::Bf16)?;
-    let is_refused = |options| model.speaker(&bench.device, options).is_err();
-    expect(is_refused(SpeakOptions::new(Dtype::F32, 64)), || "another number type was taken".to_owned())?;
-    expect(is_refused(SpeakOptions::new(Dtype::Bf16, 1 << 20)), || "a cache beyond the context was taken".to_owned())?;
-    let mut speaker = model.speaker(&bench.device, SpeakOptions::new(Dtype::Bf16, 128))?;
+    let load = |room| {
+        let options = TtsOptions::new(Dtype::Bf16, room);
+        qwen_tts(&bench.device, config.clone(), &TtsWeights::synthetic(1), options)
+    };
+    for room in [0, 1 << 20] {
+        expect(load(room).is_err(), || format!("a cache of {room} positions was taken"))?;
+    }
+    let mut speaker = load(128)?;
     expect(speaker.frame().is_err(), || "a frame came of nothing".to_owned())?;
+    expect(speaker.logits().is_err() && speaker.hidden().is_err(), || "logits came of nothing".to_owned())?;
     let prompt = prompt(&config)?;
     let endless = Sampling { is_endless: true, ..Sampling::default() };
     expect(speaker.begin(&prompt, &endless, 1000).is_err(), || "frames beyond the room were taken".to_owned())?;
@@ -210,15 +212,14 @@ pub fn refused(bench: &Bench) -> Answer {
 /// What is allocated is what was said to be needed.
 pub fn memory(bench: &Bench) -> Answer {
     let config = TtsConfig::from_preset("0.6b")?;
-    let options = SpeakOptions::new(Dtype::Bf16, 1024);
+    let options = TtsOptions::new(Dtype::Bf16, 1024);
     let (prompt, frames) = (prompt(&config)?, 400);
     let text = prompt.positions.len() + prompt.following.len() + 1;
     let needed = needed_tts_bytes(&config, &options, [text, frames]);
     bench.device.give_back_memory()?;
     let before = bench.device.used_memory()?;
     bench.device.reset_peak()?;
-    let model = GpuTtsModel::load(&bench.device, &config, &TtsWeights::synthetic(1), Dtype::Bf16)?;
-    let mut speaker = model.speaker(&bench.device, options)?;
+    let mut speaker = qwen_tts(&bench.device, config.clone(), &TtsWeights::synthetic(1), options)?;
     speaker.begin(&prompt, &Sampling { is_endless: true, ..Sampling::default() }, frames)?;
     while !speaker.frame()?.is_end {}
     speaker.decode(0..frames)?;
@@ -236,14 +237,13 @@ pub fn speed(bench: &Bench) -> Answer {
     // Milliseconds of a frame at most.
     for (name, budget) in [("0.6b", 5.6), ("1.7b", 8.8)] {
         let config = TtsConfig::from_preset(name)?;
-        let began = Instant::now();
-        let model = GpuTtsModel::load(&bench.device, &config, &TtsWeights::synthetic(1), Dtype::Bf16)?;
-        told.push(format!("{name}: weights in {:.0} ms", began.elapsed().as_secs_f64() * 1e3));
         for graph in [GraphMode::On, GraphMode::Off] {
-            let options = SpeakOptions { graph, ..SpeakOptions::new(Dtype::Bf16, 512) };
-            let mut speaker = model.speaker(&bench.device, options)?;
+            let options = TtsOptions { graph, ..TtsOptions::new(Dtype::Bf16, 512) };
+            let began = Instant::now();
+            let mut speaker = qwen_tts(&bench.device, config.clone(), &TtsWeights::synthetic(1), options)?;
+            let loaded = began.elapsed().as_secs_f64() * 1e3;
             let (words, frame) = speed_of(bench, &mut *speaker)?;
-            told.push(format!("{graph:?}: {words}"));
+            told.push(format!("{name}, {graph:?}: loaded in {loaded:.0} ms, {words}"));
             expect(graph == GraphMode::Off || frame < budget, || told.join("\n"))?;
         }
     }
@@ -251,7 +251,7 @@ pub fn speed(bench: &Bench) -> Answer {
 }
 
 /// Times of the host, synchronised at both ends; and milliseconds of a frame.
-fn speed_of(bench: &Bench, speaker: &mut dyn Speaking) -> Result<(String, f64), Failed> {
+fn speed_of(bench: &Bench, speaker: &mut dyn QwenTts) -> Result<(String, f64), Failed> {
     let config = speaker.config().clone();
     let prompt = prompt(&config)?;
     let sampling = Sampling { is_endless: true, ..Sampling::default() };

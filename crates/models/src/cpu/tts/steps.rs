@@ -65,36 +65,25 @@ impl Snake {
     }
 }
 
-/// A norm of the older kind: the mean is taken off, and something is added behind.
-pub struct CentredNorm {
-    pub weight: Vec<f32>,
-    pub bias: Vec<f32>,
-    pub eps: f32,
-}
-
-impl CentredNorm {
-    /// Norms rows where they are.
-    pub fn run<T: Number>(&self, crew: &Crew, numbers: &mut [T]) {
-        let width = self.weight.len();
-        let rows = rows_of_part(width);
-        crew.each(numbers.len() * 2, numbers.chunks_mut(rows * width), |part| {
-            vectorized(
-                #[inline(always)]
-                || part.chunks_mut(width).for_each(|row| self.row(row)),
-            );
-        });
-    }
-
-    #[inline(always)]
-    fn row<T: Number>(&self, row: &mut [T]) {
-        let width = row.len() as f32;
-        let mean = row.iter().map(|number| number.wide()).sum::<f32>() / width;
-        let square = row.iter().map(|number| (number.wide() - mean) * (number.wide() - mean)).sum::<f32>() / width;
-        let factor = 1.0 / (square + self.eps).sqrt();
-        for ((number, weight), bias) in row.iter_mut().zip(&self.weight).zip(&self.bias) {
-            *number = T::narrow((number.wide() - mean) * factor * weight + bias);
-        }
-    }
+/// Norms rows in place by mean and variance, with weight and bias.
+pub fn layer_norm<T: Number>(crew: &Crew, [weight, bias]: &[Vec<f32>; 2], eps: f32, numbers: &mut [T]) {
+    let width = weight.len();
+    crew.each(numbers.len() * 2, numbers.chunks_mut(rows_of_part(width) * width), |part| {
+        vectorized(
+            #[inline(always)]
+            || {
+                for row in part.chunks_mut(width) {
+                    let count = row.len() as f32;
+                    let mean = row.iter().map(|number| number.wide()).sum::<f32>() / count;
+                    let squares = row.iter().map(|number| (number.wide() - mean) * (number.wide() - mean));
+                    let factor = 1.0 / (squares.sum::<f32>() / count + eps).sqrt();
+                    for ((number, weight), bias) in row.iter_mut().zip(weight).zip(bias) {
+                        *number = T::narrow((number.wide() - mean) * factor * weight + bias);
+                    }
+                }
+            },
+        );
+    });
 }
 
 /// Adds rows to others, each channel multiplied with its scale.
@@ -133,10 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn a_centred_norm_takes_off_the_mean() {
-        let norm = CentredNorm { weight: vec![1.0, 1.0, 2.0], bias: vec![0.0, 1.0, 0.0], eps: 0.0 };
+    fn a_layer_norm_subtracts_the_mean() {
         let mut rows = [1.0_f32, 2.0, 3.0];
-        norm.run(&Crew::new(1).unwrap(), &mut rows);
+        layer_norm(&Crew::new(1).unwrap(), &[vec![1.0, 1.0, 2.0], vec![0.0, 1.0, 0.0]], 0.0, &mut rows);
         let deviation = (2.0_f32 / 3.0).sqrt();
         for (ours, expected) in rows.into_iter().zip([-1.0 / deviation, 1.0, 2.0 / deviation]) {
             assert!((ours - expected).abs() < 1e-6, "{ours} is not {expected}");

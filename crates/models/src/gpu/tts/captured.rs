@@ -6,31 +6,27 @@
 use laptime_cuda::{CudaError, Device, Graph, Kernels, Room, StampedGraph, Stream};
 use laptime_trace::run::Depth;
 
-use crate::{GraphMode, tts::SpeakOptions};
+use super::super::size;
+use crate::{
+    GraphMode, Marks,
+    tts::{Border, TtsOptions, unmarked},
+};
 
 /// Replays whose stamps are kept until they are read.
 const REPLAYS: u32 = 1024;
 
-/// Called where a stage inside a part of a frame begins, with its name and its count.
-pub type Border<'a> = &'a mut dyn FnMut(&str, Option<(&'static str, usize)>) -> Result<(), CudaError>;
-
-/// Tells nobody.
-pub fn untold(_: &str, _: Option<(&'static str, usize)>) -> Result<(), CudaError> {
-    Ok(())
-}
-
 /// Whether graphs are captured with stamps: where the stages inside a frame are asked for, and no single operation.
-pub fn is_stamped(options: &SpeakOptions) -> bool {
+pub fn is_stamped(options: &TtsOptions) -> bool {
     options.graph != GraphMode::Off && options.marks.depth == Depth::Layer
 }
 
-/// The options by which the stages inside a captured part are marked: stamps take the place of marks.
-pub fn inside_graphs(options: &SpeakOptions) -> SpeakOptions {
-    let mut inside = options.clone();
+/// The marks of the stages inside a captured part: stamps take the place of marks.
+pub fn marks_inside(options: &TtsOptions) -> Marks {
+    let mut marks = options.marks.clone();
     if is_stamped(options) {
-        inside.marks.depth = Depth::Pipeline;
+        marks.depth = Depth::Pipeline;
     }
-    inside
+    marks
 }
 
 /// A captured part of a frame.
@@ -45,16 +41,16 @@ impl Captured {
         device: &Device,
         stamps: Option<&Kernels>,
         stages: usize,
-        mut launch: impl FnMut(Border<'_>) -> Result<(), CudaError>,
+        mut launch: impl FnMut(Border<'_, CudaError>) -> Result<(), CudaError>,
     ) -> Result<Self, CudaError> {
         let stream = device.stream();
         let captured = match stamps {
-            None => Self::Plain(Graph::capture(stream, || launch(&mut untold))?),
+            None => Self::Plain(Graph::capture(stream, || launch(&mut unmarked))?),
             Some(kernels) => {
-                let room = Room { stages: super::size(stages)?, replays: REPLAYS };
+                let room = Room { stages: size(stages)?, replays: REPLAYS };
                 let stamped = StampedGraph::capture(device, kernels, stream, room, |stamper| {
                     launch(&mut |name, place| {
-                        let place = place.map(|(what, number)| super::size(number).map(|number| (what, number)));
+                        let place = place.map(|(what, number)| size(number).map(|number| (what, number)));
                         stamper.border(name, place.transpose()?)
                     })
                 })?;
@@ -70,10 +66,6 @@ impl Captured {
             Self::Plain(graph) => graph,
             Self::Stamped(stamped) => stamped.graph(),
         }
-    }
-
-    pub fn nodes(&self) -> usize {
-        self.graph().nodes()
     }
 
     /// The number by which the span of the next replay is known, where it is stamped.

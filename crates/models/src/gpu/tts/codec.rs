@@ -1,299 +1,236 @@
-//! The codec decoder on a GPU: codes in, samples out, all of it on the device.
+//! The operations of the codec decoder on a GPU.
 
 use std::mem;
 
 use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Device, Sizes, Slice,
+    Buffer, Cache, CudaError, Device, Sizes, Slice,
     nn::{Attention, Codebooks, Gate, Signal, Snake},
 };
 
 use super::{
     super::{
-        pass::{Buffers as PassBuffers, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes},
+        pass::{Buffers as PassBuffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes},
         room::{Head, PassSizes},
         size,
         sparse::Sparse,
         weights::Number,
     },
-    codec_weights::{BlockWeights, CodecWeights, ConvWeights, NextWeights},
-    context, decoder_options,
-    weights::{LinearWeights, TtsGpuWeights},
+    load::{ConvWeights, GpuParts, Kit},
 };
 use crate::{
-    ModelError, Options,
+    ModelError, Options, Room,
     decoder::layers::run_resident,
-    tts::{CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, NEXT_WIDENING, SpeakOptions},
+    marks::stage_mark,
+    tts::{
+        CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, CodecOps, CodecSizes, CodecWeights, Linear, NEXT_EPS, NextWeights,
+        TtsConfig, TtsOptions,
+    },
 };
-
-/// What is added under the root of the norms of ConvNeXt blocks, as in the official classes.
-const NEXT_EPS: f32 = 1e-6;
 
 /// Bytes for the columns of convolutions: more are gathered in parts.
 pub const COLUMN_BYTES: usize = 64 << 20;
 
-/// The codec decoder's buffers, and what its transformer needs.
+/// The buffers of the codec decoder, and the kernels of its transformer.
 pub struct Codec<T> {
     config: CodecConfig,
+    sizes: CodecSizes,
     options: Options,
     attention: Attention<T>,
     sparse: Sparse<T>,
     turns: Turns,
     start: Buffer<u32>,
-    buffers: Option<Buffers<T>>,
+    pub buffers: Option<Buffers<T>>,
 }
 
-/// What decoding computes in, for this many frames at most.
-struct Buffers<T> {
+/// Buffers for this many frames.
+pub struct Buffers<T> {
     frames: usize,
-    /// What blocks add to.
-    stream: Buffer<T>,
+    hidden: Buffer<T>,
     second: Buffer<T>,
-    wide: Buffer<T>,
+    inner: Buffer<T>,
     columns: Buffer<T>,
-    samples: Buffer<f32>,
+    pub samples: Buffer<f32>,
 }
 
-/// What a part of the codec is run with.
-struct Run<'a, T> {
-    device: &'a Device,
-    blas: &'a Blas,
-    weights: &'a TtsGpuWeights<T>,
+/// A chunk on its way through the codec decoder.
+pub struct Chunk<'c, T> {
+    kit: &'c Kit<'c, T>,
+    config: &'c CodecConfig,
+    options: &'c Options,
+    attention: &'c Attention<T>,
+    sparse: &'c Sparse<T>,
+    turns: &'c Turns,
+    start: &'c Buffer<u32>,
+    buffers: &'c mut Buffers<T>,
+    codes: Slice<'c, u32>,
 }
 
 impl<T: Number> Codec<T> {
-    pub fn new(device: &Device, config: &CodecConfig, options: &SpeakOptions) -> Result<Self, ModelError> {
+    pub fn new(device: &Device, config: &TtsConfig, options: &TtsOptions) -> Result<Self, ModelError> {
         let most = CHUNK_FRAMES + CONTEXT_FRAMES;
-        let transformer = &config.transformer;
+        let (codec, transformer) = (&config.codec, &config.codec.transformer);
         Ok(Self {
-            options: decoder_options(options, most, Some(config.kept())),
+            sizes: CodecSizes::new(config),
+            options: options.decoder(Room::Static(most), Some(codec.kept())),
             attention: Attention::load(device, &Cache::of_user(), size(transformer.head_dim)?)?,
-            sparse: Sparse::load(device, transformer, config.kept())?,
+            sparse: Sparse::load(device, transformer, codec.kept())?,
             turns: Turns::new(device, transformer, most)?,
             start: device.upload(&[0])?,
             buffers: None,
-            config: config.clone(),
+            config: codec.clone(),
         })
     }
 
-    /// The samples of frames of codes.
-    pub fn decode(
-        &mut self,
-        device: &Device,
-        blas: &Blas,
-        weights: &TtsGpuWeights<T>,
-        codes: Slice<'_, u32>,
-    ) -> Result<Slice<'_, f32>, ModelError> {
+    /// Makes ready for frames of codes.
+    pub fn chunk<'c>(&'c mut self, kit: &'c Kit<'c, T>, codes: Slice<'c, u32>) -> Result<Chunk<'c, T>, ModelError> {
         let frames = codes.length() / self.config.groups;
-        self.sparse.lay_out(device, frames, &self.options.marks)?;
-        if self.buffers.as_ref().is_none_or(|buffers| buffers.frames < frames) {
-            self.buffers = None;
-            self.buffers = Some(Buffers::new(device, &self.config, frames)?);
+        self.sparse.lay_out(kit.device, frames, &self.options.marks)?;
+        let Self { config, sizes, options, attention, sparse, turns, start, buffers } = self;
+        if buffers.as_ref().is_some_and(|buffers| buffers.frames < frames) {
+            *buffers = None;
         }
-        let run = Run { device, blas, weights };
-        if let Some(mut buffers) = self.buffers.take() {
-            let done = self.run(&run, codes, frames, &mut buffers);
-            self.buffers = Some(buffers);
-            done?;
-        }
-        let samples = frames * self.config.frame_samples();
-        let Some(buffers) = &self.buffers else { return Err(nothing()) };
-        Ok(buffers.samples.slice(0..samples)?)
+        let buffers = match buffers {
+            Some(buffers) => buffers,
+            none => none.insert(Buffers::new(kit.device, sizes, config.frame_samples(), frames)?),
+        };
+        Ok(Chunk { kit, config, options, attention, sparse, turns, start, buffers, codes })
     }
+}
 
-    fn run(
-        &self,
-        run: &Run<'_, T>,
-        codes: Slice<'_, u32>,
-        frames: usize,
-        buffers: &mut Buffers<T>,
-    ) -> Result<(), CudaError> {
-        let codec = &run.weights.codec;
-        self.quantised(run, codes, frames, buffers)?;
-        let mut rows = buffers.conv(run, &codec.input, None, frames)?;
-        buffers.conv(run, &codec.enter, None, rows)?;
-        self.transform(run, frames, buffers)?;
-        buffers.conv(run, &codec.leave, None, rows)?;
-        for next in &codec.next {
-            rows = buffers.next(run, next, rows)?;
-        }
-        rows = buffers.conv(run, &codec.first, None, rows)?;
-        for block in &codec.blocks {
-            rows = buffers.block(run, block, rows)?;
-        }
-        buffers.last(run, codec, rows)
+impl<T: Number> Buffers<T> {
+    fn new(device: &Device, sizes: &CodecSizes, frame: usize, frames: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            frames,
+            hidden: device.allocate(sizes.hidden.saturating_mul(frames))?,
+            second: device.allocate(sizes.hidden.saturating_mul(frames))?,
+            inner: device.allocate(sizes.inner.saturating_mul(frames))?,
+            columns: device.allocate(COLUMN_BYTES / size_of::<T>())?,
+            samples: device.allocate(frame.saturating_mul(frames))?,
+        })
     }
+}
 
-    /// Looks the vectors of all codes up, and brings them to the width of codes.
-    fn quantised(
-        &self,
-        run: &Run<'_, T>,
-        codes: Slice<'_, u32>,
-        frames: usize,
-        buffers: &mut Buffers<T>,
-    ) -> Result<(), CudaError> {
-        let (codec, width) = (&self.config, self.config.vector_width());
+type Weights<T> = CodecWeights<GpuParts<T>>;
+type Next<T> = NextWeights<GpuParts<T>>;
+
+impl<T: Number> Chunk<'_, T> {
+    fn multiply(&mut self, linear: &Linear<Buffer<T>>, is_up: bool, [m, n, k]: [u32; 3]) -> Result<(), CudaError> {
+        let Buffers { second, inner, .. } = &mut *self.buffers;
+        let (from, to) = if is_up { (second, inner) } else { (inner, second) };
+        self.kit.blas.multiply([&*from, &linear.weight], to, Sizes { m, n, k, b_is_transposed: true })
+    }
+}
+
+/// Rows, width and inner width of a ConvNeXt block.
+fn shape<T: Number>(next: &Next<T>, rows: usize) -> Result<[u32; 3], CudaError> {
+    Ok([size(rows)?, size(next.scale.length())?, size(next.up.bias.length())?])
+}
+
+impl<T: Number> CodecOps for Chunk<'_, T> {
+    type Parts = GpuParts<T>;
+    type Error = CudaError;
+
+    fn look_up(&mut self, weights: &Weights<T>, frames: usize) -> Result<(), CudaError> {
+        let (codec, width) = (self.config, self.config.vector_width());
         let books = Codebooks {
-            rows: run.weights.codec.books.all(),
+            rows: weights.codebooks.all(),
             groups: size(codec.groups)?,
             size: size(codec.codebook)?,
             width: size(width)?,
         };
-        run.weights.rows.code_rows(run.device.stream(), codes, &books, &mut buffers.second, size(frames)?)?;
+        let Buffers { hidden, second, .. } = &mut *self.buffers;
+        self.kit.rows.code_rows(self.kit.device.stream(), self.codes, &books, &mut *second, size(frames)?)?;
         let sizes = Sizes { m: size(frames)?, n: size(codec.code_width)?, k: size(2 * width)?, b_is_transposed: true };
-        let factors = [buffers.second.all(), run.weights.codec.projection.all()];
-        run.blas.multiply_slices(factors, buffers.stream.all_mut(), sizes)
+        self.kit.blas.multiply_slices([second.all(), weights.projection.all()], hidden.all_mut(), sizes)
     }
 
-    /// The transformer and its norm, from the stream to the stream.
-    fn transform(&self, run: &Run<'_, T>, frames: usize, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
-        let (config, stream) = (&self.config.transformer, run.device.stream());
-        let sizes = PassSizes::new(config, &self.options, frames, frames, Head::Last);
-        let sizes = PassSizes { logits: 0, ..sizes };
-        let mut of_pass = PassBuffers::new(run.device, sizes)?;
+    fn conv(&mut self, conv: &ConvWeights<T>, snake: Option<&Snake>, rows: usize) -> Result<usize, CudaError> {
+        let Buffers { hidden, second, columns, .. } = &mut *self.buffers;
+        let signal = Signal { x: hidden.all(), length: size(rows)?, snake };
+        let Kit { device, blas, convolutions, .. } = self.kit;
+        convolutions.convolve(
+            blas,
+            device.stream(),
+            &conv.of,
+            &signal,
+            &conv.packed,
+            &mut *second,
+            (false, columns),
+        )?;
+        mem::swap(hidden, second);
+        Ok(conv.of.length(size(rows)?) as usize)
+    }
+
+    fn transformer(&mut self, weights: &Weights<T>, frames: usize) -> Result<(), CudaError> {
+        let Kit { device, blas, operations, .. } = self.kit;
+        let (config, marks, stream) = (&self.config.transformer, &self.options.marks, device.stream());
+        let sizes = PassSizes { logits: 0, ..PassSizes::new(config, self.options, frames, frames, Head::Last) };
+        let mut of_pass = PassBuffers::new(device, sizes)?;
         let kept = frames * config.kv_heads * config.head_dim;
-        let mut scratch = [run.device.allocate(kept)?, run.device.allocate(kept)?];
-        let numbers = frames * config.hidden;
-        of_pass.x.all_mut().copy_from(stream, buffers.stream.slice(0..numbers)?)?;
+        let mut scratch = [device.allocate(kept)?, device.allocate(kept)?];
+        of_pass.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
         let prompt = PromptRows {
-            attention: &self.attention,
+            attention: self.attention,
             blocks: self.sparse.layout.as_ref().map(|layout| (&self.sparse.attention, layout)),
             kind: self.options.attention,
-            start: &self.start,
+            start: self.start,
             heads: head_sizes(config, 1, frames, frames)?,
             keys: size(frames)?,
             head: Head::All,
             cache: KeysValuesIn::Scratch(&mut scratch),
         };
-        let context = context(run.device, run.blas, &run.weights.operations, (config, &self.options, &self.turns));
+        let context = Context { stream, blas, config, marks, operations, turns: self.turns };
         let mut pass = Pass { context, buffers: &mut of_pass, rows: PassRows::Prompt(prompt) };
-        run_resident(&mut pass, 0, &run.weights.codec.layers, |_| Ok(()))?;
-        let (norm, shape) = (&run.weights.codec.norm, [size(frames)?, size(config.hidden)?]);
-        let epsilon = config.norm_eps as f32;
-        run.weights.operations.rms_norm(stream, &of_pass.x, norm, &mut buffers.stream, shape, epsilon)
-    }
-}
-
-impl<T: Number> Buffers<T> {
-    fn new(device: &Device, config: &CodecConfig, frames: usize) -> Result<Self, CudaError> {
-        let Widest { stream, wide } = Widest::of(config);
-        let columns = COLUMN_BYTES / size_of::<T>();
-        Ok(Self {
-            frames,
-            stream: device.allocate(stream.saturating_mul(frames))?,
-            second: device.allocate(stream.saturating_mul(frames))?,
-            wide: device.allocate(wide.saturating_mul(frames))?,
-            columns: device.allocate(columns)?,
-            samples: device.allocate(config.frame_samples().saturating_mul(frames))?,
-        })
+        run_resident(&mut pass, 0, &weights.body.layers, |_| Ok(()))?;
+        let _stage = stage_mark!(marks, Layer, "head");
+        let _op = stage_mark!(marks, Ops, "norm");
+        let (shape, epsilon) = ([size(frames)?, size(config.hidden)?], config.norm_eps as f32);
+        operations.rms_norm(stream, &of_pass.x, &weights.body.norm, &mut self.buffers.hidden, shape, epsilon)
     }
 
-    /// Convolves the stream; says how many positions it has behind that.
-    fn conv(
-        &mut self,
-        run: &Run<'_, T>,
-        conv: &ConvWeights<T>,
-        snake: Option<&Snake>,
-        rows: usize,
-    ) -> Result<usize, CudaError> {
-        let (of, length) = (&conv.of, size(rows)?);
-        let signal = Signal { x: self.stream.all(), length, snake };
-        let room = (false, &mut self.columns);
-        let kernels = &run.weights.convolutions;
-        kernels.convolve(run.blas, run.device.stream(), of, &signal, &conv.packed, &mut self.second, room)?;
-        mem::swap(&mut self.stream, &mut self.second);
-        Ok(of.length(length) as usize)
-    }
-
-    /// A block that lengthens, and a ConvNeXt block behind it.
-    fn next(&mut self, run: &Run<'_, T>, next: &NextWeights<T>, rows: usize) -> Result<usize, CudaError> {
-        let rows = self.conv(run, &next.lengthen, None, rows)?;
-        let (stream, weights) = (run.device.stream(), run.weights);
-        let (length, width, inner) = (size(rows)?, size(next.scale.length())?, size(next.up.bias.length())?);
-        let signal = Signal { x: self.stream.all(), length, snake: None };
+    fn depthwise_norm(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+        let ([length, width, _], stream) = (shape(next, rows)?, self.kit.device.stream());
+        let Buffers { hidden, second, inner, .. } = &mut *self.buffers;
+        let signal = Signal { x: hidden.all(), length, snake: None };
         let channels = (next.depthwise.weight.all(), Some(next.depthwise.bias.all()));
-        weights.convolutions.depthwise(stream, &next.depthwise.of, &signal, channels, &mut self.wide)?;
-        let norm = [next.norm.weight.all(), next.norm.bias.all()];
-        weights.rows.layer_norm(stream, &self.wide, norm, &mut self.second, [length, width], NEXT_EPS)?;
-        multiply(run, &next.up, &self.second, &mut self.wide, [length, inner, width])?;
-        let bias = Some(next.up.bias.all());
-        weights.rows.bias_gate(stream, &mut self.wide, bias, [length, inner], Gate::Gelu)?;
-        multiply(run, &next.down, &self.wide, &mut self.second, [length, width, inner])?;
-        let added = (self.second.all(), Some(next.down.bias.all()));
-        weights.rows.add_scaled(stream, &mut self.stream, added, next.scale.all(), [length, width])?;
-        Ok(rows)
+        self.kit.convolutions.depthwise(stream, &next.depthwise.of, &signal, channels, &mut *inner)?;
+        let norm = [next.norm[0].all(), next.norm[1].all()];
+        self.kit.rows.layer_norm(stream, &*inner, norm, second, [length, width], NEXT_EPS)
     }
 
-    /// A block that lengthens, and residual units behind it.
-    fn block(&mut self, run: &Run<'_, T>, block: &BlockWeights<T>, rows: usize) -> Result<usize, CudaError> {
-        let rows = self.conv(run, &block.lengthen, Some(&block.snake), rows)?;
-        let (stream, length, kernels) = (run.device.stream(), size(rows)?, &run.weights.convolutions);
-        for unit in &block.units {
-            let signal = Signal { x: self.stream.all(), length, snake: Some(&unit.snake) };
-            let (wide, narrow) = (&unit.wide, &unit.narrow);
-            let room = (false, &mut self.columns);
-            kernels.convolve(run.blas, stream, &wide.of, &signal, &wide.packed, &mut self.second, room)?;
-            let signal = Signal { x: self.second.all(), length, snake: Some(&unit.snake_between) };
-            let room = (true, &mut self.columns);
-            kernels.convolve(run.blas, stream, &narrow.of, &signal, &narrow.packed, &mut self.stream, room)?;
-        }
-        Ok(rows)
+    fn up_gelu(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+        let [length, width, inner] = shape(next, rows)?;
+        self.multiply(&next.up, true, [length, inner, width])?;
+        let (stream, bias) = (self.kit.device.stream(), Some(next.up.bias.all()));
+        self.kit.rows.bias_gate(stream, &mut self.buffers.inner, bias, [length, inner], Gate::Gelu)
     }
 
-    /// The samples, between -1 and 1.
-    fn last(&mut self, run: &Run<'_, T>, codec: &CodecWeights<T>, rows: usize) -> Result<(), CudaError> {
-        let signal = Signal { x: self.stream.all(), length: size(rows)?, snake: Some(&codec.snake) };
-        let weights = (codec.last.weight.all(), Some(codec.last.bias.all()));
-        let kernels = &run.weights.convolutions;
-        kernels.to_one(run.device.stream(), &codec.last.of, &signal, weights, &mut self.samples, 1.0)
+    fn down_add(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+        let [length, width, inner] = shape(next, rows)?;
+        self.multiply(&next.down, false, [length, width, inner])?;
+        let Buffers { hidden, second, .. } = &mut *self.buffers;
+        let added = (second.all(), Some(next.down.bias.all()));
+        self.kit.rows.add_scaled(self.kit.device.stream(), hidden, added, next.scale.all(), [length, width])
     }
-}
 
-fn multiply<T: Number>(
-    run: &Run<'_, T>,
-    linear: &LinearWeights<T>,
-    from: &Buffer<T>,
-    to: &mut Buffer<T>,
-    [m, n, k]: [u32; 3],
-) -> Result<(), CudaError> {
-    run.blas.multiply([from, &linear.weight], to, Sizes { m, n, k, b_is_transposed: true })
-}
-
-fn nothing() -> ModelError {
-    ModelError::Refused("there are no frames to decode".to_owned())
-}
-
-/// Numbers of a frame where the signal is widest.
-pub struct Widest {
-    /// Of what blocks add to.
-    pub stream: usize,
-    /// Inside a ConvNeXt block.
-    pub wide: usize,
-}
-
-impl Widest {
-    pub fn of(config: &CodecConfig) -> Self {
-        let lengthened = config.ratios.iter().fold(1_usize, |all, ratio| all.saturating_mul(*ratio));
-        let around = lengthened.saturating_mul(config.latent);
-        let mut stream = around.max(config.code_width).max(config.transformer.hidden);
-        let mut rows = lengthened;
-        stream = stream.max(rows.saturating_mul(config.channels));
-        for (at, rate) in config.rates.iter().enumerate() {
-            rows = rows.saturating_mul(*rate);
-            stream = stream.max(rows.saturating_mul(config.channels_behind(at + 1)));
-        }
-        Self { stream, wide: around.saturating_mul(NEXT_WIDENING) }
+    fn conv_inner(&mut self, conv: &ConvWeights<T>, snake: &Snake, rows: usize) -> Result<(), CudaError> {
+        let Kit { device, blas, convolutions, .. } = self.kit;
+        let Buffers { hidden, second, columns, .. } = &mut *self.buffers;
+        let signal = Signal { x: hidden.all(), length: size(rows)?, snake: Some(snake) };
+        convolutions.convolve(blas, device.stream(), &conv.of, &signal, &conv.packed, second, (false, columns))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tts::TtsConfig;
+    fn conv_add(&mut self, conv: &ConvWeights<T>, snake: &Snake, rows: usize) -> Result<(), CudaError> {
+        let Kit { device, blas, convolutions, .. } = self.kit;
+        let Buffers { hidden, second, columns, .. } = &mut *self.buffers;
+        let signal = Signal { x: second.all(), length: size(rows)?, snake: Some(snake) };
+        convolutions.convolve(blas, device.stream(), &conv.of, &signal, &conv.packed, hidden, (true, columns))
+    }
 
-    #[test]
-    fn a_signal_is_widest_where_it_is_longest() {
-        let codec = TtsConfig::from_preset("0.6b").unwrap().codec;
-        let Widest { stream, wide } = Widest::of(&codec);
-        assert_eq!((stream, wide), (1920 * 96, 4 * 1024 * 4));
+    fn to_samples(&mut self, weights: &Weights<T>, rows: usize) -> Result<(), CudaError> {
+        let Buffers { hidden, samples, .. } = &mut *self.buffers;
+        let signal = Signal { x: hidden.all(), length: size(rows)?, snake: Some(&weights.snake) };
+        let last = (weights.last.weight.all(), Some(weights.last.bias.all()));
+        self.kit.convolutions.to_one(self.kit.device.stream(), &weights.last.of, &signal, last, samples, 1.0)
     }
 }

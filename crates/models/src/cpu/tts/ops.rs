@@ -1,0 +1,270 @@
+//! The operations of a synthesis on the CPU.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{
+    super::{
+        cache::zeros,
+        crew::Crew,
+        linear::Linear,
+        number::Number,
+        stack::{Before, Stack},
+        steps::embed,
+    },
+    codec::{Buffers, Codec},
+    load::CpuParts,
+    steps::{add_row, silu},
+};
+use crate::{
+    ModelError, Room,
+    tts::{
+        Border, Choice, CodecSizes, CodecWeights, LoadedWeights, PredictorWeights, Prompt, Sampling, Suppressed,
+        TalkerWeights, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample, weigh,
+    },
+};
+
+/// The decoders with their caches, the codes of all frames, and the buffers.
+pub struct CpuOps<T> {
+    config: Arc<TtsConfig>,
+    crew: Crew,
+    talker: Stack<T>,
+    predictor: Stack<T>,
+    transformer: Stack<T>,
+    buffers: Buffers<T>,
+    /// The rows of text that follow the prompt.
+    following: Vec<T>,
+    /// Rows of the talker's width, and of the predictor's.
+    wide: Vec<T>,
+    narrow: Vec<T>,
+    /// Codes of all frames, frame by frame. The first code of the next frame is there once it is drawn.
+    codes: Vec<u32>,
+    sampling: Sampling,
+    suppressed: Suppressed,
+    /// Which semantic codes were sampled.
+    seen: Vec<bool>,
+    scores: Vec<f32>,
+    weights: Vec<u32>,
+}
+
+impl<T: Number> CpuOps<T> {
+    pub fn new(
+        config: &Arc<TtsConfig>,
+        options: &TtsOptions,
+        weights: &LoadedWeights<CpuParts<T>>,
+        crew: Crew,
+    ) -> Result<Self, ModelError> {
+        let codec = &config.codec;
+        let of = |config: &crate::Config, room, kept, body: &Arc<_>| {
+            Stack::new(config.clone(), options.decoder(room, kept), Arc::clone(body))
+        };
+        Ok(Self {
+            talker: of(&config.talker, Room::Static(options.room), None, &weights.talker.body)?,
+            predictor: of(&config.predictor, Room::Static(config.groups), None, &weights.predictor.body)?,
+            transformer: of(&codec.transformer, Room::Growing, Some(codec.kept()), &weights.codec.body)?,
+            buffers: Buffers::new(CodecSizes::new(config)),
+            following: Vec::new(),
+            wide: Vec::new(),
+            narrow: Vec::new(),
+            codes: Vec::new(),
+            sampling: Sampling::default(),
+            suppressed: Suppressed::of(config),
+            seen: vec![false; config.talker.vocab],
+            scores: Vec::new(),
+            weights: Vec::new(),
+            config: Arc::clone(config),
+            crew,
+        })
+    }
+
+    /// Brings the rows of the talker's width to the predictor's.
+    fn cross(&mut self, bridge: Option<&Linear<T>>) {
+        let rows = self.wide.len() / self.config.talker.hidden;
+        self.narrow.resize(rows * self.config.predictor.hidden, T::default());
+        match bridge {
+            Some(bridge) => bridge.run(&self.crew, rows, &self.wide, &mut self.narrow),
+            None => self.narrow.copy_from_slice(&self.wide),
+        }
+    }
+
+    fn bits(&self, frame: usize, group: usize) -> u32 {
+        random_bits(self.sampling.seed, frame as u32, group as u32)
+    }
+}
+
+/// A row of a matrix.
+fn row<T>(matrix: &[T], at: usize, width: usize) -> &[T] {
+    &matrix[at * width..][..width]
+}
+
+fn wide<T: Number>(numbers: &[T]) -> impl Iterator<Item = f32> {
+    numbers.iter().map(|number| number.wide())
+}
+
+impl<T: Number> TtsOps for CpuOps<T> {
+    type Parts = CpuParts<T>;
+    type Error = ModelError;
+    type Rows = Vec<T>;
+
+    fn begin(&mut self, _: &LoadedWeights<CpuParts<T>>, _: &Prompt, sampling: &Sampling) -> Result<(), ModelError> {
+        self.sampling = *sampling;
+        self.seen.fill(false);
+        Ok(())
+    }
+
+    fn embed_text(&mut self, weights: &TalkerWeights<CpuParts<T>>, ids: &[u32]) -> Result<Vec<T>, ModelError> {
+        let width = self.config.text_width;
+        let mut rows = zeros(ids.len() * width)?;
+        embed(&self.crew, ids, &weights.text_embedding, width, &mut rows);
+        Ok(rows)
+    }
+
+    fn linear(&mut self, linear: &Linear<T>, rows: &Vec<T>, has_silu: bool) -> Result<Vec<T>, ModelError> {
+        let (count, width) = (rows.len() / self.config.text_width, linear.outputs());
+        let mut out = zeros(count * width)?;
+        linear.run(&self.crew, count, rows, &mut out);
+        if has_silu {
+            silu(&self.crew, width, &mut out);
+        }
+        Ok(out)
+    }
+
+    fn prefill(
+        &mut self,
+        weights: &TalkerWeights<CpuParts<T>>,
+        prompt: &Prompt,
+        mut rows: Vec<T>,
+    ) -> Result<(), ModelError> {
+        let (hidden, count) = (self.config.talker.hidden, prompt.positions.len());
+        self.following = rows.split_off(count * hidden);
+        for (position, to) in prompt.positions.iter().zip(rows.chunks_mut(hidden)) {
+            if let Some(codec) = position.codec {
+                add_row(to, row(&weights.embedding, codec as usize, hidden));
+            }
+        }
+        let enter = |stream: &mut [T]| stream.copy_from_slice(&rows);
+        self.talker.run(&self.crew, count, Before::Cache, Some(&weights.head), enter)
+    }
+
+    fn sum_codes(&mut self, weights: &LoadedWeights<CpuParts<T>>) -> Result<(), ModelError> {
+        let (hidden, vocab, groups) = (self.config.talker.hidden, self.config.predictor.vocab, self.config.groups);
+        let frame = self.codes.len() / groups - 1;
+        let [first, others @ ..] = &self.codes[frame * groups..] else { return Ok(()) };
+        self.wide.clear();
+        self.wide.extend_from_slice(row(&weights.talker.embedding, *first as usize, hidden));
+        for (group, code) in others.iter().enumerate() {
+            add_row(&mut self.wide, row(&weights.predictor.embeddings, group * vocab + *code as usize, hidden));
+        }
+        let last = self.following.len() / hidden - 1;
+        add_row(&mut self.wide, row(&self.following, frame.min(last), hidden));
+        Ok(())
+    }
+
+    fn step(&mut self, weights: &TalkerWeights<CpuParts<T>>, _: Border<'_, ModelError>) -> Result<(), ModelError> {
+        let enter = |stream: &mut [T]| stream.copy_from_slice(&self.wide);
+        self.talker.run(&self.crew, 1, Before::Cache, Some(&weights.head), enter)
+    }
+
+    fn enter(&mut self, weights: &LoadedWeights<CpuParts<T>>) -> Result<(), ModelError> {
+        let Some(code) = self.codes.last() else { return Ok(()) };
+        self.wide.clear();
+        self.wide.extend_from_slice(self.talker.normed());
+        self.wide.extend_from_slice(row(&weights.talker.embedding, *code as usize, self.config.talker.hidden));
+        self.predictor.cache.truncate(0);
+        self.cross(weights.predictor.bridge.as_ref());
+        Ok(())
+    }
+
+    fn predict(&mut self, weights: &PredictorWeights<CpuParts<T>>, group: usize) -> Result<(), ModelError> {
+        // Both first positions are run at once.
+        let (rows, head) = (self.narrow.len() / self.config.predictor.hidden, &weights.heads[group - 1]);
+        let enter = |stream: &mut [T]| stream.copy_from_slice(&self.narrow);
+        self.predictor.run(&self.crew, rows, Before::Cache, Some(head), enter)
+    }
+
+    fn sample_code(&mut self, weights: &PredictorWeights<CpuParts<T>>, group: usize) -> Result<(), ModelError> {
+        let bits = self.bits(self.codes.len() / self.config.groups, group);
+        self.scores.clear();
+        self.scores.extend(wide(self.predictor.logits()));
+        let code = sample(&mut self.scores, self.sampling.predictor, bits);
+        self.codes.push(code);
+        if group < weights.heads.len() {
+            let at = (group - 1) * self.config.predictor.vocab + code as usize;
+            self.wide.clear();
+            self.wide.extend_from_slice(row(&weights.embeddings, at, self.config.talker.hidden));
+            self.cross(weights.bridge.as_ref());
+        }
+        Ok(())
+    }
+
+    fn top_k(&mut self, frame: usize) -> Result<(), ModelError> {
+        self.scores.clear();
+        self.scores.extend(wide(self.talker.logits()));
+        penalise(&mut self.scores, &self.seen, self.sampling.repetition_penalty);
+        self.suppressed.apply(&mut self.scores, self.sampling.may_end(frame));
+        self.weights = weigh(&mut self.scores, self.sampling.talker);
+        Ok(())
+    }
+
+    fn top_p(&mut self, _: usize) -> Result<(), ModelError> {
+        if let Choice::Drawn { top_p, .. } = self.sampling.talker {
+            keep_top_p(&self.scores, &mut self.weights, top_p);
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, frame: usize) -> Result<(), ModelError> {
+        let code = pick(&self.scores, &self.weights, self.bits(frame, 0));
+        self.seen[code as usize] = true;
+        self.codes.push(code);
+        Ok(())
+    }
+
+    fn drawn(&self, frame: usize) -> (u32, bool) {
+        let code = self.codes[frame * self.config.groups];
+        (code, code == self.config.ids.eos)
+    }
+
+    fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, ModelError> {
+        let groups = self.config.groups;
+        Ok(self.codes[frames.start * groups..frames.end * groups].to_vec())
+    }
+
+    fn set_codes(&mut self, codes: &[u32]) -> Result<(), ModelError> {
+        self.codes = codes.to_vec();
+        Ok(())
+    }
+
+    fn decode(&mut self, weights: &CodecWeights<CpuParts<T>>, frames: Range<usize>) -> Result<(), ModelError> {
+        let (count, groups) = (frames.len(), self.config.groups);
+        self.buffers.fit(count)?;
+        let Self { crew, codes, transformer, buffers, .. } = self;
+        let codes = &codes[frames.start * groups..frames.end * groups];
+        decode(&mut Codec { crew, codes, transformer, buffers }, weights, count)
+    }
+
+    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError> {
+        let samples = &self.buffers.hidden[samples];
+        let bytes = 4 * samples.len() as u64;
+        to.try_reserve_exact(samples.len()).map_err(|_| ModelError::OutOfMemory { bytes })?;
+        to.extend(wide(samples).map(|sample| sample.clamp(-1.0, 1.0)));
+        Ok(())
+    }
+
+    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
+        Ok(wide(self.talker.logits()).collect())
+    }
+
+    fn hidden(&mut self, _: &TalkerWeights<CpuParts<T>>) -> Result<Vec<f32>, ModelError> {
+        Ok(wide(self.talker.normed()).collect())
+    }
+
+    fn wait(&mut self) -> Result<(), ModelError> {
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Result<(), ModelError> {
+        self.talker.cache.truncate(0);
+        self.codes.clear();
+        Ok(())
+    }
+}

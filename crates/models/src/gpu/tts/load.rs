@@ -1,0 +1,192 @@
+//! The weights of Qwen3-TTS on a GPU, packed as its kernels read them.
+
+use std::marker::PhantomData;
+
+use laptime_cuda::{
+    Blas, Buffer, Cache, CudaError, Device, Rows, Sizes,
+    nn::{AudioRows, Convolution, Convolutions, Operations, Snake},
+};
+
+use super::super::{
+    size,
+    weights::{Loader, Number},
+};
+use crate::{
+    ModelError, Role, TensorSpec,
+    decoder::weights::Load,
+    tts::{ConvTensors, Linear, Parts, TtsLoad, TtsWeights, codebook},
+};
+
+/// The kernels that all parts of the model share.
+pub struct Kit<'a, T> {
+    pub device: &'a Device,
+    pub blas: Blas,
+    pub operations: Operations<T>,
+    pub rows: AudioRows<T>,
+    pub convolutions: Convolutions<T>,
+}
+
+impl<'a, T: Number> Kit<'a, T> {
+    pub fn load(device: &'a Device) -> Result<Self, CudaError> {
+        Ok(Self {
+            device,
+            blas: Blas::new(device)?,
+            operations: Operations::load(device, &Cache::of_user())?,
+            rows: AudioRows::load(device, &Cache::of_user())?,
+            convolutions: Convolutions::load(device, &Cache::of_user())?,
+        })
+    }
+}
+
+/// How a GPU holds weights.
+pub struct GpuParts<T>(PhantomData<T>);
+
+/// A packed convolution.
+pub struct ConvWeights<T> {
+    pub of: Convolution,
+    pub packed: Buffer<T>,
+}
+
+/// A convolution as it is stored.
+pub struct PlainConv<T> {
+    pub of: Convolution,
+    pub weight: Buffer<T>,
+    pub bias: Buffer<T>,
+}
+
+/// The projection from the talker's width to the predictor's, and all embeddings of codes after it.
+pub struct Bridge<T> {
+    pub linear: Linear<Buffer<T>>,
+    /// Rows of semantic codes.
+    pub first: Buffer<T>,
+    /// Rows of all other codes, group by group.
+    pub others: Buffer<T>,
+}
+
+impl<T> Parts for GpuParts<T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Conv = ConvWeights<T>;
+    type Depthwise = PlainConv<T>;
+    type ToOne = PlainConv<T>;
+    type Snake = Snake;
+    type Codebooks = Buffer<T>;
+    type Bridge = Bridge<T>;
+}
+
+/// Loads tensors on a device.
+pub struct GpuLoader<'a, T> {
+    kit: &'a Kit<'a, T>,
+    loader: Loader<'a, T>,
+}
+
+impl<'a, T: Number> GpuLoader<'a, T> {
+    pub fn new(kit: &'a Kit<'a, T>, weights: &'a TtsWeights) -> Self {
+        Self { kit, loader: Loader { device: kit.device, operations: &kit.operations, weights } }
+    }
+
+    fn one(&self, tensor: &TensorSpec) -> Result<Buffer<T>, ModelError> {
+        self.loader.packed(std::slice::from_ref(tensor))
+    }
+
+    /// A convolution of each channel by itself, or one with a single output channel.
+    fn plain(&self, tensors: &ConvTensors) -> Result<PlainConv<T>, ModelError> {
+        let [outputs, inputs, kernel] = sizes(&tensors.weight)?;
+        let inputs = if outputs > 1 { outputs } else { inputs };
+        let of = Convolution::plain([inputs, outputs], kernel, 1);
+        Ok(PlainConv { of, weight: self.one(&tensors.weight)?, bias: self.one(&tensors.bias)? })
+    }
+
+    /// A table of rows after the bridge.
+    fn crossed(&self, linear: &Linear<Buffer<T>>, rows: &Buffer<T>) -> Result<Buffer<T>, ModelError> {
+        let n = size(linear.bias.length())?;
+        let k = size(linear.weight.length())? / n;
+        let m = size(rows.length())? / k;
+        let mut out = self.kit.device.allocate(m as usize * n as usize)?;
+        let blas = Blas::new(self.kit.device)?;
+        blas.multiply([rows, &linear.weight], &mut out, Sizes { m, n, k, b_is_transposed: true })?;
+        self.kit.operations.add_bias(self.kit.device.stream(), &mut out, &linear.bias, [m, n])?;
+        Ok(out)
+    }
+}
+
+impl<T: Number> Load for GpuLoader<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Error = ModelError;
+
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+        self.loader.packed(tensors)
+    }
+
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+        self.loader.packed(tensors)
+    }
+}
+
+impl<T: Number> TtsLoad for GpuLoader<'_, T> {
+    type Parts = GpuParts<T>;
+
+    fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<ConvWeights<T>, ModelError> {
+        let (ConvTensors { weight, bias }, step) = (tensors, size(step)?);
+        let [first, second, kernel] = sizes(weight)?;
+        let of = match weight.role {
+            Role::Lengthen => Convolution::transposed([first, second], kernel, step),
+            _ => Convolution::plain([second, first], kernel, step),
+        };
+        let (stored, bias) = (self.one(weight)?, self.one(bias)?);
+        let mut packed = self.kit.device.allocate(of.packed_numbers() as usize)?;
+        self.kit.convolutions.pack(self.kit.device.stream(), &of, &stored, Some(bias.all()), &mut packed)?;
+        Ok(ConvWeights { of, packed })
+    }
+
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<PlainConv<T>, ModelError> {
+        self.plain(tensors)
+    }
+
+    fn to_one(&mut self, tensors: &ConvTensors) -> Result<PlainConv<T>, ModelError> {
+        self.plain(tensors)
+    }
+
+    fn snake(&mut self, [alpha, beta]: &[TensorSpec; 2]) -> Result<Snake, ModelError> {
+        let (alpha, beta, device) = (self.one(alpha)?, self.one(beta)?, self.kit.device);
+        Ok(self.kit.convolutions.snake(device, device.stream(), [alpha.all(), beta.all()])?)
+    }
+
+    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Result<Buffer<T>, ModelError> {
+        let mut all: Vec<T> = Vec::new();
+        for tensors in tensors {
+            all.extend(codebook(self.loader.weights, tensors)?.into_iter().map(T::narrowed));
+        }
+        Ok(self.kit.device.upload(&all)?)
+    }
+
+    fn side_by_side(&mut self, tensors: &[TensorSpec; 2]) -> Result<Buffer<T>, ModelError> {
+        let [count, length, _] = sizes(&tensors[0])?.map(|side| side as usize);
+        let mut both = self.kit.device.allocate(count * 2 * length)?;
+        for (at, spec) in tensors.iter().enumerate() {
+            let (one, end) = (self.one(spec)?, both.length());
+            let rows = Rows { count, length, from_stride: length, to_stride: 2 * length };
+            both.slice_mut(at * length..end)?.copy_rows_from(self.kit.device.stream(), one.all(), rows)?;
+        }
+        Ok(both)
+    }
+
+    fn scale_rows(&mut self, matrix: &mut Buffer<T>, scale: &TensorSpec) -> Result<(), ModelError> {
+        let scale = self.one(scale)?;
+        let rows = size(scale.length())?;
+        let shape = [rows, size(matrix.length())? / rows];
+        Ok(self.kit.rows.scale_rows(self.kit.device.stream(), matrix, scale.all(), shape)?)
+    }
+
+    fn bridge(&mut self, linear: Linear<Buffer<T>>, tables: [&Buffer<T>; 2]) -> Result<Bridge<T>, ModelError> {
+        let [first, others] = [self.crossed(&linear, tables[0])?, self.crossed(&linear, tables[1])?];
+        Ok(Bridge { linear, first, others })
+    }
+}
+
+/// The sides of a tensor; those that it does not have are 1.
+fn sizes(spec: &TensorSpec) -> Result<[u32; 3], CudaError> {
+    let side = |at: usize| size(spec.shape.get(at).copied().unwrap_or(1));
+    Ok([side(0)?, side(1)?, side(2)?])
+}

@@ -1,0 +1,489 @@
+//! The operations of a synthesis on a GPU. The talker's step and the whole code predictor are graphs, and codes are
+//! sampled on the device, so that the host reads one word per frame.
+
+// Graphs keep addresses of buffers, and a copy those of pinned memory; the operations own both.
+#![allow(unsafe_code)]
+
+use std::{ops::Range, sync::Arc};
+
+use laptime_cuda::{
+    Buffer, Cache, CudaError, Device, Kernels, Pinned, Sizes, Slice,
+    decode::{
+        self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule,
+        SamplingPart, State,
+    },
+    nn::{Attention, Gate},
+};
+use laptime_probe::stage;
+use laptime_trace::run::Depth;
+
+use super::{
+    super::{
+        cache::GpuCache,
+        pass::{Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
+        room::{Head, PassSizes},
+        size,
+        step::Stepper,
+        weights::Number,
+    },
+    captured::{Captured, is_stamped, marks_inside},
+    codec::Codec,
+    load::{GpuParts, Kit},
+};
+use crate::{
+    Config, GraphMode, Marks, ModelError, Options, Room,
+    decoder::{layers::run_resident, weights::Body},
+    tts::{
+        Border, Choice, CodecWeights, FramePart, Linear, LoadedWeights, PredictorWeights, Prompt, Sampling, Suppressed,
+        TalkerWeights, TtsConfig, TtsOps, TtsOptions, decode as run_codec,
+    },
+};
+
+/// Rows of text that fit at first.
+pub const TEXT_ROOM: usize = 1024;
+
+/// The decoders with their caches, the codes of all frames, and the buffers. The graphs come first: they are dropped
+/// before the buffers that they use.
+pub struct GpuOps<'a, T> {
+    graphs: [Option<Captured>; 2],
+    wants_graphs: bool,
+    kit: Kit<'a, T>,
+    config: Arc<TtsConfig>,
+    options: TtsOptions,
+    /// The options of the talker's passes over a prompt.
+    prefill: Options,
+    /// The marks inside what may be captured.
+    marks: Marks,
+    talker: Inner<T>,
+    state: State,
+    attention: Attention<T>,
+    /// Rows of the text that enters frame by frame; the last one serves all later frames.
+    text: Buffer<T>,
+    /// The number of rows, on the device.
+    text_rows: Buffer<u32>,
+    predictor: Inner<T>,
+    /// One for each position, since graphs keep their addresses.
+    states: Vec<State>,
+    codec: Codec<T>,
+    kernels: FrameStep<T>,
+    sampler: Sampler<T>,
+    /// The rules of the talker, and of the predictor.
+    rules: [Rule; 2],
+    frames: Frames,
+    /// What the host reads of the first semantic code, and of the last one.
+    words: [Pinned<u32>; 2],
+}
+
+/// A decoder inside the model, which runs one position at a time.
+struct Inner<T> {
+    config: Config,
+    stepper: Stepper<T>,
+    cache: GpuCache<T>,
+    turns: Turns,
+}
+
+impl<T: Number> Inner<T> {
+    fn new(device: &Device, config: &Config, room: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            stepper: Stepper::new(device, config, 1, room)?,
+            cache: GpuCache::new(device, config, 1, room)?,
+            turns: Turns::new(device, config, room)?,
+            config: config.clone(),
+        })
+    }
+
+    /// Runs the hidden state at a position through all layers.
+    fn layers(
+        &mut self,
+        kit: &Kit<'_, T>,
+        marks: &Marks,
+        body: &Body<Buffer<T>>,
+        state: &State,
+        before: impl FnMut(usize) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let Self { config, stepper, cache, turns } = self;
+        let context = context(kit, config, marks, turns);
+        let mut pass = stepper.pass(context, Sequences::Together(state, cache));
+        run_resident(&mut pass, 0, &body.layers, before)
+    }
+
+    /// Computes the logits of the hidden state.
+    fn head(
+        &mut self,
+        kit: &Kit<'_, T>,
+        marks: &Marks,
+        body: &Body<Buffer<T>>,
+        head: &Buffer<T>,
+    ) -> Result<(), CudaError> {
+        let Self { config, stepper, turns, .. } = self;
+        stepper.head(context(kit, config, marks, turns), &body.norm, head)
+    }
+}
+
+fn context<'c, T>(kit: &'c Kit<'_, T>, config: &'c Config, marks: &'c Marks, turns: &'c Turns) -> Context<'c, T> {
+    Context { stream: kit.device.stream(), blas: &kit.blas, config, marks, operations: &kit.operations, turns }
+}
+
+impl<'a, T: Number> GpuOps<'a, T> {
+    pub fn new(
+        kit: Kit<'a, T>,
+        config: &Arc<TtsConfig>,
+        options: &TtsOptions,
+        weights: &LoadedWeights<GpuParts<T>>,
+    ) -> Result<Self, ModelError> {
+        let (device, room) = (kit.device, options.room);
+        let suppressed = Suppressed::of(config);
+        let suppressed: Vec<u32> = (0..).zip(suppressed.mask()).filter(|(_, is)| **is).map(|(id, _)| id).collect();
+        let rules = [
+            Rule::new(device, size(config.talker.vocab)?, &suppressed, true)?,
+            Rule::new(device, size(config.predictor.vocab)?, &[], false)?,
+        ];
+        let state = |position: usize| -> Result<State, CudaError> {
+            let mut state = State::new(device, 1, 1)?;
+            state.begin(&[0], size(position)?)?;
+            Ok(state)
+        };
+        let mut ops = Self {
+            graphs: [None, None],
+            wants_graphs: wants_graphs(options)?,
+            prefill: options.decoder(Room::Static(room), None),
+            marks: marks_inside(options),
+            talker: Inner::new(device, &config.talker, room)?,
+            state: State::new(device, 1, 1)?,
+            attention: Attention::load(device, &Cache::of_user(), size(config.talker.head_dim)?)?,
+            text: device.allocate(TEXT_ROOM * config.talker.hidden)?,
+            text_rows: device.upload(&[0])?,
+            predictor: Inner::new(device, &config.predictor, config.groups)?,
+            states: (0..config.groups).map(state).collect::<Result<_, _>>()?,
+            codec: Codec::new(device, config, options)?,
+            kernels: FrameStep::load(device, &Cache::of_user())?,
+            sampler: Sampler::load(device, &Cache::of_user())?,
+            rules,
+            frames: Frames::new(device, size(room)?, size(config.groups)?)?,
+            words: [device.allocate_pinned(2)?, device.allocate_pinned(2)?],
+            kit,
+            config: Arc::clone(config),
+            options: options.clone(),
+        };
+        ops.capture(weights)?;
+        Ok(ops)
+    }
+
+    /// Captures both parts of a frame, where that is wanted and not done.
+    fn capture(&mut self, weights: &LoadedWeights<GpuParts<T>>) -> Result<(), ModelError> {
+        if !self.wants_graphs || self.graphs[0].is_some() {
+            return Ok(());
+        }
+        let _stage = stage!("capture");
+        match self.capture_both(weights) {
+            Ok(graphs) => self.graphs = graphs.map(Some),
+            Err(error) if self.options.graph == GraphMode::On => return Err(error.into()),
+            Err(_) => self.wants_graphs = false,
+        }
+        Ok(())
+    }
+
+    fn capture_both(&mut self, weights: &LoadedWeights<GpuParts<T>>) -> Result<[Captured; 2], CudaError> {
+        let device = self.kit.device;
+        let stamps = is_stamped(&self.options).then(|| Kernels::load(device, &Cache::of_user())).transpose()?;
+        // What comes before the first code, and each code; the sum of embeddings, the layers and the head.
+        let [codes, layers] = [self.config.groups, self.config.talker.layers + 2];
+        let mut part = |part: FramePart, stages: usize| {
+            Captured::new(device, stamps.as_ref(), stages, |border| part.run(self, weights, border))
+        };
+        Ok([part(FramePart::CodePredictor, codes)?, part(FramePart::TalkerStep, layers)?])
+    }
+
+    /// Makes room for the rows of a text. Graphs that have the old address are dropped; their stamps were read by the
+    /// reset.
+    fn make_room(&mut self, rows: usize) -> Result<(), CudaError> {
+        let numbers = rows.saturating_mul(self.config.talker.hidden);
+        if numbers > self.text.length() {
+            self.kit.device.stream().synchronise()?;
+            self.text = self.kit.device.allocate(numbers.next_power_of_two())?;
+            self.graphs = [None, None];
+        }
+        Ok(())
+    }
+
+    /// Reads the stamps of the graphs for whoever writes a trace. Waits for the device.
+    fn hand_on(&mut self) -> Result<(), CudaError> {
+        self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(self.kit.device))
+    }
+
+    /// A part of sampling the semantic code of a frame.
+    fn sampling_part(&mut self, part: SamplingPart, frame: usize) -> Result<(), CudaError> {
+        let moves_on = frame > 0 && part == SamplingPart::Draw;
+        let position = moves_on.then_some(&mut self.state.position);
+        let place = Place { group: 0, begins: frame > 0, position, is_reported: true, next: None };
+        let (stream, logits) = (self.kit.device.stream(), &self.talker.stepper.buffers.logits);
+        self.sampler.part(part, stream, logits, &mut self.rules[0], &mut self.frames, place)
+    }
+
+    /// The embeddings of the codes of a group, in the predictor's width, and the number of codes.
+    fn table<'w>(
+        &self,
+        weights: &'w PredictorWeights<GpuParts<T>>,
+        group: usize,
+    ) -> Result<(Slice<'w, T>, u32), CudaError> {
+        let others = weights.bridge.as_ref().map_or(&weights.embeddings, |bridge| &bridge.others);
+        let Config { vocab, hidden, .. } = self.config.predictor;
+        Ok((others.slice((group - 1) * vocab * hidden..group * vocab * hidden)?, size(vocab)?))
+    }
+}
+
+/// Whether graphs are captured. The operations inside a frame cannot be marked in a graph.
+fn wants_graphs(options: &TtsOptions) -> Result<bool, ModelError> {
+    let is_deep = options.marks.depth > Depth::Layer;
+    match options.graph {
+        GraphMode::On if is_deep => {
+            let reason = "the operations inside a frame are marked, so its kernels are launched one by one";
+            Err(ModelError::Refused(format!("there is no graph: {reason}")))
+        }
+        mode => Ok(mode != GraphMode::Off && !is_deep),
+    }
+}
+
+/// The rules of sampling, as the device has them.
+fn rules(sampling: &Sampling, choice: Choice, end: u32) -> Rules {
+    let (temperature, top_k, top_p) = match choice {
+        Choice::Likeliest => (0.0, 0, 1.0),
+        Choice::Drawn { temperature, top_k, top_p } => (temperature, top_k, top_p),
+    };
+    let counted = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Rules {
+        temperature,
+        repetition_penalty: sampling.repetition_penalty,
+        top_k: counted(top_k),
+        top_p,
+        seed: sampling.seed,
+        least_frames: if sampling.is_endless { u32::MAX } else { counted(sampling.least_frames) },
+        end,
+    }
+}
+
+impl<T: Number> TtsOps for GpuOps<'_, T> {
+    type Parts = GpuParts<T>;
+    type Error = CudaError;
+    type Rows = Buffer<T>;
+
+    fn begin(
+        &mut self,
+        weights: &LoadedWeights<GpuParts<T>>,
+        prompt: &Prompt,
+        sampling: &Sampling,
+    ) -> Result<(), ModelError> {
+        self.make_room(prompt.following.len() + 1)?;
+        self.capture(weights)?;
+        let (stream, end) = (self.kit.device.stream(), self.config.ids.eos);
+        self.rules[0].begin(stream, &rules(sampling, sampling.talker, end))?;
+        self.rules[1].begin(stream, &rules(sampling, sampling.predictor, end))?;
+        Ok(self.frames.begin(stream)?)
+    }
+
+    fn embed_text(&mut self, weights: &TalkerWeights<GpuParts<T>>, ids: &[u32]) -> Result<Buffer<T>, CudaError> {
+        let (device, width) = (self.kit.device, self.config.text_width);
+        let (shape, ids) = ([size(self.config.text_vocab)?, size(width)?], device.upload(ids)?);
+        let mut rows = device.allocate(ids.length() * width)?;
+        self.kit.operations.embed(device.stream(), &ids, &weights.text_embedding, &mut rows, shape)?;
+        Ok(rows)
+    }
+
+    fn linear(&mut self, linear: &Linear<Buffer<T>>, rows: &Buffer<T>, has_silu: bool) -> Result<Buffer<T>, CudaError> {
+        let Kit { device, blas, operations, rows: kernels, .. } = &self.kit;
+        let (n, k) = (size(linear.bias.length())?, size(self.config.text_width)?);
+        let m = size(rows.length())? / k;
+        let mut out = device.allocate(m as usize * n as usize)?;
+        blas.multiply([rows, &linear.weight], &mut out, Sizes { m, n, k, b_is_transposed: true })?;
+        match has_silu {
+            true => kernels.bias_gate(device.stream(), &mut out, Some(linear.bias.all()), [m, n], Gate::Silu)?,
+            false => operations.add_bias(device.stream(), &mut out, &linear.bias, [m, n])?,
+        }
+        Ok(out)
+    }
+
+    fn prefill(
+        &mut self,
+        weights: &TalkerWeights<GpuParts<T>>,
+        prompt: &Prompt,
+        rows: Buffer<T>,
+    ) -> Result<(), CudaError> {
+        let Self { kit, config, prefill: options, talker, state, text, text_rows, .. } = self;
+        let (device, stream, config) = (kit.device, kit.device.stream(), &config.talker);
+        let (hidden, count) = (config.hidden, prompt.positions.len());
+        text.all_mut().copy_from(stream, rows.slice(count * hidden..rows.length())?)?;
+        text_rows.set_all(stream, size(rows.length() / hidden - count)?)?;
+
+        let mut buffers = Buffers::new(device, PassSizes::new(config, options, count, count, Head::Last))?;
+        buffers.x.all_mut().copy_from(stream, rows.slice(0..count * hidden)?)?;
+        let codec: Vec<u32> = prompt.positions.iter().map(|position| position.codec.unwrap_or(u32::MAX)).collect();
+        let codec = device.upload(&codec)?;
+        let shape = [size(config.vocab)?, size(hidden)?];
+        kit.rows.add_embedding(stream, codec.all(), weights.embedding.all(), &mut buffers.x, shape)?;
+        state.position.set_all(stream, 0)?;
+        let prompt = PromptRows {
+            attention: &self.attention,
+            blocks: None,
+            kind: options.attention,
+            start: &state.position,
+            heads: head_sizes(config, 1, count, talker.cache.capacity)?,
+            keys: size(count)?,
+            head: Head::Last,
+            cache: KeysValuesIn::Cache(&mut talker.cache),
+        };
+        let context = context(kit, config, &options.marks, &talker.turns);
+        let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
+        run_resident(&mut pass, 0, &weights.body.layers, |_| Ok(()))?;
+        let x = &mut talker.stepper.buffers.x;
+        kit.operations.last_rows(stream, &buffers.x, x, [1, size(count)?, size(hidden)?])?;
+        state.position.set_all(stream, size(count)?)?;
+        talker.head(kit, &options.marks, &weights.body, &weights.head)
+    }
+
+    fn sum_codes(&mut self, weights: &LoadedWeights<GpuParts<T>>) -> Result<(), CudaError> {
+        let tables = FrameTables {
+            first: &weights.talker.embedding,
+            first_size: size(self.config.talker.vocab)?,
+            others: &weights.predictor.embeddings,
+            size: size(self.config.predictor.vocab)?,
+            text: &self.text,
+            text_rows: &self.text_rows,
+        };
+        let (hidden, x) = (size(self.config.talker.hidden)?, &mut self.talker.stepper.buffers.x);
+        self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)
+    }
+
+    fn step(&mut self, weights: &TalkerWeights<GpuParts<T>>, border: Border<'_, CudaError>) -> Result<(), CudaError> {
+        let Self { kit, marks, talker, state, .. } = self;
+        talker.layers(kit, marks, &weights.body, state, |layer| border("layer", Some(("layer", layer))))?;
+        border("head", None)?;
+        talker.head(kit, marks, &weights.body, &weights.head)
+    }
+
+    fn enter(&mut self, weights: &LoadedWeights<GpuParts<T>>) -> Result<(), CudaError> {
+        let LoadedWeights { talker, predictor, .. } = weights;
+        let Self { kit, config, marks, states, frames, .. } = self;
+        let (stream, left) = (kit.device.stream(), &self.talker.stepper.buffers.x);
+        let (width, epsilon) = (config.talker.hidden, config.talker.norm_eps as f32);
+        match &predictor.bridge {
+            Some(bridge) => {
+                let norm = Norm { weight: &talker.body.norm, epsilon };
+                let linear = decode::Linear { weight: &bridge.linear.weight, bias: Some(&bridge.linear.bias) };
+                self.predictor.stepper.enter(stream, left, &norm, &linear, width)?;
+            }
+            None => {
+                let (x, shape) = (&mut self.predictor.stepper.buffers.x, [1, size(width)?]);
+                kit.operations.rms_norm(stream, left, &talker.body.norm, x, shape, epsilon)?;
+            }
+        }
+        self.predictor.layers(kit, marks, &predictor.body, &states[0], |_| Ok(()))?;
+        let table = predictor.bridge.as_ref().map_or(&talker.embedding, |bridge| &bridge.first);
+        let (rows, width) = (size(config.talker.vocab)?, size(config.predictor.hidden)?);
+        let x = &mut self.predictor.stepper.buffers.x;
+        self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)
+    }
+
+    fn predict(&mut self, weights: &PredictorWeights<GpuParts<T>>, group: usize) -> Result<(), CudaError> {
+        let Self { kit, marks, predictor, states, .. } = self;
+        predictor.layers(kit, marks, &weights.body, &states[group], |_| Ok(()))?;
+        predictor.head(kit, marks, &weights.body, &weights.heads[group - 1])
+    }
+
+    fn sample_code(&mut self, weights: &PredictorWeights<GpuParts<T>>, group: usize) -> Result<(), CudaError> {
+        let next = if group < weights.heads.len() { Some(self.table(weights, group)?) } else { None };
+        let (width, Buffers { x, logits, .. }) =
+            (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers);
+        let next = next.map(|(table, size)| NextRow { table, size, x, width });
+        let choice = Place { next, ..Place::code(size(group)?) };
+        self.sampler.sample(self.kit.device.stream(), logits, &mut self.rules[1], &mut self.frames, choice)
+    }
+
+    fn top_k(&mut self, frame: usize) -> Result<(), CudaError> {
+        self.sampling_part(SamplingPart::TopK, frame)
+    }
+
+    fn top_p(&mut self, frame: usize) -> Result<(), CudaError> {
+        self.sampling_part(SamplingPart::TopP, frame)
+    }
+
+    fn draw(&mut self, frame: usize) -> Result<(), CudaError> {
+        self.sampling_part(SamplingPart::Draw, frame)?;
+        let word = &mut self.words[usize::from(frame > 0)];
+        // SAFETY: both are owned here, and the word is read after the stream was waited for.
+        unsafe { self.frames.word.begin_read(word, self.kit.device.stream()) }
+    }
+
+    fn drawn(&self, frame: usize) -> (u32, bool) {
+        let word = &self.words[usize::from(frame > 0)];
+        (word[0], word[1] != 0)
+    }
+
+    fn replay_number(&mut self, part: FramePart) -> Result<Option<u64>, CudaError> {
+        self.graphs[part as usize].as_mut().map_or(Ok(None), |graph| graph.next_number(self.kit.device))
+    }
+
+    fn replay(&mut self, part: FramePart) -> Result<bool, CudaError> {
+        let Some(graph) = &self.graphs[part as usize] else { return Ok(false) };
+        // SAFETY: the buffers are owned here, or by the weights that outlive this; dropping waits for the stream.
+        unsafe { graph.launch(self.kit.device.stream()) }.map(|()| true)
+    }
+
+    fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, CudaError> {
+        self.frames.read(frames)
+    }
+
+    fn set_codes(&mut self, codes: &[u32]) -> Result<(), CudaError> {
+        let frames = size(codes.len() / self.config.groups)?;
+        if frames > self.frames.room() {
+            // Graphs have the old address.
+            self.graphs = [None, None];
+            self.frames = Frames::new(self.kit.device, frames, size(self.config.groups)?)?;
+        }
+        self.frames.codes.write(codes)
+    }
+
+    fn decode(&mut self, weights: &CodecWeights<GpuParts<T>>, frames: Range<usize>) -> Result<(), ModelError> {
+        let (count, groups) = (frames.len(), self.config.groups);
+        let codes = self.frames.codes.slice(frames.start * groups..frames.end * groups)?;
+        Ok(run_codec(&mut self.codec.chunk(&self.kit, codes)?, weights, count)?)
+    }
+
+    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError> {
+        if let Some(buffers) = &self.codec.buffers {
+            to.extend(buffers.samples.slice(samples)?.read()?);
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self) -> Result<Vec<f32>, CudaError> {
+        Ok(self.talker.stepper.buffers.logits.read()?.into_iter().map(T::widened).collect())
+    }
+
+    fn hidden(&mut self, weights: &TalkerWeights<GpuParts<T>>) -> Result<Vec<f32>, CudaError> {
+        let (device, talker) = (self.kit.device, &self.config.talker);
+        let mut normed = device.allocate::<T>(talker.hidden)?;
+        let (x, norm) = (&self.talker.stepper.buffers.x, &weights.body.norm);
+        let (shape, epsilon) = ([1, size(talker.hidden)?], talker.norm_eps as f32);
+        self.kit.operations.rms_norm(device.stream(), x, norm, &mut normed, shape, epsilon)?;
+        Ok(normed.read()?.into_iter().map(T::widened).collect())
+    }
+
+    fn wait(&mut self) -> Result<(), CudaError> {
+        self.kit.device.stream().synchronise()
+    }
+
+    fn reset(&mut self) -> Result<(), CudaError> {
+        // Words on their way to the host must have arrived before they are requested anew.
+        self.wait()?;
+        self.hand_on()
+    }
+}
+
+impl<T> Drop for GpuOps<'_, T> {
+    fn drop(&mut self) {
+        // The stream uses memory that is freed now; a stream that failed does no more.
+        let device = self.kit.device;
+        let _ = device.stream().synchronise();
+        let _ = self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(device));
+    }
+}

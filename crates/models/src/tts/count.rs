@@ -1,0 +1,138 @@
+//! The codec decoder without its numbers: work and sizes by the definition that computes.
+
+use std::convert::Infallible;
+
+use super::{
+    CodecConfig, TtsConfig,
+    ops::{CodecOps, decode},
+    tensors::{CodecWeights, ConvSpec, ConvTensors, NextWeights, Specs},
+    work::Counted,
+};
+use crate::{Dtype, Role, TensorSpec};
+
+/// Sizes of the codec decoder, per frame.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CodecSizes {
+    /// Numbers of the hidden states where they are largest.
+    pub hidden: usize,
+    /// Numbers inside a ConvNeXt block.
+    pub inner: usize,
+    /// Rows, inputs and taps of each convolution.
+    pub convs: Vec<[usize; 3]>,
+}
+
+impl CodecSizes {
+    pub fn new(config: &TtsConfig) -> Self {
+        CodecCount::run(config, &config.codec_specs().0, 1, Dtype::F32).sizes
+    }
+}
+
+/// Counts what decoding takes.
+pub struct CodecCount<'a> {
+    config: &'a CodecConfig,
+    /// The work of everything but the layers of the transformer.
+    pub counted: Counted,
+    pub sizes: CodecSizes,
+}
+
+impl<'a> CodecCount<'a> {
+    /// Counts frames that are decoded together.
+    pub fn run(config: &'a TtsConfig, weights: &CodecWeights<Specs>, frames: usize, dtype: Dtype) -> Self {
+        let mut count = Self { config: &config.codec, counted: Counted::new(dtype), sizes: CodecSizes::default() };
+        let Ok(()) = decode(&mut count, weights, frames);
+        count
+    }
+
+    fn read(&mut self, tensors: &[TensorSpec]) {
+        tensors.iter().for_each(|tensor| self.counted.read(tensor));
+    }
+
+    fn hidden(&mut self, rows: usize, width: usize) {
+        self.sizes.hidden = self.sizes.hidden.max(rows.saturating_mul(width));
+    }
+
+    /// A convolution with its number of taps.
+    fn convolve(&mut self, conv: &ConvTensors, inputs: usize, taps: usize, rows: usize) {
+        self.counted.conv(conv, rows as u64);
+        self.sizes.convs.push([rows, inputs, taps]);
+    }
+}
+
+impl CodecOps for CodecCount<'_> {
+    type Parts = Specs;
+    type Error = Infallible;
+
+    fn look_up(&mut self, weights: &CodecWeights<Specs>, frames: usize) -> Result<(), Infallible> {
+        self.counted.read_numbers([frames, self.config.groups, self.config.vector_width()]);
+        weights.projection.iter().for_each(|weight| self.counted.product(weight, frames as u64));
+        self.hidden(frames, self.config.code_width);
+        Ok(())
+    }
+
+    fn conv(&mut self, conv: &ConvSpec, snake: Option<&Vec<TensorSpec>>, rows: usize) -> Result<usize, Infallible> {
+        let ConvSpec { tensors, step } = conv;
+        let side = |at: usize| tensors.weight.shape.get(at).copied().unwrap_or(1);
+        let (is_transposed, kernel) = (tensors.weight.role == Role::Lengthen, side(2));
+        let (outputs, inputs) = if is_transposed { (side(1), side(0)) } else { (side(0), side(1)) };
+        let (taps, stride) = if is_transposed { (kernel.div_ceil((*step).max(1)), *step) } else { (kernel, 1) };
+        self.read(snake.map_or(&[], Vec::as_slice));
+        self.convolve(tensors, inputs, taps, rows);
+        let rows = rows.saturating_mul(stride);
+        self.hidden(rows, outputs);
+        Ok(rows)
+    }
+
+    fn transformer(&mut self, _: &CodecWeights<Specs>, frames: usize) -> Result<(), Infallible> {
+        let transformer = &self.config.transformer;
+        self.counted.read_numbers([2, transformer.layers, transformer.hidden]);
+        self.hidden(frames, transformer.hidden);
+        Ok(())
+    }
+
+    fn depthwise_norm(&mut self, next: &NextWeights<Specs>, rows: usize) -> Result<(), Infallible> {
+        self.counted.conv(&next.depthwise, rows as u64);
+        next.norm.iter().for_each(|norm| self.read(norm));
+        Ok(())
+    }
+
+    fn up_gelu(&mut self, next: &NextWeights<Specs>, rows: usize) -> Result<(), Infallible> {
+        self.counted.layer(&next.up, rows);
+        let inner = next.up.bias.iter().map(TensorSpec::count).sum();
+        self.sizes.inner = self.sizes.inner.max(rows.saturating_mul(inner));
+        // A product is a convolution with one tap.
+        self.sizes.convs.extend([[rows, self.config.latent, 1], [rows, inner, 1]]);
+        Ok(())
+    }
+
+    fn down_add(&mut self, next: &NextWeights<Specs>, rows: usize) -> Result<(), Infallible> {
+        self.counted.layer(&next.down, rows);
+        self.read(&next.scale);
+        Ok(())
+    }
+
+    fn conv_inner(&mut self, conv: &ConvSpec, snake: &Vec<TensorSpec>, rows: usize) -> Result<(), Infallible> {
+        self.conv(conv, Some(snake), rows).map(drop)
+    }
+
+    fn conv_add(&mut self, conv: &ConvSpec, snake: &Vec<TensorSpec>, rows: usize) -> Result<(), Infallible> {
+        self.conv(conv, Some(snake), rows).map(drop)
+    }
+
+    fn to_samples(&mut self, weights: &CodecWeights<Specs>, rows: usize) -> Result<(), Infallible> {
+        let [_, inputs, taps] = weights.last.weight.shape[..] else { return Ok(()) };
+        self.read(&weights.snake);
+        self.convolve(&weights.last, inputs, taps, rows);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_states_are_largest_where_they_are_longest() {
+        let sizes = CodecSizes::new(&TtsConfig::from_preset("0.6b").unwrap());
+        assert_eq!((sizes.hidden, sizes.inner), (1920 * 96, 4 * 1024 * 4));
+    }
+}

@@ -1,0 +1,65 @@
+//! Bytes that a synthesis needs, known before anything is allocated: the sizes of the model, to which a device adds its
+//! buffers.
+
+use super::{CHUNK_FRAMES, CONTEXT_FRAMES, TtsConfig, TtsOptions, count::CodecSizes};
+use crate::attention::{Layout, Tiling};
+
+/// What a device needs beside the sizes of the model.
+pub struct DeviceNeeds {
+    /// Numbers in the dtype of the model: buffers of passes, copies of weights.
+    pub numbers: Vec<u64>,
+    /// Bytes of everything else.
+    pub bytes: Vec<u64>,
+    /// Positions of the RoPE tables of the talker and of the codec.
+    pub positions: [usize; 2],
+    /// How block attention divides queries and keys.
+    pub tiling: Tiling,
+}
+
+/// The number of frames that are decoded at once.
+pub fn together(frames: usize) -> usize {
+    frames.min(CHUNK_FRAMES + CONTEXT_FRAMES)
+}
+
+/// The maximum for prompts of this many tokens of text, including the positions before the first frame, and this many
+/// frames.
+pub fn needed_bytes(
+    config: &TtsConfig,
+    options: &TtsOptions,
+    [text, frames]: [usize; 2],
+    sizes: &CodecSizes,
+    device: DeviceNeeds,
+) -> u64 {
+    let (decoded, [positions, codec_positions]) = (together(frames), device.positions);
+    let numbers = [
+        config.parameters(),
+        // The largest tensor exists twice while it is packed.
+        config.codec_file_tensors().iter().map(|spec| product(&spec.shape)).max().unwrap_or(0),
+        // Rows of text: looked up, inside, and as wide as the talker.
+        product(&[text, config.text_width, 2]),
+        product(&[text, config.talker.hidden]),
+        product(&[decoded, sizes.hidden, 2]),
+        sum(device.numbers),
+    ];
+    sum([
+        sum(numbers).saturating_mul(options.dtype.bytes()),
+        config.cache_bytes(options.room, options.dtype),
+        product(&[config.talker.head_dim, positions, 4]),
+        product(&[config.predictor.head_dim, config.groups, 4]),
+        product(&[config.codec.transformer.head_dim, codec_positions, 4]),
+        // A list of codes that grows may exist twice.
+        product(&[config.groups, options.room.max(frames), 4 * 2]),
+        Layout::most_bytes(&config.codec.kept(), decoded, device.tiling),
+        sum(device.bytes),
+    ])
+}
+
+/// A product of sizes, or the largest number.
+pub fn product(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
+}
+
+/// A sum, or the largest number.
+pub fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
+    parts.into_iter().fold(0, u64::saturating_add)
+}

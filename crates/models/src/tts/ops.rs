@@ -1,0 +1,245 @@
+//! The operations of Qwen3-TTS on one device, at the granularity of its kernels, and their order: each part is written
+//! once.
+
+use std::ops::Range;
+
+use super::{
+    Prompt, Sampling,
+    tensors::{BlockWeights, CodecWeights, Linear, LoadedWeights, NextWeights, Parts, PredictorWeights, TalkerWeights},
+};
+use crate::ModelError;
+
+/// The epsilon of the norms of ConvNeXt blocks, as in the official classes.
+pub const NEXT_EPS: f32 = 1e-6;
+
+/// Called where a stage inside a part of a frame begins, with its name and its number.
+pub type Border<'a, E> = &'a mut dyn FnMut(&'static str, Option<(&'static str, usize)>) -> Result<(), E>;
+
+/// Marks nothing.
+pub fn unmarked<E>(_: &'static str, _: Option<(&'static str, usize)>) -> Result<(), E> {
+    Ok(())
+}
+
+/// A part of a frame that a device may replay as a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FramePart {
+    /// All codes but the first, by the code predictor.
+    CodePredictor,
+    /// The frame, through the talker.
+    TalkerStep,
+}
+
+/// The operations of the codec decoder. A value holds the hidden states of one chunk, `[rows, channels]`, and the inner
+/// states of residual branches.
+pub trait CodecOps {
+    type Parts: Parts;
+    type Error;
+
+    /// Looks up the vectors of all codes and projects them to the hidden states.
+    fn look_up(&mut self, weights: &CodecWeights<Self::Parts>, frames: usize) -> Result<(), Self::Error>;
+
+    /// Convolves the hidden states, behind a snake if there is one. Returns the number of rows behind it.
+    fn conv(
+        &mut self,
+        conv: &<Self::Parts as Parts>::Conv,
+        snake: Option<&<Self::Parts as Parts>::Snake>,
+        rows: usize,
+    ) -> Result<usize, Self::Error>;
+
+    /// Runs the layers of the transformer and its norm over the hidden states.
+    fn transformer(&mut self, weights: &CodecWeights<Self::Parts>, frames: usize) -> Result<(), Self::Error>;
+
+    /// Convolves each channel of the hidden states by itself, and norms the result: the inner states.
+    fn depthwise_norm(&mut self, next: &NextWeights<Self::Parts>, rows: usize) -> Result<(), Self::Error>;
+
+    /// Projects the inner states up, and applies GELU.
+    fn up_gelu(&mut self, next: &NextWeights<Self::Parts>, rows: usize) -> Result<(), Self::Error>;
+
+    /// Projects the inner states down, scales them by channel, and adds them to the hidden states.
+    fn down_add(&mut self, next: &NextWeights<Self::Parts>, rows: usize) -> Result<(), Self::Error>;
+
+    /// Convolves a snake of the hidden states: the inner states.
+    fn conv_inner(
+        &mut self,
+        conv: &<Self::Parts as Parts>::Conv,
+        snake: &<Self::Parts as Parts>::Snake,
+        rows: usize,
+    ) -> Result<(), Self::Error>;
+
+    /// Convolves a snake of the inner states, and adds it to the hidden states.
+    fn conv_add(
+        &mut self,
+        conv: &<Self::Parts as Parts>::Conv,
+        snake: &<Self::Parts as Parts>::Snake,
+        rows: usize,
+    ) -> Result<(), Self::Error>;
+
+    /// Convolves a snake of the hidden states to samples.
+    fn to_samples(&mut self, weights: &CodecWeights<Self::Parts>, rows: usize) -> Result<(), Self::Error>;
+}
+
+/// Decodes frames of codes to samples.
+pub fn decode<O: CodecOps>(ops: &mut O, weights: &CodecWeights<O::Parts>, frames: usize) -> Result<(), O::Error> {
+    ops.look_up(weights, frames)?;
+    ops.conv(&weights.input, None, frames)?;
+    ops.conv(&weights.enter, None, frames)?;
+    ops.transformer(weights, frames)?;
+    ops.conv(&weights.leave, None, frames)?;
+    let mut rows = frames;
+    for next in &weights.next {
+        rows = ops.conv(&next.lengthen, None, rows)?;
+        ops.depthwise_norm(next, rows)?;
+        ops.up_gelu(next, rows)?;
+        ops.down_add(next, rows)?;
+    }
+    rows = ops.conv(&weights.first, None, rows)?;
+    for BlockWeights { snake, lengthen, units } in &weights.blocks {
+        rows = ops.conv(lengthen, Some(snake), rows)?;
+        for unit in units {
+            ops.conv_inner(&unit.wide, &unit.snake, rows)?;
+            ops.conv_add(&unit.narrow, &unit.snake_between, rows)?;
+        }
+    }
+    ops.to_samples(weights, rows)
+}
+
+/// The operations of a synthesis. A value holds the caches, the codes of all frames and the buffers; operations only
+/// enqueue work unless they say that they wait.
+pub trait TtsOps {
+    type Parts: Parts;
+    type Error;
+    /// Rows of text.
+    type Rows;
+
+    /// Makes ready for a prompt, after a reset: takes the rules of sampling, and captures what is replayed.
+    fn begin(
+        &mut self,
+        weights: &LoadedWeights<Self::Parts>,
+        prompt: &Prompt,
+        sampling: &Sampling,
+    ) -> Result<(), ModelError>;
+
+    /// Looks up tokens of text.
+    fn embed_text(&mut self, weights: &TalkerWeights<Self::Parts>, ids: &[u32]) -> Result<Self::Rows, Self::Error>;
+
+    /// Multiplies rows with a matrix and adds its bias, then applies SiLU if that is asked for.
+    fn linear(
+        &mut self,
+        linear: &Linear<<Self::Parts as Parts>::Matrix, <Self::Parts as Parts>::Vector>,
+        rows: &Self::Rows,
+        has_silu: bool,
+    ) -> Result<Self::Rows, Self::Error>;
+
+    /// Adds the embeddings of codec ids to the first rows, runs them through the talker, and computes the logits of the
+    /// last one. Keeps the other rows: each is added to a frame, the last one to all later frames.
+    fn prefill(
+        &mut self,
+        weights: &TalkerWeights<Self::Parts>,
+        prompt: &Prompt,
+        rows: Self::Rows,
+    ) -> Result<(), Self::Error>;
+
+    /// Sums the embeddings of all codes of the frame and the row of its text: the talker's hidden state.
+    fn sum_codes(&mut self, weights: &LoadedWeights<Self::Parts>) -> Result<(), Self::Error>;
+
+    /// Runs the talker's hidden state through its layers and its head.
+    fn step(
+        &mut self,
+        weights: &TalkerWeights<Self::Parts>,
+        border: Border<'_, Self::Error>,
+    ) -> Result<(), Self::Error>;
+
+    /// Begins a frame of the predictor: the talker's normed state is its first position, the semantic code its second.
+    fn enter(&mut self, weights: &LoadedWeights<Self::Parts>) -> Result<(), Self::Error>;
+
+    /// Runs the predictor's next position through its layers and the head of a group.
+    fn predict(&mut self, weights: &PredictorWeights<Self::Parts>, group: usize) -> Result<(), Self::Error>;
+
+    /// Samples the code of a group from the predictor's logits, and begins the next position with its embedding.
+    fn sample_code(&mut self, weights: &PredictorWeights<Self::Parts>, group: usize) -> Result<(), Self::Error>;
+
+    /// Begins to sample the semantic code of a frame from the talker's logits: penalties, temperature and top-k.
+    fn top_k(&mut self, frame: usize) -> Result<(), Self::Error>;
+
+    /// Keeps the most likely codes that make up top-p.
+    fn top_p(&mut self, frame: usize) -> Result<(), Self::Error>;
+
+    /// Draws the semantic code of a frame.
+    fn draw(&mut self, frame: usize) -> Result<(), Self::Error>;
+
+    /// The semantic code of the first frame or of the one drawn last, and whether it is the end. The device has been
+    /// waited for.
+    fn drawn(&self, frame: usize) -> (u32, bool);
+
+    /// The number by which the span of a part's next replay is known, where it is stamped.
+    fn replay_number(&mut self, _: FramePart) -> Result<Option<u64>, Self::Error> {
+        Ok(None)
+    }
+
+    /// Replays a part of a frame; false if it is not captured.
+    fn replay(&mut self, _: FramePart) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
+
+    /// The codes of some frames. Waits for the device.
+    fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, Self::Error>;
+
+    /// Replaces the codes of all frames.
+    fn set_codes(&mut self, codes: &[u32]) -> Result<(), Self::Error>;
+
+    /// Runs [`decode`] over the codes of some frames.
+    fn decode(&mut self, weights: &CodecWeights<Self::Parts>, frames: Range<usize>) -> Result<(), ModelError>;
+
+    /// Appends some of the samples that were decoded last, between -1 and 1. Waits for the device.
+    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError>;
+
+    /// The talker's logits. Waits for the device.
+    fn logits(&mut self) -> Result<Vec<f32>, Self::Error>;
+
+    /// The talker's normed state. Waits for the device.
+    fn hidden(&mut self, weights: &TalkerWeights<Self::Parts>) -> Result<Vec<f32>, Self::Error>;
+
+    /// Waits for the device.
+    fn wait(&mut self) -> Result<(), Self::Error>;
+
+    /// Forgets the prompt and all frames. Waits for the device.
+    fn reset(&mut self) -> Result<(), Self::Error>;
+}
+
+/// Runs a prompt through the talker.
+pub fn prefill<O: TtsOps>(ops: &mut O, weights: &TalkerWeights<O::Parts>, prompt: &Prompt) -> Result<(), O::Error> {
+    let rows = {
+        let text = ops.embed_text(weights, &prompt.text_ids())?;
+        let inner = ops.linear(&weights.text_up, &text, true)?;
+        ops.linear(&weights.text_down, &inner, false)?
+    };
+    ops.prefill(weights, prompt, rows)
+}
+
+impl FramePart {
+    /// Runs the part operation by operation.
+    pub fn run<O: TtsOps>(
+        self,
+        ops: &mut O,
+        weights: &LoadedWeights<O::Parts>,
+        border: Border<'_, O::Error>,
+    ) -> Result<(), O::Error> {
+        match self {
+            Self::TalkerStep => {
+                border("embed", None)?;
+                ops.sum_codes(weights)?;
+                ops.step(&weights.talker, border)
+            }
+            Self::CodePredictor => {
+                border("enter", None)?;
+                ops.enter(weights)?;
+                for group in 1..=weights.predictor.heads.len() {
+                    border("code", Some(("group", group)))?;
+                    ops.predict(&weights.predictor, group)?;
+                    ops.sample_code(&weights.predictor, group)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
