@@ -28,7 +28,7 @@ mod work;
 
 pub use self::{
     audio::{Audio, WavStream},
-    codec::{CHUNK_FRAMES, CONTEXT_FRAMES, Chunk, CodecConfig, KERNELS, Kernels, chunks},
+    codec::{CHUNK_FRAMES, CONTEXT_FRAMES, Chunk, CodecConfig, chunks},
     config::{Part, TokenIds, TtsConfig},
     engine::{Frame, QwenTts, TtsOptions},
     prompt::{Position, Prompt, TextFeed},
@@ -36,7 +36,6 @@ pub use self::{
     sampling::{Suppressed, draw, keep_top_k, keep_top_p, penalise, sample, weights_of},
     settings::{Choice, Sampling},
     synthesizer::{SpeechOptions, Synthesizer, Timing},
-    tensors::ConvTensors,
     voices::{Language, Speaker},
     weights::TtsWeights,
     work::TtsStage,
@@ -45,11 +44,9 @@ pub(crate) use self::{
     count::CodecSizes,
     engine::Engine,
     memory::{DeviceNeeds, needed_bytes, product, together},
-    ops::{Border, CodecOps, NEXT_EPS, TtsOps, decode},
+    ops::{Border, CodecOps, Flow, NEXT_EPS, SamplingPart, TtsOps, decode},
     sampling::{pick, weigh},
-    tensors::{
-        CodecWeights, Linear, LoadedWeights, NextWeights, Parts, PredictorWeights, TalkerWeights, TtsLoad, codebook,
-    },
+    tensors::{CodecWeights, ConvTensors, Linear, LoadedWeights, NextWeights, Parts, TtsLoad, codebook},
     work::Counted,
 };
 #[cfg(feature = "cuda")]

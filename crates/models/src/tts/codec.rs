@@ -14,26 +14,8 @@ pub const CHUNK_FRAMES: usize = 300;
 /// Frames before a chunk that are decoded with it and whose samples are dropped.
 pub const CONTEXT_FRAMES: usize = 25;
 
-/// Widths of the kernels, which are those of the official classes.
-pub const KERNELS: Kernels = Kernels { input: 3, depthwise: 7, outer: 7, unit: 7, dilations: [1, 3, 9] };
-
 /// How many times wider a ConvNeXt block is inside.
 pub(crate) const NEXT_WIDENING: usize = 4;
-
-/// Widths of the kernels.
-#[derive(Debug, Clone, Copy)]
-pub struct Kernels {
-    /// Before the transformer.
-    pub input: usize,
-    /// In a ConvNeXt block.
-    pub depthwise: usize,
-    /// The first and the last one behind the transformer.
-    pub outer: usize,
-    /// The first of a residual unit; the second is 1.
-    pub unit: usize,
-    /// How far apart the numbers are that the units of a block see.
-    pub dilations: [usize; 3],
-}
 
 /// Blocks and factors at most, far more than any codec has.
 const MOST_STEPS: usize = 8;

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 
 use super::{
     CodecConfig, TtsConfig,
-    ops::{CodecOps, decode},
-    tensors::{CodecWeights, ConvSpec, ConvTensors, NextWeights, Specs},
+    ops::{CodecOps, Flow, decode},
+    tensors::{CodecWeights, ConvTensors, NextWeights, Specs},
     work::Counted,
 };
 use crate::{Dtype, Role, TensorSpec};
@@ -50,12 +50,6 @@ impl<'a> CodecCount<'a> {
     fn hidden(&mut self, rows: usize, width: usize) {
         self.sizes.hidden = self.sizes.hidden.max(rows.saturating_mul(width));
     }
-
-    /// A convolution with its number of taps.
-    fn convolve(&mut self, conv: &ConvTensors, inputs: usize, taps: usize, rows: usize) {
-        self.counted.conv(conv, rows as u64);
-        self.sizes.convs.push([rows, inputs, taps]);
-    }
 }
 
 impl CodecOps for CodecCount<'_> {
@@ -69,14 +63,21 @@ impl CodecOps for CodecCount<'_> {
         Ok(())
     }
 
-    fn conv(&mut self, conv: &ConvSpec, snake: Option<&Vec<TensorSpec>>, rows: usize) -> Result<usize, Infallible> {
-        let ConvSpec { tensors, step } = conv;
+    fn conv(
+        &mut self,
+        (tensors, step): &(ConvTensors, usize),
+        snake: Option<&Vec<TensorSpec>>,
+        rows: usize,
+        _: Flow,
+    ) -> Result<usize, Infallible> {
         let side = |at: usize| tensors.weight.shape.get(at).copied().unwrap_or(1);
-        let (is_transposed, kernel) = (tensors.weight.role == Role::Lengthen, side(2));
-        let (outputs, inputs) = if is_transposed { (side(1), side(0)) } else { (side(0), side(1)) };
-        let (taps, stride) = if is_transposed { (kernel.div_ceil((*step).max(1)), *step) } else { (kernel, 1) };
+        let [inputs, outputs, taps, stride] = match tensors.weight.role {
+            Role::Lengthen => [side(0), side(1), side(2).div_ceil((*step).max(1)), *step],
+            _ => [side(1), side(0), side(2), 1],
+        };
         self.read(snake.map_or(&[], Vec::as_slice));
-        self.convolve(tensors, inputs, taps, rows);
+        self.counted.conv(tensors, rows as u64);
+        self.sizes.convs.push([rows, inputs, taps]);
         let rows = rows.saturating_mul(stride);
         self.hidden(rows, outputs);
         Ok(rows)
@@ -110,19 +111,8 @@ impl CodecOps for CodecCount<'_> {
         Ok(())
     }
 
-    fn conv_inner(&mut self, conv: &ConvSpec, snake: &Vec<TensorSpec>, rows: usize) -> Result<(), Infallible> {
-        self.conv(conv, Some(snake), rows).map(drop)
-    }
-
-    fn conv_add(&mut self, conv: &ConvSpec, snake: &Vec<TensorSpec>, rows: usize) -> Result<(), Infallible> {
-        self.conv(conv, Some(snake), rows).map(drop)
-    }
-
     fn to_samples(&mut self, weights: &CodecWeights<Specs>, rows: usize) -> Result<(), Infallible> {
-        let [_, inputs, taps] = weights.last.weight.shape[..] else { return Ok(()) };
-        self.read(&weights.snake);
-        self.convolve(&weights.last, inputs, taps, rows);
-        Ok(())
+        self.conv(&weights.last, Some(&weights.snake), rows, Flow::Hidden).map(drop)
     }
 }
 

@@ -6,7 +6,7 @@ use laptime_probe::sync_point;
 
 use super::{
     Choice, Prompt, Sampling, TtsConfig, chunks,
-    ops::{FramePart, TtsOps, prefill, unmarked},
+    ops::{FramePart, SamplingPart, TtsOps, prefill, unmarked},
     tensors::LoadedWeights,
 };
 use crate::{Dtype, GraphMode, Marks, ModelError, Options, Room, attention::Kept, marks::stage_mark};
@@ -166,13 +166,13 @@ where
         {
             // Penalties are applied here in any case.
             let _stage = has_top_k.then(|| stage_mark!(marks, Pipeline, "top_k"));
-            self.ops.top_k(frame)?;
+            self.ops.sample(SamplingPart::TopK, frame)?;
         }
         if has_top_p {
             let _stage = stage_mark!(marks, Pipeline, "top_p");
-            self.ops.top_p(frame)?;
+            self.ops.sample(SamplingPart::TopP, frame)?;
         }
-        Ok(self.ops.draw(frame)?)
+        Ok(self.ops.sample(SamplingPart::Draw, frame)?)
     }
 
     /// Refuses to read what the talker leaves before it has run.
@@ -205,7 +205,7 @@ where
         {
             let positions = prompt.positions.len();
             let _stage = stage_mark!(self.options.marks, Pipeline, "prefill", positions = positions);
-            prefill(&mut self.ops, &self.weights.talker, prompt)?;
+            prefill(&mut self.ops, &self.weights, prompt)?;
         }
         self.sample(0)?;
         self.speech.has_begun = true;
@@ -253,7 +253,7 @@ where
         let mut samples = Vec::new();
         for chunk in chunks(frames) {
             let kept = chunk.context * length..chunk.frames.len() * length;
-            self.ops.decode(&self.weights.codec, chunk.frames)?;
+            self.ops.decode(&self.weights, chunk.frames)?;
             sync_point!("read_audio", self.ops.read_samples(kept, &mut samples))?;
         }
         Ok(samples)
@@ -274,7 +274,7 @@ where
 
     fn hidden(&mut self) -> Result<Vec<f32>, ModelError> {
         self.check_begun()?;
-        Ok(self.ops.hidden(&self.weights.talker)?)
+        Ok(self.ops.hidden(&self.weights)?)
     }
 
     fn wait(&mut self) -> Result<(), ModelError> {

@@ -1,11 +1,10 @@
-//! The operations of Qwen3-TTS on one device, at the granularity of its kernels, and their order: each part is written
-//! once.
+//! The operations of Qwen3-TTS on one device, at the granularity of its kernels, and their order, which is written once.
 
 use std::ops::Range;
 
 use super::{
     Prompt, Sampling,
-    tensors::{BlockWeights, CodecWeights, Linear, LoadedWeights, NextWeights, Parts, PredictorWeights, TalkerWeights},
+    tensors::{CodecWeights, LinearOf, LoadedWeights, NextWeights, Parts},
 };
 use crate::ModelError;
 
@@ -20,13 +19,15 @@ pub fn unmarked<E>(_: &'static str, _: Option<(&'static str, usize)>) -> Result<
     Ok(())
 }
 
-/// A part of a frame that a device may replay as a graph.
+/// From where to where a convolution goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FramePart {
-    /// All codes but the first, by the code predictor.
-    CodePredictor,
-    /// The frame, through the talker.
-    TalkerStep,
+pub enum Flow {
+    /// From the hidden states to the hidden states.
+    Hidden,
+    /// From the hidden states to the inner states.
+    Inner,
+    /// From the inner states, added to the hidden states.
+    Add,
 }
 
 /// The operations of the codec decoder. A value holds the hidden states of one chunk, `[rows, channels]`, and the inner
@@ -38,12 +39,13 @@ pub trait CodecOps {
     /// Looks up the vectors of all codes and projects them to the hidden states.
     fn look_up(&mut self, weights: &CodecWeights<Self::Parts>, frames: usize) -> Result<(), Self::Error>;
 
-    /// Convolves the hidden states, behind a snake if there is one. Returns the number of rows behind it.
+    /// Convolves rows, behind a snake if there is one. Returns the number of rows behind it.
     fn conv(
         &mut self,
         conv: &<Self::Parts as Parts>::Conv,
         snake: Option<&<Self::Parts as Parts>::Snake>,
         rows: usize,
+        flow: Flow,
     ) -> Result<usize, Self::Error>;
 
     /// Runs the layers of the transformer and its norm over the hidden states.
@@ -58,22 +60,6 @@ pub trait CodecOps {
     /// Projects the inner states down, scales them by channel, and adds them to the hidden states.
     fn down_add(&mut self, next: &NextWeights<Self::Parts>, rows: usize) -> Result<(), Self::Error>;
 
-    /// Convolves a snake of the hidden states: the inner states.
-    fn conv_inner(
-        &mut self,
-        conv: &<Self::Parts as Parts>::Conv,
-        snake: &<Self::Parts as Parts>::Snake,
-        rows: usize,
-    ) -> Result<(), Self::Error>;
-
-    /// Convolves a snake of the inner states, and adds it to the hidden states.
-    fn conv_add(
-        &mut self,
-        conv: &<Self::Parts as Parts>::Conv,
-        snake: &<Self::Parts as Parts>::Snake,
-        rows: usize,
-    ) -> Result<(), Self::Error>;
-
     /// Convolves a snake of the hidden states to samples.
     fn to_samples(&mut self, weights: &CodecWeights<Self::Parts>, rows: usize) -> Result<(), Self::Error>;
 }
@@ -81,30 +67,50 @@ pub trait CodecOps {
 /// Decodes frames of codes to samples.
 pub fn decode<O: CodecOps>(ops: &mut O, weights: &CodecWeights<O::Parts>, frames: usize) -> Result<(), O::Error> {
     ops.look_up(weights, frames)?;
-    ops.conv(&weights.input, None, frames)?;
-    ops.conv(&weights.enter, None, frames)?;
+    ops.conv(&weights.input, None, frames, Flow::Hidden)?;
+    ops.conv(&weights.enter, None, frames, Flow::Hidden)?;
     ops.transformer(weights, frames)?;
-    ops.conv(&weights.leave, None, frames)?;
-    let mut rows = frames;
+    let mut rows = ops.conv(&weights.leave, None, frames, Flow::Hidden)?;
     for next in &weights.next {
-        rows = ops.conv(&next.lengthen, None, rows)?;
+        rows = ops.conv(&next.lengthen, None, rows, Flow::Hidden)?;
         ops.depthwise_norm(next, rows)?;
         ops.up_gelu(next, rows)?;
         ops.down_add(next, rows)?;
     }
-    rows = ops.conv(&weights.first, None, rows)?;
-    for BlockWeights { snake, lengthen, units } in &weights.blocks {
-        rows = ops.conv(lengthen, Some(snake), rows)?;
-        for unit in units {
-            ops.conv_inner(&unit.wide, &unit.snake, rows)?;
-            ops.conv_add(&unit.narrow, &unit.snake_between, rows)?;
+    rows = ops.conv(&weights.first, None, rows, Flow::Hidden)?;
+    for block in &weights.blocks {
+        rows = ops.conv(&block.lengthen, Some(&block.snake), rows, Flow::Hidden)?;
+        for [(snake, wide), (snake_between, narrow)] in &block.units {
+            ops.conv(wide, Some(snake), rows, Flow::Inner)?;
+            ops.conv(narrow, Some(snake_between), rows, Flow::Add)?;
         }
     }
     ops.to_samples(weights, rows)
 }
 
-/// The operations of a synthesis. A value holds the caches, the codes of all frames and the buffers; operations only
-/// enqueue work unless they say that they wait.
+/// A part of a frame that a device may replay as a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FramePart {
+    /// All codes but the first, by the code predictor.
+    CodePredictor,
+    /// The frame, through the talker.
+    TalkerStep,
+}
+
+/// A part of sampling a semantic code, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SamplingPart {
+    /// Penalties, temperature and top-k.
+    TopK,
+    TopP,
+    Draw,
+}
+
+/// The weights on the device of operations.
+pub type WeightsOf<O> = LoadedWeights<<O as TtsOps>::Parts>;
+
+/// The operations of a synthesis. A value holds the caches, the codes of all frames and the buffers. Operations only
+/// enqueue work; those that return numbers wait for the device.
 pub trait TtsOps {
     type Parts: Parts;
     type Error;
@@ -112,60 +118,40 @@ pub trait TtsOps {
     type Rows;
 
     /// Makes ready for a prompt, after a reset: takes the rules of sampling, and captures what is replayed.
-    fn begin(
-        &mut self,
-        weights: &LoadedWeights<Self::Parts>,
-        prompt: &Prompt,
-        sampling: &Sampling,
-    ) -> Result<(), ModelError>;
+    fn begin(&mut self, weights: &WeightsOf<Self>, prompt: &Prompt, sampling: &Sampling) -> Result<(), ModelError>;
 
     /// Looks up tokens of text.
-    fn embed_text(&mut self, weights: &TalkerWeights<Self::Parts>, ids: &[u32]) -> Result<Self::Rows, Self::Error>;
+    fn embed_text(&mut self, weights: &WeightsOf<Self>, ids: &[u32]) -> Result<Self::Rows, Self::Error>;
 
     /// Multiplies rows with a matrix and adds its bias, then applies SiLU if that is asked for.
     fn linear(
         &mut self,
-        linear: &Linear<<Self::Parts as Parts>::Matrix, <Self::Parts as Parts>::Vector>,
+        linear: &LinearOf<Self::Parts>,
         rows: &Self::Rows,
         has_silu: bool,
     ) -> Result<Self::Rows, Self::Error>;
 
     /// Adds the embeddings of codec ids to the first rows, runs them through the talker, and computes the logits of the
     /// last one. Keeps the other rows: each is added to a frame, the last one to all later frames.
-    fn prefill(
-        &mut self,
-        weights: &TalkerWeights<Self::Parts>,
-        prompt: &Prompt,
-        rows: Self::Rows,
-    ) -> Result<(), Self::Error>;
+    fn prefill(&mut self, weights: &WeightsOf<Self>, prompt: &Prompt, rows: Self::Rows) -> Result<(), Self::Error>;
 
     /// Sums the embeddings of all codes of the frame and the row of its text: the talker's hidden state.
-    fn sum_codes(&mut self, weights: &LoadedWeights<Self::Parts>) -> Result<(), Self::Error>;
+    fn sum_codes(&mut self, weights: &WeightsOf<Self>) -> Result<(), Self::Error>;
 
     /// Runs the talker's hidden state through its layers and its head.
-    fn step(
-        &mut self,
-        weights: &TalkerWeights<Self::Parts>,
-        border: Border<'_, Self::Error>,
-    ) -> Result<(), Self::Error>;
+    fn step(&mut self, weights: &WeightsOf<Self>, border: Border<'_, Self::Error>) -> Result<(), Self::Error>;
 
     /// Begins a frame of the predictor: the talker's normed state is its first position, the semantic code its second.
-    fn enter(&mut self, weights: &LoadedWeights<Self::Parts>) -> Result<(), Self::Error>;
+    fn enter(&mut self, weights: &WeightsOf<Self>) -> Result<(), Self::Error>;
 
     /// Runs the predictor's next position through its layers and the head of a group.
-    fn predict(&mut self, weights: &PredictorWeights<Self::Parts>, group: usize) -> Result<(), Self::Error>;
+    fn predict(&mut self, weights: &WeightsOf<Self>, group: usize) -> Result<(), Self::Error>;
 
     /// Samples the code of a group from the predictor's logits, and begins the next position with its embedding.
-    fn sample_code(&mut self, weights: &PredictorWeights<Self::Parts>, group: usize) -> Result<(), Self::Error>;
+    fn sample_code(&mut self, weights: &WeightsOf<Self>, group: usize) -> Result<(), Self::Error>;
 
-    /// Begins to sample the semantic code of a frame from the talker's logits: penalties, temperature and top-k.
-    fn top_k(&mut self, frame: usize) -> Result<(), Self::Error>;
-
-    /// Keeps the most likely codes that make up top-p.
-    fn top_p(&mut self, frame: usize) -> Result<(), Self::Error>;
-
-    /// Draws the semantic code of a frame.
-    fn draw(&mut self, frame: usize) -> Result<(), Self::Error>;
+    /// Runs a part of sampling the semantic code of a frame from the talker's logits.
+    fn sample(&mut self, part: SamplingPart, frame: usize) -> Result<(), Self::Error>;
 
     /// The semantic code of the first frame or of the one drawn last, and whether it is the end. The device has been
     /// waited for.
@@ -181,23 +167,23 @@ pub trait TtsOps {
         Ok(false)
     }
 
-    /// The codes of some frames. Waits for the device.
+    /// The codes of some frames.
     fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, Self::Error>;
 
     /// Replaces the codes of all frames.
     fn set_codes(&mut self, codes: &[u32]) -> Result<(), Self::Error>;
 
     /// Runs [`decode`] over the codes of some frames.
-    fn decode(&mut self, weights: &CodecWeights<Self::Parts>, frames: Range<usize>) -> Result<(), ModelError>;
+    fn decode(&mut self, weights: &WeightsOf<Self>, frames: Range<usize>) -> Result<(), ModelError>;
 
-    /// Appends some of the samples that were decoded last, between -1 and 1. Waits for the device.
+    /// Appends some of the samples that were decoded last, between -1 and 1.
     fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError>;
 
-    /// The talker's logits. Waits for the device.
+    /// The talker's logits.
     fn logits(&mut self) -> Result<Vec<f32>, Self::Error>;
 
-    /// The talker's normed state. Waits for the device.
-    fn hidden(&mut self, weights: &TalkerWeights<Self::Parts>) -> Result<Vec<f32>, Self::Error>;
+    /// The talker's normed state.
+    fn hidden(&mut self, weights: &WeightsOf<Self>) -> Result<Vec<f32>, Self::Error>;
 
     /// Waits for the device.
     fn wait(&mut self) -> Result<(), Self::Error>;
@@ -207,11 +193,11 @@ pub trait TtsOps {
 }
 
 /// Runs a prompt through the talker.
-pub fn prefill<O: TtsOps>(ops: &mut O, weights: &TalkerWeights<O::Parts>, prompt: &Prompt) -> Result<(), O::Error> {
+pub fn prefill<O: TtsOps>(ops: &mut O, weights: &WeightsOf<O>, prompt: &Prompt) -> Result<(), O::Error> {
     let rows = {
         let text = ops.embed_text(weights, &prompt.text_ids())?;
-        let inner = ops.linear(&weights.text_up, &text, true)?;
-        ops.linear(&weights.text_down, &inner, false)?
+        let inner = ops.linear(&weights.talker.text_up, &text, true)?;
+        ops.linear(&weights.talker.text_down, &inner, false)?
     };
     ops.prefill(weights, prompt, rows)
 }
@@ -221,25 +207,21 @@ impl FramePart {
     pub fn run<O: TtsOps>(
         self,
         ops: &mut O,
-        weights: &LoadedWeights<O::Parts>,
+        weights: &WeightsOf<O>,
         border: Border<'_, O::Error>,
     ) -> Result<(), O::Error> {
-        match self {
-            Self::TalkerStep => {
-                border("embed", None)?;
-                ops.sum_codes(weights)?;
-                ops.step(&weights.talker, border)
-            }
-            Self::CodePredictor => {
-                border("enter", None)?;
-                ops.enter(weights)?;
-                for group in 1..=weights.predictor.heads.len() {
-                    border("code", Some(("group", group)))?;
-                    ops.predict(&weights.predictor, group)?;
-                    ops.sample_code(&weights.predictor, group)?;
-                }
-                Ok(())
-            }
+        if self == Self::TalkerStep {
+            border("embed", None)?;
+            ops.sum_codes(weights)?;
+            return ops.step(weights, border);
         }
+        border("enter", None)?;
+        ops.enter(weights)?;
+        for group in 1..=weights.predictor.heads.len() {
+            border("code", Some(("group", group)))?;
+            ops.predict(weights, group)?;
+            ops.sample_code(weights, group)?;
+        }
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use super::{KERNELS, Part, TtsConfig, codec::NEXT_WIDENING};
+use super::{Part, TtsConfig, codec::NEXT_WIDENING};
 use crate::{
     LinearTensors, ModelError, Role, TensorSpec,
     decoder::weights::{Body, Load},
@@ -14,6 +14,13 @@ use crate::{
 
 /// The minimum usage of a vector of a codebook, as in the official package.
 const LEAST_USE: f32 = 1e-5;
+
+/// Widths of the kernels of the official classes: before the transformer, and in all other convolutions over time.
+const INPUT_KERNEL: usize = 3;
+const KERNEL: usize = 7;
+
+/// Dilations of the residual units of a block.
+const DILATIONS: [usize; 3] = [1, 3, 9];
 
 /// A convolution: `[outputs, inputs, kernel]`, or `[inputs, outputs, kernel]` if it is transposed, and a bias.
 #[derive(Debug, Clone)]
@@ -46,30 +53,23 @@ impl ConvTensors {
 pub trait Parts {
     type Matrix;
     type Vector;
-    /// A convolution with its bias.
     type Conv;
-    /// A convolution of each channel by itself.
     type Depthwise;
-    /// A convolution with a single output channel.
-    type ToOne;
-    /// The parameters of a snake activation.
     type Snake;
-    /// The vectors of all groups.
     type Codebooks;
     /// The projection from the talker's width to the predictor's.
     type Bridge;
 }
 
-/// A linear layer with a bias.
+/// A linear layer, `[outputs, inputs]`, with a bias.
 #[derive(Debug)]
 pub struct Linear<M, V = M> {
-    /// `[outputs, inputs]`.
     pub weight: M,
     pub bias: V,
 }
 
-type LinearOf<P> = Linear<<P as Parts>::Matrix, <P as Parts>::Vector>;
-type BodyOf<P> = Arc<Body<<P as Parts>::Matrix, <P as Parts>::Vector>>;
+pub type LinearOf<P> = Linear<<P as Parts>::Matrix, <P as Parts>::Vector>;
+type BodyOf<P> = Body<<P as Parts>::Matrix, <P as Parts>::Vector>;
 
 /// All weights.
 pub struct LoadedWeights<P: Parts> {
@@ -78,26 +78,22 @@ pub struct LoadedWeights<P: Parts> {
     pub codec: CodecWeights<P>,
 }
 
-/// The weights of the talker.
 pub struct TalkerWeights<P: Parts> {
-    /// A row for each token of text.
     pub text_embedding: P::Matrix,
-    /// The projection of text to the talker's width: a linear layer, SiLU, and another.
+    /// Text is projected to the talker's width by a linear layer, SiLU, and another.
     pub text_up: LinearOf<P>,
     pub text_down: LinearOf<P>,
-    /// A row for each id of the codec's vocabulary.
     pub embedding: P::Matrix,
-    pub body: BodyOf<P>,
+    pub body: Arc<BodyOf<P>>,
     pub head: P::Matrix,
 }
 
-/// The weights of the code predictor.
 pub struct PredictorWeights<P: Parts> {
     /// None where the talker is as wide.
     pub bridge: Option<P::Bridge>,
     /// Rows of the talker's width for every group but the first, one group after another.
     pub embeddings: P::Matrix,
-    pub body: BodyOf<P>,
+    pub body: Arc<BodyOf<P>>,
     /// One for every group but the first.
     pub heads: Vec<P::Matrix>,
 }
@@ -110,13 +106,13 @@ pub struct CodecWeights<P: Parts> {
     pub input: P::Conv,
     pub enter: P::Conv,
     /// The scales of the residual branches are multiplied into the matrices before them.
-    pub body: BodyOf<P>,
+    pub body: Arc<BodyOf<P>>,
     pub leave: P::Conv,
     pub next: Vec<NextWeights<P>>,
     pub first: P::Conv,
     pub blocks: Vec<BlockWeights<P>>,
     pub snake: P::Snake,
-    pub last: P::ToOne,
+    pub last: P::Conv,
 }
 
 /// A transposed convolution and a ConvNeXt block.
@@ -130,50 +126,47 @@ pub struct NextWeights<P: Parts> {
     pub scale: P::Vector,
 }
 
-/// A snake, a transposed convolution, and residual units.
+/// A snake, a transposed convolution, and residual units: a snake and a convolution, twice.
 pub struct BlockWeights<P: Parts> {
     pub snake: P::Snake,
     pub lengthen: P::Conv,
-    pub units: Vec<UnitWeights<P>>,
+    pub units: Vec<[(P::Snake, P::Conv); 2]>,
 }
 
-/// A residual unit.
-pub struct UnitWeights<P: Parts> {
-    pub snake: P::Snake,
-    pub wide: P::Conv,
-    pub snake_between: P::Snake,
-    pub narrow: P::Conv,
-}
+type PartsOf<L> = <L as TtsLoad>::Parts;
+type Loaded<P, L> = Result<P, <L as Load>::Error>;
 
 /// Loads published tensors as [`Parts`].
 pub trait TtsLoad: Load {
     type Parts: Parts<Matrix = <Self as Load>::Matrix, Vector = <Self as Load>::Vector>;
 
     /// A convolution with this dilation, or with this stride if it is transposed.
-    fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<<Self::Parts as Parts>::Conv, Self::Error>;
+    fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self>;
 
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<<Self::Parts as Parts>::Depthwise, Self::Error>;
+    /// A convolution with a single output channel.
+    fn to_one(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self>;
 
-    fn to_one(&mut self, tensors: &ConvTensors) -> Result<<Self::Parts as Parts>::ToOne, Self::Error>;
+    /// A convolution of each channel by itself.
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Depthwise, Self>;
 
     /// The snake of these logarithms of alpha and beta.
-    fn snake(&mut self, tensors: &[TensorSpec; 2]) -> Result<<Self::Parts as Parts>::Snake, Self::Error>;
+    fn snake(&mut self, tensors: &[TensorSpec; 2]) -> Loaded<<PartsOf<Self> as Parts>::Snake, Self>;
 
     /// The codebooks of these pairs of sums and usages.
-    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Result<<Self::Parts as Parts>::Codebooks, Self::Error>;
+    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Loaded<<PartsOf<Self> as Parts>::Codebooks, Self>;
 
     /// Two matrices side by side.
-    fn side_by_side(&mut self, tensors: &[TensorSpec; 2]) -> Result<<Self as Load>::Matrix, Self::Error>;
+    fn side_by_side(&mut self, tensors: &[TensorSpec; 2]) -> Loaded<Self::Matrix, Self>;
 
     /// Multiplies each row of a matrix with a number of its own.
-    fn scale_rows(&mut self, matrix: &mut <Self as Load>::Matrix, scale: &TensorSpec) -> Result<(), Self::Error>;
+    fn scale_rows(&mut self, matrix: &mut Self::Matrix, scale: &TensorSpec) -> Loaded<(), Self>;
 
     /// The bridge of a linear layer and the two tables of rows that go through it.
     fn bridge(
         &mut self,
         linear: LinearOf<Self::Parts>,
-        tables: [&<Self as Load>::Matrix; 2],
-    ) -> Result<<Self::Parts as Parts>::Bridge, Self::Error>;
+        tables: [&Self::Matrix; 2],
+    ) -> Loaded<<PartsOf<Self> as Parts>::Bridge, Self>;
 }
 
 /// The vectors of a codebook in f32: sums divided by usages.
@@ -187,10 +180,7 @@ pub fn codebook(weights: &dyn TensorSource, [sums, uses]: &[TensorSpec; 2]) -> R
 }
 
 /// Loads a decoder of the model under its published names.
-struct Renamed<'l, L> {
-    loader: &'l mut L,
-    part: Part,
-}
+struct Renamed<'l, L>(&'l mut L, Part);
 
 impl<L: Load> Load for Renamed<'_, L> {
     type Matrix = L::Matrix;
@@ -198,11 +188,11 @@ impl<L: Load> Load for Renamed<'_, L> {
     type Error = L::Error;
 
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<L::Matrix, L::Error> {
-        self.loader.matrix(&tensors.iter().map(|spec| TtsConfig::renamed(self.part, spec)).collect::<Vec<_>>())
+        self.0.matrix(&tensors.iter().map(|spec| TtsConfig::renamed(self.1, spec)).collect::<Vec<_>>())
     }
 
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<L::Vector, L::Error> {
-        self.loader.vector(&tensors.iter().map(|spec| TtsConfig::renamed(self.part, spec)).collect::<Vec<_>>())
+        self.0.vector(&tensors.iter().map(|spec| TtsConfig::renamed(self.1, spec)).collect::<Vec<_>>())
     }
 }
 
@@ -223,171 +213,154 @@ impl<P: Parts> LoadedWeights<P> {
 }
 
 impl<L: TtsLoad> Table<'_, L> {
-    fn embedding(&mut self, name: &str, shape: [usize; 2]) -> Result<L::Matrix, L::Error> {
-        self.loader.matrix(&[tensor(format!("{name}.weight"), shape, Role::Embedding)])
+    fn matrix(&mut self, name: &str, shape: [usize; 2], role: Role) -> Loaded<L::Matrix, L> {
+        self.loader.matrix(&[tensor(format!("{name}.weight"), shape, role)])
     }
 
-    fn linear(&mut self, name: &str, shape: [usize; 2]) -> Result<LinearOf<L::Parts>, L::Error> {
+    fn vector(&mut self, name: String, width: usize, role: Role) -> Loaded<L::Vector, L> {
+        self.loader.vector(&[tensor(name, [width], role)])
+    }
+
+    fn linear(&mut self, name: &str, shape: [usize; 2]) -> Loaded<LinearOf<L::Parts>, L> {
         let LinearTensors { weight, bias } = LinearTensors::new(name, shape);
         Ok(Linear { weight: self.loader.matrix(&[weight])?, bias: self.loader.vector(&[bias])? })
     }
 
-    fn body(&mut self, part: Part) -> Result<Body<L::Matrix, L::Vector>, L::Error> {
-        Body::load(self.config.part(part), 0, &mut Renamed { loader: self.loader, part })
+    fn conv(&mut self, name: &str, shape: [usize; 3], dilation: usize) -> Loaded<<L::Parts as Parts>::Conv, L> {
+        self.loader.conv(&ConvTensors::new(name, shape), dilation)
     }
 
-    fn talker(&mut self) -> Result<TalkerWeights<L::Parts>, L::Error> {
-        let TtsConfig { talker, text_vocab, text_width: width, .. } = self.config;
+    /// A linear layer as a convolution that sees one position.
+    fn point(&mut self, name: &str, shape: [usize; 2]) -> Loaded<<L::Parts as Parts>::Conv, L> {
+        let LinearTensors { weight, bias } = LinearTensors::new(name, shape);
+        self.loader.conv(&ConvTensors { weight, bias }, 1)
+    }
+
+    fn snake(&mut self, name: &str, channels: usize) -> Loaded<<L::Parts as Parts>::Snake, L> {
+        self.loader.snake(&["alpha", "beta"].map(|part| tensor(format!("{name}.{part}"), [channels], Role::Bias)))
+    }
+
+    fn body(&mut self, part: Part) -> Loaded<BodyOf<L::Parts>, L> {
+        Body::load(self.config.part(part), 0, &mut Renamed(self.loader, part))
+    }
+
+    fn talker(&mut self) -> Loaded<TalkerWeights<L::Parts>, L> {
+        let (width, hidden, vocab) = (self.config.text_width, self.config.talker.hidden, self.config.talker.vocab);
+        let text = [self.config.text_vocab, width];
         Ok(TalkerWeights {
-            text_embedding: self.embedding("talker.model.text_embedding", [*text_vocab, *width])?,
-            text_up: self.linear("talker.text_projection.linear_fc1", [*width, *width])?,
-            text_down: self.linear("talker.text_projection.linear_fc2", [talker.hidden, *width])?,
-            embedding: self.embedding("talker.model.codec_embedding", [talker.vocab, talker.hidden])?,
+            text_embedding: self.matrix("talker.model.text_embedding", text, Role::Embedding)?,
+            text_up: self.linear("talker.text_projection.linear_fc1", [width, width])?,
+            text_down: self.linear("talker.text_projection.linear_fc2", [hidden, width])?,
+            embedding: self.matrix("talker.model.codec_embedding", [vocab, hidden], Role::Embedding)?,
             body: Arc::new(self.body(Part::Talker)?),
-            head: self.loader.matrix(&[tensor(
-                "talker.codec_head.weight".to_owned(),
-                [talker.vocab, talker.hidden],
-                Role::Head,
-            )])?,
+            head: self.matrix("talker.codec_head", [vocab, hidden], Role::Head)?,
         })
     }
 
-    fn predictor(&mut self, talker: &TalkerWeights<L::Parts>) -> Result<PredictorWeights<L::Parts>, L::Error> {
-        let prefix = "talker.code_predictor.";
+    fn predictor(&mut self, talker: &TalkerWeights<L::Parts>) -> Loaded<PredictorWeights<L::Parts>, L> {
         let (groups, wide) = (0..self.config.predicted(), self.config.talker.hidden);
         let (own, vocab) = (self.config.predictor.hidden, self.config.predictor.vocab);
-        let table =
-            |group| tensor(format!("{prefix}model.codec_embedding.{group}.weight"), [vocab, wide], Role::Embedding);
-        let head = |group| tensor(format!("{prefix}lm_head.{group}.weight"), [vocab, own], Role::Head);
+        let name = |part: &str, group: usize| format!("talker.code_predictor.{part}.{group}");
+        let table = |at| tensor(name("model.codec_embedding", at) + ".weight", [vocab, wide], Role::Embedding);
         let embeddings = self.loader.matrix(&groups.clone().map(table).collect::<Vec<_>>())?;
         let bridge = match self.config.has_bridge() {
             false => None,
             true => {
-                let linear = self.linear(&format!("{prefix}small_to_mtp_projection"), [own, wide])?;
+                let linear = self.linear("talker.code_predictor.small_to_mtp_projection", [own, wide])?;
                 Some(self.loader.bridge(linear, [&talker.embedding, &embeddings])?)
             }
         };
         let body = Arc::new(self.body(Part::Predictor)?);
-        let heads = groups.map(|group| self.loader.matrix(&[head(group)])).collect::<Result<_, _>>()?;
-        Ok(PredictorWeights { bridge, embeddings, body, heads })
+        let heads = groups.map(|group| self.matrix(&name("lm_head", group), [vocab, own], Role::Head));
+        Ok(PredictorWeights { bridge, embeddings, body, heads: heads.collect::<Result<_, _>>()? })
     }
 
-    fn codec(&mut self) -> Result<CodecWeights<L::Parts>, L::Error> {
-        let codec = &self.config.codec;
+    fn codec(&mut self) -> Loaded<CodecWeights<L::Parts>, L> {
+        let (config, codec) = (self.config, &self.config.codec);
         let (latent, hidden, width) = (codec.latent, codec.transformer.hidden, codec.code_width);
         let projection = |part: &str| {
             let name = format!("decoder.quantizer.{part}.output_proj.weight");
             tensor(name, [width, codec.vector_width(), 1], Role::Conv)
         };
+        let books: Vec<_> = (0..codec.groups).map(|group| config.codebook(group)).collect();
         let blocks = codec.rates.len();
-        let behind = codec.channels_behind(blocks);
-        let (books, last) = (codec.groups, format!("decoder.decoder.{}.conv", blocks + 2));
-        let books: Vec<_> = (0..books).map(|group| self.config.codebook_tensors(group)).collect();
-        let next = (0..codec.ratios.len()).map(|at| (at, codec.ratios[at]));
+        let (behind, last) = (codec.channels_behind(blocks), format!("decoder.decoder.{}.conv", blocks + 2));
+        let next = codec.ratios.iter().enumerate().map(|(at, ratio)| self.next(at, *ratio));
         Ok(CodecWeights {
+            next: next.collect::<Result<_, _>>()?,
             codebooks: self.loader.codebooks(&books)?,
             projection: self.loader.side_by_side(&[projection("rvq_first"), projection("rvq_rest")])?,
-            input: self.loader.conv(&ConvTensors::new("decoder.pre_conv.conv", [latent, width, KERNELS.input]), 1)?,
+            input: self.conv("decoder.pre_conv.conv", [latent, width, INPUT_KERNEL], 1)?,
             enter: self.point("decoder.pre_transformer.input_proj", [hidden, latent])?,
             body: Arc::new(self.scaled_body()?),
             leave: self.point("decoder.pre_transformer.output_proj", [latent, hidden])?,
-            next: next.map(|(at, ratio)| self.next(at, ratio)).collect::<Result<_, _>>()?,
-            first: self
-                .loader
-                .conv(&ConvTensors::new("decoder.decoder.0.conv", [codec.channels, latent, KERNELS.outer]), 1)?,
+            first: self.conv("decoder.decoder.0.conv", [codec.channels, latent, KERNEL], 1)?,
             blocks: (0..blocks).map(|at| self.block(at)).collect::<Result<_, _>>()?,
             snake: self.snake(&format!("decoder.decoder.{}", blocks + 1), behind)?,
-            last: self.loader.to_one(&ConvTensors::new(&last, [1, behind, KERNELS.outer]))?,
+            last: self.loader.to_one(&ConvTensors::new(&last, [1, behind, KERNEL]))?,
         })
     }
 
-    /// A linear layer as a convolution that sees one position.
-    fn point(&mut self, name: &str, shape: [usize; 2]) -> Result<<L::Parts as Parts>::Conv, L::Error> {
-        let LinearTensors { weight, bias } = LinearTensors::new(name, shape);
-        self.loader.conv(&ConvTensors { weight, bias }, 1)
-    }
-
     /// The transformer of the codec with the scales of its residual branches in the matrices before them.
-    fn scaled_body(&mut self) -> Result<Body<L::Matrix, L::Vector>, L::Error> {
+    fn scaled_body(&mut self) -> Loaded<BodyOf<L::Parts>, L> {
         let (mut body, hidden) = (self.body(Part::Codec)?, self.config.codec.transformer.hidden);
-        let scale = |layer: usize, part: &str| {
-            tensor(format!("decoder.pre_transformer.layers.{layer}.{part}.scale"), [hidden], Role::Scale)
-        };
         for (at, layer) in body.layers.iter_mut().enumerate() {
-            self.loader.scale_rows(&mut layer.output, &scale(at, "self_attn_layer_scale"))?;
-            self.loader.scale_rows(&mut layer.down, &scale(at, "mlp_layer_scale"))?;
+            for (matrix, part) in [(&mut layer.output, "self_attn_layer"), (&mut layer.down, "mlp_layer")] {
+                let name = format!("decoder.pre_transformer.layers.{at}.{part}_scale.scale");
+                self.loader.scale_rows(matrix, &tensor(name, [hidden], Role::Scale))?;
+            }
         }
         Ok(body)
     }
 
-    fn snake(&mut self, name: &str, channels: usize) -> Result<<L::Parts as Parts>::Snake, L::Error> {
-        self.loader.snake(&["alpha", "beta"].map(|part| tensor(format!("{name}.{part}"), [channels], Role::Bias)))
-    }
-
-    fn next(&mut self, at: usize, ratio: usize) -> Result<NextWeights<L::Parts>, L::Error> {
+    fn next(&mut self, at: usize, ratio: usize) -> Loaded<NextWeights<L::Parts>, L> {
         let (width, name) = (self.config.codec.latent, format!("decoder.upsample.{at}.1"));
         let inner = width.saturating_mul(NEXT_WIDENING);
         let lengthen = ConvTensors::lengthening(&format!("decoder.upsample.{at}.0.conv"), [width, width, ratio]);
-        let depthwise = ConvTensors::new(&format!("{name}.dwconv.conv"), [width, 1, KERNELS.depthwise]);
+        let depthwise = ConvTensors::new(&format!("{name}.dwconv.conv"), [width, 1, KERNEL]);
         Ok(NextWeights {
             lengthen: self.loader.conv(&lengthen, ratio)?,
             depthwise: self.loader.depthwise(&depthwise)?,
             norm: [
-                self.loader.vector(&[tensor(format!("{name}.norm.weight"), [width], Role::Norm)])?,
-                self.loader.vector(&[tensor(format!("{name}.norm.bias"), [width], Role::Bias)])?,
+                self.vector(format!("{name}.norm.weight"), width, Role::Norm)?,
+                self.vector(format!("{name}.norm.bias"), width, Role::Bias)?,
             ],
             up: self.linear(&format!("{name}.pwconv1"), [inner, width])?,
             down: self.linear(&format!("{name}.pwconv2"), [width, inner])?,
-            scale: self.loader.vector(&[tensor(format!("{name}.gamma"), [width], Role::Scale)])?,
+            scale: self.vector(format!("{name}.gamma"), width, Role::Scale)?,
         })
     }
 
-    fn block(&mut self, at: usize) -> Result<BlockWeights<L::Parts>, L::Error> {
+    fn block(&mut self, at: usize) -> Loaded<BlockWeights<L::Parts>, L> {
         let (codec, name) = (&self.config.codec, format!("decoder.decoder.{}.block", at + 1));
         let (inputs, outputs, rate) = (codec.channels_behind(at), codec.channels_behind(at + 1), codec.rates[at]);
-        let lengthen = ConvTensors::lengthening(&format!("{name}.1.conv"), [inputs, outputs, rate.saturating_mul(2)]);
-        let units = (2..).zip(KERNELS.dilations);
+        let shape = [inputs, outputs, rate.saturating_mul(2)];
+        let mut half = |at: usize, part: usize, kernel: usize, dilation: usize| -> Loaded<_, L> {
+            let snake = self.snake(&format!("{name}.{at}.act{part}"), outputs)?;
+            let conv = format!("{name}.{at}.conv{part}.conv");
+            Ok((snake, self.conv(&conv, [outputs, outputs, kernel], dilation)?))
+        };
+        let mut unit = |at, dilation| -> Loaded<_, L> { Ok([half(at, 1, KERNEL, dilation)?, half(at, 2, 1, 1)?]) };
         Ok(BlockWeights {
+            units: (2..).zip(DILATIONS).map(|(at, dilation)| unit(at, dilation)).collect::<Result<_, _>>()?,
             snake: self.snake(&format!("{name}.0"), inputs)?,
-            lengthen: self.loader.conv(&lengthen, rate)?,
-            units: units
-                .map(|(at, dilation)| self.unit(&format!("{name}.{at}"), outputs, dilation))
-                .collect::<Result<_, _>>()?,
-        })
-    }
-
-    fn unit(&mut self, name: &str, channels: usize, dilation: usize) -> Result<UnitWeights<L::Parts>, L::Error> {
-        let conv = |part: &str, kernel| ConvTensors::new(&format!("{name}.{part}.conv"), [channels, channels, kernel]);
-        Ok(UnitWeights {
-            snake: self.snake(&format!("{name}.act1"), channels)?,
-            wide: self.loader.conv(&conv("conv1", KERNELS.unit), dilation)?,
-            snake_between: self.snake(&format!("{name}.act2"), channels)?,
-            narrow: self.loader.conv(&conv("conv2", 1), 1)?,
+            lengthen: self.loader.conv(&ConvTensors::lengthening(&format!("{name}.1.conv"), shape), rate)?,
         })
     }
 }
 
-/// Loads nothing and records the tensors: weights are their own descriptions.
+/// Loads nothing and lists the tensors: weights are their own descriptions.
 #[derive(Debug, Default)]
-pub struct Specs {
-    pub all: Vec<TensorSpec>,
-}
-
-/// A convolution with its dilation, or with its stride if it is transposed.
-#[derive(Debug)]
-pub struct ConvSpec {
-    pub tensors: ConvTensors,
-    pub step: usize,
-}
+pub struct Specs(Vec<TensorSpec>);
 
 impl Parts for Specs {
     type Matrix = Vec<TensorSpec>;
     type Vector = Vec<TensorSpec>;
-    type Conv = ConvSpec;
+    /// With its dilation, or with its stride if it is transposed.
+    type Conv = (ConvTensors, usize);
     type Depthwise = ConvTensors;
-    type ToOne = ConvTensors;
     type Snake = Vec<TensorSpec>;
-    type Codebooks = ();
+    type Codebooks = Vec<TensorSpec>;
     type Bridge = LinearOf<Self>;
 }
 
@@ -397,7 +370,7 @@ impl Load for Specs {
     type Error = Infallible;
 
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<TensorSpec>, Infallible> {
-        self.all.extend_from_slice(tensors);
+        self.0.extend_from_slice(tensors);
         Ok(tensors.to_vec())
     }
 
@@ -409,25 +382,25 @@ impl Load for Specs {
 impl TtsLoad for Specs {
     type Parts = Self;
 
-    fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<ConvSpec, Infallible> {
-        Ok(ConvSpec { tensors: self.depthwise(tensors)?, step })
+    fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<(ConvTensors, usize), Infallible> {
+        Ok((self.depthwise(tensors)?, step))
+    }
+
+    fn to_one(&mut self, tensors: &ConvTensors) -> Result<(ConvTensors, usize), Infallible> {
+        self.conv(tensors, 1)
     }
 
     fn depthwise(&mut self, tensors: &ConvTensors) -> Result<ConvTensors, Infallible> {
-        self.all.extend(tensors.clone().all());
+        self.0.extend(tensors.clone().all());
         Ok(tensors.clone())
-    }
-
-    fn to_one(&mut self, tensors: &ConvTensors) -> Result<ConvTensors, Infallible> {
-        self.depthwise(tensors)
     }
 
     fn snake(&mut self, tensors: &[TensorSpec; 2]) -> Result<Vec<TensorSpec>, Infallible> {
         self.matrix(tensors)
     }
 
-    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Result<(), Infallible> {
-        self.matrix(tensors.as_flattened()).map(drop)
+    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Result<Vec<TensorSpec>, Infallible> {
+        self.matrix(tensors.as_flattened())
     }
 
     fn side_by_side(&mut self, tensors: &[TensorSpec; 2]) -> Result<Vec<TensorSpec>, Infallible> {
@@ -435,8 +408,7 @@ impl TtsLoad for Specs {
     }
 
     fn scale_rows(&mut self, _: &mut Vec<TensorSpec>, scale: &TensorSpec) -> Result<(), Infallible> {
-        self.all.push(scale.clone());
-        Ok(())
+        self.matrix(std::slice::from_ref(scale)).map(drop)
     }
 
     fn bridge(&mut self, linear: LinearOf<Self>, _: [&Vec<TensorSpec>; 2]) -> Result<LinearOf<Self>, Infallible> {
@@ -455,15 +427,16 @@ impl TtsConfig {
         TensorSpec { name, ..spec.clone() }
     }
 
-    fn codebook_tensors(&self, group: usize) -> [TensorSpec; 2] {
+    /// Sums and usages of the codebook of a group.
+    fn codebook(&self, group: usize) -> [TensorSpec; 2] {
         let place = match group {
             0 => "rvq_first.vq.layers.0".to_owned(),
             _ => format!("rvq_rest.vq.layers.{}", group - 1),
         };
-        let (codebook, width) = (self.codec.codebook, self.codec.vector_width());
+        let (prefix, count) = (format!("decoder.quantizer.{place}._codebook"), self.codec.codebook);
         [
-            tensor(format!("decoder.quantizer.{place}._codebook.embedding_sum"), [codebook, width], Role::Embedding),
-            tensor(format!("decoder.quantizer.{place}._codebook.cluster_usage"), [codebook], Role::Norm),
+            tensor(format!("{prefix}.embedding_sum"), [count, self.codec.vector_width()], Role::Embedding),
+            tensor(format!("{prefix}.cluster_usage"), [count], Role::Norm),
         ]
     }
 
@@ -471,7 +444,7 @@ impl TtsConfig {
     pub(super) fn codec_specs(&self) -> (CodecWeights<Specs>, Vec<TensorSpec>) {
         let mut loader = Specs::default();
         let Ok(codec) = Table { config: self, loader: &mut loader }.codec();
-        (codec, loader.all)
+        (codec, loader.0)
     }
 
     /// The descriptions of the weights of talker and code predictor, and all their tensors.
@@ -480,7 +453,7 @@ impl TtsConfig {
         let mut table = Table { config: self, loader: &mut loader };
         let Ok(talker) = table.talker();
         let Ok(predictor) = table.predictor(&talker);
-        (talker, predictor, loader.all)
+        (talker, predictor, loader.0)
     }
 
     /// Every tensor of the talker and the predictor: those of `model.safetensors`.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     ModelError,
-    tts::{CodecOps, CodecSizes, CodecWeights, NEXT_EPS, NextWeights},
+    tts::{CodecOps, CodecSizes, CodecWeights, Flow, NEXT_EPS, NextWeights},
 };
 
 /// The buffers of the codec decoder, kept from one chunk to the next.
@@ -90,19 +90,21 @@ impl<T: Number> CodecOps for Codec<'_, T> {
         Ok(())
     }
 
-    fn conv(&mut self, conv: &Conv<T>, snake: Option<&Snake>, rows: usize) -> Result<usize, ModelError> {
-        let Buffers { hidden, second, gathered, .. } = &mut *self.buffers;
+    fn conv(&mut self, conv: &Conv<T>, snake: Option<&Snake>, rows: usize, flow: Flow) -> Result<usize, ModelError> {
+        let Buffers { hidden, second, inner, gathered, .. } = &mut *self.buffers;
         let size = rows * conv.inputs();
-        match snake {
-            Some(snake) => {
-                snake.run(self.crew, &hidden[..size], second);
-                conv.run(self.crew, &second[..size], hidden, gathered, Put::OVER);
-            }
-            None => {
-                conv.run(self.crew, &hidden[..size], second, gathered, Put::OVER);
-                std::mem::swap(hidden, second);
-            }
-        }
+        let Some(snake) = snake else {
+            conv.run(self.crew, &hidden[..size], second, gathered, Put::OVER);
+            std::mem::swap(hidden, second);
+            return Ok(rows * conv.stride());
+        };
+        snake.run(self.crew, if flow == Flow::Add { &inner[..size] } else { &hidden[..size] }, second);
+        let (to, put) = match flow {
+            Flow::Hidden => (hidden, Put::OVER),
+            Flow::Inner => (inner, Put::OVER),
+            Flow::Add => (hidden, Put::ONTO),
+        };
+        conv.run(self.crew, &second[..size], to, gathered, put);
         Ok(rows * conv.stride())
     }
 
@@ -138,23 +140,7 @@ impl<T: Number> CodecOps for Codec<'_, T> {
         Ok(())
     }
 
-    fn conv_inner(&mut self, conv: &Conv<T>, snake: &Snake, rows: usize) -> Result<(), ModelError> {
-        let Buffers { hidden, second, inner, gathered, .. } = &mut *self.buffers;
-        let size = rows * conv.inputs();
-        snake.run(self.crew, &hidden[..size], second);
-        conv.run(self.crew, &second[..size], inner, gathered, Put::OVER);
-        Ok(())
-    }
-
-    fn conv_add(&mut self, conv: &Conv<T>, snake: &Snake, rows: usize) -> Result<(), ModelError> {
-        let Buffers { hidden, second, inner, gathered, .. } = &mut *self.buffers;
-        let size = rows * conv.inputs();
-        snake.run(self.crew, &inner[..size], second);
-        conv.run(self.crew, &second[..size], hidden, gathered, Put::ONTO);
-        Ok(())
-    }
-
     fn to_samples(&mut self, weights: &Weights<T>, rows: usize) -> Result<(), ModelError> {
-        self.conv(&weights.last, Some(&weights.snake), rows).map(drop)
+        self.conv(&weights.last, Some(&weights.snake), rows, Flow::Hidden).map(drop)
     }
 }

@@ -25,7 +25,6 @@ impl<T> Parts for CpuParts<T> {
     type Vector = Vec<f32>;
     type Conv = Conv<T>;
     type Depthwise = Depthwise;
-    type ToOne = Conv<T>;
     type Snake = Snake;
     type Codebooks = Vec<f32>;
     type Bridge = Linear<T>;

@@ -18,10 +18,12 @@ use super::{
 use crate::{
     ModelError, Room,
     tts::{
-        Border, Choice, CodecSizes, CodecWeights, LoadedWeights, PredictorWeights, Prompt, Sampling, Suppressed,
-        TalkerWeights, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample, weigh,
+        Border, Choice, CodecSizes, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
+        TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample, weigh,
     },
 };
+
+type Weights<T> = LoadedWeights<CpuParts<T>>;
 
 /// The decoders with their caches, the codes of all frames, and the buffers.
 pub struct CpuOps<T> {
@@ -50,7 +52,7 @@ impl<T: Number> CpuOps<T> {
     pub fn new(
         config: &Arc<TtsConfig>,
         options: &TtsOptions,
-        weights: &LoadedWeights<CpuParts<T>>,
+        weights: &Weights<T>,
         crew: Crew,
     ) -> Result<Self, ModelError> {
         let codec = &config.codec;
@@ -105,16 +107,16 @@ impl<T: Number> TtsOps for CpuOps<T> {
     type Error = ModelError;
     type Rows = Vec<T>;
 
-    fn begin(&mut self, _: &LoadedWeights<CpuParts<T>>, _: &Prompt, sampling: &Sampling) -> Result<(), ModelError> {
+    fn begin(&mut self, _: &Weights<T>, _: &Prompt, sampling: &Sampling) -> Result<(), ModelError> {
         self.sampling = *sampling;
         self.seen.fill(false);
         Ok(())
     }
 
-    fn embed_text(&mut self, weights: &TalkerWeights<CpuParts<T>>, ids: &[u32]) -> Result<Vec<T>, ModelError> {
+    fn embed_text(&mut self, weights: &Weights<T>, ids: &[u32]) -> Result<Vec<T>, ModelError> {
         let width = self.config.text_width;
         let mut rows = zeros(ids.len() * width)?;
-        embed(&self.crew, ids, &weights.text_embedding, width, &mut rows);
+        embed(&self.crew, ids, &weights.talker.text_embedding, width, &mut rows);
         Ok(rows)
     }
 
@@ -128,24 +130,19 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(out)
     }
 
-    fn prefill(
-        &mut self,
-        weights: &TalkerWeights<CpuParts<T>>,
-        prompt: &Prompt,
-        mut rows: Vec<T>,
-    ) -> Result<(), ModelError> {
+    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, mut rows: Vec<T>) -> Result<(), ModelError> {
         let (hidden, count) = (self.config.talker.hidden, prompt.positions.len());
         self.following = rows.split_off(count * hidden);
         for (position, to) in prompt.positions.iter().zip(rows.chunks_mut(hidden)) {
             if let Some(codec) = position.codec {
-                add_row(to, row(&weights.embedding, codec as usize, hidden));
+                add_row(to, row(&weights.talker.embedding, codec as usize, hidden));
             }
         }
         let enter = |stream: &mut [T]| stream.copy_from_slice(&rows);
-        self.talker.run(&self.crew, count, Before::Cache, Some(&weights.head), enter)
+        self.talker.run(&self.crew, count, Before::Cache, Some(&weights.talker.head), enter)
     }
 
-    fn sum_codes(&mut self, weights: &LoadedWeights<CpuParts<T>>) -> Result<(), ModelError> {
+    fn sum_codes(&mut self, weights: &Weights<T>) -> Result<(), ModelError> {
         let (hidden, vocab, groups) = (self.config.talker.hidden, self.config.predictor.vocab, self.config.groups);
         let frame = self.codes.len() / groups - 1;
         let [first, others @ ..] = &self.codes[frame * groups..] else { return Ok(()) };
@@ -159,12 +156,12 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(())
     }
 
-    fn step(&mut self, weights: &TalkerWeights<CpuParts<T>>, _: Border<'_, ModelError>) -> Result<(), ModelError> {
+    fn step(&mut self, weights: &Weights<T>, _: Border<'_, ModelError>) -> Result<(), ModelError> {
         let enter = |stream: &mut [T]| stream.copy_from_slice(&self.wide);
-        self.talker.run(&self.crew, 1, Before::Cache, Some(&weights.head), enter)
+        self.talker.run(&self.crew, 1, Before::Cache, Some(&weights.talker.head), enter)
     }
 
-    fn enter(&mut self, weights: &LoadedWeights<CpuParts<T>>) -> Result<(), ModelError> {
+    fn enter(&mut self, weights: &Weights<T>) -> Result<(), ModelError> {
         let Some(code) = self.codes.last() else { return Ok(()) };
         self.wide.clear();
         self.wide.extend_from_slice(self.talker.normed());
@@ -174,48 +171,45 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(())
     }
 
-    fn predict(&mut self, weights: &PredictorWeights<CpuParts<T>>, group: usize) -> Result<(), ModelError> {
+    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Result<(), ModelError> {
         // Both first positions are run at once.
-        let (rows, head) = (self.narrow.len() / self.config.predictor.hidden, &weights.heads[group - 1]);
+        let (rows, head) = (self.narrow.len() / self.config.predictor.hidden, &weights.predictor.heads[group - 1]);
         let enter = |stream: &mut [T]| stream.copy_from_slice(&self.narrow);
         self.predictor.run(&self.crew, rows, Before::Cache, Some(head), enter)
     }
 
-    fn sample_code(&mut self, weights: &PredictorWeights<CpuParts<T>>, group: usize) -> Result<(), ModelError> {
+    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Result<(), ModelError> {
         let bits = self.bits(self.codes.len() / self.config.groups, group);
         self.scores.clear();
         self.scores.extend(wide(self.predictor.logits()));
         let code = sample(&mut self.scores, self.sampling.predictor, bits);
         self.codes.push(code);
-        if group < weights.heads.len() {
+        if group < weights.predictor.heads.len() {
             let at = (group - 1) * self.config.predictor.vocab + code as usize;
             self.wide.clear();
-            self.wide.extend_from_slice(row(&weights.embeddings, at, self.config.talker.hidden));
-            self.cross(weights.bridge.as_ref());
+            self.wide.extend_from_slice(row(&weights.predictor.embeddings, at, self.config.talker.hidden));
+            self.cross(weights.predictor.bridge.as_ref());
         }
         Ok(())
     }
 
-    fn top_k(&mut self, frame: usize) -> Result<(), ModelError> {
-        self.scores.clear();
-        self.scores.extend(wide(self.talker.logits()));
-        penalise(&mut self.scores, &self.seen, self.sampling.repetition_penalty);
-        self.suppressed.apply(&mut self.scores, self.sampling.may_end(frame));
-        self.weights = weigh(&mut self.scores, self.sampling.talker);
-        Ok(())
-    }
-
-    fn top_p(&mut self, _: usize) -> Result<(), ModelError> {
-        if let Choice::Drawn { top_p, .. } = self.sampling.talker {
-            keep_top_p(&self.scores, &mut self.weights, top_p);
+    fn sample(&mut self, part: SamplingPart, frame: usize) -> Result<(), ModelError> {
+        match (part, self.sampling.talker) {
+            (SamplingPart::TopK, choice) => {
+                self.scores.clear();
+                self.scores.extend(wide(self.talker.logits()));
+                penalise(&mut self.scores, &self.seen, self.sampling.repetition_penalty);
+                self.suppressed.apply(&mut self.scores, self.sampling.may_end(frame));
+                self.weights = weigh(&mut self.scores, choice);
+            }
+            (SamplingPart::TopP, Choice::Drawn { top_p, .. }) => keep_top_p(&self.scores, &mut self.weights, top_p),
+            (SamplingPart::TopP, Choice::Likeliest) => {}
+            (SamplingPart::Draw, _) => {
+                let code = pick(&self.scores, &self.weights, self.bits(frame, 0));
+                self.seen[code as usize] = true;
+                self.codes.push(code);
+            }
         }
-        Ok(())
-    }
-
-    fn draw(&mut self, frame: usize) -> Result<(), ModelError> {
-        let code = pick(&self.scores, &self.weights, self.bits(frame, 0));
-        self.seen[code as usize] = true;
-        self.codes.push(code);
         Ok(())
     }
 
@@ -234,12 +228,12 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(())
     }
 
-    fn decode(&mut self, weights: &CodecWeights<CpuParts<T>>, frames: Range<usize>) -> Result<(), ModelError> {
+    fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Result<(), ModelError> {
         let (count, groups) = (frames.len(), self.config.groups);
         self.buffers.fit(count)?;
         let Self { crew, codes, transformer, buffers, .. } = self;
         let codes = &codes[frames.start * groups..frames.end * groups];
-        decode(&mut Codec { crew, codes, transformer, buffers }, weights, count)
+        decode(&mut Codec { crew, codes, transformer, buffers }, &weights.codec, count)
     }
 
     fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError> {
@@ -254,7 +248,7 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(wide(self.talker.logits()).collect())
     }
 
-    fn hidden(&mut self, _: &TalkerWeights<CpuParts<T>>) -> Result<Vec<f32>, ModelError> {
+    fn hidden(&mut self, _: &Weights<T>) -> Result<Vec<f32>, ModelError> {
         Ok(wide(self.talker.normed()).collect())
     }
 

@@ -41,17 +41,11 @@ impl<'a, T: Number> Kit<'a, T> {
 /// How a GPU holds weights.
 pub struct GpuParts<T>(PhantomData<T>);
 
-/// A packed convolution.
+/// A convolution: packed with its bias, or as it is stored, with a bias of its own.
 pub struct ConvWeights<T> {
     pub of: Convolution,
-    pub packed: Buffer<T>,
-}
-
-/// A convolution as it is stored.
-pub struct PlainConv<T> {
-    pub of: Convolution,
     pub weight: Buffer<T>,
-    pub bias: Buffer<T>,
+    pub bias: Option<Buffer<T>>,
 }
 
 /// The projection from the talker's width to the predictor's, and all embeddings of codes after it.
@@ -67,8 +61,7 @@ impl<T> Parts for GpuParts<T> {
     type Matrix = Buffer<T>;
     type Vector = Buffer<T>;
     type Conv = ConvWeights<T>;
-    type Depthwise = PlainConv<T>;
-    type ToOne = PlainConv<T>;
+    type Depthwise = ConvWeights<T>;
     type Snake = Snake;
     type Codebooks = Buffer<T>;
     type Bridge = Bridge<T>;
@@ -87,14 +80,6 @@ impl<'a, T: Number> GpuLoader<'a, T> {
 
     fn one(&self, tensor: &TensorSpec) -> Result<Buffer<T>, ModelError> {
         self.loader.packed(std::slice::from_ref(tensor))
-    }
-
-    /// A convolution of each channel by itself, or one with a single output channel.
-    fn plain(&self, tensors: &ConvTensors) -> Result<PlainConv<T>, ModelError> {
-        let [outputs, inputs, kernel] = sizes(&tensors.weight)?;
-        let inputs = if outputs > 1 { outputs } else { inputs };
-        let of = Convolution::plain([inputs, outputs], kernel, 1);
-        Ok(PlainConv { of, weight: self.one(&tensors.weight)?, bias: self.one(&tensors.bias)? })
     }
 
     /// A table of rows after the bridge.
@@ -137,15 +122,17 @@ impl<T: Number> TtsLoad for GpuLoader<'_, T> {
         let (stored, bias) = (self.one(weight)?, self.one(bias)?);
         let mut packed = self.kit.device.allocate(of.packed_numbers() as usize)?;
         self.kit.convolutions.pack(self.kit.device.stream(), &of, &stored, Some(bias.all()), &mut packed)?;
-        Ok(ConvWeights { of, packed })
+        Ok(ConvWeights { of, weight: packed, bias: None })
     }
 
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<PlainConv<T>, ModelError> {
-        self.plain(tensors)
+    fn to_one(&mut self, tensors: &ConvTensors) -> Result<ConvWeights<T>, ModelError> {
+        let [outputs, inputs, kernel] = sizes(&tensors.weight)?;
+        let of = Convolution::plain([if outputs > 1 { outputs } else { inputs }, outputs], kernel, 1);
+        Ok(ConvWeights { of, weight: self.one(&tensors.weight)?, bias: Some(self.one(&tensors.bias)?) })
     }
 
-    fn to_one(&mut self, tensors: &ConvTensors) -> Result<PlainConv<T>, ModelError> {
-        self.plain(tensors)
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<ConvWeights<T>, ModelError> {
+        self.to_one(tensors)
     }
 
     fn snake(&mut self, [alpha, beta]: &[TensorSpec; 2]) -> Result<Snake, ModelError> {

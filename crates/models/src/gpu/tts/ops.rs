@@ -9,8 +9,7 @@ use std::{ops::Range, sync::Arc};
 use laptime_cuda::{
     Buffer, Cache, CudaError, Device, Kernels, Pinned, Sizes, Slice,
     decode::{
-        self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule,
-        SamplingPart, State,
+        self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
     },
     nn::{Attention, Gate},
 };
@@ -27,20 +26,22 @@ use super::{
         weights::Number,
     },
     captured::{Captured, is_stamped, marks_inside},
-    codec::Codec,
+    codec::{self, Chunk, Codec},
     load::{GpuParts, Kit},
 };
 use crate::{
     Config, GraphMode, Marks, ModelError, Options, Room,
     decoder::{layers::run_resident, weights::Body},
     tts::{
-        Border, Choice, CodecWeights, FramePart, Linear, LoadedWeights, PredictorWeights, Prompt, Sampling, Suppressed,
-        TalkerWeights, TtsConfig, TtsOps, TtsOptions, decode as run_codec,
+        Border, Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig,
+        TtsOps, TtsOptions, decode as run_codec,
     },
 };
 
 /// Rows of text that fit at first.
 pub const TEXT_ROOM: usize = 1024;
+
+type Weights<T> = LoadedWeights<GpuParts<T>>;
 
 /// The decoders with their caches, the codes of all frames, and the buffers. The graphs come first: they are dropped
 /// before the buffers that they use.
@@ -65,6 +66,7 @@ pub struct GpuOps<'a, T> {
     /// One for each position, since graphs keep their addresses.
     states: Vec<State>,
     codec: Codec<T>,
+    buffers: Option<codec::Buffers<T>>,
     kernels: FrameStep<T>,
     sampler: Sampler<T>,
     /// The rules of the talker, and of the predictor.
@@ -129,7 +131,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
         kit: Kit<'a, T>,
         config: &Arc<TtsConfig>,
         options: &TtsOptions,
-        weights: &LoadedWeights<GpuParts<T>>,
+        weights: &Weights<T>,
     ) -> Result<Self, ModelError> {
         let (device, room) = (kit.device, options.room);
         let suppressed = Suppressed::of(config);
@@ -156,6 +158,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
             predictor: Inner::new(device, &config.predictor, config.groups)?,
             states: (0..config.groups).map(state).collect::<Result<_, _>>()?,
             codec: Codec::new(device, config, options)?,
+            buffers: None,
             kernels: FrameStep::load(device, &Cache::of_user())?,
             sampler: Sampler::load(device, &Cache::of_user())?,
             rules,
@@ -170,7 +173,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
     }
 
     /// Captures both parts of a frame, where that is wanted and not done.
-    fn capture(&mut self, weights: &LoadedWeights<GpuParts<T>>) -> Result<(), ModelError> {
+    fn capture(&mut self, weights: &Weights<T>) -> Result<(), ModelError> {
         if !self.wants_graphs || self.graphs[0].is_some() {
             return Ok(());
         }
@@ -183,7 +186,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok(())
     }
 
-    fn capture_both(&mut self, weights: &LoadedWeights<GpuParts<T>>) -> Result<[Captured; 2], CudaError> {
+    fn capture_both(&mut self, weights: &Weights<T>) -> Result<[Captured; 2], CudaError> {
         let device = self.kit.device;
         let stamps = is_stamped(&self.options).then(|| Kernels::load(device, &Cache::of_user())).transpose()?;
         // What comes before the first code, and each code; the sum of embeddings, the layers and the head.
@@ -211,22 +214,9 @@ impl<'a, T: Number> GpuOps<'a, T> {
         self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(self.kit.device))
     }
 
-    /// A part of sampling the semantic code of a frame.
-    fn sampling_part(&mut self, part: SamplingPart, frame: usize) -> Result<(), CudaError> {
-        let moves_on = frame > 0 && part == SamplingPart::Draw;
-        let position = moves_on.then_some(&mut self.state.position);
-        let place = Place { group: 0, begins: frame > 0, position, is_reported: true, next: None };
-        let (stream, logits) = (self.kit.device.stream(), &self.talker.stepper.buffers.logits);
-        self.sampler.part(part, stream, logits, &mut self.rules[0], &mut self.frames, place)
-    }
-
     /// The embeddings of the codes of a group, in the predictor's width, and the number of codes.
-    fn table<'w>(
-        &self,
-        weights: &'w PredictorWeights<GpuParts<T>>,
-        group: usize,
-    ) -> Result<(Slice<'w, T>, u32), CudaError> {
-        let others = weights.bridge.as_ref().map_or(&weights.embeddings, |bridge| &bridge.others);
+    fn table<'w>(&self, weights: &'w Weights<T>, group: usize) -> Result<(Slice<'w, T>, u32), CudaError> {
+        let others = weights.predictor.bridge.as_ref().map_or(&weights.predictor.embeddings, |bridge| &bridge.others);
         let Config { vocab, hidden, .. } = self.config.predictor;
         Ok((others.slice((group - 1) * vocab * hidden..group * vocab * hidden)?, size(vocab)?))
     }
@@ -267,12 +257,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     type Error = CudaError;
     type Rows = Buffer<T>;
 
-    fn begin(
-        &mut self,
-        weights: &LoadedWeights<GpuParts<T>>,
-        prompt: &Prompt,
-        sampling: &Sampling,
-    ) -> Result<(), ModelError> {
+    fn begin(&mut self, weights: &Weights<T>, prompt: &Prompt, sampling: &Sampling) -> Result<(), ModelError> {
         self.make_room(prompt.following.len() + 1)?;
         self.capture(weights)?;
         let (stream, end) = (self.kit.device.stream(), self.config.ids.eos);
@@ -281,11 +266,11 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(self.frames.begin(stream)?)
     }
 
-    fn embed_text(&mut self, weights: &TalkerWeights<GpuParts<T>>, ids: &[u32]) -> Result<Buffer<T>, CudaError> {
+    fn embed_text(&mut self, weights: &Weights<T>, ids: &[u32]) -> Result<Buffer<T>, CudaError> {
         let (device, width) = (self.kit.device, self.config.text_width);
         let (shape, ids) = ([size(self.config.text_vocab)?, size(width)?], device.upload(ids)?);
         let mut rows = device.allocate(ids.length() * width)?;
-        self.kit.operations.embed(device.stream(), &ids, &weights.text_embedding, &mut rows, shape)?;
+        self.kit.operations.embed(device.stream(), &ids, &weights.talker.text_embedding, &mut rows, shape)?;
         Ok(rows)
     }
 
@@ -302,12 +287,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(out)
     }
 
-    fn prefill(
-        &mut self,
-        weights: &TalkerWeights<GpuParts<T>>,
-        prompt: &Prompt,
-        rows: Buffer<T>,
-    ) -> Result<(), CudaError> {
+    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, rows: Buffer<T>) -> Result<(), CudaError> {
         let Self { kit, config, prefill: options, talker, state, text, text_rows, .. } = self;
         let (device, stream, config) = (kit.device, kit.device.stream(), &config.talker);
         let (hidden, count) = (config.hidden, prompt.positions.len());
@@ -319,7 +299,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let codec: Vec<u32> = prompt.positions.iter().map(|position| position.codec.unwrap_or(u32::MAX)).collect();
         let codec = device.upload(&codec)?;
         let shape = [size(config.vocab)?, size(hidden)?];
-        kit.rows.add_embedding(stream, codec.all(), weights.embedding.all(), &mut buffers.x, shape)?;
+        kit.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.x, shape)?;
         state.position.set_all(stream, 0)?;
         let prompt = PromptRows {
             attention: &self.attention,
@@ -333,14 +313,14 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         };
         let context = context(kit, config, &options.marks, &talker.turns);
         let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
-        run_resident(&mut pass, 0, &weights.body.layers, |_| Ok(()))?;
+        run_resident(&mut pass, 0, &weights.talker.body.layers, |_| Ok(()))?;
         let x = &mut talker.stepper.buffers.x;
         kit.operations.last_rows(stream, &buffers.x, x, [1, size(count)?, size(hidden)?])?;
         state.position.set_all(stream, size(count)?)?;
-        talker.head(kit, &options.marks, &weights.body, &weights.head)
+        talker.head(kit, &options.marks, &weights.talker.body, &weights.talker.head)
     }
 
-    fn sum_codes(&mut self, weights: &LoadedWeights<GpuParts<T>>) -> Result<(), CudaError> {
+    fn sum_codes(&mut self, weights: &Weights<T>) -> Result<(), CudaError> {
         let tables = FrameTables {
             first: &weights.talker.embedding,
             first_size: size(self.config.talker.vocab)?,
@@ -353,14 +333,14 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)
     }
 
-    fn step(&mut self, weights: &TalkerWeights<GpuParts<T>>, border: Border<'_, CudaError>) -> Result<(), CudaError> {
+    fn step(&mut self, weights: &Weights<T>, border: Border<'_, CudaError>) -> Result<(), CudaError> {
         let Self { kit, marks, talker, state, .. } = self;
-        talker.layers(kit, marks, &weights.body, state, |layer| border("layer", Some(("layer", layer))))?;
+        talker.layers(kit, marks, &weights.talker.body, state, |layer| border("layer", Some(("layer", layer))))?;
         border("head", None)?;
-        talker.head(kit, marks, &weights.body, &weights.head)
+        talker.head(kit, marks, &weights.talker.body, &weights.talker.head)
     }
 
-    fn enter(&mut self, weights: &LoadedWeights<GpuParts<T>>) -> Result<(), CudaError> {
+    fn enter(&mut self, weights: &Weights<T>) -> Result<(), CudaError> {
         let LoadedWeights { talker, predictor, .. } = weights;
         let Self { kit, config, marks, states, frames, .. } = self;
         let (stream, left) = (kit.device.stream(), &self.talker.stepper.buffers.x);
@@ -383,14 +363,14 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)
     }
 
-    fn predict(&mut self, weights: &PredictorWeights<GpuParts<T>>, group: usize) -> Result<(), CudaError> {
+    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Result<(), CudaError> {
         let Self { kit, marks, predictor, states, .. } = self;
-        predictor.layers(kit, marks, &weights.body, &states[group], |_| Ok(()))?;
-        predictor.head(kit, marks, &weights.body, &weights.heads[group - 1])
+        predictor.layers(kit, marks, &weights.predictor.body, &states[group], |_| Ok(()))?;
+        predictor.head(kit, marks, &weights.predictor.body, &weights.predictor.heads[group - 1])
     }
 
-    fn sample_code(&mut self, weights: &PredictorWeights<GpuParts<T>>, group: usize) -> Result<(), CudaError> {
-        let next = if group < weights.heads.len() { Some(self.table(weights, group)?) } else { None };
+    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Result<(), CudaError> {
+        let next = if group < weights.predictor.heads.len() { Some(self.table(weights, group)?) } else { None };
         let (width, Buffers { x, logits, .. }) =
             (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers);
         let next = next.map(|(table, size)| NextRow { table, size, x, width });
@@ -398,19 +378,20 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.sampler.sample(self.kit.device.stream(), logits, &mut self.rules[1], &mut self.frames, choice)
     }
 
-    fn top_k(&mut self, frame: usize) -> Result<(), CudaError> {
-        self.sampling_part(SamplingPart::TopK, frame)
-    }
-
-    fn top_p(&mut self, frame: usize) -> Result<(), CudaError> {
-        self.sampling_part(SamplingPart::TopP, frame)
-    }
-
-    fn draw(&mut self, frame: usize) -> Result<(), CudaError> {
-        self.sampling_part(SamplingPart::Draw, frame)?;
+    fn sample(&mut self, part: SamplingPart, frame: usize) -> Result<(), CudaError> {
+        let (stream, is_draw) = (self.kit.device.stream(), part == SamplingPart::Draw);
+        let position = (frame > 0 && is_draw).then_some(&mut self.state.position);
+        let place = Place { group: 0, begins: frame > 0, position, is_reported: true, next: None };
+        let part = match part {
+            SamplingPart::TopK => decode::SamplingPart::TopK,
+            SamplingPart::TopP => decode::SamplingPart::TopP,
+            SamplingPart::Draw => decode::SamplingPart::Draw,
+        };
+        let logits = &self.talker.stepper.buffers.logits;
+        self.sampler.part(part, stream, logits, &mut self.rules[0], &mut self.frames, place)?;
         let word = &mut self.words[usize::from(frame > 0)];
         // SAFETY: both are owned here, and the word is read after the stream was waited for.
-        unsafe { self.frames.word.begin_read(word, self.kit.device.stream()) }
+        if is_draw { unsafe { self.frames.word.begin_read(word, stream) } } else { Ok(()) }
     }
 
     fn drawn(&self, frame: usize) -> (u32, bool) {
@@ -442,14 +423,16 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.frames.codes.write(codes)
     }
 
-    fn decode(&mut self, weights: &CodecWeights<GpuParts<T>>, frames: Range<usize>) -> Result<(), ModelError> {
+    fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Result<(), ModelError> {
         let (count, groups) = (frames.len(), self.config.groups);
         let codes = self.frames.codes.slice(frames.start * groups..frames.end * groups)?;
-        Ok(run_codec(&mut self.codec.chunk(&self.kit, codes)?, weights, count)?)
+        let buffers = self.codec.fit(self.kit.device, count, &mut self.buffers)?;
+        let mut chunk = Chunk { kit: &self.kit, codec: &self.codec, buffers, codes };
+        Ok(run_codec(&mut chunk, &weights.codec, count)?)
     }
 
     fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError> {
-        if let Some(buffers) = &self.codec.buffers {
+        if let Some(buffers) = &self.buffers {
             to.extend(buffers.samples.slice(samples)?.read()?);
         }
         Ok(())
@@ -459,10 +442,10 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(self.talker.stepper.buffers.logits.read()?.into_iter().map(T::widened).collect())
     }
 
-    fn hidden(&mut self, weights: &TalkerWeights<GpuParts<T>>) -> Result<Vec<f32>, CudaError> {
+    fn hidden(&mut self, weights: &Weights<T>) -> Result<Vec<f32>, CudaError> {
         let (device, talker) = (self.kit.device, &self.config.talker);
         let mut normed = device.allocate::<T>(talker.hidden)?;
-        let (x, norm) = (&self.talker.stepper.buffers.x, &weights.body.norm);
+        let (x, norm) = (&self.talker.stepper.buffers.x, &weights.talker.body.norm);
         let (shape, epsilon) = ([1, size(talker.hidden)?], talker.norm_eps as f32);
         self.kit.operations.rms_norm(device.stream(), x, norm, &mut normed, shape, epsilon)?;
         Ok(normed.read()?.into_iter().map(T::widened).collect())
