@@ -36,7 +36,7 @@ pub use self::{
     product::settle,
     train::{needed_train_bytes, trainer},
     tts::{needed_tts_bytes, qwen_tts},
-    vibevoice::{most_resident_vibevoice_layers, needed_vibevoice_bytes, vibevoice},
+    vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
 use crate::{Config, Decoder, Dtype, GraphMode, ModelError, Options, Weights};
 

@@ -12,13 +12,15 @@ use std::{
 use laptime_models::{
     Attention, Config, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, TrainOptions, Weights,
     cpu::{
-        self, Pass, most_resident_layers, most_resident_vibevoice_layers, needed_bytes, needed_fuser_bytes,
-        needed_train_bytes, needed_tts_bytes, needed_vibevoice_bytes,
+        self, Pass, most_resident_layers, needed_bytes, needed_fuser_bytes, needed_train_bytes, needed_tts_bytes,
+        needed_vibevoice_bytes,
     },
     fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, SharerMask, sections},
-    random_batch,
+    most_resident, random_batch,
     tts::{Prompt, Sampling, SpeakOptions, TextFeed, TtsConfig, TtsWeights},
-    vibevoice::{Guidance, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
+    vibevoice::{
+        Guidance, ReadingSizes, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt,
+    },
 };
 
 /// A heap that counts live bytes and the most there were.
@@ -141,10 +143,14 @@ fn a_voice_uses_what_was_predicted(dtype: Dtype, offload: Option<Offload>) {
     let positions = prompt.ids.len();
     let options = VibeVoiceOptions { offload: offload.clone(), ..VibeVoiceOptions::new(dtype, positions, tokens) };
     let heard = prompt.voices.iter().map(|samples| samples.len() / config.token_samples()).sum();
-    let counts = [positions, heard, tokens];
-    let needed = needed_vibevoice_bytes(&config, &options, counts, threads);
-    if let Some(Offload { resident, .. }) = offload {
-        let most = |budget| most_resident_vibevoice_layers(&config, &options, counts, threads, budget);
+    let reading = ReadingSizes { positions, voices: heard, tokens, steps: Guidance::default().steps };
+    let needed = needed_vibevoice_bytes(&config, &options, reading, threads);
+    if let Some(offload @ Offload { resident, .. }) = offload {
+        let with = |resident| {
+            let offload = Some(Offload { resident, ..offload.clone() });
+            needed_vibevoice_bytes(&config, &VibeVoiceOptions { offload, ..options.clone() }, reading, threads)
+        };
+        let most = |budget| most_resident(config.decoder.layers, budget, with);
         assert_eq!(most(needed).unwrap(), resident);
         assert!(most(needed / 4).is_err());
     }

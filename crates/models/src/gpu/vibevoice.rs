@@ -1,26 +1,30 @@
-//! The speech model on a GPU: every part of a token is a graph, and a token is chosen on the device, so that the host reads
-//! one word a token.
+//! VibeVoice on a GPU: every part of a token is a graph, and a token is sampled on the device, so that the host reads one word
+//! per token.
 
-mod connect;
+mod backend;
+mod connector;
 mod diffusion;
-mod engine;
+mod graphs;
 mod language;
-mod parts;
-mod plan;
-mod prompting;
+mod loader;
 mod room;
 mod tokenizer;
-mod tokenizer_weights;
-mod weights;
 
 use half::{bf16, f16};
 use laptime_cuda::Device;
+use laptime_probe::stage;
 
-use self::engine::Engine;
 pub use self::room::needed_vibevoice_bytes;
+use self::{
+    backend::{Cuda, On},
+    graphs::{first_replay, prepare},
+    language::Language,
+    loader::Put,
+};
+use super::{streamed::Streamed, weights::Number};
 use crate::{
-    Dtype, ModelError, Options, Room, StreamMode,
-    vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
+    Dtype, ModelError,
+    vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 
 /// Loads VibeVoice on a device. Synthetic weights are generated there.
@@ -37,18 +41,42 @@ pub fn vibevoice<'a>(
     config.check()?;
     let device = (device, copies);
     Ok(match options.dtype {
-        Dtype::F32 => Box::new(Engine::<f32>::new(device, config, weights, options)?),
-        Dtype::Bf16 => Box::new(Engine::<bf16>::new(device, config, weights, options)?),
-        Dtype::F16 => Box::new(Engine::<f16>::new(device, config, weights, options)?),
+        Dtype::F32 => Box::new(engine::<f32>(device, config, weights, options)?),
+        Dtype::Bf16 => Box::new(engine::<bf16>(device, config, weights, options)?),
+        Dtype::F16 => Box::new(engine::<f16>(device, config, weights, options)?),
     })
 }
 
-/// Whether both streams run as one batch: where layers are streamed so.
-fn batches(options: &VibeVoiceOptions) -> bool {
-    options.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
-}
-
-/// How the language model is made ready.
-fn decoder_options(options: &VibeVoiceOptions) -> Options {
-    Options { marks: options.marks.clone(), ..Options::new(options.dtype, Room::Static(options.room)) }
+fn engine<'a, T: Number>(
+    (device, copies): (&'a Device, Option<&'a Device>),
+    config: VibeVoiceConfig,
+    weights: &VibeVoiceWeights,
+    options: VibeVoiceOptions,
+) -> Result<Engine<Cuda<'a, T>>, ModelError> {
+    let longest = options.room.max(options.negative_room);
+    if longest > config.decoder.context {
+        let (what, room) = (config.name.clone(), config.decoder.context);
+        return Err(ModelError::TooLong { tokens: longest, what, room });
+    }
+    let replay = first_replay(&options)?;
+    let on = On::new(device)?;
+    let (language, homes, loaded) = {
+        let _stage = stage!("weights");
+        let (language, homes) = Language::load(&on, &config, weights, &options)?;
+        let loaded = config.published().load(&mut Put::new(&on, weights))?;
+        device.stream().synchronise()?;
+        (language, homes, loaded)
+    };
+    let none = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
+    let streamed = match (&homes, &options.offload) {
+        (Some(homes), Some(offload)) => {
+            Some(Streamed::new(device, copies.ok_or_else(none)?, homes, offload, &options.marks)?)
+        }
+        _ => None,
+    };
+    let backend = Cuda::new(on, &config, &options, replay, language, streamed)?;
+    let mut engine = Engine::new(backend, config, options, loaded)?;
+    let parts: Vec<_> = engine.parts().collect();
+    prepare(&mut engine, &parts)?;
+    Ok(engine)
 }

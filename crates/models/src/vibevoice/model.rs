@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{VibeVoiceConfig, VoicePrompt, normal};
-use crate::{Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Replay};
+use crate::{Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Replay, Room, StreamMode};
 
 /// How a model is made ready.
 #[derive(Debug, Clone)]
@@ -27,6 +27,17 @@ impl VibeVoiceOptions {
     pub fn new(dtype: Dtype, positions: usize, tokens: usize) -> Self {
         let room = positions.saturating_add(tokens);
         Self { dtype, room, negative_room: tokens, graph: GraphMode::default(), marks: Marks::default(), offload: None }
+    }
+
+    /// Whether both streams run as one batch: where layers are streamed so.
+    pub(crate) fn is_batched(&self) -> bool {
+        self.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
+    }
+
+    /// How the language model is prepared, with a cache of this many positions.
+    pub(crate) fn decoder(&self, room: usize) -> Options {
+        let (marks, offload) = (self.marks.clone(), self.offload.clone());
+        Options { marks, offload, ..Options::new(self.dtype, Room::Static(room)) }
     }
 }
 
@@ -163,38 +174,23 @@ pub trait VibeVoice {
     fn semantic(&mut self) -> Result<Vec<f32>, ModelError>;
 
     /// How layers are offloaded; none if all are resident.
-    fn offloading(&self) -> Option<Offloading> {
-        None
-    }
+    fn offloading(&self) -> Option<Offloading>;
 
     /// The finished visits of offloaded layers since the last call, in order. Does not wait for the device.
-    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        Ok(Vec::new())
-    }
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 
     /// Whether tokens are replayed as graphs, and if not, why.
-    fn replay(&self) -> Replay {
-        Replay::Launches
-    }
+    fn replay(&self) -> Replay;
 
     /// The milliseconds of each part of a token at the last position: the mean of this many replays. Empty on a device that
     /// does not run tokens in parts. Forgets what is being spoken.
-    fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
-        let _ = times;
-        Ok(Vec::new())
-    }
+    fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError>;
 
     /// Waits until all that was asked of the device is done.
     fn wait(&mut self) -> Result<(), ModelError>;
 
     /// Forgets the prompt and all tokens.
     fn reset(&mut self) -> Result<(), ModelError>;
-}
-
-/// What is said when a token is asked for and there is none to come.
-pub(crate) fn no_token(has_begun: bool) -> ModelError {
-    let reason = if has_begun { "the last token was made" } else { "nothing was begun" };
-    ModelError::Refused(format!("there is no next token: {reason}"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How large a model is: parameters and bytes.
 
-use super::VibeVoiceConfig;
+use super::{VibeVoiceConfig, tensors::All};
 use crate::{Dtype, TensorSpec};
 
 /// Bytes of the widest number that weights are kept in.
@@ -14,7 +14,9 @@ impl VibeVoiceConfig {
 
     /// Numbers in the weights of the diffusion head.
     pub fn head_parameters(&self) -> u64 {
-        checked(&self.head_tensors().all()).unwrap_or(u64::MAX)
+        let mut all = All(Vec::new());
+        let _ = self.diffusion_head().load(&mut all);
+        checked(&all.0).unwrap_or(u64::MAX)
     }
 
     /// Numbers in the weights of both tokenizers and of what brings their latents in.

@@ -58,7 +58,13 @@ impl Solver {
 
     /// Goes one step: from a sample and its velocity to the next sample, which is put in its place. `before` is the guess
     /// of the step before, and becomes that of this one.
-    pub fn advance(&self, step: usize, velocity: &[f32], sample: &mut [f32], before: &mut [f32]) {
+    pub fn advance(
+        &self,
+        step: usize,
+        velocity: impl IntoIterator<Item = f32>,
+        sample: &mut [f32],
+        before: &mut [f32],
+    ) {
         let Some(factors) = self.steps.get(step) else { return };
         for ((sample, before), velocity) in sample.iter_mut().zip(before).zip(velocity) {
             let clean = *sample * factors.clean_sample + velocity * factors.clean_velocity;
@@ -148,7 +154,7 @@ mod tests {
                 // The velocity of a sample that is so much clean and so much noise.
                 let (clean_share, noise_share) = (step.clean_sample, -step.clean_velocity);
                 let noise = (sample[0] - clean_share * clean) / noise_share;
-                solver.advance(at, &[clean_share * noise - noise_share * clean], &mut sample, &mut before);
+                solver.advance(at, [clean_share * noise - noise_share * clean], &mut sample, &mut before);
             }
             assert!((sample[0] - clean).abs() < 1e-5, "{steps} steps: {}", sample[0]);
         }

@@ -5,64 +5,17 @@
 //! product is counted, activations and norms are not.
 
 use super::{
-    ConnectorTensors, TokenizerConfig, VibeVoiceConfig,
-    tensors::{TokenizerTensors, Way},
+    VibeVoiceConfig,
+    diffusion_head::STREAMS,
+    tensors::{Connector, Published, Tokenizer},
 };
-use crate::{Attention, Dtype, Stage, StageWork, TensorSpec, tts::Counted};
-
-/// A stage of a token, or of what comes before the first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum VibeVoiceStage {
-    /// A voice, through the acoustic encoder.
-    VoiceEncode,
-    /// The prompt, through the language model.
-    Prefill,
-    /// A token, through the language model that knows the script.
-    TransformerPositive,
-    /// A token, through the one that does not.
-    TransformerNegative,
-    /// Noise made a latent.
-    Diffusion,
-    /// A latent made audio.
-    AudioDecode,
-    /// Audio heard.
-    SemanticEncode,
-}
-
-impl VibeVoiceStage {
-    /// All of them, in the order of a reading.
-    pub const ALL: [Self; 7] = [
-        Self::VoiceEncode,
-        Self::Prefill,
-        Self::TransformerPositive,
-        Self::TransformerNegative,
-        Self::Diffusion,
-        Self::AudioDecode,
-        Self::SemanticEncode,
-    ];
-
-    /// The name by which a stage is marked.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::VoiceEncode => "voice_encode",
-            Self::Prefill => "prefill",
-            Self::TransformerPositive => "transformer_positive",
-            Self::TransformerNegative => "transformer_negative",
-            Self::Diffusion => "diffusion",
-            Self::AudioDecode => "audio_decode",
-            Self::SemanticEncode => "semantic_encode",
-        }
-    }
-}
-
-/// Rows that the diffusion head runs at once: one of each stream.
-const STREAMS: u64 = 2;
+use crate::{Attention, Dtype, Stage, StageWork, tts::Counted};
 
 impl VibeVoiceConfig {
     /// The work of encoding a voice of this many tokens.
     pub fn voice_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        let encoder = tokenizer_work(&self.acoustic_encoder_tensors(), &self.acoustic, Way::Encoder, tokens, dtype);
-        let [connector, _] = self.connector_tensors();
+        let encoder = tokenizer_work(&self.acoustic_encoder(), tokens, dtype);
+        let [connector, _] = self.connectors();
         encoder.plus(connector_work(&connector, tokens as u64, dtype))
     }
 
@@ -87,19 +40,18 @@ impl VibeVoiceConfig {
 
     /// The work of making a latent in this many steps.
     pub fn diffusion_work(&self, steps: usize, dtype: Dtype) -> StageWork {
-        let tensors = self.head_tensors();
+        let (tensors, streams) = (self.diffusion_head(), STREAMS as u64);
         let mut once = Counted::new(dtype);
-        once.product(&tensors.condition, STREAMS);
+        tensors.condition.iter().for_each(|spec| once.product(spec, streams));
         let mut step = Counted::new(dtype);
         // Both streams begin a step with the same row.
-        step.product(&tensors.enter, 1);
+        tensors.enter.iter().for_each(|spec| step.product(spec, 1));
         for layer in &tensors.layers {
             step.read(&layer.norm);
-            let products: [&TensorSpec; 4] = [&layer.adapt, &layer.gate_up[0], &layer.gate_up[1], &layer.down];
-            products.into_iter().for_each(|spec| step.product(spec, STREAMS));
+            let products = [&layer.adapt, &layer.gate_up, &layer.down].into_iter().flatten();
+            products.for_each(|spec| step.product(spec, streams));
         }
-        step.product(&tensors.last_adapt, STREAMS);
-        step.product(&tensors.leave, STREAMS);
+        tensors.last_adapt.iter().chain(&tensors.leave).for_each(|spec| step.product(spec, streams));
         let steps = steps as u64;
         let StageWork { flops, weight_bytes, .. } = step.work;
         once.work.plus(StageWork {
@@ -111,17 +63,17 @@ impl VibeVoiceConfig {
 
     /// The work of making audio of this many latents at once.
     pub fn audio_decode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        tokenizer_work(&self.acoustic_decoder_tensors(), &self.acoustic, Way::Decoder, tokens, dtype)
+        tokenizer_work(&self.acoustic_decoder(), tokens, dtype)
     }
 
     /// The work of hearing the audio of this many tokens at once.
     pub fn semantic_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        tokenizer_work(&self.semantic_encoder_tensors(), &self.semantic, Way::Encoder, tokens, dtype)
+        tokenizer_work(&self.semantic_encoder(), tokens, dtype)
     }
 
     /// The work of both connectors on one row each.
     pub fn connect_work(&self, dtype: Dtype) -> StageWork {
-        let works = self.connector_tensors().map(|connector| connector_work(&connector, 1, dtype));
+        let works = self.connectors().map(|connector| connector_work(&connector, 1, dtype));
         works.into_iter().fold(StageWork::default(), StageWork::plus)
     }
 
@@ -139,7 +91,7 @@ impl VibeVoiceConfig {
     }
 }
 
-fn connector_work(tensors: &ConnectorTensors, rows: u64, dtype: Dtype) -> StageWork {
+fn connector_work(tensors: &Connector<Published>, rows: u64, dtype: Dtype) -> StageWork {
     let mut work = Counted::new(dtype);
     work.linear(&tensors.enter, rows);
     work.read(&tensors.norm);
@@ -147,34 +99,20 @@ fn connector_work(tensors: &ConnectorTensors, rows: u64, dtype: Dtype) -> StageW
     work.work
 }
 
-fn tokenizer_work(
-    tensors: &TokenizerTensors,
-    config: &TokenizerConfig,
-    way: Way,
-    tokens: usize,
-    dtype: Dtype,
-) -> StageWork {
+fn tokenizer_work(tokenizer: &Tokenizer<Published>, tokens: usize, dtype: Dtype) -> StageWork {
     let mut work = Counted::new(dtype);
-    let ratios: Vec<u64> = match way {
-        Way::Encoder => config.ratios.iter().map(|ratio| *ratio as u64).collect(),
-        Way::Decoder => config.ratios.iter().rev().map(|ratio| *ratio as u64).collect(),
-    };
-    let tokens = tokens as u64;
-    let mut rows = if way == Way::Encoder { tokens.saturating_mul(config.hop() as u64) } else { tokens };
-    for (at, stage) in tensors.stages.iter().enumerate() {
-        let ratio = at.checked_sub(1).and_then(|at| ratios.get(at)).copied().unwrap_or(1).max(1);
-        // Rows that come out of what shortens, rows that go into what lengthens.
-        let counted = if way == Way::Encoder { rows / ratio } else { rows };
-        work.conv(&stage.enter, counted);
-        rows = if way == Way::Encoder { counted } else { rows.saturating_mul(ratio) };
+    let mut rows = tokens.saturating_mul(tokenizer.shape.entering);
+    for (stage, shape) in tokenizer.stages.iter().zip(&tokenizer.shape.stages) {
+        work.conv(&stage.enter, shape.enter.looks(rows) as u64);
+        rows = shape.enter.rows(rows);
         for block in &stage.blocks {
-            work.conv(&block.mixer, rows);
-            work.linear(&block.up, rows);
-            work.linear(&block.down, rows);
+            work.conv(&block.mixer, rows as u64);
+            work.linear(&block.up, rows as u64);
+            work.linear(&block.down, rows as u64);
             [&block.norm, &block.scale, &block.ffn_norm, &block.ffn_scale].into_iter().for_each(|spec| work.read(spec));
         }
     }
-    work.conv(&tensors.head, rows);
+    work.conv(&tokenizer.head, rows as u64);
     work.work
 }
 
@@ -203,7 +141,7 @@ mod tests {
             let (one, two) = (work(&config, 1, Dtype::F32), work(&config, 2, Dtype::F32));
             assert_eq!((two.flops, two.weight_bytes), (2 * one.flops, one.weight_bytes));
         }
-        let decoder: u64 = config.acoustic_decoder_tensors().all().iter().map(|spec| spec.count() as u64).sum();
+        let decoder: u64 = config.acoustic_decoder().all().iter().map(|spec| spec.count() as u64).sum();
         assert_eq!(config.audio_decode_work(1, Dtype::F32).weight_bytes, 4 * decoder);
         let token = config.token_work([100, 10], 10, Dtype::Bf16);
         assert!(token.flops > config.diffusion_work(10, Dtype::Bf16).flops && token.kv_read > 0);

@@ -5,7 +5,7 @@ use std::path::Path;
 use laptime_bench::Device;
 use laptime_models::{
     Attention, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Room, Weights, cpu,
-    vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
+    vibevoice::{ReadingSizes, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 use laptime_probe::stage;
 
@@ -167,15 +167,15 @@ pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dy
             let options = vibevoice_options(subject, spec, resident, Path::new(""));
             let hop = config.token_samples().max(1);
             let voices = prompt.voices.iter().map(|voice| voice.len() / hop).sum();
-            let counts = [positions, voices, tokens];
+            let reading = ReadingSizes { positions, voices, tokens, steps: spec.steps };
             #[cfg(feature = "cuda")]
             if is_gpu(device) {
-                return laptime_models::gpu::needed_vibevoice_bytes(config, &options, counts);
+                return laptime_models::gpu::needed_vibevoice_bytes(config, &options, reading);
             }
             let _ = device;
             // The audio of the previous iteration may still be in memory.
             let audio = (tokens as u64).saturating_mul(hop as u64).saturating_mul(2 * 4);
-            cpu::needed_vibevoice_bytes(config, &options, counts, threads).saturating_add(audio)
+            cpu::needed_vibevoice_bytes(config, &options, reading, threads).saturating_add(audio)
         }
         Kind::Lm { found, .. } => {
             let options = options(subject, spec, resident, Path::new(""));

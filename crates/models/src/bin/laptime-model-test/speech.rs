@@ -6,7 +6,8 @@ use laptime_models::{
     Dtype, GraphMode, StageWork, cpu,
     gpu::{needed_vibevoice_bytes, vibevoice},
     vibevoice::{
-        Guidance, Noise, Script, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt,
+        Guidance, Noise, ReadingSizes, Script, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice,
+        VoicePrompt,
     },
 };
 use serde::Deserialize;
@@ -252,7 +253,9 @@ pub fn memory(bench: &Bench) -> Answer {
         let prompt = prompt(&config)?;
         let options = VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), tokens);
         let voices = prompt.ids.iter().filter(|id| **id == config.ids.audio).count();
-        let needed = needed_vibevoice_bytes(&config, &options, [prompt.ids.len(), voices, tokens]);
+        let steps = Guidance::default().steps;
+        let reading = ReadingSizes { positions: prompt.ids.len(), voices, tokens, steps };
+        let needed = needed_vibevoice_bytes(&config, &options, reading);
         bench.device.give_back_memory()?;
         let before = bench.device.used_memory()?;
         bench.device.reset_peak()?;

@@ -6,7 +6,7 @@ use laptime_cuda::Device;
 use laptime_models::{
     Dtype, GraphMode, Offload, StreamMode,
     gpu::{needed_vibevoice_bytes, vibevoice},
-    vibevoice::{Guidance, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, VoicePrompt},
+    vibevoice::{Guidance, ReadingSizes, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, VoicePrompt},
 };
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance, speech::prompt};
@@ -109,7 +109,9 @@ pub fn memory(bench: &Bench) -> Answer {
         let mut options = VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), tokens);
         options.offload = eight_streamed(&config, mode);
         let voices = prompt.ids.iter().filter(|id| **id == config.ids.audio).count();
-        let needed = needed_vibevoice_bytes(&config, &options, [prompt.ids.len(), voices, tokens]);
+        let steps = Guidance::default().steps;
+        let reading = ReadingSizes { positions: prompt.ids.len(), voices, tokens, steps };
+        let needed = needed_vibevoice_bytes(&config, &options, reading);
         bench.device.give_back_memory()?;
         let before = bench.device.used_memory()?;
         bench.device.reset_peak()?;

@@ -1,25 +1,20 @@
-//! The diffusion head on a GPU: what both streams leave in, a latent out, all steps without the host.
-//!
-//! The adaptation of a layer depends on the step and not on the sample, so the shifts, scales and gates of all steps are computed
-//! at once, and their weights are read once a token and not once a step.
+//! The operations of the diffusion head on a GPU: all steps without the host.
 
 use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Device, Sizes, SliceMut,
+    Buffer, Cache, Device, Sizes,
     decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm},
     nn::Gate,
 };
 
 use super::{
     super::{size, weights::Number},
-    weights::{HeadWeights, Kernels},
+    backend::{Cuda, On},
+    tokenizer::Flow,
 };
 use crate::{
     ModelError,
-    vibevoice::{Guidance, Solver, VibeVoiceConfig, time_frequencies},
+    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig, time_frequencies},
 };
-
-/// Rows that run together: one of each stream.
-const STREAMS: usize = 2;
 
 /// The diffusion head's buffers, for one number of steps.
 pub struct Diffusion<T> {
@@ -32,31 +27,18 @@ pub struct Diffusion<T> {
     conditions: Buffer<T>,
     /// A row for the time of each step.
     times: Buffer<T>,
-    /// The adaptation of the layers, one row of each stream per step.
-    told: Buffer<T>,
-    /// Shifts, scales and gates that each layer makes of it, and shifts and scales of the last norm.
+    /// Conditions and times together, one row of each stream per step.
+    conditioning: Buffer<T>,
+    /// Shifts, scales and gates of each layer, and shifts and scales of the last norm.
     adapts: Vec<Buffer<T>>,
     x: Buffer<T>,
     gated: Buffer<T>,
-    /// The latent, as the connector takes it.
+    /// The latent, as the connector reads it.
     pub row: Buffer<T>,
 }
 
-/// Where a latent goes to be sounded, and how it is brought there.
-pub struct Sounding<'a, T> {
-    pub entrance: SliceMut<'a, T>,
-    pub factors: [f32; 2],
-}
-
-/// Numbers of a head's buffers for this many steps.
-pub fn numbers(config: &VibeVoiceConfig, steps: usize) -> usize {
-    let (hidden, ffn, layers) = (config.decoder.hidden, config.head.ffn, config.head.layers);
-    let of_steps = hidden * (1 + STREAMS * (1 + 3 * layers + 2));
-    steps * of_steps + STREAMS * (2 * hidden + ffn)
-}
-
 impl<T: Number> Diffusion<T> {
-    /// Room for this many latents, of this many steps each.
+    /// Buffers for this many latents, of this many steps each.
     pub fn new(device: &Device, config: &VibeVoiceConfig, steps: usize, room: usize) -> Result<Self, ModelError> {
         let (hidden, latent) = (config.decoder.hidden, config.acoustic.latent);
         let of_step = |numbers: usize| device.allocate::<T>(STREAMS * steps * numbers);
@@ -78,7 +60,7 @@ impl<T: Number> Diffusion<T> {
             drawing: Drawing::new(device, sizes)?,
             conditions: device.allocate(STREAMS * hidden)?,
             times: device.allocate(steps * hidden)?,
-            told: of_step(hidden)?,
+            conditioning: of_step(hidden)?,
             adapts,
             x: device.allocate(STREAMS * hidden)?,
             gated: device.allocate(STREAMS * config.head.ffn)?,
@@ -87,100 +69,102 @@ impl<T: Number> Diffusion<T> {
         })
     }
 
-    /// Steps that a latent is made in.
-    pub fn steps(&self) -> usize {
-        self.sizes.steps as usize
-    }
-
-    /// Begins a reading of at most this many tokens: the noise of all of them, and the time embeddings.
+    /// Begins a generation of at most this many tokens: the noise of all of them, and the time embeddings.
     pub fn begin(
         &mut self,
-        (device, blas): (&Device, &Blas),
-        (config, kernels, weights): (&VibeVoiceConfig, &Kernels<T>, &HeadWeights<T>),
+        on: &On<'_, T>,
+        (config, head): (&VibeVoiceConfig, &DiffusionHead<Cuda<'_, T>>),
         (guidance, solver): (&Guidance, &Solver),
         tokens: usize,
     ) -> Result<(), ModelError> {
-        let latent = config.acoustic.latent;
+        let (latent, frequencies) = (config.acoustic.latent, config.head.frequencies);
         let noise: Vec<f32> = (0..tokens).flat_map(|token| guidance.noise_of(token, latent)).collect();
-        let factors: Vec<Factors> = solver.steps.iter().map(factors).collect();
-        self.drawing.begin(&factors, guidance.scale, &noise)?;
-        let frequencies = config.head.frequencies;
-        let told = solver.steps.iter().flat_map(|step| time_frequencies(step.time, frequencies, config.head.period));
-        let told = device.upload(&told.map(T::narrowed).collect::<Vec<T>>())?;
+        let factors = solver.steps.iter().map(|step| Factors {
+            clean_sample: step.clean_sample,
+            clean_velocity: step.clean_velocity,
+            next_sample: step.next_sample,
+            next_clean: step.next_clean,
+            next_before: step.next_before,
+        });
+        self.drawing.begin(&factors.collect::<Vec<_>>(), guidance.scale, &noise)?;
+        let times = solver.steps.iter().flat_map(|step| time_frequencies(step.time, frequencies, config.head.period));
+        let times = on.device.upload(&times.map(T::narrowed).collect::<Vec<T>>())?;
         let (m, n) = (self.sizes.steps, self.sizes.hidden);
-        let mut inner = device.allocate(self.times.length())?;
+        let mut inner = on.device.allocate(self.times.length())?;
         let sizes = Sizes { m, n, k: size(frequencies)?, b_is_transposed: true };
-        blas.multiply([&told, &weights.time[0]], &mut inner, sizes)?;
-        kernels.rows.bias_gate(device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
-        Ok(blas.multiply([&inner, &weights.time[1]], &mut self.times, Sizes { k: n, ..sizes })?)
+        on.blas.multiply([&times, &head.time[0]], &mut inner, sizes)?;
+        on.kernels.rows.bias_gate(on.device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
+        Ok(on.blas.multiply([&inner, &head.time[1]], &mut self.times, Sizes { k: n, ..sizes })?)
     }
 
-    /// Puts a latent on the stream, given what the positive stream and the negative one leave, a row each.
-    pub fn run(
-        &mut self,
-        device: &Device,
-        blas: &Blas,
-        weights: &HeadWeights<T>,
-        left: &Buffer<T>,
-        to: Sounding<'_, T>,
-    ) -> Result<(), CudaError> {
-        self.tell(device, blas, weights, left)?;
-        for step in 0..self.sizes.steps {
-            self.kernels.begin(device.stream(), &mut self.drawing, step, &weights.enter, &mut self.x)?;
-            self.step(device, weights, step as usize)?;
-        }
-        let [divisor, bias] = to.factors;
-        let to = LatentTarget { row: &mut self.row, sound: to.entrance, divisor, bias };
-        self.kernels.end(device.stream(), &mut self.drawing, to)
-    }
-
-    /// The adaptation of all layers at all steps.
-    fn tell(
-        &mut self,
-        device: &Device,
-        blas: &Blas,
-        weights: &HeadWeights<T>,
-        left: &Buffer<T>,
-    ) -> Result<(), CudaError> {
-        let DrawingSizes { hidden, steps, .. } = self.sizes;
-        let sizes = Sizes { m: STREAMS as u32, n: hidden, k: hidden, b_is_transposed: true };
-        blas.multiply([left, &weights.condition], &mut self.conditions, sizes)?;
-        let told = [&self.conditions, &self.times];
-        self.kernels.condition(device.stream(), told, &mut self.told, [steps, hidden])?;
-        let matrices = weights.layers.iter().map(|layer| (&layer.adapt, 3 * hidden));
-        let matrices = matrices.chain([(&weights.last_adapt, 2 * hidden)]);
-        for ((matrix, n), to) in matrices.zip(&mut self.adapts) {
-            blas.multiply([&self.told, matrix], to, Sizes { m: STREAMS as u32 * steps, n, ..sizes })?;
-        }
-        Ok(())
-    }
-
-    /// The layers of a step, from `x` to velocities.
-    fn step(&mut self, device: &Device, weights: &HeadWeights<T>, step: usize) -> Result<(), CudaError> {
-        let (stream, width, ffn) = (device.stream(), self.sizes.hidden, self.ffn);
-        let rows = |adapt: usize| step * STREAMS * adapt..(step + 1) * STREAMS * adapt;
-        let plain = |weight| Linear { weight, bias: None };
-        let (last, of_layers) = (self.adapts.len() - 1, 3 * width as usize);
-        for (layer, adapt) in weights.layers.iter().zip(&self.adapts) {
-            let adapt = adapt.slice(rows(of_layers))?;
-            let norm = Norm { weight: &layer.norm, epsilon: self.eps };
-            let (x, shape) = ((&self.x, &norm), [ffn, width]);
-            self.adapted.gate_up(stream, x, adapt, &plain(&layer.gate_up), &mut self.gated, shape)?;
-            let down = plain(&layer.down);
-            self.adapted.add_gated(stream, &self.gated, adapt, &down, &mut self.x, [width, ffn])?;
-        }
-        let adapt = self.adapts[last].slice(rows(2 * width as usize))?;
-        let (x, shape) = ((&self.x, self.eps), [self.sizes.latent, width]);
-        self.adapted.linear(stream, x, adapt, &plain(&weights.leave), &mut self.drawing.velocity, shape)
+    fn product(&self, rows: u32, n: u32) -> Sizes {
+        Sizes { m: rows, n, k: self.sizes.hidden, b_is_transposed: true }
     }
 }
 
-fn factors(step: &crate::vibevoice::SolverStep) -> Factors {
-    Factors {
-        clean_sample: step.clean_sample,
-        clean_velocity: step.clean_velocity,
-        next_sample: step.next_sample,
-        next_clean: step.next_clean,
-        next_before: step.next_before,
+fn plain<T>(weight: &Buffer<T>) -> Linear<'_, T> {
+    Linear { weight, bias: None }
+}
+
+/// Where the adaptation of a step is, of which a row has this many numbers.
+fn rows(step: usize, width: usize) -> std::ops::Range<usize> {
+    step * STREAMS * width..(step + 1) * STREAMS * width
+}
+
+impl<T: Number> DiffusionOps for Cuda<'_, T> {
+    fn steps(&self) -> usize {
+        self.diffusion.sizes.steps as usize
+    }
+
+    fn condition(&mut self, weight: &Buffer<T>) -> Result<(), ModelError> {
+        let (On { device, blas, .. }, of) = (&self.on, &mut self.diffusion);
+        let DrawingSizes { hidden, steps, .. } = of.sizes;
+        let sizes = of.product(STREAMS as u32, hidden);
+        blas.multiply([&self.language.hidden, weight], &mut of.conditions, sizes)?;
+        let from = [&of.conditions, &of.times];
+        Ok(of.kernels.condition(device.stream(), from, &mut of.conditioning, [steps, hidden])?)
+    }
+
+    fn adapt(&mut self, layer: usize, weight: &Buffer<T>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let width = weight.length() / of.sizes.hidden as usize;
+        let sizes = of.product(STREAMS as u32 * of.sizes.steps, size(width)?);
+        Ok(self.on.blas.multiply([&of.conditioning, weight], &mut of.adapts[layer], sizes)?)
+    }
+
+    fn begin_step(&mut self, step: usize, enter: &Buffer<T>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        Ok(of.kernels.begin(self.on.device.stream(), &mut of.drawing, size(step)?, enter, &mut of.x)?)
+    }
+
+    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let hidden = of.sizes.hidden;
+        let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
+        let norm = Norm { weight: &weights.norm, epsilon: of.eps };
+        let (x, shape, stream) = ((&of.x, &norm), [of.ffn, hidden], self.on.device.stream());
+        Ok(of.adapted.gate_up(stream, x, adapt, &plain(&weights.gate_up), &mut of.gated, shape)?)
+    }
+
+    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let hidden = of.sizes.hidden;
+        let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
+        let (down, shape, stream) = (plain(&weights.down), [hidden, of.ffn], self.on.device.stream());
+        Ok(of.adapted.add_gated(stream, &of.gated, adapt, &down, &mut of.x, shape)?)
+    }
+
+    fn velocity(&mut self, step: usize, leave: &Buffer<T>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let DrawingSizes { hidden, latent, .. } = of.sizes;
+        let adapt = of.adapts[of.adapts.len() - 1].slice(rows(step, 2 * hidden as usize))?;
+        let (x, shape, stream) = ((&of.x, of.eps), [latent, hidden], self.on.device.stream());
+        Ok(of.adapted.linear(stream, x, adapt, &plain(leave), &mut of.drawing.velocity, shape)?)
+    }
+
+    fn end_steps(&mut self, decoder: &mut Flow<T>, [divisor, bias]: [f32; 2]) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let to = LatentTarget { row: &mut of.row, sound: decoder.entrance(1)?, divisor, bias };
+        Ok(of.kernels.end(self.on.device.stream(), &mut of.drawing, to)?)
     }
 }

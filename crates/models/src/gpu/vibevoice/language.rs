@@ -2,7 +2,9 @@
 //!
 //! The streams take their steps one after the other, or together: then the weights of a layer are read once for both.
 
-use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Slice, decode::State, nn::Attention};
+use std::sync::Arc;
+
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Region, Slice, decode::State, nn::Attention};
 
 use super::{
     super::{
@@ -11,45 +13,61 @@ use super::{
         room::{Head, PassSizes},
         size,
         step::Stepper,
-        streamed::Streamed,
-        weights::Number,
+        streamed::{Homes, Streamed},
+        weights::{LayerWeights, Loader, Number},
     },
-    batches, decoder_options,
-    weights::SpeechGpuWeights,
+    backend::On,
 };
 use crate::{
     Config, ModelError, Options,
-    decoder::layers::{run_all, run_offloaded, run_resident},
+    decoder::{
+        layers::{run_all, run_offloaded, run_resident},
+        weights::load_layers,
+    },
     marks::stage_mark,
-    vibevoice::{VibeVoiceConfig, VibeVoiceOptions},
+    vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
-
-/// Which of the two streams is stepped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// What has heard the script.
-    Positive,
-    /// What has not.
-    Negative,
-    /// Both, as one batch.
-    Both,
-}
 
 /// The language model's streams, and what goes through them.
 pub struct Language<T> {
-    config: Config,
-    options: Options,
+    model: Model<T>,
     streams: Streams<T>,
-    turns: Turns,
     attention: Attention<T>,
-    /// What the positive stream runs next, or ran last.
+    /// The row that the positive stream runs next, or ran last.
     pub row: Buffer<T>,
-    /// What both streams left, normed: the positive row, then the negative one.
+    /// The normed hidden states of both streams: the positive one, then the negative one.
     pub hidden: Buffer<T>,
-    /// The token that was chosen last, as a place among those that may be.
+    /// The token that was sampled last, as an index of those that may be.
     pub choice: Buffer<u32>,
     /// Whose logits are the last.
     last: Side,
+}
+
+/// What every pass reads.
+struct Model<T> {
+    config: Config,
+    options: Options,
+    rope: Turns,
+    embedding: Buffer<T>,
+    /// The rows of the head that belong to tokens which may be sampled.
+    choices: Buffer<T>,
+    /// The resident layers, and how many offloaded ones are before them.
+    layers: Vec<LayerWeights<T>>,
+    first: usize,
+    norm: Buffer<T>,
+}
+
+impl<T: Number> Model<T> {
+    fn context<'c>(&'c self, on: &'c On<'_, T>) -> Context<'c, T> {
+        Context {
+            stream: on.device.stream(),
+            blas: &on.blas,
+            config: &self.config,
+            marks: &self.options.marks,
+            operations: &on.kernels.operations,
+            turns: &self.rope,
+        }
+    }
 }
 
 struct Streams<T> {
@@ -76,19 +94,19 @@ impl<T: Number> Stream<T> {
     }
 }
 
-/// Positions that there is room for in the cache of the negative stream: those who step together have caches alike.
+/// The capacity of the negative stream's cache: streams that step together have caches of one size.
 pub fn negative_room(options: &VibeVoiceOptions) -> usize {
-    if batches(options) { options.room.max(options.negative_room) } else { options.negative_room }.max(1)
+    if options.is_batched() { options.room.max(options.negative_room) } else { options.negative_room }.max(1)
 }
 
 impl<T: Number> Streams<T> {
     fn new(device: &Device, config: &Config, options: &VibeVoiceOptions) -> Result<Self, CudaError> {
-        let (negative, is_batched) = (negative_room(options), batches(options));
+        let (negative, is_batched) = (negative_room(options), options.is_batched());
         let room = if is_batched { negative } else { options.room.max(1) };
         Ok(Self {
             positive: Stream::new(device, config, room)?,
             negative: Stream::new(device, config, negative)?,
-            both: is_batched.then(|| Stepper::new(device, config, 2, room)).transpose()?,
+            both: is_batched.then(|| Stepper::new(device, config, STREAMS, room)).transpose()?,
         })
     }
 
@@ -110,182 +128,191 @@ impl<T: Number> Streams<T> {
     }
 }
 
-/// What the language model is run with.
-pub struct Model<'a, T> {
-    pub device: &'a Device,
-    pub blas: &'a Blas,
-    pub weights: &'a SpeechGpuWeights<T>,
-}
-
-impl<T> Model<'_, T> {
-    /// The number of offloaded layers.
-    fn streamed(&self) -> usize {
-        self.weights.homes.as_ref().map_or(0, |homes| homes.layers())
-    }
-}
-
-/// What a step needs of the language model.
-fn context<'a, T>(
-    model: &'a Model<'a, T>,
-    config: &'a Config,
-    options: &'a Options,
-    turns: &'a Turns,
-) -> Context<'a, T> {
-    Context {
-        stream: model.device.stream(),
-        blas: model.blas,
-        config,
-        marks: &options.marks,
-        operations: &model.weights.kernels.operations,
-        turns,
-    }
-}
-
 impl<T: Number> Language<T> {
-    pub fn new(device: &Device, config: &VibeVoiceConfig, options: &VibeVoiceOptions) -> Result<Self, ModelError> {
+    /// Loads the resident layers on the device, and the offloaded ones to where they stay.
+    pub fn load(
+        on: &On<'_, T>,
+        config: &VibeVoiceConfig,
+        weights: &VibeVoiceWeights,
+        options: &VibeVoiceOptions,
+    ) -> Result<(Self, Option<Arc<Homes>>), ModelError> {
+        let (device, decoder, weights) = (on.device, &config.decoder, weights.decoder());
+        let mut loader = Loader { device, operations: &on.kernels.operations, weights: &weights };
+        let homes = options
+            .offload
+            .as_ref()
+            .map(|offload| Homes::of(&loader, decoder, offload, &Region::pinned))
+            .transpose()?;
+        let homes = homes.flatten().map(Arc::new);
+        // The whole head is on the device for a moment, as an offloaded layer is before it, so both come before all others.
+        let own_choices = decoder.head_tensor().map(|head| choices(device, config, &loader.packed(&[head])?));
+        let own_choices = own_choices.transpose()?;
+        let embedding = loader.packed(&[decoder.embedding_tensor()])?;
+        let choices = own_choices.map_or_else(|| choices(device, config, &embedding), Ok)?;
+        let first = homes.as_ref().map_or(0, |homes| homes.layers());
+        let layers = load_layers(decoder, first, &mut loader)?;
+        let norm = loader.packed(&[decoder.final_norm_tensor()])?;
         let stepped = config.stepped_decoder();
-        let positions = options.room.max(negative_room(options));
         let mut row = device.allocate(stepped.hidden)?;
         row.zero()?;
-        Ok(Self {
-            options: decoder_options(options),
+        let language = Self {
             streams: Streams::new(device, &stepped, options)?,
-            turns: Turns::new(device, &stepped, positions)?,
             attention: Attention::load(device, &Cache::of_user(), size(stepped.head_dim)?)?,
             row,
-            hidden: device.allocate(2 * stepped.hidden)?,
+            hidden: device.allocate(STREAMS * stepped.hidden)?,
             choice: device.upload(&[0])?,
             last: Side::Positive,
-            config: stepped,
-        })
+            model: Model {
+                options: Options { offload: None, ..options.decoder(options.room) },
+                rope: Turns::new(device, &stepped, options.room.max(negative_room(options)))?,
+                config: stepped,
+                embedding,
+                choices,
+                layers,
+                first,
+                norm,
+            },
+        };
+        Ok((language, homes))
     }
 
-    /// The logits of the tokens that may be chosen.
+    /// The logits of the tokens that may be sampled.
     pub fn logits(&mut self) -> Result<Slice<'_, T>, CudaError> {
         let (stepper, _) = self.streams.of(self.last)?;
-        stepper.buffers.logits.slice(0..self.config.vocab)
+        stepper.buffers.logits.slice(0..self.model.config.vocab)
     }
 
-    /// Says at which position a stream's next row is.
-    pub fn place(&mut self, device: &Device, side: Side, position: usize) -> Result<(), CudaError> {
+    /// Sets the position of a stream's next row.
+    pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Result<(), CudaError> {
         let of = match side {
             Side::Negative => &mut self.streams.negative,
             _ => &mut self.streams.positive,
         };
-        of.state.position.set_all(device.stream(), size(position)?)
+        of.state.position.set_all(on.device.stream(), size(position)?)
+    }
+
+    /// Makes the embedding of a token the next row.
+    pub fn take_row(&mut self, on: &On<'_, T>, id: u32) -> Result<(), CudaError> {
+        let (at, hidden) = (id as usize, self.model.config.hidden);
+        let row = self.model.embedding.slice(at * hidden..(at + 1) * hidden)?;
+        self.row.all_mut().copy_from(on.device.stream(), row)
     }
 
     /// Copies the row to the hidden states of each stream that is stepped.
-    fn enter(&mut self, model: &Model<'_, T>, side: Side) -> Result<(), CudaError> {
-        let (operations, width) = (&model.weights.kernels.operations, self.config.hidden);
+    fn enter(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+        let width = self.model.config.hidden;
         let (stepper, _) = self.streams.of(side)?;
         let x = &mut stepper.buffers.x;
-        for begin in (0..if side == Side::Both { 2 } else { 1 }).map(|row| row * width) {
-            // Waits for all that is on the device's stream, as what begins a step must.
+        for begin in (0..if side == Side::Both { STREAMS } else { 1 }).map(|row| row * width) {
+            // Waits for all work on the device's stream, as the beginning of a step must.
             let to = x.slice_mut(begin..begin + width)?;
-            operations.last_rows(model.device.stream(), self.row.all(), to, [1, 1, size(width)?])?;
+            on.kernels.operations.last_rows(on.device.stream(), self.row.all(), to, [1, 1, size(width)?])?;
         }
         Ok(())
     }
 
-    /// Enqueues the offloaded layers: the beginning of a step.
-    pub fn begin_step(
-        &mut self,
-        model: &Model<'_, T>,
-        streamed: &mut Streamed<'_, T>,
-        side: Side,
-    ) -> Result<(), CudaError> {
-        self.enter(model, side)?;
-        let context = context(model, &self.config, &self.options, &self.turns);
-        let (stepper, sequences) = self.streams.of(side)?;
-        run_offloaded(&mut stepper.pass(context, sequences), streamed)
-    }
-
-    /// Enqueues a step, or the part behind the offloaded layers. The positive stream
-    /// chooses a token.
-    pub fn step(&mut self, model: &Model<'_, T>, side: Side) -> Result<(), CudaError> {
-        let first = model.streamed();
-        if first == 0 {
-            self.enter(model, side)?;
-        }
-        let context = context(model, &self.config, &self.options, &self.turns);
-        let (stepper, sequences) = self.streams.of(side)?;
-        run_resident(&mut stepper.pass(context, sequences), first, &model.weights.layers, |_| Ok(()))?;
-        self.leave(model, side)
-    }
-
-    /// Says who took a step last.
+    /// Notes who takes a step.
     pub fn stepped(&mut self, side: Side) {
         if side != Side::Negative {
             self.last = side;
         }
     }
 
-    /// What is left of rows that went through all layers: normed for what comes next; and a token is chosen of the
-    /// positive stream's.
-    fn leave(&mut self, model: &Model<'_, T>, side: Side) -> Result<(), CudaError> {
-        let (weights, width) = (model.weights, self.config.hidden);
-        let context = context(model, &self.config, &self.options, &self.turns);
+    /// Enqueues the offloaded layers: the beginning of a step.
+    pub fn begin_step(&mut self, on: &On<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Result<(), CudaError> {
+        self.enter(on, side)?;
+        let (stepper, sequences) = self.streams.of(side)?;
+        run_offloaded(&mut stepper.pass(self.model.context(on), sequences), streamed)
+    }
+
+    /// Enqueues a step, or the part behind the offloaded layers. The positive stream samples a token.
+    pub fn step(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+        if self.model.first == 0 {
+            self.enter(on, side)?;
+        }
+        let Self { model, streams, .. } = self;
+        let (stepper, sequences) = streams.of(side)?;
+        let mut pass = stepper.pass(model.context(on), sequences);
+        run_resident(&mut pass, model.first, &model.layers, |_| Ok(()))?;
+        self.leave(on, side)
+    }
+
+    /// Norms the hidden states for what comes next, and samples a token of the positive stream.
+    fn leave(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+        let (model, width) = (&self.model, self.model.config.hidden);
         let (stepper, _) = self.streams.of(side)?;
-        let operations = context.operations;
+        let (operations, stream) = (&on.kernels.operations, on.device.stream());
         if side != Side::Negative {
-            stepper.head(context, &weights.norm, &weights.choices)?;
-            let _stage = stage_mark!(self.options.marks, Layer, "choose");
-            let shape = [1, size(self.config.vocab)?];
-            operations.argmax(context.stream, &stepper.buffers.logits, &mut self.choice, shape)?;
+            stepper.head(model.context(on), &model.norm, &model.choices)?;
+            let _stage = stage_mark!(model.options.marks, Layer, "choose");
+            let shape = [1, size(model.config.vocab)?];
+            operations.argmax(stream, &stepper.buffers.logits, &mut self.choice, shape)?;
         }
         let (begin, rows) = match side {
             Side::Positive => (0, 1),
             Side::Negative => (width, 1),
-            Side::Both => (0, 2),
+            Side::Both => (0, STREAMS),
         };
         let (to, shape) = (self.hidden.slice_mut(begin..begin + rows * width)?, [size(rows)?, size(width)?]);
-        let (x, epsilon) = (stepper.buffers.x.all(), self.config.norm_eps as f32);
-        operations.rms_norm(context.stream, x, weights.norm.all(), to, shape, epsilon)
+        let (x, epsilon) = (stepper.buffers.x.all(), model.config.norm_eps as f32);
+        operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)
     }
 
-    /// Runs the rows of a prompt, which `fill` puts where they begin.
+    /// Runs a prompt. `place_voices` writes the rows of voices over those of tokens.
     pub fn prefill(
         &mut self,
-        model: &Model<'_, T>,
+        on: &On<'_, T>,
         streamed: Option<&mut Streamed<'_, T>>,
-        count: usize,
-        fill: impl FnOnce(&mut Buffer<T>) -> Result<(), CudaError>,
+        ids: &Buffer<u32>,
+        vocab: usize,
+        place_voices: impl FnOnce(&mut Buffer<T>) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
-        let stream = model.device.stream();
-        let sizes = PassSizes::new(&self.config, &self.options, count, count, Head::Last);
-        let mut buffers = Buffers::new(model.device, sizes)?;
-        fill(&mut buffers.x)?;
-        self.place(model.device, Side::Positive, 0)?;
-        self.run_prompt(model, streamed, &mut buffers, count)?;
+        let (stream, model, count) = (on.device.stream(), &self.model, ids.length());
+        let sizes = PassSizes::new(&model.config, &model.options, count, count, Head::Last);
+        let mut buffers = Buffers::new(on.device, sizes)?;
+        let shape = [size(vocab)?, size(model.config.hidden)?];
+        on.kernels.operations.embed(stream, ids, &model.embedding, &mut buffers.x, shape)?;
+        place_voices(&mut buffers.x)?;
+        self.place(on, Side::Positive, 0)?;
+        self.run_prompt(on, streamed, &mut buffers, count)?;
         let x = &mut self.streams.positive.stepper.buffers.x;
-        let shape = [1, size(count)?, size(self.config.hidden)?];
-        model.weights.kernels.operations.last_rows(stream, &buffers.x, x, shape)?;
+        let shape = [1, size(count)?, size(self.model.config.hidden)?];
+        on.kernels.operations.last_rows(stream, &buffers.x, x, shape)?;
         self.stepped(Side::Positive);
-        self.leave(model, Side::Positive)
+        self.leave(on, Side::Positive)
     }
 
     /// The layers, over all positions of a prompt.
     fn run_prompt(
         &mut self,
-        model: &Model<'_, T>,
+        on: &On<'_, T>,
         streamed: Option<&mut Streamed<'_, T>>,
         buffers: &mut Buffers<T>,
         count: usize,
     ) -> Result<(), CudaError> {
-        let Stream { state, cache, .. } = &mut self.streams.positive;
+        let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
         let prompt = PromptRows {
             attention: &self.attention,
             blocks: None,
-            kind: self.options.attention,
+            kind: model.options.attention,
             start: &state.position,
-            heads: head_sizes(&self.config, 1, count, cache.capacity)?,
+            heads: head_sizes(&model.config, 1, count, cache.capacity)?,
             keys: size(count)?,
             head: Head::Last,
             cache: KeysValuesIn::Cache(cache),
         };
-        let context = context(model, &self.config, &self.options, &self.turns);
-        let mut pass = Pass { context, buffers, rows: PassRows::Prompt(prompt) };
-        run_all(&mut pass, streamed, &model.weights.layers, |_| Ok(()))
+        let mut pass = Pass { context: model.context(on), buffers, rows: PassRows::Prompt(prompt) };
+        run_all(&mut pass, streamed, &model.layers, |_| Ok(()))
     }
+}
+
+/// The rows of a head that belong to tokens which may be sampled.
+fn choices<T: Number>(device: &Device, config: &VibeVoiceConfig, head: &Buffer<T>) -> Result<Buffer<T>, ModelError> {
+    let (ids, hidden) = (config.ids.all(), config.decoder.hidden);
+    let mut rows = device.allocate(ids.len() * hidden)?;
+    for (at, id) in ids.into_iter().enumerate() {
+        let from = head.slice(id as usize * hidden..(id as usize + 1) * hidden)?;
+        rows.slice_mut(at * hidden..(at + 1) * hidden)?.copy_from(device.stream(), from)?;
+    }
+    Ok(rows)
 }

@@ -1,99 +1,66 @@
-//! Bytes that speech needs on a GPU, known before anything is allocated.
+//! What VibeVoice needs on a GPU besides what every device needs.
 
 use super::{
     super::room::{Head, PassSizes, WORKSPACE_BYTES, weight_bytes},
-    decoder_options, diffusion,
+    backend::Cuda,
     language::negative_room,
-    plan::{Plan, TokenizerShape},
-    prompting::TOGETHER,
 };
-use crate::vibevoice::{TokenizerConfig, TokenizerTensors, VibeVoiceConfig, VibeVoiceOptions, Way};
+use crate::vibevoice::{
+    BEHIND, ConvShape, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions,
+    needed_bytes, product, sum,
+};
 
 /// Positions, choices, tables of lists and what each allocation is rounded up by.
 const SMALL_BYTES: u64 = 16 << 20;
 
-/// Numbers behind each row of a convolution's packed weights.
-const BEHIND: u64 = 8;
-
-/// Steps of the diffusion that are counted: twice the usual ones.
-const STEPS: usize = 20;
-
-/// Bytes that a model needs at most on a GPU, for prompts of this many positions, this many of them of voices, and this many
-/// tokens.
-pub fn needed_vibevoice_bytes(
-    config: &VibeVoiceConfig,
-    options: &VibeVoiceOptions,
-    [positions, voices, tokens]: [usize; 3],
-) -> u64 {
-    let number = options.dtype.bytes();
-    let decoder = config.stepped_decoder();
-    let [room, negative] = [options.room, negative_room(options)].map(|room| room.min(decoder.context));
-    // Of layers that do not stay there are the buffers that they take turns in.
-    let all = config.decoder.weight_bytes(options.dtype);
-    let kept = weight_bytes(&config.decoder, options.dtype, options.offload.as_ref());
-    let gone = all.saturating_sub(kept);
-    let flows = [
-        plan(&config.acoustic_decoder_tensors(), &config.acoustic, Way::Decoder, 1),
-        plan(&config.semantic_encoder_tensors(), &config.semantic, Way::Encoder, 1),
-    ];
+/// Bytes that a model needs at most on a GPU.
+pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptions, reading: ReadingSizes) -> u64 {
+    let (decoder, dtype) = (config.stepped_decoder(), options.dtype);
+    // Offloaded layers count with the buffers that they are copied to.
+    let kept = weight_bytes(&config.decoder, dtype, options.offload.as_ref());
+    let gone = config.decoder.weight_bytes(dtype).saturating_sub(kept);
+    let tokenizers = [config.acoustic_encoder(), config.acoustic_decoder(), config.semantic_encoder()];
+    let [_, acoustic_decoder, semantic_encoder] = &tokenizers;
+    let packed = tokenizers.iter().flat_map(|tokenizer| {
+        let TokenizerShape { stages, head, .. } = &tokenizer.shape;
+        stages.iter().map(|stage| stage.enter).chain([*head])
+    });
     let numbers = [
-        behind(config),
-        (diffusion::numbers(config, STEPS) as u64).max(1),
+        product(&[BEHIND]).saturating_mul(sum(packed.map(|conv: ConvShape| conv.packed_rows() as u64))),
         product(&[2 * 9, decoder.hidden]).saturating_add(product(&[2 * 3, decoder.ffn])),
-        sum(flows),
-        before_tokens(config, options, [positions, voices]),
+        flow_numbers(&acoustic_decoder.shape, 1),
+        flow_numbers(&semantic_encoder.shape, 1),
+        before_tokens(config, options, &reading),
     ];
-    let parts = [
-        config.kept_weight_bytes(options.dtype).saturating_sub(gone),
-        sum(numbers).saturating_mul(number),
-        config.cache_bytes(room, negative, options.dtype),
-        product(&[room.max(negative), decoder.head_dim, 4]),
-        // Samples, and what latents begin and end as.
-        product(&[options.negative_room.max(tokens), config.token_samples() + 2 * config.acoustic.latent, 4]),
-        WORKSPACE_BYTES,
-        SMALL_BYTES,
-    ];
-    sum(parts)
+    // Samples, and what latents begin and end as.
+    let each = config.token_samples().saturating_add(config.acoustic.latent.saturating_mul(2));
+    let audio = product(&[options.negative_room.max(reading.tokens), each, size_of::<f32>()]);
+    let own = Own {
+        weights: config.kept_weight_bytes(dtype).saturating_sub(gone),
+        loading: 0,
+        rooms: [options.room, negative_room(options)],
+        numbers: sum(numbers),
+        bytes: sum([audio, WORKSPACE_BYTES, SMALL_BYTES]),
+    };
+    needed_bytes(config, options, &reading, &own)
 }
 
-/// Numbers of what there is before the first token alone: a voice that is encoded, or the prompt with the rows of all
+/// Numbers of what is there before the first token alone: a voice that is encoded, or the prompt with the rows of all
 /// voices; whichever is more.
-fn before_tokens(config: &VibeVoiceConfig, options: &VibeVoiceOptions, [positions, voices]: [usize; 2]) -> u64 {
-    let decoder = config.stepped_decoder();
-    let encoder = plan(&config.acoustic_encoder_tensors(), &config.acoustic, Way::Encoder, voices.clamp(1, TOGETHER));
-    let pass = PassSizes::new(&decoder, &decoder_options(options), positions, positions, Head::Last).numbers();
-    let connecting = product(&[2 * voices, decoder.hidden]);
+fn before_tokens(config: &VibeVoiceConfig, options: &VibeVoiceOptions, reading: &ReadingSizes) -> u64 {
+    let ReadingSizes { positions, voices, .. } = *reading;
+    let (decoder, together) = (config.stepped_decoder(), voices.clamp(1, Cuda::<f32>::TOGETHER));
+    let encoder = flow_numbers(&config.acoustic_encoder().shape, together);
+    let pass = PassSizes::new(&decoder, &options.decoder(options.room), positions, positions, Head::Last).numbers();
+    let connecting = product(&[voices.saturating_mul(2), decoder.hidden]);
     product(&[voices, decoder.hidden]).saturating_add(encoder.max(connecting).max(pass))
 }
 
-/// Numbers of what goes through a tokenizer, this many tokens at a time.
-fn plan(tensors: &TokenizerTensors, config: &TokenizerConfig, way: Way, tokens: usize) -> u64 {
-    // What has too many channels to be counted has too many to be run.
-    let Ok(shape) = TokenizerShape::new(tensors, config, way) else { return u64::MAX };
-    Plan::new(&shape, tokens).numbers() as u64
-}
-
-/// Numbers behind the rows of all convolutions that are packed.
-fn behind(config: &VibeVoiceConfig) -> u64 {
-    let tokenizers = [
-        (config.acoustic_encoder_tensors(), &config.acoustic, Way::Encoder),
-        (config.acoustic_decoder_tensors(), &config.acoustic, Way::Decoder),
-        (config.semantic_encoder_tensors(), &config.semantic, Way::Encoder),
-    ];
-    let of = |(tensors, part, way): (TokenizerTensors, &TokenizerConfig, Way)| {
-        let Ok(shape) = TokenizerShape::new(&tensors, part, way) else { return u64::MAX };
-        let rows = shape.stages.iter().map(|stage| u64::from(stage.enter.outputs) * u64::from(stage.enter.stride));
-        sum(rows.chain([u64::from(shape.head.outputs)])).saturating_mul(BEHIND)
-    };
-    sum(tokenizers.map(of))
-}
-
-fn product(sizes: &[usize]) -> u64 {
-    sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
-}
-
-fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, u64::saturating_add)
+/// Numbers of a flow of this many tokens at a time, without samples.
+fn flow_numbers(shape: &TokenizerShape, tokens: usize) -> u64 {
+    let plan = Plan::new(shape, tokens);
+    let of_token = [plan.widest.hidden.saturating_mul(3), plan.widest.inner, plan.widest.columns];
+    sum(of_token.map(|numbers| product(&[numbers, tokens])).into_iter().chain([plan.kept_numbers() as u64]))
 }
 
 #[cfg(test)]
@@ -105,7 +72,11 @@ mod tests {
     fn most_of_a_model_is_its_weights() {
         let config = VibeVoiceConfig::from_preset("7b").unwrap();
         let options = VibeVoiceOptions::new(Dtype::Bf16, 1000, 200);
-        let needed = needed_vibevoice_bytes(&config, &options, [1000, 150, 200]);
+        let needed = needed_vibevoice_bytes(
+            &config,
+            &options,
+            ReadingSizes { positions: 1000, voices: 150, tokens: 200, steps: 10 },
+        );
         let weights = config.kept_weight_bytes(Dtype::Bf16);
         assert!(needed > weights && needed < weights + weights / 20, "{needed} bytes, {weights} of weights");
     }
@@ -115,7 +86,7 @@ mod tests {
         let config = VibeVoiceConfig::from_preset("tiny").unwrap();
         let needed = |positions, tokens| {
             let options = VibeVoiceOptions::new(Dtype::F32, positions, tokens);
-            needed_vibevoice_bytes(&config, &options, [positions, 8, tokens])
+            needed_vibevoice_bytes(&config, &options, ReadingSizes { positions, voices: 8, tokens, steps: 10 })
         };
         assert!(needed(200, 10) > needed(100, 10) && needed(100, 100) > needed(100, 10));
     }
