@@ -19,7 +19,7 @@ use laptime_cuda::{Device, EventClock};
 use laptime_models::{
     Dtype, Marks, Offload, StreamMode,
     gpu::vibevoice,
-    speech::{Guidance, Reader, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
+    vibevoice::{Guidance, Reader, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
 };
 use laptime_probe::{DeviceClock, Lane};
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
     let word = |at: usize, otherwise: &str| words.get(at).cloned().unwrap_or_else(|| otherwise.to_owned());
     let folder = PathBuf::from(word(0, "traces"));
-    let config = SpeechConfig::from_preset(&word(1, "7b"))?;
+    let config = VibeVoiceConfig::from_preset(&word(1, "7b"))?;
     let (streamed, tokens): (usize, usize) = (word(2, "8").parse()?, word(3, "12").parse()?);
     let layers = config.decoder.layers;
     let some = layers.checked_sub(streamed).ok_or("the model has not so many layers")?;
@@ -56,7 +56,7 @@ struct Bench {
     copies: Device,
     clocks: [Arc<dyn DeviceClock>; 2],
     lanes: [Lane; 2],
-    config: SpeechConfig,
+    config: VibeVoiceConfig,
     prompt: VoicePrompt,
     tokens: usize,
 }
@@ -70,11 +70,15 @@ impl Bench {
             Offload { mode, resident, home, link_gbps: None, clear_every: None, lane }
         });
         let marks = Marks { lane: Some(lane.clone()), ..Marks::default() };
-        let options =
-            VoicingOptions { marks, offload, ..VoicingOptions::new(Dtype::Bf16, self.prompt.ids.len(), self.tokens) };
-        let (weights, guidance) = (SpeechWeights::synthetic(1), Guidance { is_endless: true, ..Guidance::default() });
-        let voicing = vibevoice(&self.device, Some(&self.copies), self.config.clone(), &weights, options)?;
-        let mut reader = Reader::new(voicing);
+        let options = VibeVoiceOptions {
+            marks,
+            offload,
+            ..VibeVoiceOptions::new(Dtype::Bf16, self.prompt.ids.len(), self.tokens)
+        };
+        let (weights, guidance) =
+            (VibeVoiceWeights::synthetic(1), Guidance { is_endless: true, ..Guidance::default() });
+        let model = vibevoice(&self.device, Some(&self.copies), self.config.clone(), &weights, options)?;
+        let mut reader = Reader::new(model);
         let (_, plain) = reader.read(&self.prompt, &guidance, self.tokens)?;
         let recording = laptime_trace::record_to(path)?;
         self.device.synchronise()?;

@@ -17,7 +17,6 @@ pub(crate) mod number;
 mod pass;
 mod product;
 mod rows;
-mod speech;
 mod stack;
 mod steps;
 mod streamed;
@@ -26,6 +25,7 @@ mod train;
 mod tts;
 mod turned;
 pub(crate) mod vectors;
+mod vibevoice;
 
 use half::{bf16, f16};
 
@@ -34,9 +34,9 @@ pub use self::{
     fuser::{fuser, needed_fuser_bytes},
     memory::{Pass, most_resident_layers, needed_bytes},
     product::settle,
-    speech::{most_resident_speech_layers, needed_speech_bytes, vibevoice},
     train::{needed_train_bytes, trainer},
     tts::{needed_tts_bytes, qwen_tts},
+    vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
 use crate::{Config, Decoder, Dtype, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder};
 

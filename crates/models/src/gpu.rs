@@ -9,12 +9,12 @@ mod pass;
 mod passing;
 mod room;
 mod sparse;
-mod speech;
 mod step;
 mod stepping;
 mod streamed;
 mod train;
 mod tts;
+mod vibevoice;
 mod weights;
 
 use std::sync::Arc;
@@ -35,10 +35,10 @@ pub use self::{
     device_cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
-    speech::{needed_speech_bytes, vibevoice},
     streamed::Pin,
     train::trainer,
     tts::{needed_tts_bytes, qwen_tts},
+    vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
 
 /// A model whose weights are on a GPU. Several decoders may share it, one after the other.

@@ -24,7 +24,6 @@ mod offload;
 mod presets;
 mod rope;
 mod size;
-pub mod speech;
 pub mod stages;
 pub mod synthetic;
 mod tensors;
@@ -33,6 +32,7 @@ mod tokenizer;
 mod torch;
 mod train;
 pub mod tts;
+pub mod vibevoice;
 mod weights;
 mod work;
 

@@ -12,13 +12,15 @@ use std::{
 use laptime_models::{
     Attention, Config, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, TrainOptions, Weights,
     cpu::{
-        self, Pass, most_resident_layers, most_resident_speech_layers, needed_bytes, needed_fuser_bytes,
-        needed_speech_bytes, needed_train_bytes, needed_tts_bytes,
+        self, Pass, most_resident_layers, needed_bytes, needed_fuser_bytes, needed_train_bytes, needed_tts_bytes,
+        needed_vibevoice_bytes,
     },
     fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, SharerMask, sections},
-    random_batch,
-    speech::{Guidance, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
+    most_resident, random_batch,
     tts::{Prompt, Sampling, TextFeed, TtsConfig, TtsOptions, TtsWeights},
+    vibevoice::{
+        Guidance, ReadingSizes, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt,
+    },
 };
 
 /// A heap that counts live bytes and the most there were.
@@ -123,8 +125,8 @@ fn a_decoder_uses_what_was_predicted(
 }
 
 /// A model whose language model and whose tokenizers are large beside what is not counted.
-fn voicing_config() -> SpeechConfig {
-    let mut config = SpeechConfig::from_preset("tiny").unwrap();
+fn vibevoice_config() -> VibeVoiceConfig {
+    let mut config = VibeVoiceConfig::from_preset("tiny").unwrap();
     config.decoder = Config { layers: 5, hidden: 768, ffn: 3072, vocab: 8000, head_dim: 64, ..config.decoder };
     config.head.ffn = 2304;
     config.acoustic.filters = 8;
@@ -133,28 +135,32 @@ fn voicing_config() -> SpeechConfig {
 }
 
 fn a_voice_uses_what_was_predicted(dtype: Dtype, offload: Option<Offload>) {
-    let (config, threads, tokens) = (voicing_config(), 2, 12);
+    let (config, threads, tokens) = (vibevoice_config(), 2, 12);
     let voices = [0, 1].map(|speaker| Voice::synthetic(&config, 1, speaker));
     let tokenizer = config.tokenizer(None).unwrap();
     let prompt = VoicePrompt::new(&config, &tokenizer, &Script::built_in(), &voices).unwrap();
     let told = format!("{offload:?}");
     let positions = prompt.ids.len();
-    let options = VoicingOptions { offload: offload.clone(), ..VoicingOptions::new(dtype, positions, tokens) };
+    let options = VibeVoiceOptions { offload: offload.clone(), ..VibeVoiceOptions::new(dtype, positions, tokens) };
     let heard = prompt.voices.iter().map(|samples| samples.len() / config.token_samples()).sum();
-    let counts = [positions, heard, tokens];
-    let needed = needed_speech_bytes(&config, &options, counts, threads);
-    if let Some(Offload { resident, .. }) = offload {
-        let most = |budget| most_resident_speech_layers(&config, &options, counts, threads, budget);
+    let reading = ReadingSizes { positions, voices: heard, tokens, steps: Guidance::default().steps };
+    let needed = needed_vibevoice_bytes(&config, &options, reading, threads);
+    if let Some(offload @ Offload { resident, .. }) = offload {
+        let with = |resident| {
+            let offload = Some(Offload { resident, ..offload.clone() });
+            needed_vibevoice_bytes(&config, &VibeVoiceOptions { offload, ..options.clone() }, reading, threads)
+        };
+        let most = |budget| most_resident(config.decoder.layers, budget, with);
         assert_eq!(most(needed).unwrap(), resident);
         assert!(most(needed / 4).is_err());
     }
     let start = LIVE.load(Relaxed);
     PEAK.store(start, Relaxed);
     {
-        let mut voicing = cpu::vibevoice(config, &SpeechWeights::synthetic(1), options, threads).unwrap();
+        let mut model = cpu::vibevoice(config, &VibeVoiceWeights::synthetic(1), options, threads).unwrap();
         let guidance = Guidance { is_endless: true, ..Guidance::default() };
-        voicing.begin(&prompt, &guidance, tokens).unwrap();
-        while !voicing.token().unwrap().is_end {}
+        model.begin(&prompt, &guidance, tokens).unwrap();
+        while !model.token().unwrap().is_end {}
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
     let case = format!("a voice, {dtype} {told}: needed {needed}, used {used}");

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::common::speech::{config as speech_config, expected, voicing};
+use crate::common::speech::{config as speech_config, expected, model};
 use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Home, KeysValues, LayerVisit, Marks, ModelError, Offload, Options,
     Room, StreamMode, Tokens, Weights, cpu,
@@ -188,19 +188,19 @@ fn a_file_that_is_cut_off_stops_the_pass_with_its_name_and_the_layer() {
 /// All that is made of the fixture's prompts: tokens, logits, what both streams leave, latents and audio.
 fn spoken(dtype: Dtype, offload: Option<Offload>) -> Vec<Vec<f32>> {
     let expected = expected();
-    let mut voicing = voicing(dtype, offload);
+    let mut model = model(dtype, offload);
     let mut all = Vec::new();
     for case in &expected.cases {
-        voicing.begin(&case.prompt(), &case.guidance(expected.scale), case.tokens.len()).unwrap();
+        model.begin(&case.prompt(), &case.guidance(expected.scale), case.tokens.len()).unwrap();
         let mut is_end = false;
         while !is_end {
-            let token = voicing.token().unwrap();
+            let token = model.token().unwrap();
             is_end = token.is_end;
-            all.extend([vec![token.id as f32], voicing.logits().unwrap()]);
-            all.extend(voicing.hidden().unwrap());
+            all.extend([vec![token.id as f32], model.logits().unwrap()]);
+            all.extend(model.hidden().unwrap());
         }
-        let made = voicing.audio_tokens();
-        all.extend([voicing.latents(0..made).unwrap(), voicing.audio(0..made).unwrap()]);
+        let made = model.audio_tokens();
+        all.extend([model.latents(0..made).unwrap(), model.audio(0..made).unwrap()]);
     }
     all
 }
@@ -227,14 +227,14 @@ fn one_batch_of_both_streams_copies_each_layer_once_a_token() {
     let case = &expected.cases[0];
     let audio = case.latents.len();
     for (mode, passes) in [(StreamMode::Wrap, case.tokens.len() + audio), (StreamMode::Batched, case.tokens.len())] {
-        let mut voicing = voicing(Dtype::F32, Some(Offload::new(mode, 0, home.path())));
-        voicing.begin(&case.prompt(), &case.guidance(expected.scale), case.tokens.len()).unwrap();
-        while !voicing.token().unwrap().is_end {}
-        let visits = voicing.layer_visits().unwrap();
+        let mut model = model(Dtype::F32, Some(Offload::new(mode, 0, home.path())));
+        model.begin(&case.prompt(), &case.guidance(expected.scale), case.tokens.len()).unwrap();
+        while !model.token().unwrap().is_end {}
+        let visits = model.layer_visits().unwrap();
         // The prompt is the positive stream's pass in the first token.
         let alone = usize::from(mode == StreamMode::Batched && case.tokens[0] == speech_config().ids.audio);
         assert_eq!(visits.len(), (passes + alone) * speech_config().decoder.layers, "{mode}");
-        assert_eq!(voicing.offloading().unwrap().streamed, speech_config().decoder.layers);
+        assert_eq!(model.offloading().unwrap().streamed, speech_config().decoder.layers);
     }
 }
 
@@ -244,25 +244,25 @@ fn audio_that_was_made_stays_readable_when_a_layer_is_lost() {
         let home = tempdir().unwrap();
         let expected = expected();
         let case = &expected.cases[0];
-        let mut voicing = voicing(Dtype::F32, Some(Offload::new(mode, 0, home.path())));
-        voicing.begin(&case.prompt(), &case.guidance(expected.scale), case.tokens.len()).unwrap();
-        while voicing.audio_tokens() < 2 {
-            voicing.token().unwrap();
+        let mut model = model(Dtype::F32, Some(Offload::new(mode, 0, home.path())));
+        model.begin(&case.prompt(), &case.guidance(expected.scale), case.tokens.len()).unwrap();
+        while model.audio_tokens() < 2 {
+            model.token().unwrap();
         }
-        let before = voicing.audio(0..2).unwrap();
+        let before = model.audio(0..2).unwrap();
         let file = open_files(home.path()).remove(0);
         OpenOptions::new().write(true).open(&file).unwrap().set_len(10).unwrap();
-        let mut failed = voicing.token();
+        let mut failed = model.token();
         // One copy may have been on its way.
         while failed.is_ok() {
-            failed = voicing.token();
+            failed = model.token();
         }
         let error = failed.unwrap_err();
         assert!(
             matches!(&error, ModelError::LayerFile { path, .. } if path.starts_with(home.path())),
             "{mode}: {error}"
         );
-        assert_eq!(voicing.audio(0..2).unwrap(), before, "{mode}");
-        assert!(voicing.token().is_err());
+        assert_eq!(model.audio(0..2).unwrap(), before, "{mode}");
+        assert!(model.token().is_err());
     }
 }

@@ -4,13 +4,13 @@ use std::{fs, path::Path};
 
 use laptime_models::{
     Dtype, cpu,
-    speech::{Guidance, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
+    vibevoice::{Guidance, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
 };
 use safetensors::tensor::{Dtype as StoredType, TensorView};
 
 /// `tiny`, with what the older files cannot tell as they take it to be.
-fn config() -> SpeechConfig {
-    let mut config = SpeechConfig::from_preset("tiny").unwrap();
+fn config() -> VibeVoiceConfig {
+    let mut config = VibeVoiceConfig::from_preset("tiny").unwrap();
     config.head.frequencies = 256;
     config
 }
@@ -64,8 +64,8 @@ fn older(name: &str) -> String {
 }
 
 /// Writes the weights of a seed into a folder, under names that are made of those of `transformers`.
-fn write(folder: &Path, config: &SpeechConfig, renamed: impl Fn(&str) -> String) {
-    let weights = SpeechWeights::synthetic(4);
+fn write(folder: &Path, config: &VibeVoiceConfig, renamed: impl Fn(&str) -> String) {
+    let weights = VibeVoiceWeights::synthetic(4);
     let specs = config.tensors();
     let bytes: Vec<_> = specs.iter().map(|spec| weights.tensor(spec).unwrap().to_bytes(Dtype::F32)).collect();
     let views = specs.iter().zip(&bytes).map(|(spec, bytes)| {
@@ -77,36 +77,36 @@ fn write(folder: &Path, config: &SpeechConfig, renamed: impl Fn(&str) -> String)
 }
 
 /// Two tokens of audio.
-fn spoken(config: SpeechConfig, weights: &SpeechWeights) -> Vec<f32> {
+fn spoken(config: VibeVoiceConfig, weights: &VibeVoiceWeights) -> Vec<f32> {
     let voices = [Voice::new(vec![0.1; 3200]).unwrap()];
     let script = Script::parse("Speaker 1: Hi.").unwrap();
     let prompt = VoicePrompt::new(&config, &config.tokenizer(None).unwrap(), &script, &voices).unwrap();
-    let options = VoicingOptions::new(Dtype::F32, prompt.ids.len(), 2);
-    let mut voicing = cpu::vibevoice(config, weights, options, 1).unwrap();
-    voicing.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, 2).unwrap();
-    while !voicing.token().unwrap().is_end {}
-    voicing.audio(0..2).unwrap()
+    let options = VibeVoiceOptions::new(Dtype::F32, prompt.ids.len(), 2);
+    let mut model = cpu::vibevoice(config, weights, options, 1).unwrap();
+    model.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, 2).unwrap();
+    while !model.token().unwrap().is_end {}
+    model.audio(0..2).unwrap()
 }
 
 #[test]
 fn a_folder_of_the_first_publication_speaks_as_the_same_weights_by_their_new_names() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &config(), older);
-    let read = SpeechConfig::from_folder(folder.path()).unwrap();
-    assert_eq!(SpeechConfig { name: "tiny".to_owned(), ..read.clone() }, {
+    let read = VibeVoiceConfig::from_folder(folder.path()).unwrap();
+    assert_eq!(VibeVoiceConfig { name: "tiny".to_owned(), ..read.clone() }, {
         let config = config();
         let decoder = laptime_models::Config { name: read.decoder.name.clone(), ..config.decoder.clone() };
-        SpeechConfig { decoder, ..config }
+        VibeVoiceConfig { decoder, ..config }
     });
-    let weights = SpeechWeights::open(folder.path(), &read).unwrap();
+    let weights = VibeVoiceWeights::open(folder.path(), &read).unwrap();
     weights.check_finite(&read).unwrap();
-    assert_eq!(spoken(read, &weights), spoken(config(), &SpeechWeights::synthetic(4)));
+    assert_eq!(spoken(read, &weights), spoken(config(), &VibeVoiceWeights::synthetic(4)));
 }
 
 #[test]
 fn names_of_both_kinds_do_not_go_together() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &config(), |name| if name.contains("cond_proj") { older(name) } else { name.to_owned() });
-    let error = SpeechWeights::open(folder.path(), &config()).unwrap_err().to_string();
+    let error = VibeVoiceWeights::open(folder.path(), &config()).unwrap_err().to_string();
     assert!(error.contains("do not fit `tiny`") && error.contains("missing"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use laptime_models::{
     Dtype, Offload, StreamMode, cpu,
-    speech::{Guidance, Reader, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, VoicingOptions},
+    vibevoice::{Guidance, Reader, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
 };
 use laptime_trace::{Trace, Value};
 
@@ -26,13 +26,13 @@ fn told(trace: &Trace) -> Vec<String> {
 /// A reading of two tokens by the preset `tiny`.
 fn recorded(mode: Option<StreamMode>) -> Trace {
     let home = tempfile::tempdir().unwrap();
-    let config = SpeechConfig::from_preset("tiny").unwrap();
+    let config = VibeVoiceConfig::from_preset("tiny").unwrap();
     let voices = [Voice::new(vec![0.1; 3200]).unwrap()];
     let script = Script::parse("Speaker 1: Hi.").unwrap();
     let prompt = VoicePrompt::new(&config, &config.tokenizer(None).unwrap(), &script, &voices).unwrap();
     let offload = mode.map(|mode| Offload::new(mode, 2, home.path()));
-    let options = VoicingOptions { offload, ..VoicingOptions::new(Dtype::F32, prompt.ids.len(), 2) };
-    let model = cpu::vibevoice(config, &SpeechWeights::synthetic(1), options, 1).unwrap();
+    let options = VibeVoiceOptions { offload, ..VibeVoiceOptions::new(Dtype::F32, prompt.ids.len(), 2) };
+    let model = cpu::vibevoice(config, &VibeVoiceWeights::synthetic(1), options, 1).unwrap();
     let mut reader = Reader::new(model);
     let guidance = Guidance { is_endless: true, ..Guidance::default() };
     let path = home.path().join("trace.pftrace");

@@ -40,8 +40,8 @@ impl<'a> OffloadIteration<'a> {
         let is_cut = self.runner.observer.is_stopped();
         ensure!(!is_endless || is_cut || made == expected, "there are {made} tokens, expected {expected}");
         match &mut self.runner.made {
-            Loaded::Speech(voicing) => {
-                let (samples, hop) = (voicing.audio_tokens(), voicing.config().token_samples());
+            Loaded::Speech(model) => {
+                let (samples, hop) = (model.audio_tokens(), model.config().token_samples());
                 let expected = samples.saturating_mul(hop);
                 let length = self.last.samples.len();
                 ensure!(length == expected, "{samples} tokens of audio are {expected} samples, and there are {length}");
@@ -69,7 +69,7 @@ impl Iteration for OffloadIteration<'_> {
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.last = Run::default();
-        self.runner.voicing().map_or(Ok(()), |voicing| voicing.reset()).map_err(into_error)
+        self.runner.model().map_or(Ok(()), |model| model.reset()).map_err(into_error)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use laptime_bench::Device;
 use laptime_models::{
     Attention, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Room, Weights, cpu,
-    speech::{SpeechConfig, SpeechWeights, Voicing, VoicingOptions},
+    vibevoice::{ReadingSizes, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 use laptime_probe::stage;
 
@@ -18,7 +18,7 @@ use crate::model::{Found, checked_weights, decoder, hinted, into_error};
 /// A prepared model.
 pub enum Loaded<'a> {
     /// A speech model.
-    Speech(Box<dyn Voicing + 'a>),
+    Speech(Box<dyn VibeVoice + 'a>),
     /// A language model.
     Lm(Box<dyn Decoder + 'a>),
 }
@@ -27,7 +27,7 @@ impl Loaded<'_> {
     /// How the layers are offloaded.
     pub fn offloading(&self) -> Option<Offloading> {
         match self {
-            Self::Speech(voicing) => voicing.offloading(),
+            Self::Speech(model) => model.offloading(),
             Self::Lm(decoder) => decoder.offloading(),
         }
     }
@@ -35,7 +35,7 @@ impl Loaded<'_> {
     /// The completed visits of offloaded layers.
     pub fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         match self {
-            Self::Speech(voicing) => voicing.layer_visits(),
+            Self::Speech(model) => model.layer_visits(),
             Self::Lm(decoder) => decoder.layer_visits(),
         }
     }
@@ -67,10 +67,10 @@ pub fn check_weights(subject: &Subject, seed: u64) -> Result<(), ModelError> {
     }
 }
 
-fn speech_weights(subject: &Subject, config: &SpeechConfig, seed: u64) -> Result<SpeechWeights, ModelError> {
+fn speech_weights(subject: &Subject, config: &VibeVoiceConfig, seed: u64) -> Result<VibeVoiceWeights, ModelError> {
     match &subject.folder {
-        Some(folder) => SpeechWeights::open(folder, config),
-        None => Ok(SpeechWeights::synthetic(seed)),
+        Some(folder) => VibeVoiceWeights::open(folder, config),
+        None => Ok(VibeVoiceWeights::synthetic(seed)),
     }
 }
 
@@ -99,8 +99,8 @@ pub fn make<'a>(
         Kind::Speech { config, .. } => {
             let weights = speech_weights(subject, config, spec.seed).map_err(hinted)?;
             weights.check_finite(config).map_err(hinted)?;
-            let options = VoicingOptions { marks, ..voicing_options(subject, spec, resident, home) };
-            Ok(Loaded::Speech(voicing(config, &weights, options, spec.threads, device)?))
+            let options = VibeVoiceOptions { marks, ..vibevoice_options(subject, spec, resident, home) };
+            Ok(Loaded::Speech(model(config, &weights, options, spec.threads, device)?))
         }
         Kind::Lm { found, .. } => {
             let (weights, _) = checked_weights(found, spec.seed)?;
@@ -110,16 +110,16 @@ pub fn make<'a>(
     }
 }
 
-fn voicing<'a>(
-    config: &SpeechConfig,
-    weights: &SpeechWeights,
-    options: VoicingOptions,
+fn model<'a>(
+    config: &VibeVoiceConfig,
+    weights: &VibeVoiceWeights,
+    options: VibeVoiceOptions,
     threads: usize,
     device: &'a dyn Device,
-) -> anyhow::Result<Box<dyn Voicing + 'a>> {
+) -> anyhow::Result<Box<dyn VibeVoice + 'a>> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = crate::gpu::gpu(device) {
-        return super::on_gpu::voicing(config, weights, options, gpu);
+        return super::on_gpu::model(config, weights, options, gpu);
     }
     let _ = device;
     cpu::vibevoice(config.clone(), weights, options, threads).map_err(into_error)
@@ -140,9 +140,9 @@ fn lm<'a>(
 }
 
 /// Prepares a speech model, without marks.
-fn voicing_options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> VoicingOptions {
+fn vibevoice_options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> VibeVoiceOptions {
     let offload = offload(subject, spec, resident, home);
-    VoicingOptions { offload, ..VoicingOptions::new(subject.dtype, subject.positions(), subject.tokens) }
+    VibeVoiceOptions { offload, ..VibeVoiceOptions::new(subject.dtype, subject.positions(), subject.tokens) }
 }
 
 /// Prepares a language model, without marks.
@@ -164,18 +164,18 @@ pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dy
     let (positions, tokens, threads) = (subject.positions(), subject.tokens, spec.threads);
     match &subject.kind {
         Kind::Speech { config, prompt, .. } => {
-            let options = voicing_options(subject, spec, resident, Path::new(""));
+            let options = vibevoice_options(subject, spec, resident, Path::new(""));
             let hop = config.token_samples().max(1);
             let voices = prompt.voices.iter().map(|voice| voice.len() / hop).sum();
-            let counts = [positions, voices, tokens];
+            let reading = ReadingSizes { positions, voices, tokens, steps: spec.steps };
             #[cfg(feature = "cuda")]
             if is_gpu(device) {
-                return laptime_models::gpu::needed_speech_bytes(config, &options, counts);
+                return laptime_models::gpu::needed_vibevoice_bytes(config, &options, reading);
             }
             let _ = device;
             // The audio of the previous iteration may still be in memory.
             let audio = (tokens as u64).saturating_mul(hop as u64).saturating_mul(2 * 4);
-            cpu::needed_speech_bytes(config, &options, counts, threads).saturating_add(audio)
+            cpu::needed_vibevoice_bytes(config, &options, reading, threads).saturating_add(audio)
         }
         Kind::Lm { found, .. } => {
             let options = options(subject, spec, resident, Path::new(""));

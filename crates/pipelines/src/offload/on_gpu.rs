@@ -3,7 +3,7 @@
 use laptime_models::{
     Config, Decoder, Offload, Options, Weights,
     gpu::{GpuModel, vibevoice},
-    speech::{SpeechConfig, SpeechWeights, Voicing, VoicingOptions},
+    vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 
 use crate::{
@@ -29,18 +29,18 @@ pub fn lm<'a>(
 }
 
 /// A prepared speech model.
-pub fn voicing<'a>(
-    config: &SpeechConfig,
-    weights: &SpeechWeights,
-    options: VoicingOptions,
+pub fn model<'a>(
+    config: &VibeVoiceConfig,
+    weights: &VibeVoiceWeights,
+    options: VibeVoiceOptions,
     gpu: &'a CudaDevice,
-) -> anyhow::Result<Box<dyn Voicing + 'a>> {
+) -> anyhow::Result<Box<dyn VibeVoice + 'a>> {
     let config = config.clone();
     let Some(offload) = options.offload.clone() else {
         return vibevoice(gpu.cuda(), None, config, weights, options).map_err(into_error);
     };
     let side_stream = gpu.side_stream()?;
     let offload = Offload { lane: Some(side_stream.lane().clone()), ..offload };
-    let options = VoicingOptions { offload: Some(offload), ..options };
+    let options = VibeVoiceOptions { offload: Some(offload), ..options };
     vibevoice(gpu.cuda(), Some(side_stream.cuda()), config, weights, options).map_err(into_error)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use laptime_bench::{Case, Device, Nanos};
-use laptime_models::{ModelError, speech::Voicing, tool_range};
+use laptime_models::{ModelError, tool_range, vibevoice::VibeVoice};
 use laptime_probe::{lap, stage, sync_point};
 
 use super::{
@@ -79,9 +79,9 @@ impl<'a> Runner<'a> {
 
     fn begin(&mut self) -> Result<(), ModelError> {
         match (&mut self.made, &self.subject.kind) {
-            (Loaded::Speech(voicing), Kind::Speech { prompt, .. }) => {
-                voicing.begin(prompt, &self.subject.guidance(&self.spec), self.subject.tokens)?;
-                voicing.wait()
+            (Loaded::Speech(model), Kind::Speech { prompt, .. }) => {
+                model.begin(prompt, &self.subject.guidance(&self.spec), self.subject.tokens)?;
+                model.wait()
             }
             (Loaded::Lm(decoder), Kind::Lm { prompt, .. }) => {
                 let _stage = stage!("prefill", on = self.device.lane(), positions = prompt.ids.len());
@@ -113,7 +113,7 @@ impl<'a> Runner<'a> {
         let _range = tool_range("token");
         let _lap = lap!("token", on = self.device.lane(), token = at);
         match &mut self.made {
-            Loaded::Speech(voicing) => voicing.token().map(|token| token.is_end),
+            Loaded::Speech(model) => model.token().map(|token| token.is_end),
             Loaded::Lm(decoder) => {
                 {
                     let _stage = stage!("transformer", on = self.device.lane(), token = at);
@@ -128,8 +128,8 @@ impl<'a> Runner<'a> {
 
     /// The audio of all tokens, also of those before one that failed.
     fn read_audio(&mut self, run: &mut Run) -> Result<(), ModelError> {
-        if let Loaded::Speech(voicing) = &mut self.made {
-            run.samples = voicing.audio(0..voicing.audio_tokens())?;
+        if let Loaded::Speech(model) = &mut self.made {
+            run.samples = model.audio(0..model.audio_tokens())?;
         }
         Ok(())
     }
@@ -162,9 +162,9 @@ impl<'a> Runner<'a> {
 /// The speech model of a runner.
 impl Runner<'_> {
     /// The model; none for a language model alone.
-    pub fn voicing(&mut self) -> Option<&mut dyn Voicing> {
+    pub fn model(&mut self) -> Option<&mut dyn VibeVoice> {
         match &mut self.made {
-            Loaded::Speech(voicing) => Some(&mut **voicing),
+            Loaded::Speech(model) => Some(&mut **model),
             Loaded::Lm(_) => None,
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use laptime_models::{
     Config, Dtype, ModelError, Tokens,
-    speech::{Guidance, Noise, Script, SpeechConfig, Voice, VoicePrompt},
+    vibevoice::{Guidance, Noise, Script, VibeVoiceConfig, Voice, VoicePrompt},
 };
 use laptime_stats::Rng;
 
@@ -59,7 +59,7 @@ pub enum Kind {
     /// A speech model with a script.
     Speech {
         /// The model.
-        config: Box<SpeechConfig>,
+        config: Box<VibeVoiceConfig>,
         /// The prompt.
         prompt: VoicePrompt,
         /// Voices whose files were resampled, and from which rate.
@@ -87,7 +87,7 @@ pub fn usual_model(is_lm: bool, is_gpu: bool) -> &'static str {
 pub fn looks_like_a_folder(name: &str) -> bool {
     let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
     let is_preset =
-        || !name.contains('/') && (SpeechConfig::from_preset(name).is_ok() || Config::from_preset(name).is_ok());
+        || !name.contains('/') && (VibeVoiceConfig::from_preset(name).is_ok() || Config::from_preset(name).is_ok());
     is_path || Path::new(name).is_dir() && !is_preset()
 }
 
@@ -188,8 +188,8 @@ impl Kind {
 
 fn speech(name: &str, folder: Option<&Path>, spec: &Spec) -> Result<Kind, ModelError> {
     let config = match folder {
-        Some(folder) => SpeechConfig::from_folder(folder)?,
-        None => SpeechConfig::from_preset(name)?,
+        Some(folder) => VibeVoiceConfig::from_folder(folder)?,
+        None => VibeVoiceConfig::from_preset(name)?,
     };
     let script = spec.script.as_deref().map_or_else(|| Ok(Script::built_in()), Script::read)?;
     let voices = match spec.voices.as_slice() {

@@ -4,8 +4,11 @@ use std::time::Instant;
 
 use laptime_models::{
     Dtype, GraphMode, StageWork, cpu,
-    gpu::{needed_speech_bytes, vibevoice},
-    speech::{Guidance, Noise, Script, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
+    gpu::{needed_vibevoice_bytes, vibevoice},
+    vibevoice::{
+        Guidance, Noise, ReadingSizes, Script, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice,
+        VoicePrompt,
+    },
 };
 use serde::Deserialize;
 
@@ -52,8 +55,8 @@ struct Tokenizers {
 
 /// The fixture's model.
 struct Fixture {
-    config: SpeechConfig,
-    weights: SpeechWeights,
+    config: VibeVoiceConfig,
+    weights: VibeVoiceWeights,
     expected: Expected,
 }
 
@@ -61,13 +64,13 @@ impl Fixture {
     fn open(bench: &Bench) -> Result<Self, Failed> {
         let folder = bench.fixtures.join("speech");
         let text = std::fs::read_to_string(folder.join("expected.json")).map_err(|error| Failed(error.to_string()))?;
-        let config = SpeechConfig::from_folder(&folder)?;
+        let config = VibeVoiceConfig::from_folder(&folder)?;
         let expected = serde_json::from_str(&text).map_err(|error| Failed(error.to_string()))?;
-        Ok(Self { weights: SpeechWeights::open(&folder, &config)?, config, expected })
+        Ok(Self { weights: VibeVoiceWeights::open(&folder, &config)?, config, expected })
     }
 
-    fn voicing<'a>(&self, bench: &'a Bench, dtype: Dtype, graph: GraphMode) -> Result<Box<dyn Voicing + 'a>, Failed> {
-        let options = VoicingOptions { graph, ..VoicingOptions::new(dtype, 128, 16) };
+    fn model<'a>(&self, bench: &'a Bench, dtype: Dtype, graph: GraphMode) -> Result<Box<dyn VibeVoice + 'a>, Failed> {
+        let options = VibeVoiceOptions { graph, ..VibeVoiceOptions::new(dtype, 128, 16) };
         Ok(vibevoice(&bench.device, None, self.config.clone(), &self.weights, options)?)
     }
 
@@ -91,34 +94,34 @@ pub fn fixtures(bench: &Bench) -> Answer {
     let fixture = Fixture::open(bench)?;
     let mut worst = 0_f32;
     for graph in [GraphMode::On, GraphMode::Off] {
-        let mut voicing = fixture.voicing(bench, Dtype::F32, graph)?;
+        let mut model = fixture.model(bench, Dtype::F32, graph)?;
         for case in &fixture.expected.cases {
-            worst = worst.max(follow(&mut *voicing, &fixture, case)?);
+            worst = worst.max(follow(&mut *model, &fixture, case)?);
         }
     }
     Ok(format!("{} scripts, all numbers within {worst:.1e}", fixture.expected.cases.len()))
 }
 
 /// Runs a case, and says how far numbers were from the expected ones.
-fn follow(voicing: &mut dyn Voicing, fixture: &Fixture, case: &Case) -> Result<f32, Failed> {
-    voicing.begin(&fixture.prompt(case)?, &fixture.guidance(case), case.tokens.len())?;
+fn follow(model: &mut dyn VibeVoice, fixture: &Fixture, case: &Case) -> Result<f32, Failed> {
+    model.begin(&fixture.prompt(case)?, &fixture.guidance(case), case.tokens.len())?;
     let mut audio = 0;
     let mut worst = 0_f32;
     for (at, id) in case.tokens.iter().enumerate() {
-        let token = voicing.token()?;
+        let token = model.token()?;
         expect((token.index, token.id) == (at, *id), || format!("{token:?}, not {id}"))?;
-        let [positive, negative] = voicing.hidden()?;
+        let [positive, negative] = model.hidden()?;
         let mut apart = vec![
             ("hidden", distance(&positive, &case.hidden[at])?),
-            ("logits", distance(&voicing.logits()?, &case.logits[at])?),
+            ("logits", distance(&model.logits()?, &case.logits[at])?),
         ];
         if token.audio.is_some() {
             let samples: Vec<f32> = case.audio[audio].iter().map(|sample| sample.clamp(-1.0, 1.0)).collect();
             apart.extend([
                 ("negative", distance(&negative, &case.negative[audio])?),
-                ("latent", distance(&voicing.latents(audio..audio + 1)?, &case.latents[audio])?),
-                ("audio", distance(&voicing.audio(audio..audio + 1)?, &samples)?),
-                ("semantic", distance(&voicing.semantic()?, &case.semantic[audio])?),
+                ("latent", distance(&model.latents(audio..audio + 1)?, &case.latents[audio])?),
+                ("audio", distance(&model.audio(audio..audio + 1)?, &samples)?),
+                ("semantic", distance(&model.semantic()?, &case.semantic[audio])?),
             ]);
             audio += 1;
         }
@@ -137,12 +140,12 @@ pub fn tokenizers(bench: &Bench) -> Answer {
     let largest = |row: &[f32]| row.iter().fold(0.0, |most: f32, number| most.max(number.abs()));
     let mut told = Vec::new();
     for (dtype, within) in [(Dtype::F32, WITHIN), (Dtype::F16, 0.01), (Dtype::Bf16, 0.08)] {
-        let mut voicing = fixture.voicing(bench, dtype, GraphMode::On)?;
-        let [acoustic, semantic] = voicing.encode(&expected.audio)?;
-        let decoded = voicing.decode(&expected.latents)?;
+        let mut model = fixture.model(bench, dtype, GraphMode::On)?;
+        let [acoustic, semantic] = model.encode(&expected.audio)?;
+        let decoded = model.decode(&expected.latents)?;
         let case = &fixture.expected.cases[0];
-        voicing.begin(&fixture.prompt(case)?, &fixture.guidance(case), 1)?;
-        let [hidden, _] = voicing.hidden()?;
+        model.begin(&fixture.prompt(case)?, &fixture.guidance(case), 1)?;
+        let [hidden, _] = model.hidden()?;
         let pairs = [
             ("acoustic", acoustic, &expected.acoustic),
             ("semantic", semantic, &expected.semantic),
@@ -161,17 +164,17 @@ pub fn tokenizers(bench: &Bench) -> Answer {
 }
 
 /// A script of two speakers, with voices by formula.
-pub fn prompt(config: &SpeechConfig) -> Result<VoicePrompt, Failed> {
+pub fn prompt(config: &VibeVoiceConfig) -> Result<VoicePrompt, Failed> {
     let script = Script::parse("Speaker 1: Hello there, how are you?\nSpeaker 2: Fine, and nobody minds at all.")?;
     let voices = [0, 1].map(|speaker| Voice::synthetic(config, 1, speaker));
     Ok(VoicePrompt::new(config, &config.tokenizer(None)?, &script, &voices)?)
 }
 
 pub fn against_cpu(bench: &Bench) -> Answer {
-    let config = SpeechConfig::from_preset("tiny")?;
-    let (weights, tokens) = (SpeechWeights::synthetic(1), 12);
+    let config = VibeVoiceConfig::from_preset("tiny")?;
+    let (weights, tokens) = (VibeVoiceWeights::synthetic(1), 12);
     let prompt = prompt(&config)?;
-    let options = VoicingOptions::new(Dtype::F32, prompt.ids.len(), tokens);
+    let options = VibeVoiceOptions::new(Dtype::F32, prompt.ids.len(), tokens);
     let mut gpu = vibevoice(&bench.device, None, config.clone(), &weights, options.clone())?;
     let mut cpu = cpu::vibevoice(config, &weights, options, 16)?;
     let mut told = Vec::new();
@@ -184,8 +187,8 @@ pub fn against_cpu(bench: &Bench) -> Answer {
 
 /// Says the same on both, and how far latents and samples are apart.
 fn alike(
-    cpu: &mut dyn Voicing,
-    gpu: &mut dyn Voicing,
+    cpu: &mut dyn VibeVoice,
+    gpu: &mut dyn VibeVoice,
     prompt: &VoicePrompt,
     guidance: &Guidance,
     tokens: usize,
@@ -216,29 +219,29 @@ fn alike(
 }
 
 pub fn refused(bench: &Bench) -> Answer {
-    let config = SpeechConfig::from_preset("tiny")?;
-    let weights = SpeechWeights::synthetic(1);
+    let config = VibeVoiceConfig::from_preset("tiny")?;
+    let weights = VibeVoiceWeights::synthetic(1);
     let prompt = prompt(&config)?;
-    let options = VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), 4);
-    let long = VoicingOptions { room: 1 << 20, ..options.clone() };
+    let options = VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), 4);
+    let long = VibeVoiceOptions { room: 1 << 20, ..options.clone() };
     let is_refused = vibevoice(&bench.device, None, config.clone(), &weights, long).is_err();
     expect(is_refused, || "a cache beyond the context was taken".to_owned())?;
-    let mut voicing = vibevoice(&bench.device, None, config, &weights, options)?;
-    expect(voicing.token().is_err(), || "a token came of nothing".to_owned())?;
+    let mut model = vibevoice(&bench.device, None, config, &weights, options)?;
+    expect(model.token().is_err(), || "a token came of nothing".to_owned())?;
     let endless = Guidance { is_endless: true, ..Guidance::default() };
-    expect(voicing.begin(&prompt, &endless, 5).is_err(), || "tokens beyond the room were taken".to_owned())?;
-    voicing.begin(&prompt, &endless, 2)?;
-    let (first, second) = (voicing.token()?, voicing.token()?);
+    expect(model.begin(&prompt, &endless, 5).is_err(), || "tokens beyond the room were taken".to_owned())?;
+    model.begin(&prompt, &endless, 2)?;
+    let (first, second) = (model.token()?, model.token()?);
     expect(!first.is_end && second.is_end, || format!("{first:?}, {second:?}"))?;
-    expect(voicing.token().is_err(), || "there was a token behind the last".to_owned())?;
-    expect(voicing.audio(1..3).is_err(), || "audio was told that was not made".to_owned())?;
-    let once = voicing.audio(0..2)?;
+    expect(model.token().is_err(), || "there was a token behind the last".to_owned())?;
+    expect(model.audio(1..3).is_err(), || "audio was told that was not made".to_owned())?;
+    let once = model.audio(0..2)?;
     // What was said before is forgotten, and encoding beside it changes nothing.
-    voicing.begin(&prompt, &endless, 2)?;
-    voicing.token()?;
-    voicing.encode(&vec![0.1; 3200])?;
-    voicing.token()?;
-    expect(voicing.audio(0..2)? == once, || "the same script sounds otherwise".to_owned())?;
+    model.begin(&prompt, &endless, 2)?;
+    model.token()?;
+    model.encode(&vec![0.1; 3200])?;
+    model.token()?;
+    expect(model.audio(0..2)? == once, || "the same script sounds otherwise".to_owned())?;
     Ok(String::new())
 }
 
@@ -246,18 +249,20 @@ pub fn refused(bench: &Bench) -> Answer {
 pub fn memory(bench: &Bench) -> Answer {
     let mut told = Vec::new();
     for (name, tokens) in [("1.5b", 200), ("7b", 100)] {
-        let config = SpeechConfig::from_preset(name)?;
+        let config = VibeVoiceConfig::from_preset(name)?;
         let prompt = prompt(&config)?;
-        let options = VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), tokens);
+        let options = VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), tokens);
         let voices = prompt.ids.iter().filter(|id| **id == config.ids.audio).count();
-        let needed = needed_speech_bytes(&config, &options, [prompt.ids.len(), voices, tokens]);
+        let steps = Guidance::default().steps;
+        let reading = ReadingSizes { positions: prompt.ids.len(), voices, tokens, steps };
+        let needed = needed_vibevoice_bytes(&config, &options, reading);
         bench.device.give_back_memory()?;
         let before = bench.device.used_memory()?;
         bench.device.reset_peak()?;
-        let mut voicing = vibevoice(&bench.device, None, config, &SpeechWeights::synthetic(1), options)?;
-        voicing.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, tokens)?;
-        (0..5).try_for_each(|_| voicing.token().map(drop))?;
-        voicing.wait()?;
+        let mut model = vibevoice(&bench.device, None, config, &VibeVoiceWeights::synthetic(1), options)?;
+        model.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, tokens)?;
+        (0..5).try_for_each(|_| model.token().map(drop))?;
+        model.wait()?;
         let used = bench.device.peak_memory()?.bytes().saturating_sub(before);
         told.push(format!("{name}: {:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6));
         let is_near = used <= needed && used as f64 > 0.9 * needed as f64;
@@ -273,14 +278,14 @@ pub fn speed(bench: &Bench) -> Answer {
     let mut told = Vec::new();
     // The real-time factor at most.
     for (name, most) in [("7b", 0.20), ("1.5b", 0.20)] {
-        let config = SpeechConfig::from_preset(name)?;
+        let config = VibeVoiceConfig::from_preset(name)?;
         let prompt = prompt(&config)?;
         for graph in [GraphMode::On, GraphMode::Off] {
             let began = Instant::now();
-            let options = VoicingOptions { graph, ..VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), TOKENS) };
-            let mut voicing = vibevoice(&bench.device, None, config.clone(), &SpeechWeights::synthetic(1), options)?;
+            let options = VibeVoiceOptions { graph, ..VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), TOKENS) };
+            let mut model = vibevoice(&bench.device, None, config.clone(), &VibeVoiceWeights::synthetic(1), options)?;
             let ready = began.elapsed().as_secs_f64() * 1e3;
-            let (words, factor) = speed_of(&mut *voicing, &prompt)?;
+            let (words, factor) = speed_of(&mut *model, &prompt)?;
             told.push(format!("{name}, graph {graph:?}: ready in {ready:.0} ms; {words}"));
             expect(graph == GraphMode::Off || factor < most, || told.join("\n"))?;
         }
@@ -289,17 +294,17 @@ pub fn speed(bench: &Bench) -> Answer {
 }
 
 /// Times of the host, synchronised at both ends, and the real-time factor of tokens.
-fn speed_of(voicing: &mut dyn Voicing, prompt: &VoicePrompt) -> Result<(String, f64), Failed> {
-    let config = voicing.config().clone();
+fn speed_of(model: &mut dyn VibeVoice, prompt: &VoicePrompt) -> Result<(String, f64), Failed> {
+    let config = model.config().clone();
     let guidance = Guidance { is_endless: true, ..Guidance::default() };
     let mut best: Option<[f64; 2]> = None;
     for _ in 0..3 {
         let began = Instant::now();
-        voicing.begin(prompt, &guidance, TOKENS)?;
-        voicing.wait()?;
+        model.begin(prompt, &guidance, TOKENS)?;
+        model.wait()?;
         let begun = Instant::now();
-        while !voicing.token()?.is_end {}
-        voicing.wait()?;
+        while !model.token()?.is_end {}
+        model.wait()?;
         let prefill = (begun - began).as_secs_f64() * 1e3;
         let token = begun.elapsed().as_secs_f64() * 1e3 / TOKENS as f64;
         best = Some(best.filter(|best| best[1] <= token).unwrap_or([prefill, token]));
@@ -320,7 +325,7 @@ fn speed_of(voicing: &mut dyn Voicing, prompt: &VoicePrompt) -> Result<(String, 
         prompt.ids.len(),
         token / audio
     )];
-    for ((name, ms), work) in voicing.part_times(20)?.into_iter().zip(of_parts) {
+    for ((name, ms), work) in model.part_times(20)?.into_iter().zip(of_parts) {
         let limit = limit(work);
         words.push(format!("    {name:<22} {ms:>8.3} ms, limit {limit:>7.3} ms: {:.2} x", ms / limit));
     }

@@ -5,8 +5,8 @@ use std::time::Instant;
 use laptime_cuda::Device;
 use laptime_models::{
     Dtype, GraphMode, Offload, StreamMode,
-    gpu::{needed_speech_bytes, vibevoice},
-    speech::{Guidance, SpeechConfig, SpeechWeights, VoicePrompt, Voicing, VoicingOptions},
+    gpu::{needed_vibevoice_bytes, vibevoice},
+    vibevoice::{Guidance, ReadingSizes, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, VoicePrompt},
 };
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance, speech::prompt};
@@ -23,36 +23,36 @@ struct Said {
     samples: Vec<f32>,
 }
 
-fn say(voicing: &mut dyn Voicing, prompt: &VoicePrompt, is_endless: bool, tokens: usize) -> Result<Said, Failed> {
-    voicing.begin(prompt, &Guidance { is_endless, steps: 5, ..Guidance::default() }, tokens)?;
+fn say(model: &mut dyn VibeVoice, prompt: &VoicePrompt, is_endless: bool, tokens: usize) -> Result<Said, Failed> {
+    model.begin(prompt, &Guidance { is_endless, steps: 5, ..Guidance::default() }, tokens)?;
     let mut ids = Vec::new();
     loop {
-        let token = voicing.token()?;
+        let token = model.token()?;
         ids.push(token.id);
         if token.is_end {
             break;
         }
     }
-    let made = voicing.audio_tokens();
-    Ok(Said { ids, latents: voicing.latents(0..made)?, samples: voicing.audio(0..made)? })
+    let made = model.audio_tokens();
+    Ok(Said { ids, latents: model.latents(0..made)?, samples: model.audio(0..made)? })
 }
 
 pub fn alike(bench: &Bench) -> Answer {
-    let config = SpeechConfig::from_preset("tiny")?;
-    let (weights, tokens) = (SpeechWeights::synthetic(1), 8);
+    let config = VibeVoiceConfig::from_preset("tiny")?;
+    let (weights, tokens) = (VibeVoiceWeights::synthetic(1), 8);
     let prompt = prompt(&config)?;
     let copies = bench.device.with_new_streams()?;
     let mut worst = 0_f32;
     for (dtype, graph) in [(Dtype::F32, GraphMode::On), (Dtype::F32, GraphMode::Off), (Dtype::Bf16, GraphMode::On)] {
-        let options = VoicingOptions { graph, ..VoicingOptions::new(dtype, prompt.ids.len(), tokens) };
+        let options = VibeVoiceOptions { graph, ..VibeVoiceOptions::new(dtype, prompt.ids.len(), tokens) };
         let mut resident = vibevoice(&bench.device, None, config.clone(), &weights, options.clone())?;
         let expected = [say(&mut *resident, &prompt, true, tokens)?, say(&mut *resident, &prompt, false, tokens)?];
         for (mode, stay) in StreamMode::ALL.into_iter().flat_map(|mode| [0, 1, 2, 4].map(|stay| (mode, stay))) {
-            let options = VoicingOptions { offload: offload(mode, stay), ..options.clone() };
-            let mut voicing = vibevoice(&bench.device, Some(&copies), config.clone(), &weights, options)?;
-            let found = [say(&mut *voicing, &prompt, true, tokens)?, say(&mut *voicing, &prompt, false, tokens)?];
+            let options = VibeVoiceOptions { offload: offload(mode, stay), ..options.clone() };
+            let mut model = vibevoice(&bench.device, Some(&copies), config.clone(), &weights, options)?;
+            let found = [say(&mut *model, &prompt, true, tokens)?, say(&mut *model, &prompt, false, tokens)?];
             worst = worst.max(compare(&found, &expected, (mode, stay, dtype))?);
-            check_visits(&mut *voicing, &config, (mode, stay))?;
+            check_visits(&mut *model, &config, (mode, stay))?;
         }
     }
     Ok(format!("{} modes, bit by bit; of one batch within {worst:.1e} in f32", StreamMode::ALL.len()))
@@ -83,12 +83,12 @@ fn compare(
 
 /// Every pass visited every streamed layer.
 fn check_visits(
-    voicing: &mut dyn Voicing,
-    config: &SpeechConfig,
+    model: &mut dyn VibeVoice,
+    config: &VibeVoiceConfig,
     (mode, stay): (StreamMode, usize),
 ) -> Result<(), Failed> {
-    voicing.wait()?;
-    let (visits, offloading) = (voicing.layer_visits()?, voicing.offloading());
+    model.wait()?;
+    let (visits, offloading) = (model.layer_visits()?, model.offloading());
     let streamed = config.decoder.layers - stay;
     expect(offloading.as_ref().map_or(0, |told| told.streamed) == streamed, || format!("{offloading:?}"))?;
     let in_turn = visits.iter().enumerate().all(|(at, visit)| visit.layer == at % streamed.max(1));
@@ -96,27 +96,29 @@ fn check_visits(
     expect(in_turn && is_whole, || format!("{mode}, {stay} stay: {} visits", visits.len()))
 }
 
-fn eight_streamed(config: &SpeechConfig, mode: StreamMode) -> Option<Offload> {
+fn eight_streamed(config: &VibeVoiceConfig, mode: StreamMode) -> Option<Offload> {
     offload(mode, config.decoder.layers - 8)
 }
 
 pub fn memory(bench: &Bench) -> Answer {
     let copies = bench.device.with_new_streams()?;
-    let config = SpeechConfig::from_preset("7b")?;
+    let config = VibeVoiceConfig::from_preset("7b")?;
     let (prompt, tokens) = (prompt(&config)?, 20);
     let mut told = Vec::new();
     for mode in [StreamMode::Wrap, StreamMode::Sync, StreamMode::Batched] {
-        let mut options = VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), tokens);
+        let mut options = VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), tokens);
         options.offload = eight_streamed(&config, mode);
         let voices = prompt.ids.iter().filter(|id| **id == config.ids.audio).count();
-        let needed = needed_speech_bytes(&config, &options, [prompt.ids.len(), voices, tokens]);
+        let steps = Guidance::default().steps;
+        let reading = ReadingSizes { positions: prompt.ids.len(), voices, tokens, steps };
+        let needed = needed_vibevoice_bytes(&config, &options, reading);
         bench.device.give_back_memory()?;
         let before = bench.device.used_memory()?;
         bench.device.reset_peak()?;
-        let mut voicing = voicing(bench, &copies, &config, options)?;
-        voicing.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, tokens)?;
-        (0..2).try_for_each(|_| voicing.token().map(drop))?;
-        voicing.wait()?;
+        let mut model = model(bench, &copies, &config, options)?;
+        model.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, tokens)?;
+        (0..2).try_for_each(|_| model.token().map(drop))?;
+        model.wait()?;
         let used = bench.device.peak_memory()?.bytes().saturating_sub(before);
         told.push(format!("{mode}: {:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6));
         expect(used <= needed && used as f64 > 0.9 * needed as f64, || told.join("\n"))?;
@@ -124,18 +126,18 @@ pub fn memory(bench: &Bench) -> Answer {
     Ok(told.join("\n"))
 }
 
-fn voicing<'a>(
+fn model<'a>(
     bench: &'a Bench,
     copies: &'a Device,
-    config: &SpeechConfig,
-    options: VoicingOptions,
-) -> Result<Box<dyn Voicing + 'a>, Failed> {
-    Ok(vibevoice(&bench.device, Some(copies), config.clone(), &SpeechWeights::synthetic(1), options)?)
+    config: &VibeVoiceConfig,
+    options: VibeVoiceOptions,
+) -> Result<Box<dyn VibeVoice + 'a>, Failed> {
+    Ok(vibevoice(&bench.device, Some(copies), config.clone(), &VibeVoiceWeights::synthetic(1), options)?)
 }
 
 pub fn speed(bench: &Bench) -> Answer {
     let copies = bench.device.with_new_streams()?;
-    let config = SpeechConfig::from_preset("7b")?;
+    let config = VibeVoiceConfig::from_preset("7b")?;
     let prompt = prompt(&config)?;
     let mut told = Vec::new();
     for (mode, stay) in [
@@ -145,24 +147,24 @@ pub fn speed(bench: &Bench) -> Answer {
         (StreamMode::Pinned, config.decoder.layers - 8),
     ] {
         let tokens = 12;
-        let options = VoicingOptions {
+        let options = VibeVoiceOptions {
             offload: offload(mode, stay).map(|offload| Offload { clear_every: None, ..offload }),
-            ..VoicingOptions::new(Dtype::Bf16, prompt.ids.len(), tokens)
+            ..VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), tokens)
         };
         let began = Instant::now();
-        let mut voicing = voicing(bench, &copies, &config, options)?;
+        let mut model = model(bench, &copies, &config, options)?;
         let ready = began.elapsed().as_secs_f64();
         let guidance = Guidance { is_endless: true, ..Guidance::default() };
-        voicing.begin(&prompt, &guidance, tokens)?;
-        (0..2).try_for_each(|_| voicing.token().map(drop))?;
-        voicing.wait()?;
-        voicing.layer_visits()?;
+        model.begin(&prompt, &guidance, tokens)?;
+        (0..2).try_for_each(|_| model.token().map(drop))?;
+        model.wait()?;
+        model.layer_visits()?;
         let began = Instant::now();
-        while !voicing.token()?.is_end {}
-        voicing.wait()?;
+        while !model.token()?.is_end {}
+        model.wait()?;
         let token = began.elapsed().as_secs_f64() * 1e3 / (tokens - 2) as f64;
-        let copied: f64 = voicing.layer_visits()?.iter().map(|visit| visit.copy_ns).sum();
-        let bytes = voicing.offloading().map_or(0, |told| told.layer_bytes);
+        let copied: f64 = model.layer_visits()?.iter().map(|visit| visit.copy_ns).sum();
+        let bytes = model.offloading().map_or(0, |told| told.layer_bytes);
         let passes = if mode == StreamMode::Batched { 1 } else { 2 };
         let traffic = (8 * passes * bytes) as f64;
         let rate = if copied > 0.0 { traffic * (tokens - 2) as f64 / copied } else { 0.0 };

@@ -4,7 +4,7 @@
 
 use laptime_models::{
     Dtype, Offload, cpu,
-    speech::{Guidance, Noise, SpeechConfig, SpeechWeights, Voice, VoicePrompt, Voicing, VoicingOptions},
+    vibevoice::{Guidance, Noise, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
 };
 use serde::Deserialize;
 
@@ -50,16 +50,16 @@ pub fn expected() -> Expected {
     serde_json::from_str(&text).unwrap()
 }
 
-pub fn config() -> SpeechConfig {
-    SpeechConfig::from_folder(&folder("speech")).unwrap()
+pub fn config() -> VibeVoiceConfig {
+    VibeVoiceConfig::from_folder(&folder("speech")).unwrap()
 }
 
 /// The model, with layers that stay or do not.
-pub fn voicing(dtype: Dtype, offload: Option<Offload>) -> Box<dyn Voicing> {
+pub fn model(dtype: Dtype, offload: Option<Offload>) -> Box<dyn VibeVoice> {
     let config = config();
-    let weights = SpeechWeights::open(&folder("speech"), &config).unwrap();
+    let weights = VibeVoiceWeights::open(&folder("speech"), &config).unwrap();
     weights.check_finite(&config).unwrap();
-    let options = VoicingOptions { offload, ..VoicingOptions::new(dtype, 128, 16) };
+    let options = VibeVoiceOptions { offload, ..VibeVoiceOptions::new(dtype, 128, 16) };
     cpu::vibevoice(config, &weights, options, 2).unwrap()
 }
 

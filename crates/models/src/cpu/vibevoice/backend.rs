@@ -1,0 +1,266 @@
+//! VibeVoice on the CPU: the language model, and what goes from part to part of a token.
+
+use std::ops::Range;
+
+use super::{
+    super::{
+        cache::Cache,
+        crew::Crew,
+        model::Source,
+        number::Number,
+        stack::{Before, Stack},
+        steps::{Norm, embed},
+    },
+    diffusion::{Diffusion, begun},
+    tokenizer::{Buffers, Flow, fit},
+};
+use crate::{
+    LayerVisit, ModelError, Offloading,
+    marks::stage_mark,
+    vibevoice::{
+        Backend, CONNECTOR_EPS, Connector, ConnectorOps, Engine, Guidance, Latents, STREAMS, Side, Solver,
+        VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights,
+    },
+};
+
+/// VibeVoice on the CPU, with numbers of one dtype.
+pub struct Cpu<T> {
+    pub crew: Crew,
+    embedding: Vec<T>,
+    /// The rows of the language model's head that belong to tokens which may be sampled.
+    choices: Vec<T>,
+    /// The language model, with the cache of the positive stream.
+    stack: Stack<T>,
+    /// The cache of the negative stream.
+    negative: Cache<T>,
+    /// The row that the positive stream runs next, or ran last.
+    row: Vec<T>,
+    /// The normed hidden states of both streams.
+    pub hidden: Vec<T>,
+    /// The negative one of a batch, until it is known that the token is one of audio.
+    pending: Option<Vec<T>>,
+    logits: Vec<f32>,
+    choice: usize,
+    pub diffusion: Option<Diffusion<T>>,
+    pub buffers: Buffers<T>,
+    /// What connectors compute in.
+    inner: Vec<T>,
+    normed: Vec<T>,
+    semantic: Vec<T>,
+    pub latents: Vec<f32>,
+    samples: Vec<f32>,
+}
+
+impl<T: Number> Cpu<T> {
+    /// Loads the language model.
+    pub fn load(
+        config: &VibeVoiceConfig,
+        weights: &VibeVoiceWeights,
+        options: &VibeVoiceOptions,
+        crew: Crew,
+    ) -> Result<Self, ModelError> {
+        let language_model = weights.decoder();
+        let source = Source { weights: Some(&language_model), crew: &crew };
+        let (stepped, hidden) = (config.stepped_decoder(), config.decoder.hidden);
+        let head = config.decoder.head_tensor().unwrap_or_else(|| config.decoder.embedding_tensor());
+        Ok(Self {
+            embedding: source.stacked(&[&config.decoder.embedding_tensor()])?,
+            choices: source.rows(&head, &config.ids.all())?,
+            negative: Cache::new(&stepped, &options.decoder(options.negative_room))?,
+            stack: Stack::load(stepped, options.decoder(options.room), source)?,
+            row: vec![T::default(); hidden],
+            hidden: vec![T::default(); STREAMS * hidden],
+            pending: None,
+            logits: Vec::new(),
+            choice: 0,
+            diffusion: None,
+            buffers: Buffers::default(),
+            inner: Vec::new(),
+            normed: Vec::new(),
+            semantic: Vec::new(),
+            latents: Vec::new(),
+            samples: Vec::new(),
+            crew,
+        })
+    }
+
+    /// Takes what the positive stream left, and samples a token: the likeliest of those that may be.
+    fn sample(&mut self) {
+        let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
+        let count = self.choices.len() / self.row.len();
+        self.logits.clear();
+        self.logits.extend(self.stack.logits()[..count].iter().map(|logit| logit.wide()));
+        let best = self.logits.iter().enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
+        self.choice = best.map_or(count, |(at, _)| at);
+    }
+}
+
+impl<T: Number> ConnectorOps for Cpu<T> {
+    type Voice = Vec<T>;
+
+    fn voice(&mut self, latents: &[f32]) -> Result<Vec<T>, ModelError> {
+        Ok(latents.iter().map(|latent| T::narrow(*latent)).collect())
+    }
+
+    fn enter_norm(&mut self, latents: &mut Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError> {
+        let Self { crew, inner, normed, .. } = self;
+        let narrowed;
+        let from: &[T] = match latents {
+            Latents::Acoustic => {
+                let sample = &begun(&mut self.diffusion)?.sample;
+                narrowed = sample.iter().map(|number| T::narrow(*number)).collect::<Vec<T>>();
+                &narrowed
+            }
+            Latents::Semantic(_) => {
+                self.semantic.clone_from(&self.buffers.stream);
+                &self.semantic
+            }
+            Latents::Voice(latents) => latents,
+        };
+        let width = weights.norm.len();
+        let rows = from.len() / (weights.enter.weight.len() / width);
+        fit(inner, rows * width);
+        fit(normed, rows * width);
+        weights.enter.run(crew, rows, from, inner);
+        Norm { weight: &weights.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner[..rows * width], normed);
+        Ok(())
+    }
+
+    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError> {
+        let Self { crew, row, inner, normed, .. } = self;
+        let width = row.len();
+        let rows = match &latents {
+            Latents::Voice(latents) => latents.len() / (weights.enter.weight.len() / width),
+            _ => 1,
+        };
+        weights.leave.run(crew, rows, &normed[..rows * width], inner);
+        match latents {
+            Latents::Acoustic => row.copy_from_slice(&inner[..width]),
+            Latents::Semantic(_) => {
+                row.iter_mut().zip(inner).for_each(|(to, heard)| *to = T::narrow(to.wide() + heard.wide()));
+            }
+            Latents::Voice(to) => *to = inner[..rows * width].to_vec(),
+        }
+        Ok(())
+    }
+}
+
+impl<T: Number> Backend for Cpu<T> {
+    fn begin_diffusion(
+        engine: &mut Engine<Self>,
+        guidance: &Guidance,
+        solver: &Solver,
+        _: usize,
+    ) -> Result<(), ModelError> {
+        let Engine { backend, config, weights, .. } = engine;
+        let diffusion = Diffusion::new(&backend.crew, config, &weights.diffusion_head, guidance, solver);
+        backend.diffusion = Some(diffusion);
+        Ok(())
+    }
+
+    fn begin_latent(&mut self, audio: usize) -> Result<(), ModelError> {
+        if let Some(row) = self.pending.take() {
+            self.hidden[self.row.len()..].copy_from_slice(&row);
+        }
+        begun(&mut self.diffusion)?.begin(audio);
+        Ok(())
+    }
+
+    fn place(&mut self, side: Side, position: usize) -> Result<(), ModelError> {
+        let cache = if side == Side::Negative { &mut self.negative } else { &mut self.stack.cache };
+        cache.truncate(position);
+        Ok(())
+    }
+
+    fn step(&mut self, side: Side) -> Result<(), ModelError> {
+        let Self { crew, stack, negative: other, row, hidden, choices, .. } = self;
+        let enter = |to: &mut [T]| to.chunks_mut(row.len()).for_each(|to| to.copy_from_slice(row));
+        match side {
+            Side::Positive => stack.run(crew, 1, Before::Cache, Some(choices), enter)?,
+            Side::Both => stack.run_both(crew, other, Some(choices), enter)?,
+            Side::Negative => {
+                std::mem::swap(&mut stack.cache, other);
+                let ran = stack.run(crew, 1, Before::Cache, None, enter);
+                std::mem::swap(&mut stack.cache, other);
+                ran?;
+            }
+        }
+        let (left, (positive, negative)) = (stack.normed(), hidden.split_at_mut(row.len()));
+        match side {
+            Side::Positive => positive.copy_from_slice(left),
+            Side::Negative => negative.copy_from_slice(left),
+            Side::Both => {
+                positive.copy_from_slice(&left[..row.len()]);
+                self.pending = Some(left[row.len()..].to_vec());
+            }
+        }
+        if side != Side::Negative {
+            self.sample();
+        }
+        Ok(())
+    }
+
+    fn take_samples(&mut self, _: &mut Flow<T>, _: &mut Flow<T>) -> Result<(), ModelError> {
+        self.samples.extend(self.buffers.stream.iter().map(|sample| sample.wide()));
+        Ok(())
+    }
+
+    fn take_row(&mut self, id: u32) -> Result<(), ModelError> {
+        let hidden = self.row.len();
+        self.row.copy_from_slice(&self.embedding[id as usize * hidden..][..hidden]);
+        Ok(())
+    }
+
+    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Vec<T>]) -> Result<(), ModelError> {
+        let Self { crew, stack, embedding, choices, row, hidden, .. } = self;
+        let width = row.len();
+        stack.cache.truncate(0);
+        stack.run(crew, ids.len(), Before::Cache, Some(choices), |to| {
+            embed(crew, ids, embedding, width, to);
+            let places = ids.iter().zip(to.chunks_mut(width)).filter(|(id, _)| **id == config.ids.audio);
+            let rows = voices.iter().flat_map(|voice| voice.chunks(width));
+            places.zip(rows).for_each(|((_, to), row)| to.copy_from_slice(row));
+        })?;
+        hidden[..width].copy_from_slice(stack.normed());
+        self.sample();
+        Ok(())
+    }
+
+    fn choice(&mut self) -> Result<usize, ModelError> {
+        Ok(self.choice)
+    }
+
+    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
+        Ok(self.logits.clone())
+    }
+
+    fn hidden(&mut self, stream: usize) -> Result<Vec<f32>, ModelError> {
+        let width = self.row.len();
+        Ok(self.hidden[stream * width..][..width].iter().map(|number| number.wide()).collect())
+    }
+
+    fn latents(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        Ok(self.latents[range].to_vec())
+    }
+
+    fn samples(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        Ok(self.samples[range].to_vec())
+    }
+
+    fn semantic(&mut self, _: &VibeVoiceConfig, _: &Flow<T>) -> Result<Vec<f32>, ModelError> {
+        Ok(self.semantic.iter().map(|number| number.wide()).collect())
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.stack.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.stack.visits()
+    }
+
+    fn reset(&mut self) -> Result<(), ModelError> {
+        (self.latents, self.samples) = (Vec::new(), Vec::new());
+        Ok(())
+    }
+}

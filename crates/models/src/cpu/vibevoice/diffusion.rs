@@ -1,0 +1,203 @@
+//! The operations of the diffusion head on the CPU.
+
+use super::{
+    super::{
+        crew::Crew,
+        number::Number,
+        product::{Put, project},
+        rows::Rows,
+        steps::{Norm, swiglu},
+        vectors,
+    },
+    backend::Cpu,
+    tokenizer::Flow,
+};
+use crate::{
+    ModelError,
+    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig, time_frequencies},
+};
+
+/// What the diffusion head computes in, for one number of steps.
+pub struct Diffusion<T> {
+    pub guidance: Guidance,
+    solver: Solver,
+    eps: f32,
+    hidden: usize,
+    /// The weight of the last norm.
+    ones: Vec<f32>,
+    /// A row for the time of each step.
+    times: Vec<T>,
+    conditions: Vec<T>,
+    /// Conditions and times together, one row of each stream per step.
+    conditioning: Vec<T>,
+    /// Shifts, scales and gates of each layer, and shifts and scales of the last norm.
+    adapts: Vec<Vec<T>>,
+    x: Vec<T>,
+    normed: Vec<T>,
+    /// Gate and up.
+    gated: Vec<T>,
+    velocity: Vec<T>,
+    /// The latent, as the solver has it, and the guess of the step before.
+    pub sample: Vec<f32>,
+    before: Vec<f32>,
+}
+
+impl<T: Number> Diffusion<T> {
+    /// The head at the beginning of a generation.
+    pub fn new(
+        crew: &Crew,
+        config: &VibeVoiceConfig,
+        head: &DiffusionHead<Cpu<T>>,
+        guidance: &Guidance,
+        solver: &Solver,
+    ) -> Self {
+        let (hidden, latent, steps) = (config.decoder.hidden, config.acoustic.latent, solver.steps.len());
+        let zeros = |rows: usize, width: usize| vec![T::default(); rows * width];
+        let frequencies = config.head.frequencies;
+        let times = solver.steps.iter().flat_map(|step| time_frequencies(step.time, frequencies, config.head.period));
+        let times: Vec<T> = times.map(T::narrow).collect();
+        let (mut inner, mut embedded) = (zeros(steps, hidden), zeros(steps, hidden));
+        linear(crew, &head.time[0], &times, &mut inner, steps);
+        silu(&mut inner);
+        linear(crew, &head.time[1], &inner, &mut embedded, steps);
+        let adapts = head.layers.iter().map(|layer| &layer.adapt).chain([&head.last_adapt]);
+        Self {
+            guidance: guidance.clone(),
+            solver: solver.clone(),
+            eps: config.head.norm_eps as f32,
+            hidden,
+            ones: vec![1.0; hidden],
+            times: embedded,
+            conditions: zeros(STREAMS, hidden),
+            conditioning: zeros(STREAMS * steps, hidden),
+            adapts: adapts.map(|weight| zeros(STREAMS * steps, weight.len() / hidden)).collect(),
+            x: zeros(STREAMS, hidden),
+            normed: zeros(STREAMS, hidden),
+            gated: zeros(STREAMS, 2 * config.head.ffn),
+            velocity: zeros(STREAMS, latent),
+            sample: vec![0.0; latent],
+            before: vec![0.0; latent],
+        }
+    }
+
+    /// Starts a latent from noise.
+    pub fn begin(&mut self, audio: usize) {
+        self.sample = self.guidance.noise_of(audio, self.before.len());
+    }
+
+    /// Follows the velocities of a step, those of the positive stream further than those of the negative one.
+    fn advance(&mut self, step: usize) {
+        let Self { guidance, solver, velocity, sample, before, .. } = self;
+        let (positive, negative) = velocity.split_at(sample.len());
+        let guided = positive.iter().zip(negative).map(|(positive, negative)| {
+            let (positive, negative) = (positive.wide(), negative.wide());
+            negative + guidance.scale * (positive - negative)
+        });
+        solver.advance(step, guided, sample, before);
+    }
+
+    /// Norms the hidden states, then scales and shifts them by the adaptation of a layer.
+    fn adapted(&mut self, crew: &Crew, weight: Option<&[f32]>, layer: usize, step: usize) {
+        let Self { ones, eps, hidden, adapts, x, normed, .. } = self;
+        Norm { weight: weight.unwrap_or(ones), eps: *eps }.rows(crew, 1, x, normed);
+        for (row, adapt) in normed.chunks_mut(*hidden).zip(rows(&adapts[layer], self.solver.steps.len(), step)) {
+            let (shift, scale) = adapt[..2 * *hidden].split_at(*hidden);
+            for ((number, shift), scale) in row.iter_mut().zip(shift).zip(scale) {
+                *number = T::narrow(number.wide() * (1.0 + scale.wide()) + shift.wide());
+            }
+        }
+    }
+}
+
+/// The rows of both streams at a step.
+fn rows<T>(adapt: &[T], steps: usize, step: usize) -> impl Iterator<Item = &[T]> {
+    let width = adapt.len() / (STREAMS * steps);
+    adapt[step * STREAMS * width..].chunks(width).take(STREAMS)
+}
+
+impl<T: Number> DiffusionOps for Cpu<T> {
+    fn steps(&self) -> usize {
+        self.diffusion.as_ref().map_or(0, |diffusion| diffusion.solver.steps.len())
+    }
+
+    fn condition(&mut self, weight: &Vec<T>) -> Result<(), ModelError> {
+        let (crew, hidden, of) = (&self.crew, &self.hidden, begun(&mut self.diffusion)?);
+        linear(crew, weight, hidden, &mut of.conditions, STREAMS);
+        let (to, times) = (of.conditioning.chunks_mut(STREAMS * of.hidden), of.times.chunks(of.hidden));
+        for (to, time) in to.zip(times) {
+            let both = to.iter_mut().zip(&of.conditions).zip(time.iter().cycle());
+            both.for_each(|((to, condition), time)| *to = T::narrow(condition.wide() + time.wide()));
+        }
+        silu(&mut of.conditioning);
+        Ok(())
+    }
+
+    fn adapt(&mut self, layer: usize, weight: &Vec<T>) -> Result<(), ModelError> {
+        let of = begun(&mut self.diffusion)?;
+        linear(&self.crew, weight, &of.conditioning, &mut of.adapts[layer], STREAMS * of.solver.steps.len());
+        Ok(())
+    }
+
+    fn begin_step(&mut self, step: usize, enter: &Vec<T>) -> Result<(), ModelError> {
+        let of = begun(&mut self.diffusion)?;
+        if let Some(before) = step.checked_sub(1) {
+            of.advance(before);
+        }
+        let sample: Vec<T> = of.sample.iter().map(|number| T::narrow(*number)).collect();
+        // Both streams begin with the same row.
+        let (first, second) = of.x.split_at_mut(of.hidden);
+        linear(&self.crew, enter, &sample, first, 1);
+        second.copy_from_slice(first);
+        Ok(())
+    }
+
+    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+        let (crew, of) = (&self.crew, begun(&mut self.diffusion)?);
+        of.adapted(crew, Some(&weights.norm), layer, step);
+        linear(crew, &weights.gate_up, &of.normed, &mut of.gated, STREAMS);
+        swiglu(crew, of.gated.len() / (2 * STREAMS), None, &mut of.gated);
+        Ok(())
+    }
+
+    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+        let of = begun(&mut self.diffusion)?;
+        let (hidden, ffn) = (of.hidden, of.gated.len() / (2 * STREAMS));
+        let gated = Rows::new(&of.gated, STREAMS, ffn, 2 * ffn);
+        project(&self.crew, gated, Rows::dense(&weights.down, hidden, ffn), &mut of.normed, Put::OVER);
+        let gates = rows(&of.adapts[layer], of.solver.steps.len(), step).flat_map(|row| &row[2 * hidden..]);
+        for ((to, added), gate) in of.x.iter_mut().zip(&of.normed).zip(gates) {
+            *to = T::narrow(to.wide() + gate.wide() * added.wide());
+        }
+        Ok(())
+    }
+
+    fn velocity(&mut self, step: usize, leave: &Vec<T>) -> Result<(), ModelError> {
+        let (crew, of) = (&self.crew, begun(&mut self.diffusion)?);
+        of.adapted(crew, None, of.adapts.len() - 1, step);
+        linear(crew, leave, &of.normed, &mut of.velocity, STREAMS);
+        Ok(())
+    }
+
+    fn end_steps(&mut self, _: &mut Flow<T>, [scale, bias]: [f32; 2]) -> Result<(), ModelError> {
+        let of = begun(&mut self.diffusion)?;
+        of.advance(of.solver.steps.len() - 1);
+        self.latents.extend_from_slice(&of.sample);
+        self.buffers.enter(of.sample.iter().map(|number| number / scale - bias));
+        Ok(())
+    }
+}
+
+/// The head of a generation.
+pub fn begun<T>(diffusion: &mut Option<Diffusion<T>>) -> Result<&mut Diffusion<T>, ModelError> {
+    diffusion.as_mut().ok_or_else(|| ModelError::Refused("nothing was begun".to_owned()))
+}
+
+/// A linear layer without a bias, over this many rows.
+fn linear<T: Number>(crew: &Crew, weight: &[T], from: &[T], to: &mut [T], rows: usize) {
+    let (inputs, outputs) = (from.len() / rows, to.len() / rows);
+    project(crew, Rows::dense(from, rows, inputs), Rows::dense(weight, outputs, inputs), to, Put::OVER);
+}
+
+fn silu<T: Number>(numbers: &mut [T]) {
+    numbers.iter_mut().for_each(|number| *number = T::narrow(vectors::silu(number.wide())));
+}

@@ -1,0 +1,64 @@
+//! What VibeVoice needs on the CPU besides what every device needs.
+
+use super::{
+    super::{
+        attention::Span,
+        memory::{SMALL_BYTES, THREAD_BYTES, kept_bytes, thread_bytes},
+        pass::Sizes,
+        product::{BLOCKS_BYTES, WIDENED_BYTES},
+        turned::turned_bytes,
+    },
+    backend::Cpu,
+};
+use crate::{
+    Attention, Dtype,
+    vibevoice::{Own, Plan, ReadingSizes, TokenizerOps, VibeVoiceConfig, VibeVoiceOptions, needed_bytes, product, sum},
+};
+
+/// Bytes of the heap that a model needs at most.
+pub fn needed_vibevoice_bytes(
+    config: &VibeVoiceConfig,
+    options: &VibeVoiceOptions,
+    reading: ReadingSizes,
+    threads: usize,
+) -> u64 {
+    const TOGETHER: usize = Cpu::<f32>::TOGETHER;
+    let ReadingSizes { positions, voices, tokens, steps } = reading;
+    let (dtype, decoder) = (options.dtype, config.stepped_decoder());
+    let tokenizers = [config.acoustic_encoder(), config.acoustic_decoder(), config.semantic_encoder()];
+    let plans = tokenizers.each_ref().map(|tokenizer| Plan::new(&tokenizer.shape, TOGETHER));
+    let products = plans.iter().flat_map(|plan| &plan.products);
+    let turned = products.map(|[rows, width]| turned_bytes(rows.saturating_mul(TOGETHER), *width)).max().unwrap_or(0);
+    // A product needs the one or the other.
+    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
+    let thread = thread_bytes(&config.decoder, dtype, positions).max(THREAD_BYTES.saturating_add(blocks));
+    let largest_kernel = tokenizers.iter().flat_map(|tokenizer| tokenizer.all()).map(|spec| spec.count() as u64).max();
+    let numbers = [
+        Sizes::new(&decoder, Attention::Dense, &Span::new(&decoder, 1, positions, 0), 1).numbers() as u64,
+        // Rows of voices, and what times and layers of the diffusion head compute in.
+        product(&[decoder.hidden, voices.saturating_mul(3).saturating_add(steps.saturating_mul(2)).saturating_add(8)]),
+        product(&[config.head.ffn, 2]),
+        plans.iter().map(|plan| tokenizer_numbers(plan, TOGETHER)).max().unwrap_or(0),
+    ];
+    // Samples and latents of voices and tokens may be there twice when they grow.
+    let each = config.token_samples().saturating_add(config.acoustic.latent).saturating_mul(2);
+    let own = Own {
+        weights: kept_bytes(&decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
+        // A kernel is there twice while it is reordered.
+        loading: largest_kernel.unwrap_or(0).saturating_mul(dtype.bytes()),
+        rooms: [options.room, options.negative_room],
+        numbers: sum(numbers),
+        bytes: sum([
+            product(&[each, voices.saturating_add(tokens), size_of::<f32>()]),
+            thread.saturating_mul(threads.max(1) as u64),
+        ]),
+    };
+    needed_bytes(config, options, &reading, &own).saturating_add(SMALL_BYTES)
+}
+
+/// Numbers of the buffers of a tokenizer: hidden states, what a convolution sees, what is normed, and what is inside a block.
+fn tokenizer_numbers(plan: &Plan, tokens: usize) -> u64 {
+    let lists = plan.lists.iter().map(|list| list.end(tokens).saturating_sub(list.begin));
+    let seen = lists.max().unwrap_or(0).max(plan.widest.hidden.saturating_mul(tokens));
+    product(&[3, seen]).saturating_add(plan.widest.inner.saturating_mul(tokens).max(seen) as u64)
+}

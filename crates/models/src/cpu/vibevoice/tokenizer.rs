@@ -1,0 +1,140 @@
+//! The operations of tokenizers on the CPU. All tokenizers share the buffers: one runs after the other.
+
+use super::{
+    super::{
+        number::Number,
+        steps::{Norm, gelu},
+    },
+    backend::Cpu,
+    loader::StepConv,
+};
+use crate::{
+    ModelError,
+    cpu::tts::add_scaled,
+    vibevoice::{Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
+};
+
+/// The last positions that each convolution saw, in the order in which they run.
+pub struct Flow<T> {
+    contexts: Vec<Vec<T>>,
+}
+
+/// What a tokenizer computes in, kept from one run to the next.
+#[derive(Default)]
+pub struct Buffers<T> {
+    /// The input, then hidden states that blocks add to, at the end latents or samples.
+    pub stream: Vec<T>,
+    /// What a convolution sees.
+    seen: Vec<T>,
+    second: Vec<T>,
+    third: Vec<T>,
+}
+
+impl<T: Number> TokenizerOps for Cpu<T> {
+    type Flow = Flow<T>;
+
+    const TOGETHER: usize = 4;
+
+    fn flow(&self, shape: &TokenizerShape, tokens: usize) -> Result<Flow<T>, ModelError> {
+        let lists = Plan::new(shape, tokens).lists.into_iter();
+        Ok(Flow { contexts: lists.map(|list| vec![T::default(); list.kept * list.width]).collect() })
+    }
+
+    fn forget(&mut self, flow: &mut Flow<T>) -> Result<(), ModelError> {
+        flow.contexts.iter_mut().for_each(|context| context.fill(T::default()));
+        Ok(())
+    }
+
+    fn enter(&mut self, _: &mut Flow<T>, numbers: &[f32]) -> Result<(), ModelError> {
+        self.buffers.enter(numbers.iter().copied());
+        Ok(())
+    }
+
+    fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &StepConv<T>, _: usize) -> Result<(), ModelError> {
+        let (StepConv { conv, step }, Buffers { stream, seen, .. }) = (conv, &mut self.buffers);
+        see(&mut flow.contexts[at], stream, seen);
+        let rows = stream.len() / conv.inputs() / step * conv.stride();
+        make_room(stream, rows * conv.outputs());
+        stream.resize(rows * conv.outputs(), T::default());
+        conv.run_behind(&self.crew, seen, *step, stream);
+        Ok(())
+    }
+
+    fn add_norm(
+        &mut self,
+        flow: &mut Flow<T>,
+        to: Rows,
+        made: Option<&Mixer<Self>>,
+        next: Option<&Mixer<Self>>,
+    ) -> Result<(), ModelError> {
+        let Buffers { stream, seen, third, .. } = &mut self.buffers;
+        let size = stream.len();
+        if let Some(block) = made {
+            add_scaled(&self.crew, &block.ffn_scale, &third[..size], stream);
+        }
+        if let Some(block) = next {
+            fit(third, size);
+            Norm { weight: &block.norm, eps: to.eps }.rows(&self.crew, 1, stream, third);
+            see(&mut flow.contexts[to.at], &third[..size], seen);
+        }
+        Ok(())
+    }
+
+    fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
+        let Buffers { stream, seen, second, third } = &mut self.buffers;
+        fit(second, seen.len().max(to.rows * block.up.outputs()));
+        block.mixer.run(&self.crew, seen, second);
+        // The positions before are mixed too, with too little before them, and left out.
+        add_scaled(&self.crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
+        Norm { weight: &block.ffn_norm, eps: to.eps }.rows(&self.crew, 1, stream, third);
+        Ok(())
+    }
+
+    fn feed_forward(&mut self, _: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
+        let (Buffers { stream, second, third, .. }, inner) = (&mut self.buffers, block.up.outputs());
+        block.up.run(&self.crew, to.rows, &third[..stream.len()], second);
+        gelu(&self.crew, inner, &mut second[..to.rows * inner]);
+        block.down.run(&self.crew, to.rows, &second[..to.rows * inner], third);
+        Ok(())
+    }
+
+    fn keep(&mut self, _: &mut Flow<T>, _: usize) -> Result<(), ModelError> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &Flow<T>, _: &TokenizerShape, _: usize) -> Result<Vec<f32>, ModelError> {
+        Ok(self.buffers.stream.iter().map(|number| number.wide()).collect())
+    }
+}
+
+impl<T: Number> Buffers<T> {
+    /// Writes the input of a run.
+    pub fn enter(&mut self, numbers: impl ExactSizeIterator<Item = f32>) {
+        make_room(&mut self.stream, numbers.len());
+        self.stream.extend(numbers.map(T::narrow));
+    }
+}
+
+/// Puts rows behind those before them, and keeps the last for what comes next.
+fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
+    make_room(seen, context.len() + rows.len());
+    seen.extend_from_slice(context);
+    seen.extend_from_slice(rows);
+    context.copy_from_slice(&seen[seen.len() - context.len()..]);
+}
+
+pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) {
+    if buffer.len() < size {
+        make_room(buffer, size);
+        buffer.resize(size, T::default());
+    }
+}
+
+/// Empties a buffer and gives it memory for this many numbers and no more.
+fn make_room<T>(buffer: &mut Vec<T>, size: usize) {
+    buffer.clear();
+    if buffer.capacity() < size {
+        *buffer = Vec::new();
+        buffer.reserve_exact(size);
+    }
+}

@@ -1,0 +1,82 @@
+//! VibeVoice on a GPU: every part of a token is a graph, and a token is sampled on the device, so that the host reads one word
+//! per token.
+
+mod backend;
+mod connector;
+mod diffusion;
+mod graphs;
+mod language;
+mod loader;
+mod room;
+mod tokenizer;
+
+use half::{bf16, f16};
+use laptime_cuda::Device;
+use laptime_probe::stage;
+
+pub use self::room::needed_vibevoice_bytes;
+use self::{
+    backend::{Cuda, On},
+    graphs::{first_replay, prepare},
+    language::Language,
+    loader::Put,
+};
+use super::{streamed::Streamed, weights::Number};
+use crate::{
+    Dtype, ModelError,
+    vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
+};
+
+/// Loads VibeVoice on a device. Synthetic weights are generated there.
+///
+/// Offloaded layers are copied on the stream of `copies`, which is the same device with its own streams
+/// ([`Device::with_new_streams`]) and has the lane of the copies.
+pub fn vibevoice<'a>(
+    device: &'a Device,
+    copies: Option<&'a Device>,
+    config: VibeVoiceConfig,
+    weights: &VibeVoiceWeights,
+    options: VibeVoiceOptions,
+) -> Result<Box<dyn VibeVoice + 'a>, ModelError> {
+    config.check()?;
+    let device = (device, copies);
+    Ok(match options.dtype {
+        Dtype::F32 => Box::new(engine::<f32>(device, config, weights, options)?),
+        Dtype::Bf16 => Box::new(engine::<bf16>(device, config, weights, options)?),
+        Dtype::F16 => Box::new(engine::<f16>(device, config, weights, options)?),
+    })
+}
+
+fn engine<'a, T: Number>(
+    (device, copies): (&'a Device, Option<&'a Device>),
+    config: VibeVoiceConfig,
+    weights: &VibeVoiceWeights,
+    options: VibeVoiceOptions,
+) -> Result<Engine<Cuda<'a, T>>, ModelError> {
+    let longest = options.room.max(options.negative_room);
+    if longest > config.decoder.context {
+        let (what, room) = (config.name.clone(), config.decoder.context);
+        return Err(ModelError::TooLong { tokens: longest, what, room });
+    }
+    let replay = first_replay(&options)?;
+    let on = On::new(device)?;
+    let (language, homes, loaded) = {
+        let _stage = stage!("weights");
+        let (language, homes) = Language::load(&on, &config, weights, &options)?;
+        let loaded = config.published().load(&mut Put::new(&on, weights))?;
+        device.stream().synchronise()?;
+        (language, homes, loaded)
+    };
+    let none = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
+    let streamed = match (&homes, &options.offload) {
+        (Some(homes), Some(offload)) => {
+            Some(Streamed::new(device, copies.ok_or_else(none)?, homes, offload, &options.marks)?)
+        }
+        _ => None,
+    };
+    let backend = Cuda::new(on, &config, &options, replay, language, streamed)?;
+    let mut engine = Engine::new(backend, config, options, loaded)?;
+    let parts: Vec<_> = engine.parts().collect();
+    prepare(&mut engine, &parts)?;
+    Ok(engine)
+}

@@ -1,0 +1,216 @@
+//! VibeVoice on a GPU: the language model, and what goes from part to part of a token.
+
+// A copy keeps the address of pinned memory; the backend holds it as long as it lives.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use laptime_cuda::{
+    Blas, Buffer, Cache, Device, Pinned, Slice,
+    nn::{AudioRows, Convolutions, Operations, StreamRows},
+};
+use laptime_probe::sync_point;
+
+use super::{
+    super::{size, streamed::Streamed, weights::Number},
+    connector::{Connecting, Voice},
+    diffusion::Diffusion,
+    graphs::{self, Graphs},
+    language::Language,
+    tokenizer::Flow,
+};
+use crate::{
+    LayerVisit, ModelError, Offloading, Replay,
+    vibevoice::{Backend, DiffusionOps, Engine, Guidance, Part, Side, Solver, VibeVoiceConfig, VibeVoiceOptions},
+};
+
+/// VibeVoice on a GPU. The graphs come first: they are dropped before the buffers that they use.
+pub struct Cuda<'a, T> {
+    pub graphs: Graphs,
+    pub replay: Replay,
+    pub on: On<'a, T>,
+    /// The offloaded layers of the language model.
+    streamed: Option<Streamed<'a, T>>,
+    pub language: Language<T>,
+    pub diffusion: Diffusion<T>,
+    pub connecting: Connecting<T>,
+    /// The samples of all tokens of audio.
+    audio: Buffer<f32>,
+    /// The token that the host reads.
+    choice: Pinned<u32>,
+}
+
+/// A device, and the kernels of one dtype.
+pub struct On<'a, T> {
+    pub device: &'a Device,
+    pub blas: Blas,
+    pub kernels: Kernels<T>,
+}
+
+/// The kernels of one dtype.
+pub struct Kernels<T> {
+    pub operations: Operations<T>,
+    pub rows: AudioRows<T>,
+    pub streams: StreamRows<T>,
+    pub convolutions: Convolutions<T>,
+}
+
+impl<'a, T: Number> On<'a, T> {
+    pub fn new(device: &'a Device) -> Result<Self, ModelError> {
+        let cache = Cache::of_user();
+        let kernels = Kernels {
+            operations: Operations::load(device, &cache)?,
+            rows: AudioRows::load(device, &cache)?,
+            streams: StreamRows::load(device, &cache)?,
+            convolutions: Convolutions::load(device, &cache)?,
+        };
+        Ok(Self { device, blas: Blas::new(device)?, kernels })
+    }
+}
+
+impl<'a, T: Number> Cuda<'a, T> {
+    pub fn new(
+        on: On<'a, T>,
+        config: &VibeVoiceConfig,
+        options: &VibeVoiceOptions,
+        replay: Replay,
+        language: Language<T>,
+        streamed: Option<Streamed<'a, T>>,
+    ) -> Result<Self, ModelError> {
+        let (device, room) = (on.device, options.negative_room.max(1));
+        Ok(Self {
+            graphs: Graphs::default(),
+            replay,
+            streamed,
+            language,
+            diffusion: Diffusion::new(device, config, Guidance::default().steps, room)?,
+            connecting: Connecting::new(device, 1, config.decoder.hidden)?,
+            audio: device.allocate(room * config.token_samples())?,
+            choice: device.allocate_pinned(1)?,
+            on,
+        })
+    }
+}
+
+fn read<T: Number>(slice: Slice<'_, T>) -> Result<Vec<f32>, ModelError> {
+    Ok(slice.read()?.into_iter().map(T::widened).collect())
+}
+
+impl<T: Number> Backend for Cuda<'_, T> {
+    fn launch(engine: &mut Engine<Self>, part: Part) -> Result<(), ModelError> {
+        graphs::launch(engine, part)
+    }
+
+    fn begin_diffusion(
+        engine: &mut Engine<Self>,
+        guidance: &Guidance,
+        solver: &Solver,
+        tokens: usize,
+    ) -> Result<(), ModelError> {
+        if engine.backend.steps() != guidance.steps {
+            let Engine { backend, config, options, .. } = &mut *engine;
+            backend.wait()?;
+            backend.graphs[Part::Diffusion as usize] = None;
+            backend.diffusion = Diffusion::new(backend.on.device, config, guidance.steps, options.negative_room)?;
+            // Decoding reads which token it is, and connecting the latent.
+            graphs::prepare(engine, &[Part::Diffusion, Part::Decode, Part::Connect])?;
+        }
+        let Engine { backend: Self { on, diffusion, .. }, config, weights, .. } = engine;
+        diffusion.begin(on, (config, &weights.diffusion_head), (guidance, solver), tokens)
+    }
+
+    fn begin_latent(&mut self, audio: usize) -> Result<(), ModelError> {
+        Ok(self.diffusion.drawing.token.set_all(self.on.device.stream(), size(audio)?)?)
+    }
+
+    fn place(&mut self, side: Side, position: usize) -> Result<(), ModelError> {
+        Ok(self.language.place(&self.on, side, position)?)
+    }
+
+    fn begin_pass(&mut self, side: Side) -> Result<Option<u64>, ModelError> {
+        let Self { on, language, streamed, .. } = self;
+        language.stepped(side);
+        let Some(streamed) = streamed else { return Ok(None) };
+        language.begin_step(on, streamed, side)?;
+        Ok(Some(streamed.pass_number()))
+    }
+
+    fn step(&mut self, side: Side) -> Result<(), ModelError> {
+        Ok(self.language.step(&self.on, side)?)
+    }
+
+    fn take_samples(&mut self, decoder: &mut Flow<T>, semantic: &mut Flow<T>) -> Result<(), ModelError> {
+        let Self { on, diffusion, audio, .. } = self;
+        let (from, to) = ((&decoder.samples, &diffusion.drawing.token), semantic.entrance(1)?);
+        let samples = size(to.length())?;
+        Ok(on.kernels.streams.put_samples(on.device.stream(), from, audio, to, samples)?)
+    }
+
+    fn take_row(&mut self, id: u32) -> Result<(), ModelError> {
+        Ok(self.language.take_row(&self.on, id)?)
+    }
+
+    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Voice<T>]) -> Result<(), ModelError> {
+        let Self { on, language, streamed, .. } = self;
+        let (device, hidden) = (on.device, config.decoder.hidden);
+        let rows = voices.iter().flat_map(|voice| (0..voice.rows.length() / hidden).map(move |row| (voice, row)));
+        let places = (0..ids.len()).filter(|at| ids[*at] == config.ids.audio);
+        let of_device = device.upload(ids)?;
+        Ok(language.prefill(on, streamed.as_mut(), &of_device, config.decoder.vocab, |x| {
+            for (place, (voice, row)) in places.zip(rows) {
+                let from = voice.rows.slice(row * hidden..(row + 1) * hidden)?;
+                x.slice_mut(place * hidden..(place + 1) * hidden)?.copy_from(device.stream(), from)?;
+            }
+            Ok(())
+        })?)
+    }
+
+    fn choice(&mut self) -> Result<usize, ModelError> {
+        let stream = self.on.device.stream();
+        // SAFETY: both live in this backend, and the word is read after the stream has been waited for.
+        unsafe { self.language.choice.begin_read(&mut self.choice, stream)? };
+        stream.synchronise()?;
+        Ok(self.choice[0] as usize)
+    }
+
+    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
+        read(self.language.logits()?)
+    }
+
+    fn hidden(&mut self, stream: usize) -> Result<Vec<f32>, ModelError> {
+        let width = self.language.row.length();
+        read(self.language.hidden.slice(stream * width..(stream + 1) * width)?)
+    }
+
+    fn latents(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        Ok(self.diffusion.drawing.latents.slice(range)?.read()?)
+    }
+
+    fn samples(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        Ok(sync_point!("read_audio", self.audio.slice(range)?.read())?)
+    }
+
+    fn semantic(&mut self, config: &VibeVoiceConfig, flow: &Flow<T>) -> Result<Vec<f32>, ModelError> {
+        read(flow.x.slice(0..config.semantic.latent)?)
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.streamed.as_ref().map(Streamed::offloading)
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)?)
+    }
+
+    fn replay(&self) -> Replay {
+        self.replay.clone()
+    }
+
+    fn part_times(engine: &mut Engine<Self>, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
+        graphs::part_times(engine, times)
+    }
+
+    fn wait(&mut self) -> Result<(), ModelError> {
+        Ok(self.on.device.stream().synchronise()?)
+    }
+}

@@ -1,0 +1,170 @@
+//! The operations of the diffusion head on a GPU: all steps without the host.
+
+use laptime_cuda::{
+    Buffer, Cache, Device, Sizes,
+    decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm},
+    nn::Gate,
+};
+
+use super::{
+    super::{size, weights::Number},
+    backend::{Cuda, On},
+    tokenizer::Flow,
+};
+use crate::{
+    ModelError,
+    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig, time_frequencies},
+};
+
+/// The diffusion head's buffers, for one number of steps.
+pub struct Diffusion<T> {
+    sizes: DrawingSizes,
+    ffn: u32,
+    eps: f32,
+    adapted: Adapted<T>,
+    kernels: DrawingStep<T>,
+    pub drawing: Drawing<T>,
+    conditions: Buffer<T>,
+    /// A row for the time of each step.
+    times: Buffer<T>,
+    /// Conditions and times together, one row of each stream per step.
+    conditioning: Buffer<T>,
+    /// Shifts, scales and gates of each layer, and shifts and scales of the last norm.
+    adapts: Vec<Buffer<T>>,
+    x: Buffer<T>,
+    gated: Buffer<T>,
+    /// The latent, as the connector reads it.
+    pub row: Buffer<T>,
+}
+
+impl<T: Number> Diffusion<T> {
+    /// Buffers for this many latents, of this many steps each.
+    pub fn new(device: &Device, config: &VibeVoiceConfig, steps: usize, room: usize) -> Result<Self, ModelError> {
+        let (hidden, latent) = (config.decoder.hidden, config.acoustic.latent);
+        let of_step = |numbers: usize| device.allocate::<T>(STREAMS * steps * numbers);
+        let sizes = DrawingSizes {
+            latent: size(latent)?,
+            hidden: size(hidden)?,
+            steps: size(steps)?,
+            room: size(room.max(1))?,
+        };
+        let mut adapts = (0..config.head.layers).map(|_| of_step(3 * hidden)).collect::<Result<Vec<_>, _>>()?;
+        adapts.push(of_step(2 * hidden)?);
+        let cache = Cache::of_user();
+        let ffn = size(config.head.ffn)?;
+        Ok(Self {
+            ffn,
+            eps: config.head.norm_eps as f32,
+            adapted: Adapted::load(device, &cache, AdaptedSizes { batch: STREAMS as u32, hidden: size(hidden)?, ffn })?,
+            kernels: DrawingStep::load(device, &cache)?,
+            drawing: Drawing::new(device, sizes)?,
+            conditions: device.allocate(STREAMS * hidden)?,
+            times: device.allocate(steps * hidden)?,
+            conditioning: of_step(hidden)?,
+            adapts,
+            x: device.allocate(STREAMS * hidden)?,
+            gated: device.allocate(STREAMS * config.head.ffn)?,
+            row: device.allocate(latent)?,
+            sizes,
+        })
+    }
+
+    /// Begins a generation of at most this many tokens: the noise of all of them, and the time embeddings.
+    pub fn begin(
+        &mut self,
+        on: &On<'_, T>,
+        (config, head): (&VibeVoiceConfig, &DiffusionHead<Cuda<'_, T>>),
+        (guidance, solver): (&Guidance, &Solver),
+        tokens: usize,
+    ) -> Result<(), ModelError> {
+        let (latent, frequencies) = (config.acoustic.latent, config.head.frequencies);
+        let noise: Vec<f32> = (0..tokens).flat_map(|token| guidance.noise_of(token, latent)).collect();
+        let factors = solver.steps.iter().map(|step| Factors {
+            clean_sample: step.clean_sample,
+            clean_velocity: step.clean_velocity,
+            next_sample: step.next_sample,
+            next_clean: step.next_clean,
+            next_before: step.next_before,
+        });
+        self.drawing.begin(&factors.collect::<Vec<_>>(), guidance.scale, &noise)?;
+        let times = solver.steps.iter().flat_map(|step| time_frequencies(step.time, frequencies, config.head.period));
+        let times = on.device.upload(&times.map(T::narrowed).collect::<Vec<T>>())?;
+        let (m, n) = (self.sizes.steps, self.sizes.hidden);
+        let mut inner = on.device.allocate(self.times.length())?;
+        let sizes = Sizes { m, n, k: size(frequencies)?, b_is_transposed: true };
+        on.blas.multiply([&times, &head.time[0]], &mut inner, sizes)?;
+        on.kernels.rows.bias_gate(on.device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
+        Ok(on.blas.multiply([&inner, &head.time[1]], &mut self.times, Sizes { k: n, ..sizes })?)
+    }
+
+    fn product(&self, rows: u32, n: u32) -> Sizes {
+        Sizes { m: rows, n, k: self.sizes.hidden, b_is_transposed: true }
+    }
+}
+
+fn plain<T>(weight: &Buffer<T>) -> Linear<'_, T> {
+    Linear { weight, bias: None }
+}
+
+/// Where the adaptation of a step is, of which a row has this many numbers.
+fn rows(step: usize, width: usize) -> std::ops::Range<usize> {
+    step * STREAMS * width..(step + 1) * STREAMS * width
+}
+
+impl<T: Number> DiffusionOps for Cuda<'_, T> {
+    fn steps(&self) -> usize {
+        self.diffusion.sizes.steps as usize
+    }
+
+    fn condition(&mut self, weight: &Buffer<T>) -> Result<(), ModelError> {
+        let (On { device, blas, .. }, of) = (&self.on, &mut self.diffusion);
+        let DrawingSizes { hidden, steps, .. } = of.sizes;
+        let sizes = of.product(STREAMS as u32, hidden);
+        blas.multiply([&self.language.hidden, weight], &mut of.conditions, sizes)?;
+        let from = [&of.conditions, &of.times];
+        Ok(of.kernels.condition(device.stream(), from, &mut of.conditioning, [steps, hidden])?)
+    }
+
+    fn adapt(&mut self, layer: usize, weight: &Buffer<T>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let width = weight.length() / of.sizes.hidden as usize;
+        let sizes = of.product(STREAMS as u32 * of.sizes.steps, size(width)?);
+        Ok(self.on.blas.multiply([&of.conditioning, weight], &mut of.adapts[layer], sizes)?)
+    }
+
+    fn begin_step(&mut self, step: usize, enter: &Buffer<T>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        Ok(of.kernels.begin(self.on.device.stream(), &mut of.drawing, size(step)?, enter, &mut of.x)?)
+    }
+
+    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let hidden = of.sizes.hidden;
+        let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
+        let norm = Norm { weight: &weights.norm, epsilon: of.eps };
+        let (x, shape, stream) = ((&of.x, &norm), [of.ffn, hidden], self.on.device.stream());
+        Ok(of.adapted.gate_up(stream, x, adapt, &plain(&weights.gate_up), &mut of.gated, shape)?)
+    }
+
+    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let hidden = of.sizes.hidden;
+        let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
+        let (down, shape, stream) = (plain(&weights.down), [hidden, of.ffn], self.on.device.stream());
+        Ok(of.adapted.add_gated(stream, &of.gated, adapt, &down, &mut of.x, shape)?)
+    }
+
+    fn velocity(&mut self, step: usize, leave: &Buffer<T>) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let DrawingSizes { hidden, latent, .. } = of.sizes;
+        let adapt = of.adapts[of.adapts.len() - 1].slice(rows(step, 2 * hidden as usize))?;
+        let (x, shape, stream) = ((&of.x, of.eps), [latent, hidden], self.on.device.stream());
+        Ok(of.adapted.linear(stream, x, adapt, &plain(leave), &mut of.drawing.velocity, shape)?)
+    }
+
+    fn end_steps(&mut self, decoder: &mut Flow<T>, [divisor, bias]: [f32; 2]) -> Result<(), ModelError> {
+        let of = &mut self.diffusion;
+        let to = LatentTarget { row: &mut of.row, sound: decoder.entrance(1)?, divisor, bias };
+        Ok(of.kernels.end(self.on.device.stream(), &mut of.drawing, to)?)
+    }
+}

@@ -1,0 +1,96 @@
+//! The parts of a token as graphs: captured once and replayed.
+
+// Graphs keep addresses of buffers; the engine holds them as long as it lives.
+#![allow(unsafe_code)]
+
+use std::{sync::Arc, time::Instant};
+
+use laptime_cuda::{CudaError, Graph};
+use laptime_probe::stage;
+use laptime_trace::run::Depth;
+
+use super::{super::weights::Number, backend::Cuda};
+use crate::{
+    GraphMode, ModelError, Replay,
+    vibevoice::{Engine, Part, VibeVoice, VibeVoiceOptions},
+};
+
+/// A graph for each part that is replayed.
+pub type Graphs = [Option<Graph>; Part::ALL.len()];
+
+/// Replays a part, or enqueues its kernels.
+pub fn launch<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<(), ModelError> {
+    match &engine.backend.graphs[part as usize] {
+        // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
+        Some(graph) => Ok(unsafe { graph.launch(engine.backend.on.device.stream()) }?),
+        None => engine.run_part(part),
+    }
+}
+
+/// Runs every part once, so that all it needs is loaded, and captures those that are replayed.
+pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> Result<(), ModelError> {
+    if !matches!(engine.backend.replay, Replay::Graph { .. }) {
+        return Ok(());
+    }
+    let _stage = stage!("capture");
+    for part in parts {
+        engine.backend.graphs[*part as usize] = None;
+        engine.run_part(*part)?;
+    }
+    engine.backend.on.device.stream().synchronise()?;
+    for part in parts {
+        match capture(engine, *part) {
+            Ok(graph) => engine.backend.graphs[*part as usize] = Some(graph),
+            Err(error) if engine.options.graph == GraphMode::On => return Err(error.into()),
+            Err(error) => {
+                engine.backend.graphs = Graphs::default();
+                engine.backend.replay = Replay::FellBack(error.to_string());
+                return Ok(());
+            }
+        }
+    }
+    let nodes = engine.backend.graphs.iter().flatten().map(Graph::nodes).sum();
+    engine.backend.replay = Replay::Graph { nodes };
+    Ok(())
+}
+
+fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Graph, CudaError> {
+    let stream = Arc::clone(engine.backend.on.device.stream());
+    let run = || match engine.run_part(part) {
+        Err(ModelError::Cuda(error)) => Err(error),
+        Err(other) => Err(CudaError::refused("capturing a graph", 0, other.to_string())),
+        Ok(()) => Ok(()),
+    };
+    let graph = Graph::capture(&stream, run)?;
+    graph.upload(&stream).map(|()| graph)
+}
+
+/// The milliseconds of each part of a token: the mean of this many replays.
+pub fn part_times<T: Number>(
+    engine: &mut Engine<Cuda<'_, T>>,
+    times: usize,
+) -> Result<Vec<(&'static str, f64)>, ModelError> {
+    let mut taken = Vec::new();
+    for part in engine.parts() {
+        engine.launch(part)?;
+        engine.wait()?;
+        let began = Instant::now();
+        (0..times).try_for_each(|_| engine.launch(part))?;
+        engine.wait()?;
+        taken.push((part.name(), began.elapsed().as_secs_f64() * 1e3 / times.max(1) as f64));
+    }
+    engine.reset()?;
+    Ok(taken)
+}
+
+/// What is known of graphs before anything ran.
+pub fn first_replay(options: &VibeVoiceOptions) -> Result<Replay, ModelError> {
+    let is_deep = options.marks.depth > Depth::Pipeline;
+    let reason = "the stages inside a token are marked, so its kernels are launched one by one";
+    match options.graph {
+        GraphMode::Off => Ok(Replay::Launches),
+        GraphMode::On if is_deep => Err(ModelError::Refused(format!("there is no graph: {reason}"))),
+        GraphMode::Auto if is_deep => Ok(Replay::FellBack(reason.to_owned())),
+        _ => Ok(Replay::Graph { nodes: 0 }),
+    }
+}

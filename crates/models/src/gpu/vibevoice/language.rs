@@ -1,0 +1,318 @@
+//! The language model on a GPU, with two streams over one set of weights: each has a cache and a position of its own.
+//!
+//! The streams take their steps one after the other, or together: then the weights of a layer are read once for both.
+
+use std::sync::Arc;
+
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Region, Slice, decode::State, nn::Attention};
+
+use super::{
+    super::{
+        cache::GpuCache,
+        pass::{Apart, Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
+        room::{Head, PassSizes},
+        size,
+        step::Stepper,
+        streamed::{Homes, Streamed},
+        weights::{LayerWeights, Loader, Number},
+    },
+    backend::On,
+};
+use crate::{
+    Config, ModelError, Options,
+    decoder::{
+        layers::{run_all, run_offloaded, run_resident},
+        weights::load_layers,
+    },
+    marks::stage_mark,
+    vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
+};
+
+/// The language model's streams, and what goes through them.
+pub struct Language<T> {
+    model: Model<T>,
+    streams: Streams<T>,
+    attention: Attention<T>,
+    /// The row that the positive stream runs next, or ran last.
+    pub row: Buffer<T>,
+    /// The normed hidden states of both streams: the positive one, then the negative one.
+    pub hidden: Buffer<T>,
+    /// The token that was sampled last, as an index of those that may be.
+    pub choice: Buffer<u32>,
+    /// Whose logits are the last.
+    last: Side,
+}
+
+/// What every pass reads.
+struct Model<T> {
+    config: Config,
+    options: Options,
+    rope: Turns,
+    embedding: Buffer<T>,
+    /// The rows of the head that belong to tokens which may be sampled.
+    choices: Buffer<T>,
+    /// The resident layers, and how many offloaded ones are before them.
+    layers: Vec<LayerWeights<T>>,
+    first: usize,
+    norm: Buffer<T>,
+}
+
+impl<T: Number> Model<T> {
+    fn context<'c>(&'c self, on: &'c On<'_, T>) -> Context<'c, T> {
+        Context {
+            stream: on.device.stream(),
+            blas: &on.blas,
+            config: &self.config,
+            marks: &self.options.marks,
+            operations: &on.kernels.operations,
+            turns: &self.rope,
+        }
+    }
+}
+
+struct Streams<T> {
+    positive: Stream<T>,
+    negative: Stream<T>,
+    /// For both at once, where they are one batch.
+    both: Option<Stepper<T>>,
+}
+
+/// A stream.
+struct Stream<T> {
+    stepper: Stepper<T>,
+    state: State,
+    cache: GpuCache<T>,
+}
+
+impl<T: Number> Stream<T> {
+    fn new(device: &Device, config: &Config, room: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            stepper: Stepper::new(device, config, 1, room)?,
+            state: State::new(device, 1, 1)?,
+            cache: GpuCache::new(device, config, 1, room)?,
+        })
+    }
+}
+
+/// The capacity of the negative stream's cache: streams that step together have caches of one size.
+pub fn negative_room(options: &VibeVoiceOptions) -> usize {
+    if options.is_batched() { options.room.max(options.negative_room) } else { options.negative_room }.max(1)
+}
+
+impl<T: Number> Streams<T> {
+    fn new(device: &Device, config: &Config, options: &VibeVoiceOptions) -> Result<Self, CudaError> {
+        let (negative, is_batched) = (negative_room(options), options.is_batched());
+        let room = if is_batched { negative } else { options.room.max(1) };
+        Ok(Self {
+            positive: Stream::new(device, config, room)?,
+            negative: Stream::new(device, config, negative)?,
+            both: is_batched.then(|| Stepper::new(device, config, STREAMS, room)).transpose()?,
+        })
+    }
+
+    /// The stepper of one or both streams, and their positions.
+    fn of(&mut self, side: Side) -> Result<(&mut Stepper<T>, Sequences<'_, T>), CudaError> {
+        let Self { positive, negative, both } = self;
+        match side {
+            Side::Positive => Ok((&mut positive.stepper, Sequences::Together(&positive.state, &mut positive.cache))),
+            Side::Negative => Ok((&mut negative.stepper, Sequences::Together(&negative.state, &mut negative.cache))),
+            Side::Both => {
+                let alone = || CudaError::refused("stepping", 0, "the streams are no batch");
+                let rows = vec![
+                    Apart { position: &positive.state.position, cache: &mut positive.cache },
+                    Apart { position: &negative.state.position, cache: &mut negative.cache },
+                ];
+                Ok((both.as_mut().ok_or_else(alone)?, Sequences::Apart(rows)))
+            }
+        }
+    }
+}
+
+impl<T: Number> Language<T> {
+    /// Loads the resident layers on the device, and the offloaded ones to where they stay.
+    pub fn load(
+        on: &On<'_, T>,
+        config: &VibeVoiceConfig,
+        weights: &VibeVoiceWeights,
+        options: &VibeVoiceOptions,
+    ) -> Result<(Self, Option<Arc<Homes>>), ModelError> {
+        let (device, decoder, weights) = (on.device, &config.decoder, weights.decoder());
+        let mut loader = Loader { device, operations: &on.kernels.operations, weights: &weights };
+        let homes = options
+            .offload
+            .as_ref()
+            .map(|offload| Homes::of(&loader, decoder, offload, &Region::pinned))
+            .transpose()?;
+        let homes = homes.flatten().map(Arc::new);
+        // The whole head is on the device for a moment, as an offloaded layer is before it, so both come before all others.
+        let own_choices = decoder.head_tensor().map(|head| choices(device, config, &loader.packed(&[head])?));
+        let own_choices = own_choices.transpose()?;
+        let embedding = loader.packed(&[decoder.embedding_tensor()])?;
+        let choices = own_choices.map_or_else(|| choices(device, config, &embedding), Ok)?;
+        let first = homes.as_ref().map_or(0, |homes| homes.layers());
+        let layers = load_layers(decoder, first, &mut loader)?;
+        let norm = loader.packed(&[decoder.final_norm_tensor()])?;
+        let stepped = config.stepped_decoder();
+        let mut row = device.allocate(stepped.hidden)?;
+        row.zero()?;
+        let language = Self {
+            streams: Streams::new(device, &stepped, options)?,
+            attention: Attention::load(device, &Cache::of_user(), size(stepped.head_dim)?)?,
+            row,
+            hidden: device.allocate(STREAMS * stepped.hidden)?,
+            choice: device.upload(&[0])?,
+            last: Side::Positive,
+            model: Model {
+                options: Options { offload: None, ..options.decoder(options.room) },
+                rope: Turns::new(device, &stepped, options.room.max(negative_room(options)))?,
+                config: stepped,
+                embedding,
+                choices,
+                layers,
+                first,
+                norm,
+            },
+        };
+        Ok((language, homes))
+    }
+
+    /// The logits of the tokens that may be sampled.
+    pub fn logits(&mut self) -> Result<Slice<'_, T>, CudaError> {
+        let (stepper, _) = self.streams.of(self.last)?;
+        stepper.buffers.logits.slice(0..self.model.config.vocab)
+    }
+
+    /// Sets the position of a stream's next row.
+    pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Result<(), CudaError> {
+        let of = match side {
+            Side::Negative => &mut self.streams.negative,
+            _ => &mut self.streams.positive,
+        };
+        of.state.position.set_all(on.device.stream(), size(position)?)
+    }
+
+    /// Makes the embedding of a token the next row.
+    pub fn take_row(&mut self, on: &On<'_, T>, id: u32) -> Result<(), CudaError> {
+        let (at, hidden) = (id as usize, self.model.config.hidden);
+        let row = self.model.embedding.slice(at * hidden..(at + 1) * hidden)?;
+        self.row.all_mut().copy_from(on.device.stream(), row)
+    }
+
+    /// Copies the row to the hidden states of each stream that is stepped.
+    fn enter(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+        let width = self.model.config.hidden;
+        let (stepper, _) = self.streams.of(side)?;
+        let x = &mut stepper.buffers.x;
+        for begin in (0..if side == Side::Both { STREAMS } else { 1 }).map(|row| row * width) {
+            // Waits for all work on the device's stream, as the beginning of a step must.
+            let to = x.slice_mut(begin..begin + width)?;
+            on.kernels.operations.last_rows(on.device.stream(), self.row.all(), to, [1, 1, size(width)?])?;
+        }
+        Ok(())
+    }
+
+    /// Notes who takes a step.
+    pub fn stepped(&mut self, side: Side) {
+        if side != Side::Negative {
+            self.last = side;
+        }
+    }
+
+    /// Enqueues the offloaded layers: the beginning of a step.
+    pub fn begin_step(&mut self, on: &On<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Result<(), CudaError> {
+        self.enter(on, side)?;
+        let (stepper, sequences) = self.streams.of(side)?;
+        run_offloaded(&mut stepper.pass(self.model.context(on), sequences), streamed)
+    }
+
+    /// Enqueues a step, or the part behind the offloaded layers. The positive stream samples a token.
+    pub fn step(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+        if self.model.first == 0 {
+            self.enter(on, side)?;
+        }
+        let Self { model, streams, .. } = self;
+        let (stepper, sequences) = streams.of(side)?;
+        let mut pass = stepper.pass(model.context(on), sequences);
+        run_resident(&mut pass, model.first, &model.layers, |_| Ok(()))?;
+        self.leave(on, side)
+    }
+
+    /// Norms the hidden states for what comes next, and samples a token of the positive stream.
+    fn leave(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+        let (model, width) = (&self.model, self.model.config.hidden);
+        let (stepper, _) = self.streams.of(side)?;
+        let (operations, stream) = (&on.kernels.operations, on.device.stream());
+        if side != Side::Negative {
+            stepper.head(model.context(on), &model.norm, &model.choices)?;
+            let _stage = stage_mark!(model.options.marks, Layer, "choose");
+            let shape = [1, size(model.config.vocab)?];
+            operations.argmax(stream, &stepper.buffers.logits, &mut self.choice, shape)?;
+        }
+        let (begin, rows) = match side {
+            Side::Positive => (0, 1),
+            Side::Negative => (width, 1),
+            Side::Both => (0, STREAMS),
+        };
+        let (to, shape) = (self.hidden.slice_mut(begin..begin + rows * width)?, [size(rows)?, size(width)?]);
+        let (x, epsilon) = (stepper.buffers.x.all(), model.config.norm_eps as f32);
+        operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)
+    }
+
+    /// Runs a prompt. `place_voices` writes the rows of voices over those of tokens.
+    pub fn prefill(
+        &mut self,
+        on: &On<'_, T>,
+        streamed: Option<&mut Streamed<'_, T>>,
+        ids: &Buffer<u32>,
+        vocab: usize,
+        place_voices: impl FnOnce(&mut Buffer<T>) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let (stream, model, count) = (on.device.stream(), &self.model, ids.length());
+        let sizes = PassSizes::new(&model.config, &model.options, count, count, Head::Last);
+        let mut buffers = Buffers::new(on.device, sizes)?;
+        let shape = [size(vocab)?, size(model.config.hidden)?];
+        on.kernels.operations.embed(stream, ids, &model.embedding, &mut buffers.x, shape)?;
+        place_voices(&mut buffers.x)?;
+        self.place(on, Side::Positive, 0)?;
+        self.run_prompt(on, streamed, &mut buffers, count)?;
+        let x = &mut self.streams.positive.stepper.buffers.x;
+        let shape = [1, size(count)?, size(self.model.config.hidden)?];
+        on.kernels.operations.last_rows(stream, &buffers.x, x, shape)?;
+        self.stepped(Side::Positive);
+        self.leave(on, Side::Positive)
+    }
+
+    /// The layers, over all positions of a prompt.
+    fn run_prompt(
+        &mut self,
+        on: &On<'_, T>,
+        streamed: Option<&mut Streamed<'_, T>>,
+        buffers: &mut Buffers<T>,
+        count: usize,
+    ) -> Result<(), CudaError> {
+        let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
+        let prompt = PromptRows {
+            attention: &self.attention,
+            blocks: None,
+            kind: model.options.attention,
+            start: &state.position,
+            heads: head_sizes(&model.config, 1, count, cache.capacity)?,
+            keys: size(count)?,
+            head: Head::Last,
+            cache: KeysValuesIn::Cache(cache),
+        };
+        let mut pass = Pass { context: model.context(on), buffers, rows: PassRows::Prompt(prompt) };
+        run_all(&mut pass, streamed, &model.layers, |_| Ok(()))
+    }
+}
+
+/// The rows of a head that belong to tokens which may be sampled.
+fn choices<T: Number>(device: &Device, config: &VibeVoiceConfig, head: &Buffer<T>) -> Result<Buffer<T>, ModelError> {
+    let (ids, hidden) = (config.ids.all(), config.decoder.hidden);
+    let mut rows = device.allocate(ids.len() * hidden)?;
+    for (at, id) in ids.into_iter().enumerate() {
+        let from = head.slice(id as usize * hidden..(id as usize + 1) * hidden)?;
+        rows.slice_mut(at * hidden..(at + 1) * hidden)?.copy_from(device.stream(), from)?;
+    }
+    Ok(rows)
+}

@@ -1,0 +1,156 @@
+//! The operations of tokenizers on a GPU.
+
+use laptime_cuda::{
+    Buffer, CudaError, Device, Sizes, SliceMut,
+    nn::{Addition, Gate, Kept, Mixer as MixerKernel, Signal},
+};
+
+use super::{
+    super::{size, weights::Number},
+    backend::{Cuda, On},
+    loader::{ConvWeights, LinearWeights},
+};
+use crate::{
+    ModelError,
+    vibevoice::{List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
+};
+
+/// What each convolution of a tokenizer sees, and what the tokenizer computes in.
+pub struct Flow<T> {
+    lists: Vec<List>,
+    kept: Kept<T>,
+    /// The hidden states that blocks add to, and at the end latents.
+    pub x: Buffer<T>,
+    normed: Buffer<T>,
+    second: Buffer<T>,
+    wide: Buffer<T>,
+    columns: Buffer<T>,
+    /// At the end of a decoder.
+    pub samples: Buffer<f32>,
+}
+
+impl<T: Number> Flow<T> {
+    fn new(device: &Device, shape: &TokenizerShape, tokens: usize) -> Result<Self, ModelError> {
+        let Plan { lists, widest, .. } = Plan::new(shape, tokens);
+        let sides = |list: &List| Ok([size(list.begin)?, size(list.width)?, size(list.kept)?, size(list.each)?]);
+        let sides = lists.iter().map(sides).collect::<Result<Vec<_>, CudaError>>()?;
+        Ok(Self {
+            kept: Kept::new(device, &sides, size(tokens)?)?,
+            x: device.allocate(tokens * widest.hidden)?,
+            normed: device.allocate(tokens * widest.hidden)?,
+            second: device.allocate(tokens * widest.hidden)?,
+            wide: device.allocate(tokens * widest.inner)?,
+            columns: device.allocate(tokens * widest.columns)?,
+            samples: device.allocate(tokens * widest.samples)?,
+            lists,
+        })
+    }
+
+    /// Where the rows of this many tokens enter.
+    pub fn entrance(&mut self, tokens: usize) -> Result<SliceMut<'_, T>, CudaError> {
+        let list = self.lists[0];
+        self.kept.rows.slice_mut(list.entering()..list.end(tokens))
+    }
+}
+
+impl<T: Number> TokenizerOps for Cuda<'_, T> {
+    type Flow = Flow<T>;
+
+    const TOGETHER: usize = 16;
+
+    fn flow(&self, shape: &TokenizerShape, tokens: usize) -> Result<Flow<T>, ModelError> {
+        Flow::new(self.on.device, shape, tokens)
+    }
+
+    fn forget(&mut self, flow: &mut Flow<T>) -> Result<(), ModelError> {
+        Ok(flow.kept.forget(self.on.device.stream())?)
+    }
+
+    fn enter(&mut self, flow: &mut Flow<T>, numbers: &[f32]) -> Result<(), ModelError> {
+        let tokens = numbers.len() / (flow.lists[0].each * flow.lists[0].width);
+        let narrow: Vec<T> = numbers.iter().map(|number| T::narrowed(*number)).collect();
+        Ok(flow.entrance(tokens)?.write(&narrow)?)
+    }
+
+    fn convolve(
+        &mut self,
+        flow: &mut Flow<T>,
+        at: usize,
+        conv: &ConvWeights<T>,
+        tokens: usize,
+    ) -> Result<(), ModelError> {
+        let (On { device, blas, kernels }, list) = (&self.on, flow.lists[at]);
+        let length = size(list.kept + list.each * tokens)?;
+        let signal = Signal { x: flow.kept.rows.slice(list.begin..list.end(tokens))?, length, snake: None };
+        let (kernels, stream) = (&kernels.convolutions, device.stream());
+        match conv {
+            ConvWeights::Packed(of, packed) => {
+                let columns = (false, &mut flow.columns);
+                Ok(kernels.convolve(blas, stream, of, &signal, packed, &mut flow.x, columns)?)
+            }
+            ConvWeights::ToSamples(of, linear) => {
+                let weights = (linear.weight.all(), Some(linear.bias.all()));
+                Ok(kernels.to_one(stream, of, &signal, weights, &mut flow.samples, f32::INFINITY)?)
+            }
+        }
+    }
+
+    fn add_norm(
+        &mut self,
+        flow: &mut Flow<T>,
+        to: Rows,
+        made: Option<&Mixer<Self>>,
+        next: Option<&Mixer<Self>>,
+    ) -> Result<(), ModelError> {
+        let list = flow.lists[to.at];
+        let seen = flow.kept.rows.slice_mut(list.entering()..list.entering() + to.rows * list.width)?;
+        let addition = made.map(|block| Addition {
+            y: flow.second.all(),
+            bias: block.down.bias.all(),
+            scale: block.ffn_scale.all(),
+        });
+        let (norm, shape) = ((next.map(|block| block.norm.all()), to.eps), [size(to.rows)?, size(list.width)?]);
+        let streams = &self.on.kernels.streams;
+        Ok(streams.add_norm(self.on.device.stream(), &mut flow.x, addition.as_ref(), norm, seen, shape)?)
+    }
+
+    fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
+        let (list, stream) = (flow.lists[to.at], self.on.device.stream());
+        let mixer = MixerKernel {
+            seen: flow.kept.rows.slice(list.begin..list.entering() + to.rows * list.width)?,
+            weight: block.mixer.weight.all(),
+            bias: block.mixer.bias.all(),
+            scale: block.scale.all(),
+            taps: size(to.taps)?,
+        };
+        let (norm, shape) = ((block.ffn_norm.all(), to.eps), [size(to.rows)?, size(list.width)?]);
+        Ok(self.on.kernels.streams.mix_norm(stream, &mixer, &mut flow.x, norm, &mut flow.normed, shape)?)
+    }
+
+    fn feed_forward(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
+        let Mixer { up, down, .. } = block;
+        let (rows, width, inner) = (size(to.rows)?, size(flow.lists[to.at].width)?, size(up.bias.length())?);
+        let multiply = |of: &LinearWeights<T>, from: &Buffer<T>, out: &mut Buffer<T>, [n, k]: [u32; 2]| {
+            self.on.blas.multiply([from, &of.weight], out, Sizes { m: rows, n, k, b_is_transposed: true })
+        };
+        multiply(up, &flow.normed, &mut flow.wide, [inner, width])?;
+        let (stream, bias) = (self.on.device.stream(), Some(up.bias.all()));
+        self.on.kernels.rows.bias_gate(stream, &mut flow.wide, bias, [rows, inner], Gate::Gelu)?;
+        Ok(multiply(down, &flow.wide, &mut flow.second, [width, inner])?)
+    }
+
+    fn keep(&mut self, flow: &mut Flow<T>, tokens: usize) -> Result<(), ModelError> {
+        Ok(self.on.kernels.streams.keep(self.on.device.stream(), &mut flow.kept, size(tokens)?)?)
+    }
+
+    fn leave(&mut self, flow: &Flow<T>, shape: &TokenizerShape, tokens: usize) -> Result<Vec<f32>, ModelError> {
+        if !shape.head.makes_samples {
+            let made = flow.x.slice(0..tokens * shape.head.outputs)?.read()?;
+            return Ok(made.into_iter().map(T::widened).collect());
+        }
+        let samples = flow.lists.last().map_or(0, |list| list.each * tokens);
+        let made = flow.samples.slice(0..samples)?.read()?;
+        // Samples are numbers of the model's dtype too.
+        Ok(made.into_iter().map(|sample| T::narrowed(sample).widened()).collect())
+    }
+}

@@ -1,0 +1,55 @@
+//! VibeVoice: a script of several speakers and a sample of each voice in, 24 kHz audio out.
+//!
+//! A language model generates one *token* per step. A token of audio stands for 133 ms: the model runs once more without the
+//! script (the *negative* stream), a *diffusion head* makes a latent from the hidden states of both streams, the *acoustic
+//! decoder* turns the latent into samples, and the *semantic encoder* encodes these for the next step.
+//!
+//! [`VibeVoiceConfig`] describes a model, [`VibeVoiceWeights`] the source of its weights, [`Script`], [`Voice`] and
+//! [`VoicePrompt`] its input, [`Guidance`] the diffusion, and [`VibeVoice`] is the model on a device. Every part is written
+//! once over the operations of a [`Backend`], which the CPU and CUDA implement.
+
+mod backend;
+mod config;
+mod config_json;
+mod connector;
+mod diffusion_head;
+mod engine;
+mod memory;
+mod model;
+mod names;
+mod noise;
+mod parameters;
+mod plan;
+mod presets;
+mod prompt;
+mod reader;
+mod script;
+mod solver;
+mod tensors;
+mod tokenizer;
+mod voice;
+mod weights;
+mod work;
+
+pub(crate) use self::{
+    backend::{Backend, Part, Side},
+    connector::{CONNECTOR_EPS, ConnectorOps, Latents},
+    diffusion_head::{DiffusionOps, STREAMS},
+    engine::Engine,
+    memory::{Own, needed_bytes, product, sum},
+    plan::{BEHIND, ConvShape, List, Plan, TokenizerShape},
+    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Load, Mixer},
+    tokenizer::{Rows, TokenizerOps},
+};
+pub use self::{
+    config::{HeadConfig, SpecialIds, TokenizerConfig, VibeVoiceConfig},
+    memory::ReadingSizes,
+    model::{Guidance, Noise, SpokenToken, VibeVoice, VibeVoiceOptions},
+    noise::normal,
+    prompt::VoicePrompt,
+    reader::{ReadTiming, Reader},
+    script::{Line, Script},
+    solver::{Solver, SolverStep, TRAINED_STEPS, time_frequencies},
+    voice::{SYNTHETIC_SECONDS, Voice},
+    weights::VibeVoiceWeights,
+};

@@ -1,0 +1,220 @@
+//! What a speech model is: its language model, its diffusion head, its tokenizers, and its special token ids.
+
+use std::path::Path;
+
+use crate::{Config, ModelError, Tokenizer};
+
+/// The largest width or count: places are counted in 32 bits on devices.
+const LARGEST: usize = i32::MAX as usize;
+
+/// Times at most that a tokenizer doubles its channels, far more than any does.
+const MOST_RATIOS: usize = 12;
+
+/// What a speech model is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VibeVoiceConfig {
+    /// Its name, as results tell it.
+    pub name: String,
+    /// The language model.
+    pub decoder: Config,
+    /// What makes latents.
+    pub head: HeadConfig,
+    /// What makes latents of audio and audio of latents.
+    pub acoustic: TokenizerConfig,
+    /// What hears the audio that was made.
+    pub semantic: TokenizerConfig,
+    /// How far the latents of a voice are varied, as a standard deviation.
+    pub voice_deviation: f32,
+    /// Samples a second.
+    pub sample_rate: u32,
+    /// The ids that say what a token is.
+    pub ids: SpecialIds,
+}
+
+/// The diffusion head, as wide as the language model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HeadConfig {
+    /// Layers.
+    pub layers: usize,
+    /// Width inside the feed-forward part.
+    pub ffn: usize,
+    /// Numbers that tell a time: cosines, then sines.
+    pub frequencies: usize,
+    /// The longest period of them.
+    pub period: f64,
+    /// What is added under the root of a norm.
+    pub norm_eps: f64,
+}
+
+/// What shortens audio to latents, or lengthens latents to audio: stages of causal convolutions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenizerConfig {
+    /// Numbers of a latent.
+    pub latent: usize,
+    /// Channels nearest to the audio; they double from stage to stage.
+    pub filters: usize,
+    /// How many positions become one, from the audio to latents.
+    pub ratios: Vec<usize>,
+    /// Blocks of each stage, from the audio to latents: one more than there are ratios.
+    pub depths: Vec<usize>,
+    /// Positions that a convolution sees where it does not shorten or lengthen.
+    pub kernel: usize,
+    /// How much wider the feed-forward part of a block is inside.
+    pub widening: usize,
+    /// What is added under the root of a norm.
+    pub norm_eps: f64,
+}
+
+/// The ids that say what a token is. No others are ever chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecialIds {
+    /// A voice begins.
+    pub bos: u32,
+    /// A voice has ended.
+    pub eos: u32,
+    /// A token of audio.
+    pub audio: u32,
+    /// All is said.
+    pub end: u32,
+}
+
+impl SpecialIds {
+    /// All of them, in the order in which logits are.
+    pub const fn all(self) -> [u32; 4] {
+        [self.bos, self.eos, self.audio, self.end]
+    }
+}
+
+impl TokenizerConfig {
+    /// Samples that one latent stands for.
+    pub fn hop(&self) -> usize {
+        self.ratios.iter().fold(1, |all, ratio| all.saturating_mul(*ratio))
+    }
+
+    /// Channels of a stage, counted from the audio.
+    pub fn channels(&self, stage: usize) -> usize {
+        let doubled = u32::try_from(stage).ok().and_then(|stage| 1_usize.checked_shl(stage));
+        self.filters.saturating_mul(doubled.unwrap_or(usize::MAX))
+    }
+
+    /// What is wrong with its sizes.
+    fn fault(&self, what: &str) -> Option<String> {
+        let counted = [("latent", self.latent), ("filters", self.filters), ("kernel", self.kernel)];
+        let counted = counted.into_iter().chain([("widening", self.widening), ("hop", self.hop())]);
+        let mut sizes = counted.chain(self.ratios.iter().map(|ratio| ("ratio", *ratio)));
+        if let Some((field, size)) = sizes.find(|(_, size)| *size == 0 || *size > LARGEST) {
+            return Some(format!("`{field}` of its {what} tokenizer is {size}"));
+        }
+        let (ratios, depths) = (self.ratios.len(), self.depths.len());
+        if !(1..=MOST_RATIOS).contains(&ratios) || depths != ratios + 1 {
+            return Some(format!("its {what} tokenizer has {ratios} ratios and {depths} depths"));
+        }
+        let most = self.depths.iter().copied().max().unwrap_or_default();
+        (most > LARGEST).then(|| format!("a stage of its {what} tokenizer has {most} blocks"))
+    }
+}
+
+impl VibeVoiceConfig {
+    /// Samples of a token of audio.
+    pub fn token_samples(&self) -> usize {
+        self.acoustic.hop()
+    }
+
+    /// Seconds that a token of audio lasts.
+    pub fn token_seconds(&self) -> f64 {
+        self.token_samples() as f64 / f64::from(self.sample_rate.max(1))
+    }
+
+    /// The language model as a step runs it: of its head only the rows of the tokens that may be chosen are needed.
+    pub fn stepped_decoder(&self) -> Config {
+        Config { vocab: self.ids.all().len(), tied: false, ..self.decoder.clone() }
+    }
+
+    /// What turns text into its tokens: the tokenizer of a folder, else bytes.
+    pub fn tokenizer(&self, folder: Option<&Path>) -> Result<Tokenizer, ModelError> {
+        let text = Config { name: self.name.clone(), ..self.decoder.clone() };
+        match folder {
+            Some(folder) => Tokenizer::open(folder, &text),
+            None => Tokenizer::bytes(&text),
+        }
+    }
+
+    /// Refuses what makes no model, and says what is wrong.
+    pub fn check(&self) -> Result<(), ModelError> {
+        self.decoder.check()?;
+        let uncountable = || match self.checked_parameters() {
+            Some(_) => None,
+            None => Some("its weights are more bytes than can be counted".to_owned()),
+        };
+        let tokenizers = || self.acoustic.fault("acoustic").or_else(|| self.semantic.fault("semantic"));
+        match self.fault().or_else(tokenizers).or_else(uncountable) {
+            Some(reason) => Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason }),
+            None => Ok(()),
+        }
+    }
+
+    fn fault(&self) -> Option<String> {
+        let HeadConfig { layers, ffn, frequencies, period, norm_eps } = self.head;
+        let sizes = [("layers", layers), ("ffn", ffn), ("frequencies", frequencies)];
+        if let Some((field, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || *size > LARGEST) {
+            return Some(format!("`{field}` of its diffusion head is {size}"));
+        }
+        if !frequencies.is_multiple_of(2) {
+            return Some(format!("`frequencies` of its diffusion head is {frequencies}, which is odd"));
+        }
+        if !(period >= 1.0 && period.is_finite() && norm_eps >= 0.0 && norm_eps.is_finite()) {
+            return Some(format!("its diffusion head has a period of {period} and {norm_eps} under roots"));
+        }
+        let (made, heard) = (self.acoustic.hop(), self.semantic.hop());
+        if made != heard {
+            return Some(format!("a latent is {made} samples, and its semantic encoder hears {heard} at a time"));
+        }
+        if !(self.voice_deviation >= 0.0 && self.voice_deviation.is_finite()) || self.sample_rate == 0 {
+            let (deviation, rate) = (self.voice_deviation, self.sample_rate);
+            return Some(format!("it varies voices by {deviation} at {rate} samples a second"));
+        }
+        self.id_fault()
+    }
+
+    fn id_fault(&self) -> Option<String> {
+        let ids = self.ids.all();
+        if let Some(id) = ids.into_iter().find(|id| *id as usize >= self.decoder.vocab) {
+            return Some(format!("id {id} is beyond its {} tokens", self.decoder.vocab));
+        }
+        let is_twice = (1..ids.len()).any(|at| ids[..at].contains(&ids[at]));
+        is_twice.then(|| format!("two of its ids {ids:?} are the same"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl Fn(&mut VibeVoiceConfig)) -> String {
+        let mut config = VibeVoiceConfig::from_preset("tiny").unwrap();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_makes_no_model_is_named() {
+        assert_eq!(refused(|config| config.head.ffn = 0), "`tiny`: `ffn` of its diffusion head is 0");
+        assert!(refused(|config| config.head.frequencies = 31).ends_with("is 31, which is odd"));
+        assert!(refused(|config| config.ids.end = 9999).ends_with("id 9999 is beyond its 512 tokens"));
+        assert!(refused(|config| config.ids.end = config.ids.bos).contains("are the same"));
+        assert!(refused(|config| config.acoustic.ratios = vec![2]).contains("semantic encoder hears"));
+        let deeper = refused(|config| config.semantic.depths = vec![1]);
+        assert!(deeper.ends_with("its semantic tokenizer has 6 ratios and 1 depths"), "{deeper}");
+        assert!(refused(|config| config.acoustic.filters = 0).ends_with("`filters` of its acoustic tokenizer is 0"));
+        assert!(refused(|config| config.sample_rate = 0).contains("at 0 samples a second"));
+    }
+
+    #[test]
+    fn channels_double_from_stage_to_stage() {
+        let config = VibeVoiceConfig::from_preset("1.5b").unwrap();
+        assert_eq!((config.acoustic.channels(0), config.acoustic.channels(6)), (32, 2048));
+        assert_eq!(config.acoustic.channels(1000), usize::MAX);
+        assert_eq!((config.token_samples(), config.stepped_decoder().vocab), (3200, 4));
+        assert!((config.token_seconds() - 1.0 / 7.5).abs() < 1e-12);
+    }
+}

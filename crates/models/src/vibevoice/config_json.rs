@@ -1,0 +1,266 @@
+//! Speech models by the `config.json` of a published folder: as `transformers` writes it, or as the first checkpoints have it.
+
+use std::path::Path;
+
+use laptime_trace::small_file;
+use serde_json::{Map, Value};
+
+use super::{HeadConfig, SpecialIds, TokenizerConfig, VibeVoiceConfig};
+use crate::{Config, Family, ModelError, config_json::Fields};
+
+/// What `model_type` is.
+const MODEL_TYPE: &str = "vibevoice";
+
+/// Samples a second: no file tells it.
+const SAMPLE_RATE: u32 = 24_000;
+
+/// What is varied is told by the older files before it is spread further.
+const OLDER_SPREAD: f64 = 0.8;
+
+impl VibeVoiceConfig {
+    /// The model of a folder with a `config.json`, by the name of the folder.
+    pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
+        let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let name = whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
+        let path = folder.join("config.json");
+        if folder.is_dir() && !path.exists() {
+            return Err(ModelError::NoConfig { folder: folder.to_owned() });
+        }
+        let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
+            .map_err(|source| ModelError::Open { path, source })?;
+        Self::from_json(&text, &name)
+    }
+
+    /// The model that the text of a file describes.
+    pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
+        let refuse = |reason| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
+        let fields = object(text).map_err(refuse)?;
+        let config = speech_config(&Fields(&fields), name).map_err(refuse)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err("it is JSON and no object".to_owned()),
+        Err(error) => Err(format!("it is no JSON: {error}")),
+    }
+}
+
+fn speech_config(fields: &Fields<'_>, name: &str) -> Result<VibeVoiceConfig, String> {
+    match fields.text("model_type")? {
+        Some(MODEL_TYPE) => {}
+        Some(other) => return Err(format!("`model_type` is `{other}`, and not `{MODEL_TYPE}`")),
+        None => return Err(format!("it has no `model_type`, which is `{MODEL_TYPE}`")),
+    }
+    let is_older = fields.value("decoder_config").is_some();
+    let part = |new: &str, old: &str| {
+        let field = if is_older { old } else { new };
+        Ok::<_, String>(Fields(fields.object(field)?.ok_or_else(|| format!("`{field}` is missing"))?))
+    };
+    let text = part("text_config", "decoder_config")?;
+    let decoder = text.decoder("language_model", Family::Qwen2, text.needed("vocab_size")?)?;
+    let dtype = if fields.value("dtype").is_some() || fields.value("torch_dtype").is_some() {
+        fields.dtype()?
+    } else {
+        decoder.dtype
+    };
+    let decoder = Config { dtype, ..decoder };
+    let acoustic = part("audio_config", "acoustic_tokenizer_config")?;
+    let semantic = part("semantic_model_config", "semantic_tokenizer_config")?;
+    let head = part("diffusion_head_config", "diffusion_head_config")?;
+    let tokenizer = if is_older { older_tokenizer } else { tokenizer };
+    let config = VibeVoiceConfig {
+        name: name.to_owned(),
+        head: if is_older { older_head(&head, decoder.hidden)? } else { new_head(&head)? },
+        acoustic: tokenizer(&acoustic)?,
+        semantic: tokenizer(&semantic)?,
+        voice_deviation: deviation(&acoustic, is_older)?,
+        sample_rate: SAMPLE_RATE,
+        ids: ids(fields)?,
+        decoder,
+    };
+    as_wide(&head, "hidden_size", config.decoder.hidden)?;
+    as_wide(&head, "latent_size", config.acoustic.latent)?;
+    Ok(config)
+}
+
+/// Refuses a head that does not fit what it stands between.
+fn as_wide(head: &Fields<'_>, field: &str, wanted: usize) -> Result<(), String> {
+    match head.count(field)? {
+        Some(found) if found != wanted => Err(format!("`{field}` of the diffusion head is {found}, and not {wanted}")),
+        _ => Ok(()),
+    }
+}
+
+fn ids(fields: &Fields<'_>) -> Result<SpecialIds, String> {
+    let usual = SpecialIds { bos: 151_652, eos: 151_653, audio: 151_654, end: 151_643 };
+    let id = |field: &str, usual: u32| match fields.count(field)? {
+        None => Ok(usual),
+        Some(id) => u32::try_from(id).map_err(|_| format!("`{field}` is {id}, which is no id")),
+    };
+    Ok(SpecialIds {
+        bos: id("audio_bos_token_id", usual.bos)?,
+        eos: id("audio_eos_token_id", usual.eos)?,
+        audio: id("audio_token_id", usual.audio)?,
+        end: id("eos_token_id", usual.end)?,
+    })
+}
+
+fn new_head(fields: &Fields<'_>) -> Result<HeadConfig, String> {
+    activation(fields, "silu")?;
+    if fields.truth("mlp_bias")? == Some(true) {
+        return Err("`mlp_bias` of the diffusion head is true, which is not computed here".to_owned());
+    }
+    Ok(HeadConfig {
+        layers: fields.needed("num_hidden_layers")?,
+        ffn: fields.needed("intermediate_size")?,
+        frequencies: fields.count("frequency_embedding_size")?.unwrap_or(256),
+        period: fields.number("diffusion_max_period")?.unwrap_or(10_000.0),
+        norm_eps: fields.number("rms_norm_eps")?.unwrap_or(1e-5),
+    })
+}
+
+fn older_head(fields: &Fields<'_>, hidden: usize) -> Result<HeadConfig, String> {
+    let widening = fields.number("head_ffn_ratio")?.unwrap_or(3.0);
+    Ok(HeadConfig {
+        layers: fields.needed("head_layers")?,
+        ffn: (widening * hidden as f64) as usize,
+        frequencies: 256,
+        period: 10_000.0,
+        norm_eps: fields.number("rms_norm_eps")?.unwrap_or(1e-5),
+    })
+}
+
+/// Refuses an activation that is not computed.
+fn activation(fields: &Fields<'_>, wanted: &str) -> Result<(), String> {
+    match fields.text("hidden_act")? {
+        Some(other) if other != wanted => Err(format!("`hidden_act` is `{other}`, and not `{wanted}`")),
+        _ => Ok(()),
+    }
+}
+
+fn tokenizer(fields: &Fields<'_>) -> Result<TokenizerConfig, String> {
+    activation(fields, "gelu")?;
+    one_channel(fields)?;
+    Ok(TokenizerConfig {
+        latent: fields.needed("hidden_size")?,
+        filters: fields.needed("num_filters")?,
+        ratios: counts(fields, "downsampling_ratios")?,
+        depths: counts(fields, "depths")?,
+        kernel: fields.count("kernel_size")?.unwrap_or(7),
+        widening: fields.count("ffn_expansion")?.unwrap_or(4),
+        norm_eps: fields.number("rms_norm_eps")?.unwrap_or(1e-5),
+    })
+}
+
+fn older_tokenizer(fields: &Fields<'_>) -> Result<TokenizerConfig, String> {
+    one_channel(fields)?;
+    match fields.text("mixer_layer")? {
+        None | Some("depthwise_conv") => {}
+        Some(other) => return Err(format!("`mixer_layer` is `{other}`, and not `depthwise_conv`")),
+    }
+    Ok(TokenizerConfig {
+        latent: fields.needed("vae_dim")?,
+        filters: fields.needed("encoder_n_filters")?,
+        ratios: counts(fields, "encoder_ratios")?.into_iter().rev().collect(),
+        depths: older_depths(fields)?,
+        kernel: 7,
+        widening: 4,
+        norm_eps: fields.number("layernorm_eps")?.unwrap_or(1e-5),
+    })
+}
+
+fn one_channel(fields: &Fields<'_>) -> Result<(), String> {
+    match fields.count("channels")? {
+        None | Some(1) => Ok(()),
+        Some(other) => Err(format!("`channels` is {other}, and not 1")),
+    }
+}
+
+/// Depths as `3-3-8`.
+fn older_depths(fields: &Fields<'_>) -> Result<Vec<usize>, String> {
+    let field = "encoder_depths";
+    match fields.value(field).and_then(Value::as_str) {
+        None => counts(fields, field),
+        Some(text) => {
+            let depths = text.split('-').map(|depth| depth.trim().parse().ok()).collect::<Option<_>>();
+            depths.ok_or_else(|| format!("`{field}` is `{text}`, which is no list of counts"))
+        }
+    }
+}
+
+fn deviation(acoustic: &Fields<'_>, is_older: bool) -> Result<f32, String> {
+    let told = match is_older {
+        true => acoustic.number("fix_std")?.map(|told| told / OLDER_SPREAD),
+        false => acoustic.number("vae_std")?,
+    };
+    Ok(told.unwrap_or(0.625) as f32)
+}
+
+fn counts(fields: &Fields<'_>, field: &str) -> Result<Vec<usize>, String> {
+    let value = fields.value(field).ok_or_else(|| format!("`{field}` is missing"))?;
+    let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
+    let counts = value.as_array().and_then(|list| list.iter().map(count).collect());
+    counts.ok_or_else(|| format!("`{field}` is {value}, which is no list of counts"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: &str = r#"{"model_type": "vibevoice", "dtype": "bfloat16", "audio_bos_token_id": 151652,
+        "audio_eos_token_id": 151653, "audio_token_id": 151654, "eos_token_id": 151643, "text_config": {
+        "model_type": "qwen2", "vocab_size": 151936, "hidden_size": 1536, "intermediate_size": 8960,
+        "num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2, "hidden_act": "silu",
+        "max_position_embeddings": 65536, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": true},
+        "audio_config": {"channels": 1, "hidden_size": 64, "kernel_size": 7, "rms_norm_eps": 1e-05, "num_filters": 32,
+        "downsampling_ratios": [2, 2, 4, 5, 5, 8], "depths": [3, 3, 3, 3, 3, 3, 8], "hidden_act": "gelu",
+        "ffn_expansion": 4, "vae_std": 0.625}, "semantic_model_config": {"hidden_size": 128, "num_filters": 32,
+        "downsampling_ratios": [2, 2, 4, 5, 5, 8], "depths": [3, 3, 3, 3, 3, 3, 8]}, "diffusion_head_config": {
+        "hidden_size": 1536, "latent_size": 64, "num_hidden_layers": 4, "intermediate_size": 4608,
+        "rms_norm_eps": 1e-05, "hidden_act": "silu", "frequency_embedding_size": 256}}"#;
+
+    const OLD: &str = r#"{"model_type": "vibevoice", "torch_dtype": "bfloat16", "acoustic_vae_dim": 64,
+        "acoustic_tokenizer_config": {"causal": true, "channels": 1, "encoder_depths": "3-3-3-3-3-3-8",
+        "encoder_n_filters": 32, "encoder_ratios": [8, 5, 5, 4, 2, 2], "fix_std": 0.5, "layernorm_eps": 1e-05,
+        "mixer_layer": "depthwise_conv", "vae_dim": 64}, "semantic_tokenizer_config": {"channels": 1,
+        "encoder_depths": "3-3-3-3-3-3-8", "encoder_n_filters": 32, "encoder_ratios": [8, 5, 5, 4, 2, 2],
+        "fix_std": 0, "vae_dim": 128}, "decoder_config": {"model_type": "qwen2", "vocab_size": 152064,
+        "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+        "num_key_value_heads": 4, "hidden_act": "silu", "max_position_embeddings": 32768, "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0, "rope_scaling": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "use_sliding_window": false}, "diffusion_head_config": {"head_ffn_ratio": 3.0, "head_layers": 4,
+        "hidden_size": 3584, "latent_size": 64, "rms_norm_eps": 1e-05, "speech_vae_dim": 64}}"#;
+
+    fn refused(text: &str, change: &str, to: &str) -> String {
+        assert!(text.contains(change), "{change}");
+        VibeVoiceConfig::from_json(&text.replacen(change, to, 1), "it").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_published_files_give_the_presets() {
+        for (text, preset) in [(NEW, "1.5b"), (OLD, "7b")] {
+            let preset = VibeVoiceConfig::from_preset(preset).unwrap();
+            assert_eq!(VibeVoiceConfig::from_json(text, &preset.name).unwrap(), preset);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_field() {
+        assert_eq!(
+            refused(NEW, r#""model_type": "vibevoice""#, r#""model_type": "qwen2""#),
+            "config.json of `it`: `model_type` is `qwen2`, and not `vibevoice`"
+        );
+        let missing = refused(NEW, r#""audio_config""#, r#""audio""#);
+        assert!(missing.ends_with("`audio_config` is missing"), "{missing}");
+        let wide = refused(NEW, r#""latent_size": 64"#, r#""latent_size": 65"#);
+        assert!(wide.ends_with("`latent_size` of the diffusion head is 65, and not 64"), "{wide}");
+        assert!(refused(OLD, "3-3-3-3-3-3-8", "3-x").contains("`encoder_depths` is `3-x`, which is no list of counts"));
+        assert!(refused(OLD, "depthwise_conv", "conv").contains("`mixer_layer` is `conv`"));
+        assert!(refused(NEW, r#""hidden_act": "gelu""#, r#""hidden_act": "relu""#).contains("`hidden_act` is `relu`"));
+        assert!(VibeVoiceConfig::from_json("[]", "it").unwrap_err().to_string().ends_with("it is JSON and no object"));
+    }
+}

@@ -1,0 +1,316 @@
+//! VibeVoice on any device: what is kept of a generation, what is refused, and the order of the parts of a token.
+
+use std::ops::Range;
+
+use laptime_probe::sync_point;
+
+use super::{
+    Backend, Guidance, Part, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VoicePrompt,
+    connector::{self, Latents},
+    diffusion_head, tensors, tokenizer,
+};
+use crate::{LayerVisit, ModelError, Offloading, Replay, marks::stage_mark};
+
+/// VibeVoice on a device. The device comes first: graphs are dropped before the buffers that they use.
+pub struct Engine<B: Backend> {
+    pub backend: B,
+    pub config: VibeVoiceConfig,
+    pub options: VibeVoiceOptions,
+    pub weights: tensors::Weights<B>,
+    /// What the acoustic decoder has seen, and the semantic encoder.
+    pub flows: [B::Flow; 2],
+    state: Generation,
+}
+
+/// A generation.
+#[derive(Debug, Clone, Default)]
+struct Generation {
+    is_endless: bool,
+    steps: usize,
+    most_tokens: usize,
+    tokens: usize,
+    audio_tokens: usize,
+    /// Positions of the prompt.
+    positions: usize,
+    /// Positions of the negative stream since it began.
+    negative: usize,
+    has_negative: bool,
+    /// Whether the negative stream ran the row of this token together with the positive one.
+    has_run_both: bool,
+    has_begun: bool,
+    is_over: bool,
+}
+
+impl<B: Backend> Engine<B> {
+    /// A model with its weights on a device.
+    pub fn new(
+        backend: B,
+        config: VibeVoiceConfig,
+        options: VibeVoiceOptions,
+        weights: tensors::Weights<B>,
+    ) -> Result<Self, ModelError> {
+        let flow = |tokenizer: &tensors::Tokenizer<B>| backend.flow(&tokenizer.shape, 1);
+        let flows = [flow(&weights.acoustic_decoder)?, flow(&weights.semantic_encoder)?];
+        Ok(Self { backend, config, options, weights, flows, state: Generation::default() })
+    }
+
+    /// Runs a part operation by operation.
+    pub fn run_part(&mut self, part: Part) -> Result<(), ModelError> {
+        let Self { backend, weights, flows: [decoder, semantic], .. } = self;
+        match part {
+            Part::Positive => backend.step(Side::Positive),
+            Part::Negative => backend.step(Side::Negative),
+            Part::Both => backend.step(Side::Both),
+            Part::Diffusion => diffusion_head::run(backend, &weights.diffusion_head, decoder, weights.factors),
+            Part::Decode => {
+                tokenizer::run(backend, &weights.acoustic_decoder, decoder, 1)?;
+                backend.take_samples(decoder, semantic)
+            }
+            Part::Encode => tokenizer::run(backend, &weights.semantic_encoder, semantic, 1),
+            Part::Connect => {
+                let [of_acoustic, of_semantic] = &weights.connectors;
+                connector::run(backend, of_acoustic, Latents::Acoustic)?;
+                connector::run(backend, of_semantic, Latents::Semantic(semantic))
+            }
+        }
+    }
+
+    /// The parts of a token. The first token always has a negative part of its own.
+    pub fn parts(&self) -> impl Iterator<Item = Part> + use<B> {
+        let left_out = if self.options.is_batched() { Part::Positive } else { Part::Both };
+        Part::ALL.into_iter().filter(move |part| *part != left_out)
+    }
+
+    /// Launches a part, with the offloaded layers that it begins with.
+    pub fn launch(&mut self, part: Part) -> Result<(), ModelError> {
+        let pass = part.side().map_or(Ok(None), |side| self.backend.begin_pass(side))?;
+        let _resident = pass.map(|pass| stage_mark!(self.options.marks, Pipeline, "resident", forward = pass));
+        B::launch(self, part)
+    }
+
+    /// The rows of a voice, as the language model hears them.
+    fn voice_rows(&mut self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<B::Voice, ModelError> {
+        let _stage = stage_mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
+        let Self { backend, weights, config, .. } = self;
+        let mut latents = tokenizer::run_all(backend, &weights.acoustic_encoder, samples, config.token_samples())?;
+        guidance.vary(voice, config.voice_deviation, &mut latents);
+        let [scale, bias] = weights.factors;
+        latents.iter_mut().for_each(|latent| *latent = (*latent + bias) * scale);
+        let mut rows = backend.voice(&latents)?;
+        connector::run(backend, &weights.connectors[0], Latents::Voice(&mut rows))?;
+        Ok(rows)
+    }
+
+    fn prefill(&mut self, prompt: &VoicePrompt, guidance: &Guidance) -> Result<(), ModelError> {
+        let voices = prompt.voices.iter().enumerate().map(|(at, samples)| self.voice_rows(at, samples, guidance));
+        let voices = voices.collect::<Result<Vec<_>, _>>()?;
+        let _stage = stage_mark!(self.options.marks, Pipeline, "prefill", positions = prompt.ids.len());
+        self.backend.prefill(&self.config, &prompt.ids, &voices)?;
+        // The negative stream begins with it.
+        self.backend.take_row(self.config.ids.bos)
+    }
+
+    /// Runs the next row of the positive stream, unless it is the prompt. In a batch the negative stream runs it too, which
+    /// is of use only if the token is one of audio.
+    fn step_positive(&mut self, token: usize) -> Result<(), ModelError> {
+        if token == 0 {
+            return Ok(());
+        }
+        self.backend.place(Side::Positive, self.state.positions + token - 1)?;
+        if !self.options.is_batched() {
+            let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
+            return self.launch(Part::Positive);
+        }
+        self.backend.place(Side::Negative, self.state.negative)?;
+        self.state.has_run_both = true;
+        let _stage = stage_mark!(self.options.marks, Pipeline, "transformer", token = token);
+        self.launch(Part::Both)
+    }
+
+    /// Runs the row that the positive stream ran last through the negative stream, unless both ran it together.
+    fn step_negative(&mut self, token: usize) -> Result<(), ModelError> {
+        if !std::mem::take(&mut self.state.has_run_both) {
+            self.backend.place(Side::Negative, self.state.negative)?;
+            let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
+            self.launch(Part::Negative)?;
+        }
+        self.state.negative += 1;
+        self.state.has_negative = true;
+        Ok(())
+    }
+
+    /// Makes a token of audio, and the row that the positive stream runs next.
+    fn speak(&mut self, token: usize) -> Result<(), ModelError> {
+        self.step_negative(token)?;
+        {
+            let steps = self.state.steps;
+            let _stage = stage_mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = steps);
+            self.backend.begin_latent(self.state.audio_tokens)?;
+            self.launch(Part::Diffusion)?;
+        }
+        {
+            let _stage = stage_mark!(self.options.marks, Pipeline, "audio_decode", token = token);
+            self.launch(Part::Decode)?;
+        }
+        {
+            let _stage = stage_mark!(self.options.marks, Pipeline, "semantic_encode", token = token);
+            self.launch(Part::Encode)?;
+        }
+        let _stage = stage_mark!(self.options.marks, Layer, "connect");
+        self.launch(Part::Connect)
+    }
+
+    fn check(&self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError> {
+        guidance.check()?;
+        prompt.check(&self.config, most_tokens, self.options.room)?;
+        match most_tokens > self.options.negative_room {
+            true => {
+                let (what, room) = (self.config.name.clone(), self.options.negative_room);
+                Err(ModelError::TooLong { tokens: most_tokens, what, room })
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Where the numbers of some tokens of audio are, each of which has this many.
+    fn range(&self, tokens: &Range<usize>, each: usize) -> Result<Range<usize>, ModelError> {
+        let (Range { start, end }, made) = (tokens.clone(), self.state.audio_tokens);
+        if start <= end && end <= made {
+            return Ok(start * each..end * each);
+        }
+        Err(ModelError::Refused(format!("tokens of audio {start} to {end} were not generated: there are {made}")))
+    }
+}
+
+impl<B: Backend> VibeVoice for Engine<B> {
+    fn config(&self) -> &VibeVoiceConfig {
+        &self.config
+    }
+
+    fn options(&self) -> &VibeVoiceOptions {
+        &self.options
+    }
+
+    fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError> {
+        self.check(prompt, guidance, most_tokens)?;
+        let solver = Solver::new(guidance.steps)?;
+        self.reset()?;
+        B::begin_diffusion(self, guidance, &solver, most_tokens)?;
+        self.flows.iter_mut().try_for_each(|flow| self.backend.forget(flow))?;
+        self.prefill(prompt, guidance)?;
+        self.state = Generation {
+            is_endless: guidance.is_endless,
+            steps: guidance.steps,
+            most_tokens,
+            positions: prompt.ids.len(),
+            has_begun: true,
+            ..Generation::default()
+        };
+        Ok(())
+    }
+
+    fn token(&mut self) -> Result<SpokenToken, ModelError> {
+        if !self.state.has_begun || self.state.is_over {
+            let reason = if self.state.has_begun { "the last token was generated" } else { "nothing was begun" };
+            return Err(ModelError::Refused(format!("there is no next token: {reason}")));
+        }
+        let (index, ids) = (self.state.tokens, self.config.ids);
+        // A token that fails leaves nothing to continue from.
+        self.state.is_over = true;
+        self.step_positive(index)?;
+        let choice = sync_point!("read_token", self.backend.choice())?;
+        let id = if self.state.is_endless { ids.audio } else { ids.all().get(choice).copied().unwrap_or(ids.end) };
+        if id == ids.bos {
+            // The negative stream begins anew.
+            self.state.negative = 0;
+        }
+        let audio = (id == ids.audio).then_some(self.state.audio_tokens);
+        match audio {
+            Some(_) => self.speak(index)?,
+            None => {
+                self.state.has_run_both = false;
+                self.backend.take_row(id)?;
+            }
+        }
+        self.state.audio_tokens += usize::from(audio.is_some());
+        self.state.tokens += 1;
+        self.state.is_over = id == ids.end || self.state.tokens >= self.state.most_tokens;
+        Ok(SpokenToken { index, id, audio, is_end: self.state.is_over })
+    }
+
+    fn tokens(&self) -> usize {
+        self.state.tokens
+    }
+
+    fn audio_tokens(&self) -> usize {
+        self.state.audio_tokens
+    }
+
+    fn audio(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        let range = self.range(&tokens, self.config.token_samples())?;
+        let mut samples = self.backend.samples(range)?;
+        samples.iter_mut().for_each(|sample| *sample = sample.clamp(-1.0, 1.0));
+        Ok(samples)
+    }
+
+    fn latents(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        let range = self.range(&tokens, self.config.acoustic.latent)?;
+        self.backend.latents(range)
+    }
+
+    fn decode(&mut self, latents: &[f32]) -> Result<Vec<f32>, ModelError> {
+        let Self { backend, weights, config, .. } = self;
+        tokenizer::run_all(backend, &weights.acoustic_decoder, latents, config.acoustic.latent)
+    }
+
+    fn encode(&mut self, samples: &[f32]) -> Result<[Vec<f32>; 2], ModelError> {
+        let Self { backend, weights, config, .. } = self;
+        let mut encode = |encoder| tokenizer::run_all(backend, encoder, samples, config.token_samples());
+        Ok([encode(&weights.acoustic_encoder)?, encode(&weights.semantic_encoder)?])
+    }
+
+    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
+        if self.state.has_begun { self.backend.logits() } else { Ok(Vec::new()) }
+    }
+
+    fn hidden(&mut self) -> Result<[Vec<f32>; 2], ModelError> {
+        let mut row = |is_there: bool, at| if is_there { self.backend.hidden(at) } else { Ok(Vec::new()) };
+        Ok([row(self.state.has_begun, 0)?, row(self.state.has_negative, 1)?])
+    }
+
+    fn semantic(&mut self) -> Result<Vec<f32>, ModelError> {
+        if self.state.audio_tokens == 0 { Ok(Vec::new()) } else { self.backend.semantic(&self.config, &self.flows[1]) }
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.backend.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.backend.layer_visits()
+    }
+
+    fn replay(&self) -> Replay {
+        self.backend.replay()
+    }
+
+    fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
+        B::part_times(self, times)
+    }
+
+    fn wait(&mut self) -> Result<(), ModelError> {
+        self.backend.wait()
+    }
+
+    fn reset(&mut self) -> Result<(), ModelError> {
+        self.state = Generation::default();
+        self.backend.reset()
+    }
+}
+
+impl<B: Backend> Drop for Engine<B> {
+    fn drop(&mut self) {
+        // Work on the device uses memory that is freed now; a device that failed does no more.
+        let _ = self.backend.wait();
+    }
+}

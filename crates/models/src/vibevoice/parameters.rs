@@ -1,0 +1,89 @@
+//! How large a model is: parameters and bytes.
+
+use super::{VibeVoiceConfig, tensors::All};
+use crate::{Dtype, TensorSpec};
+
+/// Bytes of the widest number that weights are kept in.
+const WIDEST: u128 = 4;
+
+impl VibeVoiceConfig {
+    /// Numbers in all its weights.
+    pub fn parameters(&self) -> u64 {
+        self.checked_parameters().unwrap_or(u64::MAX)
+    }
+
+    /// Numbers in the weights of the diffusion head.
+    pub fn head_parameters(&self) -> u64 {
+        let mut all = All(Vec::new());
+        let _ = self.diffusion_head().load(&mut all);
+        checked(&all.0).unwrap_or(u64::MAX)
+    }
+
+    /// Numbers in the weights of both tokenizers and of what brings their latents in.
+    pub fn tokenizer_parameters(&self) -> u64 {
+        let rest = self.decoder.parameters().saturating_add(self.head_parameters());
+        self.parameters().saturating_sub(rest)
+    }
+
+    /// Bytes of its weights as a checkpoint has them, in a number type.
+    pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
+        self.parameters().saturating_mul(dtype.bytes())
+    }
+
+    /// Bytes of its weights as they are kept: of a head of its own the language model needs four rows.
+    pub fn kept_weight_bytes(&self, dtype: Dtype) -> u64 {
+        let head = (self.decoder.vocab as u64).saturating_mul(self.decoder.hidden as u64);
+        let own = if self.decoder.tied { 0 } else { head };
+        let rows = (self.ids.all().len() as u64).saturating_mul(self.decoder.hidden as u64);
+        self.parameters().saturating_sub(own).saturating_add(rows).saturating_mul(dtype.bytes())
+    }
+
+    /// Bytes that the caches of both streams need for this many positions of each.
+    pub fn cache_bytes(&self, positive: usize, negative: usize, dtype: Dtype) -> u64 {
+        self.decoder.kv_bytes_per_token(dtype).saturating_mul((positive as u64).saturating_add(negative as u64))
+    }
+
+    /// The parameters, or none if their bytes cannot be counted in 63 bits.
+    pub(super) fn checked_parameters(&self) -> Option<u64> {
+        let all = checked(&self.tensors())?;
+        (u128::from(all) * WIDEST <= i64::MAX as u128).then_some(all)
+    }
+}
+
+/// Numbers of all tensors, if they can be counted.
+fn checked(tensors: &[TensorSpec]) -> Option<u64> {
+    let one = |spec: &TensorSpec| spec.shape.iter().try_fold(1_u64, |all, size| all.checked_mul(*size as u64));
+    tensors.iter().try_fold(0_u64, |all, spec| all.checked_add(one(spec)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_those_of_the_published_models() {
+        let sizes = ["1.5b", "7b"].map(|name| {
+            let config = VibeVoiceConfig::from_preset(name).unwrap();
+            (config.decoder.parameters(), config.head_parameters(), config.tokenizer_parameters(), config.parameters())
+        });
+        assert_eq!(sizes[0].1, 123_279_360);
+        assert_eq!(sizes[1].1, 669_333_504);
+        // As the same classes of `transformers` with the published sizes have them.
+        assert_eq!((sizes[0].2, sizes[1].2), TOKENIZERS);
+        for (decoder, head, tokenizers, all) in sizes {
+            assert_eq!(decoder + head + tokenizers, all);
+        }
+    }
+
+    const TOKENIZERS: (u64, u64) = (1_037_028_323, 1_058_405_347);
+
+    #[test]
+    fn four_rows_of_a_head_are_kept() {
+        let config = VibeVoiceConfig::from_preset("7b").unwrap();
+        let left_out = 2 * (152_064 - 4) * 3584;
+        assert_eq!(config.weight_bytes(Dtype::Bf16) - config.kept_weight_bytes(Dtype::Bf16), left_out);
+        let tied = VibeVoiceConfig::from_preset("1.5b").unwrap();
+        assert_eq!(tied.kept_weight_bytes(Dtype::Bf16) - tied.weight_bytes(Dtype::Bf16), 2 * 4 * 1536);
+        assert_eq!(config.cache_bytes(1000, 24, Dtype::Bf16), 1024 * 57_344);
+    }
+}

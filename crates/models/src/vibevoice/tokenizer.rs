@@ -1,0 +1,118 @@
+//! The acoustic encoder, the acoustic decoder and the semantic encoder: streaming convolutions, written once for every device.
+//!
+//! All convolutions are causal, so a run continues from the last positions that each of them saw, which a flow keeps.
+
+use super::{
+    plan::TokenizerShape,
+    tensors::{Kinds, Mixer, Tokenizer},
+};
+use crate::ModelError;
+
+/// The operations of a tokenizer on one device, at the granularity of its kernels. They only enqueue work.
+///
+/// `at` counts the convolutions in the order in which they run: each has its own list of rows in the flow.
+pub trait TokenizerOps: Kinds + Sized {
+    /// What the convolutions of one tokenizer saw.
+    type Flow;
+
+    /// Tokens of audio that are run at a time where there are many.
+    const TOGETHER: usize;
+
+    /// A flow for at most this many tokens at a time, with silence before them.
+    fn flow(&self, shape: &TokenizerShape, tokens: usize) -> Result<Self::Flow, ModelError>;
+
+    /// Makes silence precede what comes next.
+    fn forget(&mut self, flow: &mut Self::Flow) -> Result<(), ModelError>;
+
+    /// Writes the input of a run.
+    fn enter(&mut self, flow: &mut Self::Flow, numbers: &[f32]) -> Result<(), ModelError>;
+
+    /// Convolves what the convolution sees to hidden states, latents or samples.
+    fn convolve(
+        &mut self,
+        flow: &mut Self::Flow,
+        at: usize,
+        conv: &Self::Conv,
+        tokens: usize,
+    ) -> Result<(), ModelError>;
+
+    /// Adds what the block before made, if there is one, and lets the next convolution see the hidden states: normed if it is
+    /// that of a block.
+    fn add_norm(
+        &mut self,
+        flow: &mut Self::Flow,
+        at: Rows,
+        made: Option<&Mixer<Self>>,
+        next: Option<&Mixer<Self>>,
+    ) -> Result<(), ModelError>;
+
+    /// Mixes positions channel by channel, adds that to the hidden states, and norms them.
+    fn mix_norm(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Result<(), ModelError>;
+
+    /// Runs the feed-forward part of a block up to what it adds.
+    fn feed_forward(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Result<(), ModelError>;
+
+    /// Keeps the last positions for the next run.
+    fn keep(&mut self, flow: &mut Self::Flow, tokens: usize) -> Result<(), ModelError>;
+
+    /// Reads the output of a run. Waits for the device.
+    fn leave(&mut self, flow: &Self::Flow, shape: &TokenizerShape, tokens: usize) -> Result<Vec<f32>, ModelError>;
+}
+
+/// Rows of a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    /// The list.
+    pub at: usize,
+    pub rows: usize,
+    /// Positions that a mixer sees.
+    pub taps: usize,
+    pub eps: f32,
+}
+
+/// Runs this many tokens, which have entered.
+pub fn run<B: TokenizerOps>(
+    ops: &mut B,
+    tokenizer: &Tokenizer<B>,
+    flow: &mut B::Flow,
+    tokens: usize,
+) -> Result<(), ModelError> {
+    let Tokenizer { stages, head, shape, eps } = tokenizer;
+    let mut to = Rows { at: 0, rows: shape.entering * tokens, taps: shape.taps, eps: *eps };
+    for (stage, shape) in stages.iter().zip(&shape.stages) {
+        ops.convolve(flow, to.at, &stage.enter, tokens)?;
+        to = Rows { at: to.at + 1, rows: shape.enter.rows(to.rows), ..to };
+        ops.add_norm(flow, to, None, stage.blocks.first())?;
+        for (index, block) in stage.blocks.iter().enumerate() {
+            ops.mix_norm(flow, to, block)?;
+            ops.feed_forward(flow, to, block)?;
+            to.at += 1;
+            ops.add_norm(flow, to, Some(block), stage.blocks.get(index + 1))?;
+        }
+    }
+    ops.convolve(flow, to.at, head, tokens)?;
+    ops.keep(flow, tokens)
+}
+
+/// Runs numbers that silence precedes, a few tokens at a time, each of which has this many. Waits for the device.
+pub fn run_all<B: TokenizerOps>(
+    ops: &mut B,
+    tokenizer: &Tokenizer<B>,
+    numbers: &[f32],
+    each: usize,
+) -> Result<Vec<f32>, ModelError> {
+    if !numbers.len().is_multiple_of(each) {
+        return Err(ModelError::Refused(format!("{} numbers are not whole tokens of {each}", numbers.len())));
+    }
+    let together = (numbers.len() / each).clamp(1, B::TOGETHER);
+    let mut flow = ops.flow(&tokenizer.shape, together)?;
+    ops.forget(&mut flow)?;
+    let mut all = Vec::new();
+    for part in numbers.chunks(together * each) {
+        let tokens = part.len() / each;
+        ops.enter(&mut flow, part)?;
+        run(ops, tokenizer, &mut flow, tokens)?;
+        all.extend(ops.leave(&flow, &tokenizer.shape, tokens)?);
+    }
+    Ok(all)
+}
