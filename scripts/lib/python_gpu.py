@@ -23,7 +23,8 @@ def device_times(compiled):
     model = Block(2048).cuda()
     if compiled:
         model.large = torch.compile(model.large, backend="eager")
-    inputs = torch.randn(4096, 2048, device="cuda")
+    # Without gradients of its input, the hooks of the first module would end before its kernels.
+    inputs = torch.randn(4096, 2048, device="cuda", requires_grad=True)
     model(inputs).sum().backward()
     with laptime.record("watch.pftrace") as recording, laptime.torch.watch(model, depth=1) as watched:
         for _ in range(5):
