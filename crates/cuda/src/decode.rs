@@ -6,14 +6,13 @@
 //! overlap: each fetches its weights while the previous one still runs. A step therefore begins with [`Step::embed`],
 //! which waits for all work on the stream, and any other reader of a step's results is launched without overlap.
 //!
-//! [`mod@reference`] contains plain CPU versions of all kernels.
+//! The GPU tests compare all kernels with plain CPU versions.
 
 mod adapted;
 mod attention;
 mod diffusion;
 mod frames;
 mod product;
-pub mod reference;
 mod sample;
 mod sizes;
 mod state;

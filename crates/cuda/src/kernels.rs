@@ -1,6 +1,6 @@
 //! Our own kernels, with the checks that make them safe to call.
 //!
-//! Each has a CPU reference in [`reference`](crate::reference) with which the GPU tests compare it.
+//! The GPU tests compare each with a CPU reference.
 
 use crate::{
     launch::{Buffer, Cache, CudaError, Device, Kernel, Launch, Shape, Source, Stream, area, blocks, nvrtc},

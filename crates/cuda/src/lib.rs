@@ -24,7 +24,6 @@ pub mod nn;
 pub mod nvml;
 pub mod nvrtc;
 pub mod nvtx;
-pub mod reference;
 mod region;
 mod slice;
 mod stamps;

@@ -1,7 +1,7 @@
 //! The operations of a transformer on the device: numbers are stored as f32, bf16 or f16 and computed in f32.
 //!
 //! Everything is row-major. Each operation puts its work on a stream, allocates nothing and does not wait, so that it
-//! can be captured into a graph; sizes are checked first. [`mod@reference`] contains plain CPU versions.
+//! can be captured into a graph; sizes are checked first. The GPU tests compare each with a plain CPU version.
 
 mod adamw;
 mod attention;
@@ -14,7 +14,6 @@ mod gradients;
 mod heads;
 mod operations;
 mod random;
-pub mod reference;
 mod sizes;
 mod softmax;
 mod stream_rows;

@@ -10,13 +10,16 @@ mod alignment;
 mod chat;
 mod checkpoint;
 mod config;
+pub(crate) mod engine;
 mod fusing;
 mod joined;
 mod prompt;
+mod sizes;
 mod tensors;
 mod weights;
 mod work;
 
+pub(crate) use self::sizes::fuser_bytes;
 pub use self::{
     align::{Aligned, Aligner, Choice},
     alignment::Alignment,
@@ -27,8 +30,4 @@ pub use self::{
     prompt::{Prompt, Section, SharerMask, sections},
     weights::{FuserWeights, Gates},
     work::FuseWork,
-};
-pub(crate) use self::{
-    fusing::check_section,
-    tensors::{BlockTensors, PathTensors},
 };

@@ -1,8 +1,7 @@
 //! The operations' gradients, on the device: what a training step needs beside products.
 //!
 //! They are as the operations themselves: numbers are stored as f32, bf16 or f16, computed and added up in f32, always in
-//! the same order, so that a step gives the same bits each time. What the results must be is computed plainly in
-//! [`mod@super::reference::backward`].
+//! the same order, so that a step gives the same bits each time.
 
 mod heads;
 mod loss;

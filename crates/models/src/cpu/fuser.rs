@@ -1,17 +1,28 @@
 //! Fusers on the CPU.
 
-mod engine;
-mod memory;
-mod model;
-mod path;
+use std::marker::PhantomData;
 
 use half::{bf16, f16};
 
-use self::engine::Engine;
-pub use self::memory::needed_fuser_bytes;
+use super::{
+    cache::zeros,
+    crew::Crew,
+    memory::{SMALL_BYTES, THREAD_BYTES},
+    model::Source,
+    number::Number,
+    product::{BLOCKS_BYTES, Put, WIDENED_BYTES, project},
+    rows::Rows,
+    steps::{Norm, add_bias, gelu},
+    turned::turned_bytes,
+    vectors::sigmoid,
+};
 use crate::{
-    Dtype, ModelError,
-    fuser::{FuseOptions, FuserConfig, FuserWeights, Fusing},
+    Decoder, Dtype, KeysValues, ModelError, TensorSpec,
+    fuser::{
+        CacheShape, FuseMode, FuseOptions, FuserConfig, FuserWeights, Fusing, Path,
+        engine::{Backend, Block, EPS, Engine, Linear, Matrix, Paths, Request, Vectors},
+        fuser_bytes,
+    },
 };
 
 /// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on this many
@@ -24,10 +35,252 @@ pub fn fuser(
     options: FuseOptions,
     threads: usize,
 ) -> Result<Box<dyn Fusing>, ModelError> {
-    fusers.iter().try_for_each(|(config, _)| config.check())?;
+    let crew = Crew::new(threads)?;
     Ok(match options.dtype {
-        Dtype::F32 => Box::new(Engine::<f32>::new(fusers, options, threads)?),
-        Dtype::Bf16 => Box::new(Engine::<bf16>::new(fusers, options, threads)?),
-        Dtype::F16 => Box::new(Engine::<f16>::new(fusers, options, threads)?),
+        Dtype::F32 => Box::new(Engine::new(Cpu::<f32> { crew, of: PhantomData }, fusers, options)?),
+        Dtype::Bf16 => Box::new(Engine::new(Cpu::<bf16> { crew, of: PhantomData }, fusers, options)?),
+        Dtype::F16 => Box::new(Engine::new(Cpu::<f16> { crew, of: PhantomData }, fusers, options)?),
     })
+}
+
+/// Bytes of the heap that fusers need at most, all gates open, to fuse this many tokens of this many sequences at a time.
+pub fn needed_fuser_bytes(
+    configs: &[FuserConfig],
+    options: &FuseOptions,
+    [batch, tokens]: [usize; 2],
+    threads: usize,
+) -> u64 {
+    let rows = batch.saturating_mul(tokens);
+    let most = |size: &dyn Fn(&FuserConfig) -> u64| configs.iter().map(size).max().unwrap_or(0);
+    let parts = [
+        SMALL_BYTES,
+        fuser_bytes(configs, options, rows, None),
+        most(&|config| cache_copies(config, options.mode, rows)),
+        most(&|config| thread_bytes(config, options.dtype, rows)).saturating_mul(threads.max(1) as u64),
+    ];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Keys and values of a layer in f32: those of the receiver, as they were too if several sharers read them, and those
+/// of the sharer.
+fn cache_copies(config: &FuserConfig, mode: FuseMode, rows: usize) -> u64 {
+    let of_receiver = if mode == FuseMode::Parallel { 4 } else { 2 };
+    let (own, heard) = (config.receiver.width(), config.sharer.width());
+    let widths = own.saturating_mul(of_receiver).saturating_add(heard.saturating_mul(2));
+    (widths as u64).saturating_mul(rows as u64).saturating_mul(4)
+}
+
+/// What each thread needs for products with this many rows.
+fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize) -> u64 {
+    let joined = config.sharer.width().saturating_add(config.receiver.width());
+    let turned = turned_bytes(rows, joined.max(config.hidden).max(config.intermediate));
+    // A product needs the one or the other.
+    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
+    THREAD_BYTES.saturating_add(blocks)
+}
+
+/// The operations on numbers of one type. What is added or multiplied number by number is kept in f32, after it was
+/// rounded to the type of the others.
+struct Cpu<T> {
+    crew: Crew,
+    of: PhantomData<T>,
+}
+
+/// The caches of all models, of which one layer is read at a time.
+struct Caches<'c> {
+    receiver: &'c mut dyn Decoder,
+    sharers: Vec<Option<&'c mut dyn Decoder>>,
+    layer: Option<OpenLayer>,
+}
+
+/// A layer of the receiver while it is fused.
+struct OpenLayer {
+    layer: usize,
+    /// As it was, if several sharers read it.
+    clean: Option<KeysValues>,
+    fused: KeysValues,
+    /// A sharer and its layer that this one hears.
+    heard: Option<(usize, KeysValues)>,
+}
+
+impl Caches<'_> {
+    /// Reads the layers of a path, unless they are there. A layer that is done is written back.
+    fn at(&mut self, paths: &Paths<'_>) -> Result<&mut OpenLayer, ModelError> {
+        let (open, section) = (paths.first(), paths.request.section);
+        let mut layer = match self.layer.take() {
+            Some(layer) if layer.layer == open.layer => layer,
+            other => {
+                self.write_back(other, section.positions.start)?;
+                let fused = self.receiver.read_positions(open.layer, section.positions.clone())?;
+                let clean = (paths.request.mode == FuseMode::Parallel).then(|| fused.clone());
+                OpenLayer { layer: open.layer, clean, fused, heard: None }
+            }
+        };
+        if layer.heard.as_ref().is_none_or(|(sharer, _)| *sharer != paths.sharer) {
+            layer.heard = None;
+            if let Some(sharer) = &mut self.sharers[paths.sharer] {
+                let start = section.sharer_starts[paths.sharer];
+                let heard = sharer.read_positions(open.sharer_layer, start..start + paths.length())?;
+                layer.heard = Some((paths.sharer, heard));
+            }
+        }
+        Ok(self.layer.insert(layer))
+    }
+
+    fn write_back(&mut self, layer: Option<OpenLayer>, start: usize) -> Result<(), ModelError> {
+        layer.map_or(Ok(()), |layer| self.receiver.write_cache(layer.layer, start, &layer.fused))
+    }
+}
+
+impl<T: Number> Cpu<T> {
+    fn source<'a>(&'a self, weights: &'a FuserWeights) -> Source<'a> {
+        Source { weights: Some(weights), crew: &self.crew }
+    }
+
+    /// Multiplies rows with the matrix of a path.
+    fn multiply(&self, paths: &Paths<'_>, matrix: &Matrix<Self>, x: &[T], out: &mut [T], put: Put) {
+        let weights = Rows::dense(&matrix.numbers[matrix.of(paths)], matrix.outputs, matrix.inputs);
+        project(&self.crew, Rows::dense(x, paths.rows(), matrix.inputs), weights, out, put);
+    }
+}
+
+impl<T: Number> Backend for Cpu<T> {
+    type Matrix = Vec<T>;
+    type Vector = Vec<f32>;
+    type Rows = Vec<T>;
+    type Caches<'c> = (Caches<'c>, usize);
+
+    const TOGETHER_BYTES: Option<u64> = None;
+
+    fn matrix(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Vec<T>, ModelError> {
+        self.source(weights).stacked(&tensors.iter().collect::<Vec<_>>())
+    }
+
+    fn vector(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Vec<f32>, ModelError> {
+        self.source(weights).rounded::<T>(&tensors.iter().collect::<Vec<_>>())
+    }
+
+    fn rows(&self, numbers: usize) -> Result<Vec<T>, ModelError> {
+        zeros(numbers)
+    }
+
+    fn open<'c>(
+        &mut self,
+        request: &Request<'_>,
+        receiver: &'c mut dyn Decoder,
+        sharers: Vec<Option<&'c mut dyn Decoder>>,
+    ) -> Result<Self::Caches<'c>, ModelError> {
+        Ok((Caches { receiver, sharers, layer: None }, request.section.positions.start))
+    }
+
+    fn join(&self, paths: &Paths<'_>, (caches, _): &mut Self::Caches<'_>, out: &mut Vec<T>) -> Result<(), ModelError> {
+        let OpenLayer { clean, fused, heard, .. } = caches.at(paths)?;
+        let Some((_, heard)) = heard else { return Ok(()) };
+        let (path, config) = (paths.first().path, paths.config());
+        let heard = Heads::new(&config.sharer, numbers(heard, path), paths.length());
+        let own = Heads::new(&config.receiver, numbers(clean.as_ref().unwrap_or(fused), path), paths.length());
+        for (token, out) in out.chunks_mut(heard.width() + own.width()).take(paths.rows()).enumerate() {
+            let numbers = heard.of_token(token).chain(own.of_token(token)).flatten();
+            out.iter_mut().zip(numbers).for_each(|(out, number)| *out = T::narrow(*number));
+        }
+        Ok(())
+    }
+
+    fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Vec<T>, out: &mut Vec<T>) -> Result<(), ModelError> {
+        self.multiply(paths, &linear.weight, x, out, Put::OVER);
+        let bias = &linear.bias.numbers[linear.bias.of(paths)];
+        add_bias(&self.crew, bias, &mut out[..paths.rows() * linear.weight.outputs]);
+        Ok(())
+    }
+
+    fn block(
+        &self,
+        paths: &Paths<'_>,
+        block: &Block<Self>,
+        _: Option<&Vectors<Self>>,
+        x: &mut Vec<T>,
+        copy: Option<&mut Vec<T>>,
+        [normed, inner]: [&mut Vec<T>; 2],
+    ) -> Result<(), ModelError> {
+        let numbers = paths.rows() * block.up.inputs;
+        if let Some(copy) = copy {
+            copy[..numbers].copy_from_slice(&x[..numbers]);
+        }
+        let norm = Norm { weight: &block.norm.numbers[block.norm.of(paths)], eps: EPS };
+        norm.rows(&self.crew, 1, &x[..numbers], normed);
+        self.multiply(paths, &block.up, normed, inner, Put::OVER);
+        gelu(&self.crew, block.up.outputs, &mut inner[..paths.rows() * block.up.outputs]);
+        self.multiply(paths, &block.down, inner, x, Put::ONTO);
+        Ok(())
+    }
+
+    fn add(
+        &self,
+        paths: &Paths<'_>,
+        (caches, _): &mut Self::Caches<'_>,
+        (values, _): (&Vec<T>, &Vectors<Self>),
+        (weights, _): (&Vec<T>, &Vectors<Self>),
+    ) -> Result<(), ModelError> {
+        let to = numbers_mut(&mut caches.at(paths)?.fused, paths.first().path);
+        let shape = Heads::new(&paths.config().receiver, &[], paths.length());
+        let values = values.chunks(shape.width()).zip(weights.chunks(shape.kv_heads)).take(paths.rows());
+        for (token, (values, weights)) in values.enumerate() {
+            for (head, (values, weight)) in values.chunks(shape.head_dim).zip(weights).enumerate() {
+                let weight = T::narrow(sigmoid(weight.wide())).wide();
+                let to = &mut to[shape.place(token, head)..][..shape.head_dim];
+                to.iter_mut().zip(values).for_each(|(to, value)| *to += weight * value.wide());
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self, (mut caches, start): Self::Caches<'_>) -> Result<(), ModelError> {
+        let last = caches.layer.take();
+        caches.write_back(last, start)
+    }
+}
+
+fn numbers(of: &KeysValues, path: Path) -> &[f32] {
+    match path {
+        Path::Keys => &of.keys,
+        Path::Values => &of.values,
+    }
+}
+
+fn numbers_mut(of: &mut KeysValues, path: Path) -> &mut [f32] {
+    match path {
+        Path::Keys => &mut of.keys,
+        Path::Values => &mut of.values,
+    }
+}
+
+/// Keys or values of a section, `[batch, kv_heads, length, head_dim]`, as numbers.
+#[derive(Clone, Copy)]
+struct Heads<'a> {
+    numbers: &'a [f32],
+    kv_heads: usize,
+    head_dim: usize,
+    /// Positions.
+    length: usize,
+}
+
+impl<'a> Heads<'a> {
+    fn new(shape: &CacheShape, numbers: &'a [f32], length: usize) -> Self {
+        Self { numbers, kv_heads: shape.kv_heads, head_dim: shape.head_dim, length }
+    }
+
+    fn width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// The heads of a token, counted over all sequences.
+    fn of_token(self, token: usize) -> impl Iterator<Item = &'a [f32]> {
+        (0..self.kv_heads).map(move |head| &self.numbers[self.place(token, head)..][..self.head_dim])
+    }
+
+    /// Where a head of a token begins.
+    fn place(&self, token: usize, head: usize) -> usize {
+        let (sequence, position) = (token / self.length, token % self.length);
+        ((sequence * self.kv_heads + head) * self.length + position) * self.head_dim
+    }
 }

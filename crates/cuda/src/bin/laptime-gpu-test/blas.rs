@@ -1,9 +1,9 @@
 //! Matrix products compared with the CPU, and their speed.
 
 use half::{bf16, f16};
-use laptime_cuda::{Blas, CudaError, Element, Sizes, reference};
+use laptime_cuda::{Blas, CudaError, Element, Sizes};
 
-use crate::{Answer, Bench, expect, seconds};
+use crate::{Answer, Bench, expect, reference, seconds};
 
 /// Multiplies odd sizes, plainly and with `b` transposed, and gives the worst error.
 fn worst_error<T: Element>(

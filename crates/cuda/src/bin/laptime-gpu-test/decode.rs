@@ -5,11 +5,13 @@ use std::{fmt::Debug, thread};
 use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache, Element,
-    decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes, reference as cpu},
-    reference::{noise, worst_error},
+    decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes},
 };
 
-use crate::{Answer, Bench, Failed, expect};
+use crate::{
+    Answer, Bench, Failed, expect,
+    reference::{decode as cpu, noise, worst_error},
+};
 
 pub const EPSILON: f32 = 1e-6;
 pub const BASE: f64 = 10_000.0;

@@ -3,17 +3,14 @@
 use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache,
-    decode::{
-        Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm,
-        reference::{self as cpu, diffusion},
-    },
-    reference::{noise, worst_error},
+    decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm},
 };
 
 use crate::{
     Answer, Bench, Failed,
     decode::{Both, EPSILON, Tested, both, narrow, random, widen},
     expect,
+    reference::{decode as cpu, decode::diffusion, noise, worst_error},
 };
 
 /// Vectors that run together.

@@ -2,7 +2,7 @@
 
 use laptime_cuda::{
     Buffer, Element, Graph,
-    decode::{Linear, Norm, Rotation, State, Step, StepSizes, reference as cpu},
+    decode::{Linear, Norm, Rotation, State, Step, StepSizes},
 };
 
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     decode::{BASE, Both, EPSILON, random, step},
     decode_layer::{Activations, Layer},
     expect,
+    reference::decode as cpu,
 };
 
 /// The weights of a layer on both sides.

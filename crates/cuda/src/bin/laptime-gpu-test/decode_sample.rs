@@ -4,15 +4,16 @@
 use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache, Element, EventClock, Graph,
-    decode::{
-        Choice, FrameStep, FrameTables, Frames, NextRow, Rules, Sampler, Sampling, SamplingPart,
-        reference::sample::{Chosen, sample},
-    },
-    reference,
+    decode::{Choice, FrameStep, FrameTables, Frames, NextRow, Rules, Sampler, Sampling, SamplingPart},
 };
 use std::sync::Arc;
 
-use crate::{Answer, Bench, Failed, clock::stream_nanos, expect};
+use crate::{
+    Answer, Bench, Failed,
+    clock::stream_nanos,
+    expect, reference,
+    reference::decode::sample::{Chosen, sample},
+};
 
 const RULES: Rules =
     Rules { temperature: 0.9, repetition_penalty: 1.05, top_k: 50, top_p: 1.0, seed: 42, least_frames: 2, end: 2150 };

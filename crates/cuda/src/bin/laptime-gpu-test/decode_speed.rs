@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc};
 use half::bf16;
 use laptime_cuda::{
     Buffer, Cache, CudaError, EventClock, Graph,
-    decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes, Tuning, reference},
+    decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes, Tuning},
     nn::Operations,
 };
 
@@ -14,6 +14,7 @@ use crate::{
     clock::stream_nanos,
     decode_layer::{Activations, Layer},
     expect,
+    reference::decode as reference,
 };
 
 const CONTEXT: u32 = 512;

@@ -2,9 +2,9 @@
 
 use std::{env, fs, process, time::Instant};
 
-use laptime_cuda::{Cache, CudaError, Kernels, SOURCES, nvrtc, reference};
+use laptime_cuda::{Cache, CudaError, Kernels, SOURCES, nvrtc};
 
-use crate::{Answer, Bench, Failed, expect};
+use crate::{Answer, Bench, Failed, expect, reference};
 
 pub fn cached(bench: &Bench) -> Answer {
     let folder = env::temp_dir().join(format!("laptime-gpu-test-{}", process::id()));

@@ -19,6 +19,7 @@ mod kernels;
 mod machine;
 mod memory;
 mod nn;
+mod reference;
 
 use std::{
     env,

@@ -17,7 +17,7 @@ mod stream;
 use std::fmt::Write as _;
 
 use half::{bf16, f16};
-use laptime_cuda::{Buffer, Cache, CudaError, Element, nn::Operations, reference};
+use laptime_cuda::{Buffer, Cache, CudaError, Element, nn::Operations};
 
 pub use self::{
     attention::{fused, heads, naive},
@@ -35,7 +35,7 @@ pub use self::{
     speed::{attention as attention_speed, models as model_speed, rows as row_speed},
     stream::{convolutions as stream_convolutions, rows as stream_rows},
 };
-use crate::{Answer, Bench, Failed, expect};
+use crate::{Answer, Bench, Failed, expect, reference};
 
 /// A type that everything is tested in.
 trait Number: Element {

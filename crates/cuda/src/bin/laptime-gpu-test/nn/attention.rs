@@ -2,10 +2,11 @@
 
 use laptime_cuda::{
     Batch, Blas, Buffer, Cache, CudaError, Matrices, Sizes,
-    nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation, reference},
+    nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation},
 };
 
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
+use crate::reference::nn as reference;
 
 /// Sizes and where the first token is: groups of 1, 2, 4 and 7, heads of many sizes, one and several sequences, tokens that
 /// fill no tile, and a cache that is too small for all of them.
@@ -60,7 +61,7 @@ fn one_split<T: Number>(
     let (width, dim) = (sizes.packed_width() as usize, sizes.head_dim as usize);
     let packed = lab.noise(sizes.rows() as usize * width, 11);
     let (bias, weights) = (lab.noise(width, 12), [lab.noise(dim, 13), lab.noise(dim, 14)]);
-    let angles = laptime_cuda::reference::noise((start + sizes.tokens) as usize * dim / 2, 15);
+    let angles = crate::reference::noise((start + sizes.tokens) as usize * dim / 2, 15);
     let (cosines, sines): (Vec<f32>, Vec<f32>) =
         angles.iter().map(|angle| ((angle * 3.0).cos(), (angle * 3.0).sin())).unzip();
     let norm = with_extras.then_some(([&weights[0][..], &weights[1][..]], 1e-6));
@@ -234,8 +235,8 @@ pub(super) fn naive_products(sizes: &HeadSizes, keys: u32) -> [Batch; 2] {
 fn added_product<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas) -> Result<(), Failed> {
     let [m, n, k] = [24_usize, 40, 64];
     let (a, b, c) = (lab.noise(m * k, 31), lab.noise(n * k, 32), lab.noise(m * n, 33));
-    let b_plain = laptime_cuda::reference::transpose(&b, [n, k]);
-    let product = laptime_cuda::reference::matmul(&a, &b_plain, [m, n, k]);
+    let b_plain = crate::reference::transpose(&b, [n, k]);
+    let product = crate::reference::matmul(&a, &b_plain, [m, n, k]);
     let expected: Vec<f32> = product.iter().zip(&c).map(|(product, c)| product + c).collect();
     // Both factors lie in one buffer, as the weights of a model may.
     let all = lab.upload(&[&a[..], &b[..]].concat())?;

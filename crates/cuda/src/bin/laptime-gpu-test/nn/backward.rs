@@ -2,11 +2,11 @@
 
 use laptime_cuda::{
     Buffer, Cache, CudaError,
-    nn::{AdamW, Gradients, HeadSizes, Normed, Parameter, Rates, reference::backward as reference},
-    reference::worst_error,
+    nn::{AdamW, Gradients, HeadSizes, Normed, Parameter, Rates},
 };
 
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
+use crate::reference::{nn::backward as reference, worst_error};
 
 /// Rows by columns: whole groups of 16 bytes, odd ones, one of all, wide ones, and more rows than blocks have at a time.
 const SHAPES: [[u32; 2]; 9] =
@@ -112,7 +112,7 @@ fn gates_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         let (count, width) = ((rows * ffn) as usize, 2 * ffn as usize);
         let gate_up: Vec<f32> = lab.noise(2 * count, 6).iter().map(|value| value * 8.0).collect();
         let (bias, slopes) = (lab.noise(width, 7), lab.noise(count, 8));
-        let biased = laptime_cuda::nn::reference::add_bias(&gate_up, &bias);
+        let biased = crate::reference::nn::add_bias(&gate_up, &bias);
         let (bias_there, slopes_there) = (lab.upload(&bias)?, lab.upload(&slopes)?);
         for (values, with_bias) in [(&gate_up, false), (&biased, true)] {
             let (mut there, mut activated) = (lab.upload(&gate_up)?, lab.spoiled(count)?);
@@ -122,7 +122,7 @@ fn gates_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
             let what = format!("swiglu_backward {rows} x {ffn}, bias {with_bias}");
             lab.judge(&what, &there, &reference::swiglu(values, &slopes, ffn as usize))?;
             if with_bias {
-                let expected = laptime_cuda::nn::reference::swiglu(values, ffn as usize);
+                let expected = crate::reference::nn::swiglu(values, ffn as usize);
                 lab.judge(&format!("activated of {what}"), &activated, &expected)?;
             }
         }
@@ -150,7 +150,7 @@ fn softmax_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         let count = (12 * tokens * keys) as usize;
         let seen = [tokens as usize, keys as usize];
         let scores = lab.noise(count, 9);
-        let shares = laptime_cuda::nn::reference::softmax_causal(&scores, seen, start as usize, 2.0);
+        let shares = crate::reference::nn::softmax_causal(&scores, seen, start as usize, 2.0);
         let shares: Vec<f32> = shares.into_iter().map(|share| T::narrowed(share).widened()).collect();
         let slopes = lab.noise(count, 10);
         let expected = reference::softmax_causal(&shares, &slopes, seen, start as usize, 0.5);

@@ -2,12 +2,8 @@
 
 use laptime_cuda::{
     Batch, Blas, Buffer, Cache, Matrices,
-    nn::{
-        Attended, Attention, AttentionGradients, HeadNorm, HeadNormGradients, HeadSizes, Packed, Pairing, Rotation,
-        reference,
-    },
+    nn::{Attended, Attention, AttentionGradients, HeadNorm, HeadNormGradients, HeadSizes, Packed, Pairing, Rotation},
 };
-use reference::backward;
 
 use super::{
     Answer, Bench, Failed, Lab, Number,
@@ -15,6 +11,7 @@ use super::{
     backward::loaded,
     expect, in_each_type,
 };
+use crate::reference::nn::{self as reference, backward};
 
 pub fn heads_backward(bench: &Bench) -> Answer {
     in_each_type!(bench, heads_of)
@@ -42,7 +39,7 @@ fn one_join<T: Number>(
     let (width, dim) = (sizes.packed_width() as usize, sizes.head_dim as usize);
     let packed = lab.noise(sizes.rows() as usize * width, 11);
     let (bias, weights) = (lab.noise(width, 12), [lab.noise(dim, 13), lab.noise(dim, 14)]);
-    let angles = laptime_cuda::reference::noise((start + sizes.tokens) as usize * dim / 2, 15);
+    let angles = crate::reference::noise((start + sizes.tokens) as usize * dim / 2, 15);
     let (cosines, sines): (Vec<f32>, Vec<f32>) =
         angles.iter().map(|angle| ((angle * 3.0).cos(), (angle * 3.0).sin())).unzip();
     let split = reference::Split {
@@ -152,8 +149,8 @@ fn one_naive<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas, sizes: &HeadSizes, st
 fn weight_gradient<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas) -> Result<(), Failed> {
     let [rows, outputs, inputs] = [40_usize, 24, 64];
     let (dy, x) = (lab.noise(rows * outputs, 25), lab.noise(rows * inputs, 26));
-    let turned = laptime_cuda::reference::transpose(&dy, [rows, outputs]);
-    let expected = laptime_cuda::reference::matmul(&turned, &x, [outputs, inputs, rows]);
+    let turned = crate::reference::transpose(&dy, [rows, outputs]);
+    let expected = crate::reference::matmul(&turned, &x, [outputs, inputs, rows]);
     let (dy, x, mut found) = (lab.upload(&dy)?, lab.upload(&x)?, lab.spoiled(outputs * inputs)?);
     let batch = Batch::weight_gradient(rows as u32, outputs as u32, inputs as u32);
     blas.multiply_batch([dy.all(), x.all()], found.all_mut(), &batch)?;

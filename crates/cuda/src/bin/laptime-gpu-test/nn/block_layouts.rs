@@ -1,6 +1,8 @@
 //! Layouts for block attention: a window with global and random columns, and arbitrary layouts.
 
-use laptime_cuda::nn::{LayoutParts, Rule, TILING, reference::blocks};
+use laptime_cuda::nn::{LayoutParts, Rule, TILING};
+
+use crate::reference::nn::blocks;
 
 /// A layout on the host.
 pub(super) struct HostLayout {

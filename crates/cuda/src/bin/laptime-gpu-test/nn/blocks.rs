@@ -2,10 +2,11 @@
 
 use laptime_cuda::{
     Buffer, Cache, CudaError, Slice,
-    nn::{BlockAttention, BlockLayout, Engine, HeadSizes, LayoutParts, Rule, TILING, Tiling, reference::blocks},
+    nn::{BlockAttention, BlockLayout, Engine, HeadSizes, LayoutParts, Rule, TILING, Tiling},
 };
 
 use super::{Answer, Bench, Failed, Lab, Number, attention::sizes, block_layouts::HostLayout, expect, in_each_type};
+use crate::reference::nn::blocks;
 
 /// batch, tokens, heads, kv_heads, head_dim, capacity: a block that is not full, one and several, and few heads of many
 /// tokens.

@@ -3,16 +3,14 @@
 use half::bf16;
 use laptime_cuda::{
     Blas, Buffer, Cache, CudaError,
-    nn::{
-        AudioRows, Codebooks, Convolution, Convolutions, Gate, Signal,
-        reference::{self, conv},
-    },
+    nn::{AudioRows, Codebooks, Convolution, Convolutions, Gate, Signal},
 };
 
 use super::{
     Answer, Bench, Failed, Lab, Number, expect, in_each_type,
     speed::{Table, Work, peak, random_buffer},
 };
+use crate::reference::nn::{self as reference, conv};
 
 /// Convolutions with the length of their signal: of the codec's kinds, strided ones, odd ones, and short signals.
 const CASES: [(Convolution, u32); 17] = [

@@ -4,16 +4,14 @@
 use half::bf16;
 use laptime_cuda::{
     Batch, Blas, Buffer, Cache, CudaError, Matrices,
-    nn::{
-        Additions, CacheSection, CacheTable, Fuse, FuseSizes,
-        reference::{self, fuse::Added},
-    },
+    nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes},
 };
 
 use super::{
     Answer, Bench, Failed, Lab, Number, expect, in_each_type,
     speed::{Table, Work, peak, random_buffer},
 };
+use crate::reference::nn::{self as reference, fuse::Added};
 
 /// Heads and their widths of the sharer and of the receiver, and how much is fused.
 const CASES: [([u32; 2], [u32; 2], FuseSizes); 6] = [

@@ -2,11 +2,11 @@
 
 use laptime_cuda::{
     Blas, Buffer, Cache, CudaError, Graph, Sizes,
-    nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation, reference},
-    reference::{matmul, transpose},
+    nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation},
 };
 
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type, speed::replay};
+use crate::reference::{matmul, nn as reference, transpose};
 
 const SIZES: HeadSizes = HeadSizes { batch: 2, tokens: 19, heads: 4, kv_heads: 2, head_dim: 32, capacity: 64 };
 const HIDDEN: u32 = 96;
@@ -47,7 +47,7 @@ impl Host {
             let values = lab.noise((rows * columns) as usize, 41 + seed as u64);
             values.iter().map(|value| T::narrowed(value * 0.25).widened()).collect()
         };
-        let angles = laptime_cuda::reference::noise((SIZES.capacity * SIZES.head_dim / 2) as usize, 60);
+        let angles = crate::reference::noise((SIZES.capacity * SIZES.head_dim / 2) as usize, 60);
         let (cosines, sines) = angles.iter().map(|angle| ((angle * 3.0).cos(), (angle * 3.0).sin())).unzip();
         let tokens = (0..rows()).map(|at| at * 37 % VOCABULARY).collect();
         Self { weights: shapes().into_iter().enumerate().map(made).collect(), cosines, sines, tokens }

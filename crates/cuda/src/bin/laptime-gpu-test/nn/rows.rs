@@ -4,10 +4,11 @@ use std::{collections::BTreeSet, ops::Range};
 
 use laptime_cuda::{
     Rows,
-    nn::{HeadSizes, random_value, reference},
+    nn::{HeadSizes, random_value},
 };
 
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
+use crate::reference::nn as reference;
 
 /// Rows by columns: whole groups of 16 bytes, odd ones, one of all, and wide ones.
 const SHAPES: [[u32; 2]; 6] = [[1, 1024], [37, 768], [5, 1000], [3, 77], [2, 9728], [1, 40_001]];

@@ -2,13 +2,11 @@
 
 use laptime_cuda::{
     Blas, Cache,
-    nn::{
-        Addition, Convolution, Convolutions, Kept, Mixer, Signal, StreamRows,
-        reference::{conv, stream},
-    },
+    nn::{Addition, Convolution, Convolutions, Kept, Mixer, Signal, StreamRows},
 };
 
 use super::{Answer, Bench, Failed, Lab, Number, in_each_type};
+use crate::reference::nn::{conv, stream};
 
 /// Convolutions that go on, the moments of their signals and how many of those come later.
 const CASES: [(Convolution, u32, u32); 6] = [

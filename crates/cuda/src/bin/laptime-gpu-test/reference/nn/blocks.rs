@@ -1,7 +1,8 @@
 //! What attention over blocks must give.
 
-use super::{HeadSizes, merge_heads, shares};
-use crate::nn::{LayoutParts, Rule, Tiling};
+use laptime_cuda::nn::{HeadSizes, LayoutParts, Rule, Tiling};
+
+use super::{merge_heads, shares};
 
 /// Whether a layout for this number of tokens keeps a pair: by a whole tile, by a partial one and the rule, or by a
 /// column.
@@ -43,7 +44,7 @@ pub fn attention([q, k, v]: [&[f32]; 3], sizes: &HeadSizes, kept: &[Vec<u32>]) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::reference;
+    use crate::reference::nn as reference;
 
     const SIZES: HeadSizes = HeadSizes { batch: 1, tokens: 2, heads: 2, kv_heads: 1, head_dim: 1, capacity: 3 };
 

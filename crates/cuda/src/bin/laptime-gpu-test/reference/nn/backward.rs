@@ -2,8 +2,9 @@
 //!
 //! A gradient is that of the sum of each result times its slope, the slopes being what is handed in.
 
+use laptime_cuda::nn::{HeadSizes, Pairing, Rates};
+
 use super::{Heads, Split, shares};
-use crate::nn::{HeadSizes, Pairing, Rates};
 
 /// The loss of each row of logits and its target, and the gradient of `scale` times their sum.
 pub fn cross_entropy(logits: &[f32], targets: &[u32], vocabulary: usize, scale: f32) -> (Vec<f32>, Vec<f32>) {

@@ -5,7 +5,7 @@
 pub mod diffusion;
 pub mod sample;
 
-use crate::blas::Element;
+use laptime_cuda::Element;
 
 /// A value rounded to `T`.
 pub fn rounded<T: Element>(value: f64) -> f32 {
@@ -26,18 +26,18 @@ pub fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
     rows.map(|(index, row)| dot(row) + bias.map_or(0.0, |bias| f64::from(bias[index]))).collect()
 }
 
-/// One vector of [`Step::norm_linear`](super::Step::norm_linear): `x` is normed already.
+/// One vector of [`Step::norm_linear`](laptime_cuda::decode::Step::norm_linear): `x` is normed already.
 pub fn norm_linear<T: Element>(x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
     linear(x, weight, bias).into_iter().map(rounded::<T>).collect()
 }
 
-/// One vector of [`Step::linear_add`](super::Step::linear_add).
+/// One vector of [`Step::linear_add`](laptime_cuda::decode::Step::linear_add).
 pub fn linear_add<T: Element>(a: &[f32], weight: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
     let sums = linear(a, weight, bias);
     sums.into_iter().zip(x).map(|(sum, x)| rounded::<T>(sum + f64::from(*x))).collect()
 }
 
-/// One vector of [`Step::norm_gate_up`](super::Step::norm_gate_up): `x` is normed already.
+/// One vector of [`Step::norm_gate_up`](laptime_cuda::decode::Step::norm_gate_up): `x` is normed already.
 pub fn norm_gate_up<T: Element>(x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
     let both = norm_linear::<T>(x, weight, bias);
     let (gate, up) = both.split_at(both.len() / 2);

@@ -1,4 +1,7 @@
-//! CPU references of our kernels and matrix products.
+//! CPU references of the kernels and of matrix products.
+
+pub mod decode;
+pub mod nn;
 
 /// The sum of all values, wrapping around.
 pub fn sum(values: &[u32]) -> u64 {

@@ -1,6 +1,6 @@
 //! What the operations of a fuser must give.
 
-use crate::nn::{CacheSection, FuseSizes};
+use laptime_cuda::nn::{CacheSection, FuseSizes};
 
 /// What was heard of each token, and behind it what is there: [paths, rows, both widths]. There is a cache for each path.
 pub fn join(heard: (&[Vec<f32>], &CacheSection), own: (&[Vec<f32>], &CacheSection), sizes: &FuseSizes) -> Vec<f32> {

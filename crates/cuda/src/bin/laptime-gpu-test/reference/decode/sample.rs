@@ -1,6 +1,6 @@
 //! Samples a token step by step. Weights are integers, so that every device draws the same token.
 
-use crate::decode::Rules;
+use laptime_cuda::decode::Rules;
 
 /// The weight of the most likely token.
 const LIKELIEST: f32 = (1 << 30) as f32;

@@ -6,7 +6,7 @@ pub mod conv;
 pub mod fuse;
 pub mod stream;
 
-use super::{HeadSizes, Pairing};
+use laptime_cuda::nn::{HeadSizes, Pairing};
 
 /// Each row divided by the root of its mean square plus `epsilon`, times `weight`, whose length is a row's.
 pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {

@@ -1,6 +1,6 @@
 //! Convolutions and the rows between them, with channels last.
 
-use crate::nn::Convolution;
+use laptime_cuda::nn::Convolution;
 
 /// `x + sin(exp(alpha) x)² / exp(beta)`, with parameters for each channel.
 pub fn snake(x: &[f32], [alpha, beta]: [&[f32]; 2]) -> Vec<f32> {

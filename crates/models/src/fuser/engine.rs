@@ -1,0 +1,482 @@
+//! Fusers on any device: which paths are computed together, in which order, their operations and their stages.
+//!
+//! A path is the keys or the values of a layer. The weights of all open paths lie one behind the other, so that a
+//! backend can compute many of them as one batch of products.
+
+use std::ops::Range;
+
+use super::{
+    FuseMode, FuseOptions, FuseOrder, Fused, FuserConfig, FuserWeights, Fusing, Gates, Path, Section,
+    fusing::check_section,
+    sizes::Sizes,
+    tensors::{BlockTensors, PathTensors},
+};
+use crate::{Decoder, LinearTensors, ModelError, TensorSpec, marks::stage_mark};
+
+/// What is added under the root of a norm.
+pub(crate) const EPS: f32 = 1e-6;
+
+/// The operations of a fuser on a device. They may put their work on a stream without waiting for it.
+///
+/// The bias of a linear layer is added by [`Backend::linear`], or by the operation that reads the result, which is
+/// given the bias too.
+pub(crate) trait Backend: Sized {
+    /// Matrices of several paths.
+    type Matrix;
+    /// Vectors of several paths.
+    type Vector;
+    /// What paths compute in.
+    type Rows;
+    /// The caches of all models during a fuse.
+    type Caches<'c>;
+
+    /// Bytes that paths computed together may take. Without it, paths are computed one by one, and those that share a
+    /// projector share its weights.
+    const TOGETHER_BYTES: Option<u64>;
+
+    /// Loads matrices.
+    fn matrix(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Self::Matrix, ModelError>;
+    /// Loads vectors.
+    fn vector(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Self::Vector, ModelError>;
+    /// Allocates this many numbers.
+    fn rows(&self, numbers: usize) -> Result<Self::Rows, ModelError>;
+
+    /// Opens the caches of the receiver and of the sharers that take part.
+    fn open<'c>(
+        &mut self,
+        request: &Request<'_>,
+        receiver: &'c mut dyn Decoder,
+        sharers: Vec<Option<&'c mut dyn Decoder>>,
+    ) -> Result<Self::Caches<'c>, ModelError>;
+    /// Puts the sharer's and then the receiver's heads of each token into a row of `out`.
+    fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Self::Rows) -> Result<(), ModelError>;
+    /// Applies a linear layer to rows.
+    fn linear(
+        &self,
+        paths: &Paths<'_>,
+        linear: &Linear<Self>,
+        x: &Self::Rows,
+        out: &mut Self::Rows,
+    ) -> Result<(), ModelError>;
+    /// Adds `down(gelu(up(norm(x))))` to `x`, the result of a linear layer with this bias if there is one. What `x` was
+    /// before goes to `copy`.
+    fn block(
+        &self,
+        paths: &Paths<'_>,
+        block: &Block<Self>,
+        bias: Option<&Vectors<Self>>,
+        x: &mut Self::Rows,
+        copy: Option<&mut Self::Rows>,
+        scratch: [&mut Self::Rows; 2],
+    ) -> Result<(), ModelError>;
+    /// Adds each head's value times the sigmoid of its weight to the receiver's cache. Both are results of linear
+    /// layers, with their biases.
+    fn add(
+        &self,
+        paths: &Paths<'_>,
+        caches: &mut Self::Caches<'_>,
+        value: (&Self::Rows, &Vectors<Self>),
+        weight: (&Self::Rows, &Vectors<Self>),
+    ) -> Result<(), ModelError>;
+    /// Ends a fuse.
+    fn close(&self, caches: Self::Caches<'_>) -> Result<(), ModelError>;
+}
+
+/// A path that is open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenPath {
+    /// The layer of the receiver.
+    pub layer: usize,
+    /// The layer of the sharer.
+    pub sharer_layer: usize,
+    pub path: Path,
+    /// Its place among the weights.
+    unit: usize,
+}
+
+/// What is fused.
+pub(crate) struct Request<'a> {
+    pub configs: &'a [FuserConfig],
+    pub mode: FuseMode,
+    /// The open paths of each sharer.
+    pub open: &'a [Vec<OpenPath>],
+    pub section: &'a Section,
+    /// Sequences.
+    pub batch: usize,
+}
+
+/// Open paths of one sharer that are computed together.
+pub(crate) struct Paths<'a> {
+    pub request: &'a Request<'a>,
+    pub sharer: usize,
+    pub range: Range<usize>,
+}
+
+impl Paths<'_> {
+    /// The first one.
+    pub fn first(&self) -> OpenPath {
+        self.request.open[self.sharer][self.range.start]
+    }
+
+    /// The fuser of the sharer.
+    pub fn config(&self) -> &FuserConfig {
+        &self.request.configs[self.sharer]
+    }
+
+    /// Tokens of each sequence.
+    pub fn length(&self) -> usize {
+        self.request.section.positions.len()
+    }
+
+    /// Tokens of all sequences.
+    pub fn rows(&self) -> usize {
+        self.request.batch * self.length()
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes::of_path(self.config(), self.rows()).times(self.range.len())
+    }
+
+    /// Where their weights lie, of which each has this many numbers.
+    fn of(&self, numbers: usize) -> Range<usize> {
+        let first = self.first().unit * numbers;
+        first..first + self.range.len() * numbers
+    }
+}
+
+/// The weights of a fuser, those of all open paths.
+struct PathWeights<B: Backend> {
+    input: Linear<B>,
+    common: Block<B>,
+    weight: Block<B>,
+    head: Linear<B>,
+    value: Vec<Block<B>>,
+    output: Linear<B>,
+}
+
+/// Linear layers.
+pub(crate) struct Linear<B: Backend> {
+    pub weight: Matrix<B>,
+    pub bias: Vectors<B>,
+}
+
+/// Feed-forward blocks.
+pub(crate) struct Block<B: Backend> {
+    pub norm: Vectors<B>,
+    pub up: Matrix<B>,
+    pub down: Matrix<B>,
+}
+
+/// Matrices `[outputs, inputs]`.
+pub(crate) struct Matrix<B: Backend> {
+    pub numbers: B::Matrix,
+    pub outputs: usize,
+    pub inputs: usize,
+}
+
+/// Vectors of one width.
+pub(crate) struct Vectors<B: Backend> {
+    pub numbers: B::Vector,
+    width: usize,
+}
+
+impl<B: Backend> Matrix<B> {
+    /// Where those of some paths lie.
+    pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
+        paths.of(self.outputs * self.inputs)
+    }
+}
+
+impl<B: Backend> Vectors<B> {
+    /// Where those of some paths lie.
+    pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
+        paths.of(self.width)
+    }
+}
+
+/// The tensors of all paths, of which one each is packed.
+struct Stack<'a, B> {
+    backend: &'a B,
+    weights: &'a FuserWeights,
+    paths: Vec<PathTensors>,
+}
+
+impl<B: Backend> Stack<'_, B> {
+    fn load(&self, config: &FuserConfig) -> Result<PathWeights<B>, ModelError> {
+        let value_blocks = 0..config.blocks.saturating_sub(2);
+        Ok(PathWeights {
+            input: self.linear(|path| &path.input)?,
+            common: self.block(|path| &path.common)?,
+            weight: self.block(|path| &path.weight)?,
+            head: self.linear(|path| &path.head)?,
+            value: value_blocks.map(|at| self.block(|path| &path.value[at])).collect::<Result<_, _>>()?,
+            output: self.linear(|path| &path.output)?,
+        })
+    }
+
+    fn linear(&self, of: impl Fn(&PathTensors) -> &LinearTensors) -> Result<Linear<B>, ModelError> {
+        Ok(Linear { weight: self.matrix(|path| &of(path).weight)?, bias: self.vectors(|path| &of(path).bias)? })
+    }
+
+    fn block(&self, of: impl Fn(&PathTensors) -> &BlockTensors) -> Result<Block<B>, ModelError> {
+        Ok(Block {
+            norm: self.vectors(|path| &of(path).norm)?,
+            up: self.matrix(|path| &of(path).up)?,
+            down: self.matrix(|path| &of(path).down)?,
+        })
+    }
+
+    fn matrix(&self, of: impl Fn(&PathTensors) -> &TensorSpec) -> Result<Matrix<B>, ModelError> {
+        let tensors: Vec<TensorSpec> = self.paths.iter().map(|path| of(path).clone()).collect();
+        let [outputs, inputs] = [0, 1].map(|at| tensors.first().map_or(0, |tensor| tensor.shape[at]));
+        Ok(Matrix { numbers: self.backend.matrix(self.weights, &tensors)?, outputs, inputs })
+    }
+
+    fn vectors(&self, of: impl Fn(&PathTensors) -> &TensorSpec) -> Result<Vectors<B>, ModelError> {
+        let tensors: Vec<TensorSpec> = self.paths.iter().map(|path| of(path).clone()).collect();
+        let width = tensors.first().map_or(0, TensorSpec::count);
+        Ok(Vectors { numbers: self.backend.vector(self.weights, &tensors)?, width })
+    }
+}
+
+/// Every open path, layer by layer, keys first, and the projectors and paths whose weights are loaded.
+fn open_paths(config: &FuserConfig, gates: &Gates, are_shared: bool) -> (Vec<OpenPath>, Vec<(usize, Path)>) {
+    let (mut open, mut units) = (Vec::new(), Vec::new());
+    for (layer, pair) in config.pairs.iter().enumerate() {
+        for path in Path::ALL.into_iter().filter(|path| gates.is_open(layer, *path)) {
+            let of = (pair.projector, path);
+            let known = units.iter().position(|unit| are_shared && *unit == of);
+            let unit = known.unwrap_or(units.len());
+            if known.is_none() {
+                units.push(of);
+            }
+            open.push(OpenPath { layer, sharer_layer: pair.sharer_layer, path, unit });
+        }
+    }
+    (open, units)
+}
+
+/// What paths compute in, kept from one fuse to the next.
+struct Buffers<B: Backend> {
+    /// What was heard and what is there, side by side: a row for each token.
+    joined: B::Rows,
+    stream: B::Rows,
+    /// The stream of the value path.
+    second: B::Rows,
+    normed: B::Rows,
+    inner: B::Rows,
+    /// What is to be added, before it is weighted.
+    value: B::Rows,
+    /// A weight for each head of each token.
+    weights: B::Rows,
+    sizes: Sizes,
+}
+
+impl<B: Backend> Buffers<B> {
+    fn new(backend: &B, sizes: Sizes) -> Result<Self, ModelError> {
+        Ok(Self {
+            joined: backend.rows(sizes.joined)?,
+            stream: backend.rows(sizes.hidden)?,
+            second: backend.rows(sizes.hidden)?,
+            normed: backend.rows(sizes.hidden)?,
+            inner: backend.rows(sizes.inner)?,
+            value: backend.rows(sizes.value)?,
+            weights: backend.rows(sizes.weights)?,
+            sizes,
+        })
+    }
+
+    /// Makes every buffer at least as large as is needed.
+    fn fit(&mut self, backend: &B, sizes: Sizes) -> Result<(), ModelError> {
+        let wanted = self.sizes.max(sizes);
+        if wanted != self.sizes {
+            // The old ones go first, so that both are never there at once.
+            *self = Self::new(backend, Sizes::default())?;
+            *self = Self::new(backend, wanted)?;
+        }
+        Ok(())
+    }
+}
+
+/// The fusers of one receiver on a device.
+pub(crate) struct Engine<B: Backend> {
+    /// It goes first, and waits for what still uses the memory of the others.
+    backend: B,
+    configs: Vec<FuserConfig>,
+    options: FuseOptions,
+    gates: Vec<Gates>,
+    open: Vec<Vec<OpenPath>>,
+    weights: Vec<PathWeights<B>>,
+    buffers: Buffers<B>,
+}
+
+impl<B: Backend> Engine<B> {
+    /// Loads the weights of open paths.
+    pub fn new(
+        backend: B,
+        fusers: Vec<(FuserConfig, &FuserWeights)>,
+        options: FuseOptions,
+    ) -> Result<Self, ModelError> {
+        let (mut gates, mut open, mut loaded) = (Vec::new(), Vec::new(), Vec::new());
+        for (config, weights) in &fusers {
+            config.check()?;
+            let of_config = weights.gates(config)?;
+            let (paths, units) = open_paths(config, &of_config, B::TOGETHER_BYTES.is_none());
+            let tensors = units.iter().map(|(projector, path)| config.path_tensors(*projector, *path)).collect();
+            loaded.push(Stack { backend: &backend, weights, paths: tensors }.load(config)?);
+            open.push(paths);
+            gates.push(of_config);
+        }
+        let buffers = Buffers::new(&backend, Sizes::default())?;
+        let configs = fusers.into_iter().map(|(config, _)| config).collect();
+        Ok(Self { backend, configs, options, gates, open, weights: loaded, buffers })
+    }
+
+    /// What is computed one after another: sharer by sharer, or layer by layer where each path is alone.
+    fn order<'a>(&self, request: &'a Request<'a>) -> Vec<Paths<'a>> {
+        let mut order = Vec::new();
+        let together = B::TOGETHER_BYTES.filter(|_| self.options.order == FuseOrder::Batched);
+        for (sharer, open) in request.open.iter().enumerate().filter(|(at, _)| request.section.mask.has(*at)) {
+            let rows = request.batch * request.section.positions.len();
+            let a_path = Sizes::of_path(&request.configs[sharer], rows);
+            let step = a_path.paths_at_once(self.options.dtype, together);
+            let of = |start: usize| start..open.len().min(start.saturating_add(step));
+            order.extend((0..open.len()).step_by(step).map(|start| Paths { request, sharer, range: of(start) }));
+        }
+        if together.is_none() {
+            order.sort_by_key(|paths| paths.first().layer);
+        }
+        order
+    }
+
+    /// Computes some paths.
+    fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Result<(), ModelError> {
+        let _stage = self.mark(paths);
+        let (backend, marks, weights) = (&self.backend, &self.options.marks, &self.weights[paths.sharer]);
+        let Buffers { joined, stream, second, normed, inner, value, weights: by_head, .. } = &mut self.buffers;
+        {
+            let _stage = stage_mark!(marks, Ops, "fuse_input");
+            backend.join(paths, caches, joined)?;
+            backend.linear(paths, &weights.input, joined, stream)?;
+        }
+        {
+            let _stage = stage_mark!(marks, Ops, "fuse_common");
+            backend.block(paths, &weights.common, Some(&weights.input.bias), stream, None, [normed, inner])?;
+        }
+        {
+            let _stage = stage_mark!(marks, Ops, "fuse_weight");
+            backend.block(paths, &weights.weight, None, stream, Some(second), [normed, inner])?;
+            backend.linear(paths, &weights.head, stream, by_head)?;
+        }
+        {
+            let _stage = stage_mark!(marks, Ops, "fuse_value");
+            for block in &weights.value {
+                backend.block(paths, block, None, second, None, [normed, inner])?;
+            }
+            backend.linear(paths, &weights.output, second, value)?;
+        }
+        let _stage = stage_mark!(marks, Ops, "fuse_add");
+        backend.add(paths, caches, (value, &weights.output.bias), (by_head, &weights.head.bias))
+    }
+
+    /// Marks a path, where each is a stage of its own.
+    fn mark(&self, paths: &Paths<'_>) -> Option<impl Sized + use<B>> {
+        let (OpenPath { layer, path, .. }, sharer, marks) = (paths.first(), paths.sharer, &self.options.marks);
+        match (self.options.order, path) {
+            (FuseOrder::Batched, _) => None,
+            (_, Path::Keys) => stage_mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
+            (_, Path::Values) => stage_mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
+        }
+    }
+}
+
+impl<B: Backend> Fusing for Engine<B> {
+    fn configs(&self) -> &[FuserConfig] {
+        &self.configs
+    }
+
+    fn options(&self) -> &FuseOptions {
+        &self.options
+    }
+
+    fn gates(&self) -> &[Gates] {
+        &self.gates
+    }
+
+    fn fuse(
+        &mut self,
+        receiver: &mut dyn Decoder,
+        sharers: &mut [&mut dyn Decoder],
+        section: &Section,
+    ) -> Result<Fused, ModelError> {
+        check_section(self, receiver, sharers, section)?;
+        let tokens = section.positions.len();
+        if tokens == 0 {
+            return Ok(Fused::default());
+        }
+        let heard = self.gates.iter().enumerate().filter(|(at, _)| section.mask.has(*at));
+        let fused = heard.map(|(_, gates)| Fused::of(gates)).fold(Fused::default(), Fused::plus);
+        // They are lent to the request, so that the rest can be changed meanwhile.
+        let (configs, open) = (std::mem::take(&mut self.configs), std::mem::take(&mut self.open));
+        let batch = receiver.options().batch;
+        let request = Request { configs: &configs, mode: self.options.mode, open: &open, section, batch };
+        let done = self.fuse_layers(&request, receiver, sharers, fused.layers);
+        (self.configs, self.open) = (configs, open);
+        done.map(|()| fused)
+    }
+}
+
+impl<B: Backend> Engine<B> {
+    fn fuse_layers(
+        &mut self,
+        request: &Request<'_>,
+        receiver: &mut dyn Decoder,
+        sharers: &mut [&mut dyn Decoder],
+        layers: usize,
+    ) -> Result<(), ModelError> {
+        let order = self.order(request);
+        let sizes = order.iter().map(Paths::sizes).fold(Sizes::default(), Sizes::max);
+        let tokens = request.section.positions.len();
+        let heard = sharers.iter_mut().enumerate();
+        let heard = heard.map(|(at, sharer)| request.section.mask.has(at).then_some(&mut **sharer as &mut dyn Decoder));
+        let marks = self.options.marks.clone();
+        let _stage = stage_mark!(marks, Pipeline, "projector", tokens = tokens, layers = layers);
+        self.buffers.fit(&self.backend, sizes)?;
+        let mut caches = self.backend.open(request, receiver, heard.collect())?;
+        order.iter().try_for_each(|paths| self.run(paths, &mut caches))?;
+        self.backend.close(caches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, fuser::Alignment};
+
+    fn config() -> FuserConfig {
+        let preset = |name| Config::from_preset(name).unwrap();
+        FuserConfig::new(&preset("tiny"), &preset("tiny-qwen2"), Alignment::LastAligned)
+    }
+
+    #[test]
+    fn closed_paths_are_left_out_and_open_ones_lie_layer_by_layer() {
+        let config = config();
+        let (open, units) = open_paths(&config, &Gates::new(vec![[false, true], [true, true]]), false);
+        let found: Vec<(usize, Path, usize)> = open.iter().map(|open| (open.layer, open.path, open.unit)).collect();
+        assert_eq!(found, [(0, Path::Values, 0), (1, Path::Keys, 1), (1, Path::Values, 2)]);
+        assert_eq!(units, [(0, Path::Values), (1, Path::Keys), (1, Path::Values)]);
+        assert!(open.iter().all(|open| open.sharer_layer == config.pairs[open.layer].sharer_layer));
+    }
+
+    #[test]
+    fn layers_that_share_a_projector_share_its_weights_where_paths_are_computed_one_by_one() {
+        let mut config = config();
+        config.pairs.iter_mut().for_each(|pair| pair.projector = 0);
+        let units = |are_shared| {
+            let (open, units) = open_paths(&config, &Gates::open(2), are_shared);
+            (open.iter().map(|open| open.unit).collect::<Vec<_>>(), units.len())
+        };
+        assert_eq!(units(true), (vec![0, 1, 0, 1], 2));
+        assert_eq!(units(false), (vec![0, 1, 2, 3], 4));
+    }
+}
