@@ -35,10 +35,9 @@ pub use self::{
     random::random_bits,
     sampling::{Suppressed, draw, keep_top_k, keep_top_p, penalise, sample, weights_of},
     settings::{Choice, Sampling},
-    synthesizer::{SpeechOptions, Synthesizer, Timing},
+    synthesizer::{Listener, Ready, SpeechOptions, Spoken, Synthesizer, Timing, speak},
     voices::{Language, Speaker},
     weights::TtsWeights,
-    work::TtsStage,
 };
 pub(crate) use self::{
     count::CodecSizes,

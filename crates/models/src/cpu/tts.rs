@@ -15,13 +15,11 @@ use self::{codec::gathered, ops::CpuOps};
 use super::{
     attention::Span,
     crew::Crew,
-    memory::{SMALL_BYTES, THREAD_BYTES},
+    memory::{SMALL_BYTES, thread_bytes},
     model::Source,
     number::Number,
     pass::Sizes,
-    product::{BLOCKS_BYTES, WIDENED_BYTES},
     refuse_graph,
-    turned::turned_bytes,
 };
 use crate::{
     Attention, Config, Dtype, ModelError,
@@ -68,6 +66,13 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
     let pass = |config: &Config, rows: usize, logits: usize| {
         Sizes::new(config, Attention::Dense, &Span::new(config, 1, rows, 0), logits).numbers() as u64
     };
+    // What each thread needs is that of a decoder as wide as the deepest product.
+    let wide = |config: &Config| config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));
+    let decoders = [&config.talker, &config.predictor, &codec.transformer].map(wide);
+    let deep = sizes.convs.iter().map(|[_, inputs, taps]| inputs.saturating_mul(*taps));
+    let ffn = deep.chain(decoders).fold(config.text_width, usize::max);
+    let widest = Config { ffn, ..config.talker.clone() };
+    let thread = thread_bytes(&widest, options.dtype, text.max(decoded.saturating_mul(sizes.hidden)));
     let books = product(&[codec.codebook, codec.groups, codec.vector_width()]);
     let device = DeviceNeeds {
         numbers: vec![
@@ -85,22 +90,10 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
             books.saturating_mul(4 * 2),
             // The audio may exist twice when it grows.
             product(&[codec.frame_samples(), frames, 4 * 2]),
-            thread_bytes(config, options.dtype, text.max(decoded.saturating_mul(sizes.hidden)), &sizes)
-                .saturating_mul(threads.max(1) as u64),
+            thread.saturating_mul(threads.max(1) as u64),
         ],
         positions: [text.saturating_add(frames), decoded],
         tiling: CPU_TILING,
     };
     needed_bytes(config, options, [text, frames], &sizes, device)
-}
-
-/// What each thread needs for products with this many rows.
-fn thread_bytes(config: &TtsConfig, dtype: Dtype, rows: usize, sizes: &CodecSizes) -> u64 {
-    let decoders = [&config.talker, &config.predictor, &config.codec.transformer];
-    let wide = decoders.map(|config| config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim)));
-    let deep = sizes.convs.iter().map(|[_, inputs, taps]| inputs.saturating_mul(*taps));
-    let turned = turned_bytes(rows, wide.into_iter().chain(deep).fold(config.text_width, usize::max));
-    // A product needs the one or the other.
-    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
-    THREAD_BYTES.saturating_add(blocks)
 }

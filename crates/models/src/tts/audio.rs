@@ -6,8 +6,6 @@ use std::{
     path::Path,
 };
 
-use hound::{SampleFormat, WavSpec, WavWriter};
-
 use crate::ModelError;
 
 /// Samples of one channel.
@@ -35,15 +33,11 @@ impl Audio {
         self.write_wav_to(BufWriter::new(file)).map_err(refuse)
     }
 
-    /// Writes it as WAV of 16 bits to something that can be gone back in.
-    pub fn write_wav_to(&self, to: impl Write + Seek) -> io::Result<()> {
-        let spec =
-            WavSpec { channels: 1, sample_rate: self.rate, bits_per_sample: 16, sample_format: SampleFormat::Int };
-        let mut writer = WavWriter::new(to, spec).map_err(told)?;
-        for sample in &self.samples {
-            writer.write_sample(as_16_bits(*sample)).map_err(told)?;
-        }
-        writer.finalize().map_err(told)
+    /// Writes it as WAV of 16 bits.
+    pub fn write_wav_to(&self, mut to: impl Write) -> io::Result<()> {
+        to.write_all(&header(self.rate, u32::try_from(self.samples.len().saturating_mul(2)).ok()))?;
+        self.samples.iter().try_for_each(|sample| to.write_all(&as_16_bits(*sample).to_le_bytes()))?;
+        to.flush()
     }
 }
 
@@ -107,13 +101,6 @@ fn header(rate: u32, bytes: Option<u32>) -> Vec<u8> {
 /// The nearest number of 16 bits. What is no number is silence.
 fn as_16_bits(sample: f32) -> i16 {
     (sample * f32::from(i16::MAX)).round() as i16
-}
-
-fn told(error: hound::Error) -> io::Error {
-    match error {
-        hound::Error::IoError(error) => error,
-        other => io::Error::other(other),
-    }
 }
 
 #[cfg(test)]

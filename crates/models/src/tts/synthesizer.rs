@@ -1,11 +1,14 @@
 //! From text to audio, with the time that each part took.
 
-use std::{ops::ControlFlow, time::Instant};
+use std::{
+    ops::{ControlFlow, Range},
+    time::Instant,
+};
 
 use laptime_probe::{lap, stage};
 
 use super::{Audio, Frame, Prompt, QwenTts, Sampling, TextFeed};
-use crate::{ModelError, Tokenizer};
+use crate::{ModelError, Tokenizer, marks::tool_range};
 
 /// Frames at most, as the official package has it.
 const USUAL_FRAMES: usize = 2048;
@@ -30,14 +33,115 @@ impl Default for SpeechOptions {
 /// How long the parts of a synthesis took, each waited for at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Timing {
-    /// The prompt, until the first code was chosen.
+    /// The prompt, until the first code was sampled.
     pub prefill_ms: f64,
     /// All frames.
     pub generation_ms: f64,
-    /// How many there are.
+    /// The number of frames.
     pub generation_frames: usize,
-    /// Audio of them.
+    /// Their audio.
     pub decode_ms: f64,
+}
+
+/// Frames that can be played from a given time on, in nanoseconds since the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// Frames from the first on.
+    pub frames: usize,
+    /// The moment.
+    pub at_ns: u64,
+}
+
+/// The result of a synthesis, with the times of its parts in nanoseconds.
+#[derive(Debug, Clone, Default)]
+pub struct Spoken {
+    /// The audio.
+    pub samples: Vec<f32>,
+    /// The time of the prompt, until the first code was sampled and read.
+    pub prefill_ns: u64,
+    /// The time of each frame, without its audio.
+    pub frames_ns: Vec<u64>,
+    /// The time of all frames, without their audio.
+    pub generation_ns: u64,
+    /// The time of the audio decoder.
+    pub decode_ns: u64,
+    /// When frames could be played, if the audio was streamed.
+    pub ready: Vec<Ready>,
+}
+
+/// Receives audio as soon as it is decoded, and may stop the generation.
+pub type Listener<'a> = &'a mut dyn FnMut(&[f32]) -> ControlFlow<()>;
+
+/// Generates the audio of a prompt at once, or in chunks of this many frames. `now` is the clock, in nanoseconds.
+pub fn speak(
+    model: &mut dyn QwenTts,
+    prompt: &Prompt,
+    options: &SpeechOptions,
+    chunk: Option<usize>,
+    now: &dyn Fn() -> u64,
+    listener: Listener<'_>,
+) -> Result<Spoken, ModelError> {
+    if chunk == Some(0) {
+        return Err(ModelError::Refused("a chunk has at least one frame".to_owned()));
+    }
+    let (lane, mut spoken, start) = (model.options().marks.lane.clone(), Spoken::default(), now());
+    let _range = tool_range("synthesize");
+    let _stage = stage!("synthesize", on = lane);
+    model.begin(prompt, &options.sampling, options.most_frames)?;
+    model.wait()?;
+    let begun = now();
+    spoken.prefill_ns = begun.saturating_sub(start);
+    {
+        let _range = tool_range("generate_frames");
+        let _stage = stage!("generate_frames", on = lane);
+        let (mut taken, mut is_over) = (0, false);
+        while !is_over {
+            let frame = next_frame(model, &mut spoken, now)?;
+            let made = frame.index + 1;
+            is_over = frame.is_end;
+            if chunk.is_some_and(|chunk| made - taken >= chunk || frame.is_end) {
+                let samples = decode(model, taken..made, &mut spoken, now)?;
+                spoken.ready.push(Ready { frames: made, at_ns: now().saturating_sub(start) });
+                is_over |= listener(&samples).is_break();
+                spoken.samples.extend(samples);
+                taken = made;
+            }
+        }
+        model.wait()?;
+    }
+    if chunk.is_some() {
+        spoken.generation_ns = spoken.frames_ns.iter().sum();
+        return Ok(spoken);
+    }
+    spoken.generation_ns = now().saturating_sub(begun);
+    let frames = 0..model.frames();
+    spoken.samples = decode(model, frames, &mut spoken, now)?;
+    let _ = listener(&spoken.samples);
+    Ok(spoken)
+}
+
+/// Generates the next frame, as a lap.
+fn next_frame(model: &mut dyn QwenTts, spoken: &mut Spoken, now: &dyn Fn() -> u64) -> Result<Frame, ModelError> {
+    let start = now();
+    let frame = {
+        let _range = tool_range("frame");
+        let _lap = lap!("frame", on = model.options().marks.lane, frame = model.frames());
+        model.frame()?
+    };
+    spoken.frames_ns.push(now().saturating_sub(start));
+    Ok(frame)
+}
+
+fn decode(
+    model: &mut dyn QwenTts,
+    frames: Range<usize>,
+    spoken: &mut Spoken,
+    now: &dyn Fn() -> u64,
+) -> Result<Vec<f32>, ModelError> {
+    let start = now();
+    let samples = model.decode(frames)?;
+    spoken.decode_ns += now().saturating_sub(start);
+    Ok(samples)
 }
 
 /// A model with a tokenizer: text in, audio out.
@@ -95,69 +199,38 @@ impl<'a> Synthesizer<'a> {
     ) -> Result<(Audio, Timing), ModelError> {
         let options = *options.unwrap_or(&self.usual);
         let prompt = self.prompt(text, speaker, language, options.feed)?;
-        let rate = self.model.config().codec.sample_rate;
-        let lane = self.model.options().marks.lane.clone();
-        let _stage = stage!("synthesize", on = lane);
         self.model.wait()?;
-        let started = Instant::now();
-        self.model.begin(&prompt, &options.sampling, options.most_frames)?;
-        self.model.wait()?;
-        let prefilled = Instant::now();
-        let frames = {
-            let _stage = stage!("generate_frames", on = lane);
-            while !self.frame()?.is_end {}
-            self.model.wait()?;
-            self.model.frames()
-        };
-        let generated = Instant::now();
-        let samples = self.model.decode(0..frames)?;
+        let spoken = self.run(&prompt, &options, None, &mut |_| ControlFlow::Continue(()))?;
         let timing = Timing {
-            prefill_ms: milliseconds(started, prefilled),
-            generation_ms: milliseconds(prefilled, generated),
-            generation_frames: frames,
-            decode_ms: milliseconds(generated, Instant::now()),
+            prefill_ms: spoken.prefill_ns as f64 / 1e6,
+            generation_ms: spoken.generation_ns as f64 / 1e6,
+            generation_frames: spoken.frames_ns.len(),
+            decode_ms: spoken.decode_ns as f64 / 1e6,
         };
-        Ok((Audio { samples, rate }, timing))
+        Ok((Audio { samples: spoken.samples, rate: self.model.config().codec.sample_rate }, timing))
     }
 
-    /// Makes audio of a text and hands it on, this many frames at a time, as soon as they are made. Whoever takes it may
-    /// break off. Says how many frames were made.
+    /// Makes audio of a text and hands it on, this many frames at a time, as soon as they are generated. The listener may
+    /// stop it. Returns the number of frames.
     pub fn stream(
         &mut self,
         prompt: &Prompt,
         options: &SpeechOptions,
         chunk: usize,
-        take: &mut dyn FnMut(&[f32]) -> ControlFlow<()>,
+        listener: Listener<'_>,
     ) -> Result<usize, ModelError> {
-        if chunk == 0 {
-            return Err(ModelError::Refused("a chunk has at least one frame".to_owned()));
-        }
-        let lane = self.model.options().marks.lane.clone();
-        let _stage = stage!("synthesize", on = lane);
-        self.model.begin(prompt, &options.sampling, options.most_frames)?;
-        let _stage = stage!("generate_frames", on = lane);
-        let mut taken = 0;
-        loop {
-            let frame = self.frame()?;
-            let made = frame.index + 1;
-            if made - taken < chunk && !frame.is_end {
-                continue;
-            }
-            let samples = self.model.decode(taken..made)?;
-            taken = made;
-            if take(&samples).is_break() || frame.is_end {
-                return Ok(made);
-            }
-        }
+        Ok(self.run(prompt, options, Some(chunk), listener)?.frames_ns.len())
     }
 
-    /// Makes the next frame, as a lap.
-    fn frame(&mut self) -> Result<Frame, ModelError> {
-        let _lap = lap!("frame", on = self.model.options().marks.lane, frame = self.model.frames());
-        self.model.frame()
+    fn run(
+        &mut self,
+        prompt: &Prompt,
+        options: &SpeechOptions,
+        chunk: Option<usize>,
+        listener: Listener<'_>,
+    ) -> Result<Spoken, ModelError> {
+        let origin = Instant::now();
+        let now = || u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        speak(&mut *self.model, prompt, options, chunk, &now, listener)
     }
-}
-
-fn milliseconds(from: Instant, to: Instant) -> f64 {
-    to.duration_since(from).as_secs_f64() * 1e3
 }

@@ -13,38 +13,32 @@ use super::{
 };
 use crate::{Attention, Dtype, LinearTensors, PassWork, Stage, StageWork, TensorSpec};
 
-/// A stage of a synthesis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TtsStage {
-    /// The prompt, through the talker.
-    Prefill,
-    /// The codes of a frame but the first.
-    CodePredictor,
-    /// A frame, through the talker.
-    TalkerStep,
-    /// The choice of a semantic code.
-    Sampling,
-    /// Frames made audio.
-    Decode,
-}
-
-impl TtsStage {
-    /// All of them, in the order of a synthesis.
-    pub const ALL: [Self; 5] = [Self::Prefill, Self::CodePredictor, Self::TalkerStep, Self::Sampling, Self::Decode];
-
-    /// The name by which a stage is marked.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Prefill => "prefill",
-            Self::CodePredictor => "code_predictor",
-            Self::TalkerStep => "talker_step",
-            Self::Sampling => "sampling",
-            Self::Decode => "decode",
-        }
-    }
-}
-
 impl TtsConfig {
+    /// The work of each stage of a synthesis, in order, by the name that it is marked with: for a prompt of this many
+    /// positions and tokens that follow, and this many frames, which are decoded at once or in chunks.
+    pub fn stage_work(
+        &self,
+        [positions, following]: [usize; 2],
+        frames: usize,
+        chunk: Option<usize>,
+        dtype: Dtype,
+    ) -> [(&'static str, StageWork); 5] {
+        let all = |works: &mut dyn Iterator<Item = StageWork>| works.fold(StageWork::default(), StageWork::plus);
+        let (predictor, sampling) = (self.code_predictor_work(dtype), self.sampling_work());
+        // The talker does not run after the last frame.
+        let steps = &mut (1..frames).map(|frame| self.talker_step_work(positions + frame - 1, dtype));
+        let chunk = chunk.unwrap_or(frames).max(1);
+        let starts = (0..frames).step_by(chunk);
+        let decode = &mut starts.map(|at| self.decode_work(at..at.saturating_add(chunk).min(frames), dtype));
+        [
+            ("prefill", self.prefill_work(positions, following, dtype)),
+            ("code_predictor", all(&mut (0..frames).map(|_| predictor))),
+            ("talker_step", all(steps)),
+            ("sampling", all(&mut (0..frames).map(|_| sampling))),
+            ("decode", all(decode)),
+        ]
+    }
+
     /// The work of running a prompt of this many positions. All of its text is brought to the talker's width, that which
     /// follows frame by frame and the one that stands for none too.
     pub fn prefill_work(&self, positions: usize, following: usize, dtype: Dtype) -> StageWork {

@@ -2,12 +2,13 @@
 
 use anyhow::ensure;
 use laptime_bench::{AxisValue, Fact, Iteration, Nanos, Work};
+use laptime_models::tts::Spoken;
 use laptime_stats::Sorted;
 
 use super::{
     check::{check_audio, check_chunks, check_codes},
     playback::playback,
-    runner::{Runner, Spoken},
+    runner::Runner,
     work::{sizes, whole, work},
 };
 use crate::model::into_error;

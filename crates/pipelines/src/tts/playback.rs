@@ -1,13 +1,6 @@
 //! Whether streamed audio is generated in time for playback.
 
-/// Frames that can be played from a given time on, in nanoseconds since the beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ready {
-    /// Frames from the first on.
-    pub frames: usize,
-    /// The moment.
-    pub at_ns: u64,
-}
+use laptime_models::tts::Ready;
 
 /// The playback that starts with the first chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

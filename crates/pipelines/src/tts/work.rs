@@ -1,7 +1,7 @@
 //! The work of a synthesis, and facts about it.
 
 use laptime_bench::{AxisValue, Fact, Work};
-use laptime_models::{StageWork, tts::TtsStage};
+use laptime_models::StageWork;
 use laptime_trace::run::Traffic;
 
 use super::{spec::Spec, speech::Speech};
@@ -16,39 +16,10 @@ pub fn stage_work(speech: &Speech, spec: &Spec) -> Vec<(&'static str, Work)> {
     if speech.folder.is_some() {
         return Vec::new();
     }
-    TtsStage::ALL.iter().map(|stage| (stage.word(), as_work(of_stage(*stage, speech, spec), speech))).collect()
-}
-
-fn of_stage(stage: TtsStage, speech: &Speech, spec: &Spec) -> StageWork {
     let Speech { config, prompt, dtype, frames, .. } = speech;
-    let (positions, frames) = (prompt.positions.len(), *frames);
-    match stage {
-        TtsStage::Prefill => config.prefill_work(positions, prompt.following.len(), *dtype),
-        TtsStage::CodePredictor => times(config.code_predictor_work(*dtype), frames),
-        // The talker does not run after the last frame.
-        TtsStage::TalkerStep => {
-            let steps = (1..frames).map(|frame| config.talker_step_work(positions + frame - 1, *dtype));
-            steps.fold(StageWork::default(), StageWork::plus)
-        }
-        TtsStage::Sampling => times(config.sampling_work(), frames),
-        TtsStage::Decode if spec.streaming => {
-            let starts = (0..frames).step_by(spec.chunk_frames.max(1));
-            let chunk = |start: usize| start..start.saturating_add(spec.chunk_frames).min(frames);
-            let parts = starts.map(|start| config.decode_work(chunk(start), *dtype));
-            parts.fold(StageWork::default(), StageWork::plus)
-        }
-        TtsStage::Decode => config.decode_work(0..frames, *dtype),
-    }
-}
-
-fn times(work: StageWork, count: usize) -> StageWork {
-    let of = |amount: u64| amount.saturating_mul(count as u64);
-    StageWork {
-        flops: of(work.flops),
-        weight_bytes: of(work.weight_bytes),
-        kv_read: of(work.kv_read),
-        kv_written: of(work.kv_written),
-    }
+    let chunk = spec.streaming.then_some(spec.chunk_frames);
+    let stages = config.stage_work([prompt.positions.len(), prompt.following.len()], *frames, chunk, *dtype);
+    stages.into_iter().map(|(name, work)| (name, as_work(work, speech))).collect()
 }
 
 fn as_work(work: StageWork, speech: &Speech) -> Work {
