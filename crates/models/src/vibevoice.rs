@@ -11,7 +11,6 @@
 mod backend;
 mod config;
 mod config_json;
-mod connector;
 mod diffusion_head;
 mod engine;
 mod memory;
@@ -32,13 +31,12 @@ mod weights;
 mod work;
 
 pub(crate) use self::{
-    backend::{Backend, Part, Side},
-    connector::{CONNECTOR_EPS, ConnectorOps, Latents},
+    backend::{Backend, CONNECTOR_EPS, Latents, Part, Read, Side},
     diffusion_head::{DiffusionOps, STREAMS},
     engine::Engine,
     memory::{Own, needed_bytes, product, sum},
     plan::{BEHIND, ConvShape, List, Plan, TokenizerShape},
-    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Load, Mixer},
+    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Linear, Load, Mixer},
     tokenizer::{Rows, TokenizerOps},
 };
 pub use self::{
@@ -49,7 +47,7 @@ pub use self::{
     prompt::VoicePrompt,
     reader::{ReadTiming, Reader},
     script::{Line, Script},
-    solver::{Solver, SolverStep, TRAINED_STEPS, time_frequencies},
+    solver::{Solver, SolverStep, TRAINED_STEPS},
     voice::{SYNTHETIC_SECONDS, Voice},
     weights::VibeVoiceWeights,
 };

@@ -33,7 +33,7 @@ pub fn vibevoice(
         let crew = Crew::new(threads)?;
         let loaded = config.published().load(&mut Typed::<T>::new(Source { weights: Some(weights), crew: &crew }))?;
         let backend = Cpu::load(&config, weights, &options, crew)?;
-        Ok(Box::new(Engine::new(backend, config, options, loaded)?))
+        Ok(Box::new(Engine::new(backend, config, options, (weights, loaded))?))
     }
     config.check()?;
     refuse_graph(options.graph)?;

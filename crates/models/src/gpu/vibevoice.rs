@@ -75,7 +75,7 @@ fn engine<'a, T: Number>(
         _ => None,
     };
     let backend = Cuda::new(on, &config, &options, replay, language, streamed)?;
-    let mut engine = Engine::new(backend, config, options, loaded)?;
+    let mut engine = Engine::new(backend, config, options, (weights, loaded))?;
     let parts: Vec<_> = engine.parts().collect();
     prepare(&mut engine, &parts)?;
     Ok(engine)

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use super::{ConnectorOps, DiffusionOps, Engine, Guidance, Kinds, Solver, VibeVoiceConfig};
+use super::{DiffusionOps, Engine, Guidance, VibeVoiceConfig, tensors::Connector};
 use crate::{LayerVisit, ModelError, Offloading, Replay};
+
+/// The epsilon of the norms of connectors, as in the published classes.
+pub const CONNECTOR_EPS: f32 = 1e-6;
 
 /// Which of the two streams of the language model is stepped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,10 +22,8 @@ pub enum Side {
 /// A part of a token, which a device may replay as a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    Positive,
-    Negative,
-    /// Both streams as one batch.
-    Both,
+    /// A step of the language model.
+    Step(Side),
     Diffusion,
     Decode,
     Encode,
@@ -31,25 +32,22 @@ pub enum Part {
 
 impl Part {
     /// All parts, in order.
-    pub const ALL: [Self; 7] =
-        [Self::Positive, Self::Negative, Self::Both, Self::Diffusion, Self::Decode, Self::Encode, Self::Connect];
-
-    /// The stream that it steps.
-    pub fn side(self) -> Option<Side> {
-        match self {
-            Self::Positive => Some(Side::Positive),
-            Self::Negative => Some(Side::Negative),
-            Self::Both => Some(Side::Both),
-            _ => None,
-        }
-    }
+    pub const ALL: [Self; 7] = [
+        Self::Step(Side::Positive),
+        Self::Step(Side::Negative),
+        Self::Step(Side::Both),
+        Self::Diffusion,
+        Self::Decode,
+        Self::Encode,
+        Self::Connect,
+    ];
 
     /// Its stage.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Positive => "transformer_positive",
-            Self::Negative => "transformer_negative",
-            Self::Both => "transformer",
+            Self::Step(Side::Positive) => "transformer_positive",
+            Self::Step(Side::Negative) => "transformer_negative",
+            Self::Step(Side::Both) => "transformer",
             Self::Diffusion => "diffusion",
             Self::Decode => "audio_decode",
             Self::Encode => "semantic_encode",
@@ -58,23 +56,44 @@ impl Part {
     }
 }
 
+/// The latents that are connected, and where the result goes.
+pub enum Latents<'a, B: Backend> {
+    /// The latent that was made last, to the next row of the language model.
+    Acoustic,
+    /// The semantic encoding of its audio, added to that row.
+    Semantic(&'a B::Flow),
+    /// Those of a voice, to rows of the prompt.
+    Voice(&'a mut B::Voice),
+}
+
+/// What can be read back.
+pub enum Read<'a, B: Backend> {
+    /// The normed hidden states of both streams.
+    Hidden,
+    /// The logits of the positive stream.
+    Logits,
+    /// All latents, or all samples.
+    Latents,
+    Samples,
+    /// The last semantic encoding.
+    Semantic(&'a B::Flow),
+}
+
 /// A device: the operations of all parts, the language model, and what is read back.
 ///
 /// A device holds what goes from part to part: the row that the language model runs next, the hidden states of both streams,
 /// the latent, the samples and the semantic encoding.
-pub trait Backend: DiffusionOps + ConnectorOps + Kinds<Number = f32> {
+pub trait Backend: DiffusionOps {
+    /// The latents of a voice, then the rows of the prompt that they become.
+    type Voice;
+
     /// Runs a part. A device may replay it as a graph; operation by operation is the reference.
     fn launch(engine: &mut Engine<Self>, part: Part) -> Result<(), ModelError> {
         engine.run_part(part)
     }
 
     /// Begins a generation of at most this many tokens: the noise, and the time embeddings of the solver's steps.
-    fn begin_diffusion(
-        engine: &mut Engine<Self>,
-        guidance: &Guidance,
-        solver: &Solver,
-        tokens: usize,
-    ) -> Result<(), ModelError>;
+    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Result<(), ModelError>;
 
     /// Selects the latent that the diffusion makes.
     fn begin_latent(&mut self, audio: usize) -> Result<(), ModelError>;
@@ -94,6 +113,12 @@ pub trait Backend: DiffusionOps + ConnectorOps + Kinds<Number = f32> {
     /// Puts the samples of the acoustic decoder behind those before them and into the semantic encoder.
     fn take_samples(&mut self, decoder: &mut Self::Flow, semantic: &mut Self::Flow) -> Result<(), ModelError>;
 
+    /// Takes the latents of a voice.
+    fn voice(&mut self, latents: &[f32]) -> Result<Self::Voice, ModelError>;
+
+    /// Runs a connector: a linear layer, a norm and a linear layer.
+    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError>;
+
     /// Makes the embedding of a token the next row.
     fn take_row(&mut self, id: u32) -> Result<(), ModelError>;
 
@@ -103,20 +128,8 @@ pub trait Backend: DiffusionOps + ConnectorOps + Kinds<Number = f32> {
     /// The token that was sampled last, as an index of the ids that may be. Waits for the device.
     fn choice(&mut self) -> Result<usize, ModelError>;
 
-    /// The logits of the positive stream. Waits for the device.
-    fn logits(&mut self) -> Result<Vec<f32>, ModelError>;
-
-    /// The normed hidden state of a stream: the positive one, then the negative one. Waits for the device.
-    fn hidden(&mut self, stream: usize) -> Result<Vec<f32>, ModelError>;
-
-    /// Some numbers of all latents. Waits for the device.
-    fn latents(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
-
-    /// Some of all samples. Waits for the device.
-    fn samples(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
-
-    /// The last semantic encoding. Waits for the device.
-    fn semantic(&mut self, config: &VibeVoiceConfig, flow: &Self::Flow) -> Result<Vec<f32>, ModelError>;
+    /// Reads numbers back. Waits for the device.
+    fn read(&mut self, what: Read<'_, Self>, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
 
     /// How layers are offloaded.
     fn offloading(&self) -> Option<Offloading>;

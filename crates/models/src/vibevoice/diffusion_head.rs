@@ -47,7 +47,7 @@ pub fn run<B: DiffusionOps>(
     factors: [f32; 2],
 ) -> Result<(), ModelError> {
     ops.condition(&head.condition)?;
-    let adapts = head.layers.iter().map(|layer| &layer.adapt).chain([&head.last_adapt]);
+    let adapts = head.layers.iter().map(|layer| &layer.adapt).chain([&head.adapt]);
     adapts.enumerate().try_for_each(|(layer, weight)| ops.adapt(layer, weight))?;
     for step in 0..ops.steps() {
         ops.begin_step(step, &head.enter)?;

@@ -5,9 +5,10 @@ use std::ops::Range;
 use laptime_probe::sync_point;
 
 use super::{
-    Backend, Guidance, Part, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VoicePrompt,
-    connector::{self, Latents},
-    diffusion_head, tensors, tokenizer,
+    Backend, Guidance, Latents, Part, Read, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig, VibeVoiceOptions,
+    VibeVoiceWeights, VoicePrompt, diffusion_head,
+    tensors::{Tokenizer, Weights},
+    tokenizer,
 };
 use crate::{LayerVisit, ModelError, Offloading, Replay, marks::stage_mark};
 
@@ -16,7 +17,9 @@ pub struct Engine<B: Backend> {
     pub backend: B,
     pub config: VibeVoiceConfig,
     pub options: VibeVoiceOptions,
-    pub weights: tensors::Weights<B>,
+    pub weights: Weights<B>,
+    /// Latents are divided by the first, and the second is subtracted, for the acoustic decoder.
+    factors: [f32; 2],
     /// What the acoustic decoder has seen, and the semantic encoder.
     pub flows: [B::Flow; 2],
     state: Generation,
@@ -47,43 +50,41 @@ impl<B: Backend> Engine<B> {
         backend: B,
         config: VibeVoiceConfig,
         options: VibeVoiceOptions,
-        weights: tensors::Weights<B>,
+        (source, weights): (&VibeVoiceWeights, Weights<B>),
     ) -> Result<Self, ModelError> {
-        let flow = |tokenizer: &tensors::Tokenizer<B>| backend.flow(&tokenizer.shape, 1);
+        let flow = |tokenizer: &Tokenizer<B>| backend.flow(&tokenizer.shape, 1);
         let flows = [flow(&weights.acoustic_decoder)?, flow(&weights.semantic_encoder)?];
-        Ok(Self { backend, config, options, weights, flows, state: Generation::default() })
+        let factors = source.factors(&config, options.dtype)?;
+        Ok(Self { backend, config, options, weights, factors, flows, state: Generation::default() })
     }
 
     /// Runs a part operation by operation.
     pub fn run_part(&mut self, part: Part) -> Result<(), ModelError> {
-        let Self { backend, weights, flows: [decoder, semantic], .. } = self;
+        let Self { backend, weights, factors, flows: [decoder, semantic], .. } = self;
         match part {
-            Part::Positive => backend.step(Side::Positive),
-            Part::Negative => backend.step(Side::Negative),
-            Part::Both => backend.step(Side::Both),
-            Part::Diffusion => diffusion_head::run(backend, &weights.diffusion_head, decoder, weights.factors),
+            Part::Step(side) => backend.step(side),
+            Part::Diffusion => diffusion_head::run(backend, &weights.diffusion_head, decoder, *factors),
             Part::Decode => {
                 tokenizer::run(backend, &weights.acoustic_decoder, decoder, 1)?;
                 backend.take_samples(decoder, semantic)
             }
             Part::Encode => tokenizer::run(backend, &weights.semantic_encoder, semantic, 1),
             Part::Connect => {
-                let [of_acoustic, of_semantic] = &weights.connectors;
-                connector::run(backend, of_acoustic, Latents::Acoustic)?;
-                connector::run(backend, of_semantic, Latents::Semantic(semantic))
+                backend.connect(Latents::Acoustic, &weights.acoustic_connector)?;
+                backend.connect(Latents::Semantic(semantic), &weights.semantic_connector)
             }
         }
     }
 
     /// The parts of a token. The first token always has a negative part of its own.
     pub fn parts(&self) -> impl Iterator<Item = Part> + use<B> {
-        let left_out = if self.options.is_batched() { Part::Positive } else { Part::Both };
+        let left_out = Part::Step(if self.options.is_batched() { Side::Positive } else { Side::Both });
         Part::ALL.into_iter().filter(move |part| *part != left_out)
     }
 
     /// Launches a part, with the offloaded layers that it begins with.
     pub fn launch(&mut self, part: Part) -> Result<(), ModelError> {
-        let pass = part.side().map_or(Ok(None), |side| self.backend.begin_pass(side))?;
+        let pass = if let Part::Step(side) = part { self.backend.begin_pass(side)? } else { None };
         let _resident = pass.map(|pass| stage_mark!(self.options.marks, Pipeline, "resident", forward = pass));
         B::launch(self, part)
     }
@@ -91,13 +92,12 @@ impl<B: Backend> Engine<B> {
     /// The rows of a voice, as the language model hears them.
     fn voice_rows(&mut self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<B::Voice, ModelError> {
         let _stage = stage_mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
-        let Self { backend, weights, config, .. } = self;
+        let Self { backend, weights, config, factors: [scale, bias], .. } = self;
         let mut latents = tokenizer::run_all(backend, &weights.acoustic_encoder, samples, config.token_samples())?;
         guidance.vary(voice, config.voice_deviation, &mut latents);
-        let [scale, bias] = weights.factors;
-        latents.iter_mut().for_each(|latent| *latent = (*latent + bias) * scale);
+        latents.iter_mut().for_each(|latent| *latent = (*latent + *bias) * *scale);
         let mut rows = backend.voice(&latents)?;
-        connector::run(backend, &weights.connectors[0], Latents::Voice(&mut rows))?;
+        backend.connect(Latents::Voice(&mut rows), &weights.acoustic_connector)?;
         Ok(rows)
     }
 
@@ -119,12 +119,12 @@ impl<B: Backend> Engine<B> {
         self.backend.place(Side::Positive, self.state.positions + token - 1)?;
         if !self.options.is_batched() {
             let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
-            return self.launch(Part::Positive);
+            return self.launch(Part::Step(Side::Positive));
         }
         self.backend.place(Side::Negative, self.state.negative)?;
         self.state.has_run_both = true;
         let _stage = stage_mark!(self.options.marks, Pipeline, "transformer", token = token);
-        self.launch(Part::Both)
+        self.launch(Part::Step(Side::Both))
     }
 
     /// Runs the row that the positive stream ran last through the negative stream, unless both ran it together.
@@ -132,7 +132,7 @@ impl<B: Backend> Engine<B> {
         if !std::mem::take(&mut self.state.has_run_both) {
             self.backend.place(Side::Negative, self.state.negative)?;
             let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
-            self.launch(Part::Negative)?;
+            self.launch(Part::Step(Side::Negative))?;
         }
         self.state.negative += 1;
         self.state.has_negative = true;
@@ -172,6 +172,10 @@ impl<B: Backend> Engine<B> {
         }
     }
 
+    fn read_if(&mut self, is_there: bool, what: Read<'_, B>, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        if is_there { self.backend.read(what, range) } else { Ok(Vec::new()) }
+    }
+
     /// Where the numbers of some tokens of audio are, each of which has this many.
     fn range(&self, tokens: &Range<usize>, each: usize) -> Result<Range<usize>, ModelError> {
         let (Range { start, end }, made) = (tokens.clone(), self.state.audio_tokens);
@@ -193,9 +197,9 @@ impl<B: Backend> VibeVoice for Engine<B> {
 
     fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError> {
         self.check(prompt, guidance, most_tokens)?;
-        let solver = Solver::new(guidance.steps)?;
+        Solver::new(guidance.steps)?;
         self.reset()?;
-        B::begin_diffusion(self, guidance, &solver, most_tokens)?;
+        B::begin_diffusion(self, guidance, most_tokens)?;
         self.flows.iter_mut().try_for_each(|flow| self.backend.forget(flow))?;
         self.prefill(prompt, guidance)?;
         self.state = Generation {
@@ -248,14 +252,14 @@ impl<B: Backend> VibeVoice for Engine<B> {
 
     fn audio(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError> {
         let range = self.range(&tokens, self.config.token_samples())?;
-        let mut samples = self.backend.samples(range)?;
+        let mut samples = self.backend.read(Read::Samples, range)?;
         samples.iter_mut().for_each(|sample| *sample = sample.clamp(-1.0, 1.0));
         Ok(samples)
     }
 
     fn latents(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError> {
         let range = self.range(&tokens, self.config.acoustic.latent)?;
-        self.backend.latents(range)
+        self.backend.read(Read::Latents, range)
     }
 
     fn decode(&mut self, latents: &[f32]) -> Result<Vec<f32>, ModelError> {
@@ -270,16 +274,20 @@ impl<B: Backend> VibeVoice for Engine<B> {
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        if self.state.has_begun { self.backend.logits() } else { Ok(Vec::new()) }
+        self.read_if(self.state.has_begun, Read::Logits, 0..self.config.ids.all().len())
     }
 
     fn hidden(&mut self) -> Result<[Vec<f32>; 2], ModelError> {
-        let mut row = |is_there: bool, at| if is_there { self.backend.hidden(at) } else { Ok(Vec::new()) };
-        Ok([row(self.state.has_begun, 0)?, row(self.state.has_negative, 1)?])
+        let width = self.config.decoder.hidden;
+        let positive = self.read_if(self.state.has_begun, Read::Hidden, 0..width)?;
+        Ok([positive, self.read_if(self.state.has_negative, Read::Hidden, width..2 * width)?])
     }
 
     fn semantic(&mut self) -> Result<Vec<f32>, ModelError> {
-        if self.state.audio_tokens == 0 { Ok(Vec::new()) } else { self.backend.semantic(&self.config, &self.flows[1]) }
+        match self.state.audio_tokens {
+            0 => Ok(Vec::new()),
+            _ => self.backend.read(Read::Semantic(&self.flows[1]), 0..self.config.semantic.latent),
+        }
     }
 
     fn offloading(&self) -> Option<Offloading> {

@@ -14,8 +14,8 @@ impl VibeVoiceConfig {
 
     /// Numbers in the weights of the diffusion head.
     pub fn head_parameters(&self) -> u64 {
-        let mut all = All(Vec::new());
-        let _ = self.diffusion_head().load(&mut all);
+        let mut all = All::default();
+        let _ = self.published().diffusion_head.load(&mut all);
         checked(&all.0).unwrap_or(u64::MAX)
     }
 

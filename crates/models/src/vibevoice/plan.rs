@@ -1,13 +1,22 @@
 //! The convolutions of a tokenizer, the rows that each of them sees, and how wide everything becomes: known before anything
 //! is allocated.
 
-use super::{TokenizerConfig, tensors::Way};
+use super::{TokenizerConfig, VibeVoiceConfig};
 
 /// Numbers that lists of rows begin at multiples of, so that they can be read by 16 bytes.
 const ALIGNED: usize = 8;
 
 /// Numbers behind each packed row of a convolution on a GPU.
 pub const BEHIND: usize = 8;
+
+/// Which way a tokenizer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From audio to latents.
+    Encoder,
+    /// From latents to audio.
+    Decoder,
+}
 
 /// A causal convolution over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,13 +35,13 @@ pub struct ConvShape {
 /// The convolutions and blocks of a tokenizer.
 #[derive(Debug, Clone)]
 pub struct TokenizerShape {
-    pub way: Way,
     pub stages: Vec<StageShape>,
     pub head: ConvShape,
     /// Positions that a mixer sees.
     pub taps: usize,
     /// Rows of a token that enter.
     pub entering: usize,
+    pub eps: f32,
 }
 
 /// A stage of a tokenizer.
@@ -44,35 +53,26 @@ pub struct StageShape {
     pub inner: usize,
 }
 
-/// The rows that a convolution sees.
+/// The rows that a convolution sees: those it keeps of the run before, then those of each token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct List {
     pub begin: usize,
     pub width: usize,
-    /// Rows of the run before.
     pub kept: usize,
-    /// Rows of a token.
     pub each: usize,
 }
 
-/// Numbers of one token where it is widest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Widest {
+/// What convolutions see, in the order in which they run, and how many numbers of a token are elsewhere at most.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    pub lists: Vec<List>,
     /// Of the hidden states that blocks add to.
     pub hidden: usize,
     /// Inside a block.
     pub inner: usize,
     /// Of what a convolution looks at.
     pub columns: usize,
-    /// Of samples.
     pub samples: usize,
-}
-
-/// What convolutions see, in the order in which they run, and how wide the rest becomes.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    pub lists: Vec<List>,
-    pub widest: Widest,
     /// Rows of a token that each product has, and the numbers of such a row.
     pub products: Vec<[usize; 2]>,
     tokens: usize,
@@ -85,7 +85,7 @@ impl ConvShape {
     }
 
     /// Positions before the first that it sees.
-    pub fn kept(&self) -> usize {
+    fn kept(&self) -> usize {
         self.taps().saturating_sub(if self.is_transposed { 1 } else { self.stride })
     }
 
@@ -99,11 +99,6 @@ impl ConvShape {
         if self.is_transposed { rows } else { self.rows(rows) }
     }
 
-    /// Numbers of a row of columns.
-    fn width(&self) -> usize {
-        self.taps().saturating_mul(self.inputs)
-    }
-
     /// Rows of the kernel as a product reads it.
     pub fn packed_rows(&self) -> usize {
         if self.is_transposed { self.outputs.saturating_mul(self.stride) } else { self.outputs }
@@ -111,32 +106,53 @@ impl ConvShape {
 }
 
 impl TokenizerShape {
-    /// The shape before its stages are added.
     pub fn new(config: &TokenizerConfig, way: Way) -> Self {
-        let is_encoder = way == Way::Encoder;
-        let (inputs, outputs) = match is_encoder {
-            true => (config.channels(config.ratios.len()), config.latent),
-            false => (config.filters, 1),
+        let (is_decoder, last) = (way == Way::Decoder, config.ratios.len());
+        // Stages are counted in the order in which they run: from the audio, or from latents.
+        let place = |stage: usize| if is_decoder { last - stage } else { stage };
+        let plain = |[inputs, outputs]: [usize; 2], kernel| ConvShape {
+            inputs,
+            outputs,
+            kernel,
+            stride: 1,
+            is_transposed: false,
+            makes_samples: false,
         };
-        let head = ConvShape { makes_samples: !is_encoder, ..Self::plain([inputs, outputs], config.kernel) };
-        let entering = if is_encoder { config.hop() } else { 1 };
-        Self { way, stages: Vec::new(), head, taps: config.kernel, entering }
+        let stage = |at: usize| {
+            let channels = config.channels(place(at));
+            let enter = match at.checked_sub(1).map(place) {
+                None => plain([if is_decoder { config.latent } else { 1 }, channels], config.kernel),
+                Some(before) => {
+                    // The ratio between two stages is that of the lower one.
+                    let stride = config.ratios[before.min(place(at))];
+                    let shape = plain([config.channels(before), channels], stride.saturating_mul(2));
+                    ConvShape { stride, is_transposed: is_decoder, ..shape }
+                }
+            };
+            let blocks = config.depths.get(place(at)).copied().unwrap_or_default();
+            StageShape { enter, blocks, inner: channels.saturating_mul(config.widening) }
+        };
+        let ends = if is_decoder { [config.filters, 1] } else { [config.channels(last), config.latent] };
+        Self {
+            stages: (0..=last).map(stage).collect(),
+            head: ConvShape { makes_samples: is_decoder, ..plain(ends, config.kernel) },
+            taps: config.kernel,
+            entering: if is_decoder { 1 } else { config.hop() },
+            eps: config.norm_eps as f32,
+        }
     }
 
-    fn plain([inputs, outputs]: [usize; 2], kernel: usize) -> ConvShape {
-        ConvShape { inputs, outputs, kernel, stride: 1, is_transposed: false, makes_samples: false }
+    /// All convolutions but those of blocks.
+    pub fn convolutions(&self) -> impl Iterator<Item = ConvShape> {
+        self.stages.iter().map(|stage| stage.enter).chain([self.head])
     }
+}
 
-    /// The first convolution.
-    pub fn stem(&self, config: &TokenizerConfig, channels: usize) -> ConvShape {
-        let inputs = if self.way == Way::Encoder { 1 } else { config.latent };
-        Self::plain([inputs, channels], config.kernel)
-    }
-
-    /// A convolution that shortens or lengthens by a ratio.
-    pub fn changing(&self, channels: [usize; 2], ratio: usize) -> ConvShape {
-        let is_transposed = self.way == Way::Decoder;
-        ConvShape { stride: ratio, is_transposed, ..Self::plain(channels, ratio.saturating_mul(2)) }
+impl VibeVoiceConfig {
+    /// Those of the acoustic encoder, the acoustic decoder and the semantic encoder.
+    pub(crate) fn tokenizer_shapes(&self) -> [TokenizerShape; 3] {
+        let ways = [(&self.acoustic, Way::Encoder), (&self.acoustic, Way::Decoder), (&self.semantic, Way::Encoder)];
+        ways.map(|(config, way)| TokenizerShape::new(config, way))
     }
 }
 
@@ -154,24 +170,15 @@ impl List {
 impl Plan {
     /// For this many tokens at a time.
     pub fn new(shape: &TokenizerShape, tokens: usize) -> Self {
-        let mut plan = Self { lists: Vec::new(), widest: Widest::default(), products: Vec::new(), tokens };
+        let mut plan = Self { tokens, ..Self::default() };
         let mut rows = shape.entering;
         for stage in &shape.stages {
             rows = plan.conv(&stage.enter, rows);
             (0..stage.blocks).for_each(|_| plan.list(stage.enter.outputs, shape.taps.saturating_sub(1), rows));
-            plan.widest.inner = plan.widest.inner.max(rows.saturating_mul(stage.inner));
+            plan.inner = plan.inner.max(rows.saturating_mul(stage.inner));
             plan.products.push([rows, stage.inner]);
         }
-        match shape.head.makes_samples {
-            true => {
-                plan.list(shape.head.inputs, shape.head.kept(), rows);
-                plan.products.push([rows, shape.head.width()]);
-                plan.widest.samples = rows;
-            }
-            false => {
-                plan.conv(&shape.head, rows);
-            }
-        }
+        plan.conv(&shape.head, rows);
         plan
     }
 
@@ -183,10 +190,14 @@ impl Plan {
     /// Adds what a convolution sees; returns how many rows it makes of a token's.
     fn conv(&mut self, of: &ConvShape, rows: usize) -> usize {
         self.list(of.inputs, of.kept(), rows);
-        let (made, looks) = (of.rows(rows), of.looks(rows));
-        self.products.push([looks, of.width()]);
-        self.widest.columns = self.widest.columns.max(looks.saturating_mul(of.width().saturating_add(BEHIND)));
-        self.widest.hidden = self.widest.hidden.max(made.saturating_mul(of.outputs));
+        let (made, looks, width) = (of.rows(rows), of.looks(rows), of.taps().saturating_mul(of.inputs));
+        self.products.push([looks, width]);
+        if of.makes_samples {
+            self.samples = made;
+            return made;
+        }
+        self.columns = self.columns.max(looks.saturating_mul(width.saturating_add(BEHIND)));
+        self.hidden = self.hidden.max(made.saturating_mul(of.outputs));
         made
     }
 
@@ -199,11 +210,11 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vibevoice::VibeVoiceConfig;
 
     fn plans(name: &str, tokens: usize) -> [Plan; 2] {
         let config = VibeVoiceConfig::from_preset(name).unwrap();
-        [config.acoustic_decoder(), config.semantic_encoder()].map(|tokenizer| Plan::new(&tokenizer.shape, tokens))
+        let [_, decoder, encoder] = config.tokenizer_shapes();
+        [decoder, encoder].map(|shape| Plan::new(&shape, tokens))
     }
 
     #[test]
@@ -211,9 +222,9 @@ mod tests {
         let [decoder, encoder] = plans("7b", 1);
         // Stages with 3, 3, 3, 3, 3, 3 and 8 blocks, and a head.
         assert_eq!((decoder.lists.len(), encoder.lists.len()), (7 + 26 + 1, 7 + 26 + 1));
-        assert_eq!((decoder.lists[0].each, decoder.lists[0].width, decoder.widest.samples), (1, 64, 3200));
+        assert_eq!((decoder.lists[0].each, decoder.lists[0].width, decoder.samples), (1, 64, 3200));
         assert_eq!((encoder.lists[0].each, encoder.lists[0].width, encoder.lists[33].each), (3200, 1, 1));
-        assert_eq!((decoder.widest.hidden, decoder.widest.inner), (3200 * 32, 3200 * 128));
+        assert_eq!((decoder.hidden, decoder.inner), (3200 * 32, 3200 * 128));
         // A transposed kernel is as long as two strides: one position before is seen.
         assert_eq!((decoder.lists[9].kept, encoder.lists[4].kept), (1, 2));
     }

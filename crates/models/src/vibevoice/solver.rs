@@ -4,6 +4,7 @@
 //! spaced from the noisiest on, and no noise behind the last. A step is linear in what it has, so its factors are known
 //! before anything runs: [`SolverStep`].
 
+use super::HeadConfig;
 use crate::ModelError;
 
 /// Steps that the noise of training has.
@@ -74,6 +75,12 @@ impl Solver {
             *before = clean;
         }
     }
+
+    /// What tells a head the times of all steps.
+    pub fn times(&self, config: &HeadConfig) -> Vec<f32> {
+        let of_step = |step: &SolverStep| time_frequencies(step.time, config.frequencies, config.period);
+        self.steps.iter().flat_map(of_step).collect()
+    }
 }
 
 impl SolverStep {
@@ -119,7 +126,7 @@ fn noises() -> Vec<f64> {
 }
 
 /// What tells a head a time: cosines, then sines, of longer and longer periods.
-pub fn time_frequencies(time: u32, count: usize, period: f64) -> Vec<f32> {
+fn time_frequencies(time: u32, count: usize, period: f64) -> Vec<f32> {
     let half = count / 2;
     let angle = |at: usize| (-period.ln() * at as f64 / half as f64).exp() * f64::from(time);
     let cosines = (0..half).map(|at| angle(at).cos());

@@ -6,127 +6,159 @@
 
 use super::{
     TokenizerConfig, VibeVoiceConfig,
-    plan::{ConvShape, StageShape, TokenizerShape},
+    plan::{ConvShape, StageShape, TokenizerShape, Way},
 };
-use crate::{LinearTensors, ModelError, Role, TensorSpec, tensors::tensor, tts::ConvTensors};
+use crate::{ModelError, Role, TensorSpec, tensors::tensor, tts::ConvTensors};
 
 /// What weights are where they are.
-pub trait Kinds {
+pub trait Kinds: Sized {
     type Matrix;
     type Vector;
-    /// A matrix and a bias.
-    type Linear;
     /// A convolution over time.
     type Conv;
     /// A convolution of each channel by itself.
     type Depthwise;
-    /// One number.
-    type Number;
 }
 
-/// Weights as published tensors.
-#[derive(Debug, Clone)]
+/// Weights as published tensors. Matrices of one width are packed, row after row.
 pub struct Published;
 
 impl Kinds for Published {
-    /// Matrices of one width are packed, row after row.
     type Matrix = Vec<TensorSpec>;
     type Vector = TensorSpec;
-    type Linear = LinearTensors;
     type Conv = ConvTensors;
     type Depthwise = ConvTensors;
-    type Number = TensorSpec;
 }
 
 /// Puts published tensors on a device.
-pub trait Load {
-    type On: Kinds;
-
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<<Self::On as Kinds>::Matrix, ModelError>;
-    fn vector(&mut self, tensor: &TensorSpec) -> Result<<Self::On as Kinds>::Vector, ModelError>;
-    fn linear(&mut self, tensors: &LinearTensors) -> Result<<Self::On as Kinds>::Linear, ModelError>;
-    fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<<Self::On as Kinds>::Conv, ModelError>;
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<<Self::On as Kinds>::Depthwise, ModelError>;
-    fn number(&mut self, tensor: &TensorSpec) -> Result<<Self::On as Kinds>::Number, ModelError>;
+pub trait Load<On: Kinds> {
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<On::Matrix, ModelError>;
+    fn vector(&mut self, tensor: &TensorSpec) -> Result<On::Vector, ModelError>;
+    fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<On::Conv, ModelError>;
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<On::Depthwise, ModelError>;
 }
 
-/// All weights except those of the language model.
-pub struct Weights<K: Kinds> {
-    pub diffusion_head: DiffusionHead<K>,
-    pub semantic_encoder: Tokenizer<K>,
-    pub acoustic_decoder: Tokenizer<K>,
-    pub acoustic_encoder: Tokenizer<K>,
-    /// Of acoustic latents, then of semantic ones.
-    pub connectors: [Connector<K>; 2],
-    /// Latents are divided by the first, and the second is subtracted: those of the acoustic decoder.
-    pub factors: [K::Number; 2],
+/// Lists the tensors of a table.
+#[derive(Default)]
+pub struct All(pub Vec<TensorSpec>);
+
+impl Kinds for () {
+    type Matrix = ();
+    type Vector = ();
+    type Conv = ();
+    type Depthwise = ();
 }
 
-/// Which way a tokenizer goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// From audio to latents.
-    Encoder,
-    /// From latents to audio.
-    Decoder,
+impl Load<()> for All {
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<(), ModelError> {
+        self.0.extend_from_slice(tensors);
+        Ok(())
+    }
+
+    fn vector(&mut self, tensor: &TensorSpec) -> Result<(), ModelError> {
+        self.matrix(std::slice::from_ref(tensor))
+    }
+
+    fn conv(&mut self, tensors: &ConvTensors, _: ConvShape) -> Result<(), ModelError> {
+        self.depthwise(tensors)
+    }
+
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<(), ModelError> {
+        self.matrix(&tensors.clone().all())
+    }
 }
 
-/// An encoder or a decoder of audio, in the order in which it needs its weights.
+/// Defines a part of the weights: fields of a kind, which a method of the loader loads, then parts and lists of parts.
+macro_rules! part {
+    (
+        $(#[$doc:meta])*
+        $name:ident { $($field:ident: $kind:ident $load:ident,)* } { $($inner:ident: $part:ident,)* } $([$list:ident: $of:ident])?
+    ) => {
+        $(#[$doc])*
+        pub struct $name<K: Kinds> {
+            $(pub $field: K::$kind,)*
+            $(pub $inner: $part<K>,)*
+            $(pub $list: Vec<$of<K>>,)?
+        }
+
+        impl $name<Published> {
+            /// Loads all of it.
+            pub fn load<K: Kinds>(&self, loader: &mut impl Load<K>) -> Result<$name<K>, ModelError> {
+                Ok($name {
+                    $($field: loader.$load(&self.$field)?,)*
+                    $($inner: self.$inner.load(loader)?,)*
+                    $($list: self.$list.iter().map(|part| part.load(loader)).collect::<Result<_, _>>()?,)?
+                })
+            }
+        }
+    };
+}
+
+part! {
+    /// A linear layer with a bias.
+    Linear { weight: Matrix matrix, bias: Vector vector, } {}
+}
+
+part! {
+    /// A block of a tokenizer: it mixes positions channel by channel, then comes a feed-forward part. The scales multiply
+    /// what each adds.
+    Mixer {
+        norm: Vector vector,
+        mixer: Depthwise depthwise,
+        scale: Vector vector,
+        ffn_norm: Vector vector,
+        ffn_scale: Vector vector,
+    } { up: Linear, down: Linear, }
+}
+
+part! {
+    /// Projects latents to the width of the language model.
+    Connector { norm: Vector vector, } { enter: Linear, leave: Linear, }
+}
+
+part! {
+    /// The diffusion head, without biases: `enter` projects a noisy latent, `condition` a hidden state of the language model,
+    /// `time` a time with `silu` between its matrices, and `leave` projects to a velocity. `adapt` gives shift and scale of
+    /// the last norm.
+    DiffusionHead {
+        enter: Matrix matrix,
+        condition: Matrix matrix,
+        time_in: Matrix matrix,
+        time_out: Matrix matrix,
+        adapt: Matrix matrix,
+        leave: Matrix matrix,
+    } {} [layers: HeadLayer]
+}
+
+part! {
+    /// A layer of the diffusion head: `adapt` gives shift, scale and gate.
+    HeadLayer { norm: Vector vector, adapt: Matrix matrix, gate_up: Matrix matrix, down: Matrix matrix, } {}
+}
+
+part! {
+    /// All weights except those of the language model.
+    Weights {} {
+        diffusion_head: DiffusionHead,
+        semantic_encoder: Tokenizer,
+        acoustic_decoder: Tokenizer,
+        acoustic_encoder: Tokenizer,
+        acoustic_connector: Connector,
+        semantic_connector: Connector,
+    }
+}
+
+/// An encoder or a decoder of audio: stages, and the convolution to latents or samples.
 pub struct Tokenizer<K: Kinds> {
     /// The first keeps the length; each other shortens or lengthens.
     pub stages: Vec<Stage<K>>,
-    /// The convolution to latents or samples.
     pub head: K::Conv,
     pub shape: TokenizerShape,
-    pub eps: f32,
 }
 
 /// A stage of a tokenizer: a convolution to its channels, and blocks.
 pub struct Stage<K: Kinds> {
     pub enter: K::Conv,
     pub blocks: Vec<Mixer<K>>,
-}
-
-/// A block: it mixes positions channel by channel, then comes a feed-forward part. The scales multiply what each adds.
-pub struct Mixer<K: Kinds> {
-    pub norm: K::Vector,
-    pub mixer: K::Depthwise,
-    pub scale: K::Vector,
-    pub ffn_norm: K::Vector,
-    pub up: K::Linear,
-    pub down: K::Linear,
-    pub ffn_scale: K::Vector,
-}
-
-/// Projects latents to the width of the language model.
-pub struct Connector<K: Kinds> {
-    pub enter: K::Linear,
-    pub norm: K::Vector,
-    pub leave: K::Linear,
-}
-
-/// The diffusion head. None of its linear layers has a bias.
-pub struct DiffusionHead<K: Kinds> {
-    /// Projects a noisy latent.
-    pub enter: K::Matrix,
-    /// Projects the hidden state of the language model.
-    pub condition: K::Matrix,
-    /// Project a time, with `silu` between them.
-    pub time: [K::Matrix; 2],
-    pub layers: Vec<HeadLayer<K>>,
-    /// Shift and scale of the last norm.
-    pub last_adapt: K::Matrix,
-    /// Projects to a velocity.
-    pub leave: K::Matrix,
-}
-
-/// A layer of the diffusion head.
-pub struct HeadLayer<K: Kinds> {
-    pub norm: K::Vector,
-    /// Shift, scale and gate.
-    pub adapt: K::Matrix,
-    pub gate_up: K::Matrix,
-    pub down: K::Matrix,
 }
 
 impl VibeVoiceConfig {
@@ -141,244 +173,117 @@ impl VibeVoiceConfig {
 
     /// The table of all weights except those of the language model.
     pub(crate) fn published(&self) -> Weights<Published> {
-        let one = |name: &str, role| tensor(format!("model.{name}"), [], role);
+        let (hidden, [acoustic, semantic]) = (self.decoder.hidden, [self.acoustic.latent, self.semantic.latent]);
         Weights {
             diffusion_head: self.diffusion_head(),
-            semantic_encoder: self.semantic_encoder(),
-            acoustic_decoder: self.acoustic_decoder(),
-            acoustic_encoder: self.acoustic_encoder(),
-            connectors: self.connectors(),
-            factors: [one("latent_scaling_factor", Role::Norm), one("latent_bias_factor", Role::Bias)],
+            semantic_encoder: Tokenizer::new("model.semantic_tokenizer_encoder", &self.semantic, Way::Encoder),
+            acoustic_decoder: Tokenizer::new("model.audio_tower.decoder", &self.acoustic, Way::Decoder),
+            acoustic_encoder: Tokenizer::new("model.audio_tower.encoder", &self.acoustic, Way::Encoder),
+            acoustic_connector: Connector::new("model.multi_modal_projector", acoustic, hidden),
+            semantic_connector: Connector::new("model.semantic_connector", semantic, hidden),
         }
     }
 
-    pub(crate) fn acoustic_encoder(&self) -> Tokenizer<Published> {
-        Tokenizer::new("model.audio_tower.encoder", &self.acoustic, Way::Encoder)
+    /// The factors of latents: they are divided by the first, and the second is subtracted, for the acoustic decoder.
+    pub(crate) fn factors(&self) -> [TensorSpec; 2] {
+        let one = |name: &str, role| tensor(format!("model.{name}"), [], role);
+        [one("latent_scaling_factor", Role::Norm), one("latent_bias_factor", Role::Bias)]
     }
 
-    pub(crate) fn acoustic_decoder(&self) -> Tokenizer<Published> {
-        Tokenizer::new("model.audio_tower.decoder", &self.acoustic, Way::Decoder)
-    }
-
-    pub(crate) fn semantic_encoder(&self) -> Tokenizer<Published> {
-        Tokenizer::new("model.semantic_tokenizer_encoder", &self.semantic, Way::Encoder)
-    }
-
-    /// The connector of acoustic latents, and that of semantic ones.
-    pub(crate) fn connectors(&self) -> [Connector<Published>; 2] {
-        let (hidden, latents) = (self.decoder.hidden, [self.acoustic.latent, self.semantic.latent]);
-        let connector = |name: &str, latent: usize| Connector {
-            enter: LinearTensors::new(&format!("model.{name}.linear_1"), [hidden, latent]),
-            norm: tensor(format!("model.{name}.act.weight"), [hidden], Role::Norm),
-            leave: LinearTensors::new(&format!("model.{name}.linear_2"), [hidden, hidden]),
-        };
-        [connector("multi_modal_projector", latents[0]), connector("semantic_connector", latents[1])]
-    }
-
-    pub(crate) fn diffusion_head(&self) -> DiffusionHead<Published> {
+    fn diffusion_head(&self) -> DiffusionHead<Published> {
         let (hidden, latent, ffn) = (self.decoder.hidden, self.acoustic.latent, self.head.ffn);
-        let linear =
+        let named =
             |name: &str, shape: [usize; 2]| tensor(format!("model.diffusion_head.{name}.weight"), shape, Role::Linear);
-        let one = |name: &str, shape| vec![linear(name, shape)];
+        let linear = |name: &str, shape| vec![named(name, shape)];
         let layer = |at: usize| HeadLayer {
             norm: tensor(format!("model.diffusion_head.layers.{at}.norm.weight"), [hidden], Role::Norm),
-            adapt: one(&format!("layers.{at}.linear"), [hidden.saturating_mul(3), hidden]),
-            gate_up: ["gate", "up"].map(|part| linear(&format!("layers.{at}.ffn.{part}_proj"), [ffn, hidden])).into(),
-            down: one(&format!("layers.{at}.ffn.down_proj"), [hidden, ffn]),
+            adapt: linear(&format!("layers.{at}.linear"), [hidden.saturating_mul(3), hidden]),
+            gate_up: ["gate", "up"].map(|part| named(&format!("layers.{at}.ffn.{part}_proj"), [ffn, hidden])).into(),
+            down: linear(&format!("layers.{at}.ffn.down_proj"), [hidden, ffn]),
         };
         DiffusionHead {
-            enter: one("noisy_images_proj", [hidden, latent]),
-            condition: one("cond_proj", [hidden, hidden]),
-            time: [
-                one("timestep_proj.fc1", [hidden, self.head.frequencies]),
-                one("timestep_proj.fc2", [hidden, hidden]),
-            ],
+            enter: linear("noisy_images_proj", [hidden, latent]),
+            condition: linear("cond_proj", [hidden, hidden]),
+            time_in: linear("timestep_proj.fc1", [hidden, self.head.frequencies]),
+            time_out: linear("timestep_proj.fc2", [hidden, hidden]),
             layers: (0..self.head.layers).map(layer).collect(),
-            last_adapt: one("final_layer.linear_1", [hidden.saturating_mul(2), hidden]),
-            leave: one("final_layer.linear_2", [latent, hidden]),
+            adapt: linear("final_layer.linear_1", [hidden.saturating_mul(2), hidden]),
+            leave: linear("final_layer.linear_2", [latent, hidden]),
         }
     }
 
     /// Every tensor of its checkpoint.
     pub fn tensors(&self) -> Vec<TensorSpec> {
-        let mut all = All(self.decoder.tensors().iter().map(Self::renamed).collect());
+        let decoder = self.decoder.tensors();
+        let mut all = All(decoder.iter().map(Self::renamed).chain(self.factors()).collect());
         // Listing cannot fail.
         let _ = self.published().load(&mut all);
         all.0
     }
 }
 
-/// Lists the tensors of a table.
-pub struct All(pub Vec<TensorSpec>);
-
-impl Kinds for All {
-    type Matrix = ();
-    type Vector = ();
-    type Linear = ();
-    type Conv = ();
-    type Depthwise = ();
-    type Number = ();
-}
-
-impl Load for All {
-    type On = Self;
-
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<(), ModelError> {
-        self.0.extend_from_slice(tensors);
-        Ok(())
-    }
-
-    fn vector(&mut self, tensor: &TensorSpec) -> Result<(), ModelError> {
-        self.matrix(std::slice::from_ref(tensor))
-    }
-
-    fn linear(&mut self, tensors: &LinearTensors) -> Result<(), ModelError> {
-        self.matrix(&tensors.clone().all())
-    }
-
-    fn conv(&mut self, tensors: &ConvTensors, _: ConvShape) -> Result<(), ModelError> {
-        self.matrix(&tensors.clone().all())
-    }
-
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<(), ModelError> {
-        self.matrix(&tensors.clone().all())
-    }
-
-    fn number(&mut self, tensor: &TensorSpec) -> Result<(), ModelError> {
-        self.vector(tensor)
-    }
-}
-
-impl Weights<Published> {
-    /// Loads all of them.
-    pub fn load<L: Load>(&self, loader: &mut L) -> Result<Weights<L::On>, ModelError> {
-        let ([acoustic, semantic], [scale, bias]) = (&self.connectors, &self.factors);
-        Ok(Weights {
-            diffusion_head: self.diffusion_head.load(loader)?,
-            semantic_encoder: self.semantic_encoder.load(loader)?,
-            acoustic_decoder: self.acoustic_decoder.load(loader)?,
-            acoustic_encoder: self.acoustic_encoder.load(loader)?,
-            connectors: [acoustic.load(loader)?, semantic.load(loader)?],
-            factors: [loader.number(scale)?, loader.number(bias)?],
-        })
-    }
-}
-
-impl DiffusionHead<Published> {
-    pub fn load<L: Load>(&self, loader: &mut L) -> Result<DiffusionHead<L::On>, ModelError> {
-        let (enter, condition) = (loader.matrix(&self.enter)?, loader.matrix(&self.condition)?);
-        let time = [loader.matrix(&self.time[0])?, loader.matrix(&self.time[1])?];
-        let mut layer = |layer: &HeadLayer<Published>| -> Result<_, ModelError> {
-            Ok(HeadLayer {
-                norm: loader.vector(&layer.norm)?,
-                adapt: loader.matrix(&layer.adapt)?,
-                gate_up: loader.matrix(&layer.gate_up)?,
-                down: loader.matrix(&layer.down)?,
-            })
-        };
-        let layers = self.layers.iter().map(&mut layer).collect::<Result<_, _>>()?;
-        let (last_adapt, leave) = (loader.matrix(&self.last_adapt)?, loader.matrix(&self.leave)?);
-        Ok(DiffusionHead { enter, condition, time, layers, last_adapt, leave })
+impl Linear<Published> {
+    fn new(name: &str, [outputs, inputs]: [usize; 2]) -> Self {
+        Self {
+            weight: vec![tensor(format!("{name}.weight"), [outputs, inputs], Role::Linear)],
+            bias: tensor(format!("{name}.bias"), [outputs], Role::Bias),
+        }
     }
 }
 
 impl Connector<Published> {
-    fn load<L: Load>(&self, loader: &mut L) -> Result<Connector<L::On>, ModelError> {
-        let (enter, norm) = (loader.linear(&self.enter)?, loader.vector(&self.norm)?);
-        Ok(Connector { enter, norm, leave: loader.linear(&self.leave)? })
+    fn new(name: &str, latent: usize, hidden: usize) -> Self {
+        Self {
+            enter: Linear::new(&format!("{name}.linear_1"), [hidden, latent]),
+            norm: tensor(format!("{name}.act.weight"), [hidden], Role::Norm),
+            leave: Linear::new(&format!("{name}.linear_2"), [hidden, hidden]),
+        }
     }
 }
 
 impl Tokenizer<Published> {
     fn new(name: &str, config: &TokenizerConfig, way: Way) -> Self {
-        let last = config.ratios.len();
-        // Stages are counted in the order in which they run: from the audio, or from latents.
-        let place = |stage: usize| if way == Way::Encoder { stage } else { last.saturating_sub(stage) };
-        let mut shape = TokenizerShape::new(config, way);
-        let mut stage = |at: usize| {
-            let (channels, prefix) = (config.channels(place(at)), stage_name(name, at));
-            let depth = config.depths.get(place(at)).copied().unwrap_or_default();
-            let of = match at.checked_sub(1).map(place) {
-                None => shape.stem(config, channels),
-                // The ratio between two stages is that of the lower one.
-                Some(before) => {
-                    shape.changing([config.channels(before), channels], config.ratios[before.min(place(at))])
-                }
+        let shape = TokenizerShape::new(config, way);
+        let stage = |(at, of): (usize, &StageShape)| {
+            let prefix =
+                at.checked_sub(1).map_or_else(|| format!("{name}.stem"), |at| format!("{name}.conv_layers.{at}"));
+            let block = |block: usize| Mixer::new(&format!("{prefix}.stage.{block}"), of, shape.taps);
+            let ConvShape { inputs, outputs, kernel, .. } = of.enter;
+            let enter = match of.enter.is_transposed {
+                true => ConvTensors::lengthening(&format!("{prefix}.convtr.convtr"), [inputs, outputs, kernel]),
+                false => ConvTensors::new(&format!("{prefix}.conv.conv"), [outputs, inputs, kernel]),
             };
-            let inner = channels.saturating_mul(config.widening);
-            shape.stages.push(StageShape { enter: of, blocks: depth, inner });
-            let blocks = (0..depth).map(|block| Mixer::new(&prefix, block, channels, config)).collect();
-            Stage { enter: of.tensors(&prefix), blocks }
+            Stage { enter, blocks: (0..of.blocks).map(block).collect() }
         };
-        let stages = (0..=last).map(&mut stage).collect();
-        let head =
-            ConvTensors::new(&format!("{name}.head.conv"), [shape.head.outputs, shape.head.inputs, config.kernel]);
-        Self { stages, head, shape, eps: config.norm_eps as f32 }
+        let stages = shape.stages.iter().enumerate().map(stage).collect();
+        let head = ConvTensors::new(&format!("{name}.head.conv"), [shape.head.outputs, shape.head.inputs, shape.taps]);
+        Self { stages, head, shape }
     }
 
-    /// All of its tensors, in order.
-    pub fn all(&self) -> Vec<TensorSpec> {
-        let mut all = All(Vec::new());
-        let _ = self.load(&mut all);
-        all.0
-    }
-
-    fn load<L: Load>(&self, loader: &mut L) -> Result<Tokenizer<L::On>, ModelError> {
+    pub fn load<K: Kinds>(&self, loader: &mut impl Load<K>) -> Result<Tokenizer<K>, ModelError> {
         let stages = self.stages.iter().zip(&self.shape.stages).map(|(stage, shape)| {
             let enter = loader.conv(&stage.enter, shape.enter)?;
             let blocks = stage.blocks.iter().map(|block| block.load(loader)).collect::<Result<_, _>>()?;
             Ok(Stage { enter, blocks })
         });
         let stages = stages.collect::<Result<_, ModelError>>()?;
-        let head = loader.conv(&self.head, self.shape.head)?;
-        Ok(Tokenizer { stages, head, shape: self.shape.clone(), eps: self.eps })
-    }
-}
-
-fn stage_name(name: &str, stage: usize) -> String {
-    match stage.checked_sub(1) {
-        None => format!("{name}.stem"),
-        Some(layer) => format!("{name}.conv_layers.{layer}"),
-    }
-}
-
-impl ConvShape {
-    /// Its tensors, at the beginning of a stage.
-    fn tensors(self, stage: &str) -> ConvTensors {
-        match self.is_transposed {
-            true => {
-                ConvTensors::lengthening(&format!("{stage}.convtr.convtr"), [self.inputs, self.outputs, self.kernel])
-            }
-            false => ConvTensors::new(&format!("{stage}.conv.conv"), [self.outputs, self.inputs, self.kernel]),
-        }
+        Ok(Tokenizer { stages, head: loader.conv(&self.head, self.shape.head)?, shape: self.shape.clone() })
     }
 }
 
 impl Mixer<Published> {
-    fn new(prefix: &str, block: usize, channels: usize, config: &TokenizerConfig) -> Self {
-        let name = |part: &str| format!("{prefix}.stage.{block}.{part}");
-        let inner = channels.saturating_mul(config.widening);
+    fn new(name: &str, of: &StageShape, taps: usize) -> Self {
+        let channels = of.enter.outputs;
+        let vector = |part: &str, role| tensor(format!("{name}.{part}"), [channels], role);
         Self {
-            norm: tensor(name("norm.weight"), [channels], Role::Norm),
-            mixer: ConvTensors::new(&name("mixer.conv"), [channels, 1, config.kernel]),
-            scale: tensor(name("gamma"), [channels], Role::Scale),
-            ffn_norm: tensor(name("ffn_norm.weight"), [channels], Role::Norm),
-            up: LinearTensors::new(&name("ffn.linear1"), [inner, channels]),
-            down: LinearTensors::new(&name("ffn.linear2"), [channels, inner]),
-            ffn_scale: tensor(name("ffn_gamma"), [channels], Role::Scale),
+            norm: vector("norm.weight", Role::Norm),
+            mixer: ConvTensors::new(&format!("{name}.mixer.conv"), [channels, 1, taps]),
+            scale: vector("gamma", Role::Scale),
+            ffn_norm: vector("ffn_norm.weight", Role::Norm),
+            up: Linear::new(&format!("{name}.ffn.linear1"), [of.inner, channels]),
+            down: Linear::new(&format!("{name}.ffn.linear2"), [channels, of.inner]),
+            ffn_scale: vector("ffn_gamma", Role::Scale),
         }
-    }
-
-    fn load<L: Load>(&self, loader: &mut L) -> Result<Mixer<L::On>, ModelError> {
-        Ok(Mixer {
-            norm: loader.vector(&self.norm)?,
-            mixer: loader.depthwise(&self.mixer)?,
-            scale: loader.vector(&self.scale)?,
-            ffn_norm: loader.vector(&self.ffn_norm)?,
-            up: loader.linear(&self.up)?,
-            down: loader.linear(&self.down)?,
-            ffn_scale: loader.vector(&self.ffn_scale)?,
-        })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::ModelError;
 /// The operations of a tokenizer on one device, at the granularity of its kernels. They only enqueue work.
 ///
 /// `at` counts the convolutions in the order in which they run: each has its own list of rows in the flow.
-pub trait TokenizerOps: Kinds + Sized {
+pub trait TokenizerOps: Kinds {
     /// What the convolutions of one tokenizer saw.
     type Flow;
 
@@ -77,8 +77,8 @@ pub fn run<B: TokenizerOps>(
     flow: &mut B::Flow,
     tokens: usize,
 ) -> Result<(), ModelError> {
-    let Tokenizer { stages, head, shape, eps } = tokenizer;
-    let mut to = Rows { at: 0, rows: shape.entering * tokens, taps: shape.taps, eps: *eps };
+    let Tokenizer { stages, head, shape } = tokenizer;
+    let mut to = Rows { at: 0, rows: shape.entering * tokens, taps: shape.taps, eps: shape.eps };
     for (stage, shape) in stages.iter().zip(&shape.stages) {
         ops.convolve(flow, to.at, &stage.enter, tokens)?;
         to = Rows { at: to.at + 1, rows: shape.enter.rows(to.rows), ..to };

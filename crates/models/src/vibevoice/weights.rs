@@ -7,9 +7,10 @@ use super::{
     names::{OLDER_ONLY, older},
 };
 use crate::{
-    Family, ModelError, TensorData, TensorSpec,
+    Dtype, Family, ModelError, TensorData, TensorSpec,
     folder::Folder,
     misfit::Misfit,
+    numbers::to_f32,
     synthetic::fill,
     weights::{TensorSource, check_finite},
 };
@@ -79,6 +80,16 @@ impl VibeVoiceWeights {
     /// The weights of the language model, under the names of a decoder alone.
     pub(crate) fn decoder(&self) -> DecoderWeights<'_> {
         DecoderWeights(self)
+    }
+
+    /// The factors of latents, as a dtype rounds them.
+    pub(crate) fn factors(&self, config: &VibeVoiceConfig, dtype: Dtype) -> Result<[f32; 2], ModelError> {
+        let [scale, bias] = &config.factors();
+        let factor = |spec| {
+            let numbers = to_f32(dtype, &self.tensor(spec)?.to_bytes(dtype));
+            Ok::<_, ModelError>(numbers.first().copied().unwrap_or_default())
+        };
+        Ok([factor(scale)?, factor(bias)?])
     }
 
     /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.

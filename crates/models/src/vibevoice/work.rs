@@ -7,16 +7,15 @@
 use super::{
     VibeVoiceConfig,
     diffusion_head::STREAMS,
-    tensors::{Connector, Published, Tokenizer},
+    tensors::{Connector, Linear, Published, Tokenizer, Weights},
 };
 use crate::{Attention, Dtype, Stage, StageWork, tts::Counted};
 
 impl VibeVoiceConfig {
     /// The work of encoding a voice of this many tokens.
     pub fn voice_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        let encoder = tokenizer_work(&self.acoustic_encoder(), tokens, dtype);
-        let [connector, _] = self.connectors();
-        encoder.plus(connector_work(&connector, tokens as u64, dtype))
+        let encoder = tokenizer_work(&self.published().acoustic_encoder, tokens, dtype);
+        encoder.plus(connector_work(&self.published().acoustic_connector, tokens as u64, dtype))
     }
 
     /// The work of running a prompt of this many positions.
@@ -40,7 +39,7 @@ impl VibeVoiceConfig {
 
     /// The work of making a latent in this many steps.
     pub fn diffusion_work(&self, steps: usize, dtype: Dtype) -> StageWork {
-        let (tensors, streams) = (self.diffusion_head(), STREAMS as u64);
+        let (tensors, streams) = (self.published().diffusion_head, STREAMS as u64);
         let mut once = Counted::new(dtype);
         tensors.condition.iter().for_each(|spec| once.product(spec, streams));
         let mut step = Counted::new(dtype);
@@ -51,7 +50,7 @@ impl VibeVoiceConfig {
             let products = [&layer.adapt, &layer.gate_up, &layer.down].into_iter().flatten();
             products.for_each(|spec| step.product(spec, streams));
         }
-        tensors.last_adapt.iter().chain(&tensors.leave).for_each(|spec| step.product(spec, streams));
+        tensors.adapt.iter().chain(&tensors.leave).for_each(|spec| step.product(spec, streams));
         let steps = steps as u64;
         let StageWork { flops, weight_bytes, .. } = step.work;
         once.work.plus(StageWork {
@@ -63,18 +62,18 @@ impl VibeVoiceConfig {
 
     /// The work of making audio of this many latents at once.
     pub fn audio_decode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        tokenizer_work(&self.acoustic_decoder(), tokens, dtype)
+        tokenizer_work(&self.published().acoustic_decoder, tokens, dtype)
     }
 
     /// The work of hearing the audio of this many tokens at once.
     pub fn semantic_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        tokenizer_work(&self.semantic_encoder(), tokens, dtype)
+        tokenizer_work(&self.published().semantic_encoder, tokens, dtype)
     }
 
     /// The work of both connectors on one row each.
     pub fn connect_work(&self, dtype: Dtype) -> StageWork {
-        let works = self.connectors().map(|connector| connector_work(&connector, 1, dtype));
-        works.into_iter().fold(StageWork::default(), StageWork::plus)
+        let Weights { acoustic_connector, semantic_connector, .. } = self.published();
+        connector_work(&acoustic_connector, 1, dtype).plus(connector_work(&semantic_connector, 1, dtype))
     }
 
     /// The work of a token of audio, behind this many positions of either stream and in this many steps.
@@ -91,11 +90,16 @@ impl VibeVoiceConfig {
     }
 }
 
+fn linear_work(work: &mut Counted, linear: &Linear<Published>, rows: u64) {
+    linear.weight.iter().for_each(|spec| work.product(spec, rows));
+    work.read(&linear.bias);
+}
+
 fn connector_work(tensors: &Connector<Published>, rows: u64, dtype: Dtype) -> StageWork {
     let mut work = Counted::new(dtype);
-    work.linear(&tensors.enter, rows);
+    linear_work(&mut work, &tensors.enter, rows);
     work.read(&tensors.norm);
-    work.linear(&tensors.leave, rows);
+    linear_work(&mut work, &tensors.leave, rows);
     work.work
 }
 
@@ -107,8 +111,8 @@ fn tokenizer_work(tokenizer: &Tokenizer<Published>, tokens: usize, dtype: Dtype)
         rows = shape.enter.rows(rows);
         for block in &stage.blocks {
             work.conv(&block.mixer, rows as u64);
-            work.linear(&block.up, rows as u64);
-            work.linear(&block.down, rows as u64);
+            linear_work(&mut work, &block.up, rows as u64);
+            linear_work(&mut work, &block.down, rows as u64);
             [&block.norm, &block.scale, &block.ffn_norm, &block.ffn_scale].into_iter().for_each(|spec| work.read(spec));
         }
     }
@@ -119,6 +123,7 @@ fn tokenizer_work(tokenizer: &Tokenizer<Published>, tokens: usize, dtype: Dtype)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vibevoice::tensors::All;
 
     #[test]
     fn a_token_reads_the_language_model_twice_and_the_head_once_a_step() {
@@ -141,7 +146,9 @@ mod tests {
             let (one, two) = (work(&config, 1, Dtype::F32), work(&config, 2, Dtype::F32));
             assert_eq!((two.flops, two.weight_bytes), (2 * one.flops, one.weight_bytes));
         }
-        let decoder: u64 = config.acoustic_decoder().all().iter().map(|spec| spec.count() as u64).sum();
+        let mut decoder = All::default();
+        config.published().acoustic_decoder.load(&mut decoder).unwrap();
+        let decoder: u64 = decoder.0.iter().map(|spec| spec.count() as u64).sum();
         assert_eq!(config.audio_decode_work(1, Dtype::F32).weight_bytes, 4 * decoder);
         let token = config.token_work([100, 10], 10, Dtype::Bf16);
         assert!(token.flops > config.diffusion_work(10, Dtype::Bf16).flops && token.kv_read > 0);

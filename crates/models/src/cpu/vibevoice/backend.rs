@@ -11,15 +11,15 @@ use super::{
         stack::{Before, Stack},
         steps::{Norm, embed},
     },
-    diffusion::{Diffusion, begun},
-    tokenizer::{Buffers, Flow, fit},
+    diffusion::Diffusion,
+    tokenizer::{Buffers, Flow, fit, linear},
 };
 use crate::{
     LayerVisit, ModelError, Offloading,
     marks::stage_mark,
     vibevoice::{
-        Backend, CONNECTOR_EPS, Connector, ConnectorOps, Engine, Guidance, Latents, STREAMS, Side, Solver,
-        VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights,
+        Backend, CONNECTOR_EPS, Connector, Engine, Guidance, Latents, Read, STREAMS, Side, VibeVoiceConfig,
+        VibeVoiceOptions, VibeVoiceWeights,
     },
 };
 
@@ -41,7 +41,7 @@ pub struct Cpu<T> {
     pending: Option<Vec<T>>,
     logits: Vec<f32>,
     choice: usize,
-    pub diffusion: Option<Diffusion<T>>,
+    pub diffusion: Diffusion<T>,
     pub buffers: Buffers<T>,
     /// What connectors compute in.
     inner: Vec<T>,
@@ -73,7 +73,7 @@ impl<T: Number> Cpu<T> {
             pending: None,
             logits: Vec::new(),
             choice: 0,
-            diffusion: None,
+            diffusion: Diffusion::new(config, &Guidance::default())?,
             buffers: Buffers::default(),
             inner: Vec::new(),
             normed: Vec::new(),
@@ -95,66 +95,13 @@ impl<T: Number> Cpu<T> {
     }
 }
 
-impl<T: Number> ConnectorOps for Cpu<T> {
+impl<T: Number> Backend for Cpu<T> {
     type Voice = Vec<T>;
 
-    fn voice(&mut self, latents: &[f32]) -> Result<Vec<T>, ModelError> {
-        Ok(latents.iter().map(|latent| T::narrow(*latent)).collect())
-    }
-
-    fn enter_norm(&mut self, latents: &mut Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError> {
-        let Self { crew, inner, normed, .. } = self;
-        let narrowed;
-        let from: &[T] = match latents {
-            Latents::Acoustic => {
-                let sample = &begun(&mut self.diffusion)?.sample;
-                narrowed = sample.iter().map(|number| T::narrow(*number)).collect::<Vec<T>>();
-                &narrowed
-            }
-            Latents::Semantic(_) => {
-                self.semantic.clone_from(&self.buffers.stream);
-                &self.semantic
-            }
-            Latents::Voice(latents) => latents,
-        };
-        let width = weights.norm.len();
-        let rows = from.len() / (weights.enter.weight.len() / width);
-        fit(inner, rows * width);
-        fit(normed, rows * width);
-        weights.enter.run(crew, rows, from, inner);
-        Norm { weight: &weights.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner[..rows * width], normed);
-        Ok(())
-    }
-
-    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError> {
-        let Self { crew, row, inner, normed, .. } = self;
-        let width = row.len();
-        let rows = match &latents {
-            Latents::Voice(latents) => latents.len() / (weights.enter.weight.len() / width),
-            _ => 1,
-        };
-        weights.leave.run(crew, rows, &normed[..rows * width], inner);
-        match latents {
-            Latents::Acoustic => row.copy_from_slice(&inner[..width]),
-            Latents::Semantic(_) => {
-                row.iter_mut().zip(inner).for_each(|(to, heard)| *to = T::narrow(to.wide() + heard.wide()));
-            }
-            Latents::Voice(to) => *to = inner[..rows * width].to_vec(),
-        }
-        Ok(())
-    }
-}
-
-impl<T: Number> Backend for Cpu<T> {
-    fn begin_diffusion(
-        engine: &mut Engine<Self>,
-        guidance: &Guidance,
-        solver: &Solver,
-        _: usize,
-    ) -> Result<(), ModelError> {
+    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, _: usize) -> Result<(), ModelError> {
         let Engine { backend, config, weights, .. } = engine;
-        let diffusion = Diffusion::new(&backend.crew, config, &weights.diffusion_head, guidance, solver);
-        backend.diffusion = Some(diffusion);
+        backend.diffusion = Diffusion::new(config, guidance)?;
+        backend.diffusion.embed_times(&backend.crew, config, &weights.diffusion_head);
         Ok(())
     }
 
@@ -162,7 +109,7 @@ impl<T: Number> Backend for Cpu<T> {
         if let Some(row) = self.pending.take() {
             self.hidden[self.row.len()..].copy_from_slice(&row);
         }
-        begun(&mut self.diffusion)?.begin(audio);
+        self.diffusion.begin(audio);
         Ok(())
     }
 
@@ -205,6 +152,41 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
+    fn voice(&mut self, latents: &[f32]) -> Result<Vec<T>, ModelError> {
+        Ok(latents.iter().map(|latent| T::narrow(*latent)).collect())
+    }
+
+    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError> {
+        let Self { crew, row, inner, normed, semantic, .. } = self;
+        let acoustic;
+        let from: &[T] = match &latents {
+            Latents::Acoustic => {
+                acoustic = self.diffusion.sample.iter().map(|number| T::narrow(*number)).collect::<Vec<T>>();
+                &acoustic
+            }
+            Latents::Semantic(_) => {
+                semantic.clone_from(&self.buffers.stream);
+                semantic
+            }
+            Latents::Voice(latents) => latents,
+        };
+        let width = row.len();
+        let size = from.len() / (weights.enter.weight.len() / width) * width;
+        fit(inner, size);
+        fit(normed, size);
+        linear(crew, &weights.enter, from, inner);
+        Norm { weight: &weights.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner[..size], normed);
+        linear(crew, &weights.leave, &normed[..size], inner);
+        match latents {
+            Latents::Acoustic => row.copy_from_slice(&inner[..width]),
+            Latents::Semantic(_) => {
+                row.iter_mut().zip(inner).for_each(|(to, heard)| *to = T::narrow(to.wide() + heard.wide()));
+            }
+            Latents::Voice(to) => *to = inner[..size].to_vec(),
+        }
+        Ok(())
+    }
+
     fn take_row(&mut self, id: u32) -> Result<(), ModelError> {
         let hidden = self.row.len();
         self.row.copy_from_slice(&self.embedding[id as usize * hidden..][..hidden]);
@@ -230,25 +212,15 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(self.choice)
     }
 
-    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        Ok(self.logits.clone())
-    }
-
-    fn hidden(&mut self, stream: usize) -> Result<Vec<f32>, ModelError> {
-        let width = self.row.len();
-        Ok(self.hidden[stream * width..][..width].iter().map(|number| number.wide()).collect())
-    }
-
-    fn latents(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        Ok(self.latents[range].to_vec())
-    }
-
-    fn samples(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        Ok(self.samples[range].to_vec())
-    }
-
-    fn semantic(&mut self, _: &VibeVoiceConfig, _: &Flow<T>) -> Result<Vec<f32>, ModelError> {
-        Ok(self.semantic.iter().map(|number| number.wide()).collect())
+    fn read(&mut self, what: Read<'_, Self>, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        let numbers = match what {
+            Read::Logits => &self.logits,
+            Read::Latents => &self.latents,
+            Read::Samples => &self.samples,
+            Read::Hidden => return Ok(self.hidden[range].iter().map(|number| number.wide()).collect()),
+            Read::Semantic(_) => return Ok(self.semantic[range].iter().map(|number| number.wide()).collect()),
+        };
+        Ok(numbers[range].to_vec())
     }
 
     fn offloading(&self) -> Option<Offloading> {

@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        cache::zeros,
         crew::Crew,
         number::Number,
         product::{Put, project},
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     ModelError,
-    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig, time_frequencies},
+    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
 };
 
 /// What the diffusion head computes in, for one number of steps.
@@ -43,41 +44,37 @@ pub struct Diffusion<T> {
 }
 
 impl<T: Number> Diffusion<T> {
-    /// The head at the beginning of a generation.
-    pub fn new(
-        crew: &Crew,
-        config: &VibeVoiceConfig,
-        head: &DiffusionHead<Cpu<T>>,
-        guidance: &Guidance,
-        solver: &Solver,
-    ) -> Self {
-        let (hidden, latent, steps) = (config.decoder.hidden, config.acoustic.latent, solver.steps.len());
-        let zeros = |rows: usize, width: usize| vec![T::default(); rows * width];
-        let frequencies = config.head.frequencies;
-        let times = solver.steps.iter().flat_map(|step| time_frequencies(step.time, frequencies, config.head.period));
-        let times: Vec<T> = times.map(T::narrow).collect();
-        let (mut inner, mut embedded) = (zeros(steps, hidden), zeros(steps, hidden));
-        linear(crew, &head.time[0], &times, &mut inner, steps);
-        silu(&mut inner);
-        linear(crew, &head.time[1], &inner, &mut embedded, steps);
-        let adapts = head.layers.iter().map(|layer| &layer.adapt).chain([&head.last_adapt]);
-        Self {
+    /// Buffers for the steps of a guidance.
+    pub fn new(config: &VibeVoiceConfig, guidance: &Guidance) -> Result<Self, ModelError> {
+        let (hidden, latent, steps) = (config.decoder.hidden, config.acoustic.latent, guidance.steps);
+        let adapts = std::iter::repeat_n(3, config.head.layers).chain([2]);
+        Ok(Self {
             guidance: guidance.clone(),
-            solver: solver.clone(),
+            solver: Solver::new(steps)?,
             eps: config.head.norm_eps as f32,
             hidden,
             ones: vec![1.0; hidden],
-            times: embedded,
-            conditions: zeros(STREAMS, hidden),
-            conditioning: zeros(STREAMS * steps, hidden),
-            adapts: adapts.map(|weight| zeros(STREAMS * steps, weight.len() / hidden)).collect(),
-            x: zeros(STREAMS, hidden),
-            normed: zeros(STREAMS, hidden),
-            gated: zeros(STREAMS, 2 * config.head.ffn),
-            velocity: zeros(STREAMS, latent),
+            times: zeros(steps * hidden)?,
+            conditions: zeros(STREAMS * hidden)?,
+            conditioning: zeros(STREAMS * steps * hidden)?,
+            adapts: adapts.map(|rows| zeros(STREAMS * steps * rows * hidden)).collect::<Result<_, _>>()?,
+            x: zeros(STREAMS * hidden)?,
+            normed: zeros(STREAMS * hidden)?,
+            gated: zeros(STREAMS * 2 * config.head.ffn)?,
+            velocity: zeros(STREAMS * latent)?,
             sample: vec![0.0; latent],
             before: vec![0.0; latent],
-        }
+        })
+    }
+
+    /// Computes the time embeddings of all steps.
+    pub fn embed_times(&mut self, crew: &Crew, config: &VibeVoiceConfig, head: &DiffusionHead<Cpu<T>>) {
+        let (steps, numbers) = (self.solver.steps.len(), self.solver.times(&config.head));
+        let numbers: Vec<T> = numbers.into_iter().map(T::narrow).collect();
+        let mut inner = vec![T::default(); self.times.len()];
+        linear(crew, &head.time_in, &numbers, &mut inner, steps);
+        silu(&mut inner);
+        linear(crew, &head.time_out, &inner, &mut self.times, steps);
     }
 
     /// Starts a latent from noise.
@@ -117,11 +114,11 @@ fn rows<T>(adapt: &[T], steps: usize, step: usize) -> impl Iterator<Item = &[T]>
 
 impl<T: Number> DiffusionOps for Cpu<T> {
     fn steps(&self) -> usize {
-        self.diffusion.as_ref().map_or(0, |diffusion| diffusion.solver.steps.len())
+        self.diffusion.solver.steps.len()
     }
 
     fn condition(&mut self, weight: &Vec<T>) -> Result<(), ModelError> {
-        let (crew, hidden, of) = (&self.crew, &self.hidden, begun(&mut self.diffusion)?);
+        let (crew, hidden, of) = (&self.crew, &self.hidden, &mut self.diffusion);
         linear(crew, weight, hidden, &mut of.conditions, STREAMS);
         let (to, times) = (of.conditioning.chunks_mut(STREAMS * of.hidden), of.times.chunks(of.hidden));
         for (to, time) in to.zip(times) {
@@ -133,13 +130,13 @@ impl<T: Number> DiffusionOps for Cpu<T> {
     }
 
     fn adapt(&mut self, layer: usize, weight: &Vec<T>) -> Result<(), ModelError> {
-        let of = begun(&mut self.diffusion)?;
+        let of = &mut self.diffusion;
         linear(&self.crew, weight, &of.conditioning, &mut of.adapts[layer], STREAMS * of.solver.steps.len());
         Ok(())
     }
 
     fn begin_step(&mut self, step: usize, enter: &Vec<T>) -> Result<(), ModelError> {
-        let of = begun(&mut self.diffusion)?;
+        let of = &mut self.diffusion;
         if let Some(before) = step.checked_sub(1) {
             of.advance(before);
         }
@@ -152,7 +149,7 @@ impl<T: Number> DiffusionOps for Cpu<T> {
     }
 
     fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
-        let (crew, of) = (&self.crew, begun(&mut self.diffusion)?);
+        let (crew, of) = (&self.crew, &mut self.diffusion);
         of.adapted(crew, Some(&weights.norm), layer, step);
         linear(crew, &weights.gate_up, &of.normed, &mut of.gated, STREAMS);
         swiglu(crew, of.gated.len() / (2 * STREAMS), None, &mut of.gated);
@@ -160,7 +157,7 @@ impl<T: Number> DiffusionOps for Cpu<T> {
     }
 
     fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
-        let of = begun(&mut self.diffusion)?;
+        let of = &mut self.diffusion;
         let (hidden, ffn) = (of.hidden, of.gated.len() / (2 * STREAMS));
         let gated = Rows::new(&of.gated, STREAMS, ffn, 2 * ffn);
         project(&self.crew, gated, Rows::dense(&weights.down, hidden, ffn), &mut of.normed, Put::OVER);
@@ -172,24 +169,19 @@ impl<T: Number> DiffusionOps for Cpu<T> {
     }
 
     fn velocity(&mut self, step: usize, leave: &Vec<T>) -> Result<(), ModelError> {
-        let (crew, of) = (&self.crew, begun(&mut self.diffusion)?);
+        let (crew, of) = (&self.crew, &mut self.diffusion);
         of.adapted(crew, None, of.adapts.len() - 1, step);
         linear(crew, leave, &of.normed, &mut of.velocity, STREAMS);
         Ok(())
     }
 
     fn end_steps(&mut self, _: &mut Flow<T>, [scale, bias]: [f32; 2]) -> Result<(), ModelError> {
-        let of = begun(&mut self.diffusion)?;
+        let of = &mut self.diffusion;
         of.advance(of.solver.steps.len() - 1);
         self.latents.extend_from_slice(&of.sample);
         self.buffers.enter(of.sample.iter().map(|number| number / scale - bias));
         Ok(())
     }
-}
-
-/// The head of a generation.
-pub fn begun<T>(diffusion: &mut Option<Diffusion<T>>) -> Result<&mut Diffusion<T>, ModelError> {
-    diffusion.as_mut().ok_or_else(|| ModelError::Refused("nothing was begun".to_owned()))
 }
 
 /// A linear layer without a bias, over this many rows.

@@ -5,14 +5,13 @@ use std::marker::PhantomData;
 use super::{
     super::{
         conv::{Conv, Depthwise},
-        linear::Linear,
         model::Source,
         number::Number,
     },
     backend::Cpu,
 };
 use crate::{
-    LinearTensors, ModelError, TensorSpec,
+    ModelError, TensorSpec,
     tts::ConvTensors,
     vibevoice::{ConvShape, Kinds, Load},
 };
@@ -27,10 +26,8 @@ impl<T: Number> Kinds for Cpu<T> {
     type Matrix = Vec<T>;
     /// Vectors are kept in f32, after they were rounded to the dtype of the matrices.
     type Vector = Vec<f32>;
-    type Linear = Linear<T>;
     type Conv = StepConv<T>;
     type Depthwise = Depthwise;
-    type Number = f32;
 }
 
 /// Loads matrices of one dtype.
@@ -45,19 +42,13 @@ impl<'a, T> Typed<'a, T> {
     }
 }
 
-impl<T: Number> Load for Typed<'_, T> {
-    type On = Cpu<T>;
-
+impl<T: Number> Load<Cpu<T>> for Typed<'_, T> {
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<T>, ModelError> {
         self.source.stacked(&tensors.iter().collect::<Vec<_>>())
     }
 
     fn vector(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
         self.source.rounded::<T>(&[tensor])
-    }
-
-    fn linear(&mut self, tensors: &LinearTensors) -> Result<Linear<T>, ModelError> {
-        Linear::load(tensors, self.source)
     }
 
     fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<StepConv<T>, ModelError> {
@@ -71,9 +62,5 @@ impl<T: Number> Load for Typed<'_, T> {
 
     fn depthwise(&mut self, tensors: &ConvTensors) -> Result<Depthwise, ModelError> {
         Ok(Depthwise::new(&self.vector(&tensors.weight)?, self.vector(&tensors.bias)?))
-    }
-
-    fn number(&mut self, tensor: &TensorSpec) -> Result<f32, ModelError> {
-        Ok(self.vector(tensor)?.first().copied().unwrap_or_default())
     }
 }

@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     Attention, Dtype,
-    vibevoice::{Own, Plan, ReadingSizes, TokenizerOps, VibeVoiceConfig, VibeVoiceOptions, needed_bytes, product, sum},
+    vibevoice::{
+        ConvShape, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions,
+        needed_bytes, product, sum,
+    },
 };
 
 /// Bytes of the heap that a model needs at most.
@@ -25,14 +28,15 @@ pub fn needed_vibevoice_bytes(
     const TOGETHER: usize = Cpu::<f32>::TOGETHER;
     let ReadingSizes { positions, voices, tokens, steps } = reading;
     let (dtype, decoder) = (options.dtype, config.stepped_decoder());
-    let tokenizers = [config.acoustic_encoder(), config.acoustic_decoder(), config.semantic_encoder()];
-    let plans = tokenizers.each_ref().map(|tokenizer| Plan::new(&tokenizer.shape, TOGETHER));
+    let shapes = config.tokenizer_shapes();
+    let plans = shapes.each_ref().map(|shape| Plan::new(shape, TOGETHER));
     let products = plans.iter().flat_map(|plan| &plan.products);
     let turned = products.map(|[rows, width]| turned_bytes(rows.saturating_mul(TOGETHER), *width)).max().unwrap_or(0);
     // A product needs the one or the other.
     let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
     let thread = thread_bytes(&config.decoder, dtype, positions).max(THREAD_BYTES.saturating_add(blocks));
-    let largest_kernel = tokenizers.iter().flat_map(|tokenizer| tokenizer.all()).map(|spec| spec.count() as u64).max();
+    let kernel = |conv: ConvShape| product(&[conv.inputs, conv.outputs, conv.kernel]);
+    let largest_kernel = shapes.iter().flat_map(TokenizerShape::convolutions).map(kernel).max();
     let numbers = [
         Sizes::new(&decoder, Attention::Dense, &Span::new(&decoder, 1, positions, 0), 1).numbers() as u64,
         // Rows of voices, and what times and layers of the diffusion head compute in.
@@ -59,6 +63,6 @@ pub fn needed_vibevoice_bytes(
 /// Numbers of the buffers of a tokenizer: hidden states, what a convolution sees, what is normed, and what is inside a block.
 fn tokenizer_numbers(plan: &Plan, tokens: usize) -> u64 {
     let lists = plan.lists.iter().map(|list| list.end(tokens).saturating_sub(list.begin));
-    let seen = lists.max().unwrap_or(0).max(plan.widest.hidden.saturating_mul(tokens));
-    product(&[3, seen]).saturating_add(plan.widest.inner.saturating_mul(tokens).max(seen) as u64)
+    let seen = lists.max().unwrap_or(0).max(plan.hidden.saturating_mul(tokens));
+    product(&[3, seen]).saturating_add(plan.inner.saturating_mul(tokens).max(seen) as u64)
 }

@@ -2,8 +2,11 @@
 
 use super::{
     super::{
+        crew::Crew,
         number::Number,
-        steps::{Norm, gelu},
+        product::{Put, project},
+        rows,
+        steps::{Norm, add_bias, gelu},
     },
     backend::Cpu,
     loader::StepConv,
@@ -11,7 +14,7 @@ use super::{
 use crate::{
     ModelError,
     cpu::tts::add_scaled,
-    vibevoice::{Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
+    vibevoice::{Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
 };
 
 /// The last positions that each convolution saw, in the order in which they run.
@@ -82,7 +85,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
 
     fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
         let Buffers { stream, seen, second, third } = &mut self.buffers;
-        fit(second, seen.len().max(to.rows * block.up.outputs()));
+        fit(second, seen.len().max(to.rows * block.up.bias.len()));
         block.mixer.run(&self.crew, seen, second);
         // The positions before are mixed too, with too little before them, and left out.
         add_scaled(&self.crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
@@ -91,10 +94,10 @@ impl<T: Number> TokenizerOps for Cpu<T> {
     }
 
     fn feed_forward(&mut self, _: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
-        let (Buffers { stream, second, third, .. }, inner) = (&mut self.buffers, block.up.outputs());
-        block.up.run(&self.crew, to.rows, &third[..stream.len()], second);
+        let (Buffers { stream, second, third, .. }, inner) = (&mut self.buffers, block.up.bias.len());
+        linear(&self.crew, &block.up, &third[..stream.len()], second);
         gelu(&self.crew, inner, &mut second[..to.rows * inner]);
-        block.down.run(&self.crew, to.rows, &second[..to.rows * inner], third);
+        linear(&self.crew, &block.down, &second[..to.rows * inner], third);
         Ok(())
     }
 
@@ -113,6 +116,16 @@ impl<T: Number> Buffers<T> {
         make_room(&mut self.stream, numbers.len());
         self.stream.extend(numbers.map(T::narrow));
     }
+}
+
+/// A linear layer with a bias.
+pub fn linear<T: Number>(crew: &Crew, weights: &Linear<Cpu<T>>, from: &[T], to: &mut [T]) {
+    let outputs = weights.bias.len();
+    let inputs = weights.weight.len() / outputs;
+    let count = from.len() / inputs;
+    let (from, weight) = (rows::Rows::dense(from, count, inputs), rows::Rows::dense(&weights.weight, outputs, inputs));
+    project(crew, from, weight, to, Put::OVER);
+    add_bias(crew, &weights.bias, &mut to[..count * outputs]);
 }
 
 /// Puts rows behind those before them, and keeps the last for what comes next.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use laptime_cuda::{
-    Blas, Buffer, Cache, Device, Pinned, Slice,
+    Blas, Buffer, Cache, Device, Pinned,
     nn::{AudioRows, Convolutions, Operations, StreamRows},
 };
 use laptime_probe::sync_point;
@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     LayerVisit, ModelError, Offloading, Replay,
-    vibevoice::{Backend, DiffusionOps, Engine, Guidance, Part, Side, Solver, VibeVoiceConfig, VibeVoiceOptions},
+    vibevoice::{
+        Backend, Connector, DiffusionOps, Engine, Guidance, Latents, Part, Read, Side, VibeVoiceConfig,
+        VibeVoiceOptions,
+    },
 };
 
 /// VibeVoice on a GPU. The graphs come first: they are dropped before the buffers that they use.
@@ -92,31 +95,24 @@ impl<'a, T: Number> Cuda<'a, T> {
     }
 }
 
-fn read<T: Number>(slice: Slice<'_, T>) -> Result<Vec<f32>, ModelError> {
-    Ok(slice.read()?.into_iter().map(T::widened).collect())
-}
-
 impl<T: Number> Backend for Cuda<'_, T> {
+    type Voice = Voice<T>;
+
     fn launch(engine: &mut Engine<Self>, part: Part) -> Result<(), ModelError> {
         graphs::launch(engine, part)
     }
 
-    fn begin_diffusion(
-        engine: &mut Engine<Self>,
-        guidance: &Guidance,
-        solver: &Solver,
-        tokens: usize,
-    ) -> Result<(), ModelError> {
+    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Result<(), ModelError> {
         if engine.backend.steps() != guidance.steps {
             let Engine { backend, config, options, .. } = &mut *engine;
             backend.wait()?;
-            backend.graphs[Part::Diffusion as usize] = None;
+            *backend.graphs.of(Part::Diffusion) = None;
             backend.diffusion = Diffusion::new(backend.on.device, config, guidance.steps, options.negative_room)?;
             // Decoding reads which token it is, and connecting the latent.
             graphs::prepare(engine, &[Part::Diffusion, Part::Decode, Part::Connect])?;
         }
         let Engine { backend: Self { on, diffusion, .. }, config, weights, .. } = engine;
-        diffusion.begin(on, (config, &weights.diffusion_head), (guidance, solver), tokens)
+        diffusion.begin(on, (config, &weights.diffusion_head), guidance, tokens)
     }
 
     fn begin_latent(&mut self, audio: usize) -> Result<(), ModelError> {
@@ -146,6 +142,29 @@ impl<T: Number> Backend for Cuda<'_, T> {
         Ok(on.kernels.streams.put_samples(on.device.stream(), from, audio, to, samples)?)
     }
 
+    fn voice(&mut self, latents: &[f32]) -> Result<Voice<T>, ModelError> {
+        let rows = latents.len() / self.diffusion.row.length() * self.language.row.length();
+        let narrow: Vec<T> = latents.iter().map(|latent| T::narrowed(*latent)).collect();
+        Ok(Voice { latents: self.on.device.upload(&narrow)?, rows: self.on.device.allocate(rows)? })
+    }
+
+    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError> {
+        let Self { on, connecting, diffusion, language, .. } = self;
+        let (row, width) = (language.row.all_mut(), weights.norm.length());
+        match latents {
+            Latents::Acoustic => connecting.run(on, weights, diffusion.row.all(), row, false)?,
+            Latents::Semantic(flow) => {
+                let latent = flow.x.slice(0..weights.enter.weight.length() / width)?;
+                connecting.run(on, weights, latent, row, true)?;
+            }
+            Latents::Voice(Voice { latents, rows }) => {
+                let mut connecting = Connecting::new(on.device, rows.length() / width, width)?;
+                connecting.run(on, weights, latents.all(), rows.all_mut(), false)?;
+            }
+        }
+        Ok(())
+    }
+
     fn take_row(&mut self, id: u32) -> Result<(), ModelError> {
         Ok(self.language.take_row(&self.on, id)?)
     }
@@ -173,25 +192,15 @@ impl<T: Number> Backend for Cuda<'_, T> {
         Ok(self.choice[0] as usize)
     }
 
-    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
-        read(self.language.logits()?)
-    }
-
-    fn hidden(&mut self, stream: usize) -> Result<Vec<f32>, ModelError> {
-        let width = self.language.row.length();
-        read(self.language.hidden.slice(stream * width..(stream + 1) * width)?)
-    }
-
-    fn latents(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        Ok(self.diffusion.drawing.latents.slice(range)?.read()?)
-    }
-
-    fn samples(&mut self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        Ok(sync_point!("read_audio", self.audio.slice(range)?.read())?)
-    }
-
-    fn semantic(&mut self, config: &VibeVoiceConfig, flow: &Flow<T>) -> Result<Vec<f32>, ModelError> {
-        read(flow.x.slice(0..config.semantic.latent)?)
+    fn read(&mut self, what: Read<'_, Self>, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        let numbers = match what {
+            Read::Latents => return Ok(self.diffusion.drawing.latents.slice(range)?.read()?),
+            Read::Samples => return Ok(sync_point!("read_audio", self.audio.slice(range)?.read())?),
+            Read::Hidden => self.language.hidden.slice(range)?.read()?,
+            Read::Logits => self.language.logits(range)?.read()?,
+            Read::Semantic(flow) => flow.x.slice(range)?.read()?,
+        };
+        Ok(numbers.into_iter().map(T::widened).collect())
     }
 
     fn offloading(&self) -> Option<Offloading> {

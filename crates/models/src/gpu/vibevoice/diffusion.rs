@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     ModelError,
-    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig, time_frequencies},
+    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
 };
 
 /// The diffusion head's buffers, for one number of steps.
@@ -74,10 +74,10 @@ impl<T: Number> Diffusion<T> {
         &mut self,
         on: &On<'_, T>,
         (config, head): (&VibeVoiceConfig, &DiffusionHead<Cuda<'_, T>>),
-        (guidance, solver): (&Guidance, &Solver),
+        guidance: &Guidance,
         tokens: usize,
     ) -> Result<(), ModelError> {
-        let (latent, frequencies) = (config.acoustic.latent, config.head.frequencies);
+        let (latent, solver) = (config.acoustic.latent, Solver::new(guidance.steps)?);
         let noise: Vec<f32> = (0..tokens).flat_map(|token| guidance.noise_of(token, latent)).collect();
         let factors = solver.steps.iter().map(|step| Factors {
             clean_sample: step.clean_sample,
@@ -87,14 +87,14 @@ impl<T: Number> Diffusion<T> {
             next_before: step.next_before,
         });
         self.drawing.begin(&factors.collect::<Vec<_>>(), guidance.scale, &noise)?;
-        let times = solver.steps.iter().flat_map(|step| time_frequencies(step.time, frequencies, config.head.period));
-        let times = on.device.upload(&times.map(T::narrowed).collect::<Vec<T>>())?;
+        let times: Vec<T> = solver.times(&config.head).into_iter().map(T::narrowed).collect();
+        let times = on.device.upload(&times)?;
         let (m, n) = (self.sizes.steps, self.sizes.hidden);
         let mut inner = on.device.allocate(self.times.length())?;
-        let sizes = Sizes { m, n, k: size(frequencies)?, b_is_transposed: true };
-        on.blas.multiply([&times, &head.time[0]], &mut inner, sizes)?;
+        let sizes = Sizes { m, n, k: size(config.head.frequencies)?, b_is_transposed: true };
+        on.blas.multiply([&times, &head.time_in], &mut inner, sizes)?;
         on.kernels.rows.bias_gate(on.device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
-        Ok(on.blas.multiply([&inner, &head.time[1]], &mut self.times, Sizes { k: n, ..sizes })?)
+        Ok(on.blas.multiply([&inner, &head.time_out], &mut self.times, Sizes { k: n, ..sizes })?)
     }
 
     fn product(&self, rows: u32, n: u32) -> Sizes {

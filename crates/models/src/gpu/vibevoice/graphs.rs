@@ -16,11 +16,20 @@ use crate::{
 };
 
 /// A graph for each part that is replayed.
-pub type Graphs = [Option<Graph>; Part::ALL.len()];
+#[derive(Default)]
+pub struct Graphs([Option<Graph>; Part::ALL.len()]);
+
+impl Graphs {
+    /// The graph of a part.
+    pub fn of(&mut self, part: Part) -> &mut Option<Graph> {
+        let at = Part::ALL.iter().position(|other| *other == part).unwrap_or_default();
+        &mut self.0[at]
+    }
+}
 
 /// Replays a part, or enqueues its kernels.
 pub fn launch<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<(), ModelError> {
-    match &engine.backend.graphs[part as usize] {
+    match engine.backend.graphs.of(part) {
         // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
         Some(graph) => Ok(unsafe { graph.launch(engine.backend.on.device.stream()) }?),
         None => engine.run_part(part),
@@ -34,13 +43,13 @@ pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> R
     }
     let _stage = stage!("capture");
     for part in parts {
-        engine.backend.graphs[*part as usize] = None;
+        *engine.backend.graphs.of(*part) = None;
         engine.run_part(*part)?;
     }
     engine.backend.on.device.stream().synchronise()?;
     for part in parts {
         match capture(engine, *part) {
-            Ok(graph) => engine.backend.graphs[*part as usize] = Some(graph),
+            Ok(graph) => *engine.backend.graphs.of(*part) = Some(graph),
             Err(error) if engine.options.graph == GraphMode::On => return Err(error.into()),
             Err(error) => {
                 engine.backend.graphs = Graphs::default();
@@ -49,7 +58,7 @@ pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> R
             }
         }
     }
-    let nodes = engine.backend.graphs.iter().flatten().map(Graph::nodes).sum();
+    let nodes = engine.backend.graphs.0.iter().flatten().map(Graph::nodes).sum();
     engine.backend.replay = Replay::Graph { nodes };
     Ok(())
 }

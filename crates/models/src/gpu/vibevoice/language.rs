@@ -2,7 +2,7 @@
 //!
 //! The streams take their steps one after the other, or together: then the weights of a layer are read once for both.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Region, Slice, decode::State, nn::Attention};
 
@@ -177,9 +177,9 @@ impl<T: Number> Language<T> {
     }
 
     /// The logits of the tokens that may be sampled.
-    pub fn logits(&mut self) -> Result<Slice<'_, T>, CudaError> {
+    pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
         let (stepper, _) = self.streams.of(self.last)?;
-        stepper.buffers.logits.slice(0..self.model.config.vocab)
+        stepper.buffers.logits.slice(range)
     }
 
     /// Sets the position of a stream's next row.

@@ -10,13 +10,13 @@ use super::{
     backend::{Cuda, On},
 };
 use crate::{
-    LinearTensors, ModelError, TensorSpec,
+    ModelError, TensorSpec,
     tts::ConvTensors,
     vibevoice::{ConvShape, Kinds, Load, VibeVoiceWeights},
 };
 
-/// A matrix, `[outputs, inputs]`, and a bias.
-pub struct LinearWeights<T> {
+/// Weights and a bias as they are stored.
+pub struct Stored<T> {
     pub weight: Buffer<T>,
     pub bias: Buffer<T>,
 }
@@ -25,17 +25,15 @@ pub struct LinearWeights<T> {
 pub enum ConvWeights<T> {
     Packed(Convolution, Buffer<T>),
     /// To one channel: the weights as they are stored.
-    ToSamples(Convolution, LinearWeights<T>),
+    ToSamples(Convolution, Stored<T>),
 }
 
 impl<T: Number> Kinds for Cuda<'_, T> {
     type Matrix = Buffer<T>;
     type Vector = Buffer<T>;
-    type Linear = LinearWeights<T>;
     type Conv = ConvWeights<T>;
     /// `[taps, channels]`.
-    type Depthwise = LinearWeights<T>;
-    type Number = f32;
+    type Depthwise = Stored<T>;
 }
 
 /// Puts the tensors of VibeVoice on a device.
@@ -49,14 +47,12 @@ impl<'p, 'a, T: Number> Put<'p, 'a, T> {
         Self { on, weights }
     }
 
-    fn stored(&mut self, tensors: &ConvTensors) -> Result<LinearWeights<T>, ModelError> {
-        Ok(LinearWeights { weight: self.vector(&tensors.weight)?, bias: self.vector(&tensors.bias)? })
+    fn stored(&mut self, tensors: &ConvTensors) -> Result<Stored<T>, ModelError> {
+        Ok(Stored { weight: self.vector(&tensors.weight)?, bias: self.vector(&tensors.bias)? })
     }
 }
 
-impl<'a, T: Number> Load for Put<'_, 'a, T> {
-    type On = Cuda<'a, T>;
-
+impl<'a, T: Number> Load<Cuda<'a, T>> for Put<'_, 'a, T> {
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         let On { device, kernels, .. } = self.on;
         Loader { device, operations: &kernels.operations, weights: self.weights }.packed(tensors)
@@ -64,10 +60,6 @@ impl<'a, T: Number> Load for Put<'_, 'a, T> {
 
     fn vector(&mut self, tensor: &TensorSpec) -> Result<Buffer<T>, ModelError> {
         self.matrix(std::slice::from_ref(tensor))
-    }
-
-    fn linear(&mut self, tensors: &LinearTensors) -> Result<LinearWeights<T>, ModelError> {
-        Ok(LinearWeights { weight: self.vector(&tensors.weight)?, bias: self.vector(&tensors.bias)? })
     }
 
     fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<ConvWeights<T>, ModelError> {
@@ -87,18 +79,13 @@ impl<'a, T: Number> Load for Put<'_, 'a, T> {
         Ok(ConvWeights::Packed(of, packed))
     }
 
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<LinearWeights<T>, ModelError> {
-        let LinearWeights { weight: stored, bias } = self.stored(tensors)?;
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<Stored<T>, ModelError> {
+        let Stored { weight: stored, bias } = self.stored(tensors)?;
         let channels = size(bias.length())?;
         let taps = size(stored.length())? / channels.max(1);
         let On { device, kernels, .. } = self.on;
         let mut weight = device.allocate(stored.length())?;
         kernels.streams.turn_taps(device.stream(), &stored, &mut weight, [channels, taps])?;
-        Ok(LinearWeights { weight, bias })
-    }
-
-    fn number(&mut self, tensor: &TensorSpec) -> Result<f32, ModelError> {
-        let number = self.weights.tensor(tensor)?.to_f32().first().copied().unwrap_or_default();
-        Ok(T::narrowed(number).widened())
+        Ok(Stored { weight, bias })
     }
 }

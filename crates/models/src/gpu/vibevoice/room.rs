@@ -6,8 +6,8 @@ use super::{
     language::negative_room,
 };
 use crate::vibevoice::{
-    BEHIND, ConvShape, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions,
-    needed_bytes, product, sum,
+    BEHIND, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
+    product, sum,
 };
 
 /// Positions, choices, tables of lists and what each allocation is rounded up by.
@@ -19,18 +19,15 @@ pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptio
     // Offloaded layers count with the buffers that they are copied to.
     let kept = weight_bytes(&config.decoder, dtype, options.offload.as_ref());
     let gone = config.decoder.weight_bytes(dtype).saturating_sub(kept);
-    let tokenizers = [config.acoustic_encoder(), config.acoustic_decoder(), config.semantic_encoder()];
-    let [_, acoustic_decoder, semantic_encoder] = &tokenizers;
-    let packed = tokenizers.iter().flat_map(|tokenizer| {
-        let TokenizerShape { stages, head, .. } = &tokenizer.shape;
-        stages.iter().map(|stage| stage.enter).chain([*head])
-    });
+    let shapes = config.tokenizer_shapes();
+    let packed = shapes.iter().flat_map(TokenizerShape::convolutions).map(|conv| conv.packed_rows() as u64);
+    let [encoder, decoder_flow, semantic] = &shapes;
     let numbers = [
-        product(&[BEHIND]).saturating_mul(sum(packed.map(|conv: ConvShape| conv.packed_rows() as u64))),
+        sum(packed).saturating_mul(BEHIND as u64),
         product(&[2 * 9, decoder.hidden]).saturating_add(product(&[2 * 3, decoder.ffn])),
-        flow_numbers(&acoustic_decoder.shape, 1),
-        flow_numbers(&semantic_encoder.shape, 1),
-        before_tokens(config, options, &reading),
+        flow_numbers(decoder_flow, 1),
+        flow_numbers(semantic, 1),
+        before_tokens(config, options, &reading, encoder),
     ];
     // Samples, and what latents begin and end as.
     let each = config.token_samples().saturating_add(config.acoustic.latent.saturating_mul(2));
@@ -47,10 +44,15 @@ pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptio
 
 /// Numbers of what is there before the first token alone: a voice that is encoded, or the prompt with the rows of all
 /// voices; whichever is more.
-fn before_tokens(config: &VibeVoiceConfig, options: &VibeVoiceOptions, reading: &ReadingSizes) -> u64 {
+fn before_tokens(
+    config: &VibeVoiceConfig,
+    options: &VibeVoiceOptions,
+    reading: &ReadingSizes,
+    encoder: &TokenizerShape,
+) -> u64 {
     let ReadingSizes { positions, voices, .. } = *reading;
     let (decoder, together) = (config.stepped_decoder(), voices.clamp(1, Cuda::<f32>::TOGETHER));
-    let encoder = flow_numbers(&config.acoustic_encoder().shape, together);
+    let encoder = flow_numbers(encoder, together);
     let pass = PassSizes::new(&decoder, &options.decoder(options.room), positions, positions, Head::Last).numbers();
     let connecting = product(&[voices.saturating_mul(2), decoder.hidden]);
     product(&[voices, decoder.hidden]).saturating_add(encoder.max(connecting).max(pass))
@@ -59,7 +61,7 @@ fn before_tokens(config: &VibeVoiceConfig, options: &VibeVoiceOptions, reading: 
 /// Numbers of a flow of this many tokens at a time, without samples.
 fn flow_numbers(shape: &TokenizerShape, tokens: usize) -> u64 {
     let plan = Plan::new(shape, tokens);
-    let of_token = [plan.widest.hidden.saturating_mul(3), plan.widest.inner, plan.widest.columns];
+    let of_token = [plan.hidden.saturating_mul(3), plan.inner, plan.columns];
     sum(of_token.map(|numbers| product(&[numbers, tokens])).into_iter().chain([plan.kept_numbers() as u64]))
 }
 

@@ -8,11 +8,11 @@ use laptime_cuda::{
 use super::{
     super::{size, weights::Number},
     backend::{Cuda, On},
-    loader::{ConvWeights, LinearWeights},
+    loader::ConvWeights,
 };
 use crate::{
     ModelError,
-    vibevoice::{List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
+    vibevoice::{Linear, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
 };
 
 /// What each convolution of a tokenizer sees, and what the tokenizer computes in.
@@ -31,17 +31,17 @@ pub struct Flow<T> {
 
 impl<T: Number> Flow<T> {
     fn new(device: &Device, shape: &TokenizerShape, tokens: usize) -> Result<Self, ModelError> {
-        let Plan { lists, widest, .. } = Plan::new(shape, tokens);
+        let Plan { lists, hidden, inner, columns, samples, .. } = Plan::new(shape, tokens);
         let sides = |list: &List| Ok([size(list.begin)?, size(list.width)?, size(list.kept)?, size(list.each)?]);
         let sides = lists.iter().map(sides).collect::<Result<Vec<_>, CudaError>>()?;
         Ok(Self {
             kept: Kept::new(device, &sides, size(tokens)?)?,
-            x: device.allocate(tokens * widest.hidden)?,
-            normed: device.allocate(tokens * widest.hidden)?,
-            second: device.allocate(tokens * widest.hidden)?,
-            wide: device.allocate(tokens * widest.inner)?,
-            columns: device.allocate(tokens * widest.columns)?,
-            samples: device.allocate(tokens * widest.samples)?,
+            x: device.allocate(tokens * hidden)?,
+            normed: device.allocate(tokens * hidden)?,
+            second: device.allocate(tokens * hidden)?,
+            wide: device.allocate(tokens * inner)?,
+            columns: device.allocate(tokens * columns)?,
+            samples: device.allocate(tokens * samples)?,
             lists,
         })
     }
@@ -130,7 +130,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
     fn feed_forward(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
         let Mixer { up, down, .. } = block;
         let (rows, width, inner) = (size(to.rows)?, size(flow.lists[to.at].width)?, size(up.bias.length())?);
-        let multiply = |of: &LinearWeights<T>, from: &Buffer<T>, out: &mut Buffer<T>, [n, k]: [u32; 2]| {
+        let multiply = |of: &Linear<Self>, from: &Buffer<T>, out: &mut Buffer<T>, [n, k]: [u32; 2]| {
             self.on.blas.multiply([from, &of.weight], out, Sizes { m: rows, n, k, b_is_transposed: true })
         };
         multiply(up, &flow.normed, &mut flow.wide, [inner, width])?;
