@@ -133,6 +133,30 @@ test("laptime view serves the page, loads the spans of the window and hands the 
   });
 });
 
+test("a mark is drawn, found by its name and described", async () => {
+  const page = await open(pages.trace);
+  const row = "laptime.model.rows.find((row) => row.isMarks)";
+  await page.evaluate("laptime.timeline.search('checkpoint')");
+  assert.match(await page.evaluate("laptime.timeline.status.textContent"), /^1 match/);
+  await page.evaluate("laptime.timeline.step(1)");
+  await page.settled();
+  const said = await page.evaluate("laptime.timeline.panel.textContent");
+  assert.match(said, /checkpoint saved.*time5.*kindmark.*step5/s);
+  assert.ok(await page.evaluate(`laptime.timeline.painter.labels.some(([, , , span]) => span === ${row}.first)`), "its name stands beside it");
+  await page.evaluate("laptime.timeline.search(''), laptime.timeline.select(-1)");
+  await page.settled();
+  const tick = `(() => { const line = laptime.timeline, top = line.topOf.get(${row}) + 22 + 7 - line.scroller.scrollTop;
+    const x = Math.floor((laptime.model.start[${row}.first] - line.view.from) / (line.view.to - line.view.from) * line.canvas.width);
+    return [...line.context.getImageData(x, top, 1, 1).data]; })()`;
+  assert.deepEqual((await page.evaluate(tick)).slice(0, 3), [0xa3, 0x5c, 0x2e]);
+  assertQuiet(page);
+});
+
+test("the page of a trace says which command repeats it", async () => {
+  const page = await open(pages.trace);
+  assert.equal(await page.evaluate("document.querySelector('#environment pre').textContent"), "laptime report small.json");
+});
+
 test("hostile names are text everywhere", async () => {
   const page = await open(pages.trace);
   const [x, y] = await page.evaluate(middle(EVIL));

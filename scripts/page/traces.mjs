@@ -28,6 +28,7 @@ export function writeSmall(path) {
     }
     events.push({ ph: "X", cat: "cuda_runtime", name: "cudaStreamSynchronize", ts: ts + 720, dur: 80, args: { correlation: 10 * step + 9 }, ...thread });
   }
+  events.push({ ph: "i", s: "t", name: "checkpoint saved", ts: 5000, args: { step: 5 }, ...thread });
   writeFileSync(path, JSON.stringify({ deviceProperties: [{ id: 0, name: `GPU ${EVIL}` }], traceEvents: events }));
 }
 

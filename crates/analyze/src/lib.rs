@@ -94,7 +94,7 @@ pub use self::{
     series::{Clock, INTERVAL_ITERATIONS, LengthPoint, LengthSeries},
     stage_figures::{STAGE_FIGURES, stage_figures},
     stages::{OuterLap, Per, Stage, Stages, stages},
-    summary::{DeviceSummary, TraceSummary, summary},
+    summary::{DeviceSummary, TraceSummary},
     syncs::{
         Budget, Judged, LapWait, LapWaits, Limit, NoBudget, Over, Range, Spent, Syncs, Wait, WaitGroup, WaitKind,
         WaitPlace, WaitPlaces, WaitingThread, syncs, wait_places,

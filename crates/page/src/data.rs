@@ -48,6 +48,8 @@ pub struct Data {
     pub thinning: Option<Thinning>,
     /// How many spans became part of blocks.
     pub thinned: u64,
+    /// One in this many marks is on the page.
+    pub mark_step: usize,
 }
 
 /// Encodes a trace, with at most `most` spans.
@@ -155,7 +157,7 @@ impl<'a> Encoder<'a> {
         block.set("length", json!(self.length));
         self.add_columns(strips.columns, &mut block);
         self.add_flows(before, &mut block);
-        self.add_marks(strip_tracks, &mut block);
+        let mark_step = self.add_marks(strip_tracks, &mut block);
         add_values(self.trace, self.begin, &mut block);
         if let Some(laps) = extra.laps {
             block.set("laps", laps_json(laps, self.begin));
@@ -173,7 +175,7 @@ impl<'a> Encoder<'a> {
         if let Some(Thinning { shortest, longest_block }) = thinning {
             block.set("thinned", json!({"spans": thinned, "shortest": shortest, "block": longest_block}));
         }
-        Ok(Data { bytes: block.compress()?, thinning, thinned })
+        Ok(Data { bytes: block.compress()?, thinning, thinned, mark_step })
     }
 
     fn strips(&mut self, extra: &Extra<'_>) -> Strips {
@@ -339,8 +341,8 @@ impl<'a> Encoder<'a> {
         block.column("flowTo", to.0);
     }
 
-    /// Adds the marks; every second one, every third one and so on if there are too many.
-    fn add_marks(&mut self, strips: usize, block: &mut Block) {
+    /// Adds the marks; if there are too many, every second one, every third one and so on. Returns that step.
+    fn add_marks(&mut self, strips: usize, block: &mut Block) -> usize {
         let trace = self.trace;
         let step = trace.mark_count().div_ceil(MOST_MARKS).max(1);
         let (mut time, mut track, mut name, mut set) =
@@ -355,11 +357,11 @@ impl<'a> Encoder<'a> {
             name.push(self.label(mark.name, class::MARK).into());
             set.push(self.sets.at(trace.span_count() + at_mark).into());
         }
-        block.set("markStep", json!(step));
         block.column("markTime", time.0);
         block.column("markTrack", track.0);
         block.column("markKind", name.0);
         block.column("markSet", set.0);
+        step
     }
 }
 

@@ -141,11 +141,15 @@ pub(crate) fn environment(run: &Run) -> String {
     let mut facts = profiling::facts(run);
     // Commands are for copying, so they come first and alone.
     let command = facts.iter().position(|(label, _)| *label == "Command").map(|at| facts.remove(at).1);
-    let command = command.map_or_else(String::new, |command| {
-        format!("<p>Repeat it:</p>\n<pre class=\"command\">{}</pre>\n", escape(command.trim_matches('`')))
-    });
+    let command = repeat(command.as_deref().map(|command| command.trim_matches('`')));
     let facts: Vec<(String, String)> = facts.into_iter().map(|(label, value)| (label.to_owned(), value)).collect();
     command + &fact_table(&facts)
+}
+
+/// The command that repeats a run or a page.
+pub(crate) fn repeat(command: Option<&str>) -> String {
+    let shown = |command| format!("<p>Repeat it:</p>\n<pre class=\"command\">{}</pre>\n", escape(command));
+    command.map_or_else(String::new, shown)
 }
 
 /// Values longer than this are folded.

@@ -45,7 +45,7 @@ pub struct About<'a> {
     pub run: Option<&'a Run>,
     /// The results of that run.
     pub results: &'a [CaseResult],
-    /// The command that was recorded, if there is no run.
+    /// The command that repeats the recording or the page, if there is no run.
     pub command: Option<String>,
     /// The bottlenecks and waits, if they are known: see [`waiting`].
     pub waiting: Option<Arc<Waiting>>,
@@ -313,6 +313,9 @@ fn timeline(encoded: &data::Data) -> String {
             ),
         );
     }
+    if encoded.mark_step > 1 {
+        push(&mut out, format_args!("<p class=\"note\">One in {} marks is drawn.</p>\n", encoded.mark_step));
+    }
     out
 }
 
@@ -390,10 +393,9 @@ fn environment(trace: &Trace, about: &About<'_>) -> String {
     if let Some(run) = about.run {
         return run_page::environment(run);
     }
-    let mut facts: Vec<(String, String)> =
-        about.command.iter().map(|command| ("Command".into(), command.clone())).collect();
-    facts.extend(trace.metadata.iter().map(|(key, json)| (key.to_owned(), json.to_owned())));
-    run_page::fact_table(&facts)
+    let facts: Vec<(String, String)> =
+        trace.metadata.iter().map(|(key, json)| (key.to_owned(), json.to_owned())).collect();
+    run_page::repeat(about.command.as_deref()) + &run_page::fact_table(&facts)
 }
 
 fn push(out: &mut String, text: std::fmt::Arguments<'_>) {

@@ -20,7 +20,7 @@ export const CLASSES = [
   ["idle: unexplained stream wait", "#6d6d6d"],
   ["idle: unexplained, queued", "#6d6d6d"],
   ["idle: unexplained, no launch", "#6d6d6d"],
-  ["mark", "#000000"],
+  ["mark", "#a35c2e"],
 ];
 
 export const DEVICE_WORK = 2;

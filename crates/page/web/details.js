@@ -40,14 +40,14 @@ export function spanDetails(timeline, span) {
   const [name, category, cls] = model.header.kinds[model.kind[span]];
   const block = model.blocks.get(span);
   const duration = model.end[span] - model.start[span];
-  const pairs = [["start", time(model.start[span])], ["duration", time(duration)]];
+  const pairs = row.isMarks ? [["time", time(model.start[span])]] : [["start", time(model.start[span])], ["duration", time(duration)]];
   if (block) pairs.push(["spans in this block", count(block.count)], ["their total", time(block.busy)]);
-  else if (row.track.kind !== "laps" && row.track.kind !== "idle") pairs.push(["self", time(selfTime(model, span))]);
+  else if (!row.isMarks && row.track.kind !== "laps" && row.track.kind !== "idle") pairs.push(["self", time(selfTime(model, span))]);
   pairs.push(["kind", CLASSES[cls][0]], ["track", trackName(row.track)]);
   if (category) pairs.push(["category", category]);
   for (const [key, value] of fieldsOf(model, model.set[span])) pairs.push([key, shown(key, value)]);
   const stack = stackOf(model, span);
-  const samples = samplesIn(model, span, row.track);
+  const samples = row.isMarks ? [] : samplesIn(model, span, row.track);
   const lines = samples.length ? el("div", null, el("h4", null, "Python lines while it ran (samples)"), el("ul", null, ...samples.map(([kind, many]) => el("li", null, `${model.header.kinds[kind][0]}: ${many}`)))) : null;
   return el("div", { class: "detail" },
     el("h3", null, block ? `${count(block.count)} spans, the longest: ${name}` : name),

@@ -40,8 +40,20 @@ export class RowPainter {
     best.fill(0);
     const to = from + width / scale;
     const labelLeast = LABEL_LEAST * view.ratio;
+    // The name of a mark stands beside it, up to the next one.
+    let mark = null;
+    const endMark = (right) => {
+      if (mark && right - mark[0] >= labelLeast) this.labels.push([line, mark[0], right, mark[1], -1]);
+    };
     visit(model, row, from, to, 1 / scale, (start, end, busy, spanClass, span) => {
       const [left, right] = [(start - from) * scale, (end - from) * scale];
+      if (row.isMarks) {
+        endMark(left);
+        mark = span >= 0 ? [left, span] : null;
+        const pixel = Math.min(width - 1, Math.max(0, Math.floor(left)));
+        for (let at = pixel; at < Math.min(width, pixel + 2 * view.ratio); at += 1) this.add(at, 1, spanClass);
+        return;
+      }
       if (right - left >= labelLeast && span >= 0) this.labels.push([line, left, right, span, spanClass]);
       if (right - left <= 1) {
         const pixel = Math.min(width - 1, Math.max(0, Math.floor((left + right) / 2)));
@@ -58,6 +70,7 @@ export class RowPainter {
       const edge = Math.floor(left);
       if (right - left > 4 && edge >= 0 && edge < width) cover[edge] = -1;
     });
+    endMark(width);
     this.flush(line);
     if (matches) this.paintMatches(model, row, line, view, matches);
   }
@@ -111,7 +124,7 @@ export class RowPainter {
     }
   }
 
-  showLabels(context, model, place, height, ratio, isMatch) {
+  showLabels(context, model, place, height, ratio, isMatch, ink) {
     context.font = `${11 * ratio}px system-ui, sans-serif`;
     context.textBaseline = "middle";
     for (const [line, left, right, span, spanClass] of this.labels) {
@@ -120,7 +133,7 @@ export class RowPainter {
       if (letters < 3) continue;
       const block = model.blocks.get(span);
       const text = block ? `${block.count} spans, such as ${nameOf(model, span)}` : nameOf(model, span);
-      context.fillStyle = isMatch?.(span) ? "#111" : INK[spanClass];
+      context.fillStyle = spanClass < 0 ? ink : isMatch?.(span) ? "#111" : INK[spanClass];
       context.fillText(shorten(text, letters), from + 3 * ratio, place(line) + height / 2);
     }
   }

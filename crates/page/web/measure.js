@@ -40,7 +40,7 @@ export function measureRange(model, from, to) {
         devices.get(name).push([Math.max(start, from), Math.min(end, to)]);
         add(names, model.kind[span], clip(start, end));
       });
-    } else if (!hasDevice && track.kind !== "laps") {
+    } else if (!hasDevice && track.kind !== "laps" && !row.isMarks) {
       visit(model, row, from, to, 0, (start, end, busy, cls, span) => add(names, model.kind[span], clip(start, end)));
     }
   }

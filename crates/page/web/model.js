@@ -9,28 +9,40 @@ import { CLASSES } from "./colours.js";
 const FAN = 16;
 
 export function buildModel({ header, column }) {
-  const size = header.spans;
+  const marks = readMarks(column);
+  const size = header.spans + marks.length;
   const raw = {
-    depth: numbers(column("depth"), new Uint32Array(size)),
-    lane: numbers(column("lane"), new Uint32Array(size)),
+    depth: numbers(column("depth"), new Uint32Array(header.spans)),
+    lane: numbers(column("lane"), new Uint32Array(header.spans)),
   };
+  const marksOf = header.tracks.map(() => []);
+  marks.forEach((mark, at) => marksOf[mark.track].push(at));
   const tracks = [];
   const rows = [];
   const rowOf = new Uint32Array(size);
   let first = 0;
   header.tracks.forEach((described, index) => {
     const track = { ...described, index, first, rows: [] };
+    addMarkRow(track, marksOf[index], header.spans, rows, rowOf);
     addRows(track, raw, rows, rowOf);
     tracks.push(track);
     first += described.spans;
   });
-  const model = { header, tracks, rows, length: Math.max(1, header.length), size };
+  const model = { header, tracks, rows, length: Math.max(1, header.length), size, marks };
   placeSpans(model, column, rowOf);
   addPyramid(model);
   addFlows(model, column);
-  addMarks(model, column);
   addCurves(model, column);
   return model;
+}
+
+// The marks of a track are spans without a duration, in a row of their own above the others.
+function addMarkRow(track, marks, before, rows, rowOf) {
+  if (!marks.length) return;
+  const row = { index: rows.length, track, lane: -1, depth: 0, first: 0, size: marks.length, isMarks: true };
+  for (const at of marks) rowOf[before + at] = row.index;
+  rows.push(row);
+  track.rows.push(row);
 }
 
 // One row per lane and depth of a track.
@@ -85,6 +97,12 @@ function placeSpans(model, column, rowOf) {
   eachNumber(column("duration"), (value, index) => { model.end[place[index]] = model.start[place[index]] + value; });
   eachNumber(column("kind"), into(model.kind));
   eachNumber(column("set"), into(model.set));
+  model.marks.forEach(({ time, kind, set }, at) => {
+    const to = place[model.header.spans + at];
+    model.start[to] = model.end[to] = time;
+    model.kind[to] = kind;
+    model.set[to] = set;
+  });
   model.classOf = Uint8Array.from(model.header.kinds, (kind) => Math.min(kind[2], CLASSES.length - 1));
   model.blocks = new Map();
   const triple = [];
@@ -115,7 +133,8 @@ function addPyramid(model) {
         for (let at = node * FAN; at < Math.min(size, (node + 1) * FAN); at += 1) {
           const busy = below ? below.busy[at] : busyOf(model, row.first + at);
           level.busy[node] += busy;
-          shares[below ? below.cls[at] : classOf[kind[row.first + at]]] += busy;
+          // What has no duration has a class.
+          shares[below ? below.cls[at] : classOf[kind[row.first + at]]] += busy || 1e-9;
         }
         level.cls[node] = shares.indexOf(Math.max(...shares));
       }
@@ -207,10 +226,10 @@ function addFlows(model, column) {
   });
 }
 
-function addMarks(model, column) {
+function readMarks(column) {
   const times = sums(column("markTime"));
   const [track, kind, set] = ["markTrack", "markKind", "markSet"].map((name) => numbers(column(name), []));
-  model.marks = times.map((time, at) => ({ time, track: track[at], kind: kind[at], set: set[at] }));
+  return times.map((time, at) => ({ time, track: track[at], kind: kind[at], set: set[at] }));
 }
 
 function addCurves(model, column) {

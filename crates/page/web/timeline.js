@@ -52,7 +52,7 @@ export class Timeline {
 
   legend() {
     const used = new Set(this.model.classOf);
-    const items = CLASSES.map(([name], at) => [name, at]).filter(([, at]) => used.has(at) && at !== CLASSES.length - 1);
+    const items = CLASSES.map(([name], at) => [name, at]).filter(([, at]) => used.has(at));
     return el("div", { class: "legend" }, ...items.map(([name, at]) => {
       const key = el("i", { class: "key" });
       key.style.background = CLASSES[at][1];
@@ -195,8 +195,10 @@ export class Timeline {
     if (top < scrollTop || top > scrollTop + room) this.scroller.scrollTop = Math.max(0, top - room / 3);
   }
 
-  // Shows a range with some room around it.
+  // Shows a range with some room around it. A moment gets into the middle.
   jump(from, to) {
+    const half = (this.view.to - this.view.from) / 2;
+    if (from === to) return this.show(from - half, from + half);
     const wide = Math.max(to - from, this.model.length * 1e-9, 200);
     this.show(from - wide * 1.5, from + wide * 2.5);
   }
@@ -271,7 +273,7 @@ export class Timeline {
     this.drawGrid(scale);
     painter.show(context, place, height);
     const isMatch = this.matches ? (span) => this.matches.byRow[lowerBound(this.matches.byRow, span)] === span : null;
-    painter.showLabels(context, model, place, height, ratio, isMatch);
+    painter.showLabels(context, model, place, height, ratio, isMatch, this.colours.text);
     this.drawTitles(scrolled);
     this.drawCurves(scale, scrolled);
     this.drawMarksOf(this.selected, scale, scrolled);

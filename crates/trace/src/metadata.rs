@@ -14,6 +14,16 @@ pub const NOT_RECORDED: &str = "notRecorded";
 /// The key of the program that made the trace.
 pub const SOURCE: &str = "source";
 
+/// The title of a process in a trace of several ranks, such as `rank 3: python`.
+pub fn rank_title(rank: u64, name: &str) -> String {
+    format!("rank {rank}: {name}")
+}
+
+/// The rank in the title of a process; none if it has none.
+pub fn rank_in_title(title: &str) -> Option<u64> {
+    title.strip_prefix("rank ")?.split_once(':')?.0.parse().ok()
+}
+
 /// Entries with a key and a JSON value, in file order.
 ///
 /// Readers keep the keys of their files, or torch.profiler's keys if several formats have the same entry.
@@ -110,6 +120,14 @@ impl Metadata {
     /// The rank of this process in a distributed run.
     pub fn rank(&self) -> Option<u64> {
         self.distributed()?.rank
+    }
+
+    /// Sets the rank and keeps what else is known about the distributed run.
+    pub fn set_rank(&mut self, rank: u64) {
+        let known = self.get(DISTRIBUTED).and_then(|json| serde_json::from_str(json).ok());
+        let mut info: serde_json::Map<String, serde_json::Value> = known.unwrap_or_default();
+        info.insert("rank".to_owned(), rank.into());
+        self.set(DISTRIBUTED, &serde_json::Value::Object(info).to_string());
     }
 
     /// The number of processes in the distributed run.

@@ -10,7 +10,7 @@ const NAMED: usize = 3;
 const CLOCK_OFF: u64 = 1_000_000;
 
 impl Ranks {
-    /// The answer, most important first: whole sentences.
+    /// The answer, most important first: whole sentences. [`Ranks::clocks`] is one more.
     pub fn answer(&self) -> Vec<String> {
         let mut text = Vec::new();
         if self.collectives.iter().all(|one| one.ranks < 2) {
@@ -25,7 +25,6 @@ impl Ranks {
         text.extend(listed("Other slow links: ranks", others.collect(), self.slow_links.len()));
         text.extend(self.of_communication());
         text.extend(self.of_pipeline());
-        text.extend(self.of_clocks());
         text
     }
 
@@ -101,15 +100,15 @@ impl Ranks {
             return Some(format!("Exposed communication takes {}, waiting included.", self.of_step(whole)));
         }
         let cause = match () {
-            () if self.waiting > 2.0 * self.transfer => "late ranks cost more than the network",
-            () if self.transfer > 2.0 * self.waiting => "the network costs more than late ranks",
-            () => "late ranks and the network cost about the same",
+            () if self.waiting > 2.0 * self.transfer => "Late ranks cost more than the network",
+            () if self.transfer > 2.0 * self.waiting => "The network costs more than late ranks",
+            () => "Late ranks and the network cost about the same",
         };
         let (waiting, transfer) = (time(self.waiting), time(self.transfer));
-        Some(format!(
-            "Exposed communication takes {}: {waiting} waiting for late ranks, {transfer} transfer; {cause}.",
-            self.of_step(whole)
-        ))
+        let (per, of) = if self.steps.is_empty() { ("", "the recording") } else { (" per step", "it") };
+        let share = self.step.filter(|step| *step > 0.0);
+        let share = share.map_or_else(String::new, |step| format!(", together {} of {of}", per_cent(whole / step)));
+        Some(format!("{cause}: {waiting} waiting and {transfer} transfer{per}{share}."))
     }
 
     fn of_pipeline(&self) -> Option<String> {
@@ -126,7 +125,8 @@ impl Ranks {
         ))
     }
 
-    fn of_clocks(&self) -> Option<String> {
+    /// How well the clocks are aligned, and which were off; none if there is nothing to align.
+    pub fn clocks(&self) -> Option<String> {
         let uncertainty = self.ranks.iter().map(|row| row.clock.uncertainty).max().filter(|most| *most > 0)?;
         let furthest = self.ranks.iter().max_by_key(|row| row.clock.offset.unsigned_abs())?;
         let is_off = |offset: u64| offset > uncertainty.max(CLOCK_OFF);

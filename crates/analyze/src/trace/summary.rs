@@ -40,11 +40,10 @@ pub struct DeviceSummary {
 }
 
 /// Summarises a trace, from one reading of it.
-pub fn summary(trace: &Trace) -> TraceSummary {
-    let prepared = Prepared::of(trace);
-    let devices = &prepared.devices;
+pub(crate) fn summary_of(prepared: &Prepared<'_>) -> TraceSummary {
+    let Prepared { trace, devices, .. } = prepared;
     // Only a lap that was asked for can be missing.
-    let timeline = Timeline::of(&prepared, None).expect("no lap was asked for");
+    let timeline = Timeline::of(prepared, None).expect("no lap was asked for");
     let gaps = gaps_of(&timeline, 0).devices;
     let overlap = overlap_of(trace, devices, timeline.overview.clone()).devices;
     let figures = std::iter::zip(gaps, overlap);

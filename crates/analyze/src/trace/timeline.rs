@@ -18,6 +18,7 @@ use crate::{
     one_off::OneOffs,
     overview::{Overview, overview_of},
     stages::{Stages, stages_of},
+    summary::{TraceSummary, summary_of},
     syncs::{Syncs, syncs_of},
     top::{Top, top_of},
     waits::{Found, waits},
@@ -57,6 +58,11 @@ impl<'a> Prepared<'a> {
     /// If nothing repeats, or the named lap is not in the trace.
     pub fn laps(&self, wanted: Option<&str>) -> Result<Laps, NoLaps> {
         laps_of(self, wanted)
+    }
+
+    /// Summarises the trace: one row per device, and the bottlenecks.
+    pub fn summary(&self) -> TraceSummary {
+        summary_of(self)
     }
 
     /// Answers `diagnose`, `gaps`, `syncs` and where each gap is, all at once. `most` is the number of gaps to list.

@@ -62,14 +62,15 @@ pub fn viewer<'a>(path: &Path, file: &Path, trace: &'a Trace, most: usize) -> an
     Ok(Viewer::of(trace, &about, most)?)
 }
 
-/// The run and the command that recorded a trace, if the folder of the run is given.
+/// The run of a trace, if its folder is given, and the command that repeats the recording, or else the page.
 fn recorded_by(path: &Path, file: &Path) -> anyhow::Result<(Option<Run>, Option<String>)> {
+    let report = || shlex::try_join(["laptime", "report", &shown_name(path)]).ok();
     if !path.is_dir() {
-        return Ok((None, None));
+        return Ok((None, report()));
     }
     let folder = file.parent().unwrap_or(Path::new(""));
     let run = folder.join(RUN_FILE).is_file().then(|| Run::read(folder)).transpose()?;
-    Ok((run, recorded_command(folder)))
+    Ok((run, recorded_command(folder).or_else(report)))
 }
 
 /// Writes the page of one run with its trace into a file.
@@ -156,12 +157,12 @@ fn shown_name(path: &Path) -> String {
     whole.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// The command of a recording, without secrets, as `laptime record` stored it.
+/// The command that repeats a recording, without secrets, as `laptime record` stored it.
 fn recorded_command(folder: &Path) -> Option<String> {
     let text = small_file::read_bytes(&folder.join(RECORD_FILE), small_file::LARGEST_SMALL_FILE).ok()?;
     let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
     let words: Vec<&str> = record.get("command")?.as_array()?.iter().filter_map(|word| word.as_str()).collect();
-    shlex::try_join(words).ok()
+    shlex::try_join(["laptime", "record", "--"].into_iter().chain(words)).ok()
 }
 
 /// Opens a page in the browser.

@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "GB/S")]
     link: Option<f64>,
 
-    /// Show all rows, not only the first twelve
+    /// Show all rows, and how well the clocks of the ranks are aligned
     #[arg(long)]
     all: bool,
 

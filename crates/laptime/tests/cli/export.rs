@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use laptime_trace::{Nanos, TraceBuilder, metadata::DISTRIBUTED};
+
 use crate::common::{Place, small_trace};
 
 /// A rank of a job: one kernel and the call that launched it.
@@ -58,6 +60,29 @@ fn a_trace_replaces_its_own_rows_and_another_one_is_refused() {
     assert_eq!(export(&["--run", "other"]).status, Some(0));
     assert_eq!(export(&["--replace"]).status, Some(0));
     assert!(is_table(&place, "summary", "other", 0));
+}
+
+#[test]
+fn a_recording_of_several_ranks_is_divided_by_rank() {
+    let place = Place::new();
+    let mut builder = TraceBuilder::default();
+    for (pid, title, kernels) in [(4, "torchrun", 0), (5, "rank 0: python", 2), (6, "rank 1: python", 3)] {
+        let process = builder.process(pid);
+        builder.name_process(process, title);
+        let (main, stream) = (builder.thread(pid, 1, "main"), builder.stream(pid, 7, "stream 7"));
+        builder.span(main, Nanos(0), Nanos(900), "work", "");
+        for at in 0..kernels {
+            builder.span(stream, Nanos(100 * at), Nanos(50), "gemm", "kernel");
+        }
+    }
+    builder.metadata.set(DISTRIBUTED, r#"{"world_size": 2}"#);
+    std::fs::create_dir(place.path("record-1")).unwrap();
+    laptime_trace::write(&builder.build().unwrap(), place.path("record-1/trace.pftrace")).unwrap();
+    let printed = place.laptime(["export", "record-1", "--to", "ds", "--format", "csv"]);
+    assert_eq!((printed.status, printed.err.as_str()), (Some(0), ""));
+    let rows = "record-1,0,trace.pftrace,4,\nrecord-1,1,trace.pftrace,4,\n";
+    assert_eq!(printed.out, format!("run,rank,source,spans,results\n{rows}"));
+    assert!([0, 1].into_iter().all(|rank| is_table(&place, "summary", "record-1", rank)));
 }
 
 #[test]

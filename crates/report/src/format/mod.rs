@@ -6,7 +6,7 @@ mod json;
 mod markdown;
 mod text;
 
-pub(crate) use self::markdown::escape_prose;
+pub(crate) use self::{markdown::escape_prose, text::PROSE};
 
 use std::fmt;
 use std::io;

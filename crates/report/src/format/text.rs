@@ -16,7 +16,7 @@ use crate::wrap::{NO_BREAK, wrap};
 
 const GAP: usize = 2;
 /// The widest line of an answer in sentences.
-const PROSE: usize = 120;
+pub(crate) const PROSE: usize = 120;
 /// The smallest width of names before another column is dropped.
 const NAME_FLOOR: usize = 24;
 /// The same for further text columns.

@@ -3,7 +3,7 @@
 use laptime_analyze::{CollectiveClass, MatchedCollective, RankPart, RankRow, Ranks, rank_ranges};
 use serde_json::json;
 
-use crate::{Cell, Column, Table};
+use crate::{Cell, Column, Table, format::PROSE, wrap};
 
 /// What a row of the table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,10 +19,23 @@ pub enum RanksBy {
     Call,
 }
 
-/// Rows that people see; programs see all.
+/// Rows that people see of a table that they asked for; programs see all.
 const MOST_ROWS: usize = 12;
 
-/// Lays out the answer in sentences with a table. People see at most twelve rows unless `is_whole`.
+/// Lines of the answer with its table of collectives, on a screen of 120 columns.
+const MOST_LINES: usize = 10;
+
+/// Lines of a table besides its rows: an empty line, the header, and the line below it.
+const HEADER_LINES: usize = 3;
+
+/// How many rows fit below the answer. A note about the others needs two lines.
+fn rows_below(sentences: &[String], rows: usize) -> usize {
+    let lines: usize = sentences.iter().map(|sentence| wrap(sentence, PROSE).len()).sum();
+    let room = MOST_LINES.saturating_sub(lines + HEADER_LINES).max(1);
+    if rows <= room { rows } else { room.saturating_sub(2).max(1) }
+}
+
+/// Lays out the answer in sentences with a table. Unless `is_whole`, people see ten lines, or twelve rows of another table.
 pub fn ranks(answer: &Ranks, by: RanksBy, is_whole: bool) -> Table {
     let mut table = match by {
         RanksBy::Collective => by_collective(answer),
@@ -30,13 +43,19 @@ pub fn ranks(answer: &Ranks, by: RanksBy, is_whole: bool) -> Table {
         RanksBy::Step => by_step(answer),
         RanksBy::Call => by_call(answer),
     };
-    let left_out = table.rows.len().saturating_sub(MOST_ROWS);
-    if left_out > 0 && !is_whole {
-        table.rows.truncate(MOST_ROWS);
-        let plural = if left_out == 1 { "row is" } else { "rows are" };
-        table.note(format!("{left_out} more {plural} not shown: `--all` shows them."));
-    }
     table.answer = answer.answer();
+    let most = match by {
+        _ if is_whole => usize::MAX,
+        RanksBy::Collective => rows_below(&table.answer, table.rows.len()),
+        _ => MOST_ROWS,
+    };
+    let left_out = table.rows.len().saturating_sub(most);
+    if left_out > 0 {
+        table.rows.truncate(most);
+        let plural = if left_out == 1 { "row is" } else { "rows are" };
+        table.note(format!("{left_out} more {plural} not shown: `laptime ranks --all` shows them."));
+    }
+    table.answer.extend(answer.clocks().filter(|_| is_whole));
     add_facts(&mut table, answer);
     answer.notes.iter().for_each(|note| table.warn(note.clone()));
     table.legend(

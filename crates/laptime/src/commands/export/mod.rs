@@ -126,17 +126,30 @@ struct Export<'a> {
 
 impl Export<'_> {
     fn add(&mut self, input: &Input) -> anyhow::Result<()> {
-        let written = match input {
-            Input::Trace { path, run } => self.add_trace(path, run.as_deref())?,
-            Input::Results { folder, run } => self.add_results(folder, run)?,
-        };
-        self.written.push(written);
+        match input {
+            Input::Trace { path, run } => self.add_trace(path, run.as_deref()),
+            Input::Results { folder, run } => self.add_results(folder, run),
+        }
+    }
+
+    /// Adds a trace, or every rank of a recording of several.
+    fn add_trace(&mut self, path: &Path, folder_run: Option<&str>) -> anyhow::Result<()> {
+        let mut trace = crate::trace_input::read(path).context("cannot read it")?;
+        std::mem::take(&mut trace.warnings)
+            .iter()
+            .for_each(|warning| warn(&format!("`{}`: {warning}", path.display())));
+        let Some(ranks) = trace.ranks() else { return self.add_rank(&trace, path, folder_run) };
+        for (rank, processes) in ranks {
+            let part = trace
+                .clone()
+                .of_rank(rank, &processes)
+                .with_context(|| format!("cannot divide it by rank ({rank})"))?;
+            self.add_rank(&part, path, folder_run)?;
+        }
         Ok(())
     }
 
-    fn add_trace(&mut self, path: &Path, folder_run: Option<&str>) -> anyhow::Result<Written> {
-        let trace = crate::trace_input::read(path).context("cannot read it")?;
-        trace.warnings.iter().for_each(|warning| warn(&format!("`{}`: {warning}", path.display())));
+    fn add_rank(&mut self, trace: &Trace, path: &Path, folder_run: Option<&str>) -> anyhow::Result<()> {
         let in_name = rank_in(path);
         let rank = trace.metadata.rank().or(in_name);
         if let (Some(rank), Some(other)) = (trace.metadata.rank(), in_name.filter(|_| rank != in_name)) {
@@ -145,20 +158,22 @@ impl Export<'_> {
         let run = self.args.run.clone().or(folder_run.map(str::to_owned));
         let is_one_of_several = rank.is_some() && trace.metadata.world_size() != Some(1);
         let run = run.unwrap_or_else(|| inputs::run_of(path, is_one_of_several));
-        let part = self.part(&run, rank.unwrap_or(0), false, identity(&trace), metadata(&trace, path))?;
-        tables::write_trace(&trace, &source(path), &part)?;
+        let part = self.part(&run, rank.unwrap_or(0), false, identity(trace), metadata(trace, path))?;
+        tables::write_trace(trace, &source(path), &part)?;
         let (rows, world_size) = (Rows::Spans(trace.span_count() as u64), trace.metadata.world_size());
-        Ok(Written { run, rank: part.rank, source: source(path), rows, world_size })
+        self.written.push(Written { run, rank: part.rank, source: source(path), rows, world_size });
+        Ok(())
     }
 
-    fn add_results(&mut self, folder: &Path, run: &str) -> anyhow::Result<Written> {
+    fn add_results(&mut self, folder: &Path, run: &str) -> anyhow::Result<()> {
         let read = inputs::read_run(folder)?;
         let run = self.args.run.clone().unwrap_or_else(|| run.to_owned());
         let manifest = serde_json::to_vec(&read.run).unwrap_or_default();
         let part = self.part(&run, 0, true, fingerprint(&manifest), vec![])?;
         tables::write_results(&read, &part)?;
         let rows = Rows::Results(read.results.len() as u64);
-        Ok(Written { run, rank: 0, source: source(folder), rows, world_size: None })
+        self.written.push(Written { run, rank: 0, source: source(folder), rows, world_size: None });
+        Ok(())
     }
 
     /// The place of a run and rank, unless it belongs to something else.

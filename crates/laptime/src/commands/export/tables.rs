@@ -1,6 +1,6 @@
 //! The tables that come from analyses and from the results of runs.
 
-use laptime_analyze::{Cause, DeviceSummary, Group, Laps, PartKind, Reported, TraceSummary, Traffic};
+use laptime_analyze::{Cause, DeviceSummary, Group, Laps, PartKind, Prepared, Reported, TraceSummary, Traffic};
 use laptime_stats::Sorted;
 use laptime_trace::{
     Nanos, Trace,
@@ -23,10 +23,12 @@ pub fn write_trace(trace: &Trace, source: &str, part: &Part) -> Result<(), Write
     for write in [parquet::spans, parquet::flows, parquet::marks, parquet::values] {
         write(trace, part)?;
     }
-    let laps = laptime_analyze::laps(trace, None).ok();
-    write_laps(laps.as_ref(), part)?;
     write_collectives(trace, part)?;
-    let summary = laptime_analyze::summary(trace);
+    let prepared = Prepared::of(trace);
+    let laps = prepared.laps(None).ok();
+    write_laps(laps.as_ref(), part)?;
+    let summary = prepared.summary();
+    drop(prepared);
     write_findings(&summary, part)?;
     write_summary(trace, source, &summary, laps.as_ref(), part)
 }
@@ -76,7 +78,7 @@ fn write_findings(summary: &TraceSummary, part: &Part) -> Result<(), WriteError>
     let next = |row: usize| found[row].fixes.first().map(|fix| fix.text.as_str());
     let line = |row: usize| found[row].evidence.iter().find_map(|evidence| evidence.line.as_deref());
     let columns = [
-        Column::text("finding", |row| found[row].id.as_str()),
+        Column::text("id", |row| found[row].id.as_str()),
         Column::text("severity", |row| found[row].severity.word()),
         Column::text("title", |row| found[row].title.as_str()),
         Column::text("summary", |row| found[row].summary.as_str()),

@@ -91,12 +91,15 @@ pub fn assemble(processes: &mut [Process], observations: &Observations, start: S
     builder.build()
 }
 
-/// The rank of the trace, if all processes that have a rank have the same one.
+/// The number of ranks, and the rank of the trace, if all processes that have a rank have the same one.
 fn distributed(processes: &[Process]) -> Option<serde_json::Value> {
     let ranks: HashSet<u64> = processes.iter().filter_map(Process::rank).collect();
     let size = processes.iter().find_map(|process| process.infos.get("WORLD_SIZE")?.parse::<u64>().ok());
-    let rank = ranks.iter().next().filter(|_| ranks.len() == 1)?;
-    Some(serde_json::json!({ "rank": rank, "world_size": size }))
+    let mut found = serde_json::Map::new();
+    found.extend(size.map(|size| ("world_size".to_owned(), size.into())));
+    let rank = ranks.iter().next().filter(|_| ranks.len() == 1);
+    found.extend(rank.map(|rank| ("rank".to_owned(), (*rank).into())));
+    (!ranks.is_empty()).then_some(found.into())
 }
 
 /// Times in which a process that recorded before or after did not record everything.

@@ -19,6 +19,7 @@ use laptime_capture::{
 use laptime_trace::{
     KernelRecords, MemoryKind,
     kernels::{DeviceWork, HostCall, Stretch, WorkKind},
+    metadata::rank_title,
 };
 
 /// What one process recorded, on the monotonic clock.
@@ -76,7 +77,7 @@ impl Process {
     pub fn title(&self) -> String {
         let name = self.infos.get("name").map_or("", String::as_str);
         match self.rank() {
-            Some(rank) => format!("rank {rank}: {name}"),
+            Some(rank) => rank_title(rank, name),
             None => name.to_owned(),
         }
     }
