@@ -17,7 +17,7 @@ use std::{
 const MAGIC: &[u8] = b"laptime kernel 1\n";
 
 /// Everything that a compiled kernel depends on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The source.
     pub source: String,
@@ -62,6 +62,11 @@ impl Cache {
     /// The stored kernel for the key.
     pub fn find(&self, key: &Key) -> Option<Vec<u8>> {
         unpack(&fs::read(self.path(key)?).ok()?, &key.bytes())
+    }
+
+    /// Whether there is a file for the key; it may be damaged.
+    pub fn has(&self, key: &Key) -> bool {
+        self.path(key).is_some_and(|path| path.is_file())
     }
 
     /// Stores a compiled kernel. If the folder cannot be written, the next process compiles again.

@@ -4,7 +4,7 @@
 use std::{
     env,
     ffi::c_char,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use cudarc::driver::sys;
@@ -15,6 +15,7 @@ use crate::{
     context::{Context, driver},
     error::{CudaError, Failure, Unavailable},
     library,
+    nvrtc::Compiling,
     stream::Stream,
 };
 
@@ -31,6 +32,7 @@ pub struct Device {
     copy_out: Arc<Stream>,
     /// Replays of stamped graphs, until a trace takes them.
     replays: Arc<Mutex<GraphReplays>>,
+    compiling: Arc<Mutex<Compiling>>,
 }
 
 /// The properties of a device.
@@ -148,7 +150,7 @@ impl Device {
         let context = Arc::new(Context::retain(device)?);
         let stream = || Stream::new(Arc::clone(&context)).map(Arc::new);
         let (compute, copy_in, copy_out) = (stream()?, stream()?, stream()?);
-        Ok(Self { facts, context, compute, copy_in, copy_out, replays: Arc::default() })
+        Ok(Self { facts, context, compute, copy_in, copy_out, replays: Arc::default(), compiling: Arc::default() })
     }
 
     /// What the device says of itself.
@@ -185,8 +187,13 @@ impl Device {
     pub fn with_new_streams(&self) -> Result<Self, CudaError> {
         let stream = || self.new_stream().map(Arc::new);
         let (facts, context) = (self.facts.clone(), Arc::clone(&self.context));
-        let replays = Arc::clone(&self.replays);
-        Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()?, replays })
+        let (replays, compiling) = (Arc::clone(&self.replays), Arc::clone(&self.compiling));
+        Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()?, replays, compiling })
+    }
+
+    /// The kernels that are being compiled on other threads.
+    pub(crate) fn compiling(&self) -> MutexGuard<'_, Compiling> {
+        self.compiling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores the replays of stamped graphs for [`Device::take_replays`].

@@ -17,7 +17,7 @@ pub(crate) use crate::{
     error::CudaError,
     kernel::{Argument, Kernel, Pair, Shape},
     memory::Buffer,
-    nvrtc::{self, Source},
+    nvrtc::{self, Request, Source},
     slice::{Slice, SliceMut},
     stream::Stream,
 };

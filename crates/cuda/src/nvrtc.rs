@@ -2,8 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::{
+    collections::HashMap,
     ffi::{CStr, CString, c_char},
     ptr,
+    thread::{self, JoinHandle},
 };
 
 use cudarc::nvrtc::sys::{self, nvrtcResult};
@@ -61,8 +63,12 @@ pub fn compiler_version() -> Result<(u32, u32), CudaError> {
 
 /// Compiles a source for an architecture such as `sm_90`, with further options.
 pub fn compile(source: Source<'_>, architecture: &str, options: &[String]) -> Result<Compiled, CudaError> {
-    library::load(library::NVRTC)?;
     let _stage = stage!("compile", file = source.file);
+    compile_unmarked(source, architecture, options)
+}
+
+fn compile_unmarked(source: Source<'_>, architecture: &str, options: &[String]) -> Result<Compiled, CudaError> {
+    library::load(library::NVRTC)?;
     let program = Program::new(source)?;
     let result = program.compile(&all_options(architecture, options))?;
     let log = program.log()?;
@@ -71,6 +77,51 @@ pub fn compile(source: Source<'_>, architecture: &str, options: &[String]) -> Re
     }
     check("compiling a kernel", result)?;
     Ok(Compiled { cubin: program.cubin()?, log })
+}
+
+/// A source that will be loaded, with its options.
+#[derive(Debug, Clone)]
+pub struct Request {
+    source: Source<'static>,
+    options: Vec<String>,
+}
+
+impl Request {
+    /// A source for a dtype, with further options.
+    pub(crate) fn typed<T: Element>(source: Source<'static>, further: &[String]) -> Self {
+        Self { source, options: [&[T::OPTION.to_owned()], further].concat() }
+    }
+}
+
+/// What is being compiled on other threads, by key.
+pub(crate) type Compiling = HashMap<Key, JoinHandle<Option<Vec<u8>>>>;
+
+/// Starts to compile what the cache does not have, each source on a thread of its own. A load waits for its source.
+/// What fails here fails again when it is loaded, and is reported then.
+pub fn compile_ahead(device: &Device, cache: &Cache, requests: impl IntoIterator<Item = Request>) {
+    let mut compiling = device.compiling();
+    for Request { source, options } in requests {
+        let Ok(key) = key(device.facts(), source, &device.facts().architecture(), &options) else { return };
+        if compiling.contains_key(&key) || cache.has(&key) {
+            continue;
+        }
+        let (cache, wanted) = (cache.clone(), key.clone());
+        let compile = move || {
+            let cubin = compile_unmarked(source, &wanted.architecture, &options).ok()?.cubin;
+            let _ = cache.keep(&wanted, &cubin);
+            Some(cubin)
+        };
+        if let Ok(thread) = thread::Builder::new().name(format!("compile {}", source.file)).spawn(compile) {
+            compiling.insert(key, thread);
+        }
+    }
+}
+
+/// Waits for a source that is being compiled.
+fn compiled_ahead(device: &Device, key: &Key, source: Source<'_>) -> Option<Vec<u8>> {
+    let thread = device.compiling().remove(key)?;
+    let _stage = stage!("compile", file = source.file);
+    thread.join().ok()?
 }
 
 /// Loads a source on a device, from the cache if possible.
@@ -102,6 +153,9 @@ pub fn load_for(
     options: &[String],
 ) -> Result<(std::sync::Arc<Module>, Origin), CudaError> {
     let key = key(device.facts(), source, architecture, options)?;
+    if let Some(cubin) = compiled_ahead(device, &key, source) {
+        return Ok((Module::load(device, &cubin)?, Origin::Compiled));
+    }
     if let Some(cubin) = cache.find(&key) {
         // If the driver rejects a cached file, the source is compiled again.
         if let Ok(module) = Module::load(device, &cubin) {

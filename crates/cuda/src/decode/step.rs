@@ -3,11 +3,14 @@
 use std::marker::PhantomData;
 
 use super::{
-    State, StepSizes, TOKEN, Tuning,
+    ATTENTION, LINEAR, State, StepSizes, TOKEN, Tuning,
     attention::AttentionKernel,
-    product::{Linear, Norm, Operands, Product, Products},
+    product::{Dealer, Linear, Norm, Operands, Product, Products},
 };
-use crate::launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Stream, area, nvrtc};
+use crate::{
+    launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc},
+    nn::of_head,
+};
 
 /// The kernels of one decode step for one decoder on one device. `T` is the dtype of weights and activations.
 #[derive(Debug)]
@@ -26,6 +29,13 @@ pub struct Step<T> {
 const THREADS: u32 = 256;
 
 impl<T: Element> Step<T> {
+    /// What [`Self::load`] loads.
+    pub fn requests(device: &Device, sizes: &StepSizes) -> Result<[Request; 3], CudaError> {
+        let dealer = Dealer::new::<T>(device, sizes, Tuning::of(device, sizes)?)?;
+        let attention = Request::typed::<T>(ATTENTION, &of_head(sizes.head_dim));
+        Ok([Request::typed::<T>(TOKEN, &[]), attention, Request::typed::<T>(LINEAR, &dealer.options())])
+    }
+
     /// Compiles the kernels for a step of these sizes, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache, sizes: StepSizes) -> Result<Self, CudaError> {
         Self::load_tuned(device, cache, sizes, Tuning::of(device, &sizes)?)

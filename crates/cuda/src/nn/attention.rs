@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 
 use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_head};
-use crate::launch::{Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc};
+use crate::launch::{
+    Cache, CudaError, Device, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Stream, expect, nvrtc,
+};
 
 const DOING: &str = "attending";
 /// The largest head that there are kernels for.
@@ -33,6 +35,13 @@ pub(super) fn has_tensor_cores<T>(device: &Device, head_dim: u32) -> bool {
 }
 
 impl<T: Element> Attention<T> {
+    /// What [`Self::load`] loads.
+    pub fn requests(device: &Device, head_dim: u32) -> impl Iterator<Item = Request> {
+        let tensor = has_tensor_cores::<T>(device, head_dim).then_some(ATTENTION_TENSOR);
+        let options = of_head(head_dim);
+        [ATTENTION].into_iter().chain(tensor).map(move |source| Request::typed::<T>(source, &options))
+    }
+
     /// Loads the kernels for heads of this size, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
         expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;

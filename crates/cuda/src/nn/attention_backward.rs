@@ -8,7 +8,8 @@ use super::{
     of_head,
 };
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, SliceMut, Source, Stream, blocks, expect, nvrtc,
+    Cache, CudaError, Device, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Source, Stream, blocks, expect,
+    nvrtc,
 };
 
 const DOING: &str = "taking attention's gradients";
@@ -43,6 +44,13 @@ pub struct Attended<'a, T> {
 }
 
 impl<T: Element> AttentionGradients<T> {
+    /// What [`Self::load`] loads.
+    pub fn requests(device: &Device, head_dim: u32) -> impl Iterator<Item = Request> {
+        let tensor = has_tensor_cores::<T>(device, head_dim).then_some(ATTENTION_BACKWARD_TENSOR);
+        let options = of_head(head_dim);
+        [ATTENTION_BACKWARD].into_iter().chain(tensor).map(move |source| Request::typed::<T>(source, &options))
+    }
+
     /// Loads the kernels for heads of this size, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
         expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;

@@ -13,7 +13,9 @@ use std::marker::PhantomData;
 
 pub use self::{heads::HeadNormGradients, norm::Normed};
 use super::{HEADS_BACKWARD, LOSS, RMS_NORM_BACKWARD, ROWS_BACKWARD, SOFTMAX_BACKWARD, SWIGLU_BACKWARD};
-use crate::launch::{Cache, CudaError, Device, Element, Kernel, Launch, Pair, Shape, SliceMut, Source, Stream, nvrtc};
+use crate::launch::{
+    Cache, CudaError, Device, Element, Kernel, Launch, Pair, Request, Shape, SliceMut, Source, Stream, nvrtc,
+};
 
 /// Parts of a sum that are added up in the end, for each multiprocessor.
 const PARTS: u32 = 2;
@@ -45,6 +47,13 @@ pub struct Gradients<T> {
 }
 
 impl<T: Element> Gradients<T> {
+    /// What [`Self::load`] loads.
+    pub fn requests() -> impl Iterator<Item = Request> {
+        [LOSS, RMS_NORM_BACKWARD, ROWS_BACKWARD, SOFTMAX_BACKWARD, HEADS_BACKWARD, SWIGLU_BACKWARD]
+            .into_iter()
+            .map(|source| Request::typed::<T>(source, &[]))
+    }
+
     /// Loads them all, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
         let module = |source: Source<'_>| nvrtc::load_typed::<T>(device, cache, source, &[]);

@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use super::{ARGMAX, HEADS, HeadSizes, RANDOM, RMS_NORM, ROWS, SOFTMAX, SWIGLU, softmax::KEPT};
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Source, Stream, area, blocks,
-    groups, nvrtc,
+    Cache, CudaError, Device, Element, Kernel, Launch, Pair, Request, Shape, Slice, SliceMut, Source, Stream, area,
+    blocks, groups, nvrtc,
 };
 
 /// Groups of 16 bytes that a thread of `rms_norm` keeps; the kernel has the same number.
@@ -37,6 +37,13 @@ pub struct Operations<T> {
 }
 
 impl<T: Element> Operations<T> {
+    /// What [`Self::load`] loads.
+    pub fn requests() -> impl Iterator<Item = Request> {
+        [ROWS, RMS_NORM, HEADS, SOFTMAX, SWIGLU, RANDOM, ARGMAX]
+            .into_iter()
+            .map(|source| Request::typed::<T>(source, &[]))
+    }
+
     /// Loads them all, from the cache where they are there.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
         let module = |source: Source<'_>| nvrtc::load_typed::<T>(device, cache, source, &[]);

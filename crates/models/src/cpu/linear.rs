@@ -2,22 +2,17 @@
 
 use super::{
     crew::Crew,
-    model::Source,
     number::Number,
     product::{Put, project},
     rows::Rows,
     steps::add_bias,
 };
-use crate::{LinearTensors, ModelError, tts};
+use crate::tts;
 
 /// A linear layer with a bias. The bias is kept in f32, after it was rounded to the dtype of the matrix.
 pub type Linear<T> = tts::Linear<Vec<T>, Vec<f32>>;
 
 impl<T: Number> Linear<T> {
-    pub fn load(tensors: &LinearTensors, source: Source<'_>) -> Result<Self, ModelError> {
-        Ok(Self { weight: source.stacked(&[&tensors.weight])?, bias: source.rounded::<T>(&[&tensors.bias])? })
-    }
-
     /// Numbers of a row that comes out.
     pub fn outputs(&self) -> usize {
         self.bias.len()

@@ -5,7 +5,12 @@
 
 use std::{ops::Range, sync::Arc};
 
-use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Graph, decode::State, nn::Attention};
+use laptime_cuda::{
+    Blas, Buffer, Cache, CudaError, Device, Graph,
+    decode::{State, Step},
+    nn::Attention,
+    nvrtc::compile_ahead,
+};
 
 use super::{
     cache::GpuCache,
@@ -14,7 +19,7 @@ use super::{
     room::{Head, PassSizes},
     size,
     sparse::Sparse,
-    step::Stepper,
+    step::{Stepper, step_sizes},
     stepping::{first_replay, steps_by_pass},
     streamed::Streamed,
     weights::{GpuWeights, Number},
@@ -78,6 +83,10 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             Room::Growing => 0,
         };
         let replay = first_replay(&options)?;
+        if capacity > 0 && !steps_by_pass(&options) {
+            let sizes = step_sizes(&config, options.batch, capacity)?;
+            compile_ahead(device, &Cache::of_user(), Step::<T>::requests(device, &sizes)?);
+        }
         let streamed = streamed(device, copies, &config, &weights, &options)?;
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {

@@ -17,6 +17,20 @@ use crate::{
     marks::{mark_embedding, stage_mark},
 };
 
+/// The sizes of a step of this many sequences, with a cache of this capacity.
+pub fn step_sizes(config: &Config, batch: usize, capacity: usize) -> Result<StepSizes, CudaError> {
+    Ok(StepSizes {
+        batch: size(batch)?,
+        hidden: size(config.hidden)?,
+        heads: size(config.heads)?,
+        kv_heads: size(config.kv_heads)?,
+        head_dim: size(config.head_dim)?,
+        ffn: size(config.ffn)?,
+        vocab: size(config.vocab)?,
+        capacity: size(capacity)?,
+    })
+}
+
 /// The kernels of a step with the buffers between them.
 #[derive(Debug)]
 pub struct Stepper<T> {
@@ -26,17 +40,7 @@ pub struct Stepper<T> {
 
 impl<T: Number> Stepper<T> {
     pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, CudaError> {
-        let sizes = StepSizes {
-            batch: size(batch)?,
-            hidden: size(config.hidden)?,
-            heads: size(config.heads)?,
-            kv_heads: size(config.kv_heads)?,
-            head_dim: size(config.head_dim)?,
-            ffn: size(config.ffn)?,
-            vocab: size(config.vocab)?,
-            capacity: size(capacity)?,
-        };
-        let step = Step::load(device, &Cache::of_user(), sizes)?;
+        let step = Step::load(device, &Cache::of_user(), step_sizes(config, batch, capacity)?)?;
         Ok(Self { step, buffers: Buffers::new(device, PassSizes::of_step(config, batch))? })
     }
 

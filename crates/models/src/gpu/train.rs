@@ -10,6 +10,7 @@ use half::bf16;
 use laptime_cuda::{
     Blas, Buffer, Cache, CudaError, Device,
     nn::{AdamW, Attention, AttentionGradients, Gradients, HeadSizes, Operations, Parameter, Rates},
+    nvrtc::compile_ahead,
 };
 
 use super::{
@@ -109,7 +110,9 @@ fn typed<'a, T: Number>(
     weights: &Weights,
     options: TrainOptions,
 ) -> Result<Box<dyn Trainer + 'a>, ModelError> {
-    let cache = Cache::of_user();
+    let (cache, head_dim) = (Cache::of_user(), size(config.head_dim)?);
+    let backward = Gradients::<T>::requests().chain(AttentionGradients::<T>::requests(device, head_dim));
+    compile_ahead(device, &cache, backward);
     let GpuWeights { parameters, operations, .. } = GpuWeights::<T>::load(device, config, weights)?;
     let zeros = || Parameters::load(config, 0, &mut Zeros { device, of: PhantomData });
     let gradients = zeros()?;
@@ -121,7 +124,6 @@ fn typed<'a, T: Number>(
     };
     let gradients = Gradients::load(device, &cache)?;
     let sizes = TrainSizes::new(config, &options);
-    let head_dim = size(config.head_dim)?;
     let widest = [config.hidden, 2 * config.ffn, qkv_width(config), 2 * config.head_dim];
     let widest = size(widest.into_iter().max().unwrap_or(0))?;
     let mut start = device.allocate(1)?;

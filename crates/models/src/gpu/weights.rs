@@ -2,10 +2,14 @@
 
 use std::{marker::PhantomData, sync::Arc};
 
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nn::Operations};
+use laptime_cuda::{
+    Buffer, Cache, CudaError, Device, Element, SliceMut,
+    nn::{Attention, Operations},
+    nvrtc::compile_ahead,
+};
 use laptime_probe::stage;
 
-use super::streamed::Homes;
+use super::{size, streamed::Homes};
 use crate::{
     Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights,
     decoder::{
@@ -73,7 +77,10 @@ impl<T: Number> GpuWeights<T> {
         weights: &Weights,
         keep: impl FnOnce(&Loader<'_, T>) -> Result<Option<Homes>, ModelError>,
     ) -> Result<Self, ModelError> {
-        let operations = Operations::load(device, &Cache::of_user())?;
+        let cache = Cache::of_user();
+        let attention = Attention::<T>::requests(device, size(config.head_dim)?);
+        compile_ahead(device, &cache, Operations::<T>::requests().chain(attention));
+        let operations = Operations::load(device, &cache)?;
         let _stage = stage!("weights");
         let mut loader = Loader { device, operations: &operations, weights };
         let homes = keep(&loader)?;

@@ -11,7 +11,7 @@ use super::{
     memory::product,
     tensors::{ConvTensors, Linear},
 };
-use crate::{Attention, Dtype, LinearTensors, PassWork, Stage, StageWork, TensorSpec};
+use crate::{Attention, Dtype, PassWork, Stage, StageWork, TensorSpec};
 
 impl TtsConfig {
     /// The work of each stage of a synthesis, in order, by the name that it is marked with: for a prompt of this many
@@ -161,12 +161,7 @@ impl Counted {
         self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);
     }
 
-    pub(crate) fn linear(&mut self, linear: &LinearTensors, rows: u64) {
-        self.product(&linear.weight, rows);
-        self.read(&linear.bias);
-    }
-
-    /// The same of a linear layer of the table of weights.
+    /// A linear layer of the table of weights.
     pub(super) fn layer(&mut self, linear: &Linear<Vec<TensorSpec>>, rows: usize) {
         linear.weight.iter().for_each(|weight| self.product(weight, rows as u64));
         linear.bias.iter().for_each(|bias| self.read(bias));

@@ -2,7 +2,7 @@
 
 use std::{env, fs, process, time::Instant};
 
-use laptime_cuda::{Cache, CudaError, Kernels, SOURCES, nvrtc};
+use laptime_cuda::{Cache, CudaError, Kernels, SOURCES, nn::Operations, nvrtc};
 
 use crate::{Answer, Bench, Failed, expect, reference};
 
@@ -21,6 +21,29 @@ pub fn cached(bench: &Bench) -> Answer {
     expect(compiled == SOURCES.len(), || format!("{compiled} of {} were compiled at first", SOURCES.len()))?;
     expect(compiled_again == 0, || format!("{compiled_again} were compiled again"))?;
     Ok(format!("{compiled} compiled in {compile_ms:.0} ms, from the cache in {cached_ms:.1} ms"))
+}
+
+/// Sources that are compiled ahead are not compiled again, and end in the cache.
+pub fn ahead(bench: &Bench) -> Answer {
+    let folder = env::temp_dir().join(format!("laptime-gpu-test-ahead-{}", process::id()));
+    let cache = Cache::at(&folder);
+    let load = |is_ahead: bool| {
+        let began = Instant::now();
+        if is_ahead {
+            nvrtc::compile_ahead(&bench.device, &cache, Operations::<f32>::requests());
+        }
+        Operations::<f32>::load(&bench.device, &cache)?;
+        Ok::<_, CudaError>(began.elapsed().as_secs_f64() * 1e3)
+    };
+    let together = load(true);
+    let (kept, cached) = (fs::read_dir(&folder).map(Iterator::count), load(true));
+    let _ = fs::remove_dir_all(&folder);
+    let one_by_one = load(false);
+    let _ = fs::remove_dir_all(&folder);
+    let requests = Operations::<f32>::requests().count();
+    expect(kept.as_ref().is_ok_and(|kept| *kept == requests), || format!("{kept:?} of {requests} files in the cache"))?;
+    let (together, cached, one_by_one) = (together?, cached?, one_by_one?);
+    Ok(format!("{requests} sources together {together:.0} ms, one by one {one_by_one:.0} ms, cached {cached:.1} ms"))
 }
 
 pub fn compile_error(bench: &Bench) -> Answer {

@@ -79,6 +79,7 @@ const TESTS: &[Test] = &[
     ("the device says what it is", machine::facts),
     ("the card is read by NVML", machine::card),
     ("kernels are compiled once and then cached", kernels::cached),
+    ("kernels are compiled ahead on several threads", kernels::ahead),
     ("a compile error shows the kernel's lines", kernels::compile_error),
     ("fill agrees with the CPU", kernels::fill),
     ("read_sum agrees with the CPU", kernels::read_sum),
