@@ -1,9 +1,7 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
 use super::{pass::MOST_FUSED, sparse::GPU_TILING, weights::layer_bytes};
-use crate::{
-    Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout,
-};
+use crate::{Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout};
 
 /// What cuBLAS has for itself.
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
