@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Attention, Config, Marks, ModelError, Options,
     attention::Layout,
-    decoder::layers::{Block, Ops},
+    decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
     rope::RopeTable,
 };
 
@@ -175,12 +175,6 @@ fn numbered(spans: &[Span]) -> impl Iterator<Item = (usize, usize, &Span)> {
     })
 }
 
-/// Multiplies rows with weights.
-fn multiply<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: &[T], out: &mut [T], put: Put) {
-    let outputs = weights.len() / x.width;
-    project(crew, x, Rows::dense(weights, outputs, x.width), out, put);
-}
-
 impl<T: Number> Ops for Pass<'_, T> {
     type Matrix = Vec<T>;
     type Vector = Vec<f32>;
@@ -190,15 +184,26 @@ impl<T: Number> Ops for Pass<'_, T> {
         &self.options.marks
     }
 
-    fn norm(&mut self, _: usize, weights: &Layer<T>, block: Block) -> Result<(), ModelError> {
-        self.norm_rows(weights.norm(block), 1);
+    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Result<(), ModelError> {
+        self.norm_rows(weight, if at == NormAt::Final { self.every() } else { 1 });
         Ok(())
     }
 
-    fn qkv(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
-        let (rows, crew) = (self.rows(), self.crew);
-        let Buffers { normed, qkv, .. } = &mut *self.buffers;
-        multiply(crew, Rows::dense(normed, rows, self.config.hidden), &weights.qkv, qkv, Put::OVER);
+    /// RoPE adds the bias of queries, keys and values, and SwiGLU that of gate and up.
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), ModelError> {
+        let ([outputs, width], rows, every) = (at.shape(self.config), self.rows(), self.every());
+        let Buffers { stream, normed, qkv, mixed, gate_up, logits, .. } = &mut *self.buffers;
+        let (x, out, put) = match at {
+            LinearAt::Qkv(_) => (Rows::dense(normed, rows, width), qkv, Put::OVER),
+            LinearAt::Output(_) => (Rows::dense(mixed, rows, width), &mut *stream, Put::ONTO),
+            LinearAt::GateUp(_) => (Rows::dense(normed, rows, width), gate_up, Put::OVER),
+            LinearAt::Down(_) => (Rows::new(gate_up, rows, width, 2 * width), &mut *stream, Put::ONTO),
+            LinearAt::Head => (Rows::dense(normed, rows / every, width), logits, Put::OVER),
+        };
+        project(self.crew, x, Rows::dense(linear.weight, linear.weight.len() / width, width), out, put);
+        if let (LinearAt::Down(_), Some(bias)) = (at, linear.bias) {
+            add_bias(self.crew, bias, &mut stream[..rows * outputs]);
+        }
         Ok(())
     }
 
@@ -232,46 +237,9 @@ impl<T: Number> Ops for Pass<'_, T> {
         Ok(())
     }
 
-    fn output(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
-        let (rows, crew) = (self.rows(), self.crew);
-        let Buffers { mixed, stream, .. } = &mut *self.buffers;
-        let mixed = Rows::dense(mixed, rows, self.config.heads * self.config.head_dim);
-        multiply(crew, mixed, &weights.output, stream, Put::ONTO);
-        Ok(())
-    }
-
-    fn gate_up(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
-        let (rows, crew) = (self.rows(), self.crew);
-        let Buffers { normed, gate_up, .. } = &mut *self.buffers;
-        multiply(crew, Rows::dense(normed, rows, self.config.hidden), &weights.gate_up, gate_up, Put::OVER);
-        Ok(())
-    }
-
     fn swiglu(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
         let (ffn, rows) = (self.config.ffn, self.rows());
         swiglu(self.crew, ffn, weights.gate_up_bias.as_deref(), &mut self.buffers.gate_up[..rows * 2 * ffn]);
-        Ok(())
-    }
-
-    fn down(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
-        let (rows, crew, ffn) = (self.rows(), self.crew, self.config.ffn);
-        let Buffers { gate_up, stream, .. } = &mut *self.buffers;
-        multiply(crew, Rows::new(gate_up, rows, ffn, 2 * ffn), &weights.down, stream, Put::ONTO);
-        if let Some(bias) = &weights.down_bias {
-            add_bias(crew, bias, &mut stream[..rows * self.config.hidden]);
-        }
-        Ok(())
-    }
-
-    fn final_norm(&mut self, weight: &Vec<f32>) -> Result<(), ModelError> {
-        self.norm_rows(weight, self.every());
-        Ok(())
-    }
-
-    fn head(&mut self, _: &Vec<f32>, head: &Vec<T>) -> Result<(), ModelError> {
-        let (rows, crew) = (self.rows() / self.every(), self.crew);
-        let Buffers { normed, logits, .. } = &mut *self.buffers;
-        multiply(crew, Rows::dense(normed, rows, self.config.hidden), head, logits, Put::OVER);
         Ok(())
     }
 }

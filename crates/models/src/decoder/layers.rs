@@ -2,7 +2,7 @@
 
 use super::weights::LayerWeights;
 use crate::{
-    Marks,
+    Config, Marks,
     marks::stage_mark,
     offload::turns::{LayerCopies, OffloadedLayers},
 };
@@ -28,11 +28,12 @@ pub trait Ops {
         Fusion::default()
     }
 
-    /// Norms the hidden states before a block.
-    fn norm(&mut self, layer: usize, weights: &LayerOf<Self>, block: Block) -> Result<(), Self::Error>;
+    /// Norms the hidden states. Before the head these are all rows, or the last one of each sequence.
+    fn norm(&mut self, at: NormAt, weight: &Self::Vector) -> Result<(), Self::Error>;
 
-    /// Projects the normed states to queries, keys and values.
-    fn qkv(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    /// Multiplies with a weight: the normed states, the output of attention, or the output of SwiGLU. The products after
+    /// attention and after SwiGLU are added to the hidden states. A bias may be left to the operation that follows.
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), Self::Error>;
 
     /// Norms the heads, applies RoPE, and writes keys and values to the cache of a layer.
     fn rope(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
@@ -40,24 +41,51 @@ pub trait Ops {
     /// Attends to the cache of a layer. Marks its own stages, since attention has several algorithms.
     fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
-    /// Projects the output of attention and adds it to the hidden states.
-    fn output(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
-
-    /// Projects the normed states to gate and up.
-    fn gate_up(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
-
     /// Applies SwiGLU to gate and up.
     fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
-
-    /// Projects the output of SwiGLU and adds it to the hidden states.
-    fn down(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
-
-    /// Norms the rows that the head reads: all of them, or the last one of each sequence.
-    fn final_norm(&mut self, weight: &Self::Vector) -> Result<(), Self::Error>;
-
-    /// Multiplies the normed rows with the head. The norm is for kernels that include it.
-    fn head(&mut self, norm: &Self::Vector, head: &Self::Matrix) -> Result<(), Self::Error>;
 }
+
+/// A norm of the hidden states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormAt {
+    Layer(usize, Block),
+    Final,
+}
+
+/// A product with weights, and the layer of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinearAt {
+    Qkv(usize),
+    Output(usize),
+    GateUp(usize),
+    Down(usize),
+    Head,
+}
+
+impl LinearAt {
+    /// Rows and columns of the weight.
+    pub fn shape(self, config: &Config) -> [usize; 2] {
+        let Config { hidden, ffn, vocab, heads, kv_heads, head_dim, .. } = *config;
+        match self {
+            Self::Qkv(_) => [(heads + 2 * kv_heads) * head_dim, hidden],
+            Self::Output(_) => [hidden, heads * head_dim],
+            Self::GateUp(_) => [2 * ffn, hidden],
+            Self::Down(_) => [hidden, ffn],
+            Self::Head => [vocab, hidden],
+        }
+    }
+}
+
+/// A weight and its bias, and the weight of the norm before it for kernels that include the norm.
+#[derive(Debug)]
+pub struct Linear<'a, M, V> {
+    pub weight: &'a M,
+    pub bias: Option<&'a V>,
+    pub norm: Option<&'a V>,
+}
+
+/// A weight on the device of a pass.
+pub type LinearOf<'a, O> = Linear<'a, <O as Ops>::Matrix, <O as Ops>::Vector>;
 
 /// Runs one operation as a stage.
 macro_rules! mark_op {
@@ -144,35 +172,40 @@ pub fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result
 }
 
 fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
-    let fusion = ops.fusion();
+    let (fusion, norm) = (ops.fusion(), &weights.attention_norm);
     if !fusion.products {
-        mark_op!(ops, "norm", ops.norm(at, weights, Block::Attention))?;
+        mark_op!(ops, "norm", ops.norm(NormAt::Layer(at, Block::Attention), norm))?;
     }
-    mark_op!(ops, "qkv", ops.qkv(at, weights))?;
+    let qkv = Linear { weight: &weights.qkv, bias: weights.qkv_bias.as_ref(), norm: Some(norm) };
+    mark_op!(ops, "qkv", ops.linear(LinearAt::Qkv(at), qkv))?;
     if !fusion.rope {
         mark_op!(ops, "rope", ops.rope(at, weights))?;
     }
     ops.attend(at, weights)?;
-    mark_op!(ops, "output", ops.output(at, weights))
+    let output = Linear { weight: &weights.output, bias: None, norm: None };
+    mark_op!(ops, "output", ops.linear(LinearAt::Output(at), output))
 }
 
 fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
-    let fusion = ops.fusion();
+    let (fusion, norm) = (ops.fusion(), &weights.ffn_norm);
     if !fusion.products {
-        mark_op!(ops, "norm", ops.norm(at, weights, Block::Ffn))?;
+        mark_op!(ops, "norm", ops.norm(NormAt::Layer(at, Block::Ffn), norm))?;
     }
-    mark_op!(ops, "gate_up", ops.gate_up(at, weights))?;
+    let gate_up = Linear { weight: &weights.gate_up, bias: weights.gate_up_bias.as_ref(), norm: Some(norm) };
+    mark_op!(ops, "gate_up", ops.linear(LinearAt::GateUp(at), gate_up))?;
     if !fusion.products {
         mark_op!(ops, "swiglu", ops.swiglu(at, weights))?;
     }
-    mark_op!(ops, "down", ops.down(at, weights))
+    let down = Linear { weight: &weights.down, bias: weights.down_bias.as_ref(), norm: None };
+    mark_op!(ops, "down", ops.linear(LinearAt::Down(at), down))
 }
 
 /// Norms the rows that the head reads, and multiplies them with the head if there is one.
 pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>) -> Result<(), O::Error> {
     let _stage = stage_mark!(ops.marks(), Layer, "head");
     if !ops.fusion().products {
-        mark_op!(ops, "norm", ops.final_norm(norm))?;
+        mark_op!(ops, "norm", ops.norm(NormAt::Final, norm))?;
     }
-    head.map_or(Ok(()), |head| ops.head(norm, head))
+    let Some(weight) = head else { return Ok(()) };
+    ops.linear(LinearAt::Head, Linear { weight, bias: None, norm: Some(norm) })
 }

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::layers::Block;
 use crate::{Config, ModelError, TensorSpec};
 
 /// A part of the weights: a matrix, or a vector such as a norm weight or a bias.
@@ -113,14 +112,6 @@ impl<M, V> LayerWeights<M, V> {
             down: loader.matrix(&down)?,
             down_bias: optional(loader, &down_bias)?,
         })
-    }
-
-    /// The norm weight before a block.
-    pub fn norm(&self, block: Block) -> &V {
-        match block {
-            Block::Attention => &self.attention_norm,
-            Block::Ffn => &self.ffn_norm,
-        }
     }
 
     /// Its parts in the order of the fields.

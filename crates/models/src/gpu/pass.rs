@@ -11,13 +11,13 @@ use laptime_cuda::{
 
 use super::{
     cache::GpuCache,
-    room::{Head, PassSizes, qkv_width},
+    room::{Head, PassSizes},
     size,
     weights::{LayerWeights, Number},
 };
 use crate::{
     Attention as Kind, Config, Marks, RopeLayout,
-    decoder::layers::{Block, Fusion, Ops},
+    decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops},
     marks::stage_mark,
     rope::RopeTable,
 };
@@ -201,13 +201,21 @@ impl<'a, T: Number> Pass<'a, T> {
         self.context.config.norm_eps as f32
     }
 
-    /// The product of all rows of `width` numbers with weights of `out` rows.
-    fn product(&self, out: usize, width: usize) -> Result<Sizes, CudaError> {
-        Ok(Sizes { m: size(self.buffers.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true })
-    }
-
-    fn attended_width(&self) -> usize {
-        self.context.config.heads * self.context.config.head_dim
+    /// A product in one kernel with the norm before it, with SwiGLU behind it, or with the addition to the hidden states.
+    fn fused_linear(&mut self, step: &Step<T>, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), CudaError> {
+        let ([out, width], epsilon) = (at.shape(self.context.config), self.epsilon());
+        let (stream, shape) = (self.context.stream, [size(out)?, size(width)?]);
+        let no_norm = || CudaError::refused("multiplying", 0, "the weight of the norm is missing");
+        let norm = linear.norm.map(|weight| Norm { weight, epsilon }).ok_or_else(no_norm);
+        let linear = Linear { weight: linear.weight, bias: linear.bias };
+        let Buffers { x, qkv, attended, activated, logits, .. } = &mut *self.buffers;
+        match at {
+            LinearAt::Qkv(_) => step.norm_linear(stream, x, &norm?, &linear, qkv, shape),
+            LinearAt::Output(_) => step.linear_add(stream, attended, &linear, x, shape),
+            LinearAt::GateUp(_) => step.norm_gate_up(stream, x, &norm?, &linear, activated, [shape[0] / 2, shape[1]]),
+            LinearAt::Down(_) => step.linear_add(stream, activated, &linear, x, shape),
+            LinearAt::Head => step.norm_linear(stream, x, &norm?, &linear, logits, shape),
+        }
     }
 }
 
@@ -224,27 +232,54 @@ impl<T: Number> Ops for Pass<'_, T> {
         Fusion { products: self.fused().is_some(), rope: matches!(self.rows, PassRows::Token(..)) }
     }
 
-    fn norm(&mut self, _: usize, weights: &LayerWeights<T>, block: Block) -> Result<(), CudaError> {
-        let (shape, epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
+    /// The last rows of sequences, which the head reads, are left where the hidden states were.
+    fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+        let ([rows, hidden], epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
+        let Context { stream, operations, .. } = self.context;
         let Buffers { x, normed, .. } = &mut *self.buffers;
-        self.context.operations.rms_norm(self.context.stream, &*x, weights.norm(block), normed, shape, epsilon)
+        match (at, &self.rows) {
+            (NormAt::Final, PassRows::Prompt(PromptRows { head: Head::Last, heads, .. })) => {
+                operations.last_rows(stream, &*x, &mut *normed, [heads.batch, heads.tokens, hidden])?;
+                operations.rms_norm(stream, &*normed, weight, x, [heads.batch, hidden], epsilon)
+            }
+            _ => operations.rms_norm(stream, &*x, weight, normed, [rows, hidden], epsilon),
+        }
     }
 
-    fn qkv(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let (width, hidden) = (qkv_width(self.context.config), self.context.config.hidden);
-        let (product, shape, epsilon) = (self.product(width, hidden)?, self.shape(width)?, self.epsilon());
-        let (fused, Context { stream, blas, operations, .. }) = (self.fused(), &self.context);
-        let Buffers { x, normed, qkv, .. } = &mut *self.buffers;
-        if let Some(step) = fused {
-            let norm = Norm { weight: &weights.attention_norm, epsilon };
-            let linear = Linear { weight: &weights.qkv, bias: weights.qkv_bias.as_ref() };
-            return step.norm_linear(stream, x, &norm, &linear, qkv, [product.n, product.k]);
+    /// SwiGLU adds the bias of gate and up, and for a prompt RoPE adds that of queries, keys and values.
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), CudaError> {
+        if let Some(step) = self.fused() {
+            return self.fused_linear(step, at, linear);
         }
-        blas.multiply_slices([normed.all(), weights.qkv.all()], qkv.all_mut(), product)?;
-        // For a prompt, RoPE adds the bias.
-        match (&self.rows, &weights.qkv_bias) {
-            (PassRows::Token(..), Some(bias)) => operations.add_bias(stream, qkv, bias, shape),
-            _ => Ok(()),
+        let ([out, width], Context { stream, blas, operations, .. }) = (at.shape(self.context.config), &self.context);
+        let mut sizes =
+            Sizes { m: size(self.buffers.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true };
+        let (shape, weight) = ([sizes.m, sizes.n], linear.weight.all());
+        let Buffers { x, normed, qkv, attended, gate_up, activated, logits, .. } = &mut *self.buffers;
+        match at {
+            LinearAt::Qkv(_) => {
+                blas.multiply_slices([normed.all(), weight], qkv.all_mut(), sizes)?;
+                match (&self.rows, linear.bias) {
+                    (PassRows::Token(..), Some(bias)) => operations.add_bias(stream, qkv, bias, shape),
+                    _ => Ok(()),
+                }
+            }
+            LinearAt::Output(_) => blas.multiply_add([attended.all(), weight], x.all_mut(), sizes),
+            LinearAt::GateUp(_) => blas.multiply_slices([normed.all(), weight], gate_up.all_mut(), sizes),
+            LinearAt::Down(_) => {
+                blas.multiply_add([activated.all(), weight], x.all_mut(), sizes)?;
+                linear.bias.map_or(Ok(()), |bias| operations.add_bias(stream, x, bias, shape))
+            }
+            LinearAt::Head => {
+                let rows: Slice<'_, T> = match &self.rows {
+                    PassRows::Prompt(PromptRows { head: Head::Last, heads, .. }) => {
+                        sizes.m = heads.batch;
+                        x.slice(0..heads.batch as usize * width)?
+                    }
+                    _ => normed.all(),
+                };
+                blas.multiply_slices([rows, weight], logits.all_mut(), sizes)
+            }
         }
     }
 
@@ -264,95 +299,11 @@ impl<T: Number> Ops for Pass<'_, T> {
         }
     }
 
-    fn output(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let product = self.product(self.context.config.hidden, self.attended_width())?;
-        let (fused, Context { stream, blas, .. }) = (self.fused(), &self.context);
-        let Buffers { x, attended, .. } = &mut *self.buffers;
-        match fused {
-            Some(step) => {
-                let linear = Linear { weight: &weights.output, bias: None };
-                step.linear_add(stream, attended, &linear, x, [product.n, product.k])
-            }
-            None => blas.multiply_add([attended.all(), weights.output.all()], x.all_mut(), product),
-        }
-    }
-
-    fn gate_up(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let (ffn, hidden) = (self.context.config.ffn, self.context.config.hidden);
-        let (product, epsilon) = (self.product(2 * ffn, hidden)?, self.epsilon());
-        let (fused, Context { stream, blas, .. }) = (self.fused(), &self.context);
-        let Buffers { x, normed, gate_up, activated, .. } = &mut *self.buffers;
-        match fused {
-            Some(step) => {
-                let norm = Norm { weight: &weights.ffn_norm, epsilon };
-                let linear = Linear { weight: &weights.gate_up, bias: weights.gate_up_bias.as_ref() };
-                step.norm_gate_up(stream, x, &norm, &linear, activated, [size(ffn)?, product.k])
-            }
-            None => blas.multiply_slices([normed.all(), weights.gate_up.all()], gate_up.all_mut(), product),
-        }
-    }
-
     fn swiglu(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
         let shape = self.shape(self.context.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let Buffers { gate_up, activated, .. } = &mut *self.buffers;
         self.context.operations.swiglu(self.context.stream, &*gate_up, bias, activated, shape)
-    }
-
-    fn down(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let (ffn, hidden) = (self.context.config.ffn, self.context.config.hidden);
-        let (product, shape) = (self.product(hidden, ffn)?, self.shape(hidden)?);
-        let (fused, Context { stream, blas, operations, .. }) = (self.fused(), &self.context);
-        let Buffers { x, activated, .. } = &mut *self.buffers;
-        if let Some(step) = fused {
-            let linear = Linear { weight: &weights.down, bias: weights.down_bias.as_ref() };
-            return step.linear_add(stream, activated, &linear, x, [product.n, product.k]);
-        }
-        blas.multiply_add([activated.all(), weights.down.all()], x.all_mut(), product)?;
-        match &weights.down_bias {
-            Some(bias) => operations.add_bias(stream, x, bias, shape),
-            None => Ok(()),
-        }
-    }
-
-    fn final_norm(&mut self, weight: &Buffer<T>) -> Result<(), CudaError> {
-        let ([rows, hidden], epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
-        let Context { stream, operations, .. } = self.context;
-        let Buffers { x, normed, .. } = &mut *self.buffers;
-        match &self.rows {
-            PassRows::Prompt(PromptRows { head: Head::Last, heads, .. }) => {
-                operations.last_rows(stream, &*x, &mut *normed, [heads.batch, heads.tokens, hidden])?;
-                operations.rms_norm(stream, &*normed, weight, x, [heads.batch, hidden], epsilon)
-            }
-            _ => operations.rms_norm(stream, &*x, weight, normed, [rows, hidden], epsilon),
-        }
-    }
-
-    fn head(&mut self, norm: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
-        let Config { vocab, hidden, .. } = *self.context.config;
-        let (mut product, epsilon) = (self.product(vocab, hidden)?, self.epsilon());
-        let (fused, Context { stream, blas, .. }) = (self.fused(), &self.context);
-        let Buffers { x, normed, logits, .. } = &mut *self.buffers;
-        if let Some(step) = fused {
-            let norm = Norm { weight: norm, epsilon };
-            return step.norm_linear(
-                stream,
-                x,
-                &norm,
-                &Linear { weight: head, bias: None },
-                logits,
-                [product.n, product.k],
-            );
-        }
-        // The norm leaves the last rows of sequences where the hidden states were.
-        let rows: Slice<'_, T> = match &self.rows {
-            PassRows::Prompt(PromptRows { head: Head::Last, heads, .. }) => {
-                product.m = heads.batch;
-                x.slice(0..heads.batch as usize * hidden)?
-            }
-            _ => normed.all(),
-        };
-        blas.multiply_slices([rows, head.all()], logits.all_mut(), product)
     }
 }
 

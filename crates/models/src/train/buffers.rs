@@ -1,7 +1,9 @@
 //! What forward keeps for backward, and what both compute in, whatever the device. Predicted memory is counted from it.
 
-use super::ops::{LinearAt, NormAt};
-use crate::{TrainSizes, decoder::layers::Block};
+use crate::{
+    TrainSizes,
+    decoder::layers::{Block, LinearAt, NormAt},
+};
 
 /// What forward keeps. `M` are numbers of the dtype, `F` are numbers in f32.
 #[derive(Debug)]

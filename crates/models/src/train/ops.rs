@@ -6,7 +6,7 @@ use super::Ledger;
 use crate::{
     Config, TrainOptions,
     decoder::{
-        layers::{Block, LayerOf, Ops, mark_op, run_head, run_layer},
+        layers::{Block, LayerOf, LinearAt, NormAt, Ops, mark_op, run_head, run_layer},
         weights::{Parameters, Part},
     },
     marks::stage_mark,
@@ -87,23 +87,6 @@ pub type TrainStateOf<O> = TrainState<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
 type ParametersOf<O> = Parameters<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
-/// A product with weights, and the layer of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinearAt {
-    Qkv(usize),
-    Output(usize),
-    GateUp(usize),
-    Down(usize),
-    Head,
-}
-
-/// A norm of the hidden states.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NormAt {
-    Layer(usize, Block),
-    Final,
-}
-
 /// Runs a batch from its ids to its loss.
 pub fn run_forward<O: TrainOps>(
     ops: &mut O,
@@ -161,7 +144,7 @@ fn ffn_back<O: TrainOps>(
     mark_op!(ops, "down_input", ops.input_back(down, &weights.down))?;
     mark_op!(ops, "swiglu", ops.swiglu_back(at, weights))?;
     mark_op!(ops, "down_weights", ops.weights_back(down, d_down, down_bias.as_mut()))?;
-    mark_op!(ops, "norm_again", ops.norm(at, weights, Block::Ffn))?;
+    mark_op!(ops, "norm_again", ops.norm(norm, &weights.ffn_norm))?;
     mark_op!(ops, "gate_up_weights", ops.weights_back(gate_up, d_gate_up, gate_up_bias.as_mut()))?;
     mark_op!(ops, "gate_up_input", ops.input_back(gate_up, &weights.gate_up))?;
     mark_op!(ops, "norm_back", ops.norm_back(norm, &weights.ffn_norm, ffn_norm))
@@ -180,7 +163,7 @@ fn attention_back<O: TrainOps>(
     mark_op!(ops, "rope_again", ops.rope(at, weights))?;
     ops.attend_back(at)?;
     mark_op!(ops, "rope_back", ops.rope_back(at, weights, gradients))?;
-    mark_op!(ops, "norm_again", ops.norm(at, weights, Block::Attention))?;
+    mark_op!(ops, "norm_again", ops.norm(norm, &weights.attention_norm))?;
     mark_op!(ops, "qkv_weights", ops.weights_back(qkv, &mut gradients.qkv, gradients.qkv_bias.as_mut()))?;
     mark_op!(ops, "qkv_input", ops.input_back(qkv, &weights.qkv))?;
     mark_op!(ops, "norm_back", ops.norm_back(norm, &weights.attention_norm, &mut gradients.attention_norm))

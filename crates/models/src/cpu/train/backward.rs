@@ -19,19 +19,15 @@ use super::{
 };
 use crate::{
     Attention, Config, ModelError, TrainOptions,
-    decoder::weights::Part,
+    decoder::{
+        layers::{LinearAt, NormAt},
+        weights::Part,
+    },
     train::{
         buffers::Scratch,
-        ops::{LinearAt, NormAt, TrainOps, TrainState},
+        ops::{TrainOps, TrainState},
     },
 };
-
-impl Setup {
-    /// Numbers of all tokens, row by row.
-    fn all<'n, T>(&self, numbers: &'n [T]) -> Rows<'n, T> {
-        Rows::dense(numbers, self.rows(), numbers.len() / self.rows())
-    }
-}
 
 impl<T: Number> TrainOps for CpuTraining<T> {
     fn config(&self) -> &Config {

@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{
     Attention, Config, Marks, ModelError, TrainOptions,
-    decoder::layers::{Block, Ops},
+    decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
     marks::stage_mark,
     rope::RopeTable,
-    train::{buffers::KeptLayer, ops::NormAt},
+    train::buffers::{Kept, KeptLayer, Scratch},
 };
 
 /// What operations only read.
@@ -41,18 +41,9 @@ impl Setup {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    /// Multiplies every row with weights.
-    fn project<T: Number>(&self, x: &[T], weights: &[T], out: &mut [T], put: Put) {
-        let rows = self.rows();
-        let width = x.len() / rows;
-        let weights = Rows::dense(weights, weights.len() / width, width);
-        project(&self.crew, Rows::dense(x, rows, width), weights, out, put);
-    }
-
-    fn add_bias<T: Number>(&self, bias: Option<&[f32]>, rows: &mut [T]) {
-        if let Some(bias) = bias {
-            add_bias(&self.crew, bias, rows);
-        }
+    /// Numbers of all tokens, row by row.
+    pub fn all<'n, T>(&self, numbers: &'n [T]) -> Rows<'n, T> {
+        Rows::dense(numbers, self.rows(), numbers.len() / self.rows())
     }
 
     /// Norms the projected heads and applies RoPE.
@@ -100,16 +91,34 @@ impl<T: Number> Ops for CpuTraining<T> {
         &self.setup.options.marks
     }
 
-    fn norm(&mut self, layer: usize, weights: &Layer<T>, block: Block) -> Result<(), ModelError> {
-        let hidden = self.kept.norm_input(NormAt::Layer(layer, block));
-        self.setup.norm(weights.norm(block)).rows(&self.setup.crew, 1, hidden, &mut self.scratch.normed);
+    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Result<(), ModelError> {
+        let (setup, hidden) = (&self.setup, self.kept.norm_input(at));
+        setup.norm(weight).rows(&setup.crew, 1, hidden, &mut self.scratch.normed);
         Ok(())
     }
 
-    fn qkv(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
-        let qkv = &mut self.kept.layers[layer].qkv;
-        self.setup.project(&self.scratch.normed, &weights.qkv, qkv, Put::OVER);
-        self.setup.add_bias(weights.qkv_bias.as_deref(), qkv);
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), ModelError> {
+        let (Scratch { normed, activated, .. }, Kept { layers, logits, .. }) = (&self.scratch, &mut self.kept);
+        let (x, out, put) = match at {
+            LinearAt::Qkv(layer) => (normed, &mut layers[layer].qkv, Put::OVER),
+            LinearAt::GateUp(layer) => (normed, &mut layers[layer].gate_up, Put::OVER),
+            LinearAt::Head => (normed, logits, Put::OVER),
+            LinearAt::Output(layer) => {
+                let KeptLayer { input, attended, middle, .. } = &mut layers[layer];
+                middle.copy_from_slice(input);
+                (&*attended, middle, Put::ONTO)
+            }
+            LinearAt::Down(layer) => {
+                let (middle, hidden) = self.kept.middle_and_next(layer);
+                hidden.copy_from_slice(middle);
+                (activated, hidden, Put::ONTO)
+            }
+        };
+        let (crew, [outputs, width]) = (&self.setup.crew, at.shape(&self.setup.config));
+        project(crew, self.setup.all(x), Rows::dense(linear.weight, outputs, width), out, put);
+        if let Some(bias) = linear.bias {
+            add_bias(crew, bias, out);
+        }
         Ok(())
     }
 
@@ -138,41 +147,9 @@ impl<T: Number> Ops for CpuTraining<T> {
         Ok(())
     }
 
-    fn output(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
-        let KeptLayer { input, attended, middle, .. } = &mut self.kept.layers[layer];
-        middle.copy_from_slice(input);
-        self.setup.project(attended, &weights.output, middle, Put::ONTO);
-        Ok(())
-    }
-
-    fn gate_up(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
-        let gate_up = &mut self.kept.layers[layer].gate_up;
-        self.setup.project(&self.scratch.normed, &weights.gate_up, gate_up, Put::OVER);
-        self.setup.add_bias(weights.gate_up_bias.as_deref(), gate_up);
-        Ok(())
-    }
-
     fn swiglu(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
         let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
         swiglu(&self.setup.crew, self.setup.config.ffn, gate_up, activated);
-        Ok(())
-    }
-
-    fn down(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
-        let (middle, hidden) = self.kept.middle_and_next(layer);
-        hidden.copy_from_slice(middle);
-        self.setup.project(&self.scratch.activated, &weights.down, hidden, Put::ONTO);
-        self.setup.add_bias(weights.down_bias.as_deref(), hidden);
-        Ok(())
-    }
-
-    fn final_norm(&mut self, weight: &Vec<f32>) -> Result<(), ModelError> {
-        self.setup.norm(weight).rows(&self.setup.crew, 1, &self.kept.last, &mut self.scratch.normed);
-        Ok(())
-    }
-
-    fn head(&mut self, _: &Vec<f32>, head: &Vec<T>) -> Result<(), ModelError> {
-        self.setup.project(&self.scratch.normed, head, &mut self.kept.logits, Put::OVER);
         Ok(())
     }
 }

@@ -10,33 +10,23 @@ use laptime_cuda::{
 use super::{GpuTraining, Heads, all_parameters, forward::Naive};
 use crate::{
     Attention, Config, Marks, TrainOptions,
-    decoder::weights::Part,
+    decoder::{
+        layers::{LinearAt, NormAt},
+        weights::Part,
+    },
     gpu::{
         pass::packed,
-        room::qkv_width,
         size,
         weights::{LayerWeights, Number},
     },
     marks::stage_mark,
     train::{
         buffers::Scratch,
-        ops::{LinearAt, NormAt, TrainOps, TrainState},
+        ops::{TrainOps, TrainState},
     },
 };
 
 impl<T: Number> GpuTraining<'_, T> {
-    /// Rows and columns of a weight.
-    fn weight_shape(&self, at: LinearAt) -> [usize; 2] {
-        let Config { hidden, ffn, vocab, heads, head_dim, .. } = *self.config;
-        match at {
-            LinearAt::Qkv(_) => [qkv_width(&self.config), hidden],
-            LinearAt::Output(_) => [hidden, heads * head_dim],
-            LinearAt::GateUp(_) => [2 * ffn, hidden],
-            LinearAt::Down(_) => [hidden, ffn],
-            LinearAt::Head => [vocab, hidden],
-        }
-    }
-
     fn naive_back(&mut self) -> Result<(), CudaError> {
         let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), Naive::new(&self.sizes));
         let scale = self.scale();
@@ -123,7 +113,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         weight: &mut Buffer<T>,
         bias: Option<&mut Buffer<T>>,
     ) -> Result<(), CudaError> {
-        let [out, width] = self.weight_shape(at);
+        let [out, width] = at.shape(&self.config);
         let (m, n, k) = (size(out)?, size(width)?, size(self.rows)?);
         let (a, b, c) = (Matrices::transposed(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
         let product = Batch { count: 1, m, n, k, a, b, c, scale: 1.0, is_added: false };
@@ -136,7 +126,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
     }
 
     fn input_back(&mut self, at: LinearAt, weight: &Buffer<T>) -> Result<(), CudaError> {
-        let [out, width] = self.weight_shape(at);
+        let [out, width] = at.shape(&self.config);
         let (m, n, k) = (size(self.rows)?, size(width)?, size(out)?);
         let (a, b, c) = (Matrices::plain(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
         let product = Batch { count: 1, m, n, k, a, b, c, scale: 1.0, is_added: false };

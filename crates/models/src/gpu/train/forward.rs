@@ -5,15 +5,14 @@ use laptime_cuda::{Batch, Buffer, CudaError, Matrices, Sizes, nn::HeadSizes};
 use super::{GpuTraining, Heads};
 use crate::{
     Attention, Marks,
-    decoder::layers::{Block, Ops},
+    decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
     gpu::{
         pass::packed,
-        room::qkv_width,
         size,
         weights::{LayerWeights, Number},
     },
     marks::stage_mark,
-    train::{buffers::KeptLayer, ops::NormAt},
+    train::buffers::{Kept, KeptLayer, Scratch},
 };
 
 impl<T: Number> GpuTraining<'_, T> {
@@ -22,24 +21,12 @@ impl<T: Number> GpuTraining<'_, T> {
         Ok([size(self.rows)?, size(width)?])
     }
 
-    /// The product of all rows of `width` numbers with weights of `out` rows.
-    fn product(&self, out: usize, width: usize) -> Result<Sizes, CudaError> {
-        Ok(Sizes { m: size(self.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true })
-    }
-
     pub(super) fn scale(&self) -> f32 {
         1.0 / (self.config.head_dim as f32).sqrt()
     }
 
     pub(super) fn epsilon(&self) -> f32 {
         self.config.norm_eps as f32
-    }
-
-    /// Norms the hidden states.
-    fn norm_at(&mut self, at: NormAt, weight: &Buffer<T>) -> Result<(), CudaError> {
-        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.epsilon());
-        let (hidden, normed) = (self.kept.norm_input(at), &mut self.scratch.normed);
-        self.operations.rms_norm(self.device.stream(), hidden, weight, normed, shape, epsilon)
     }
 
     /// The weights of naive attention, from queries and keys by head.
@@ -84,14 +71,38 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
         &self.options.marks
     }
 
-    fn norm(&mut self, layer: usize, weights: &LayerWeights<T>, block: Block) -> Result<(), CudaError> {
-        self.norm_at(NormAt::Layer(layer, block), weights.norm(block))
+    fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+        let (shape, epsilon) = (self.shape(self.config.hidden)?, self.epsilon());
+        let (hidden, normed) = (self.kept.norm_input(at), &mut self.scratch.normed);
+        self.operations.rms_norm(self.device.stream(), hidden, weight, normed, shape, epsilon)
     }
 
-    fn qkv(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let sizes = self.product(qkv_width(&self.config), self.config.hidden)?;
-        let qkv = &mut self.kept.layers[layer].qkv;
-        self.blas.multiply_slices([self.scratch.normed.all(), weights.qkv.all()], qkv.all_mut(), sizes)
+    /// RoPE adds the bias of queries, keys and values, and SwiGLU that of gate and up.
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), CudaError> {
+        let [out, width] = at.shape(&self.config);
+        let sizes = Sizes { m: size(self.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true };
+        let (stream, blas, weight) = (self.device.stream(), &self.blas, linear.weight.all());
+        let (Scratch { normed, activated, .. }, Kept { layers, logits, .. }) = (&self.scratch, &mut self.kept);
+        let out = match at {
+            LinearAt::Qkv(layer) => &mut layers[layer].qkv,
+            LinearAt::GateUp(layer) => &mut layers[layer].gate_up,
+            LinearAt::Head => logits,
+            LinearAt::Output(layer) => {
+                let KeptLayer { input, attended, middle, .. } = &mut layers[layer];
+                middle.all_mut().copy_from(stream, input.all())?;
+                return blas.multiply_add([attended.all(), weight], middle.all_mut(), sizes);
+            }
+            LinearAt::Down(layer) => {
+                let (middle, hidden) = self.kept.middle_and_next(layer);
+                hidden.all_mut().copy_from(stream, middle.all())?;
+                blas.multiply_add([activated.all(), weight], hidden.all_mut(), sizes)?;
+                return match linear.bias {
+                    Some(bias) => self.operations.add_bias(stream, hidden, bias, [sizes.m, sizes.n]),
+                    None => Ok(()),
+                };
+            }
+        };
+        blas.multiply_slices([normed.all(), weight], out.all_mut(), sizes)
     }
 
     fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
@@ -107,45 +118,11 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
         }
     }
 
-    fn output(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let sizes = self.product(self.config.hidden, self.config.heads * self.config.head_dim)?;
-        let KeptLayer { input, attended, middle, .. } = &mut self.kept.layers[layer];
-        middle.all_mut().copy_from(self.device.stream(), input.all())?;
-        self.blas.multiply_add([attended.all(), weights.output.all()], middle.all_mut(), sizes)
-    }
-
-    fn gate_up(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let sizes = self.product(2 * self.config.ffn, self.config.hidden)?;
-        let gate_up = &mut self.kept.layers[layer].gate_up;
-        self.blas.multiply_slices([self.scratch.normed.all(), weights.gate_up.all()], gate_up.all_mut(), sizes)
-    }
-
     fn swiglu(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
         let shape = self.shape(self.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
         self.operations.swiglu(self.device.stream(), gate_up, bias, activated, shape)
-    }
-
-    fn down(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
-        let (stream, shape) = (self.device.stream(), self.shape(self.config.hidden)?);
-        let sizes = self.product(self.config.hidden, self.config.ffn)?;
-        let (middle, hidden) = self.kept.middle_and_next(layer);
-        hidden.all_mut().copy_from(stream, middle.all())?;
-        self.blas.multiply_add([self.scratch.activated.all(), weights.down.all()], hidden.all_mut(), sizes)?;
-        match &weights.down_bias {
-            Some(bias) => self.operations.add_bias(stream, hidden, bias, shape),
-            None => Ok(()),
-        }
-    }
-
-    fn final_norm(&mut self, weight: &Buffer<T>) -> Result<(), CudaError> {
-        self.norm_at(NormAt::Final, weight)
-    }
-
-    fn head(&mut self, _: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
-        let sizes = self.product(self.config.vocab, self.config.hidden)?;
-        self.blas.multiply_slices([self.scratch.normed.all(), head.all()], self.kept.logits.all_mut(), sizes)
     }
 }
 
