@@ -21,7 +21,6 @@ mod parameters;
 mod plan;
 mod presets;
 mod prompt;
-mod reader;
 mod script;
 mod solver;
 mod tensors;
@@ -31,7 +30,7 @@ mod weights;
 mod work;
 
 pub(crate) use self::{
-    backend::{Backend, CONNECTOR_EPS, Latents, Part, Read, Side},
+    backend::{Backend, CONNECTOR_EPS, Done, Latents, Part, Read, Side},
     diffusion_head::{DiffusionOps, STREAMS},
     engine::Engine,
     memory::{Own, needed_bytes, product, sum},
@@ -45,7 +44,6 @@ pub use self::{
     model::{Guidance, Noise, SpokenToken, VibeVoice, VibeVoiceOptions},
     noise::normal,
     prompt::VoicePrompt,
-    reader::{ReadTiming, Reader},
     script::{Line, Script},
     solver::{Solver, SolverStep, TRAINED_STEPS},
     voice::{SYNTHETIC_SECONDS, Voice},

@@ -5,6 +5,9 @@ use std::ops::Range;
 use super::{DiffusionOps, Engine, Guidance, VibeVoiceConfig, tensors::Connector};
 use crate::{LayerVisit, ModelError, Offloading, Replay};
 
+/// The outcome of an operation.
+pub type Done = Result<(), ModelError>;
+
 /// The epsilon of the norms of connectors, as in the published classes.
 pub const CONNECTOR_EPS: f32 = 1e-6;
 
@@ -88,18 +91,18 @@ pub trait Backend: DiffusionOps {
     type Voice;
 
     /// Runs a part. A device may replay it as a graph; operation by operation is the reference.
-    fn launch(engine: &mut Engine<Self>, part: Part) -> Result<(), ModelError> {
+    fn launch(engine: &mut Engine<Self>, part: Part) -> Done {
         engine.run_part(part)
     }
 
     /// Begins a generation of at most this many tokens: the noise, and the time embeddings of the solver's steps.
-    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Result<(), ModelError>;
+    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Done;
 
     /// Selects the latent that the diffusion makes.
-    fn begin_latent(&mut self, audio: usize) -> Result<(), ModelError>;
+    fn begin_latent(&mut self, audio: usize) -> Done;
 
     /// Sets the position of a stream's next row.
-    fn place(&mut self, side: Side, position: usize) -> Result<(), ModelError>;
+    fn place(&mut self, side: Side, position: usize) -> Done;
 
     /// Runs the offloaded layers of a step where they are not part of [`Backend::step`]; returns the number of the pass.
     fn begin_pass(&mut self, side: Side) -> Result<Option<u64>, ModelError> {
@@ -108,22 +111,22 @@ pub trait Backend: DiffusionOps {
     }
 
     /// Runs a step of the language model. The positive stream samples a token.
-    fn step(&mut self, side: Side) -> Result<(), ModelError>;
+    fn step(&mut self, side: Side) -> Done;
 
     /// Puts the samples of the acoustic decoder behind those before them and into the semantic encoder.
-    fn take_samples(&mut self, decoder: &mut Self::Flow, semantic: &mut Self::Flow) -> Result<(), ModelError>;
+    fn take_samples(&mut self, decoder: &mut Self::Flow, semantic: &mut Self::Flow) -> Done;
 
     /// Takes the latents of a voice.
     fn voice(&mut self, latents: &[f32]) -> Result<Self::Voice, ModelError>;
 
     /// Runs a connector: a linear layer, a norm and a linear layer.
-    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError>;
+    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Done;
 
     /// Makes the embedding of a token the next row.
-    fn take_row(&mut self, id: u32) -> Result<(), ModelError>;
+    fn take_row(&mut self, id: u32) -> Done;
 
     /// Runs a prompt, in which the rows of voices take the place of tokens of audio.
-    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Self::Voice]) -> Result<(), ModelError>;
+    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Self::Voice]) -> Done;
 
     /// The token that was sampled last, as an index of the ids that may be. Waits for the device.
     fn choice(&mut self) -> Result<usize, ModelError>;
@@ -149,12 +152,12 @@ pub trait Backend: DiffusionOps {
     }
 
     /// Forgets the last generation. What the host reads must have arrived before it is read again.
-    fn reset(&mut self) -> Result<(), ModelError> {
+    fn reset(&mut self) -> Done {
         self.wait()
     }
 
     /// Waits for the device.
-    fn wait(&mut self) -> Result<(), ModelError> {
+    fn wait(&mut self) -> Done {
         Ok(())
     }
 }

@@ -70,20 +70,19 @@ fn speech_config(fields: &Fields<'_>, name: &str) -> Result<VibeVoiceConfig, Str
     let decoder = Config { dtype, ..decoder };
     let acoustic = part("audio_config", "acoustic_tokenizer_config")?;
     let semantic = part("semantic_model_config", "semantic_tokenizer_config")?;
-    let head = part("diffusion_head_config", "diffusion_head_config")?;
-    let tokenizer = if is_older { older_tokenizer } else { tokenizer };
+    let of_head = part("diffusion_head_config", "diffusion_head_config")?;
     let config = VibeVoiceConfig {
         name: name.to_owned(),
-        head: if is_older { older_head(&head, decoder.hidden)? } else { new_head(&head)? },
-        acoustic: tokenizer(&acoustic)?,
-        semantic: tokenizer(&semantic)?,
+        head: head(&of_head, decoder.hidden, is_older)?,
+        acoustic: tokenizer(&acoustic, is_older)?,
+        semantic: tokenizer(&semantic, is_older)?,
         voice_deviation: deviation(&acoustic, is_older)?,
         sample_rate: SAMPLE_RATE,
         ids: ids(fields)?,
         decoder,
     };
-    as_wide(&head, "hidden_size", config.decoder.hidden)?;
-    as_wide(&head, "latent_size", config.acoustic.latent)?;
+    as_wide(&of_head, "hidden_size", config.decoder.hidden)?;
+    as_wide(&of_head, "latent_size", config.acoustic.latent)?;
     Ok(config)
 }
 
@@ -109,87 +108,52 @@ fn ids(fields: &Fields<'_>) -> Result<SpecialIds, String> {
     })
 }
 
-fn new_head(fields: &Fields<'_>) -> Result<HeadConfig, String> {
-    activation(fields, "silu")?;
+fn head(fields: &Fields<'_>, hidden: usize, is_older: bool) -> Result<HeadConfig, String> {
+    only(fields, "hidden_act", "silu")?;
     if fields.truth("mlp_bias")? == Some(true) {
-        return Err("`mlp_bias` of the diffusion head is true, which is not computed here".to_owned());
+        return Err("`mlp_bias` of the diffusion head is true, which is not supported".to_owned());
     }
+    let widening = fields.number("head_ffn_ratio")?.unwrap_or(3.0);
     Ok(HeadConfig {
-        layers: fields.needed("num_hidden_layers")?,
-        ffn: fields.needed("intermediate_size")?,
+        layers: fields.needed(if is_older { "head_layers" } else { "num_hidden_layers" })?,
+        ffn: if is_older { (widening * hidden as f64) as usize } else { fields.needed("intermediate_size")? },
         frequencies: fields.count("frequency_embedding_size")?.unwrap_or(256),
         period: fields.number("diffusion_max_period")?.unwrap_or(10_000.0),
         norm_eps: fields.number("rms_norm_eps")?.unwrap_or(1e-5),
     })
 }
 
-fn older_head(fields: &Fields<'_>, hidden: usize) -> Result<HeadConfig, String> {
-    let widening = fields.number("head_ffn_ratio")?.unwrap_or(3.0);
-    Ok(HeadConfig {
-        layers: fields.needed("head_layers")?,
-        ffn: (widening * hidden as f64) as usize,
-        frequencies: 256,
-        period: 10_000.0,
-        norm_eps: fields.number("rms_norm_eps")?.unwrap_or(1e-5),
-    })
-}
-
-/// Refuses an activation that is not computed.
-fn activation(fields: &Fields<'_>, wanted: &str) -> Result<(), String> {
-    match fields.text("hidden_act")? {
-        Some(other) if other != wanted => Err(format!("`hidden_act` is `{other}`, and not `{wanted}`")),
+/// Refuses a setting that is not computed.
+fn only(fields: &Fields<'_>, field: &str, known: &str) -> Result<(), String> {
+    match fields.text(field)? {
+        Some(other) if other != known => Err(format!("`{field}` is `{other}`, and not `{known}`")),
         _ => Ok(()),
     }
 }
 
-fn tokenizer(fields: &Fields<'_>) -> Result<TokenizerConfig, String> {
-    activation(fields, "gelu")?;
-    one_channel(fields)?;
+fn tokenizer(fields: &Fields<'_>, is_older: bool) -> Result<TokenizerConfig, String> {
+    only(fields, "hidden_act", "gelu")?;
+    only(fields, "mixer_layer", "depthwise_conv")?;
+    if let Some(other @ (0 | 2..)) = fields.count("channels")? {
+        return Err(format!("`channels` is {other}, and not 1"));
+    }
+    let [latent, filters, ratios, depths, norm_eps] = match is_older {
+        true => ["vae_dim", "encoder_n_filters", "encoder_ratios", "encoder_depths", "layernorm_eps"],
+        false => ["hidden_size", "num_filters", "downsampling_ratios", "depths", "rms_norm_eps"],
+    };
+    let mut ratios = counts(fields, ratios)?;
+    if is_older {
+        ratios.reverse();
+    }
     Ok(TokenizerConfig {
-        latent: fields.needed("hidden_size")?,
-        filters: fields.needed("num_filters")?,
-        ratios: counts(fields, "downsampling_ratios")?,
-        depths: counts(fields, "depths")?,
+        latent: fields.needed(latent)?,
+        filters: fields.needed(filters)?,
+        ratios,
+        depths: counts(fields, depths)?,
         kernel: fields.count("kernel_size")?.unwrap_or(7),
         widening: fields.count("ffn_expansion")?.unwrap_or(4),
-        norm_eps: fields.number("rms_norm_eps")?.unwrap_or(1e-5),
+        norm_eps: fields.number(norm_eps)?.unwrap_or(1e-5),
     })
-}
-
-fn older_tokenizer(fields: &Fields<'_>) -> Result<TokenizerConfig, String> {
-    one_channel(fields)?;
-    match fields.text("mixer_layer")? {
-        None | Some("depthwise_conv") => {}
-        Some(other) => return Err(format!("`mixer_layer` is `{other}`, and not `depthwise_conv`")),
-    }
-    Ok(TokenizerConfig {
-        latent: fields.needed("vae_dim")?,
-        filters: fields.needed("encoder_n_filters")?,
-        ratios: counts(fields, "encoder_ratios")?.into_iter().rev().collect(),
-        depths: older_depths(fields)?,
-        kernel: 7,
-        widening: 4,
-        norm_eps: fields.number("layernorm_eps")?.unwrap_or(1e-5),
-    })
-}
-
-fn one_channel(fields: &Fields<'_>) -> Result<(), String> {
-    match fields.count("channels")? {
-        None | Some(1) => Ok(()),
-        Some(other) => Err(format!("`channels` is {other}, and not 1")),
-    }
-}
-
-/// Depths as `3-3-8`.
-fn older_depths(fields: &Fields<'_>) -> Result<Vec<usize>, String> {
-    let field = "encoder_depths";
-    match fields.value(field).and_then(Value::as_str) {
-        None => counts(fields, field),
-        Some(text) => {
-            let depths = text.split('-').map(|depth| depth.trim().parse().ok()).collect::<Option<_>>();
-            depths.ok_or_else(|| format!("`{field}` is `{text}`, which is no list of counts"))
-        }
-    }
 }
 
 fn deviation(acoustic: &Fields<'_>, is_older: bool) -> Result<f32, String> {
@@ -200,11 +164,16 @@ fn deviation(acoustic: &Fields<'_>, is_older: bool) -> Result<f32, String> {
     Ok(told.unwrap_or(0.625) as f32)
 }
 
+/// A list of counts, also as `3-3-8`.
 fn counts(fields: &Fields<'_>, field: &str) -> Result<Vec<usize>, String> {
     let value = fields.value(field).ok_or_else(|| format!("`{field}` is missing"))?;
     let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
-    let counts = value.as_array().and_then(|list| list.iter().map(count).collect());
-    counts.ok_or_else(|| format!("`{field}` is {value}, which is no list of counts"))
+    let counts = match value {
+        Value::String(text) => text.split('-').map(|count| count.trim().parse().ok()).collect::<Option<_>>(),
+        _ => value.as_array().and_then(|list| list.iter().map(count).collect()),
+    };
+    let shown = value.as_str().map_or_else(|| value.to_string(), |text| format!("`{text}`"));
+    counts.ok_or_else(|| format!("`{field}` is {shown}, which is no list of counts"))
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 
 use super::{
     TokenizerOps, VibeVoiceConfig,
+    backend::Done,
     tensors::{DiffusionHead, HeadLayer},
 };
-use crate::ModelError;
 
 /// Rows that run together: one of each stream.
 pub const STREAMS: usize = 2;
@@ -18,34 +18,29 @@ pub trait DiffusionOps: TokenizerOps {
     fn steps(&self) -> usize;
 
     /// Projects the hidden states of both streams, and adds the time of each step.
-    fn condition(&mut self, weight: &Self::Matrix) -> Result<(), ModelError>;
+    fn condition(&mut self, weight: &Self::Matrix) -> Done;
 
     /// Computes the adaptation of a layer, or of the last norm, at all steps.
-    fn adapt(&mut self, layer: usize, weight: &Self::Matrix) -> Result<(), ModelError>;
+    fn adapt(&mut self, layer: usize, weight: &Self::Matrix) -> Done;
 
     /// Advances the sample by the velocities of the step before, and projects it to the width of the head.
-    fn begin_step(&mut self, step: usize, enter: &Self::Matrix) -> Result<(), ModelError>;
+    fn begin_step(&mut self, step: usize, enter: &Self::Matrix) -> Done;
 
     /// Norms and adapts the hidden states, and runs the first half of the feed-forward part.
-    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError>;
+    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done;
 
     /// Runs the second half, and adds what the adaptation lets through.
-    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError>;
+    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done;
 
     /// Norms and adapts the hidden states, and projects them to velocities.
-    fn velocity(&mut self, step: usize, leave: &Self::Matrix) -> Result<(), ModelError>;
+    fn velocity(&mut self, step: usize, leave: &Self::Matrix) -> Done;
 
     /// Advances the sample for the last time. It enters the acoustic decoder, divided and shifted by the factors.
-    fn end_steps(&mut self, decoder: &mut Self::Flow, factors: [f32; 2]) -> Result<(), ModelError>;
+    fn end_steps(&mut self, decoder: &mut Self::Flow, factors: [f32; 2]) -> Done;
 }
 
 /// Makes a latent.
-pub fn run<B: DiffusionOps>(
-    ops: &mut B,
-    head: &DiffusionHead<B>,
-    decoder: &mut B::Flow,
-    factors: [f32; 2],
-) -> Result<(), ModelError> {
+pub fn run<B: DiffusionOps>(ops: &mut B, head: &DiffusionHead<B>, decoder: &mut B::Flow, factors: [f32; 2]) -> Done {
     ops.condition(&head.condition)?;
     let adapts = head.layers.iter().map(|layer| &layer.adapt).chain([&head.adapt]);
     adapts.enumerate().try_for_each(|(layer, weight)| ops.adapt(layer, weight))?;

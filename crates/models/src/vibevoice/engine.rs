@@ -5,8 +5,8 @@ use std::ops::Range;
 use laptime_probe::sync_point;
 
 use super::{
-    Backend, Guidance, Latents, Part, Read, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig, VibeVoiceOptions,
-    VibeVoiceWeights, VoicePrompt, diffusion_head,
+    Backend, Done, Guidance, Latents, Part, Read, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig,
+    VibeVoiceOptions, VibeVoiceWeights, VoicePrompt, diffusion_head,
     tensors::{Tokenizer, Weights},
     tokenizer,
 };
@@ -59,7 +59,7 @@ impl<B: Backend> Engine<B> {
     }
 
     /// Runs a part operation by operation.
-    pub fn run_part(&mut self, part: Part) -> Result<(), ModelError> {
+    pub fn run_part(&mut self, part: Part) -> Done {
         let Self { backend, weights, factors, flows: [decoder, semantic], .. } = self;
         match part {
             Part::Step(side) => backend.step(side),
@@ -83,7 +83,7 @@ impl<B: Backend> Engine<B> {
     }
 
     /// Launches a part, with the offloaded layers that it begins with.
-    pub fn launch(&mut self, part: Part) -> Result<(), ModelError> {
+    pub fn launch(&mut self, part: Part) -> Done {
         let pass = if let Part::Step(side) = part { self.backend.begin_pass(side)? } else { None };
         let _resident = pass.map(|pass| stage_mark!(self.options.marks, Pipeline, "resident", forward = pass));
         B::launch(self, part)
@@ -101,7 +101,7 @@ impl<B: Backend> Engine<B> {
         Ok(rows)
     }
 
-    fn prefill(&mut self, prompt: &VoicePrompt, guidance: &Guidance) -> Result<(), ModelError> {
+    fn prefill(&mut self, prompt: &VoicePrompt, guidance: &Guidance) -> Done {
         let voices = prompt.voices.iter().enumerate().map(|(at, samples)| self.voice_rows(at, samples, guidance));
         let voices = voices.collect::<Result<Vec<_>, _>>()?;
         let _stage = stage_mark!(self.options.marks, Pipeline, "prefill", positions = prompt.ids.len());
@@ -112,7 +112,7 @@ impl<B: Backend> Engine<B> {
 
     /// Runs the next row of the positive stream, unless it is the prompt. In a batch the negative stream runs it too, which
     /// is of use only if the token is one of audio.
-    fn step_positive(&mut self, token: usize) -> Result<(), ModelError> {
+    fn step_positive(&mut self, token: usize) -> Done {
         if token == 0 {
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl<B: Backend> Engine<B> {
     }
 
     /// Runs the row that the positive stream ran last through the negative stream, unless both ran it together.
-    fn step_negative(&mut self, token: usize) -> Result<(), ModelError> {
+    fn step_negative(&mut self, token: usize) -> Done {
         if !std::mem::take(&mut self.state.has_run_both) {
             self.backend.place(Side::Negative, self.state.negative)?;
             let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
@@ -140,27 +140,24 @@ impl<B: Backend> Engine<B> {
     }
 
     /// Makes a token of audio, and the row that the positive stream runs next.
-    fn speak(&mut self, token: usize) -> Result<(), ModelError> {
+    fn speak(&mut self, token: usize) -> Done {
         self.step_negative(token)?;
-        {
-            let steps = self.state.steps;
-            let _stage = stage_mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = steps);
-            self.backend.begin_latent(self.state.audio_tokens)?;
-            self.launch(Part::Diffusion)?;
-        }
-        {
-            let _stage = stage_mark!(self.options.marks, Pipeline, "audio_decode", token = token);
-            self.launch(Part::Decode)?;
-        }
-        {
-            let _stage = stage_mark!(self.options.marks, Pipeline, "semantic_encode", token = token);
-            self.launch(Part::Encode)?;
-        }
+        let steps = self.state.steps;
+        let stage = stage_mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = steps);
+        self.backend.begin_latent(self.state.audio_tokens)?;
+        self.launch(Part::Diffusion)?;
+        drop(stage);
+        let stage = stage_mark!(self.options.marks, Pipeline, "audio_decode", token = token);
+        self.launch(Part::Decode)?;
+        drop(stage);
+        let stage = stage_mark!(self.options.marks, Pipeline, "semantic_encode", token = token);
+        self.launch(Part::Encode)?;
+        drop(stage);
         let _stage = stage_mark!(self.options.marks, Layer, "connect");
         self.launch(Part::Connect)
     }
 
-    fn check(&self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError> {
+    fn check(&self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Done {
         guidance.check()?;
         prompt.check(&self.config, most_tokens, self.options.room)?;
         match most_tokens > self.options.negative_room {
@@ -195,7 +192,7 @@ impl<B: Backend> VibeVoice for Engine<B> {
         &self.options
     }
 
-    fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError> {
+    fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Done {
         self.check(prompt, guidance, most_tokens)?;
         Solver::new(guidance.steps)?;
         self.reset()?;
@@ -306,11 +303,11 @@ impl<B: Backend> VibeVoice for Engine<B> {
         B::part_times(self, times)
     }
 
-    fn wait(&mut self) -> Result<(), ModelError> {
+    fn wait(&mut self) -> Done {
         self.backend.wait()
     }
 
-    fn reset(&mut self) -> Result<(), ModelError> {
+    fn reset(&mut self) -> Done {
         self.state = Generation::default();
         self.backend.reset()
     }

@@ -119,31 +119,49 @@ pub struct SpokenToken {
     pub is_end: bool,
 }
 
-/// A speech model on a device.
-///
-/// [`VibeVoice::begin`], then [`VibeVoice::token`] until one is the last; the audio so far can be read at any time.
+/// VibeVoice on a device.
 ///
 /// Stages are marked at every depth: `voice_encode` with `voice`, and `prefill` with `positions`; then, each with `token`,
 /// `transformer_positive` (not in the first token: the prompt has run it), and of tokens of audio `transformer_negative`,
 /// `diffusion` with `steps`, `audio_decode` and `semantic_encode`. Where both streams are one batch
-/// ([`StreamMode::Batched`](crate::StreamMode::Batched)) their pass is `transformer`. What reads from the device is a sync
-/// point: `read_token` once a token, `read_audio`.
+/// ([`StreamMode::Batched`](crate::StreamMode::Batched)) their pass is `transformer`. Reads from the device are sync points:
+/// `read_token` once per token, `read_audio`.
+///
+/// ```
+/// use laptime_models::{
+///     Dtype, cpu,
+///     vibevoice::{Guidance, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
+/// };
+///
+/// let config = VibeVoiceConfig::from_preset("tiny")?;
+/// let voices = [Voice::synthetic(&config, 1, 0)];
+/// let script = Script::parse("Speaker 1: Hello.")?;
+/// let prompt = VoicePrompt::new(&config, &config.tokenizer(None)?, &script, &voices)?;
+/// let options = VibeVoiceOptions::new(Dtype::F32, prompt.ids.len(), 3);
+/// let mut model = cpu::vibevoice(config, &VibeVoiceWeights::synthetic(1), options, 1)?;
+///
+/// // Synthetic weights do not decide the end: three tokens are 0.4 s.
+/// model.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, 3)?;
+/// while !model.token()?.is_end {}
+/// assert_eq!(model.audio(0..3)?.len(), 9600);
+/// # Ok::<(), laptime_models::ModelError>(())
+/// ```
 pub trait VibeVoice {
     /// What the model is.
     fn config(&self) -> &VibeVoiceConfig;
 
-    /// How it was made ready.
+    /// How it was prepared.
     fn options(&self) -> &VibeVoiceOptions;
 
-    /// Encodes the voices of a prompt and runs it. At most this many tokens will be made. What was made before is forgotten.
-    /// Refuses what [`VoicePrompt::check`] does.
+    /// Encodes the voices of a prompt and runs it, for at most this many tokens. The last generation is forgotten. Refuses
+    /// what [`VoicePrompt::check`] does.
     fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError>;
 
-    /// Makes the next token: the positive stream goes on, a token is chosen from what it leaves, and of one of audio the
-    /// samples are made and heard. Refuses to go on behind the last, or behind one that failed.
+    /// Generates the next token: the positive stream continues, a token is sampled, and for one of audio the samples are
+    /// made and encoded. Refuses to continue behind the last token, or behind one that failed.
     fn token(&mut self) -> Result<SpokenToken, ModelError>;
 
-    /// Tokens that were made since [`VibeVoice::begin`].
+    /// Tokens since [`VibeVoice::begin`].
     fn tokens(&self) -> usize;
 
     /// How many of them are of audio.
@@ -155,22 +173,20 @@ pub trait VibeVoice {
     /// The latents of some tokens of audio, as the diffusion head left them. Waits for the device.
     fn latents(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError>;
 
-    /// The samples of latents of the tokenizer, from silence on. What is being spoken is not touched.
+    /// The samples of latents of the tokenizer, from silence on. The generation is not touched.
     fn decode(&mut self, latents: &[f32]) -> Result<Vec<f32>, ModelError>;
 
-    /// What the acoustic encoder, and the semantic one, make of samples, from silence on. What is being spoken is not
-    /// touched.
+    /// What the acoustic and the semantic encoder make of samples, from silence on. The generation is not touched.
     fn encode(&mut self, samples: &[f32]) -> Result<[Vec<f32>; 2], ModelError>;
 
-    /// The logits of the tokens that may be chosen, in the order of [`SpecialIds::all`](super::SpecialIds::all), at the last
-    /// position of the positive stream. Waits for the device.
+    /// The logits of [`SpecialIds::all`](super::SpecialIds::all) at the last position of the positive stream. Waits for the
+    /// device.
     fn logits(&mut self) -> Result<Vec<f32>, ModelError>;
 
-    /// The normed rows of both streams at the last position that each ran: none of the negative one where it ran none.
-    /// Waits for the device.
+    /// The normed hidden states of both streams at the last position of each: empty where it ran none. Waits for the device.
     fn hidden(&mut self) -> Result<[Vec<f32>; 2], ModelError>;
 
-    /// What the semantic encoder made of the last token of audio. Waits for the device.
+    /// The semantic encoding of the last token of audio. Waits for the device.
     fn semantic(&mut self) -> Result<Vec<f32>, ModelError>;
 
     /// How layers are offloaded; none if all are resident.
@@ -183,10 +199,10 @@ pub trait VibeVoice {
     fn replay(&self) -> Replay;
 
     /// The milliseconds of each part of a token at the last position: the mean of this many replays. Empty on a device that
-    /// does not run tokens in parts. Forgets what is being spoken.
+    /// does not launch parts. Forgets the generation.
     fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError>;
 
-    /// Waits until all that was asked of the device is done.
+    /// Waits until the device has done everything.
     fn wait(&mut self) -> Result<(), ModelError>;
 
     /// Forgets the prompt and all tokens.

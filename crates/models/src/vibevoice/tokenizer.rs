@@ -3,6 +3,7 @@
 //! All convolutions are causal, so a run continues from the last positions that each of them saw, which a flow keeps.
 
 use super::{
+    backend::Done,
     plan::TokenizerShape,
     tensors::{Kinds, Mixer, Tokenizer},
 };
@@ -22,19 +23,13 @@ pub trait TokenizerOps: Kinds {
     fn flow(&self, shape: &TokenizerShape, tokens: usize) -> Result<Self::Flow, ModelError>;
 
     /// Makes silence precede what comes next.
-    fn forget(&mut self, flow: &mut Self::Flow) -> Result<(), ModelError>;
+    fn forget(&mut self, flow: &mut Self::Flow) -> Done;
 
     /// Writes the input of a run.
-    fn enter(&mut self, flow: &mut Self::Flow, numbers: &[f32]) -> Result<(), ModelError>;
+    fn enter(&mut self, flow: &mut Self::Flow, numbers: &[f32]) -> Done;
 
     /// Convolves what the convolution sees to hidden states, latents or samples.
-    fn convolve(
-        &mut self,
-        flow: &mut Self::Flow,
-        at: usize,
-        conv: &Self::Conv,
-        tokens: usize,
-    ) -> Result<(), ModelError>;
+    fn convolve(&mut self, flow: &mut Self::Flow, at: usize, conv: &Self::Conv, tokens: usize) -> Done;
 
     /// Adds what the block before made, if there is one, and lets the next convolution see the hidden states: normed if it is
     /// that of a block.
@@ -44,16 +39,16 @@ pub trait TokenizerOps: Kinds {
         at: Rows,
         made: Option<&Mixer<Self>>,
         next: Option<&Mixer<Self>>,
-    ) -> Result<(), ModelError>;
+    ) -> Done;
 
     /// Mixes positions channel by channel, adds that to the hidden states, and norms them.
-    fn mix_norm(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Result<(), ModelError>;
+    fn mix_norm(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Done;
 
     /// Runs the feed-forward part of a block up to what it adds.
-    fn feed_forward(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Result<(), ModelError>;
+    fn feed_forward(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Done;
 
     /// Keeps the last positions for the next run.
-    fn keep(&mut self, flow: &mut Self::Flow, tokens: usize) -> Result<(), ModelError>;
+    fn keep(&mut self, flow: &mut Self::Flow, tokens: usize) -> Done;
 
     /// Reads the output of a run. Waits for the device.
     fn leave(&mut self, flow: &Self::Flow, shape: &TokenizerShape, tokens: usize) -> Result<Vec<f32>, ModelError>;
@@ -71,12 +66,7 @@ pub struct Rows {
 }
 
 /// Runs this many tokens, which have entered.
-pub fn run<B: TokenizerOps>(
-    ops: &mut B,
-    tokenizer: &Tokenizer<B>,
-    flow: &mut B::Flow,
-    tokens: usize,
-) -> Result<(), ModelError> {
+pub fn run<B: TokenizerOps>(ops: &mut B, tokenizer: &Tokenizer<B>, flow: &mut B::Flow, tokens: usize) -> Done {
     let Tokenizer { stages, head, shape } = tokenizer;
     let mut to = Rows { at: 0, rows: shape.entering * tokens, taps: shape.taps, eps: shape.eps };
     for (stage, shape) in stages.iter().zip(&shape.stages) {

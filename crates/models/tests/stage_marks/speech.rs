@@ -2,7 +2,7 @@
 
 use laptime_models::{
     Dtype, Offload, StreamMode, cpu,
-    vibevoice::{Guidance, Reader, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
+    vibevoice::{Guidance, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
 };
 use laptime_trace::{Trace, Value};
 
@@ -32,39 +32,38 @@ fn recorded(mode: Option<StreamMode>) -> Trace {
     let prompt = VoicePrompt::new(&config, &config.tokenizer(None).unwrap(), &script, &voices).unwrap();
     let offload = mode.map(|mode| Offload::new(mode, 2, home.path()));
     let options = VibeVoiceOptions { offload, ..VibeVoiceOptions::new(Dtype::F32, prompt.ids.len(), 2) };
-    let model = cpu::vibevoice(config, &VibeVoiceWeights::synthetic(1), options, 1).unwrap();
-    let mut reader = Reader::new(model);
+    let mut model = cpu::vibevoice(config, &VibeVoiceWeights::synthetic(1), options, 1).unwrap();
     let guidance = Guidance { is_endless: true, ..Guidance::default() };
     let path = home.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();
-    reader.read(&prompt, &guidance, 2).unwrap();
-    drop(reader);
+    model.begin(&prompt, &guidance, 2).unwrap();
+    while !model.token().unwrap().is_end {}
+    drop(model);
     recording.finish().unwrap();
     laptime_trace::read(&path).unwrap()
 }
 
 /// What follows the language model in a token of audio.
 fn behind(token: usize) -> Vec<String> {
-    let of = |stage: &str| format!("..{stage} token={token}");
+    let of = |stage: &str| format!("{stage} token={token}");
     let diffusion = format!("{} steps=10", of("diffusion"));
     vec![diffusion, of("audio_decode"), of("semantic_encode")]
 }
 
 fn reading(tokens: [&[&str]; 2]) -> Vec<String> {
-    let begins = ["read_aloud", ".voice_encode voice=0", ".prefill"].map(str::to_owned);
-    let tokens = tokens.into_iter().enumerate().flat_map(|(token, stages)| {
-        let stages = stages.iter().map(|stage| (*stage).to_owned());
-        [format!(".token token={token}")].into_iter().chain(stages).chain(behind(token))
-    });
+    let begins = ["voice_encode voice=0", "prefill"].map(str::to_owned);
+    let tokens = tokens
+        .into_iter()
+        .enumerate()
+        .flat_map(|(token, stages)| stages.iter().map(|stage| (*stage).to_owned()).chain(behind(token)));
     begins.into_iter().chain(tokens).collect()
 }
 
 /// The same where layers are offloaded: the resident part of every pass is a stage of its own.
 fn with_resident(stages: Vec<String>) -> Vec<String> {
     let resident = |stage: &String| {
-        let depth = stage.chars().take_while(|letter| *letter == '.').count();
-        let is_pass = stage == ".prefill" || stage.starts_with("..transformer");
-        is_pass.then(|| format!("{}resident", ".".repeat(depth + 1)))
+        let is_pass = stage == "prefill" || stage.starts_with("transformer");
+        is_pass.then(|| ".resident".to_owned())
     };
     stages
         .into_iter()
@@ -79,16 +78,13 @@ fn with_resident(stages: Vec<String>) -> Vec<String> {
 #[test]
 fn tokens_have_the_stages_of_the_page_in_order() {
     let _alone = crate::alone();
-    let first = ["..read_token", "..transformer_negative token=0"];
-    let apart = ["..transformer_positive token=1", "..read_token", "..transformer_negative token=1"];
-    let mut resident = told(&recorded(None));
-    // What reads the audio at the end.
-    resident.truncate(reading([&first, &apart]).len());
-    assert_eq!(resident, reading([&first, &apart]));
+    let first = ["read_token", "transformer_negative token=0"];
+    let apart = ["transformer_positive token=1", "read_token", "transformer_negative token=1"];
+    assert_eq!(told(&recorded(None)), reading([&first, &apart]));
     assert_eq!(told(&recorded(Some(StreamMode::Wrap))), with_resident(reading([&first, &apart])));
 
     let batched = recorded(Some(StreamMode::Batched));
-    assert_eq!(told(&batched), with_resident(reading([&first, &["..transformer token=1", "..read_token"]])));
+    assert_eq!(told(&batched), with_resident(reading([&first, &["transformer token=1", "read_token"]])));
     // The prompt, the negative stream alone, both together: two layers each.
     let turns = batched.spans().filter(|span| span.name == "layer_wait");
     let passes: Vec<_> = turns.map(|span| span.fields.get("forward").map(|value| value.to_string())).collect();

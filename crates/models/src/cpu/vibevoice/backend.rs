@@ -18,7 +18,7 @@ use crate::{
     LayerVisit, ModelError, Offloading,
     marks::stage_mark,
     vibevoice::{
-        Backend, CONNECTOR_EPS, Connector, Engine, Guidance, Latents, Read, STREAMS, Side, VibeVoiceConfig,
+        Backend, CONNECTOR_EPS, Connector, Done, Engine, Guidance, Latents, Read, STREAMS, Side, VibeVoiceConfig,
         VibeVoiceOptions, VibeVoiceWeights,
     },
 };
@@ -98,14 +98,14 @@ impl<T: Number> Cpu<T> {
 impl<T: Number> Backend for Cpu<T> {
     type Voice = Vec<T>;
 
-    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, _: usize) -> Result<(), ModelError> {
+    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, _: usize) -> Done {
         let Engine { backend, config, weights, .. } = engine;
         backend.diffusion = Diffusion::new(config, guidance)?;
         backend.diffusion.embed_times(&backend.crew, config, &weights.diffusion_head);
         Ok(())
     }
 
-    fn begin_latent(&mut self, audio: usize) -> Result<(), ModelError> {
+    fn begin_latent(&mut self, audio: usize) -> Done {
         if let Some(row) = self.pending.take() {
             self.hidden[self.row.len()..].copy_from_slice(&row);
         }
@@ -113,13 +113,13 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn place(&mut self, side: Side, position: usize) -> Result<(), ModelError> {
+    fn place(&mut self, side: Side, position: usize) -> Done {
         let cache = if side == Side::Negative { &mut self.negative } else { &mut self.stack.cache };
         cache.truncate(position);
         Ok(())
     }
 
-    fn step(&mut self, side: Side) -> Result<(), ModelError> {
+    fn step(&mut self, side: Side) -> Done {
         let Self { crew, stack, negative: other, row, hidden, choices, .. } = self;
         let enter = |to: &mut [T]| to.chunks_mut(row.len()).for_each(|to| to.copy_from_slice(row));
         match side {
@@ -147,7 +147,7 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn take_samples(&mut self, _: &mut Flow<T>, _: &mut Flow<T>) -> Result<(), ModelError> {
+    fn take_samples(&mut self, _: &mut Flow<T>, _: &mut Flow<T>) -> Done {
         self.samples.extend(self.buffers.stream.iter().map(|sample| sample.wide()));
         Ok(())
     }
@@ -156,7 +156,7 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(latents.iter().map(|latent| T::narrow(*latent)).collect())
     }
 
-    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError> {
+    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Done {
         let Self { crew, row, inner, normed, semantic, .. } = self;
         let acoustic;
         let from: &[T] = match &latents {
@@ -187,13 +187,13 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn take_row(&mut self, id: u32) -> Result<(), ModelError> {
+    fn take_row(&mut self, id: u32) -> Done {
         let hidden = self.row.len();
         self.row.copy_from_slice(&self.embedding[id as usize * hidden..][..hidden]);
         Ok(())
     }
 
-    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Vec<T>]) -> Result<(), ModelError> {
+    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Vec<T>]) -> Done {
         let Self { crew, stack, embedding, choices, row, hidden, .. } = self;
         let width = row.len();
         stack.cache.truncate(0);
@@ -231,7 +231,7 @@ impl<T: Number> Backend for Cpu<T> {
         self.stack.visits()
     }
 
-    fn reset(&mut self) -> Result<(), ModelError> {
+    fn reset(&mut self) -> Done {
         (self.latents, self.samples) = (Vec::new(), Vec::new());
         Ok(())
     }

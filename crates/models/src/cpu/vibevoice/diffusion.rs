@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     ModelError,
-    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
+    vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
 };
 
 /// What the diffusion head computes in, for one number of steps.
@@ -117,7 +117,7 @@ impl<T: Number> DiffusionOps for Cpu<T> {
         self.diffusion.solver.steps.len()
     }
 
-    fn condition(&mut self, weight: &Vec<T>) -> Result<(), ModelError> {
+    fn condition(&mut self, weight: &Vec<T>) -> Done {
         let (crew, hidden, of) = (&self.crew, &self.hidden, &mut self.diffusion);
         linear(crew, weight, hidden, &mut of.conditions, STREAMS);
         let (to, times) = (of.conditioning.chunks_mut(STREAMS * of.hidden), of.times.chunks(of.hidden));
@@ -129,13 +129,13 @@ impl<T: Number> DiffusionOps for Cpu<T> {
         Ok(())
     }
 
-    fn adapt(&mut self, layer: usize, weight: &Vec<T>) -> Result<(), ModelError> {
+    fn adapt(&mut self, layer: usize, weight: &Vec<T>) -> Done {
         let of = &mut self.diffusion;
         linear(&self.crew, weight, &of.conditioning, &mut of.adapts[layer], STREAMS * of.solver.steps.len());
         Ok(())
     }
 
-    fn begin_step(&mut self, step: usize, enter: &Vec<T>) -> Result<(), ModelError> {
+    fn begin_step(&mut self, step: usize, enter: &Vec<T>) -> Done {
         let of = &mut self.diffusion;
         if let Some(before) = step.checked_sub(1) {
             of.advance(before);
@@ -148,7 +148,7 @@ impl<T: Number> DiffusionOps for Cpu<T> {
         Ok(())
     }
 
-    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
         let (crew, of) = (&self.crew, &mut self.diffusion);
         of.adapted(crew, Some(&weights.norm), layer, step);
         linear(crew, &weights.gate_up, &of.normed, &mut of.gated, STREAMS);
@@ -156,7 +156,7 @@ impl<T: Number> DiffusionOps for Cpu<T> {
         Ok(())
     }
 
-    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
         let of = &mut self.diffusion;
         let (hidden, ffn) = (of.hidden, of.gated.len() / (2 * STREAMS));
         let gated = Rows::new(&of.gated, STREAMS, ffn, 2 * ffn);
@@ -168,14 +168,14 @@ impl<T: Number> DiffusionOps for Cpu<T> {
         Ok(())
     }
 
-    fn velocity(&mut self, step: usize, leave: &Vec<T>) -> Result<(), ModelError> {
+    fn velocity(&mut self, step: usize, leave: &Vec<T>) -> Done {
         let (crew, of) = (&self.crew, &mut self.diffusion);
         of.adapted(crew, None, of.adapts.len() - 1, step);
         linear(crew, leave, &of.normed, &mut of.velocity, STREAMS);
         Ok(())
     }
 
-    fn end_steps(&mut self, _: &mut Flow<T>, [scale, bias]: [f32; 2]) -> Result<(), ModelError> {
+    fn end_steps(&mut self, _: &mut Flow<T>, [scale, bias]: [f32; 2]) -> Done {
         let of = &mut self.diffusion;
         of.advance(of.solver.steps.len() - 1);
         self.latents.extend_from_slice(&of.sample);

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     ModelError,
     cpu::tts::add_scaled,
-    vibevoice::{Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
+    vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
 };
 
 /// The last positions that each convolution saw, in the order in which they run.
@@ -43,17 +43,17 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         Ok(Flow { contexts: lists.map(|list| vec![T::default(); list.kept * list.width]).collect() })
     }
 
-    fn forget(&mut self, flow: &mut Flow<T>) -> Result<(), ModelError> {
+    fn forget(&mut self, flow: &mut Flow<T>) -> Done {
         flow.contexts.iter_mut().for_each(|context| context.fill(T::default()));
         Ok(())
     }
 
-    fn enter(&mut self, _: &mut Flow<T>, numbers: &[f32]) -> Result<(), ModelError> {
+    fn enter(&mut self, _: &mut Flow<T>, numbers: &[f32]) -> Done {
         self.buffers.enter(numbers.iter().copied());
         Ok(())
     }
 
-    fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &StepConv<T>, _: usize) -> Result<(), ModelError> {
+    fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &StepConv<T>, _: usize) -> Done {
         let (StepConv { conv, step }, Buffers { stream, seen, .. }) = (conv, &mut self.buffers);
         see(&mut flow.contexts[at], stream, seen);
         let rows = stream.len() / conv.inputs() / step * conv.stride();
@@ -69,7 +69,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         to: Rows,
         made: Option<&Mixer<Self>>,
         next: Option<&Mixer<Self>>,
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let Buffers { stream, seen, third, .. } = &mut self.buffers;
         let size = stream.len();
         if let Some(block) = made {
@@ -83,7 +83,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         Ok(())
     }
 
-    fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
+    fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
         let Buffers { stream, seen, second, third } = &mut self.buffers;
         fit(second, seen.len().max(to.rows * block.up.bias.len()));
         block.mixer.run(&self.crew, seen, second);
@@ -93,7 +93,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         Ok(())
     }
 
-    fn feed_forward(&mut self, _: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
+    fn feed_forward(&mut self, _: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
         let (Buffers { stream, second, third, .. }, inner) = (&mut self.buffers, block.up.bias.len());
         linear(&self.crew, &block.up, &third[..stream.len()], second);
         gelu(&self.crew, inner, &mut second[..to.rows * inner]);
@@ -101,7 +101,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         Ok(())
     }
 
-    fn keep(&mut self, _: &mut Flow<T>, _: usize) -> Result<(), ModelError> {
+    fn keep(&mut self, _: &mut Flow<T>, _: usize) -> Done {
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     LayerVisit, ModelError, Offloading, Replay,
     vibevoice::{
-        Backend, Connector, DiffusionOps, Engine, Guidance, Latents, Part, Read, Side, VibeVoiceConfig,
+        Backend, Connector, DiffusionOps, Done, Engine, Guidance, Latents, Part, Read, Side, VibeVoiceConfig,
         VibeVoiceOptions,
     },
 };
@@ -98,11 +98,11 @@ impl<'a, T: Number> Cuda<'a, T> {
 impl<T: Number> Backend for Cuda<'_, T> {
     type Voice = Voice<T>;
 
-    fn launch(engine: &mut Engine<Self>, part: Part) -> Result<(), ModelError> {
+    fn launch(engine: &mut Engine<Self>, part: Part) -> Done {
         graphs::launch(engine, part)
     }
 
-    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Result<(), ModelError> {
+    fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Done {
         if engine.backend.steps() != guidance.steps {
             let Engine { backend, config, options, .. } = &mut *engine;
             backend.wait()?;
@@ -115,11 +115,11 @@ impl<T: Number> Backend for Cuda<'_, T> {
         diffusion.begin(on, (config, &weights.diffusion_head), guidance, tokens)
     }
 
-    fn begin_latent(&mut self, audio: usize) -> Result<(), ModelError> {
+    fn begin_latent(&mut self, audio: usize) -> Done {
         Ok(self.diffusion.drawing.token.set_all(self.on.device.stream(), size(audio)?)?)
     }
 
-    fn place(&mut self, side: Side, position: usize) -> Result<(), ModelError> {
+    fn place(&mut self, side: Side, position: usize) -> Done {
         Ok(self.language.place(&self.on, side, position)?)
     }
 
@@ -131,11 +131,11 @@ impl<T: Number> Backend for Cuda<'_, T> {
         Ok(Some(streamed.pass_number()))
     }
 
-    fn step(&mut self, side: Side) -> Result<(), ModelError> {
+    fn step(&mut self, side: Side) -> Done {
         Ok(self.language.step(&self.on, side)?)
     }
 
-    fn take_samples(&mut self, decoder: &mut Flow<T>, semantic: &mut Flow<T>) -> Result<(), ModelError> {
+    fn take_samples(&mut self, decoder: &mut Flow<T>, semantic: &mut Flow<T>) -> Done {
         let Self { on, diffusion, audio, .. } = self;
         let (from, to) = ((&decoder.samples, &diffusion.drawing.token), semantic.entrance(1)?);
         let samples = size(to.length())?;
@@ -148,7 +148,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
         Ok(Voice { latents: self.on.device.upload(&narrow)?, rows: self.on.device.allocate(rows)? })
     }
 
-    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Result<(), ModelError> {
+    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Done {
         let Self { on, connecting, diffusion, language, .. } = self;
         let (row, width) = (language.row.all_mut(), weights.norm.length());
         match latents {
@@ -165,11 +165,11 @@ impl<T: Number> Backend for Cuda<'_, T> {
         Ok(())
     }
 
-    fn take_row(&mut self, id: u32) -> Result<(), ModelError> {
+    fn take_row(&mut self, id: u32) -> Done {
         Ok(self.language.take_row(&self.on, id)?)
     }
 
-    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Voice<T>]) -> Result<(), ModelError> {
+    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Voice<T>]) -> Done {
         let Self { on, language, streamed, .. } = self;
         let (device, hidden) = (on.device, config.decoder.hidden);
         let rows = voices.iter().flat_map(|voice| (0..voice.rows.length() / hidden).map(move |row| (voice, row)));
@@ -219,7 +219,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
         graphs::part_times(engine, times)
     }
 
-    fn wait(&mut self) -> Result<(), ModelError> {
+    fn wait(&mut self) -> Done {
         Ok(self.on.device.stream().synchronise()?)
     }
 }

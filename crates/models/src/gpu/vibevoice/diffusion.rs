@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     ModelError,
-    vibevoice::{DiffusionHead, DiffusionOps, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
+    vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
 };
 
 /// The diffusion head's buffers, for one number of steps.
@@ -76,7 +76,7 @@ impl<T: Number> Diffusion<T> {
         (config, head): (&VibeVoiceConfig, &DiffusionHead<Cuda<'_, T>>),
         guidance: &Guidance,
         tokens: usize,
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let (latent, solver) = (config.acoustic.latent, Solver::new(guidance.steps)?);
         let noise: Vec<f32> = (0..tokens).flat_map(|token| guidance.noise_of(token, latent)).collect();
         let factors = solver.steps.iter().map(|step| Factors {
@@ -116,7 +116,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         self.diffusion.sizes.steps as usize
     }
 
-    fn condition(&mut self, weight: &Buffer<T>) -> Result<(), ModelError> {
+    fn condition(&mut self, weight: &Buffer<T>) -> Done {
         let (On { device, blas, .. }, of) = (&self.on, &mut self.diffusion);
         let DrawingSizes { hidden, steps, .. } = of.sizes;
         let sizes = of.product(STREAMS as u32, hidden);
@@ -125,19 +125,19 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         Ok(of.kernels.condition(device.stream(), from, &mut of.conditioning, [steps, hidden])?)
     }
 
-    fn adapt(&mut self, layer: usize, weight: &Buffer<T>) -> Result<(), ModelError> {
+    fn adapt(&mut self, layer: usize, weight: &Buffer<T>) -> Done {
         let of = &mut self.diffusion;
         let width = weight.length() / of.sizes.hidden as usize;
         let sizes = of.product(STREAMS as u32 * of.sizes.steps, size(width)?);
         Ok(self.on.blas.multiply([&of.conditioning, weight], &mut of.adapts[layer], sizes)?)
     }
 
-    fn begin_step(&mut self, step: usize, enter: &Buffer<T>) -> Result<(), ModelError> {
+    fn begin_step(&mut self, step: usize, enter: &Buffer<T>) -> Done {
         let of = &mut self.diffusion;
         Ok(of.kernels.begin(self.on.device.stream(), &mut of.drawing, size(step)?, enter, &mut of.x)?)
     }
 
-    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
         let of = &mut self.diffusion;
         let hidden = of.sizes.hidden;
         let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
@@ -146,7 +146,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         Ok(of.adapted.gate_up(stream, x, adapt, &plain(&weights.gate_up), &mut of.gated, shape)?)
     }
 
-    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Result<(), ModelError> {
+    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
         let of = &mut self.diffusion;
         let hidden = of.sizes.hidden;
         let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
@@ -154,7 +154,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         Ok(of.adapted.add_gated(stream, &of.gated, adapt, &down, &mut of.x, shape)?)
     }
 
-    fn velocity(&mut self, step: usize, leave: &Buffer<T>) -> Result<(), ModelError> {
+    fn velocity(&mut self, step: usize, leave: &Buffer<T>) -> Done {
         let of = &mut self.diffusion;
         let DrawingSizes { hidden, latent, .. } = of.sizes;
         let adapt = of.adapts[of.adapts.len() - 1].slice(rows(step, 2 * hidden as usize))?;
@@ -162,7 +162,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         Ok(of.adapted.linear(stream, x, adapt, &plain(leave), &mut of.drawing.velocity, shape)?)
     }
 
-    fn end_steps(&mut self, decoder: &mut Flow<T>, [divisor, bias]: [f32; 2]) -> Result<(), ModelError> {
+    fn end_steps(&mut self, decoder: &mut Flow<T>, [divisor, bias]: [f32; 2]) -> Done {
         let of = &mut self.diffusion;
         let to = LatentTarget { row: &mut of.row, sound: decoder.entrance(1)?, divisor, bias };
         Ok(of.kernels.end(self.on.device.stream(), &mut of.drawing, to)?)

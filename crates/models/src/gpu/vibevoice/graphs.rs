@@ -12,7 +12,7 @@ use laptime_trace::run::Depth;
 use super::{super::weights::Number, backend::Cuda};
 use crate::{
     GraphMode, ModelError, Replay,
-    vibevoice::{Engine, Part, VibeVoice, VibeVoiceOptions},
+    vibevoice::{Done, Engine, Part, VibeVoice, VibeVoiceOptions},
 };
 
 /// A graph for each part that is replayed.
@@ -28,7 +28,7 @@ impl Graphs {
 }
 
 /// Replays a part, or enqueues its kernels.
-pub fn launch<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<(), ModelError> {
+pub fn launch<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Done {
     match engine.backend.graphs.of(part) {
         // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
         Some(graph) => Ok(unsafe { graph.launch(engine.backend.on.device.stream()) }?),
@@ -37,7 +37,7 @@ pub fn launch<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result
 }
 
 /// Runs every part once, so that all it needs is loaded, and captures those that are replayed.
-pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> Result<(), ModelError> {
+pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> Done {
     if !matches!(engine.backend.replay, Replay::Graph { .. }) {
         return Ok(());
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     ModelError,
-    vibevoice::{Linear, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
+    vibevoice::{Done, Linear, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
 };
 
 /// What each convolution of a tokenizer sees, and what the tokenizer computes in.
@@ -62,23 +62,17 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         Flow::new(self.on.device, shape, tokens)
     }
 
-    fn forget(&mut self, flow: &mut Flow<T>) -> Result<(), ModelError> {
+    fn forget(&mut self, flow: &mut Flow<T>) -> Done {
         Ok(flow.kept.forget(self.on.device.stream())?)
     }
 
-    fn enter(&mut self, flow: &mut Flow<T>, numbers: &[f32]) -> Result<(), ModelError> {
+    fn enter(&mut self, flow: &mut Flow<T>, numbers: &[f32]) -> Done {
         let tokens = numbers.len() / (flow.lists[0].each * flow.lists[0].width);
         let narrow: Vec<T> = numbers.iter().map(|number| T::narrowed(*number)).collect();
         Ok(flow.entrance(tokens)?.write(&narrow)?)
     }
 
-    fn convolve(
-        &mut self,
-        flow: &mut Flow<T>,
-        at: usize,
-        conv: &ConvWeights<T>,
-        tokens: usize,
-    ) -> Result<(), ModelError> {
+    fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &ConvWeights<T>, tokens: usize) -> Done {
         let (On { device, blas, kernels }, list) = (&self.on, flow.lists[at]);
         let length = size(list.kept + list.each * tokens)?;
         let signal = Signal { x: flow.kept.rows.slice(list.begin..list.end(tokens))?, length, snake: None };
@@ -101,7 +95,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         to: Rows,
         made: Option<&Mixer<Self>>,
         next: Option<&Mixer<Self>>,
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let list = flow.lists[to.at];
         let seen = flow.kept.rows.slice_mut(list.entering()..list.entering() + to.rows * list.width)?;
         let addition = made.map(|block| Addition {
@@ -114,7 +108,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         Ok(streams.add_norm(self.on.device.stream(), &mut flow.x, addition.as_ref(), norm, seen, shape)?)
     }
 
-    fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
+    fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
         let (list, stream) = (flow.lists[to.at], self.on.device.stream());
         let mixer = MixerKernel {
             seen: flow.kept.rows.slice(list.begin..list.entering() + to.rows * list.width)?,
@@ -127,7 +121,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         Ok(self.on.kernels.streams.mix_norm(stream, &mixer, &mut flow.x, norm, &mut flow.normed, shape)?)
     }
 
-    fn feed_forward(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Result<(), ModelError> {
+    fn feed_forward(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
         let Mixer { up, down, .. } = block;
         let (rows, width, inner) = (size(to.rows)?, size(flow.lists[to.at].width)?, size(up.bias.length())?);
         let multiply = |of: &Linear<Self>, from: &Buffer<T>, out: &mut Buffer<T>, [n, k]: [u32; 2]| {
@@ -139,7 +133,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         Ok(multiply(down, &flow.wide, &mut flow.second, [width, inner])?)
     }
 
-    fn keep(&mut self, flow: &mut Flow<T>, tokens: usize) -> Result<(), ModelError> {
+    fn keep(&mut self, flow: &mut Flow<T>, tokens: usize) -> Done {
         Ok(self.on.kernels.streams.keep(self.on.device.stream(), &mut flow.kept, size(tokens)?)?)
     }
 
