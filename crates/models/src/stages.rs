@@ -209,6 +209,15 @@ mod tests {
     }
 
     #[test]
+    fn text_to_speech_marks_its_stages_once_for_all_devices() {
+        let names = |path: &str| marked(&[path]).into_iter().collect::<Vec<_>>().join(" ");
+        assert_eq!(names("tts"), "code_predictor decode prefill sampling talker_step top_k top_p");
+        assert_eq!(names("cpu/tts"), "");
+        // The norm behind the codec's transformer, which the CPU marks where it runs its layers.
+        assert_eq!(names("gpu/tts"), "head norm");
+    }
+
+    #[test]
     fn the_lists_in_order_hold_known_names_alone() {
         for attention in [Attention::Naive, Attention::Dense] {
             let unknown: Vec<_> = training_stages(2, attention).into_iter().filter(|name| !is_known(name)).collect();

@@ -1,14 +1,111 @@
-//! The codec decoder without its numbers: work and sizes by the definition that computes.
+//! The model without its numbers: tensors, work and sizes by the definition that loads and computes.
 
 use std::convert::Infallible;
 
 use super::{
     CodecConfig, TtsConfig,
     ops::{CodecOps, Flow, decode},
-    tensors::{CodecWeights, ConvTensors, NextWeights, Specs},
+    tensors::{
+        CodecWeights, ConvTensors, LinearOf, NextWeights, Parts, PredictorWeights, Table, TalkerWeights, TtsLoad,
+    },
     work::Counted,
 };
-use crate::{Dtype, Role, TensorSpec};
+use crate::{Dtype, Role, TensorSpec, decoder::weights::Load};
+
+/// Loads nothing and lists the tensors: weights are their own descriptions.
+#[derive(Debug, Default)]
+pub struct Specs(Vec<TensorSpec>);
+
+impl Parts for Specs {
+    type Matrix = Vec<TensorSpec>;
+    type Vector = Vec<TensorSpec>;
+    /// With its dilation, or with its stride if it is transposed.
+    type Conv = (ConvTensors, usize);
+    type Depthwise = ConvTensors;
+    type Snake = Vec<TensorSpec>;
+    type Codebooks = Vec<TensorSpec>;
+    type Bridge = LinearOf<Self>;
+}
+
+impl Load for Specs {
+    type Matrix = Vec<TensorSpec>;
+    type Vector = Vec<TensorSpec>;
+    type Error = Infallible;
+
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<TensorSpec>, Infallible> {
+        self.0.extend_from_slice(tensors);
+        Ok(tensors.to_vec())
+    }
+
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Vec<TensorSpec>, Infallible> {
+        self.matrix(tensors)
+    }
+}
+
+impl TtsLoad for Specs {
+    type Parts = Self;
+
+    fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<(ConvTensors, usize), Infallible> {
+        Ok((self.depthwise(tensors)?, step))
+    }
+
+    fn to_one(&mut self, tensors: &ConvTensors) -> Result<(ConvTensors, usize), Infallible> {
+        self.conv(tensors, 1)
+    }
+
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<ConvTensors, Infallible> {
+        self.0.extend(tensors.clone().all());
+        Ok(tensors.clone())
+    }
+
+    fn snake(&mut self, tensors: &[TensorSpec; 2]) -> Result<Vec<TensorSpec>, Infallible> {
+        self.matrix(tensors)
+    }
+
+    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Result<Vec<TensorSpec>, Infallible> {
+        self.matrix(tensors.as_flattened())
+    }
+
+    fn side_by_side(&mut self, tensors: &[TensorSpec; 2]) -> Result<Vec<TensorSpec>, Infallible> {
+        self.matrix(tensors)
+    }
+
+    fn scale_rows(&mut self, _: &mut Vec<TensorSpec>, scale: &TensorSpec) -> Result<(), Infallible> {
+        self.matrix(std::slice::from_ref(scale)).map(drop)
+    }
+
+    fn bridge(&mut self, linear: LinearOf<Self>, _: [&Vec<TensorSpec>; 2]) -> Result<LinearOf<Self>, Infallible> {
+        Ok(linear)
+    }
+}
+
+impl TtsConfig {
+    /// The descriptions of the codec decoder's weights, and all its tensors.
+    pub(super) fn codec_specs(&self) -> (CodecWeights<Specs>, Vec<TensorSpec>) {
+        let mut loader = Specs::default();
+        let Ok(codec) = Table { config: self, loader: &mut loader }.codec();
+        (codec, loader.0)
+    }
+
+    /// The descriptions of the weights of talker and code predictor, and all their tensors.
+    pub(super) fn talker_specs(&self) -> (TalkerWeights<Specs>, PredictorWeights<Specs>, Vec<TensorSpec>) {
+        let mut loader = Specs::default();
+        let mut table = Table { config: self, loader: &mut loader };
+        let Ok(talker) = table.talker();
+        let Ok(predictor) = table.predictor(&talker);
+        (talker, predictor, loader.0)
+    }
+
+    /// Every tensor of the talker and the predictor: those of `model.safetensors`.
+    pub fn talker_file_tensors(&self) -> Vec<TensorSpec> {
+        self.talker_specs().2
+    }
+
+    /// Every tensor of the codec decoder: those of `speech_tokenizer/model.safetensors` that are needed.
+    pub fn codec_file_tensors(&self) -> Vec<TensorSpec> {
+        self.codec_specs().1
+    }
+}
 
 /// Sizes of the codec decoder, per frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

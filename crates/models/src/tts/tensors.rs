@@ -2,7 +2,7 @@
 //!
 //! Layers and norms of the three decoders are those of a decoder alone under other names: [`TtsConfig::renamed`].
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
 use super::{Part, TtsConfig, codec::NEXT_WIDENING};
 use crate::{
@@ -197,9 +197,9 @@ impl<L: Load> Load for Renamed<'_, L> {
 }
 
 /// The table of published tensors.
-struct Table<'a, L> {
-    config: &'a TtsConfig,
-    loader: &'a mut L,
+pub struct Table<'a, L> {
+    pub config: &'a TtsConfig,
+    pub loader: &'a mut L,
 }
 
 impl<P: Parts> LoadedWeights<P> {
@@ -244,7 +244,7 @@ impl<L: TtsLoad> Table<'_, L> {
         Body::load(self.config.part(part), 0, &mut Renamed(self.loader, part))
     }
 
-    fn talker(&mut self) -> Loaded<TalkerWeights<L::Parts>, L> {
+    pub fn talker(&mut self) -> Loaded<TalkerWeights<L::Parts>, L> {
         let (width, hidden, vocab) = (self.config.text_width, self.config.talker.hidden, self.config.talker.vocab);
         let text = [self.config.text_vocab, width];
         Ok(TalkerWeights {
@@ -257,7 +257,7 @@ impl<L: TtsLoad> Table<'_, L> {
         })
     }
 
-    fn predictor(&mut self, talker: &TalkerWeights<L::Parts>) -> Loaded<PredictorWeights<L::Parts>, L> {
+    pub fn predictor(&mut self, talker: &TalkerWeights<L::Parts>) -> Loaded<PredictorWeights<L::Parts>, L> {
         let (groups, wide) = (0..self.config.predicted(), self.config.talker.hidden);
         let (own, vocab) = (self.config.predictor.hidden, self.config.predictor.vocab);
         let name = |part: &str, group: usize| format!("talker.code_predictor.{part}.{group}");
@@ -275,7 +275,7 @@ impl<L: TtsLoad> Table<'_, L> {
         Ok(PredictorWeights { bridge, embeddings, body, heads: heads.collect::<Result<_, _>>()? })
     }
 
-    fn codec(&mut self) -> Loaded<CodecWeights<L::Parts>, L> {
+    pub fn codec(&mut self) -> Loaded<CodecWeights<L::Parts>, L> {
         let (config, codec) = (self.config, &self.config.codec);
         let (latent, hidden, width) = (codec.latent, codec.transformer.hidden, codec.code_width);
         let projection = |part: &str| {
@@ -349,73 +349,6 @@ impl<L: TtsLoad> Table<'_, L> {
     }
 }
 
-/// Loads nothing and lists the tensors: weights are their own descriptions.
-#[derive(Debug, Default)]
-pub struct Specs(Vec<TensorSpec>);
-
-impl Parts for Specs {
-    type Matrix = Vec<TensorSpec>;
-    type Vector = Vec<TensorSpec>;
-    /// With its dilation, or with its stride if it is transposed.
-    type Conv = (ConvTensors, usize);
-    type Depthwise = ConvTensors;
-    type Snake = Vec<TensorSpec>;
-    type Codebooks = Vec<TensorSpec>;
-    type Bridge = LinearOf<Self>;
-}
-
-impl Load for Specs {
-    type Matrix = Vec<TensorSpec>;
-    type Vector = Vec<TensorSpec>;
-    type Error = Infallible;
-
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<TensorSpec>, Infallible> {
-        self.0.extend_from_slice(tensors);
-        Ok(tensors.to_vec())
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Vec<TensorSpec>, Infallible> {
-        self.matrix(tensors)
-    }
-}
-
-impl TtsLoad for Specs {
-    type Parts = Self;
-
-    fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<(ConvTensors, usize), Infallible> {
-        Ok((self.depthwise(tensors)?, step))
-    }
-
-    fn to_one(&mut self, tensors: &ConvTensors) -> Result<(ConvTensors, usize), Infallible> {
-        self.conv(tensors, 1)
-    }
-
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<ConvTensors, Infallible> {
-        self.0.extend(tensors.clone().all());
-        Ok(tensors.clone())
-    }
-
-    fn snake(&mut self, tensors: &[TensorSpec; 2]) -> Result<Vec<TensorSpec>, Infallible> {
-        self.matrix(tensors)
-    }
-
-    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Result<Vec<TensorSpec>, Infallible> {
-        self.matrix(tensors.as_flattened())
-    }
-
-    fn side_by_side(&mut self, tensors: &[TensorSpec; 2]) -> Result<Vec<TensorSpec>, Infallible> {
-        self.matrix(tensors)
-    }
-
-    fn scale_rows(&mut self, _: &mut Vec<TensorSpec>, scale: &TensorSpec) -> Result<(), Infallible> {
-        self.matrix(std::slice::from_ref(scale)).map(drop)
-    }
-
-    fn bridge(&mut self, linear: LinearOf<Self>, _: [&Vec<TensorSpec>; 2]) -> Result<LinearOf<Self>, Infallible> {
-        Ok(linear)
-    }
-}
-
 impl TtsConfig {
     /// The tensor of a decoder alone, as the checkpoint names it.
     pub fn renamed(part: Part, spec: &TensorSpec) -> TensorSpec {
@@ -438,32 +371,6 @@ impl TtsConfig {
             tensor(format!("{prefix}.embedding_sum"), [count, self.codec.vector_width()], Role::Embedding),
             tensor(format!("{prefix}.cluster_usage"), [count], Role::Norm),
         ]
-    }
-
-    /// The descriptions of the codec decoder's weights, and all its tensors.
-    pub(super) fn codec_specs(&self) -> (CodecWeights<Specs>, Vec<TensorSpec>) {
-        let mut loader = Specs::default();
-        let Ok(codec) = Table { config: self, loader: &mut loader }.codec();
-        (codec, loader.0)
-    }
-
-    /// The descriptions of the weights of talker and code predictor, and all their tensors.
-    pub(super) fn talker_specs(&self) -> (TalkerWeights<Specs>, PredictorWeights<Specs>, Vec<TensorSpec>) {
-        let mut loader = Specs::default();
-        let mut table = Table { config: self, loader: &mut loader };
-        let Ok(talker) = table.talker();
-        let Ok(predictor) = table.predictor(&talker);
-        (talker, predictor, loader.0)
-    }
-
-    /// Every tensor of the talker and the predictor: those of `model.safetensors`.
-    pub fn talker_file_tensors(&self) -> Vec<TensorSpec> {
-        self.talker_specs().2
-    }
-
-    /// Every tensor of the codec decoder: those of `speech_tokenizer/model.safetensors` that are needed.
-    pub fn codec_file_tensors(&self) -> Vec<TensorSpec> {
-        self.codec_specs().1
     }
 }
 

@@ -8,7 +8,7 @@ use laptime_trace::run::Depth;
 
 use super::super::size;
 use crate::{
-    GraphMode, Marks,
+    GraphMode, Marks, ModelError,
     tts::{Border, TtsOptions, unmarked},
 };
 
@@ -18,6 +18,18 @@ const REPLAYS: u32 = 1024;
 /// Whether graphs are captured with stamps: where the stages inside a frame are asked for, and no single operation.
 pub fn is_stamped(options: &TtsOptions) -> bool {
     options.graph != GraphMode::Off && options.marks.depth == Depth::Layer
+}
+
+/// Whether graphs are captured. The operations inside a frame cannot be marked in a graph.
+pub fn wants_graphs(options: &TtsOptions) -> Result<bool, ModelError> {
+    let is_deep = options.marks.depth > Depth::Layer;
+    match options.graph {
+        GraphMode::On if is_deep => {
+            let reason = "the operations inside a frame are marked, so its kernels are launched one by one";
+            Err(ModelError::Refused(format!("there is no graph: {reason}")))
+        }
+        mode => Ok(mode != GraphMode::Off && !is_deep),
+    }
 }
 
 /// The marks of the stages inside a captured part: stamps take the place of marks.

@@ -14,7 +14,6 @@ use laptime_cuda::{
     nn::{Attention, Gate},
 };
 use laptime_probe::stage;
-use laptime_trace::run::Depth;
 
 use super::{
     super::{
@@ -25,7 +24,7 @@ use super::{
         step::Stepper,
         weights::Number,
     },
-    captured::{Captured, is_stamped, marks_inside},
+    captured::{Captured, is_stamped, marks_inside, wants_graphs},
     codec::{self, Chunk, Codec},
     load::{GpuParts, Kit},
 };
@@ -219,18 +218,6 @@ impl<'a, T: Number> GpuOps<'a, T> {
         let others = weights.predictor.bridge.as_ref().map_or(&weights.predictor.embeddings, |bridge| &bridge.others);
         let Config { vocab, hidden, .. } = self.config.predictor;
         Ok((others.slice((group - 1) * vocab * hidden..group * vocab * hidden)?, size(vocab)?))
-    }
-}
-
-/// Whether graphs are captured. The operations inside a frame cannot be marked in a graph.
-fn wants_graphs(options: &TtsOptions) -> Result<bool, ModelError> {
-    let is_deep = options.marks.depth > Depth::Layer;
-    match options.graph {
-        GraphMode::On if is_deep => {
-            let reason = "the operations inside a frame are marked, so its kernels are launched one by one";
-            Err(ModelError::Refused(format!("there is no graph: {reason}")))
-        }
-        mode => Ok(mode != GraphMode::Off && !is_deep),
     }
 }
 
