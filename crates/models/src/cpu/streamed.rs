@@ -52,7 +52,7 @@ pub struct FileCopies<T> {
 /// A buffer of a layer.
 enum Buffer<T> {
     Missing,
-    Here(Layer<T>),
+    Here(Box<Layer<T>>),
     /// The thread has it.
     Copying,
 }
@@ -96,7 +96,7 @@ impl<T: Number> FileCopies<T> {
     /// Hands a buffer to the thread.
     fn ask(&mut self, way: Way, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
         match mem::replace(&mut self.buffers[buffer], Buffer::Copying) {
-            Buffer::Here(buffer) => self.copier.ask(Request { way, layer, pass, buffer }),
+            Buffer::Here(buffer) => self.copier.ask(Request { way, layer, pass, buffer: *buffer }),
             Buffer::Missing | Buffer::Copying => Err(not_here(layer)),
         }
     }
@@ -110,7 +110,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
         let mut stage = None;
         for buffer in self.buffers.iter_mut().filter(|buffer| matches!(buffer, Buffer::Missing)) {
             stage.get_or_insert_with(|| stage!("allocate"));
-            *buffer = Buffer::Here(Layer::blank(&self.config)?);
+            *buffer = Buffer::Here(Box::new(Layer::blank(&self.config)?));
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
     fn end_wait(&mut self, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
         let Done { order, copy_ns, outcome } = self.copier.wait()?;
         let is_ahead = self.requested.pop_front().unwrap_or_default();
-        self.buffers[buffer] = Buffer::Here(order.buffer);
+        self.buffers[buffer] = Buffer::Here(Box::new(order.buffer));
         self.visit = LayerVisit { layer, pass, is_ahead, wait_ns: nanos(self.wait_began), release_ns: 0.0, copy_ns };
         outcome
     }
@@ -165,7 +165,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
         while self.requested.pop_front().is_some() {
             let buffer = self.copier.wait()?.order.buffer;
             if let Some(place) = self.buffers.iter_mut().find(|place| matches!(place, Buffer::Copying)) {
-                *place = Buffer::Here(buffer);
+                *place = Buffer::Here(Box::new(buffer));
             }
         }
         Ok(())
