@@ -63,7 +63,8 @@ fn headline(recording: &Recording) -> String {
         Overhead::NotMeasured { flag } => format!("Overhead was not measured ({flag})."),
     };
     let paused = recording.not_recorded_ns() as f64 / 1e9;
-    let recorded = if paused > 0.0 {
+    // A pause that the numbers would not show is not worth a word; `record.json` has it.
+    let recorded = if paused >= 0.1 {
         let share = 100.0 * (1.0 - paused / seconds.max(1e-9));
         format!("{:.1} s of {seconds:.1} s ({share:.1} %)", seconds - paused)
     } else {
