@@ -59,6 +59,9 @@ pub struct Pairs {
     ending: Column<u8>,
 }
 
+/// Sequences whose open spans are found by index.
+const MOST_TRACKS: usize = 1 << 12;
+
 /// In place of the span that begins.
 const END: u32 = u32::MAX;
 
@@ -88,28 +91,35 @@ impl Pairs {
 
     /// Sets the end of every span; the innermost open one ends first. A span without an end event ends at `last_time`.
     pub fn settle(self, last_time: u64, builder: &mut TraceBuilder, unpaired: &mut Unpaired) {
-        let mut open: HashMap<u32, Vec<SpanEntry>> = HashMap::new();
+        // Tracks are few and come first; asynchronous spans may be millions, and few of them are open.
+        let mut open: Vec<Vec<SpanEntry>> = vec![Vec::new(); self.sequences.min(MOST_TRACKS)];
+        let mut others: HashMap<u32, Vec<SpanEntry>> = HashMap::new();
         let order = self.order();
         for row in 0..self.time.len() {
             let row = order.as_ref().map_or(row, |order| order[row] as usize);
             let sequence = self.sequence.get(row);
-            if let Some(span) = builder.entry(u64::from(self.begins.get(row))) {
-                open.entry(sequence).or_default().push(span);
-                continue;
-            }
-            let Some(around) = open.get_mut(&sequence) else {
-                unpaired.ends += 1;
-                continue;
+            let begun = builder.entry(u64::from(self.begins.get(row)));
+            let around = match open.get_mut(sequence as usize) {
+                Some(track) => track,
+                None => others.entry(sequence).or_default(),
             };
-            let ended = around.pop();
-            if around.is_empty() {
-                open.remove(&sequence);
+            let ended = match begun {
+                Some(span) => {
+                    around.push(span);
+                    continue;
+                }
+                None => around.pop(),
+            };
+            if around.is_empty() && sequence as usize >= open.len() {
+                others.remove(&sequence);
             }
-            if let Some(span) = ended {
-                self.end_span(span, row, builder);
+            match ended {
+                Some(span) => self.end_span(span, row, builder),
+                None => unpaired.ends += 1,
             }
         }
-        open.into_values().for_each(|spans| leave_open(&spans, last_time, builder, unpaired));
+        let left = open.into_iter().filter(|spans| !spans.is_empty()).chain(others.into_values());
+        left.for_each(|spans| leave_open(&spans, last_time, builder, unpaired));
     }
 
     fn end_span(&self, span: SpanEntry, row: usize, builder: &mut TraceBuilder) {

@@ -7,6 +7,7 @@
 //! place in Perfetto's format (origin, uncertainty, dropped events) goes into metadata entries that begin with
 //! `laptime_`.
 
+mod ahead;
 mod annotations;
 mod clock;
 mod contents;

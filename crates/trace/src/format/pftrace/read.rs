@@ -1,4 +1,4 @@
-//! Reads packets from a stream, in memory bounded by the trace and one packet.
+//! Reads packets from a stream, in memory bounded by the trace and a few packets.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -8,7 +8,8 @@ use prost::Message;
 
 use super::{
     OPEN, PACKET_TAG, VOID,
-    annotations::{AnnotationNames, intern, name_of},
+    ahead::{self, AHEAD, Ahead, Block, COMPRESSED},
+    annotations::{AnnotationNames, Interned, intern, name_of},
     clock::{Clocks, SharedClocks},
     contents::Contents,
     meta,
@@ -28,9 +29,6 @@ use crate::{
 
 /// A longer packet counts as damage.
 const LONGEST_PACKET: u64 = 64 << 20;
-
-/// Blocks up to this length are kept in memory while they are read. Writers compress blocks of at most a megabyte.
-const LONGEST_KEPT: u64 = 1 << 20;
 
 /// A block that inflates to more than this counts as damage.
 const LONGEST_BLOCK: u64 = 2 * LONGEST_PACKET;
@@ -68,8 +66,8 @@ enum End {
 /// The interned strings of one sequence, and its clock.
 #[derive(Debug, Default)]
 struct SequenceState {
-    event_names: HashMap<u64, NameId>,
-    categories: HashMap<u64, NameId>,
+    event_names: Interned,
+    categories: Interned,
     annotations: AnnotationNames,
     default_track: Option<u64>,
     clocks: Clocks,
@@ -87,8 +85,6 @@ struct Reader {
     flow_sinks: Vec<(u64, SpanEntry)>,
     /// The fields of the current event.
     fields: Vec<(NameId, StoredValue)>,
-    /// The inflated bytes of the current block.
-    block: Vec<u8>,
     schema: Option<i64>,
     understood: u64,
     damaged_packets: u64,
@@ -119,32 +115,67 @@ impl Reader {
     fn packets(&mut self, mut input: impl BufRead, is_in_block: bool) -> Result<End, ReadError> {
         let mut packet = Vec::new();
         let mut offset = 0;
-        loop {
-            let Some(tag) = byte(&mut input)? else { return Ok(End::Whole) };
+        let mut ahead = Ahead::default();
+        let end = loop {
+            let Some(tag) = byte(&mut input)? else { break End::Whole };
             if tag != PACKET_TAG {
-                return Ok(End::Damaged(offset));
+                break End::Damaged(offset);
             }
-            let Some((length, length_bytes)) = varint(&mut input)? else { return Ok(End::CutOff) };
+            let Some((length, length_bytes)) = varint(&mut input)? else { break End::CutOff };
             if length > LONGEST_PACKET {
-                return Ok(End::Damaged(offset));
+                break End::Damaged(offset);
             }
             packet.clear();
             // Grows with the actual data: an absurd length in a short file allocates no memory.
             (&mut input).take(length).read_to_end(&mut packet).or_else(pass_damage)?;
             if (packet.len() as u64) < length {
-                return Ok(End::CutOff);
+                break End::CutOff;
             }
-            self.packet(&packet, is_in_block)?;
+            let whole = 1 + length_bytes + length;
+            if !is_in_block && packet.starts_with(&COMPRESSED) {
+                ahead.push(std::mem::take(&mut packet), offset, whole);
+            } else {
+                // What follows a block depends on it.
+                if let Some(end) = self.blocks(&mut ahead, 0)? {
+                    return Ok(end);
+                }
+                self.packet(&packet, is_in_block)?;
+                if self.is_broken {
+                    return Ok(End::Damaged(offset));
+                }
+                if !is_in_block {
+                    self.account_for(whole)?;
+                }
+            }
+            offset += whole;
+            if let Some(end) = self.blocks(&mut ahead, AHEAD)? {
+                return Ok(end);
+            }
+        };
+        Ok(self.blocks(&mut ahead, 0)?.unwrap_or(end))
+    }
+
+    /// Reads blocks until this many are left. Returns the end of the file if one is damaged.
+    fn blocks(&mut self, ahead: &mut Ahead, left: usize) -> Result<Option<End>, ReadError> {
+        while let Some(Block { packet, inflated, offset, whole }) = ahead.next(left) {
+            match inflated {
+                Ok(Some(block)) => self.is_broken |= self.kept(&block)? != End::Whole,
+                Ok(None) => self.packet(&packet, false)?,
+                Err(Damaged) => self.is_broken = true,
+            }
             if self.is_broken {
-                return Ok(End::Damaged(offset));
+                return Ok(Some(End::Damaged(offset)));
             }
-            offset += 1 + length_bytes + length;
-            if !is_in_block {
-                self.budget.read(1 + length_bytes + length);
-                self.budget.room_for(0, self.tracks.bytes(), &mut self.builder)?;
-                self.outer.room_for(0, self.tracks.bytes(), &mut self.builder)?;
-            }
+            self.account_for(whole)?;
         }
+        Ok(None)
+    }
+
+    /// Checks that the memory is in proportion to the bytes that were read.
+    fn account_for(&mut self, bytes: u64) -> Result<(), ReadError> {
+        self.budget.read(bytes);
+        self.budget.room_for(0, self.tracks.bytes(), &mut self.builder)?;
+        self.outer.room_for(0, self.tracks.bytes(), &mut self.builder)
     }
 
     fn packet(&mut self, bytes: &[u8], is_in_block: bool) -> Result<(), ReadError> {
@@ -192,23 +223,17 @@ impl Reader {
     ///
     /// After a damaged block the following names and times would be wrong, so reading stops there.
     fn compressed(&mut self, bytes: &[u8]) -> Result<End, ReadError> {
-        let inflated = || ZlibDecoder::new(bytes);
-        let mut block = std::mem::take(&mut self.block);
-        block.clear();
-        let end = match inflated().take(LONGEST_KEPT + 1).read_to_end(&mut block) {
-            Ok(length) if length as u64 <= LONGEST_KEPT => self.kept(&block)?,
-            Ok(_) => {
-                block = Vec::new();
-                let length = io::copy(&mut inflated().take(LONGEST_BLOCK + 1), &mut io::sink());
-                match length {
-                    Ok(..=LONGEST_BLOCK) => self.packets(BufReader::with_capacity(1 << 16, inflated()), true)?,
-                    _ => End::CutOff,
+        match ahead::inflate(bytes) {
+            Ok(Some(block)) => self.kept(&block),
+            Ok(None) => {
+                let inflated = || ZlibDecoder::new(bytes);
+                match io::copy(&mut inflated().take(LONGEST_BLOCK + 1), &mut io::sink()) {
+                    Ok(..=LONGEST_BLOCK) => self.packets(BufReader::with_capacity(1 << 16, inflated()), true),
+                    _ => Ok(End::CutOff),
                 }
             }
-            Err(_) => End::CutOff,
-        };
-        self.block = block;
-        Ok(end)
+            Err(Damaged) => Ok(End::CutOff),
+        }
     }
 
     fn kept(&mut self, mut block: &[u8]) -> Result<End, ReadError> {
@@ -289,7 +314,7 @@ impl Reader {
             return Ok(());
         };
         // The packet that defined this name was lost.
-        if event.name_iid.is_some_and(|iid| event.name.is_none() && !state.event_names.contains_key(&iid)) {
+        if event.name_iid.is_some_and(|iid| event.name.is_none() && state.event_names.get(iid).is_none()) {
             self.damaged_packets += 1;
             return Ok(());
         }
@@ -391,9 +416,9 @@ struct EventNames {
 
 impl EventNames {
     fn of(event: &Event<'_>, state: &SequenceState, builder: &mut TraceBuilder) -> Self {
-        let interned = event.name_iid.and_then(|iid| state.event_names.get(&iid).copied());
+        let interned = event.name_iid.and_then(|iid| state.event_names.get(iid));
         let name = interned.unwrap_or_else(|| name_of(event.name, builder));
-        let interned = event.category_iid.and_then(|iid| state.categories.get(&iid).copied());
+        let interned = event.category_iid.and_then(|iid| state.categories.get(iid));
         let category = interned.unwrap_or_else(|| name_of(event.category, builder));
         Self { name, category }
     }

@@ -76,6 +76,10 @@ impl<'a> Fields<'a> {
 /// Removes a number from the front; none if it does not end.
 #[inline]
 pub fn varint(rest: &mut &[u8]) -> Option<u64> {
+    if let Some((&byte, after)) = rest.split_first().filter(|(byte, _)| **byte < 0x80) {
+        *rest = after;
+        return Some(byte.into());
+    }
     let mut value = 0;
     for (at, &next) in rest.iter().enumerate().take(10) {
         value |= u64::from(next & 0x7f) << (7 * at);
