@@ -92,7 +92,8 @@ mod tests {
         builder.span(streams[0], Nanos(100), Nanos(50), "sgemm_128", "kernel");
         builder.span(streams[1], Nanos(140), Nanos(40), "sgemm_64", "kernel");
         builder.span(streams[1], Nanos(200), Nanos(30), "Memcpy HtoD", "gpu_memcpy");
-        let summary = summary(&builder.build().unwrap());
+        let trace = builder.build().unwrap();
+        let summary = Prepared::of(&trace).summary();
         let [device] = summary.devices.as_slice() else { panic!("one device") };
         assert_eq!(device.number, Some(3));
         assert_eq!(device.groups, [(Group::Matmul, Nanos(80)), (Group::Copy, Nanos(30))]);
@@ -103,6 +104,6 @@ mod tests {
 
     #[test]
     fn a_trace_without_devices_has_no_device_rows() {
-        assert!(summary(&TraceBuilder::default().build().unwrap()).devices.is_empty());
+        assert!(Prepared::of(&TraceBuilder::default().build().unwrap()).summary().devices.is_empty());
     }
 }
