@@ -105,7 +105,10 @@ impl<'t> Charges<'t> {
         let devices = self.timeline.devices.devices.len().max(1);
         let charge = self.charges.entry(id).or_default();
         charge.stretches.resize_with(devices, Vec::new);
-        charge.stretches[device].push((from, to));
+        match charge.stretches[device].last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => charge.stretches[device].push((from, to)),
+        }
         match span {
             Some(span) => *charge.spans.entry(span).or_default() += to - from,
             None => charge.bare.push((device, from, to)),

@@ -32,11 +32,15 @@ pub struct Gap {
     pub to: u64,
     /// The cause.
     pub cause: Cause,
-    /// The work before the gap; none if there was none.
-    pub before: Option<Work>,
-    /// The work after the gap.
-    pub next: Work,
+    /// The index of the work before the gap; [`NOTHING`] if there was none. A launch-bound program has a gap per kernel, so
+    /// gaps are small.
+    before: u32,
+    /// The index of the work after the gap.
+    next: u32,
 }
+
+/// No work before a gap.
+const NOTHING: u32 = u32::MAX;
 
 impl Gap {
     /// How long it was.
@@ -124,24 +128,24 @@ pub(crate) struct Judged<'a> {
 pub(crate) fn judged_gaps<'a>(
     trace: &'a Trace,
     devices: &'a Devices,
-    device: &DeviceWork,
+    device: &'a DeviceWork,
     waits: &[Found],
 ) -> Judged<'a> {
-    let open = open_gaps(device);
     let mut leads = Leads::of(trace, devices, device, waits);
     let judge = Judge::of(trace, devices, device, leads.threads(), waits);
-    let (mut gaps, mut charges) = (Vec::with_capacity(open.len()), Vec::new());
-    for gap in &open {
-        let (before, next) = (gap.before, gap.next);
-        let causes = judge.charged(gap, judge.causes(gap), &mut leads, &mut charges);
+    let (mut gaps, mut charges) = (Vec::new(), Vec::new());
+    for gap in open_gaps(device) {
+        let (before, next) = gap.places;
+        let causes = judge.charged(&gap, judge.causes(&gap), &mut leads, &mut charges);
         gaps.extend(causes.into_iter().map(|(from, to, cause)| Gap { from, to, cause, before, next }));
     }
+    gaps.shrink_to_fit();
     Judged { gaps, charges, judge }
 }
 
 /// The parts of each gap, grouped by the work after it.
 pub(crate) fn whole_gaps(gaps: &[Gap]) -> impl Iterator<Item = &[Gap]> {
-    gaps.chunk_by(|one, next| one.next.id == next.next.id)
+    gaps.chunk_by(|one, next| one.next == next.next)
 }
 
 /// A gap with an unknown cause.
@@ -150,6 +154,8 @@ struct OpenGap {
     to: u64,
     before: Option<Work>,
     next: Work,
+    /// The indices of the two.
+    places: (u32, u32),
     /// It is inside a graph: the previous work belongs to the same launch.
     is_inside_launch: bool,
 }
@@ -160,23 +166,25 @@ impl OpenGap {
     }
 }
 
-fn open_gaps(device: &DeviceWork) -> Vec<OpenGap> {
-    let Some((first, last)) = device.window() else { return Vec::new() };
-    let mut gaps = Vec::new();
+fn open_gaps(device: &DeviceWork) -> impl Iterator<Item = OpenGap> {
+    let (first, last) = device.window().unwrap_or_default();
     let mut begun: HashSet<SpanId> = HashSet::new();
     let (mut reached, mut before) = (first, None);
-    for work in &device.work {
+    device.work.iter().enumerate().filter_map(move |(at, work)| {
+        let (at, mut gap) = (at as u32, None);
         let is_inside_launch = work.launch.is_some_and(|launch| !begun.insert(launch));
         // Work of zero length never ends a gap.
         let is_end = work.start < work.end || work.start == last;
         if is_end && work.start > reached && !device.not_recorded.contains(reached) {
-            gaps.push(OpenGap { from: reached, to: work.start, before, next: *work, is_inside_launch });
+            let places = (before.map_or(NOTHING, |(at, _)| at), at);
+            let before = before.map(|(_, work)| work);
+            gap = Some(OpenGap { from: reached, to: work.start, before, next: *work, places, is_inside_launch });
         }
         if work.end >= reached && is_end {
-            (reached, before) = (work.end, Some(*work));
+            (reached, before) = (work.end, Some((at, *work)));
         }
-    }
-    gaps
+        gap
+    })
 }
 
 /// What the launching thread did.
@@ -197,6 +205,7 @@ type Caused = (u64, u64, Cause);
 pub(crate) struct Judge<'a> {
     trace: &'a Trace,
     activities: &'a [Activity],
+    work: &'a [Work],
     host: Host<'a>,
     /// Calls that launched a copy and blocked until it was done, and whether the memory is pageable.
     holding: HashMap<SpanId, bool>,
@@ -208,7 +217,13 @@ pub(crate) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    fn of(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, launching: &[TrackId], waits: &[Found]) -> Self {
+    fn of(
+        trace: &'a Trace,
+        devices: &'a Devices,
+        device: &'a DeviceWork,
+        launching: &[TrackId],
+        waits: &[Found],
+    ) -> Self {
         let spans = waits.iter().enumerate().filter_map(|(at, wait)| match wait.place {
             Place::Span(id) => Some((id, at)),
             Place::Mark(..) => None,
@@ -216,12 +231,23 @@ impl<'a> Judge<'a> {
         Self {
             trace,
             activities: &devices.activities,
+            work: &device.work,
             host: Host::of(trace, launching.iter().copied()),
             holding: holding(trace, devices),
             waits: spans.collect(),
             ends_elsewhere: ends_elsewhere(devices, device),
             slack: uncertainty(trace),
         }
+    }
+
+    /// The work before a gap; none if there was none.
+    pub(crate) fn before(&self, gap: &Gap) -> Option<&'a Work> {
+        self.work.get(gap.before as usize)
+    }
+
+    /// The work after a gap.
+    pub(crate) fn next(&self, gap: &Gap) -> &'a Work {
+        &self.work[gap.next as usize]
     }
 
     /// Splits a gap into parts with one cause each.
@@ -258,7 +284,7 @@ impl<'a> Judge<'a> {
     /// What the launching thread did in a gap, with start and end of each part. After the launch, the work is on its
     /// way.
     pub(crate) fn doing(&self, gap: &Gap) -> Vec<(Doing, u64, u64)> {
-        let Some(launch) = gap.next.launch else { return Vec::new() };
+        let Some(launch) = self.next(gap).launch else { return Vec::new() };
         let launched = self.queued(launch).clamp(gap.from, gap.to);
         let parts = self.host.doing_within(self.trace.span_track(launch), gap.from, launched);
         let of = |span: Option<SpanId>| span.map_or(Doing::NothingRecorded, Doing::Span);
@@ -330,11 +356,12 @@ impl<'a> Judge<'a> {
 
     /// Whether a part of a gap caused by a copy is due to pageable memory.
     pub(crate) fn is_pageable(&self, gap: &Gap) -> bool {
-        let doing = gap.next.launch.and_then(|launch| self.host.doing(self.trace.span_track(launch), gap.from));
-        let is_late = gap.next.launch.is_some_and(|launch| self.is_late(launch, gap.from));
+        let launch = self.next(gap).launch;
+        let doing = launch.and_then(|launch| self.host.doing(self.trace.span_track(launch), gap.from));
+        let is_late = launch.is_some_and(|launch| self.is_late(launch, gap.from));
         match doing.and_then(|span| self.held_in(span)).filter(|_| is_late) {
             Some((call, _)) => self.holding.get(&call) == Some(&true),
-            None => gap.before.is_some_and(|before| is_pageable(self.trace, &before)),
+            None => self.before(gap).is_some_and(|before| is_pageable(self.trace, before)),
         }
     }
 

@@ -83,8 +83,8 @@ fn long_gap(trace: &Trace, first: u64, judge: &Judge<'_>, parts: &[Gap], unit: O
         start: Nanos(gap.from.saturating_sub(first)),
         length: Nanos(length),
         cause,
-        before: gap.before.map(|work| name(work.id)),
-        after: name(gap.next.id),
+        before: judge.before(gap).map(|work| name(work.id)),
+        after: name(judge.next(gap).id),
         host: doing.and_then(|(name, _)| name.text(trace)),
         lap: unit.zip(lap).map(|(unit, (at, _))| unit.laps[at].label.clone()),
     }

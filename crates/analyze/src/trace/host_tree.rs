@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use laptime_trace::{Activity, NameId, Nanos, SpanId, Trace};
+use laptime_trace::{Activity, Column, NameId, Nanos, SpanId, Trace};
 
 use crate::{
     families::Families,
@@ -67,14 +67,15 @@ pub(crate) struct HostTree<'a> {
     one_offs: &'a OneOffs,
     nodes: Vec<Node>,
     children: HashMap<(usize, NameId, HostWork), usize>,
-    of_span: HashMap<SpanId, usize>,
+    /// The node of each span plus one, by index; zero if unknown.
+    of_span: Column<usize>,
     families: Families,
 }
 
 impl<'a> HostTree<'a> {
     pub(crate) fn new(trace: &'a Trace, activities: &'a [Activity], one_offs: &'a OneOffs) -> Self {
         let root = Node { parent: 0, name: None, work: HostWork::Other, is_call: false, own: 0 };
-        let (children, of_span) = (HashMap::new(), HashMap::new());
+        let (children, of_span) = (HashMap::new(), Column::filled(0, trace.span_count()));
         Self { trace, activities, one_offs, nodes: vec![root], children, of_span, families: Families::default() }
     }
 
@@ -86,15 +87,15 @@ impl<'a> HostTree<'a> {
     }
 
     fn node(&mut self, span: SpanId) -> usize {
-        if let Some(node) = self.of_span.get(&span) {
-            return *node;
+        if let Some(node) = self.of_span.get(span.index()).checked_sub(1) {
+            return node;
         }
         let around: Vec<SpanId> =
             std::iter::successors(Some(span), |id| self.trace.span_parent(*id)).take(MOST_OUTWARDS).collect();
         let mut parent = 0;
         for id in around.into_iter().rev() {
-            parent = match self.of_span.get(&id) {
-                Some(known) => *known,
+            parent = match self.of_span.get(id.index()).checked_sub(1) {
+                Some(known) => known,
                 None => self.child(parent, id),
             };
         }
@@ -112,7 +113,7 @@ impl<'a> HostTree<'a> {
             self.nodes.push(Node { parent, name: Some(name), work, is_call: activity.is_call(), own: 0 });
             self.nodes.len() - 1
         });
-        self.of_span.insert(span, node);
+        self.of_span.set(span.index(), node + 1);
         node
     }
 

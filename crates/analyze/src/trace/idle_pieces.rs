@@ -6,7 +6,7 @@ use laptime_trace::{Activity, SpanId, Trace, TrackId, activity::category};
 
 use crate::{
     devices::{Devices, WorkKind},
-    gap_cause::{Cause, Doing, Gap, Judged, whole_gaps},
+    gap_cause::{Cause, Doing, Gap, Judge, Judged, whole_gaps},
     gap_verdict::HostSplit,
     host_tree::{HostTree, HostWork},
     intervals::Stretches,
@@ -80,7 +80,7 @@ pub(crate) struct IdlePieces {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) host: HostSplit,
     /// The pieces in which the host was busy launching, by index, and whether they follow a kernel under [`TINY`].
-    launches: Vec<(usize, bool)>,
+    launches: Vec<(u32, bool)>,
 }
 
 /// What the pieces of all devices share.
@@ -125,6 +125,7 @@ impl<'a> Splitter<'a> {
         let mut tree = HostTree::new(self.trace, &self.devices.activities, self.one_offs);
         let mut charges = idle.charges.clone();
         charges.sort_by_key(|charge| (charge.from, charge.to));
+        let judge = &idle.judge;
         for parts in whole_gaps(&idle.gaps) {
             let late: u64 = parts.iter().filter(|part| part.cause == Cause::Host).map(Gap::length).sum();
             for gap in parts {
@@ -134,17 +135,21 @@ impl<'a> Splitter<'a> {
                         let of_gap = charges[first..].iter().take_while(|charge| charge.from < gap.to);
                         self.add_syncs(gap, of_gap.map(|charge| (charge.wait, charge.from, charge.to)), &mut found);
                     }
-                    Cause::Host => self.add_host(idle, gap, late, &mut tree, &mut found),
-                    Cause::Copy => found.add(self.copy_kind(idle, gap), gap.from, gap.to, self.copy_behind(gap)),
-                    Cause::Turnaround => found.add(IdleKind::Tiny, gap.from, gap.to, gap.before.map(|work| work.id)),
-                    Cause::Stream => found.add(IdleKind::Stream, gap.from, gap.to, Some(gap.next.id)),
+                    Cause::Host => self.add_host(judge, gap, late, &mut tree, &mut found),
+                    Cause::Copy => found.add(self.copy_kind(judge, gap), gap.from, gap.to, copy_behind(judge, gap)),
+                    Cause::Turnaround => {
+                        found.add(IdleKind::Tiny, gap.from, gap.to, judge.before(gap).map(|work| work.id))
+                    }
+                    Cause::Stream => found.add(IdleKind::Stream, gap.from, gap.to, Some(judge.next(gap).id)),
                     Cause::StreamWait | Cause::HeldBack | Cause::NoLaunch => {
-                        found.add(IdleKind::Unexplained, gap.from, gap.to, Some(gap.next.id));
+                        found.add(IdleKind::Unexplained, gap.from, gap.to, Some(judge.next(gap).id));
                     }
                 }
             }
         }
         found.settle_launches();
+        found.pieces.shrink_to_fit();
+        found.launches = Vec::new();
         self.settle_loading(&mut found);
         found.host = found.host_split(idle);
         found.host.loading_place = tree.place_of(HostWork::Loading);
@@ -180,28 +185,23 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    fn copy_kind(&self, idle: &Judged<'_>, gap: &Gap) -> IdleKind {
-        let bytes = self.copy_behind(gap).and_then(|span| self.trace.span(span).copy_path()?.bytes);
-        match idle.judge.is_pageable(gap) {
+    fn copy_kind(&self, judge: &Judge<'_>, gap: &Gap) -> IdleKind {
+        let bytes = copy_behind(judge, gap).and_then(|span| self.trace.span(span).copy_path()?.bytes);
+        match judge.is_pageable(gap) {
             true if bytes.is_some_and(|bytes| bytes < SMALL_COPY) => IdleKind::Sync,
             true => IdleKind::PageableCopy,
             false => IdleKind::Copy,
         }
     }
 
-    /// The copy that a gap waits for: the one before it or the one after it.
-    fn copy_behind(&self, gap: &Gap) -> Option<SpanId> {
-        let before = gap.before.filter(|before| before.kind == WorkKind::Copy);
-        Some(before.map_or(gap.next.id, |before| before.id))
-    }
-
-    fn add_host(&self, idle: &Judged<'_>, gap: &Gap, late: u64, tree: &mut HostTree<'_>, found: &mut IdlePieces) {
-        let track = gap.next.launch.map(|launch| self.trace.span_track(launch));
-        let is_tiny = gap.before.is_some_and(|work| work.kind == WorkKind::Compute && work.length() < TINY);
-        for (doing, from, to) in idle.judge.doing(gap) {
+    fn add_host(&self, judge: &Judge<'_>, gap: &Gap, late: u64, tree: &mut HostTree<'_>, found: &mut IdlePieces) {
+        let launch = judge.next(gap).launch;
+        let track = launch.map(|launch| self.trace.span_track(launch));
+        let is_tiny = judge.before(gap).is_some_and(|work| work.kind == WorkKind::Compute && work.length() < TINY);
+        for (doing, from, to) in judge.doing(gap) {
             let is_start = track.is_some_and(|track| self.one_offs.is_at(track, from));
             let (span, work) = match doing {
-                Doing::Launched => (gap.next.launch, HostWork::Other),
+                Doing::Launched => (launch, HostWork::Other),
                 _ if is_start => (None, HostWork::Starting),
                 Doing::Span(span) => (Some(span), tree.add(Some(span), to - from)),
                 Doing::NothingRecorded => (None, tree.add(None, to - from)),
@@ -217,7 +217,7 @@ impl<'a> Splitter<'a> {
             };
             found.add(kind, from, to, span);
             if kind == IdleKind::Launch && from < to {
-                found.launches.push((found.pieces.len() - 1, is_tiny));
+                found.launches.push((found.pieces.len() as u32 - 1, is_tiny));
             }
         }
     }
@@ -268,12 +268,12 @@ impl IdlePieces {
 
     /// Launch gaps are the fault of short kernels if most of their time follows kernels under [`TINY`].
     fn settle_launches(&mut self) {
-        let length = |at: usize| self.pieces[at].to - self.pieces[at].from;
+        let length = |at: u32| self.pieces[at as usize].to - self.pieces[at as usize].from;
         let all: u64 = self.launches.iter().map(|(at, _)| length(*at)).sum();
         let tiny: u64 = self.launches.iter().filter(|(_, is_tiny)| *is_tiny).map(|(at, _)| length(*at)).sum();
         if 2 * tiny > all {
             for (at, _) in &self.launches {
-                self.pieces[*at].kind = IdleKind::Tiny;
+                self.pieces[*at as usize].kind = IdleKind::Tiny;
             }
         }
     }
@@ -297,6 +297,12 @@ impl IdlePieces {
             ..HostSplit::default()
         }
     }
+}
+
+/// The copy that a gap waits for: the one before it or the one after it.
+fn copy_behind(judge: &Judge<'_>, gap: &Gap) -> Option<SpanId> {
+    let before = judge.before(gap).filter(|before| before.kind == WorkKind::Copy);
+    Some(before.unwrap_or_else(|| judge.next(gap)).id)
 }
 
 fn span_of(wait: &Found) -> Option<SpanId> {
