@@ -1,6 +1,5 @@
 //! Qwen3-TTS on the CPU.
 
-mod codec;
 mod load;
 mod ops;
 mod steps;
@@ -10,8 +9,8 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use laptime_probe::stage;
 
+use self::ops::{CpuOps, gathered};
 pub(super) use self::steps::add_scaled;
-use self::{codec::gathered, ops::CpuOps};
 use super::{
     attention::Span,
     crew::Crew,

@@ -1,13 +1,10 @@
 //! From text to audio, with the time that each part took.
 
-use std::{
-    ops::{ControlFlow, Range},
-    time::Instant,
-};
+use std::{ops::ControlFlow, time::Instant};
 
 use laptime_probe::{lap, stage};
 
-use super::{Audio, Frame, Prompt, QwenTts, Sampling, TextFeed};
+use super::{Audio, Prompt, QwenTts, Sampling, TextFeed};
 use crate::{ModelError, Tokenizer, marks::tool_range};
 
 /// Frames at most, as the official package has it.
@@ -96,11 +93,17 @@ pub fn speak(
         let _stage = stage!("generate_frames", on = lane);
         let (mut taken, mut is_over) = (0, false);
         while !is_over {
-            let frame = next_frame(model, &mut spoken, now)?;
+            let (frame, took) = timed(now, || {
+                let _range = tool_range("frame");
+                let _lap = lap!("frame", on = lane, frame = model.frames());
+                model.frame()
+            })?;
+            spoken.frames_ns.push(took);
             let made = frame.index + 1;
             is_over = frame.is_end;
             if chunk.is_some_and(|chunk| made - taken >= chunk || frame.is_end) {
-                let samples = decode(model, taken..made, &mut spoken, now)?;
+                let (samples, took) = timed(now, || model.decode(taken..made))?;
+                spoken.decode_ns += took;
                 spoken.ready.push(Ready { frames: made, at_ns: now().saturating_sub(start) });
                 is_over |= listener(&samples).is_break();
                 spoken.samples.extend(samples);
@@ -114,34 +117,16 @@ pub fn speak(
         return Ok(spoken);
     }
     spoken.generation_ns = now().saturating_sub(begun);
-    let frames = 0..model.frames();
-    spoken.samples = decode(model, frames, &mut spoken, now)?;
+    (spoken.samples, spoken.decode_ns) = timed(now, || model.decode(0..model.frames()))?;
     let _ = listener(&spoken.samples);
     Ok(spoken)
 }
 
-/// Generates the next frame, as a lap.
-fn next_frame(model: &mut dyn QwenTts, spoken: &mut Spoken, now: &dyn Fn() -> u64) -> Result<Frame, ModelError> {
+/// Runs something and returns how long it took.
+fn timed<R>(now: &dyn Fn() -> u64, run: impl FnOnce() -> Result<R, ModelError>) -> Result<(R, u64), ModelError> {
     let start = now();
-    let frame = {
-        let _range = tool_range("frame");
-        let _lap = lap!("frame", on = model.options().marks.lane, frame = model.frames());
-        model.frame()?
-    };
-    spoken.frames_ns.push(now().saturating_sub(start));
-    Ok(frame)
-}
-
-fn decode(
-    model: &mut dyn QwenTts,
-    frames: Range<usize>,
-    spoken: &mut Spoken,
-    now: &dyn Fn() -> u64,
-) -> Result<Vec<f32>, ModelError> {
-    let start = now();
-    let samples = model.decode(frames)?;
-    spoken.decode_ns += now().saturating_sub(start);
-    Ok(samples)
+    let result = run()?;
+    Ok((result, now().saturating_sub(start)))
 }
 
 /// A model with a tokenizer: text in, audio out.

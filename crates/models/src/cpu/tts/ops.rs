@@ -5,21 +5,24 @@ use std::{ops::Range, sync::Arc};
 use super::{
     super::{
         cache::zeros,
+        conv::{self, Conv},
         crew::Crew,
         linear::Linear,
         number::Number,
+        product::{Put, project},
+        rows::Rows,
         stack::{Before, Stack},
-        steps::embed,
+        steps::{embed, gelu},
     },
-    codec::{Buffers, Codec},
     load::CpuParts,
-    steps::{add_row, silu},
+    steps::{Snake, add_row, add_scaled, layer_norm, silu},
 };
 use crate::{
     ModelError, Room,
     tts::{
-        Border, Choice, CodecSizes, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
-        TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample, weigh,
+        Border, Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt,
+        Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick,
+        random_bits, sample, weigh,
     },
 };
 
@@ -40,12 +43,51 @@ pub struct CpuOps<T> {
     narrow: Vec<T>,
     /// Codes of all frames, frame by frame. The first code of the next frame is there once it is drawn.
     codes: Vec<u32>,
+    /// The codes that are decoded.
+    chunk: Range<usize>,
     sampling: Sampling,
     suppressed: Suppressed,
     /// Which semantic codes were sampled.
     seen: Vec<bool>,
     scores: Vec<f32>,
     weights: Vec<u32>,
+}
+
+/// The buffers of the codec decoder, kept from one chunk to the next.
+struct Buffers<T> {
+    sizes: CodecSizes,
+    hidden: Vec<T>,
+    second: Vec<T>,
+    inner: Vec<T>,
+    gathered: Vec<T>,
+}
+
+/// Numbers of the largest buffer that convolutions gather for this many frames.
+pub fn gathered(sizes: &CodecSizes, frames: usize) -> usize {
+    let of_conv = |[rows, inputs, taps]: [usize; 3]| conv::gathered(rows.saturating_mul(frames), inputs, taps);
+    sizes.convs.iter().copied().map(of_conv).max().unwrap_or(0)
+}
+
+impl<T: Number> Buffers<T> {
+    fn new(sizes: CodecSizes) -> Self {
+        Self { sizes, hidden: Vec::new(), second: Vec::new(), inner: Vec::new(), gathered: Vec::new() }
+    }
+
+    /// Makes every buffer as large as this many frames need.
+    fn fit(&mut self, frames: usize) -> Result<(), ModelError> {
+        let Self { sizes, hidden, second, inner, gathered: columns } = self;
+        let numbers = frames.saturating_mul(sizes.hidden);
+        let inside = numbers.max(frames.saturating_mul(sizes.inner));
+        let wanted = [(hidden, numbers), (second, numbers), (inner, inside), (columns, gathered(sizes, frames))];
+        for (buffer, size) in wanted {
+            if buffer.len() < size {
+                // The old one is not needed, and not both at once.
+                *buffer = Vec::new();
+                *buffer = zeros(size)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<T: Number> CpuOps<T> {
@@ -68,6 +110,7 @@ impl<T: Number> CpuOps<T> {
             wide: Vec::new(),
             narrow: Vec::new(),
             codes: Vec::new(),
+            chunk: 0..0,
             sampling: Sampling::default(),
             suppressed: Suppressed::of(config),
             seen: vec![false; config.talker.vocab],
@@ -231,9 +274,8 @@ impl<T: Number> TtsOps for CpuOps<T> {
     fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Result<(), ModelError> {
         let (count, groups) = (frames.len(), self.config.groups);
         self.buffers.fit(count)?;
-        let Self { crew, codes, transformer, buffers, .. } = self;
-        let codes = &codes[frames.start * groups..frames.end * groups];
-        decode(&mut Codec { crew, codes, transformer, buffers }, &weights.codec, count)
+        self.chunk = frames.start * groups..frames.end * groups;
+        decode(self, &weights.codec, count)
     }
 
     fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError> {
@@ -260,5 +302,82 @@ impl<T: Number> TtsOps for CpuOps<T> {
         self.talker.cache.truncate(0);
         self.codes.clear();
         Ok(())
+    }
+}
+
+impl<T: Number> CodecOps for CpuOps<T> {
+    type Parts = CpuParts<T>;
+    type Error = ModelError;
+
+    fn look_up(&mut self, weights: &CodecWeights<CpuParts<T>>, frames: usize) -> Result<(), ModelError> {
+        let groups = self.config.groups;
+        let Buffers { hidden, second, .. } = &mut self.buffers;
+        let width = weights.input.inputs() / 2;
+        let book = weights.codebooks.len() / groups;
+        let mut sum = vec![0.0; width];
+        for (codes, out) in self.codes[self.chunk.clone()].chunks(groups).zip(second.chunks_mut(2 * width)) {
+            let vector = |group: usize| &weights.codebooks[group * book + codes[group] as usize * width..][..width];
+            let (first, rest) = out.split_at_mut(width);
+            first.iter_mut().zip(vector(0)).for_each(|(out, number)| *out = T::narrow(*number));
+            sum.fill(0.0);
+            (1..groups).for_each(|group| sum.iter_mut().zip(vector(group)).for_each(|(sum, number)| *sum += number));
+            rest.iter_mut().zip(&sum).for_each(|(out, sum)| *out = T::narrow(*sum));
+        }
+        let projection = Rows::dense(&weights.projection, weights.projection.len() / (2 * width), 2 * width);
+        project(&self.crew, Rows::dense(second, frames, 2 * width), projection, hidden, Put::OVER);
+        Ok(())
+    }
+
+    fn conv(&mut self, conv: &Conv<T>, snake: Option<&Snake>, rows: usize, flow: Flow) -> Result<usize, ModelError> {
+        let Buffers { hidden, second, inner, gathered, .. } = &mut self.buffers;
+        let size = rows * conv.inputs();
+        let Some(snake) = snake else {
+            conv.run(&self.crew, &hidden[..size], second, gathered, Put::OVER);
+            std::mem::swap(hidden, second);
+            return Ok(rows * conv.stride());
+        };
+        snake.run(&self.crew, if flow == Flow::Add { &inner[..size] } else { &hidden[..size] }, second);
+        let (to, put) = match flow {
+            Flow::Hidden => (hidden, Put::OVER),
+            Flow::Inner => (inner, Put::OVER),
+            Flow::Add => (hidden, Put::ONTO),
+        };
+        conv.run(&self.crew, &second[..size], to, gathered, put);
+        Ok(rows * conv.stride())
+    }
+
+    fn transformer(&mut self, _: &CodecWeights<CpuParts<T>>, frames: usize) -> Result<(), ModelError> {
+        let (crew, transformer, hidden) = (&self.crew, &mut self.transformer, &mut self.buffers.hidden);
+        transformer.run(crew, frames, Before::Nothing, None, |to| to.copy_from_slice(&hidden[..to.len()]))?;
+        let normed = transformer.normed();
+        hidden[..normed.len()].copy_from_slice(normed);
+        Ok(())
+    }
+
+    fn depthwise_norm(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Result<(), ModelError> {
+        let Buffers { hidden, second, .. } = &mut self.buffers;
+        let size = rows * next.scale.len();
+        next.depthwise.run(&self.crew, &hidden[..size], second);
+        layer_norm(&self.crew, &next.norm, NEXT_EPS, &mut second[..size]);
+        Ok(())
+    }
+
+    fn up_gelu(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Result<(), ModelError> {
+        let Buffers { second, inner, .. } = &mut self.buffers;
+        let width = next.up.outputs();
+        next.up.run(&self.crew, rows, second, inner);
+        gelu(&self.crew, width, &mut inner[..rows * width]);
+        Ok(())
+    }
+
+    fn down_add(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Result<(), ModelError> {
+        let Buffers { hidden, second, inner, .. } = &mut self.buffers;
+        next.down.run(&self.crew, rows, inner, second);
+        add_scaled(&self.crew, &next.scale, &second[..rows * next.scale.len()], hidden);
+        Ok(())
+    }
+
+    fn to_samples(&mut self, weights: &CodecWeights<CpuParts<T>>, rows: usize) -> Result<(), ModelError> {
+        self.conv(&weights.last, Some(&weights.snake), rows, Flow::Hidden).map(drop)
     }
 }
