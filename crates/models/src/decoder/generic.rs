@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::cache::{CacheMemory, KvCache};
 use crate::{Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens};
 
-/// Logits that are read at a time when they are looked at.
-const LOOKED_AT: usize = 16 << 20;
+/// Logits that are read at a time when they are looked at: few, because a case uses no more memory than was predicted.
+const LOOKED_AT: usize = 64 << 10;
 
 /// The passes of a decoder on one device, over weights, a cache and buffers of its own. What it is handed was checked.
 pub trait Passes {
