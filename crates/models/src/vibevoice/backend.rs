@@ -59,16 +59,6 @@ impl Part {
     }
 }
 
-/// The latents that are connected, and where the result goes.
-pub enum Latents<'a, B: Backend> {
-    /// The latent that was made last, to the next row of the language model.
-    Acoustic,
-    /// The semantic encoding of its audio, added to that row.
-    Semantic(&'a B::Flow),
-    /// Those of a voice, to rows of the prompt.
-    Voice(&'a mut B::Voice),
-}
-
 /// What can be read back.
 pub enum Read<'a, B: Backend> {
     /// The normed hidden states of both streams.
@@ -87,7 +77,7 @@ pub enum Read<'a, B: Backend> {
 /// A device holds what goes from part to part: the row that the language model runs next, the hidden states of both streams,
 /// the latent, the samples and the semantic encoding.
 pub trait Backend: DiffusionOps {
-    /// The latents of a voice, then the rows of the prompt that they become.
+    /// The rows of a voice in a prompt.
     type Voice;
 
     /// Runs a part. A device may replay it as a graph; operation by operation is the reference.
@@ -116,11 +106,11 @@ pub trait Backend: DiffusionOps {
     /// Puts the samples of the acoustic decoder behind those before them and into the semantic encoder.
     fn take_samples(&mut self, decoder: &mut Self::Flow, semantic: &mut Self::Flow) -> Done;
 
-    /// Takes the latents of a voice.
-    fn voice(&mut self, latents: &[f32]) -> Result<Self::Voice, ModelError>;
+    /// Runs the acoustic connector over the latents of a voice.
+    fn voice(&mut self, latents: &[f32], connector: &Connector<Self>) -> Result<Self::Voice, ModelError>;
 
-    /// Runs a connector: a linear layer, a norm and a linear layer.
-    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Done;
+    /// Makes the next row: the acoustic connector of the last latent, plus the semantic one of its semantic encoding.
+    fn connect(&mut self, semantic: &Self::Flow, connectors: [&Connector<Self>; 2]) -> Done;
 
     /// Makes the embedding of a token the next row.
     fn take_row(&mut self, id: u32) -> Done;

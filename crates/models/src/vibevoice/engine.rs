@@ -5,8 +5,8 @@ use std::ops::Range;
 use laptime_probe::sync_point;
 
 use super::{
-    Backend, Done, Guidance, Latents, Part, Read, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig,
-    VibeVoiceOptions, VibeVoiceWeights, VoicePrompt, diffusion_head,
+    Backend, Done, Guidance, Part, Read, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig, VibeVoiceOptions,
+    VibeVoiceWeights, VoicePrompt, diffusion_head,
     tensors::{Tokenizer, Weights},
     tokenizer,
 };
@@ -69,10 +69,7 @@ impl<B: Backend> Engine<B> {
                 backend.take_samples(decoder, semantic)
             }
             Part::Encode => tokenizer::run(backend, &weights.semantic_encoder, semantic, 1),
-            Part::Connect => {
-                backend.connect(Latents::Acoustic, &weights.acoustic_connector)?;
-                backend.connect(Latents::Semantic(semantic), &weights.semantic_connector)
-            }
+            Part::Connect => backend.connect(semantic, [&weights.acoustic_connector, &weights.semantic_connector]),
         }
     }
 
@@ -96,9 +93,7 @@ impl<B: Backend> Engine<B> {
         let mut latents = tokenizer::run_all(backend, &weights.acoustic_encoder, samples, config.token_samples())?;
         guidance.vary(voice, config.voice_deviation, &mut latents);
         latents.iter_mut().for_each(|latent| *latent = (*latent + *bias) * *scale);
-        let mut rows = backend.voice(&latents)?;
-        backend.connect(Latents::Voice(&mut rows), &weights.acoustic_connector)?;
-        Ok(rows)
+        backend.voice(&latents, &weights.acoustic_connector)
     }
 
     fn prefill(&mut self, prompt: &VoicePrompt, guidance: &Guidance) -> Done {

@@ -41,11 +41,9 @@ pub trait TokenizerOps: Kinds {
         next: Option<&Mixer<Self>>,
     ) -> Done;
 
-    /// Mixes positions channel by channel, adds that to the hidden states, and norms them.
-    fn mix_norm(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Done;
-
-    /// Runs the feed-forward part of a block up to what it adds.
-    fn feed_forward(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Done;
+    /// Runs a block up to what it adds at the end: it mixes positions channel by channel, adds that to the hidden states,
+    /// norms them and runs the feed-forward part.
+    fn block(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Done;
 
     /// Keeps the last positions for the next run.
     fn keep(&mut self, flow: &mut Self::Flow, tokens: usize) -> Done;
@@ -74,8 +72,7 @@ pub fn run<B: TokenizerOps>(ops: &mut B, tokenizer: &Tokenizer<B>, flow: &mut B:
         to = Rows { at: to.at + 1, rows: shape.enter.rows(to.rows), ..to };
         ops.add_norm(flow, to, None, stage.blocks.first())?;
         for (index, block) in stage.blocks.iter().enumerate() {
-            ops.mix_norm(flow, to, block)?;
-            ops.feed_forward(flow, to, block)?;
+            ops.block(flow, to, block)?;
             to.at += 1;
             ops.add_norm(flow, to, Some(block), stage.blocks.get(index + 1))?;
         }

@@ -18,7 +18,7 @@ use crate::{
     LayerVisit, ModelError, Offloading,
     marks::stage_mark,
     vibevoice::{
-        Backend, CONNECTOR_EPS, Connector, Done, Engine, Guidance, Latents, Read, STREAMS, Side, VibeVoiceConfig,
+        Backend, CONNECTOR_EPS, Connector, Done, Engine, Guidance, Read, STREAMS, Side, VibeVoiceConfig,
         VibeVoiceOptions, VibeVoiceWeights,
     },
 };
@@ -43,9 +43,7 @@ pub struct Cpu<T> {
     choice: usize,
     pub diffusion: Diffusion<T>,
     pub buffers: Buffers<T>,
-    /// What connectors compute in.
-    inner: Vec<T>,
-    normed: Vec<T>,
+    connecting: Connecting<T>,
     semantic: Vec<T>,
     pub latents: Vec<f32>,
     samples: Vec<f32>,
@@ -75,8 +73,7 @@ impl<T: Number> Cpu<T> {
             choice: 0,
             diffusion: Diffusion::new(config, &Guidance::default())?,
             buffers: Buffers::default(),
-            inner: Vec::new(),
-            normed: Vec::new(),
+            connecting: Connecting::default(),
             semantic: Vec::new(),
             latents: Vec::new(),
             samples: Vec::new(),
@@ -92,6 +89,26 @@ impl<T: Number> Cpu<T> {
         self.logits.extend(self.stack.logits()[..count].iter().map(|logit| logit.wide()));
         let best = self.logits.iter().enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
         self.choice = best.map_or(count, |(at, _)| at);
+    }
+}
+
+/// What connectors compute in.
+#[derive(Default)]
+struct Connecting<T> {
+    inner: Vec<T>,
+    normed: Vec<T>,
+}
+
+impl<T: Number> Connecting<T> {
+    fn run(&mut self, crew: &Crew, weights: &Connector<Cpu<T>>, from: &[T]) -> &[T] {
+        let (Self { inner, normed }, width) = (self, weights.norm.len());
+        let size = from.len() / (weights.enter.weight.len() / width) * width;
+        fit(inner, size);
+        fit(normed, size);
+        linear(crew, &weights.enter, from, inner);
+        Norm { weight: &weights.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner[..size], normed);
+        linear(crew, &weights.leave, &normed[..size], inner);
+        &inner[..size]
     }
 }
 
@@ -152,38 +169,18 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn voice(&mut self, latents: &[f32]) -> Result<Vec<T>, ModelError> {
-        Ok(latents.iter().map(|latent| T::narrow(*latent)).collect())
+    fn voice(&mut self, latents: &[f32], connector: &Connector<Self>) -> Result<Vec<T>, ModelError> {
+        let latents: Vec<T> = latents.iter().map(|latent| T::narrow(*latent)).collect();
+        Ok(self.connecting.run(&self.crew, connector, &latents).to_vec())
     }
 
-    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Done {
-        let Self { crew, row, inner, normed, semantic, .. } = self;
-        let acoustic;
-        let from: &[T] = match &latents {
-            Latents::Acoustic => {
-                acoustic = self.diffusion.sample.iter().map(|number| T::narrow(*number)).collect::<Vec<T>>();
-                &acoustic
-            }
-            Latents::Semantic(_) => {
-                semantic.clone_from(&self.buffers.stream);
-                semantic
-            }
-            Latents::Voice(latents) => latents,
-        };
-        let width = row.len();
-        let size = from.len() / (weights.enter.weight.len() / width) * width;
-        fit(inner, size);
-        fit(normed, size);
-        linear(crew, &weights.enter, from, inner);
-        Norm { weight: &weights.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner[..size], normed);
-        linear(crew, &weights.leave, &normed[..size], inner);
-        match latents {
-            Latents::Acoustic => row.copy_from_slice(&inner[..width]),
-            Latents::Semantic(_) => {
-                row.iter_mut().zip(inner).for_each(|(to, heard)| *to = T::narrow(to.wide() + heard.wide()));
-            }
-            Latents::Voice(to) => *to = inner[..size].to_vec(),
-        }
+    fn connect(&mut self, _: &Flow<T>, [of_acoustic, of_semantic]: [&Connector<Self>; 2]) -> Done {
+        let Self { crew, connecting, row, semantic, .. } = self;
+        let latent: Vec<T> = self.diffusion.sample.iter().map(|number| T::narrow(*number)).collect();
+        row.copy_from_slice(connecting.run(crew, of_acoustic, &latent));
+        semantic.clone_from(&self.buffers.stream);
+        let heard = connecting.run(crew, of_semantic, semantic);
+        row.iter_mut().zip(heard).for_each(|(to, heard)| *to = T::narrow(to.wide() + heard.wide()));
         Ok(())
     }
 

@@ -83,21 +83,17 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         Ok(())
     }
 
-    fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
-        let Buffers { stream, seen, second, third } = &mut self.buffers;
-        fit(second, seen.len().max(to.rows * block.up.bias.len()));
-        block.mixer.run(&self.crew, seen, second);
+    fn block(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
+        let (crew, Buffers { stream, seen, second, third }) = (&self.crew, &mut self.buffers);
+        let (size, inner) = (stream.len(), to.rows * block.up.bias.len());
+        fit(second, seen.len().max(inner));
+        block.mixer.run(crew, seen, second);
         // The positions before are mixed too, with too little before them, and left out.
-        add_scaled(&self.crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
-        Norm { weight: &block.ffn_norm, eps: to.eps }.rows(&self.crew, 1, stream, third);
-        Ok(())
-    }
-
-    fn feed_forward(&mut self, _: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
-        let (Buffers { stream, second, third, .. }, inner) = (&mut self.buffers, block.up.bias.len());
-        linear(&self.crew, &block.up, &third[..stream.len()], second);
-        gelu(&self.crew, inner, &mut second[..to.rows * inner]);
-        linear(&self.crew, &block.down, &second[..to.rows * inner], third);
+        add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
+        Norm { weight: &block.ffn_norm, eps: to.eps }.rows(crew, 1, stream, third);
+        linear(crew, &block.up, &third[..size], second);
+        gelu(crew, block.up.bias.len(), &mut second[..inner]);
+        linear(crew, &block.down, &second[..inner], third);
         Ok(())
     }
 

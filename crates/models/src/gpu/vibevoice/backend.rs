@@ -1,6 +1,6 @@
 //! VibeVoice on a GPU: the language model, and what goes from part to part of a token.
 
-// A copy keeps the address of pinned memory; the backend holds it as long as it lives.
+// A copy keeps the address of pinned memory and graphs those of buffers; the engine holds them as long as it lives.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use laptime_probe::sync_point;
 
 use super::{
     super::{size, streamed::Streamed, weights::Number},
-    connector::{Connecting, Voice},
+    connector::Connecting,
     diffusion::Diffusion,
     graphs::{self, Graphs},
     language::Language,
@@ -22,8 +22,7 @@ use super::{
 use crate::{
     LayerVisit, ModelError, Offloading, Replay,
     vibevoice::{
-        Backend, Connector, DiffusionOps, Done, Engine, Guidance, Latents, Part, Read, Side, VibeVoiceConfig,
-        VibeVoiceOptions,
+        Backend, Connector, DiffusionOps, Done, Engine, Guidance, Part, Read, Side, VibeVoiceConfig, VibeVoiceOptions,
     },
 };
 
@@ -96,10 +95,14 @@ impl<'a, T: Number> Cuda<'a, T> {
 }
 
 impl<T: Number> Backend for Cuda<'_, T> {
-    type Voice = Voice<T>;
+    type Voice = Buffer<T>;
 
     fn launch(engine: &mut Engine<Self>, part: Part) -> Done {
-        graphs::launch(engine, part)
+        match engine.backend.graphs.of(part) {
+            // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
+            Some(graph) => Ok(unsafe { graph.launch(engine.backend.on.device.stream()) }?),
+            None => engine.run_part(part),
+        }
     }
 
     fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Done {
@@ -142,42 +145,36 @@ impl<T: Number> Backend for Cuda<'_, T> {
         Ok(on.kernels.streams.put_samples(on.device.stream(), from, audio, to, samples)?)
     }
 
-    fn voice(&mut self, latents: &[f32]) -> Result<Voice<T>, ModelError> {
-        let rows = latents.len() / self.diffusion.row.length() * self.language.row.length();
+    fn voice(&mut self, latents: &[f32], connector: &Connector<Self>) -> Result<Buffer<T>, ModelError> {
+        let (device, width) = (self.on.device, self.language.row.length());
+        let count = latents.len() / self.diffusion.row.length();
         let narrow: Vec<T> = latents.iter().map(|latent| T::narrowed(*latent)).collect();
-        Ok(Voice { latents: self.on.device.upload(&narrow)?, rows: self.on.device.allocate(rows)? })
+        let (latents, mut rows) = (device.upload(&narrow)?, device.allocate(count * width)?);
+        let mut connecting = Connecting::new(device, count, width)?;
+        connecting.run(&self.on, connector, latents.all(), rows.all_mut(), false)?;
+        Ok(rows)
     }
 
-    fn connect(&mut self, latents: Latents<'_, Self>, weights: &Connector<Self>) -> Done {
+    fn connect(&mut self, semantic: &Flow<T>, [of_acoustic, of_semantic]: [&Connector<Self>; 2]) -> Done {
         let Self { on, connecting, diffusion, language, .. } = self;
-        let (row, width) = (language.row.all_mut(), weights.norm.length());
-        match latents {
-            Latents::Acoustic => connecting.run(on, weights, diffusion.row.all(), row, false)?,
-            Latents::Semantic(flow) => {
-                let latent = flow.x.slice(0..weights.enter.weight.length() / width)?;
-                connecting.run(on, weights, latent, row, true)?;
-            }
-            Latents::Voice(Voice { latents, rows }) => {
-                let mut connecting = Connecting::new(on.device, rows.length() / width, width)?;
-                connecting.run(on, weights, latents.all(), rows.all_mut(), false)?;
-            }
-        }
-        Ok(())
+        connecting.run(on, of_acoustic, diffusion.row.all(), language.row.all_mut(), false)?;
+        let latent = semantic.x.slice(0..of_semantic.enter.weight.length() / of_semantic.norm.length())?;
+        Ok(connecting.run(on, of_semantic, latent, language.row.all_mut(), true)?)
     }
 
     fn take_row(&mut self, id: u32) -> Done {
         Ok(self.language.take_row(&self.on, id)?)
     }
 
-    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Voice<T>]) -> Done {
+    fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Buffer<T>]) -> Done {
         let Self { on, language, streamed, .. } = self;
         let (device, hidden) = (on.device, config.decoder.hidden);
-        let rows = voices.iter().flat_map(|voice| (0..voice.rows.length() / hidden).map(move |row| (voice, row)));
+        let rows = voices.iter().flat_map(|voice| (0..voice.length() / hidden).map(move |row| (voice, row)));
         let places = (0..ids.len()).filter(|at| ids[*at] == config.ids.audio);
         let of_device = device.upload(ids)?;
         Ok(language.prefill(on, streamed.as_mut(), &of_device, config.decoder.vocab, |x| {
             for (place, (voice, row)) in places.zip(rows) {
-                let from = voice.rows.slice(row * hidden..(row + 1) * hidden)?;
+                let from = voice.slice(row * hidden..(row + 1) * hidden)?;
                 x.slice_mut(place * hidden..(place + 1) * hidden)?.copy_from(device.stream(), from)?;
             }
             Ok(())

@@ -16,12 +16,6 @@ pub struct Connecting<T> {
     width: u32,
 }
 
-/// The latents of a voice, and the rows of the prompt that they become.
-pub struct Voice<T> {
-    pub latents: Buffer<T>,
-    pub rows: Buffer<T>,
-}
-
 impl<T: Number> Connecting<T> {
     pub fn new(device: &Device, rows: usize, width: usize) -> Result<Self, CudaError> {
         let (inner, normed) = (device.allocate(rows * width)?, device.allocate(rows * width)?);

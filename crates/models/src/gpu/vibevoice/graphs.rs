@@ -1,8 +1,5 @@
 //! The parts of a token as graphs: captured once and replayed.
 
-// Graphs keep addresses of buffers; the engine holds them as long as it lives.
-#![allow(unsafe_code)]
-
 use std::{sync::Arc, time::Instant};
 
 use laptime_cuda::{CudaError, Graph};
@@ -24,15 +21,6 @@ impl Graphs {
     pub fn of(&mut self, part: Part) -> &mut Option<Graph> {
         let at = Part::ALL.iter().position(|other| *other == part).unwrap_or_default();
         &mut self.0[at]
-    }
-}
-
-/// Replays a part, or enqueues its kernels.
-pub fn launch<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Done {
-    match engine.backend.graphs.of(part) {
-        // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
-        Some(graph) => Ok(unsafe { graph.launch(engine.backend.on.device.stream()) }?),
-        None => engine.run_part(part),
     }
 }
 

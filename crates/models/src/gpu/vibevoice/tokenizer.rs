@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     ModelError,
-    vibevoice::{Done, Linear, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
+    vibevoice::{Done, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
 };
 
 /// What each convolution of a tokenizer sees, and what the tokenizer computes in.
@@ -108,8 +108,9 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         Ok(streams.add_norm(self.on.device.stream(), &mut flow.x, addition.as_ref(), norm, seen, shape)?)
     }
 
-    fn mix_norm(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
-        let (list, stream) = (flow.lists[to.at], self.on.device.stream());
+    fn block(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
+        let (On { device, blas, kernels }, list, Mixer { up, down, .. }) = (&self.on, flow.lists[to.at], block);
+        let (rows, width, inner) = (size(to.rows)?, size(list.width)?, size(up.bias.length())?);
         let mixer = MixerKernel {
             seen: flow.kept.rows.slice(list.begin..list.entering() + to.rows * list.width)?,
             weight: block.mixer.weight.all(),
@@ -117,20 +118,13 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
             scale: block.scale.all(),
             taps: size(to.taps)?,
         };
-        let (norm, shape) = ((block.ffn_norm.all(), to.eps), [size(to.rows)?, size(list.width)?]);
-        Ok(self.on.kernels.streams.mix_norm(stream, &mixer, &mut flow.x, norm, &mut flow.normed, shape)?)
-    }
-
-    fn feed_forward(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
-        let Mixer { up, down, .. } = block;
-        let (rows, width, inner) = (size(to.rows)?, size(flow.lists[to.at].width)?, size(up.bias.length())?);
-        let multiply = |of: &Linear<Self>, from: &Buffer<T>, out: &mut Buffer<T>, [n, k]: [u32; 2]| {
-            self.on.blas.multiply([from, &of.weight], out, Sizes { m: rows, n, k, b_is_transposed: true })
-        };
-        multiply(up, &flow.normed, &mut flow.wide, [inner, width])?;
-        let (stream, bias) = (self.on.device.stream(), Some(up.bias.all()));
-        self.on.kernels.rows.bias_gate(stream, &mut flow.wide, bias, [rows, inner], Gate::Gelu)?;
-        Ok(multiply(down, &flow.wide, &mut flow.second, [width, inner])?)
+        let (stream, norm) = (device.stream(), (block.ffn_norm.all(), to.eps));
+        kernels.streams.mix_norm(stream, &mixer, &mut flow.x, norm, &mut flow.normed, [rows, width])?;
+        let sizes = Sizes { m: rows, n: inner, k: width, b_is_transposed: true };
+        blas.multiply([&flow.normed, &up.weight], &mut flow.wide, sizes)?;
+        kernels.rows.bias_gate(stream, &mut flow.wide, Some(up.bias.all()), [rows, inner], Gate::Gelu)?;
+        let sizes = Sizes { n: width, k: inner, ..sizes };
+        Ok(blas.multiply([&flow.wide, &down.weight], &mut flow.second, sizes)?)
     }
 
     fn keep(&mut self, flow: &mut Flow<T>, tokens: usize) -> Done {
