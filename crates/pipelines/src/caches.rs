@@ -1,6 +1,11 @@
 //! The sizes of the CPU caches, to choose a buffer that does not fit into them.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    path::Path,
+    sync::OnceLock,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -12,35 +17,41 @@ const TIMES: u64 = 4;
 
 /// The size of a buffer that exceeds the caches, in MiB: four times the largest, rounded up to a power of two.
 pub fn beyond_caches_mib() -> u32 {
-    match largest_under(Path::new("/sys/devices/system/cpu")) {
+    static KNOWN: OnceLock<u32> = OnceLock::new();
+    *KNOWN.get_or_init(|| match largest_under(Path::new("/sys/devices/system/cpu")) {
         Some(bytes) => u32::try_from((TIMES * bytes).div_ceil(MIB).next_power_of_two()).unwrap_or(UNKNOWN_MIB),
         None => UNKNOWN_MIB,
-    }
+    })
 }
 
 /// The bytes of the largest level of caches, all its instances together: threads on several sockets fill them all.
 fn largest_under(cpus: &Path) -> Option<u64> {
-    let mut instances = HashMap::new();
-    for cpu in fs::read_dir(cpus).ok()?.flatten() {
+    let mut known = HashSet::new();
+    let mut levels: HashMap<String, u64> = HashMap::new();
+    for cpu in fs::read_dir(cpus).ok()?.flatten().filter(|cpu| cpu.file_name().as_encoded_bytes().starts_with(b"cpu")) {
         for index in fs::read_dir(cpu.path().join("cache")).into_iter().flatten().flatten() {
-            instances.extend(instance(&index.path()));
+            // Most processors share their caches with others, whose files are not read again.
+            let shared = text(&index.path(), "shared_cpu_list");
+            if shared.is_some_and(|shared| known.insert((index.file_name(), shared))) {
+                let (level, bytes) = instance(&index.path()).unwrap_or_default();
+                *levels.entry(level).or_default() += bytes;
+            }
         }
     }
-    let mut levels: HashMap<String, u64> = HashMap::new();
-    for ((level, _), bytes) in instances {
-        *levels.entry(level).or_default() += bytes;
-    }
-    levels.into_values().max()
+    levels.into_values().max().filter(|bytes| *bytes > 0)
 }
 
-/// One cache, by its level and the processors that share it, and its size.
-fn instance(index: &Path) -> Option<((String, String), u64)> {
-    let text = |name: &str| fs::read_to_string(index.join(name)).ok().map(|text| text.trim().to_owned());
-    if text("type")? == "Instruction" {
+fn text(index: &Path, name: &str) -> Option<String> {
+    fs::read_to_string(index.join(name)).ok().map(|text| text.trim().to_owned())
+}
+
+/// The level of a cache and its size; none for instructions.
+fn instance(index: &Path) -> Option<(String, u64)> {
+    if text(index, "type")? == "Instruction" {
         return None;
     }
-    let kib: u64 = text("size")?.strip_suffix('K')?.parse().ok()?;
-    Some(((text("level")?, text("shared_cpu_list")?), kib.checked_mul(1024)?))
+    let kib: u64 = text(index, "size")?.strip_suffix('K')?.parse().ok()?;
+    Some((text(index, "level")?, kib.checked_mul(1024)?))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The threads of a workload: exactly as many as its case asks for.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
     thread::available_parallelism,
 };
 
@@ -26,9 +26,11 @@ pub fn threads_axis() -> AxisSpec {
     }
 }
 
-/// CPUs that this process may use, with affinity and the quota of its control group considered.
+/// CPUs that this process may use, with affinity and the quota of its control group considered. Asked once: every axis of
+/// threads needs it when the program starts, and the answer takes a dozen system calls.
 pub fn all_threads() -> usize {
-    available_parallelism().map_or(1, usize::from)
+    static KNOWN: OnceLock<usize> = OnceLock::new();
+    *KNOWN.get_or_init(|| available_parallelism().map_or(1, usize::from))
 }
 
 /// The threads of a case. One thread is the caller's own: waking another would cost more than small work takes. Several

@@ -1,5 +1,7 @@
 //! The invariants of every trace, and why one cannot be built.
 
+use std::thread;
+
 use crate::{
     column::Column,
     fields::{FieldBlock, StoredValue},
@@ -55,16 +57,32 @@ pub enum InvalidTrace {
     },
 }
 
+/// The fields of a trace with this many spans are checked on a second thread.
+const LARGE: usize = 100_000;
+
 impl Trace {
     /// Checks the invariants of a trace (see the list in `trace.rs`) in one pass over its columns.
     ///
     /// Every trace was checked when it was built; tests check again.
     pub fn check(&self) -> Result<(), InvalidTrace> {
+        if self.span_count() < LARGE {
+            return self.check_columns().and_then(|()| self.check_fields());
+        }
+        thread::scope(|scope| {
+            let fields = thread::Builder::new().spawn_scoped(scope, || self.check_fields());
+            self.check_columns()?;
+            match fields.map(thread::ScopedJoinHandle::join) {
+                Ok(Ok(checked)) => checked,
+                _ => self.check_fields(),
+            }
+        })
+    }
+
+    fn check_columns(&self) -> Result<(), InvalidTrace> {
         self.check_handles()?;
         self.check_span_order()?;
         self.check_nesting()?;
-        self.check_points()?;
-        self.check_fields()
+        self.check_points()
     }
 
     fn check_handles(&self) -> Result<(), InvalidTrace> {

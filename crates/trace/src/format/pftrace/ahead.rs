@@ -23,6 +23,9 @@ const LONGEST_KEPT: u64 = 1 << 20;
 /// An inflated block; none if it is too long to keep.
 type Inflated = Result<Option<Vec<u8>>, Damaged>;
 
+/// A packet and its inflated block.
+type Done = (Vec<u8>, Inflated);
+
 /// A block that is ready to be read.
 #[derive(Debug)]
 pub struct Block {
@@ -39,8 +42,8 @@ pub struct Block {
 #[derive(Debug, Default)]
 pub struct Ahead {
     /// The places of the blocks: offset and length; and the block, if it could not be handed over.
-    places: VecDeque<(u64, u64, Option<(Vec<u8>, Inflated)>)>,
-    thread: Option<(SyncSender<Vec<u8>>, Receiver<(Vec<u8>, Inflated)>)>,
+    places: VecDeque<(u64, u64, Option<Done>)>,
+    thread: Option<(SyncSender<Vec<u8>>, Receiver<Done>)>,
 }
 
 impl Ahead {

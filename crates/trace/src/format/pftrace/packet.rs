@@ -50,7 +50,8 @@ pub struct Event<'a> {
     pub category: Option<&'a [u8]>,
     pub counter: Option<Number>,
     pub has_annotations: bool,
-    has_flows: bool,
+    /// Its bytes from the first flow on.
+    flows: &'a [u8],
 }
 
 const ANNOTATION: u32 = 4;
@@ -61,7 +62,10 @@ impl<'a> Event<'a> {
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Result<Self, Damaged> {
         let mut event = Self { bytes, ..Self::default() };
-        for field in Fields(bytes) {
+        let mut fields = Fields(bytes);
+        loop {
+            let rest = fields.0;
+            let Some(field) = fields.next() else { break };
             let (tag, value) = field?;
             match tag {
                 3 => event.category_iid = event.category_iid.or(first_number(value)?),
@@ -76,7 +80,7 @@ impl<'a> Event<'a> {
                 23 => event.name = Some(value.bytes()?),
                 30 => event.counter = Some(Number::Int(value.varint()? as i64)),
                 44 => event.counter = event.counter.or(Some(Number::Float(f64::from_bits(value.fixed()?)))),
-                FLOW | TERMINATING_FLOW => event.has_flows = true,
+                FLOW | TERMINATING_FLOW if event.flows.is_empty() => event.flows = rest,
                 _ => {}
             }
         }
@@ -100,8 +104,7 @@ impl<'a> Event<'a> {
     }
 
     fn flows_of(&self, tag: u32) -> impl Iterator<Item = u64> {
-        let bytes = if self.has_flows { self.bytes } else { &[] };
-        Fields(bytes).flatten().filter(move |(known, _)| *known == tag).flat_map(|(_, value)| {
+        Fields(self.flows).flatten().filter(move |(known, _)| *known == tag).flat_map(|(_, value)| {
             let (single, packed) = match value {
                 Field::Fixed(flow) => (Some(flow), &[][..]),
                 Field::Bytes(packed) => (None, packed),

@@ -49,7 +49,7 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    #[inline]
+    #[inline(always)]
     fn field(&mut self) -> Option<(u32, Field<'a>)> {
         let key = varint(&mut self.0)?;
         let value = match key & 7 {
