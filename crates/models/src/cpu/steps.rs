@@ -114,17 +114,17 @@ impl Positions<'_> {
             if let Some(norm) = if head < heads { self.query_norm } else { self.key_norm } {
                 norm.in_place(row);
             }
-            turn(self.config.rope.layout, row, cosines, sines);
+            rotate(self.config.rope.layout, row, (cosines, sines), 1.0);
         }
     }
 }
 
-/// Turns the pairs of a head.
+/// Rotates the pairs of a head: forward by a direction of 1, back by -1.
 #[inline(always)]
-fn turn<T: Number>(layout: RopeLayout, row: &mut [T], cosines: &[f32], sines: &[f32]) {
+pub fn rotate<T: Number>(layout: RopeLayout, row: &mut [T], (cosines, sines): (&[f32], &[f32]), direction: f32) {
     let angles = cosines.iter().zip(sines);
     let one = |a: &mut T, b: &mut T, cosine: f32, sine: f32| {
-        let (x, y) = (a.wide(), b.wide());
+        let (x, y, sine) = (a.wide(), b.wide(), sine * direction);
         (*a, *b) = (T::narrow(x * cosine - y * sine), T::narrow(y * cosine + x * sine));
     };
     match layout {

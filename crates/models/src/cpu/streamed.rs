@@ -96,7 +96,7 @@ impl<T: Number> FileCopies<T> {
     /// Hands a buffer to the thread.
     fn ask(&mut self, way: Way, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
         match mem::replace(&mut self.buffers[buffer], Buffer::Copying) {
-            Buffer::Here(buffer) => self.copier.ask(Request { way, layer, pass, buffer: *buffer }),
+            Buffer::Here(buffer) => self.copier.ask(Request { way, layer, pass, buffer }),
             Buffer::Missing | Buffer::Copying => Err(not_here(layer)),
         }
     }
@@ -130,7 +130,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
     fn end_wait(&mut self, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
         let Done { order, copy_ns, outcome } = self.copier.wait()?;
         let is_ahead = self.requested.pop_front().unwrap_or_default();
-        self.buffers[buffer] = Buffer::Here(Box::new(order.buffer));
+        self.buffers[buffer] = Buffer::Here(order.buffer);
         self.visit = LayerVisit { layer, pass, is_ahead, wait_ns: nanos(self.wait_began), release_ns: 0.0, copy_ns };
         outcome
     }
@@ -165,7 +165,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
         while self.requested.pop_front().is_some() {
             let buffer = self.copier.wait()?.order.buffer;
             if let Some(place) = self.buffers.iter_mut().find(|place| matches!(place, Buffer::Copying)) {
-                *place = Buffer::Here(Box::new(buffer));
+                *place = Buffer::Here(buffer);
             }
         }
         Ok(())

@@ -153,3 +153,123 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         place.of(self.mode.buffers())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Home, ModelError};
+
+    /// Writes down what is asked of it. A buffer holds the number of the copy that it was filled with.
+    #[derive(Default)]
+    struct Recorder {
+        calls: Vec<String>,
+        buffers: [u64; 2],
+        requested: usize,
+    }
+
+    impl LayerCopies for Recorder {
+        type Layer = u64;
+        type Error = ModelError;
+
+        fn make_buffers(&mut self) -> Result<(), ModelError> {
+            self.calls.push("make".to_owned());
+            Ok(())
+        }
+
+        fn begin_wait(&mut self) -> Result<(), ModelError> {
+            Ok(())
+        }
+
+        fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Result<(), ModelError> {
+            self.calls.push(format!("{} {} into {buffer}", if is_ahead { "ahead" } else { "now" }, place.copy));
+            self.buffers[buffer] = place.copy;
+            self.requested += 1;
+            Ok(())
+        }
+
+        fn end_wait(&mut self, place: Place, buffer: usize) -> Result<(), ModelError> {
+            assert_eq!(self.buffers[buffer], place.copy, "the buffer holds the layer of the turn");
+            self.requested -= 1;
+            Ok(())
+        }
+
+        fn layer(&self, buffer: usize) -> Result<&u64, ModelError> {
+            Ok(&self.buffers[buffer])
+        }
+
+        fn release(&mut self, place: Place, _: usize) -> Result<(), ModelError> {
+            self.calls.push(format!("release {}", place.copy));
+            Ok(())
+        }
+
+        fn end_turn(&mut self, _: Place) -> Result<(), ModelError> {
+            Ok(())
+        }
+
+        fn forget(&mut self) -> Result<(), ModelError> {
+            self.calls.push(format!("forget {}", self.requested));
+            self.requested = 0;
+            Ok(())
+        }
+
+        fn clear(&mut self) -> Result<(), ModelError> {
+            self.calls.push("clear".to_owned());
+            Ok(())
+        }
+
+        fn offloading(&self) -> Offloading {
+            Offloading { layers: 2, streamed: 2, layer_bytes: 8, home: Home::File }
+        }
+
+        fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+            Ok(Vec::new())
+        }
+
+        fn refused(reason: String) -> ModelError {
+            ModelError::Refused(reason)
+        }
+    }
+
+    fn layers(mode: StreamMode, clear_every: Option<usize>) -> OffloadedLayers<Recorder> {
+        let offload = Offload { clear_every, ..Offload::new(mode, 0, "") };
+        OffloadedLayers::over(Recorder::default(), 2, &offload, &Marks::default())
+    }
+
+    /// The calls of a pass over two layers.
+    fn pass(layers: &mut OffloadedLayers<Recorder>) -> Vec<String> {
+        layers.begin().unwrap();
+        (0..2).for_each(|layer| layers.turn(layer, |_| Ok(())).unwrap());
+        std::mem::take(&mut layers.copies.calls)
+    }
+
+    #[test]
+    fn a_mode_says_when_a_layer_is_requested() {
+        let turns = |mode| pass(&mut layers(mode, None));
+        let sync = ["make", "now 0 into 0", "release 0", "make", "now 1 into 0", "release 1"];
+        assert_eq!(turns(StreamMode::Sync), sync);
+        assert_eq!(turns(StreamMode::Pinned), ["now 0 into 0", "release 0", "now 1 into 0", "release 1"]);
+        assert_eq!(turns(StreamMode::Prefetch), ["now 0 into 0", "ahead 1 into 1", "release 0", "release 1"]);
+        let wrap = ["now 0 into 0", "ahead 1 into 1", "release 0", "ahead 2 into 0", "release 1", "ahead 3 into 1"];
+        assert_eq!(turns(StreamMode::Wrap), wrap);
+    }
+
+    #[test]
+    fn memory_is_cleared_after_a_release_and_before_the_next_request() {
+        let cleared = pass(&mut layers(StreamMode::Wrap, Some(2)));
+        assert_eq!(cleared[4..], ["release 1", "clear", "make", "ahead 3 into 1"]);
+        assert_eq!(pass(&mut layers(StreamMode::Sync, Some(2))).last().unwrap(), "clear");
+        assert!(!pass(&mut layers(StreamMode::Wrap, Some(0))).contains(&"clear".to_owned()));
+    }
+
+    #[test]
+    fn the_copies_of_a_pass_that_failed_are_forgotten_and_the_next_pass_runs() {
+        let mut layers = layers(StreamMode::Wrap, None);
+        layers.begin().unwrap();
+        let failed = layers.turn(0, |_| Err(ModelError::Refused("it failed".to_owned())));
+        assert_eq!(failed.unwrap_err().to_string(), "it failed");
+        layers.copies.calls.clear();
+        assert_eq!(pass(&mut layers)[..2], ["forget 1", "now 2 into 0"]);
+        let error = layers.turn(0, |_| Ok(())).unwrap_err().to_string();
+        assert_eq!(error, "layer 0 is not the next of the pass");
+    }
+}

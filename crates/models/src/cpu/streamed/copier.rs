@@ -22,7 +22,7 @@ pub struct Request<T> {
     pub way: Way,
     pub layer: usize,
     pub pass: u64,
-    pub buffer: Layer<T>,
+    pub buffer: Box<Layer<T>>,
 }
 
 /// Which way a layer goes.
@@ -156,7 +156,7 @@ mod tests {
         let link = Link::new(Some(1e-12)).unwrap();
         let copier = Copier::start(Copying { file, link, bytes, marks: Marks::default() }).unwrap();
         for pass in 0..2 {
-            let buffer = Layer::<f32>::blank(&config).unwrap();
+            let buffer = Box::new(Layer::<f32>::blank(&config).unwrap());
             copier.ask(Request { way: Way::In, layer: 0, pass, buffer }).unwrap();
         }
         drop(copier);

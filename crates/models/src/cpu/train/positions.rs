@@ -3,10 +3,15 @@
 #![allow(unsafe_code, reason = "threads write rows of their own side by side; the block has its reason")]
 
 use super::{
-    super::{crew::Crew, number::Number, rows::Shared, steps::Norm},
+    super::{
+        crew::Crew,
+        number::Number,
+        rows::Shared,
+        steps::{Norm, rotate},
+    },
     steps::{Sums, norm_row_back_in_place},
 };
-use crate::{Config, RopeLayout, rope::RopeTable};
+use crate::{Config, rope::RopeTable};
 
 /// What was done to queries, keys and values after they were projected: norm by head, rotation.
 pub struct PositionsBack<'a> {
@@ -55,35 +60,15 @@ impl PositionsBack<'_> {
     #[inline(always)]
     fn leave_row<T: Number>(&self, projected: &[T], d_row: &mut [T], position: usize, d_norms: &mut [f32]) {
         let Config { heads, kv_heads, head_dim, .. } = *self.config;
-        let (cosines, sines) = self.table.at(position);
+        let angles = self.table.at(position);
         let turned = d_row.chunks_mut(head_dim).zip(projected.chunks(head_dim)).take(heads + kv_heads);
         for (head, (d_head, projected)) in turned.enumerate() {
-            turn_back(self.config.rope.layout, d_head, cosines, sines);
+            rotate(self.config.rope.layout, d_head, angles, -1.0);
             if let Some((query_norm, key_norm)) = self.norms {
                 let (d_query, d_key) = d_norms.split_at_mut(head_dim);
                 let (norm, d_norm) = if head < heads { (query_norm, d_query) } else { (key_norm, d_key) };
                 norm_row_back_in_place(norm, projected, d_head, d_norm);
             }
-        }
-    }
-}
-
-/// Turns the pairs of a head back.
-#[inline(always)]
-fn turn_back<T: Number>(layout: RopeLayout, row: &mut [T], cosines: &[f32], sines: &[f32]) {
-    let angles = cosines.iter().zip(sines);
-    let one = |a: &mut T, b: &mut T, cosine: f32, sine: f32| {
-        let (x, y) = (a.wide(), b.wide());
-        (*a, *b) = (T::narrow(x * cosine + y * sine), T::narrow(y * cosine - x * sine));
-    };
-    match layout {
-        RopeLayout::Halves => {
-            let (first, second) = row.split_at_mut(cosines.len());
-            first.iter_mut().zip(second).zip(angles).for_each(|((a, b), (cosine, sine))| one(a, b, *cosine, *sine));
-        }
-        RopeLayout::Pairs => {
-            let (pairs, _) = row.as_chunks_mut::<2>();
-            pairs.iter_mut().zip(angles).for_each(|([a, b], (cosine, sine))| one(a, b, *cosine, *sine));
         }
     }
 }
