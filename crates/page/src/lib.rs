@@ -22,7 +22,7 @@ use laptime_report::html::escape;
 pub use self::{
     ranks_page::of_ranks,
     run_page::{Comparison, of_comparison, of_runs},
-    trace_page::{About, Viewer, of_trace, waiting},
+    trace_page::{About, OnDiagnosis, Viewer, of_trace, of_trace_with},
     waterfall::of_waterfall,
 };
 

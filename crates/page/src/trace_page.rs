@@ -1,6 +1,6 @@
 //! The page of a trace: the answer, the timeline, and every table about it.
 
-use std::{collections::HashSet, fmt::Write, io, sync::Arc};
+use std::{collections::HashSet, fmt::Write, io};
 
 use laptime_analyze::{
     Diagnosis, Evidence, Gain, Laps, Offload, OffloadFacts, OperationKind, Overview, Prepared, Reported, Severity,
@@ -14,7 +14,7 @@ use laptime_report::{
 };
 use laptime_trace::{
     Trace,
-    run::{CaseResult, Peaks, Run},
+    run::{CaseResult, Run},
 };
 
 use crate::{
@@ -47,38 +47,37 @@ pub struct About<'a> {
     pub results: &'a [CaseResult],
     /// The command that repeats the recording or the page, if there is no run.
     pub command: Option<String>,
-    /// The bottlenecks and waits, if they are known: see [`waiting`].
-    pub waiting: Option<Arc<Waiting>>,
 }
 
-/// What the page needs to know about bottlenecks and waits of a trace.
-pub fn waiting(trace: &Trace, results: &[CaseResult], peaks: Option<&Peaks>) -> Waiting {
-    Prepared::of(trace).waiting(results, peaks, MOST_ROWS)
-}
+/// Called with the bottlenecks and waits as soon as they are known, while the page is being made.
+pub type OnDiagnosis<'a> = &'a (dyn Fn(&Waiting) + Sync);
 
 /// Every answer about a trace.
 #[derive(Debug)]
 struct Answers {
     offload: Option<Offload>,
-    waiting: Arc<Waiting>,
+    waiting: Waiting,
     laps: Option<Laps>,
     stages: Stages,
     top: Top,
 }
 
 impl Answers {
-    fn of(trace: &Trace, about: &About<'_>) -> Self {
+    fn of(trace: &Trace, about: &About<'_>, on_diagnosis: OnDiagnosis<'_>) -> Self {
         let peaks = about.run.and_then(|run| run.peaks.as_ref());
         let prepared = Prepared::of(trace);
-        let waiting = || prepared.waiting(about.results, peaks, MOST_ROWS).into();
         let (mut waiting, (stages, (top, laps))) = rayon::join(
-            || about.waiting.clone().unwrap_or_else(waiting),
+            || {
+                let waiting = prepared.waiting(about.results, peaks, MOST_ROWS);
+                on_diagnosis(&waiting);
+                waiting
+            },
             || rayon::join(|| prepared.stages(), || (prepared.top(), prepared.laps(None).ok())),
         );
         let offload = offload(trace, about);
         if let Some(offload) = &offload {
             let (findings, whole_ns) = (offload.findings.clone(), Some(offload.length.median));
-            Arc::make_mut(&mut waiting).diagnosis = Diagnosis { findings, whole_ns, ..Diagnosis::default() };
+            waiting.diagnosis = Diagnosis { findings, whole_ns, ..Diagnosis::default() };
         }
         Self { offload, waiting, laps, stages, top }
     }
@@ -106,7 +105,16 @@ fn offload(trace: &Trace, about: &About<'_>) -> Option<Offload> {
 ///
 /// If the data cannot be compressed.
 pub fn of_trace(trace: &Trace, about: &About<'_>) -> io::Result<Page> {
-    Ok(Viewer::of(trace, about, MOST_SPANS)?.page)
+    of_trace_with(trace, about, &|_| ())
+}
+
+/// Makes the page of a trace, and hands on its diagnosis before the page is done.
+///
+/// # Errors
+///
+/// If the data cannot be compressed.
+pub fn of_trace_with(trace: &Trace, about: &About<'_>, on_diagnosis: OnDiagnosis<'_>) -> io::Result<Page> {
+    Ok(Viewer::with(trace, about, MOST_SPANS, on_diagnosis)?.page)
 }
 
 /// A trace whose page is served: spans that the page leaves out are loaded when they become visible.
@@ -125,8 +133,12 @@ impl<'a> Viewer<'a> {
     ///
     /// If the data cannot be compressed.
     pub fn of(trace: &'a Trace, about: &About<'_>, most: usize) -> io::Result<Self> {
+        Self::with(trace, about, most, &|_| ())
+    }
+
+    fn with(trace: &'a Trace, about: &About<'_>, most: usize, on_diagnosis: OnDiagnosis<'_>) -> io::Result<Self> {
         let encoder = || Encoder::of(trace, None, most);
-        let (answers, encoder) = rayon::join(|| Answers::of(trace, about), encoder);
+        let (answers, encoder) = rayon::join(|| Answers::of(trace, about, on_diagnosis), encoder);
         let page = page(trace, about, &answers, encoder.finish(&answers.extra())?);
         Ok(Self { trace, answers, page, most })
     }

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use laptime_analyze::{ProfiledRun, Profiling};
-use laptime_page::{About, Comparison, Page, Viewer};
+use laptime_page::{About, Comparison, OnDiagnosis, Page, Viewer};
 use laptime_report::Table;
 use laptime_trace::{
     Trace,
@@ -106,9 +106,9 @@ pub fn write_finished(folder: &Path, run: &Run, results: &[CaseResult]) {
 }
 
 /// Writes the page of a recorded run into its folder.
-pub fn write_recorded(folder: &Path, trace: &Trace, about: About<'_>) {
+pub fn write_recorded(folder: &Path, trace: &Trace, about: About<'_>, on_diagnosis: OnDiagnosis<'_>) {
     let about = About { name: shown_name(folder), command: recorded_command(folder), ..about };
-    let page = laptime_page::of_trace(trace, &about).map_err(anyhow::Error::from);
+    let page = laptime_page::of_trace_with(trace, &about, on_diagnosis).map_err(anyhow::Error::from);
     warn_if_missing(page.and_then(|page| write(&page, &folder.join(PAGE_FILE))));
 }
 

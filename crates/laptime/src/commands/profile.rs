@@ -93,7 +93,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         write_files(&trace, &pftrace, &session.folder)?;
         write_pairs(&profiled.costs, &session.folder)?;
         let about = About { run: Some(&session.run), results: std::slice::from_ref(&result), ..About::default() };
-        page::write_recorded(&session.folder, &trace, about);
+        page::write_recorded(&session.folder, &trace, about, &|_| ());
         show(&trace, &profiled, request, session.run.settings.depth, out)?;
         let outside = extras.finish_profile(&context, &results, Some(&trace), out)?;
         run_folder::say_saved(&session.folder, &outside);

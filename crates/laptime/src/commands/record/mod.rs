@@ -184,8 +184,7 @@ fn merge(run: &Path) -> anyhow::Result<Status> {
         return Err(Hinted::wrap(error, "name a folder written by `laptime record`, such as runs/record-…"));
     }
     let recording = Recording::read(&parts, &Observations::default(), folder::read_start(run)?)?;
-    recording.write_trace(run)?;
-    summary::show(&recording, summary::answer(&recording), run);
+    summary::show(&recording, run)?;
     Ok(Status::Done)
 }
 
@@ -259,16 +258,11 @@ fn finish(
     if let Some(laps) = args.lap_window() {
         recording = recording.cut_to_laps(&laps)?;
     }
-    // The user waits for all of this.
-    let answer = thread::scope(|scope| {
-        let written = scope.spawn(|| recording.write_trace(&known.run));
+    folder::write_record(known, &recording, end)?;
+    thread::scope(|scope| {
         scope.spawn(|| parts.keep_in(&known.run));
-        folder::write_record(known, &recording, end)?;
-        let answer = summary::answer(&recording);
-        written.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the trace was not written"))).map(|()| answer)
-    })?;
-    summary::show_with_status(&recording, answer, &known.run, end.status, control.attached());
-    Ok(())
+        summary::show_with_status(&recording, &known.run, end.status, control.attached())
+    })
 }
 
 /// Writes what was recorded so far to a folder of its own, and says where.

@@ -1,6 +1,6 @@
 //! What a recording shows on the screen: everything goes to standard error, since standard output is the program's.
 
-use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, sync::Arc};
+use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, thread};
 
 use super::{folder::Recording, overhead::Overhead};
 use crate::{
@@ -11,8 +11,12 @@ use crate::{
 use laptime_analyze::{Diagnosis, LineShares, Waiting};
 use laptime_page::About;
 
-/// Shows what a recording holds, how the program ended, and what went wrong.
-pub fn show_with_status(recording: &Recording, answer: Answer, run: &Path, status: ExitStatus, attached: u32) {
+/// Shows what a recording holds, how the program ended, and what went wrong; writes the trace and the page meanwhile.
+///
+/// # Errors
+///
+/// If the trace cannot be written.
+pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, attached: u32) -> anyhow::Result<()> {
     say("");
     if let Some(signal) = status.signal() {
         say(&format!("The program was ended by signal {signal}."));
@@ -20,26 +24,41 @@ pub fn show_with_status(recording: &Recording, answer: Answer, run: &Path, statu
     for problem in problems(recording, attached) {
         say(&format!("note: {problem}"));
     }
-    if recording.trace.span_count() > 0 || !recording.processes.is_empty() {
-        show(recording, answer, run);
+    if recording.trace.span_count() == 0 && recording.processes.is_empty() {
+        return recording.write_trace(run);
     }
+    show(recording, run)
 }
 
-/// Shows what a recording holds and what it means.
-pub fn show(recording: &Recording, answer: Answer, run: &Path) {
+/// Shows what a recording holds and what it means. The user waits for all of this: the answer comes first, and the trace and
+/// the page are written side by side.
+///
+/// # Errors
+///
+/// If the trace cannot be written.
+pub fn show(recording: &Recording, run: &Path) -> anyhow::Result<()> {
     say(&headline(recording));
-    if !answer.lines.is_empty() {
-        say("");
-        answer.lines.iter().for_each(|line| say(line));
-    }
-    if let Some(laps) = &recording.laps {
-        say(&format!("Window: {laps}"));
-    }
-    page::write_recorded(run, &recording.trace, About { waiting: answer.waiting, ..About::default() });
+    thread::scope(|scope| {
+        let written = scope.spawn(|| recording.write_trace(run));
+        page::write_recorded(run, &recording.trace, About::default(), &|waiting| show_answer(recording, waiting));
+        written.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the trace was not written")))
+    })?;
     let run = shortened(run);
     say(&format!("\nPage: {run}/{PAGE_FILE}"));
     say(&format!("Trace: {run}/{TRACE_FILE} (opens in ui.perfetto.dev)"));
     say(&format!("Look deeper: laptime diagnose {run}; also `gaps`, `syncs`, `top`, `laps` and `stages`"));
+    Ok(())
+}
+
+fn show_answer(recording: &Recording, waiting: &Waiting) {
+    let lines = if recording.kernels() > 0 { answer(&waiting.diagnosis) } else { Vec::new() };
+    if !lines.is_empty() {
+        say("");
+        lines.iter().for_each(|line| say(line));
+    }
+    if let Some(laps) = &recording.laps {
+        say(&format!("Window: {laps}"));
+    }
 }
 
 fn headline(recording: &Recording) -> String {
@@ -77,21 +96,8 @@ fn headline(recording: &Recording) -> String {
     )
 }
 
-/// The diagnosis, for the screen and for the page; empty if no kernels were recorded.
-#[derive(Default)]
-pub struct Answer {
-    lines: Vec<String>,
-    waiting: Option<Arc<Waiting>>,
-}
-
-/// Diagnoses a recording.
-pub fn answer(recording: &Recording) -> Answer {
-    let trace = &recording.trace;
-    if recording.kernels() == 0 {
-        return Answer::default();
-    }
-    let waiting = laptime_page::waiting(trace, &[], None);
-    let Diagnosis { findings, remarks, idle_lines, .. } = &waiting.diagnosis;
+/// The main bottleneck, in a few lines.
+fn answer(Diagnosis { findings, remarks, idle_lines, .. }: &Diagnosis) -> Vec<String> {
     let mut remarks = remarks.clone();
     let python: Vec<String> = idle_lines.iter().flat_map(LineShares::sentences).collect();
     // They are printed with the bottleneck that they explain.
@@ -109,7 +115,7 @@ pub fn answer(recording: &Recording) -> Answer {
         }
     }
     shown.extend(remarks.into_iter().take(2));
-    Answer { lines: shown, waiting: Some(waiting.into()) }
+    shown
 }
 
 /// The problems, one per line, with what to do.
