@@ -110,6 +110,14 @@ int main(int argc, char **argv) {
                 usleep(2000);
                 pop();
             }
+        } else if (IS("behind")) {
+            // Steps that launch much faster than the device works.
+            for (int steps = atoi(argv[++at]); steps > 0; steps--) {
+                push("step");
+                CUPTI(void (*)(const char *, uint32_t, uint64_t), "stand_in_kernel")("slow", 1, 10000000);
+                usleep(1000);
+                pop();
+            }
         } else if (IS("say")) { printf("%s\n", argv[++at]); fflush(stdout); }
         else if (IS("touch")) { FILE *file = fopen(argv[++at], "w"); if (file) fclose(file); }
         else if (IS("await")) wait_for(argv[++at]);

@@ -53,6 +53,8 @@ pub enum RecordingMode {
     Everything,
     /// Record only copies and syncs. The comparison with `Everything` gives the recording overhead.
     Light,
+    /// Record only the work that was launched before: the device is often behind the host.
+    Rest,
 }
 
 impl RecordingMode {
@@ -62,6 +64,7 @@ impl RecordingMode {
             Self::Nothing => 0,
             Self::Everything => 1,
             Self::Light => 2,
+            Self::Rest => 3,
         }
     }
 
@@ -70,6 +73,7 @@ impl RecordingMode {
         match number {
             1 => Self::Everything,
             2 => Self::Light,
+            3 => Self::Rest,
             _ => Self::Nothing,
         }
     }

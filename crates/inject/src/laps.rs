@@ -32,7 +32,7 @@ impl Laps {
         let LapSettings { after, during, .. } = self.settings;
         let end = during.map(|during| after.saturating_add(during).saturating_add(2));
         if number == after.max(1) || Some(number) == end {
-            control.request_mode(if Some(number) == end { RecordingMode::Nothing } else { RecordingMode::Everything });
+            control.request_mode(if Some(number) == end { RecordingMode::Rest } else { RecordingMode::Everything });
         } else if number == 1 {
             control.request_mode(RecordingMode::Nothing);
         }

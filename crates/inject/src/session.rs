@@ -5,7 +5,7 @@ use std::{
     slice,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -72,6 +72,10 @@ pub struct Session {
     callbacks: Mutex<Option<Subscriber>>,
     /// All calls are recorded.
     has_all_calls: AtomicBool,
+    /// The highest correlation of the calls that were recorded.
+    last_call: AtomicU32,
+    /// Work that such a call launched was recorded since this was last asked.
+    has_launched_work: AtomicBool,
     whole_graphs: bool,
     memory: bool,
 }
@@ -103,6 +107,8 @@ pub fn start(state: &'static State) {
         switches_calls: functions.can_switch_functions() && !devices::have_context(),
         callbacks: Mutex::new(None),
         has_all_calls: AtomicBool::new(false),
+        last_call: AtomicU32::new(0),
+        has_launched_work: AtomicBool::new(false),
         whole_graphs: settings.whole_graphs,
         memory: settings.memory,
     };
@@ -189,7 +195,9 @@ impl Session {
         // Not everything is recorded while CUPTI is being switched.
         let since = if mode == RecordingMode::Everything { monotonic_nanos() } else { began };
         let mut output = state.output();
-        output.state(since, worker::state_of(mode));
+        if let Some(part_state) = worker::state_of(mode) {
+            output.state(since, part_state);
+        }
         if let Some(problem) = problem {
             output.info("problem", &format!("cupti-refused {problem}"));
         }
@@ -258,21 +266,28 @@ impl Session {
         }
     }
 
+    /// Whether work of recorded calls came back since this was last asked.
+    pub fn had_launched_work(&self) -> bool {
+        self.has_launched_work.swap(false, Ordering::Relaxed)
+    }
+
     /// A call that ended, as CUPTI's callback saw it.
     fn add_call(&self, state: &'static State, call: &cupti::Call) {
         if let Some(name) = self.call_name(call.is_driver, call.function) {
+            self.last_call.fetch_max(call.correlation, Ordering::Relaxed);
             Ranges::add_call(state, call, name);
         }
     }
 
     fn kinds_of(&self, mode: RecordingMode) -> impl Iterator<Item = u32> {
         let (is_full, is_on) = (mode == RecordingMode::Everything, mode != RecordingMode::Nothing);
+        let is_rest = mode == RecordingMode::Rest;
         let kinds = [
-            (kind::KERNEL, is_full),
+            (kind::KERNEL, is_full || is_rest),
             (kind::COPY, is_on),
             (kind::PEER_COPY, is_on),
-            (kind::FILL, is_full),
-            (kind::WAIT, is_on),
+            (kind::FILL, is_full || is_rest),
+            (kind::WAIT, is_on && !is_rest),
             (kind::MEMORY, is_full && self.memory),
         ];
         kinds.into_iter().filter(|(_, mode)| *mode).map(|(kind, _)| kind)
@@ -327,6 +342,9 @@ impl Session {
         match cupti::decode(bytes, name) {
             Some(Record::Work(work)) if work.kind == WorkKind::Graph && self.is_paused() => {}
             Some(Record::Work(work)) => {
+                if work.correlation <= self.last_call.load(Ordering::Relaxed) {
+                    self.has_launched_work.store(true, Ordering::Relaxed);
+                }
                 let is_copy = matches!(work.kind, WorkKind::Copy { .. });
                 let is_kernel = matches!(work.kind, WorkKind::Kernel { .. } | WorkKind::Graph);
                 output.unreported.0 += u64::from(is_kernel);
@@ -342,6 +360,7 @@ impl Session {
             Some(Record::Call(call)) => {
                 let Some(name) = self.call_name(call.is_driver, call.function) else { return };
                 let name = encoder.name(name.as_bytes());
+                self.last_call.fetch_max(call.correlation, Ordering::Relaxed);
                 let cupti::Call { is_driver, start_nanos, end_nanos, thread, correlation, .. } = call;
                 encoder.call(&Call { is_driver, name, start_nanos, end_nanos, thread, correlation });
             }

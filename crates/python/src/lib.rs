@@ -5,6 +5,7 @@
 mod arrow;
 mod bench;
 mod columns;
+mod fields;
 mod frames;
 mod marks;
 mod models;

@@ -14,27 +14,38 @@ use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
     sync::PyOnceLock,
-    types::{PyBool, PyDict, PyFloat, PyInt, PyString},
+    types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple},
 };
 
 use crate::{
-    frames,
+    fields::{Call, Fields},
+    frames, function_with_fields,
     tasks::{self, Task},
 };
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stage>()?;
     for function in [
-        wrap_pyfunction!(stage, module)?,
-        wrap_pyfunction!(lap, module)?,
-        wrap_pyfunction!(sync_point, module)?,
-        wrap_pyfunction!(mark, module)?,
-        wrap_pyfunction!(value, module)?,
-        wrap_pyfunction!(is_recording, module)?,
+        function_with_fields!(
+            module,
+            stage,
+            "stage(name, /, **fields)",
+            "A named part of the program: `with laptime.stage(\"prefill\", tokens=n):`, or a decorator, with or without a name."
+        ),
+        function_with_fields!(module, lap, "lap(name, /, **fields)", "One turn of a loop, as a context manager."),
+        function_with_fields!(
+            module,
+            sync_point,
+            "sync_point(name=None, /, **fields)",
+            "A place where the host waits for a device, as a context manager."
+        ),
+        function_with_fields!(module, mark, "mark(name, /, **fields)", "Marks a moment."),
     ] {
-        module.add_function(function)?;
+        let function = function?;
+        module.add(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }
-    Ok(())
+    module.add_function(wrap_pyfunction!(value, module)?)?;
+    module.add_function(wrap_pyfunction!(is_recording, module)?)
 }
 
 /// What is the same for all stages of a name.
@@ -48,18 +59,16 @@ struct Named {
 
 /// A site of a name with these fields, and of this line if it is a sync.
 struct KnownSite {
-    fields: Vec<Py<PyString>>,
+    fields: Py<PyTuple>,
     line: u32,
     site: &'static Site,
 }
 
 impl KnownSite {
-    /// Names of fields are almost always the same objects in each call.
-    fn is_of(&self, py: Python<'_>, fields: &[Bound<'_, PyString>], line: u32) -> bool {
-        let is_same = |(known, field): (&Py<PyString>, &Bound<'_, PyString>)| {
-            known.is(field) || known.bind(py).to_str().ok() == field.to_str().ok()
-        };
-        self.line == line && self.fields.len() == fields.len() && self.fields.iter().zip(fields).all(is_same)
+    /// The names of a call in the source are the same object every time.
+    fn is_of(&self, fields: &Bound<'_, PyTuple>, line: u32) -> bool {
+        let is_same = || self.fields.is(fields) || self.fields.bind(fields.py()).eq(fields).unwrap_or(false);
+        self.line == line && is_same()
     }
 }
 
@@ -69,26 +78,26 @@ impl Named {
         Arc::new(Self { kind, name: name.to_owned(), unit: unit.to_owned(), plain, with_fields })
     }
 
-    fn site(&self, py: Python<'_>, fields: &[Bound<'_, PyString>]) -> PyResult<&'static Site> {
+    fn site(&self, py: Python<'_>, fields: Option<&Bound<'_, PyTuple>>) -> PyResult<&'static Site> {
         // A sync is reported with its line, so each line has a site of its own.
         let place = (self.kind == SiteKind::Sync).then(|| frames::caller(py));
-        if fields.is_empty() && place.is_none() {
+        if let (None, None) = (fields, &place) {
             if let Some(site) = self.plain.get() {
                 return Ok(site);
             }
             let site = self.make(frames::caller(py), &[]);
             return Ok(self.plain.get_or_init(|| site));
         }
+        let fields = fields.cloned().unwrap_or_else(|| PyTuple::empty(py));
         let line = place.as_ref().map_or(0, |place| place.1);
-        let find =
-            |known: &[KnownSite]| known.iter().find(|known| known.is_of(py, fields, line)).map(|known| known.site);
+        let find = |known: &[KnownSite]| known.iter().find(|known| known.is_of(&fields, line)).map(|known| known.site);
         if let Some(site) = find(&self.known_sites()) {
             return Ok(site);
         }
-        let names: Vec<&str> = fields.iter().map(|field| field.to_str()).collect::<PyResult<_>>()?;
+        let names: Vec<String> = fields.extract()?;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let site = self.make(place.unwrap_or_else(|| frames::caller(py)), &names);
-        let fields = fields.iter().map(|field| field.clone().unbind()).collect();
-        self.known_sites().push(KnownSite { fields, line, site });
+        self.known_sites().push(KnownSite { fields: fields.unbind(), line, site });
         Ok(site)
     }
 
@@ -101,14 +110,10 @@ impl Named {
     }
 
     /// The site and the values of an event.
-    fn event(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<(&'static Site, Vec<FieldValue>)> {
-        let Some(fields) = fields else { return Ok((self.site(py, &[])?, Vec::new())) };
-        let (mut names, mut values) = (Vec::with_capacity(fields.len()), Vec::with_capacity(fields.len()));
-        for (name, value) in fields.iter() {
-            names.push(name.cast_into::<PyString>()?);
-            values.push(field(&value)?);
-        }
-        Ok((self.site(py, &names)?, values))
+    fn event(&self, py: Python<'_>, fields: Option<&Fields>) -> PyResult<(&'static Site, Vec<FieldValue>)> {
+        let Some(fields) = fields else { return Ok((self.site(py, None)?, Vec::new())) };
+        let values = fields.values.iter().map(|value| field(value.bind(py))).collect::<PyResult<_>>()?;
+        Ok((self.site(py, Some(fields.names.bind(py)))?, values))
     }
 }
 
@@ -117,7 +122,7 @@ impl Named {
 pub struct Stage {
     named: Arc<Named>,
     /// Read when the stage is entered and recorded.
-    fields: Option<Py<PyDict>>,
+    fields: Option<Fields>,
 }
 
 /// An open stage of this thread.
@@ -170,7 +175,7 @@ fn word(kind: SiteKind) -> &'static str {
 
 impl Stage {
     fn enter(&self, py: Python<'_>, stage: usize) -> PyResult<()> {
-        let (site, values) = self.named.event(py, self.fields.as_ref().map(|fields| fields.bind(py)))?;
+        let (site, values) = self.named.event(py, self.fields.as_ref())?;
         let task = tasks::current(py);
         let open = match tasks::open(task) {
             Some(lane) => dynamic::enter_on(site, &lane, &values),
@@ -224,19 +229,18 @@ fn known<'py>(
 
 /// The object of a name with the fields of one call.
 fn with_fields<'py>(
-    py: Python<'py>,
     table: &PyOnceLock<Py<PyDict>>,
     kind: SiteKind,
     name: &Bound<'py, PyString>,
-    fields: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, Stage>> {
-    let plain = known(py, table, kind, name)?;
+    fields: Option<Fields>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let plain = known(name.py(), table, kind, name)?;
     match fields {
         Some(fields) => {
-            let fields = Some(fields.clone().unbind());
-            Bound::new(py, Stage { named: Arc::clone(&plain.get().named), fields })
+            let stage = Stage { named: Arc::clone(&plain.get().named), fields: Some(fields) };
+            Ok(Bound::new(name.py(), stage)?.into_any())
         }
-        None => Ok(plain),
+        None => Ok(plain.into_any()),
     }
 }
 
@@ -264,64 +268,50 @@ fn decorated(py: Python<'_>, stage: &Bound<'_, PyAny>, function: &Bound<'_, PyAn
     Ok(py.import("laptime._marks")?.getattr("decorated")?.call1((stage, function))?.unbind())
 }
 
-/// A named part of the program: `with laptime.stage("prefill", tokens=n):`, or a decorator, with or without a name.
-#[pyfunction]
-#[pyo3(signature = (name, /, **fields))]
-fn stage<'py>(py: Python<'py>, name: &Bound<'py, PyAny>, fields: Option<&Bound<'py, PyDict>>) -> PyResult<Py<PyAny>> {
-    match name.cast::<PyString>() {
-        Ok(name) => Ok(with_fields(py, &STAGES, SiteKind::Stage, name, fields)?.into_any().unbind()),
-        Err(_) => {
-            // `@laptime.stage` without a name.
-            let own = name.getattr("__qualname__").ok().and_then(|own| own.cast_into::<PyString>().ok());
-            let Some(own) = own else {
-                let message =
-                    format!("a stage has a name, such as `stage(\"prefill\")`, not `{}`", name.get_type().name()?);
-                return Err(PyTypeError::new_err(message));
-            };
-            let stage = with_fields(py, &STAGES, SiteKind::Stage, &own, fields)?;
-            decorated(py, stage.as_any(), name)
-        }
+fn stage<'py>(call: Call<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    let (name, fields) = call.named()?;
+    if let Ok(name) = name.cast::<PyString>() {
+        return with_fields(&STAGES, SiteKind::Stage, name, fields);
     }
+    // `@laptime.stage` without a name.
+    let own = name.getattr("__qualname__").ok().and_then(|own| own.cast_into::<PyString>().ok());
+    let Some(own) = own else {
+        let message = format!("a stage has a name, such as `stage(\"prefill\")`, not `{}`", name.get_type().name()?);
+        return Err(PyTypeError::new_err(message));
+    };
+    let stage = with_fields(&STAGES, SiteKind::Stage, &own, fields)?;
+    Ok(decorated(name.py(), &stage, name)?.into_bound(name.py()))
 }
 
-/// One turn of a loop, as a context manager.
-#[pyfunction]
-#[pyo3(signature = (name, /, **fields))]
-fn lap<'py>(
-    py: Python<'py>,
-    name: &Bound<'py, PyString>,
-    fields: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, Stage>> {
-    with_fields(py, &LAPS, SiteKind::Lap, name, fields)
+fn lap<'py>(call: Call<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    let (name, fields) = call.named()?;
+    with_fields(&LAPS, SiteKind::Lap, name.cast()?, fields)
 }
 
-/// A place where the host waits for a device, as a context manager.
-#[pyfunction]
-#[pyo3(signature = (name = None, /, **fields))]
-fn sync_point<'py>(
-    py: Python<'py>,
-    name: Option<&Bound<'py, PyString>>,
-    fields: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, Stage>> {
-    let name = name.cloned().unwrap_or_else(|| PyString::intern(py, "sync"));
-    with_fields(py, &SYNCS, SiteKind::Sync, &name, fields)
+fn sync_point<'py>(call: Call<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    let py = call.py;
+    let (name, fields) = call.perhaps_named()?;
+    let default = || PyString::intern(py, "sync").into_any();
+    let name = name.filter(|name| !name.is_none()).cloned().unwrap_or_else(default);
+    with_fields(&SYNCS, SiteKind::Sync, name.cast()?, fields)
 }
 
-/// Marks a moment.
-#[pyfunction]
-#[pyo3(signature = (name, /, **fields))]
-fn mark(py: Python<'_>, name: &Bound<'_, PyString>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+fn mark<'py>(call: Call<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    let py = call.py;
+    let (name, fields) = call.named()?;
+    let name = name.cast()?;
     if recording() {
-        let (site, values) = known(py, &MARKS, SiteKind::Mark, name)?.get().named.event(py, fields)?;
+        let (site, values) = known(py, &MARKS, SiteKind::Mark, name)?.get().named.event(py, fields.as_ref())?;
         dynamic::point(site, &values);
     }
-    Ok(())
+    Ok(py.None().into_bound(py))
 }
 
 /// Curves by name and unit.
 type Curves = HashMap<(String, String), Arc<Named>>;
 
 static VALUES: Mutex<Option<Curves>> = Mutex::new(None);
+static VALUE_FIELDS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 
 /// Records a point of a curve.
 #[pyfunction]
@@ -346,7 +336,8 @@ fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> P
         let key = (name.to_owned(), unit.to_owned());
         Arc::clone(known.get_or_insert_default().entry(key).or_insert_with(|| Named::new(SiteKind::Value, name, unit)))
     };
-    dynamic::point(named.site(py, &[PyString::intern(py, "value")])?, &[number]);
+    let fields = VALUE_FIELDS.get_or_try_init(py, || PyTuple::new(py, ["value"]).map(Bound::unbind))?;
+    dynamic::point(named.site(py, Some(fields.bind(py)))?, &[number]);
     Ok(())
 }
 

@@ -120,9 +120,19 @@ fn laps_outside_a_window_of_a_named_range_are_not_even_recorded() {
     assert_eq!(trace.spans().filter(|span| span.name == "step").count(), 2, "{}", recorded.err);
     assert_eq!(crate::stand_in::count(&trace, Activity::Kernel), 12, "{}", recorded.err);
     assert!(recorded.err.contains("Window: laps 5 to 6 of 10 (`step`)"), "{}", recorded.err);
-    // At the start, in the first and fourth lap (while recording is switched), and in laps 5 to 8.
+    // At the start, in the first and fourth lap (while recording is switched), in laps 5 to 8, and after them, while the rest
+    // of the work comes back: laps 2 and 3 are missing.
     let kernels = recorded.json()["processes"][0]["kernels"].as_u64().unwrap();
-    assert!((10 + 18..=10 + 36).contains(&kernels), "{kernels}");
+    assert!((10 + 18..=10 + 48).contains(&kernels), "{kernels}");
+}
+
+#[test]
+fn kernels_that_run_after_the_last_lap_of_a_window_belong_to_the_lap_that_launched_them() {
+    let flags = ["--lap", "step", "--after-laps", "4", "--for-laps", "20"];
+    let recorded = Place::new().record(&flags, &["init", "behind", "40"]).good();
+    let trace = recorded.trace();
+    assert_eq!(trace.spans().filter(|span| span.name == "step").count(), 20, "{}", recorded.err);
+    assert_eq!(crate::stand_in::count(&trace, Activity::Kernel), 20, "{}", recorded.err);
 }
 
 fn user() -> u32 {
