@@ -108,6 +108,7 @@ impl Diagnosis {
         kernels::charge(timeline, peaks, limits, &mut charges);
         checks::charge(timeline, &mut charges);
         self.findings = charges.findings(limits);
+        self.remarks.extend(charges.profiler_remark(&self.findings));
         self.findings.extend(checks::findings(timeline, limits));
         self.together_ns = charges.together(&self.findings);
         self.whole_ns = Some(charges.whole()).filter(|whole| *whole > 0.0);
@@ -223,6 +224,31 @@ mod tests {
         assert_eq!(found.findings[0].severity, Severity::Bad);
         // Nine gaps of 103 µs.
         assert!((found.findings[0].gain_ns.unwrap() - 927e3).abs() < 1e3, "{found:?}");
+    }
+
+    #[test]
+    fn a_host_that_may_be_late_because_of_the_profiler_is_not_bad() {
+        let with_operations = |pause: u64, operations: u64| {
+            let mut builder = TraceBuilder::default();
+            let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
+            builder.track_mut(stream).device = Some(0);
+            let micros = |time: u64| Nanos(1000 * time);
+            for kernel in 0..50 {
+                let at = kernel * (43 + pause);
+                for operation in 0..operations {
+                    builder.span(main, micros(at), micros(9 - operation), "aten::mm", category::OPERATION);
+                }
+                let call = builder.span(main, micros(at + 1), micros(2), "cudaLaunchKernel", category::RUNTIME);
+                let work = builder.span(stream, micros(at + 3), micros(40), "gemm", category::KERNEL);
+                builder.flow(call, work);
+            }
+            let found = diagnose(Some(&builder.build().unwrap()), &[], None);
+            (found.findings[0].severity, found.remarks.iter().any(|remark| remark.contains("without the profiler")))
+        };
+        assert_eq!(with_operations(6, 0), (Severity::Bad, false));
+        // Five events of two microseconds per kernel, and nine microseconds lost.
+        assert_eq!(with_operations(6, 4), (Severity::Notable, true));
+        assert_eq!(with_operations(20, 4), (Severity::Bad, false));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     ptr::{self, NonNull},
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const MAGIC: u64 = u64::from_le_bytes(*b"laptime1");
@@ -76,6 +76,27 @@ impl RecordingMode {
             3 => Self::Rest,
             _ => Self::Nothing,
         }
+    }
+}
+
+/// The rest of the work has come back if none came for this long.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// How long no work of recorded calls has come back, while nothing else is wanted.
+#[derive(Debug, Default)]
+pub struct Resting {
+    since: Option<Instant>,
+}
+
+impl Resting {
+    /// The mode to apply instead of the one that is asked for: nothing, once the rest has come back.
+    pub fn mode(&mut self, asked: RecordingMode, had_work: bool, now: Instant) -> RecordingMode {
+        if asked != RecordingMode::Rest {
+            self.since = None;
+            return asked;
+        }
+        let since = if had_work { self.since.insert(now) } else { self.since.get_or_insert(now) };
+        if now.duration_since(*since) < QUIET { asked } else { RecordingMode::Nothing }
     }
 }
 
@@ -296,5 +317,17 @@ mod tests {
         assert_eq!(Control::open(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
         std::fs::write(&path, b"short").unwrap();
         assert_eq!(Control::open(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn the_rest_is_recorded_until_none_of_it_came_for_a_while() {
+        let (mut resting, start) = (Resting::default(), Instant::now());
+        let mut mode = |asked, had_work, seconds| resting.mode(asked, had_work, start + Duration::from_secs(seconds));
+        use RecordingMode::{Everything, Nothing, Rest};
+        assert_eq!(mode(Everything, true, 0), Everything);
+        // A device that is ten seconds behind.
+        assert!((1..10).all(|second| mode(Rest, true, second) == Rest));
+        assert_eq!((mode(Rest, false, 10), mode(Rest, false, 11), mode(Rest, false, 12)), (Rest, Nothing, Nothing));
+        assert_eq!((mode(Everything, false, 13), mode(Rest, false, 20)), (Everything, Rest));
     }
 }

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use laptime_capture::{control::RecordingMode, monotonic_nanos, part};
+use laptime_capture::{
+    control::{RecordingMode, Resting},
+    monotonic_nanos, part,
+};
 
 use crate::{devices, guarded, hooks, state::State};
 
@@ -15,8 +18,6 @@ use crate::{devices, guarded, hooks, state::State};
 const PERIOD: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for our locks.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The rest of the work has come back if none came for this long.
-const QUIET: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 512 << 10;
 
 /// Starts the thread. Without it, buffers that are full and the end of the process still write.
@@ -37,24 +38,6 @@ fn with_signals_blocked(work: impl FnOnce()) {
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         work();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
-    }
-}
-
-/// How long no work of recorded calls has come back, while nothing else is wanted.
-#[derive(Debug, Default)]
-struct Resting {
-    since: Option<Instant>,
-}
-
-impl Resting {
-    /// The mode to apply instead of the one that is asked for: nothing, once the rest has come back.
-    fn mode(&mut self, asked: RecordingMode, had_work: bool, now: Instant) -> RecordingMode {
-        if asked != RecordingMode::Rest {
-            self.since = None;
-            return asked;
-        }
-        let since = if had_work { self.since.insert(now) } else { self.since.get_or_insert(now) };
-        if now.duration_since(*since) < QUIET { asked } else { RecordingMode::Nothing }
     }
 }
 
@@ -129,22 +112,5 @@ pub fn state_of(mode: RecordingMode) -> Option<part::State> {
         RecordingMode::Everything => Some(part::State::Recording),
         RecordingMode::Light => Some(part::State::Light),
         RecordingMode::Rest => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rest_is_recorded_until_none_of_it_came_for_a_while() {
-        let (mut resting, start) = (Resting::default(), Instant::now());
-        let mut mode = |asked, had_work, seconds| resting.mode(asked, had_work, start + Duration::from_secs(seconds));
-        use RecordingMode::{Everything, Nothing, Rest};
-        assert_eq!(mode(Everything, true, 0), Everything);
-        // A device that is ten seconds behind.
-        assert!((1..10).all(|second| mode(Rest, true, second) == Rest));
-        assert_eq!((mode(Rest, false, 10), mode(Rest, false, 11), mode(Rest, false, 12)), (Rest, Nothing, Nothing));
-        assert_eq!((mode(Everything, false, 13), mode(Rest, false, 20)), (Everything, Rest));
     }
 }

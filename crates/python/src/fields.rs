@@ -120,9 +120,7 @@ macro_rules! function_with_fields {
             names: *mut pyo3::ffi::PyObject,
         ) -> *mut pyo3::ffi::PyObject {
             // SAFETY: Python passes the arguments as `call` wants them.
-            unsafe {
-                $crate::fields::call(stringify!($body), $body, (args, count, names))
-            }
+            unsafe { $crate::fields::call(stringify!($body), $body, (args, count, names)) }
         }
         let definition = pyo3::ffi::PyMethodDef {
             ml_name: concat!(stringify!($body), "\0").as_ptr().cast(),

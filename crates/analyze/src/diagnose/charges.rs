@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
 
-use laptime_trace::{NameId, SpanId, Trace, TrackId};
+use laptime_trace::{Activity, NameId, SpanId, Trace, TrackId};
 
 use super::{
     limits::FindingLimits,
@@ -36,6 +36,13 @@ const LEAST_TIMES: usize = 3;
 /// A shorter kernel is mostly overhead of its own.
 const OVERHEAD: u64 = 5_000;
 
+/// What recording one event of the host costs it, if a profiler records the operations of a framework. A training step with
+/// 2,093 events became 5.3 ms longer under torch.profiler.
+const EVENT_COST: f64 = 2_000.0;
+
+/// Findings about a host that is late. A profiler makes it later.
+const LATE_HOST: [&str; 3] = ["launch-bound", "tiny-kernels", "host-starved"];
+
 /// Longer names are cut in sentences.
 const MOST_LETTERS: usize = 60;
 
@@ -60,6 +67,8 @@ pub(super) struct Charges<'t> {
     judged: Vec<usize>,
     charges: BTreeMap<&'static str, Charge>,
     whole: f64,
+    /// The host time that the profiler needed, if it recorded operations.
+    profiler: f64,
 }
 
 impl<'t> Charges<'t> {
@@ -68,7 +77,8 @@ impl<'t> Charges<'t> {
         let devices = &timeline.devices.devices;
         let window = |at: &usize| devices[*at].recorded_length() as f64;
         let whole = judged.iter().map(window).fold(0.0, f64::max);
-        let mut found = Self { timeline, judged: judged.to_vec(), charges: BTreeMap::new(), whole };
+        let profiler = profiler_time(timeline);
+        let mut found = Self { timeline, judged: judged.to_vec(), charges: BTreeMap::new(), whole, profiler };
         for &at in judged {
             for piece in &timeline.pieces[at].pieces {
                 found.add(piece.kind.id(), at, piece.from, piece.to, piece.span);
@@ -207,7 +217,8 @@ impl<'t> Charges<'t> {
         if share < limits.of(id) || gain <= 0.0 || is_once && !is_large {
             return None;
         }
-        let severity = if is_large && !is_once { Severity::Bad } else { Severity::Notable };
+        let may_be_bad = !is_once && !(LATE_HOST.contains(&id) && self.is_late_by_profiler());
+        let severity = if is_large && may_be_bad { Severity::Bad } else { Severity::Notable };
         let finding = Finding {
             rule: rule.topic.id,
             evidence: self.summary(id, charge, gain, share),
@@ -217,6 +228,23 @@ impl<'t> Charges<'t> {
         };
         let gain_ns = Some(gain).filter(|_| rule.gain != UNKNOWN);
         Some(Bottleneck { severity, finding, gain_ns, evidence: self.evidence(charge) })
+    }
+
+    /// Whether the profiler's own time can explain all the time that a late host costs.
+    fn is_late_by_profiler(&self) -> bool {
+        let late = LATE_HOST.iter().filter_map(|id| self.charges.get(id));
+        late.map(|charge| self.gain(charge)).sum::<f64>() <= self.profiler
+    }
+
+    /// A remark on findings that the profiler may have caused.
+    pub(super) fn profiler_remark(&self, findings: &[Bottleneck]) -> Option<String> {
+        let is_late = findings.iter().any(|found| LATE_HOST.contains(&found.finding.rule));
+        (is_late && self.is_late_by_profiler()).then(|| {
+            format!(
+                "Recording the operations took the host about {}; without the profiler it may be fast enough.",
+                time(self.profiler)
+            )
+        })
     }
 
     /// Whether a finding about a loop was seen often enough: in two laps, or three times without laps.
@@ -318,6 +346,25 @@ impl<'t> Charges<'t> {
         found.truncate(MOST_EVIDENCE);
         found.into_iter().map(|(_, evidence)| evidence).collect()
     }
+}
+
+/// The host time that a profiler needed for the events of launching threads, if it recorded operations.
+fn profiler_time(timeline: &Timeline<'_>) -> f64 {
+    let (trace, activities) = (timeline.trace, &timeline.devices.activities);
+    let launching: HashSet<TrackId> = (timeline.devices.devices.iter())
+        .flat_map(|device| &device.work)
+        .filter_map(|work| Some(trace.span_track(work.launch?)))
+        .collect();
+    let (mut events, mut operations) = (0_u64, 0_u64);
+    for span in trace.spans() {
+        let activity = activities[span.id.index()];
+        let is_operation = matches!(activity, Activity::Operation | Activity::Python);
+        if (is_operation || activity.is_call()) && launching.contains(&trace.span_track(span.id)) {
+            events += 1;
+            operations += u64::from(is_operation);
+        }
+    }
+    if operations > 0 { events as f64 * EVENT_COST } else { 0.0 }
 }
 
 /// The spans with the most time.
