@@ -63,6 +63,23 @@ class Torch(InFolder):
         self.assertEqual((watched.names, watched.compiled), (["Sequential", "0", "1"], ["0"]))
         watched.remove()
 
+    def test_the_backward_pass_of_a_compiled_module_ends_after_its_gradients(self):
+        import torch
+
+        import laptime.torch
+
+        model = self.model()
+        model[0] = torch.compile(model[0], backend="eager")
+        for parameter in model[0].parameters():
+            parameter.register_hook(lambda _: laptime.stage("gradient").__enter__().__exit__(None, None, None))
+        inputs = torch.ones(2, next(model.parameters()).shape[1], requires_grad=True)
+        with laptime.record("trace.pftrace", gpu=False) as recording, laptime.torch.watch(model, depth=1):
+            model(inputs).sum().backward()
+        rows = recording.read().spans().rows()
+        names = {row["id"]: row["name"] for row in rows}
+        parents = [names.get(row["parent"]) for row in rows if row["name"] == "gradient"]
+        self.assertEqual(parents, ["0 backward"] * 2, rows)
+
     def test_the_benchmark_of_the_course_runs_on_a_module(self):
         import torch
 

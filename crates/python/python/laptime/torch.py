@@ -115,7 +115,10 @@ def _mark_backward(module: torch.nn.Module, name: str) -> list[Any]:
         if open_stages:
             open_stages.pop().__exit__(None, None, None)
 
-    return [module.register_full_backward_pre_hook(before), module.register_full_backward_hook(after)]
+    handles = [module.register_full_backward_pre_hook(before), module.register_full_backward_hook(after)]
+    # A compiled module hands attributes on to the module inside it, so it would never call its full hooks.
+    module.__dict__["_is_full_backward_hook"] = True
+    return handles
 
 
 def memory(device: int | str | torch.device | None = None) -> None:
