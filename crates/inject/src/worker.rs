@@ -97,6 +97,11 @@ pub fn finish(state: &State) {
     }
     devices::describe(state);
     write(state, true);
+    // Our thread may be in the middle of a flush, with buffers that it has not read yet.
+    while state.pool.outstanding() > 0 && !state.is_taken_over.load(Ordering::Acquire) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+        write(state, true);
+    }
     let mut output = state.output();
     if state.pool.outstanding() > 0 && !state.is_taken_over.load(Ordering::Acquire) && state.session.get().is_some() {
         output.info("problem", "taken-over");
