@@ -39,13 +39,18 @@ impl Config {
     /// The model that a `config.json` describes.
     pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
         let refuse = |reason: String| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
-        let config = match serde_json::from_str(text) {
-            Ok(Value::Object(fields)) => Fields(&fields).config(name).map_err(refuse)?,
-            Ok(_) => return Err(refuse("it is JSON and no object".to_owned())),
-            Err(error) => return Err(refuse(format!("it is no JSON: {error}"))),
-        };
+        let config = object(text).and_then(|fields| Fields(&fields).config(name)).map_err(refuse)?;
         config.check()?;
         Ok(config)
+    }
+}
+
+/// The object that a JSON text is.
+pub(crate) fn object(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err("it is JSON and no object".to_owned()),
+        Err(error) => Err(format!("it is no JSON: {error}")),
     }
 }
 
@@ -259,6 +264,32 @@ impl Fields<'_> {
             None => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object)),
             Some(other) => Err(format!("`{field}` is {other}, which is no object")),
+        }
+    }
+
+    /// An object that must be there.
+    pub fn inner(&self, field: &str) -> Result<Fields<'_>, String> {
+        self.object(field)?.map(Fields).ok_or_else(|| format!("`{field}` is missing"))
+    }
+
+    /// A list of counts, also as `3-3-8`.
+    pub fn counts(&self, field: &str) -> Result<Vec<usize>, String> {
+        let value = self.value(field).ok_or_else(|| format!("`{field}` is missing"))?;
+        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
+        let counts = match value {
+            Value::String(text) => text.split('-').map(|count| count.trim().parse().ok()).collect::<Option<_>>(),
+            _ => value.as_array().and_then(|list| list.iter().map(count).collect()),
+        };
+        let shown = value.as_str().map_or_else(|| value.to_string(), |text| format!("`{text}`"));
+        counts.ok_or_else(|| format!("`{field}` is {shown}, which is no list of counts"))
+    }
+
+    /// Refuses a file of another model.
+    pub fn is_of_type(&self, wanted: &str) -> Result<(), String> {
+        match self.text("model_type")? {
+            Some(found) if found == wanted => Ok(()),
+            Some(other) => Err(format!("`model_type` is `{other}`, and not `{wanted}`")),
+            None => Err(format!("it has no `model_type`, which is `{wanted}`")),
         }
     }
 

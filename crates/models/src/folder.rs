@@ -60,8 +60,43 @@ impl Folder {
             let tensors = opened.tensors.into_iter();
             opened.tensors = tensors.filter_map(|(name, stored)| Some((nano::renamed(&name)?, stored))).collect();
         }
-        Misfit::of(config, &opened.tensors).refuse(folder, config)?;
-        Ok(opened)
+        // Older checkpoints carry along the wavelengths of positions, and a head that is the embedding.
+        let is_harmless =
+            |name: &str| name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
+        opened.checked(folder, &config.name, config.tensors(), is_harmless)
+    }
+
+    /// Refuses tensors that are not those of a model; some of what is not needed does no harm.
+    pub fn checked(
+        self,
+        folder: &Path,
+        model: &str,
+        specs: Vec<TensorSpec>,
+        is_harmless: impl Fn(&str) -> bool,
+    ) -> Result<Self, ModelError> {
+        match Misfit::between(specs, &self.tensors, is_harmless).reasons() {
+            None => Ok(self),
+            Some((reasons, types_alone)) => {
+                let (folder, model) = (folder.to_owned(), model.to_owned());
+                Err(ModelError::Unfit { folder, model, reasons, types_alone })
+            }
+        }
+    }
+
+    /// Gives a tensor another name.
+    pub fn rename(&mut self, from: &str, to: String) {
+        if let Some(stored) = self.tensors.remove(from) {
+            self.tensors.insert(to, stored);
+        }
+    }
+
+    /// The same with all that another has.
+    pub fn with(mut self, other: Self) -> Self {
+        let first = self.files.len();
+        let moved = |(name, stored): (String, Stored)| (name, Stored { file: first + stored.file, ..stored });
+        self.tensors.extend(other.tensors.into_iter().map(moved));
+        self.files.extend(other.files);
+        self
     }
 
     /// Maps the files of a folder, whatever they hold.
@@ -127,6 +162,26 @@ pub(crate) fn open_file<T>(path: &Path, open: impl Fn(&Path) -> std::io::Result<
     open(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })
 }
 
+/// The text of a small file.
+pub(crate) fn read_text(path: &Path) -> Result<String, ModelError> {
+    open_file(path, |path| small_file::read_text(path, small_file::LARGEST_SMALL_FILE))
+}
+
+/// The text of the `config.json` of a folder.
+pub(crate) fn read_config(folder: &Path) -> Result<String, ModelError> {
+    let path = folder.join("config.json");
+    if folder.is_dir() && !path.exists() {
+        return Err(ModelError::NoConfig { folder: folder.to_owned() });
+    }
+    read_text(&path)
+}
+
+/// The name of a folder, which a model without another name has.
+pub(crate) fn folder_name(folder: &Path) -> String {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
 /// The files that hold the weights.
 fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let (index, single) = (folder.join(INDEX), folder.join(SINGLE));
@@ -136,7 +191,7 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     if !index.exists() {
         return Err(ModelError::NoWeights { folder: folder.to_owned(), other: other_weights(folder) });
     }
-    let text = open_file(&index, |path| small_file::read_text(path, small_file::LARGEST_SMALL_FILE))?;
+    let text = read_text(&index)?;
     let files = indexed_files(&text).map_err(|reason| ModelError::Damaged { path: index, reason })?;
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }

@@ -49,6 +49,6 @@ pub use self::{
     tensors::{LinearTensors, Role, TensorSpec},
     tokenizer::{TokenRole, Tokenizer},
     train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, TrainSizes, Trainer, UpdateWork, random_batch},
-    weights::{TensorData, Weights},
+    weights::{HasTensors, TensorData, Weights, WeightsOf},
     work::{PassWork, Stage, StageWork},
 };

@@ -34,6 +34,23 @@ fn plain(name: &str) -> String {
     behind_publisher.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
+/// The model of a name among others, compared as `plain` makes names; `what` it is for a message.
+pub(crate) fn by_name<C>(
+    (name, what): (&str, &str),
+    presets: Vec<C>,
+    of: impl Fn(&C) -> &str,
+    plain: impl Fn(&str) -> String,
+) -> Result<C, ModelError> {
+    let known: Vec<String> = presets.iter().map(|config| format!("`{}`", plain(of(config)))).collect();
+    let found = presets.into_iter().find(|config| plain(of(config)) == plain(name));
+    found.ok_or_else(|| ModelError::Refused(format!("there is no {what} `{name}`: there are {}", known.join(", "))))
+}
+
+/// A name without its publisher, in lower case and with `-` for `_`.
+pub(crate) fn published_name(name: &str) -> String {
+    name.trim().rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-")
+}
+
 fn names_of(family: Family) -> Vec<String> {
     Config::presets().into_iter().filter(|config| config.family == family).map(|config| config.name).collect()
 }

@@ -171,16 +171,13 @@ pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs:
     let rows = (TILE.0 * TILE.1).div_ceil(keys);
     let touched = scores.len();
     crew.each(touched, scores.chunks_mut(rows * keys).enumerate(), |(at, scores)| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for (row, scores) in scores.chunks_mut(keys).enumerate() {
-                    let seen = span.seen_by((at * rows + row) % queries);
-                    softmax(&mut scores[..seen]);
-                    scores[seen..].fill(T::default());
-                }
-            },
-        );
+        vectorized!({
+            for (row, scores) in scores.chunks_mut(keys).enumerate() {
+                let seen = span.seen_by((at * rows + row) % queries);
+                softmax(&mut scores[..seen]);
+                scores[seen..].fill(T::default());
+            }
+        });
     });
 }
 
@@ -310,23 +307,20 @@ impl Tile {
     fn weigh(&mut self, span: &Span, block: Block, from: usize, count: usize) {
         let Self { scores, mixed, tops, .. } = self;
         let rows = scores.chunks_mut(count).zip(mixed.chunks_mut(span.head_dim)).zip(tops);
-        vectorized(
-            #[inline(always)]
-            || {
-                for (row, ((scores, mixed), (top, sum))) in rows.enumerate() {
-                    let seen = span.seen(block, row).saturating_sub(from).min(count);
-                    let (scores, unseen) = scores.split_at_mut(seen);
-                    unseen.fill(0.0);
-                    if scores.is_empty() {
-                        continue;
-                    }
-                    let higher = top.max(largest(scores));
-                    let shrink = exp(*top - higher);
-                    *sum = *sum * shrink + powers_from(scores, higher);
-                    *top = higher;
-                    mixed.iter_mut().for_each(|number| *number *= shrink);
+        vectorized!({
+            for (row, ((scores, mixed), (top, sum))) in rows.enumerate() {
+                let seen = span.seen(block, row).saturating_sub(from).min(count);
+                let (scores, unseen) = scores.split_at_mut(seen);
+                unseen.fill(0.0);
+                if scores.is_empty() {
+                    continue;
                 }
-            },
-        );
+                let higher = top.max(largest(scores));
+                let shrink = exp(*top - higher);
+                *sum = *sum * shrink + powers_from(scores, higher);
+                *top = higher;
+                mixed.iter_mut().for_each(|number| *number *= shrink);
+            }
+        });
     }
 }

@@ -211,32 +211,29 @@ impl Work {
         }
         // Row by row, so that a query is widened once; a row's columns stay in order.
         singles.sort_unstable_by_key(|single| (single.row, single.column));
-        vectorized(
-            #[inline(always)]
-            || {
-                for of_row in singles.chunk_by_mut(|one, next| one.row == next.row) {
-                    let row = of_row[0].row as usize;
-                    query.clear();
-                    query.extend(queries.row(row).iter().map(|number| number.wide()));
-                    let mixed = &mut mixed[row * queries.width..][..queries.width];
-                    let mut higher = tops[row];
-                    for single in of_row.iter_mut() {
-                        single.weight = scale * dot(query, head.keys.row(single.column as usize));
-                        higher = higher.max(single.weight);
-                    }
-                    let shrink = exp(tops[row] - higher);
-                    mixed.iter_mut().for_each(|number| *number *= shrink);
-                    sums[row] *= shrink;
-                    tops[row] = higher;
-                    for single in of_row {
-                        let weight = exp(single.weight - higher);
-                        sums[row] += weight;
-                        let value = head.values.row(single.column as usize);
-                        mixed.iter_mut().zip(value).for_each(|(mixed, value)| *mixed += weight * value.wide());
-                    }
+        vectorized!({
+            for of_row in singles.chunk_by_mut(|one, next| one.row == next.row) {
+                let row = of_row[0].row as usize;
+                query.clear();
+                query.extend(queries.row(row).iter().map(|number| number.wide()));
+                let mixed = &mut mixed[row * queries.width..][..queries.width];
+                let mut higher = tops[row];
+                for single in of_row.iter_mut() {
+                    single.weight = scale * dot(query, head.keys.row(single.column as usize));
+                    higher = higher.max(single.weight);
                 }
-            },
-        );
+                let shrink = exp(tops[row] - higher);
+                mixed.iter_mut().for_each(|number| *number *= shrink);
+                sums[row] *= shrink;
+                tops[row] = higher;
+                for single in of_row {
+                    let weight = exp(single.weight - higher);
+                    sums[row] += weight;
+                    let value = head.values.row(single.column as usize);
+                    mixed.iter_mut().zip(value).for_each(|(mixed, value)| *mixed += weight * value.wide());
+                }
+            }
+        });
     }
 
     /// Writes the rows of the block: what was mixed over the sum of the weights, and zeros where nothing was kept.
@@ -256,18 +253,15 @@ fn mask_by_rule(layout: &Layout, first: usize, from: usize, scores: &mut [Lanes]
     let place = |column: usize| column.saturating_sub(from).min(scores.len()) as u32;
     let ends = kept.map(|(end, _)| place(end));
     let [begins, tos] = [0, 1].map(|at| kept.map(|(_, window)| place(window[at])));
-    vectorized(
-        #[inline(always)]
-        || {
-            for (key, Lanes(scores)) in scores.iter_mut().enumerate() {
-                let key = key as u32;
-                for lane in 0..LANES {
-                    let is_kept = key < ends[lane] || key >= begins[lane] && key < tos[lane];
-                    scores[lane] = if is_kept { scores[lane] } else { f32::NEG_INFINITY };
-                }
+    vectorized!({
+        for (key, Lanes(scores)) in scores.iter_mut().enumerate() {
+            let key = key as u32;
+            for lane in 0..LANES {
+                let is_kept = key < ends[lane] || key >= begins[lane] && key < tos[lane];
+                scores[lane] = if is_kept { scores[lane] } else { f32::NEG_INFINITY };
             }
-        },
-    );
+        }
+    });
 }
 
 /// Leaves out the scores of gathered columns whose bit is not set.
@@ -280,10 +274,7 @@ fn mask_by_bits(kept: &[u64], scores: &mut [Lanes]) {
 
 /// Copies one row, widened to f32.
 fn copy_row<T: Number>(from: &[T], to: &mut Vec<f32>) {
-    vectorized(
-        #[inline(always)]
-        || to.extend(from.iter().map(|number| number.wide())),
-    );
+    vectorized!(to.extend(from.iter().map(|number| number.wide())));
 }
 
 /// The places of the bits that are set.

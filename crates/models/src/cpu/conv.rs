@@ -167,16 +167,13 @@ impl Depthwise {
         let channels = self.bias.len();
         let rows = rows_of_part(channels);
         crew.each(from.len() * 4, to[..from.len()].chunks_mut(rows * channels).enumerate(), |(part, to)| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    let mut sums = vec![0.0; channels];
-                    for (at, to) in to.chunks_mut(channels).enumerate() {
-                        self.row(from, part * rows + at, &mut sums);
-                        to.iter_mut().zip(&sums).for_each(|(to, sum)| *to = T::narrow(*sum));
-                    }
-                },
-            );
+            vectorized!({
+                let mut sums = vec![0.0; channels];
+                for (at, to) in to.chunks_mut(channels).enumerate() {
+                    self.row(from, part * rows + at, &mut sums);
+                    to.iter_mut().zip(&sums).for_each(|(to, sum)| *to = T::narrow(*sum));
+                }
+            });
         });
     }
 

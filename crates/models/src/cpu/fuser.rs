@@ -209,7 +209,7 @@ impl<T: Number> Backend for Cpu<T> {
         let norm = Norm { weight: &block.norm.numbers[block.norm.of(paths)], eps: EPS };
         norm.rows(&self.crew, 1, &x[..numbers], normed);
         self.multiply(paths, &block.up, normed, inner, Put::OVER);
-        gelu(&self.crew, block.up.outputs, &mut inner[..paths.rows() * block.up.outputs]);
+        gelu(&self.crew, &mut inner[..paths.rows() * block.up.outputs]);
         self.multiply(paths, &block.down, inner, x, Put::ONTO);
         Ok(())
     }

@@ -160,14 +160,11 @@ fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
     match data {
         TensorData::Filled { fill, .. } => {
             let fill = *fill;
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (at, to) in to.iter_mut().enumerate() {
-                        *to = T::narrow(fill.at((from + at) as u64));
-                    }
-                },
-            );
+            vectorized!({
+                for (at, to) in to.iter_mut().enumerate() {
+                    *to = T::narrow(fill.at((from + at) as u64));
+                }
+            });
         }
         TensorData::Stored { dtype, bytes } => {
             let bytes = &bytes[from * dtype.bytes() as usize..];

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use laptime_trace::small_file;
 use serde::Deserialize;
 use tokenizers::{
     AddedToken, Tokenizer,
@@ -17,7 +16,7 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-use crate::ModelError;
+use crate::{ModelError, folder::read_text};
 
 /// Where Qwen's tokenizers cut a text before they look for pairs.
 const CUTS: &str =
@@ -73,8 +72,7 @@ fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Result<(), ModelError
     if !path.exists() {
         return Ok(());
     }
-    let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
-        .map_err(|source| ModelError::Open { path: path.clone(), source })?;
+    let text = read_text(&path)?;
     let damaged = |reason: String| ModelError::Damaged { path: path.clone(), reason };
     let config: Config =
         serde_json::from_str(&text).map_err(|error| damaged(format!("it is no such file: {error}")))?;

@@ -1,20 +1,17 @@
 //! How large a model is: parameters and bytes.
 
 use super::TtsConfig;
-use crate::{Dtype, TensorSpec};
-
-/// Bytes of the widest number that weights are kept in.
-const WIDEST: u128 = 4;
+use crate::{Dtype, HasTensors, tensors::checked_count};
 
 impl TtsConfig {
     /// Numbers in the weights of the talker, the code predictor and what stands between them.
     pub fn talker_parameters(&self) -> u64 {
-        checked(&self.talker_file_tensors()).unwrap_or(u64::MAX)
+        checked_count(&self.talker_file_tensors()).unwrap_or(u64::MAX)
     }
 
     /// Numbers in the weights of the codec decoder.
     pub fn codec_parameters(&self) -> u64 {
-        checked(&self.codec_file_tensors()).unwrap_or(u64::MAX)
+        checked_count(&self.codec_file_tensors()).unwrap_or(u64::MAX)
     }
 
     /// Numbers in all its weights.
@@ -35,15 +32,8 @@ impl TtsConfig {
 
     /// The parameters, or none if their bytes cannot be counted in 63 bits.
     pub(super) fn checked_parameters(&self) -> Option<u64> {
-        let all = checked(&self.talker_file_tensors())?.checked_add(checked(&self.codec_file_tensors())?)?;
-        (u128::from(all) * WIDEST <= i64::MAX as u128).then_some(all)
+        checked_count(&self.all_tensors())
     }
-}
-
-/// Numbers of all tensors, if they can be counted.
-fn checked(tensors: &[TensorSpec]) -> Option<u64> {
-    let one = |spec: &TensorSpec| spec.shape.iter().try_fold(1_u64, |all, size| all.checked_mul(*size as u64));
-    tensors.iter().try_fold(0_u64, |all, spec| all.checked_add(one(spec)?))
 }
 
 #[cfg(test)]
@@ -51,6 +41,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::TensorSpec;
     use crate::Config;
 
     /// Numbers of the layers and the norm of a part.

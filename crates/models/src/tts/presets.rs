@@ -15,13 +15,7 @@ const TINY_CODES: u32 = 128;
 impl TtsConfig {
     /// The model of this name: `0.6b`, `1.7b` or `tiny`, case-insensitive, with or without `Qwen3-TTS-` before it.
     pub fn from_preset(name: &str) -> Result<Self, ModelError> {
-        let asked = plain(name);
-        let found = Self::presets().into_iter().find(|config| plain(&config.name) == asked);
-        found.ok_or_else(|| {
-            let known = Self::presets().into_iter().map(|config| format!("`{}`", plain(&config.name)));
-            let known = known.collect::<Vec<_>>().join(", ");
-            ModelError::Refused(format!("there is no text-to-speech model `{name}`: there are {known}"))
-        })
+        presets::by_name((name, "text-to-speech model"), Self::presets(), |config| &config.name, plain)
     }
 
     /// Every model that is known by name, small ones first.
@@ -36,7 +30,7 @@ impl TtsConfig {
 
 /// A name as it is compared: without publisher, family and case.
 fn plain(name: &str) -> String {
-    let lower = name.trim().rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
+    let lower = presets::published_name(name);
     let mut rest = lower.as_str();
     for prefix in ["qwen3-tts-", "12hz-"] {
         rest = rest.strip_prefix(prefix).unwrap_or(rest);

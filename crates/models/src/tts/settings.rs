@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use laptime_trace::small_file;
 use serde_json::Value;
 
-use crate::{ModelError, config_json::Fields};
+use crate::{ModelError, config_json::Fields, folder::read_text};
 
 /// What the official package takes where nothing is asked for.
 const TEMPERATURE: f32 = 0.9;
@@ -105,8 +104,7 @@ impl Sampling {
         if !path.exists() {
             return Ok(Self::default());
         }
-        let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
-            .map_err(|source| ModelError::Open { path: path.clone(), source })?;
+        let text = read_text(&path)?;
         Self::from_json(&text).map_err(|reason| ModelError::Damaged { path, reason })
     }
 

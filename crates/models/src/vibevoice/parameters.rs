@@ -1,10 +1,7 @@
 //! How large a model is: parameters and bytes.
 
 use super::{VibeVoiceConfig, tensors::All};
-use crate::{Dtype, TensorSpec};
-
-/// Bytes of the widest number that weights are kept in.
-const WIDEST: u128 = 4;
+use crate::{Dtype, tensors::checked_count};
 
 impl VibeVoiceConfig {
     /// Numbers in all its weights.
@@ -16,7 +13,7 @@ impl VibeVoiceConfig {
     pub fn head_parameters(&self) -> u64 {
         let mut all = All::default();
         let _ = self.published().diffusion_head.load(&mut all);
-        checked(&all.0).unwrap_or(u64::MAX)
+        checked_count(&all.0).unwrap_or(u64::MAX)
     }
 
     /// Numbers in the weights of both tokenizers and of what brings their latents in.
@@ -45,15 +42,8 @@ impl VibeVoiceConfig {
 
     /// The parameters, or none if their bytes cannot be counted in 63 bits.
     pub(super) fn checked_parameters(&self) -> Option<u64> {
-        let all = checked(&self.tensors())?;
-        (u128::from(all) * WIDEST <= i64::MAX as u128).then_some(all)
+        checked_count(&self.tensors())
     }
-}
-
-/// Numbers of all tensors, if they can be counted.
-fn checked(tensors: &[TensorSpec]) -> Option<u64> {
-    let one = |spec: &TensorSpec| spec.shape.iter().try_fold(1_u64, |all, size| all.checked_mul(*size as u64));
-    tensors.iter().try_fold(0_u64, |all, spec| all.checked_add(one(spec)?))
 }
 
 #[cfg(test)]

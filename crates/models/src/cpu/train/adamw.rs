@@ -78,13 +78,10 @@ fn update_part<T: Number, S: Number>(
     second: &mut [S],
 ) {
     let rounded = |number: f32| S::narrow(T::narrow(number).wide());
-    vectorized(
-        #[inline(always)]
-        || {
-            for (((p, g), m), v) in parameters.iter_mut().zip(gradients).zip(first).zip(second) {
-                let updated = factors.update(p.wide(), g.wide(), m.wide(), v.wide());
-                (*p, *m, *v) = (rounded(updated.0), rounded(updated.1), rounded(updated.2));
-            }
-        },
-    );
+    vectorized!({
+        for (((p, g), m), v) in parameters.iter_mut().zip(gradients).zip(first).zip(second) {
+            let updated = factors.update(p.wide(), g.wide(), m.wide(), v.wide());
+            (*p, *m, *v) = (rounded(updated.0), rounded(updated.1), rounded(updated.2));
+        }
+    });
 }

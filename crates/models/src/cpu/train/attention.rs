@@ -101,29 +101,18 @@ fn softmax_back<T: Number>(crew: &Crew, span: &Span, (weights, d_scores): (&[T],
     let rows = (TILE.0 * TILE.1).div_ceil(keys);
     let parts = weights.chunks(rows * keys).zip(d_scores.chunks_mut(rows * keys)).enumerate();
     crew.each(touched, parts, |(part, (weights, d_scores))| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for (row, (weights, d_scores)) in weights.chunks(keys).zip(d_scores.chunks_mut(keys)).enumerate() {
-                    let seen = span.start + (part * rows + row) % span.queries + 1;
-                    let (d_scores, unseen) = d_scores.split_at_mut(seen);
-                    unseen.fill(T::default());
-                    let mean = sum_of_products(&weights[..seen], d_scores);
-                    for (d_score, weight) in d_scores.iter_mut().zip(weights) {
-                        *d_score = T::narrow(weight.wide() * (d_score.wide() - mean) * scale);
-                    }
+        vectorized!({
+            for (row, (weights, d_scores)) in weights.chunks(keys).zip(d_scores.chunks_mut(keys)).enumerate() {
+                let seen = span.start + (part * rows + row) % span.queries + 1;
+                let (d_scores, unseen) = d_scores.split_at_mut(seen);
+                unseen.fill(T::default());
+                let mean = dot(&weights[..seen], d_scores);
+                for (d_score, weight) in d_scores.iter_mut().zip(weights) {
+                    *d_score = T::narrow(weight.wide() * (d_score.wide() - mean) * scale);
                 }
-            },
-        );
+            }
+        });
     });
-}
-
-#[inline(always)]
-fn sum_of_products<T: Number>(a: &[T], b: &[T]) -> f32 {
-    if let Some(wide) = T::as_f32(a) {
-        return dot(wide, b);
-    }
-    a.iter().zip(b).map(|(a, b)| a.wide() * b.wide()).sum()
 }
 
 /// For each key the sum of rows of queries, weighted by its scores, over all query heads that share it.
@@ -267,11 +256,8 @@ impl TileBack {
         for first in (0..span.queries).step_by(TILE.0) {
             let count = TILE.0.min(span.queries - first);
             self.means.clear();
-            let mean = |at: usize| sum_of_products(out.row(first + at), rows.d_out.row(first + at));
-            vectorized(
-                #[inline(always)]
-                || self.means.extend((0..count).map(mean)),
-            );
+            let mean = |at: usize| dot(out.row(first + at), rows.d_out.row(first + at));
+            vectorized!(self.means.extend((0..count).map(mean)));
             self.d_queries.clear();
             self.d_queries.resize(count * width, 0.0);
             // Keys that the last row does not see are seen by none.
@@ -317,18 +303,15 @@ impl TileBack {
 /// Makes the scores of a tile weights, and the gradients of weights those of scores.
 fn weigh_back((scores, d_scores): (&mut [f32], &mut [f32]), row_sums: &[f32], means: &[f32], place: Place, scale: f32) {
     let rows = scores.chunks_mut(place.keys).zip(d_scores.chunks_mut(place.keys)).zip(row_sums.iter().zip(means));
-    vectorized(
-        #[inline(always)]
-        || {
-            for (row, ((scores, d_scores), (row_sum, mean))) in rows.enumerate() {
-                let seen = (place.first + row + 1).saturating_sub(place.from).min(place.keys);
-                for (score, d_score) in scores[..seen].iter_mut().zip(&mut d_scores[..seen]) {
-                    *score = exp(*score - row_sum);
-                    *d_score = *score * (*d_score - mean) * scale;
-                }
-                scores[seen..].fill(0.0);
-                d_scores[seen..].fill(0.0);
+    vectorized!({
+        for (row, ((scores, d_scores), (row_sum, mean))) in rows.enumerate() {
+            let seen = (place.first + row + 1).saturating_sub(place.from).min(place.keys);
+            for (score, d_score) in scores[..seen].iter_mut().zip(&mut d_scores[..seen]) {
+                *score = exp(*score - row_sum);
+                *d_score = *score * (*d_score - mean) * scale;
             }
-        },
-    );
+            scores[seen..].fill(0.0);
+            d_scores[seen..].fill(0.0);
+        }
+    });
 }

@@ -366,7 +366,7 @@ impl<T: Number> CodecOps for CpuOps<T> {
         let Buffers { second, inner, .. } = &mut self.buffers;
         let width = next.up.outputs();
         next.up.run(&self.crew, rows, second, inner);
-        gelu(&self.crew, width, &mut inner[..rows * width]);
+        gelu(&self.crew, &mut inner[..rows * width]);
         Ok(())
     }
 

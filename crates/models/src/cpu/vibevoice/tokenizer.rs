@@ -92,7 +92,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
         Norm { weight: &block.ffn_norm, eps: to.eps }.rows(crew, 1, stream, third);
         linear(crew, &block.up, &third[..size], second);
-        gelu(crew, block.up.bias.len(), &mut second[..inner]);
+        gelu(crew, &mut second[..inner]);
         linear(crew, &block.down, &second[..inner], third);
         Ok(())
     }
