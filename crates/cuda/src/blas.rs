@@ -13,7 +13,7 @@ use laptime_probe::stage;
 pub use self::sizes::{Batch, Matrices, Sizes};
 use crate::{
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     library,
     memory::Buffer,
     slice::{Slice, SliceMut},
@@ -103,7 +103,7 @@ impl Blas {
         Ok(blas)
     }
 
-    fn set_up(&self) -> Result<(), CudaError> {
+    fn set_up(&self) -> Done {
         let workspace = self._workspace.pointer() as *mut c_void;
         // SAFETY: the handle lives, the stream is of the same context, and the workspace lives as long as the handle.
         unsafe {
@@ -126,42 +126,22 @@ impl Blas {
     }
 
     /// Puts the product `c = a b` on the stream, accumulated in f32, without waiting for it.
-    pub fn multiply<T: Element>(
-        &self,
-        [a, b]: [&Buffer<T>; 2],
-        c: &mut Buffer<T>,
-        sizes: Sizes,
-    ) -> Result<(), CudaError> {
+    pub fn multiply<T: Element>(&self, [a, b]: [&Buffer<T>; 2], c: &mut Buffer<T>, sizes: Sizes) -> Done {
         self.multiply_slices([a.all(), b.all()], c.all_mut(), sizes)
     }
 
     /// The same for slices of buffers.
-    pub fn multiply_slices<T: Element>(
-        &self,
-        factors: [Slice<'_, T>; 2],
-        c: SliceMut<'_, T>,
-        sizes: Sizes,
-    ) -> Result<(), CudaError> {
+    pub fn multiply_slices<T: Element>(&self, factors: [Slice<'_, T>; 2], c: SliceMut<'_, T>, sizes: Sizes) -> Done {
         self.multiply_batch(factors, c, &Batch::one(sizes, false))
     }
 
     /// Puts the product `c += a b` on the stream, adding to `c`.
-    pub fn multiply_add<T: Element>(
-        &self,
-        factors: [Slice<'_, T>; 2],
-        c: SliceMut<'_, T>,
-        sizes: Sizes,
-    ) -> Result<(), CudaError> {
+    pub fn multiply_add<T: Element>(&self, factors: [Slice<'_, T>; 2], c: SliceMut<'_, T>, sizes: Sizes) -> Done {
         self.multiply_batch(factors, c, &Batch::one(sizes, true))
     }
 
     /// Puts several products of the same sizes on the stream, in one call.
-    pub fn multiply_batch<T: Element>(
-        &self,
-        [a, b]: [Slice<'_, T>; 2],
-        c: SliceMut<'_, T>,
-        batch: &Batch,
-    ) -> Result<(), CudaError> {
+    pub fn multiply_batch<T: Element>(&self, [a, b]: [Slice<'_, T>; 2], c: SliceMut<'_, T>, batch: &Batch) -> Done {
         if !batch.is_for_cublas() || !batch.fits(a.length(), b.length(), c.length()) {
             return Err(CudaError::refused("multiplying", 0, "the buffers do not fit the sizes"));
         }
@@ -262,7 +242,7 @@ impl Drop for Blas {
     }
 }
 
-fn check(doing: &str, status: cublasStatus_t) -> Result<(), CudaError> {
+fn check(doing: &str, status: cublasStatus_t) -> Done {
     match status {
         cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
         cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => {

@@ -23,7 +23,7 @@ use laptime_capture::{
 use laptime_probe::{DeviceAnchor, DeviceMoment};
 
 use self::functions::Functions;
-use crate::error::CudaError;
+use crate::error::{CudaError, Done};
 
 /// One thing that CUPTI saw.
 pub type Record = cupti::Record<Arc<str>>;
@@ -177,7 +177,7 @@ impl Drop for Session {
     }
 }
 
-fn begin(functions: Functions) -> Result<(), CudaError> {
+fn begin(functions: Functions) -> Done {
     let mut on = recording();
     if on.is_some() {
         return Err(CudaError::refused("starting CUPTI", 0, "a session is on in this process"));

@@ -48,6 +48,9 @@ pub enum CudaError {
     Refused(Failure),
 }
 
+/// The outcome of a call that returns nothing.
+pub type Done = Result<(), CudaError>;
+
 /// A call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -149,7 +152,7 @@ impl Unavailable {
 }
 
 /// Converts a driver result.
-pub(crate) fn check(doing: &str, result: CUresult) -> Result<(), CudaError> {
+pub(crate) fn check(doing: &str, result: CUresult) -> Done {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use laptime_probe::stage;
 use crate::{
     context::{Context, driver},
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     launch::groups,
     stream::Stream,
 };
@@ -183,7 +183,7 @@ impl Kernel {
         shape: Shape,
         (maps, arguments): (&[TensorMap], &[Argument]),
         is_early: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         self.module.context.bind()?;
         let mut places: Vec<_> =
             maps.iter().map(TensorMap::place).chain(arguments.iter().map(Argument::place)).collect();
@@ -220,14 +220,14 @@ impl Kernel {
     }
 
     /// Allows a block to use this amount of shared memory: the default limit is 48 KiB.
-    pub fn allow_shared_bytes(&self, bytes: u32) -> Result<(), CudaError> {
+    pub fn allow_shared_bytes(&self, bytes: u32) -> Done {
         self.module.context.bind()?;
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         driver!(&format!("allowing `{}` shared memory", self.name), cuFuncSetAttribute(self.raw, most, bytes as i32))
     }
 
     /// Lets multiprocessors that run it use the maximum shared memory.
-    pub fn prefer_shared_memory(&self) -> Result<(), CudaError> {
+    pub fn prefer_shared_memory(&self) -> Done {
         self.module.context.bind()?;
         let share = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
         driver!(&format!("dividing the memory of `{}`", self.name), cuFuncSetAttribute(self.raw, share, 100))

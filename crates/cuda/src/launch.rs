@@ -14,7 +14,7 @@ pub(crate) use crate::{
     blas::Element,
     cache::Cache,
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     kernel::{Argument, Kernel, Pair, Shape},
     memory::Buffer,
     nvrtc::{self, Request, Source},
@@ -30,7 +30,7 @@ pub(crate) const MOST_BLOCKS_Y: u32 = 65_535;
 const TOO_SMALL: &str = "a buffer is too small";
 
 /// Refuses to do something unless a condition holds.
-pub(crate) fn expect(doing: &str, holds: bool, otherwise: &str) -> Result<(), CudaError> {
+pub(crate) fn expect(doing: &str, holds: bool, otherwise: &str) -> Done {
     if holds { Ok(()) } else { Err(CudaError::refused(doing, 0, otherwise)) }
 }
 
@@ -189,35 +189,35 @@ impl<'a> Launch<'a> {
     }
 
     /// Reports a refusal before the launch, for operations whose launch size only makes sense for valid sizes.
-    pub fn check(&self) -> Result<(), CudaError> {
+    pub fn check(&self) -> Done {
         self.refusal.map_or(Ok(()), |reason| expect(self.doing, false, reason))
     }
 
     /// Launches a kernel without waiting for it.
-    pub fn run(self, kernel: &Kernel, shape: Shape) -> Result<(), CudaError> {
+    pub fn run(self, kernel: &Kernel, shape: Shape) -> Done {
         self.run_with(kernel, shape, &[], false)
     }
 
     /// Launches a kernel whose first parameters are tensor maps.
-    pub fn run_with_maps(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap]) -> Result<(), CudaError> {
+    pub fn run_with_maps(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap]) -> Done {
         self.run_with(kernel, shape, maps, false)
     }
 
     /// Launches a kernel that waits for the previous one itself (`griddepcontrol.wait`), so that the two overlap if
     /// `is_early`. Not supported before compute capability 9.0.
-    pub fn run_early(self, kernel: &Kernel, shape: Shape, is_early: bool) -> Result<(), CudaError> {
+    pub fn run_early(self, kernel: &Kernel, shape: Shape, is_early: bool) -> Done {
         self.run_with(kernel, shape, &[], is_early)
     }
 
     /// Launches one kernel of a pair over columns and rows.
-    pub fn run_pair<T>(self, pair: &Pair, [rows, width]: [u32; 2]) -> Result<(), CudaError> {
+    pub fn run_pair<T>(self, pair: &Pair, [rows, width]: [u32; 2]) -> Done {
         let (kernel, columns) = pair.chosen::<T>(width, self.is_aligned::<T>(width));
         let threads = columns.next_multiple_of(32).clamp(32, 128);
         let grid = [columns.div_ceil(threads).max(1), rows.min(MOST_BLOCKS_Y), 1];
         self.run(kernel, Shape { grid, block: [threads, 1, 1], shared_bytes: 0 })
     }
 
-    fn run_with(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap], is_early: bool) -> Result<(), CudaError> {
+    fn run_with(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap], is_early: bool) -> Done {
         self.check()?;
         if self.is_empty || shape.grid.contains(&0) {
             // The driver refuses an empty grid.

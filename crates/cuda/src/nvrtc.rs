@@ -16,7 +16,7 @@ use crate::{
     cache::{Cache, Key},
     compile_error::CompileError,
     device::{Device, DeviceFacts},
-    error::CudaError,
+    error::{CudaError, Done},
     kernel::Module,
     library,
 };
@@ -245,7 +245,7 @@ fn text(text: &str) -> Result<CString, CudaError> {
     CString::new(text).map_err(|_| CudaError::refused("reading a kernel", 0, "the text holds a zero"))
 }
 
-fn check(doing: &str, result: nvrtcResult) -> Result<(), CudaError> {
+fn check(doing: &str, result: nvrtcResult) -> Done {
     if result == nvrtcResult::NVRTC_SUCCESS {
         return Ok(());
     }

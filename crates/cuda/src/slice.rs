@@ -6,7 +6,12 @@ use std::{marker::PhantomData, mem, ops::Range, sync::Arc};
 use bytemuck::Pod;
 use cudarc::driver::sys;
 
-use crate::{context::driver, error::CudaError, memory::Buffer, stream::Stream};
+use crate::{
+    context::driver,
+    error::{CudaError, Done},
+    memory::Buffer,
+    stream::Stream,
+};
 
 /// An immutable slice of a buffer.
 #[derive(Debug)]
@@ -136,7 +141,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 
     /// Copies values from the host to its beginning, and waits for it.
-    pub fn write(&mut self, values: &[T]) -> Result<(), CudaError> {
+    pub fn write(&mut self, values: &[T]) -> Done {
         within(&(0..values.len()), self.length)?;
         self.stream.context.bind()?;
         let (from, bytes) = (values.as_ptr().cast(), mem::size_of_val(values));
@@ -145,7 +150,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 
     /// Puts a copy of all of `source` to its beginning on a stream, and does not wait for it.
-    pub fn copy_from(&mut self, stream: &Stream, source: Slice<'_, T>) -> Result<(), CudaError> {
+    pub fn copy_from(&mut self, stream: &Stream, source: Slice<'_, T>) -> Done {
         within(&(0..source.length), self.length)?;
         stream.context.bind()?;
         let bytes = source.length * size_of::<T>();
@@ -153,7 +158,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 
     /// Puts a copy of rows on a stream, and does not wait for it: a part of every head of a cache, for one.
-    pub fn copy_rows_from(&mut self, stream: &Stream, source: Slice<'_, T>, rows: Rows) -> Result<(), CudaError> {
+    pub fn copy_rows_from(&mut self, stream: &Stream, source: Slice<'_, T>, rows: Rows) -> Done {
         if !rows.fit(source.length, self.length) {
             return Err(CudaError::refused("copying rows", 0, "the rows do not fit the slices"));
         }
@@ -166,7 +171,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 
     /// Puts zeros into all of it, on a stream, and does not wait for it.
-    pub fn zero_on(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn zero_on(&mut self, stream: &Stream) -> Done {
         stream.context.bind()?;
         let bytes = self.length * size_of::<T>();
         driver!("zeroing memory", cuMemsetD8Async(self.pointer, 0, bytes, stream.raw()))
@@ -199,7 +204,7 @@ fn byte_offset<T>(values: usize) -> u64 {
     (values * size_of::<T>()) as u64
 }
 
-fn within(range: &Range<usize>, length: usize) -> Result<(), CudaError> {
+fn within(range: &Range<usize>, length: usize) -> Done {
     if range.start <= range.end && range.end <= length {
         return Ok(());
     }

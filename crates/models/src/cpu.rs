@@ -38,7 +38,7 @@ pub use self::{
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
-use crate::{Config, Decoder, Dtype, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder};
+use crate::{Config, Decoder, Done, Dtype, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder};
 
 /// Loads a decoder into memory. Passes run on this many threads, including the caller's.
 pub fn decoder(
@@ -60,7 +60,7 @@ pub fn decoder(
 }
 
 /// Refuses a graph, which a CPU does not have.
-fn refuse_graph(graph: GraphMode) -> Result<(), ModelError> {
+fn refuse_graph(graph: GraphMode) -> Done {
     match graph {
         GraphMode::On => Err(ModelError::Refused("there are no graphs on a CPU: leave `--graph on` out".to_owned())),
         GraphMode::Auto | GraphMode::Off => Ok(()),

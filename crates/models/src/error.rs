@@ -183,6 +183,9 @@ pub enum ModelError {
     Cuda(#[from] laptime_cuda::CudaError),
 }
 
+/// The outcome of a call that returns nothing.
+pub(crate) type Done = Result<(), ModelError>;
+
 impl ModelError {
     /// A trainer that was made to be never updated.
     pub(crate) fn no_optimizer() -> Self {

@@ -12,7 +12,7 @@ use safetensors::{
     tensor::{Dtype as StoredType, Metadata},
 };
 
-use crate::{Config, Dtype, Family, ModelError, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch};
+use crate::{Config, Done, Dtype, Family, ModelError, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch};
 
 /// The index of weights that are in several files.
 const INDEX: &str = "model.safetensors.index.json";
@@ -114,7 +114,7 @@ impl Folder {
     }
 
     /// Maps a file of torch's, and puts a prefix before the names of its tensors.
-    pub fn add_torch(&mut self, path: &Path, prefix: &str) -> Result<(), ModelError> {
+    pub fn add_torch(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
         let file = self.files.len();
         for found in torch::tensors(map.bytes()).map_err(|fault| fault.of(path))? {
@@ -126,7 +126,7 @@ impl Folder {
     }
 
     /// Maps a file of safetensors, and puts a prefix before the names of its tensors.
-    pub fn add_safetensors(&mut self, path: &Path, prefix: &str) -> Result<(), ModelError> {
+    pub fn add_safetensors(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
         let damaged = |reason| ModelError::Damaged { path: path.to_owned(), reason };
         let (header, metadata) = read_header(map.bytes()).map_err(damaged)?;

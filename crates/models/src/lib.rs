@@ -36,6 +36,7 @@ pub mod vibevoice;
 mod weights;
 mod work;
 
+pub(crate) use self::error::Done;
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
     decoder::{Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},

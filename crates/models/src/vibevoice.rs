@@ -30,7 +30,7 @@ mod weights;
 mod work;
 
 pub(crate) use self::{
-    backend::{Backend, CONNECTOR_EPS, Done, Part, Read, Side},
+    backend::{Backend, CONNECTOR_EPS, Part, Read, Side},
     diffusion_head::{DiffusionOps, STREAMS},
     engine::Engine,
     memory::{Own, needed_bytes, product, sum},
@@ -49,3 +49,4 @@ pub use self::{
     voice::{SYNTHETIC_SECONDS, Voice},
     weights::VibeVoiceWeights,
 };
+pub(crate) use crate::Done;

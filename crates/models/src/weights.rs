@@ -5,7 +5,7 @@ use std::{borrow::Cow, marker::PhantomData, path::Path};
 use rayon::prelude::*;
 
 use crate::{
-    Config, Dtype, Family, ModelError,
+    Config, Done, Dtype, Family, ModelError,
     folder::Folder,
     numbers::{first_unusual, from_f32, to_f32},
     synthetic::{Fill, fill},
@@ -98,11 +98,11 @@ impl<C> WeightsOf<C> {
 
 impl<C: HasTensors> WeightsOf<C> {
     /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
-    pub fn check_finite(&self, config: &C) -> Result<(), ModelError> {
+    pub fn check_finite(&self, config: &C) -> Done {
         if self.is_synthetic() {
             return Ok(());
         }
-        let unusual = |spec: &TensorSpec| -> Result<(), ModelError> {
+        let unusual = |spec: &TensorSpec| -> Done {
             let TensorData::Stored { dtype, bytes } = self.tensor(spec)? else { return Ok(()) };
             match first_unusual(dtype, bytes) {
                 None => Ok(()),

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::DIFFUSION;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, SliceMut, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, SliceMut, Stream, area, expect, nvrtc,
 };
 
 /// The factors of a solver step: the clean latent is estimated as `sample * clean_sample + velocity * clean_velocity`,
@@ -110,7 +110,7 @@ impl<T: Element> Drawing<T> {
 
     /// Resets the state: the factors of each step, the guidance scale, and the noise of the first latents. Waits for
     /// the device.
-    pub fn begin(&mut self, factors: &[Factors], scale: f32, noise: &[f32]) -> Result<(), CudaError> {
+    pub fn begin(&mut self, factors: &[Factors], scale: f32, noise: &[f32]) -> Done {
         let is_right = factors.len() == self.sizes.steps as usize;
         expect("beginning a diffusion", is_right, "the number of factors differs from the number of steps")?;
         let factors: Vec<[f32; 5]> = factors.iter().map(Factors::all).collect();
@@ -172,7 +172,7 @@ impl<T: Element> DrawingStep<T> {
         [conditions, times]: [&Buffer<T>; 2],
         conditioning: &mut Buffer<T>,
         [steps, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let rows = steps.saturating_mul(2);
         let launch = Launch::new(stream, "adding step times")
             .require(steps < 1 << 15, "too many steps")
@@ -193,7 +193,7 @@ impl<T: Element> DrawingStep<T> {
         step: u32,
         enter: &Buffer<T>,
         x: &mut Buffer<T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let DrawingSizes { latent, hidden, steps, .. } = drawing.sizes;
         let launch =
             Launch::new(stream, "beginning a step of diffusion").require(step < steps, "there is no such step");
@@ -205,7 +205,7 @@ impl<T: Element> DrawingStep<T> {
     }
 
     /// Ends the last step: stores the latent in the list and in its other targets.
-    pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: LatentTarget<'_, T>) -> Result<(), CudaError> {
+    pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: LatentTarget<'_, T>) -> Done {
         let DrawingSizes { latent, steps, .. } = drawing.sizes;
         let launch = drawing
             .arguments(Launch::new(stream, "ending a diffusion"), steps)

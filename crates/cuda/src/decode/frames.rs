@@ -2,7 +2,7 @@
 
 use super::FRAME;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
 };
 
 /// The codes of all frames and the current frame, on the device, so that steps follow each other without the host.
@@ -37,7 +37,7 @@ impl Frames {
     }
 
     /// Restarts with the first frame, in stream order.
-    pub fn begin(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn begin(&mut self, stream: &Stream) -> Done {
         self.frame.set_all(stream, 0)
     }
 
@@ -104,7 +104,7 @@ impl<T: Element> FrameStep<T> {
         tables: &FrameTables<'_, T>,
         x: &mut Buffer<T>,
         width: u32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let others = u64::from(frames.groups - 1) * area(tables.size, width);
         let launch = Launch::new(stream, "adding up a frame")
             .require(tables.text.length() as u64 >= width.into(), "there is no row of the text");
@@ -129,7 +129,7 @@ impl<T: Element> FrameStep<T> {
         (table, size): (Slice<'_, T>, u32),
         x: &mut Buffer<T>,
         width: u32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "taking the row of a code").require(group < frames.groups, NO_CODE);
         let launch =
             frames.arguments(launch).with(group).read(table, area(size, width)).with(size).write(x, width).with(width);

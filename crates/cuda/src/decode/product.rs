@@ -9,7 +9,9 @@ use super::{LINEAR, StepSizes, Tuning, tiles::Tiles};
 use crate::{
     context::driver,
     kernel::Module,
-    launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc},
+    launch::{
+        Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
+    },
 };
 
 /// An RMS norm.
@@ -139,7 +141,7 @@ impl Dealer {
         operands: &Operands<'_, T>,
         out: &mut Buffer<T>,
         overlaps: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let Operands { x, norm, linear, adapt, shape: [rows, width] } = *operands;
         let all_rows = rows.saturating_mul(product.rows_each);
         let sensible = rows > 0 && width > 0 && width < 1 << 24 && all_rows < 1 << 31;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::{Frames, SAMPLE, frames::NO_CODE};
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
 };
 
 /// The maximum vocabulary: one block holds all logits.
@@ -86,7 +86,7 @@ impl Sampling {
     }
 
     /// Sets the rules and forgets earlier tokens, in stream order.
-    pub fn begin(&mut self, stream: &Stream, rules: &Rules) -> Result<(), CudaError> {
+    pub fn begin(&mut self, stream: &Stream, rules: &Rules) -> Done {
         // SAFETY: an array of the host's own memory is no pinned memory.
         unsafe { self.rules.put(stream, &rules.words())? };
         self.seen.as_mut().map_or(Ok(()), |seen| seen.set_all(stream, 0))
@@ -172,7 +172,7 @@ impl<T: Element> Sampler<T> {
         by: &mut Sampling,
         frames: &mut Frames,
         choice: Choice<'_, T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = self.launch(stream, logits, by, frames, choice);
         launch.run_early(&self.whole, SHAPE, self.overlaps)
     }
@@ -186,7 +186,7 @@ impl<T: Element> Sampler<T> {
         by: &mut Sampling,
         frames: &mut Frames,
         choice: Choice<'_, T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = self.launch(stream, logits, by, frames, choice);
         launch.run_early(&self.parts[part as usize], SHAPE, self.overlaps)
     }

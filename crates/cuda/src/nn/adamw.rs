@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::ADAMW;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc,
 };
 
 const DOING: &str = "stepping by AdamW";
@@ -100,13 +100,7 @@ impl<T: Element> AdamW<T> {
     /// and at the same places.
     ///
     /// The number is not read on the device: a step that is captured into a graph corrects the moments as that step.
-    pub fn step(
-        &self,
-        stream: &Stream,
-        parameters: &mut [Parameter<'_, T>],
-        rates: &Rates,
-        step: u32,
-    ) -> Result<(), CudaError> {
+    pub fn step(&self, stream: &Stream, parameters: &mut [Parameter<'_, T>], rates: &Rates, step: u32) -> Done {
         expect(DOING, step > 0, "steps are counted from 1")?;
         let is_known =
             parameters.len() == self.known.len() && parameters.iter().map(place).eq(self.known.iter().copied());

@@ -8,8 +8,8 @@ use super::{
     of_head,
 };
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Source, Stream, blocks, expect,
-    nvrtc,
+    Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Source, Stream, blocks,
+    expect, nvrtc,
 };
 
 const DOING: &str = "taking attention's gradients";
@@ -83,7 +83,7 @@ impl<T: Element> AttentionGradients<T> {
         dots: impl Into<SliceMut<'a, f32>>,
         sizes: &HeadSizes,
         scale: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let dots = dots.into();
         sizes.check(DOING)?;
         let Attended { q, k, v, out, d_out, logarithms, start } = *attended;

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::AUDIO_ROWS;
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks, nvrtc,
+    Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks, nvrtc,
 };
 
 const THREADS: u32 = 256;
@@ -68,7 +68,7 @@ impl<T: Element> AudioRows<T> {
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
         epsilon: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "normalising a layer")
             .read(x.into(), area(rows, width))
             .read(weight, width)
@@ -87,7 +87,7 @@ impl<T: Element> AudioRows<T> {
         bias: Option<Slice<'_, T>>,
         [rows, width]: [u32; 2],
         gate: Gate,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "gating rows")
             .write_rows(x.into(), area(rows, width))
             .read(bias, width)
@@ -104,7 +104,7 @@ impl<T: Element> AudioRows<T> {
         (y, bias): (Slice<'_, T>, Option<Slice<'_, T>>),
         scale: Slice<'_, T>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "adding scaled rows")
             .write_rows(x.into(), area(rows, width))
             .read_rows(y, area(rows, width))
@@ -121,7 +121,7 @@ impl<T: Element> AudioRows<T> {
         x: impl Into<SliceMut<'a, T>>,
         by: Slice<'_, T>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "scaling rows").write(x.into(), area(rows, width)).read(by, rows).with(width);
         launch.run(&self.scale_rows, Shape::line(rows, THREADS))
     }
@@ -135,7 +135,7 @@ impl<T: Element> AudioRows<T> {
         table: Slice<'_, T>,
         x: impl Into<SliceMut<'a, T>>,
         [vocabulary, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let rows = blocks(ids.length());
         let launch = Launch::new(stream, "adding an embedding")
             .read(ids, rows)
@@ -156,7 +156,7 @@ impl<T: Element> AudioRows<T> {
         books: &Codebooks<'_, T>,
         out: impl Into<SliceMut<'a, T>>,
         rows: u32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let Codebooks { rows: table, groups, size, width } = *books;
         let launch = Launch::new(stream, "looking codes up")
             .require(groups > 0, "there is no codebook")

@@ -16,8 +16,8 @@ use super::CONV;
 use crate::{
     blas::{Blas, Sizes},
     launch::{
-        Buffer, Cache, CudaError, Device, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut, Stream,
-        area, blocks, expect, nvrtc,
+        Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
+        Stream, area, blocks, expect, nvrtc,
     },
 };
 
@@ -95,7 +95,7 @@ impl<T: Element> Convolutions<T> {
         stored: impl Into<Slice<'a, T>>,
         bias: Option<Slice<'_, T>>,
         packed: impl Into<SliceMut<'a, T>>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "packing a convolution";
         of.check(DOING)?;
         let phases = if of.is_transposed { of.stride } else { 0 };
@@ -120,7 +120,7 @@ impl<T: Element> Convolutions<T> {
         packed: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         (is_added, room): (bool, &mut Buffer<T>),
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "convolving";
         let (packed, mut out) = (packed.into(), out.into());
         let (rows, outputs_per_row, width) = (of.rows(signal.length), of.outputs_per_row(), of.width());
@@ -153,7 +153,7 @@ impl<T: Element> Convolutions<T> {
         signal: &Signal<'_, T>,
         room: &mut Buffer<T>,
         [first, count]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "convolving")
             .read_rows(signal.x, area(signal.length, of.inputs))
             .read(signal.snake.map(|snake| &snake.parameters), area(2, of.inputs))
@@ -180,7 +180,7 @@ impl<T: Element> Convolutions<T> {
         signal: &Signal<'_, T>,
         (weight, bias): (Slice<'_, T>, Option<Slice<'_, T>>),
         out: impl Into<SliceMut<'a, T>>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "convolving channels";
         check(DOING, of, signal)?;
         let is_right = of.inputs == of.outputs && !of.is_transposed && signal.snake.is_none();
@@ -209,7 +209,7 @@ impl<T: Element> Convolutions<T> {
         (weight, bias): (Slice<'_, T>, Option<Slice<'_, T>>),
         out: impl Into<SliceMut<'a, f32>>,
         limit: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "convolving to one channel";
         check(DOING, of, signal)?;
         expect(DOING, of.outputs == 1 && !of.is_transposed, "there is more than one channel")?;
@@ -232,7 +232,7 @@ impl<T: Element> Convolutions<T> {
 }
 
 /// Refuses a signal that does not fit the convolution.
-fn check<T: Element>(doing: &str, of: &Convolution, signal: &Signal<'_, T>) -> Result<(), CudaError> {
+fn check<T: Element>(doing: &str, of: &Convolution, signal: &Signal<'_, T>) -> Done {
     of.check(doing)?;
     let reach = u64::from(signal.length) * u64::from(of.stride) + u64::from(of.kernel) * u64::from(of.dilation);
     expect(doing, reach < 1 << 31, "the signal is too long")?;

@@ -8,8 +8,8 @@ use super::{
     operations::{copying_threads, norm_kernel},
 };
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut, Stream,
-    area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
+    Stream, area, expect, nvrtc,
 };
 
 const THREADS: u32 = 256;
@@ -63,7 +63,7 @@ impl FuseSizes {
         self.paths == 0 || self.rows() == 0
     }
 
-    fn check(&self, doing: &str) -> Result<(), CudaError> {
+    fn check(&self, doing: &str) -> Done {
         let rows = u64::from(self.batch) * u64::from(self.length);
         expect(doing, rows < 1 << 31 && self.paths <= MOST_BLOCKS_Y, "too many tokens or paths")
     }
@@ -88,7 +88,7 @@ impl CacheTable {
     }
 
     /// Puts addresses on a stream, unless they are there already, and does not wait for it.
-    pub fn set(&mut self, stream: &Stream, addresses: Vec<u64>) -> Result<(), CudaError> {
+    pub fn set(&mut self, stream: &Stream, addresses: Vec<u64>) -> Done {
         if self.known != addresses {
             // What is not known to be there is put anew, should this fail.
             self.known.clear();
@@ -170,7 +170,7 @@ impl<T: Element> Fuse<T> {
         [heard, own]: [(CachePlaces<'_>, &CacheSection); 2],
         out: impl Into<SliceMut<'a, T>>,
         sizes: &FuseSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "joining caches";
         check_sections(DOING, &[heard, own], sizes)?;
         let width = heard.1.width().saturating_add(own.1.width());
@@ -202,7 +202,7 @@ impl<T: Element> Fuse<T> {
         copy: Option<SliceMut<'_, T>>,
         (sizes, width): (&FuseSizes, u32),
         epsilon: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "normalising paths";
         sizes.check(DOING)?;
         let (numbers, a_path) = (sizes.numbers(width), area(sizes.paths, width));
@@ -221,7 +221,7 @@ impl<T: Element> Fuse<T> {
     }
 
     /// Makes every number of `x` its gelu, the exact one: `x (1 + erf(x / √2)) / 2`.
-    pub fn gelu<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>) -> Result<(), CudaError> {
+    pub fn gelu<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>) -> Done {
         let x = x.into();
         let count = x.length() as u64;
         let launch = Launch::new(stream, "applying GELU").write_rows(x, count).with(count);
@@ -243,7 +243,7 @@ impl<T: Element> Fuse<T> {
         own: (CachePlaces<'_>, &CacheSection),
         additions: &Additions<'_, T>,
         sizes: &FuseSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "adding to caches";
         let Additions { values, value_bias, weights, weight_bias } = *additions;
         check_sections(DOING, &[own], sizes)?;
@@ -264,11 +264,7 @@ impl<T: Element> Fuse<T> {
 }
 
 /// Refuses addresses or positions that do not fit the sizes.
-fn check_sections(
-    doing: &str,
-    sections: &[(CachePlaces<'_>, &CacheSection)],
-    sizes: &FuseSizes,
-) -> Result<(), CudaError> {
+fn check_sections(doing: &str, sections: &[(CachePlaces<'_>, &CacheSection)], sizes: &FuseSizes) -> Done {
     sizes.check(doing)?;
     expect(doing, sections.iter().all(|(places, _)| places.are(sizes.paths)), "there are fewer paths")?;
     let fits = |section: &CacheSection| {

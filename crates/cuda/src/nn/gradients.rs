@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 pub use self::{heads::HeadNormGradients, norm::Normed};
 use super::{HEADS_BACKWARD, LOSS, RMS_NORM_BACKWARD, ROWS_BACKWARD, SOFTMAX_BACKWARD, SWIGLU_BACKWARD};
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Pair, Request, Shape, SliceMut, Source, Stream, nvrtc,
+    Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Request, Shape, SliceMut, Source, Stream, nvrtc,
 };
 
 /// Parts of a sum that are added up in the end, for each multiprocessor.
@@ -110,7 +110,7 @@ impl<T: Element> Gradients<T> {
         out: &SliceMut<'_, T>,
         parts: u32,
         [stride, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch =
             Launch::new(stream, "adding up parts").with(place).write(out, width).with_all([parts, stride, width]);
         let shape = Shape { grid: [width.div_ceil(32), 1, 1], block: [32, 32, 1], shared_bytes: 0 };

@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use super::{ARGMAX, HEADS, HeadSizes, RANDOM, RMS_NORM, ROWS, SOFTMAX, SWIGLU, softmax::KEPT};
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Pair, Request, Shape, Slice, SliceMut, Source, Stream, area,
-    blocks, groups, nvrtc,
+    Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Request, Shape, Slice, SliceMut, Source, Stream,
+    area, blocks, groups, nvrtc,
 };
 
 /// Groups of 16 bytes that a thread of `rms_norm` keeps; the kernel has the same number.
@@ -80,7 +80,7 @@ impl<T: Element> Operations<T> {
         table: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         [vocabulary, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let tokens = tokens.into();
         let rows = blocks(tokens.length());
         let launch = Launch::new(stream, "embedding")
@@ -102,7 +102,7 @@ impl<T: Element> Operations<T> {
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
         epsilon: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "normalising")
             .read_rows(x.into(), area(rows, width))
             .read_rows(weight.into(), width)
@@ -122,7 +122,7 @@ impl<T: Element> Operations<T> {
         bias: Option<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         [rows, ffn]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "gating")
             .read_rows(gate_up.into(), area(rows, ffn).saturating_mul(2))
             .read_rows(bias, 2 * u64::from(ffn))
@@ -138,7 +138,7 @@ impl<T: Element> Operations<T> {
         x: impl Into<SliceMut<'a, T>>,
         bias: impl Into<Slice<'a, T>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "adding a bias")
             .write_rows(x.into(), area(rows, width))
             .read_rows(bias.into(), width)
@@ -154,7 +154,7 @@ impl<T: Element> Operations<T> {
         x: impl Into<Slice<'a, T>>,
         indices: impl Into<SliceMut<'a, u32>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "selecting the largest")
             .require(width < 1 << 31, "the rows are too wide")
             .read_rows(x.into(), area(rows, width))
@@ -171,7 +171,7 @@ impl<T: Element> Operations<T> {
         x: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         [batch, tokens, width]: [u32; 3],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "taking the last rows")
             .read_rows(x.into(), area(batch, tokens).saturating_mul(width.into()))
             .write_rows(out.into(), area(batch, width))
@@ -188,7 +188,7 @@ impl<T: Element> Operations<T> {
         heads_apart: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         sizes: &HeadSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         move_heads(stream, "merging heads", &self.merge_heads, heads_apart.into(), out.into(), sizes)
     }
 }
@@ -201,7 +201,7 @@ pub(super) fn move_heads<T: Element>(
     from: Slice<'_, T>,
     to: SliceMut<'_, T>,
     sizes: &HeadSizes,
-) -> Result<(), CudaError> {
+) -> Done {
     sizes.check(doing)?;
     let HeadSizes { batch, tokens, heads, head_dim, .. } = *sizes;
     let launch = Launch::new(stream, doing)

@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use super::STREAM_ROWS;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks,
-    expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area,
+    blocks, expect, nvrtc,
 };
 
 /// Threads of a block where several rows share one.
@@ -76,7 +76,7 @@ impl<T: Element> Kept<T> {
     }
 
     /// Lets silence be before all lists, in the order of the stream.
-    pub fn forget(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn forget(&mut self, stream: &Stream) -> Done {
         self.rows.all_mut().zero_on(stream)
     }
 }
@@ -105,7 +105,7 @@ impl<T: Element> StreamRows<T> {
         norm: (Option<Slice<'_, T>>, f32),
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (norm, epsilon) = norm;
         let launch = Launch::new(stream, "adding and normalising rows")
             .write_rows(x.into(), area(rows, width))
@@ -129,7 +129,7 @@ impl<T: Element> StreamRows<T> {
         (norm, epsilon): (Slice<'_, T>, f32),
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let Mixer { seen, weight, bias, scale, taps } = *mixer;
         let looked = u64::from(rows) + u64::from(taps.max(1)) - 1;
         let launch = Launch::new(stream, "mixing rows")
@@ -152,7 +152,7 @@ impl<T: Element> StreamRows<T> {
         from: impl Into<Slice<'a, T>>,
         to: impl Into<SliceMut<'a, T>>,
         [channels, taps]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let numbers = area(channels, taps);
         let launch = Launch::new(stream, "transposing taps")
             .require(numbers < 1 << 31, "there are too many taps")
@@ -164,7 +164,7 @@ impl<T: Element> StreamRows<T> {
 
     /// Moves the last rows of every list to its beginning, after this number of tokens passed through it. The lists are
     /// within the rows for as many tokens as there is room for.
-    pub fn keep(&self, stream: &Stream, kept: &mut Kept<T>, tokens: u32) -> Result<(), CudaError> {
+    pub fn keep(&self, stream: &Stream, kept: &mut Kept<T>, tokens: u32) -> Done {
         let launch = Launch::new(stream, "storing rows")
             .require(tokens <= kept.tokens, "too many tokens for the capacity")
             .write(&mut kept.rows, 0_u32)
@@ -183,7 +183,7 @@ impl<T: Element> StreamRows<T> {
         all: &mut Buffer<f32>,
         out: SliceMut<'_, T>,
         samples: u32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "writing samples")
             .read(from, samples)
             .read(token, 1_u32)
@@ -195,7 +195,7 @@ impl<T: Element> StreamRows<T> {
 }
 
 /// Launches one kernel of a pair over rows, of which narrow ones share a block.
-fn run_sharing<T: Element>(launch: Launch<'_>, pair: &Pair, [rows, width]: [u32; 2]) -> Result<(), CudaError> {
+fn run_sharing<T: Element>(launch: Launch<'_>, pair: &Pair, [rows, width]: [u32; 2]) -> Done {
     let (kernel, columns) = pair.chosen::<T>(width, launch.is_aligned::<T>(width));
     let sharing = columns.next_power_of_two().clamp(1, MOST_SHARING);
     let together = if sharing <= 32 { THREADS / sharing } else { 1 };

@@ -2,7 +2,7 @@
 
 use super::number::Number;
 use crate::{
-    Config, ModelError, Options,
+    Config, Done, ModelError, Options,
     decoder::cache::{CacheMemory, HeadRows, KvCache},
 };
 
@@ -25,7 +25,7 @@ impl<T: Number> CacheMemory<Vec<T>> for Heap {
         zeros(numbers)
     }
 
-    fn copy(&self, from: &Vec<T>, to: &mut Vec<T>, rows: HeadRows) -> Result<(), ModelError> {
+    fn copy(&self, from: &Vec<T>, to: &mut Vec<T>, rows: HeadRows) -> Done {
         for row in 0..rows.count {
             to[row * rows.to_stride..][..rows.length].copy_from_slice(&from[row * rows.from_stride..][..rows.length]);
         }
@@ -37,7 +37,7 @@ impl<T: Number> CacheMemory<Vec<T>> for Heap {
         Ok((0..rows.count).flat_map(row).map(|number| number.wide()).collect())
     }
 
-    fn write(&self, to: &mut Vec<T>, first: usize, rows: HeadRows, numbers: &[f32]) -> Result<(), ModelError> {
+    fn write(&self, to: &mut Vec<T>, first: usize, rows: HeadRows, numbers: &[f32]) -> Done {
         for row in 0..rows.count {
             let from = &numbers[row * rows.from_stride..][..rows.length];
             let to = &mut to[first + row * rows.to_stride..][..rows.length];

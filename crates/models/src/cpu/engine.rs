@@ -14,7 +14,7 @@ use super::{
     vectors::index_of_largest,
 };
 use crate::{
-    Config, LayerVisit, ModelError, Offloading, Options, Weights,
+    Config, Done, LayerVisit, ModelError, Offloading, Options, Weights,
     decoder::generic::Passes,
     marks::{mark_embedding, stage_mark},
 };
@@ -42,7 +42,7 @@ impl<T: Number> CpuPasses<T> {
     }
 
     /// Runs tokens of all sequences through the model.
-    fn run(&mut self, ids: &[u32], before: Before) -> Result<(), ModelError> {
+    fn run(&mut self, ids: &[u32], before: Before) -> Done {
         let Self { crew, embedding, own_head, stack, .. } = self;
         let (hidden, marks) = (stack.config().hidden, stack.options().marks.clone());
         let head = own_head.as_ref().unwrap_or(embedding);
@@ -74,19 +74,19 @@ impl<T: Number> Passes for CpuPasses<T> {
         (&mut self.stack.cache, &Heap)
     }
 
-    fn reserve(&mut self, positions: usize) -> Result<(), ModelError> {
+    fn reserve(&mut self, positions: usize) -> Done {
         self.stack.cache.reserve(&Heap, positions)
     }
 
-    fn length_changed(&mut self) -> Result<(), ModelError> {
+    fn length_changed(&mut self) -> Done {
         Ok(())
     }
 
-    fn forward(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn forward(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Nothing)
     }
 
-    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn prefill(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Cache)?;
         let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
         let rows = self.stack.logits().chunks(self.stack.config().vocab);
@@ -94,11 +94,11 @@ impl<T: Number> Passes for CpuPasses<T> {
         Ok(())
     }
 
-    fn step(&mut self) -> Result<(), ModelError> {
+    fn step(&mut self) -> Done {
         self.prefill(&self.chosen.clone())
     }
 
-    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn choose(&mut self, ids: &[u32]) -> Done {
         ids.clone_into(&mut self.chosen);
         Ok(())
     }

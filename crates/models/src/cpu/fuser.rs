@@ -17,7 +17,7 @@ use super::{
     vectors::sigmoid,
 };
 use crate::{
-    Decoder, Dtype, KeysValues, ModelError, TensorSpec,
+    Decoder, Done, Dtype, KeysValues, ModelError, TensorSpec,
     fuser::{
         CacheShape, FuseMode, FuseOptions, FuserConfig, FuserWeights, Fusing, Path,
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, Paths, Request, Vectors},
@@ -127,7 +127,7 @@ impl Caches<'_> {
         Ok(self.layer.insert(layer))
     }
 
-    fn write_back(&mut self, layer: Option<OpenLayer>, start: usize) -> Result<(), ModelError> {
+    fn write_back(&mut self, layer: Option<OpenLayer>, start: usize) -> Done {
         layer.map_or(Ok(()), |layer| self.receiver.write_cache(layer.layer, start, &layer.fused))
     }
 }
@@ -173,7 +173,7 @@ impl<T: Number> Backend for Cpu<T> {
         Ok((Caches { receiver, sharers, layer: None }, request.section.positions.start))
     }
 
-    fn join(&self, paths: &Paths<'_>, (caches, _): &mut Self::Caches<'_>, out: &mut Vec<T>) -> Result<(), ModelError> {
+    fn join(&self, paths: &Paths<'_>, (caches, _): &mut Self::Caches<'_>, out: &mut Vec<T>) -> Done {
         let OpenLayer { clean, fused, heard, .. } = caches.at(paths)?;
         let Some((_, heard)) = heard else { return Ok(()) };
         let (path, config) = (paths.first().path, paths.config());
@@ -186,7 +186,7 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Vec<T>, out: &mut Vec<T>) -> Result<(), ModelError> {
+    fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Vec<T>, out: &mut Vec<T>) -> Done {
         self.multiply(paths, &linear.weight, x, out, Put::OVER);
         let bias = &linear.bias.numbers[linear.bias.of(paths)];
         add_bias(&self.crew, bias, &mut out[..paths.rows() * linear.weight.outputs]);
@@ -201,7 +201,7 @@ impl<T: Number> Backend for Cpu<T> {
         x: &mut Vec<T>,
         copy: Option<&mut Vec<T>>,
         [normed, inner]: [&mut Vec<T>; 2],
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let numbers = paths.rows() * block.up.inputs;
         if let Some(copy) = copy {
             copy[..numbers].copy_from_slice(&x[..numbers]);
@@ -220,7 +220,7 @@ impl<T: Number> Backend for Cpu<T> {
         (caches, _): &mut Self::Caches<'_>,
         (values, _): (&Vec<T>, &Vectors<Self>),
         (weights, _): (&Vec<T>, &Vectors<Self>),
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let to = numbers_mut(&mut caches.at(paths)?.fused, paths.first().path);
         let shape = Heads::new(&paths.config().receiver, &[], paths.length());
         let values = values.chunks(shape.width()).zip(weights.chunks(shape.kv_heads)).take(paths.rows());
@@ -234,7 +234,7 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn close(&self, (mut caches, start): Self::Caches<'_>) -> Result<(), ModelError> {
+    fn close(&self, (mut caches, start): Self::Caches<'_>) -> Done {
         let last = caches.layer.take();
         caches.write_back(last, start)
     }

@@ -14,7 +14,7 @@ use super::{
     steps::{Norm, Positions, add_bias, store, swiglu},
 };
 use crate::{
-    Attention, Config, Marks, ModelError, Options,
+    Attention, Config, Done, Marks, ModelError, Options,
     attention::Layout,
     decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
     rope::RopeTable,
@@ -69,7 +69,7 @@ impl Sizes {
 
 impl<T: Number> Buffers<T> {
     /// Makes every buffer at least as large as a pass needs.
-    pub fn fit(&mut self, sizes: &Sizes) -> Result<(), ModelError> {
+    pub fn fit(&mut self, sizes: &Sizes) -> Done {
         let all = [
             (&mut self.stream, sizes.stream),
             (&mut self.normed, sizes.stream),
@@ -184,13 +184,13 @@ impl<T: Number> Ops for Pass<'_, T> {
         &self.options.marks
     }
 
-    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Result<(), ModelError> {
+    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Done {
         self.norm_rows(weight, if at == NormAt::Final { self.every() } else { 1 });
         Ok(())
     }
 
     /// RoPE adds the bias of queries, keys and values, and SwiGLU that of gate and up.
-    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), ModelError> {
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let ([outputs, width], rows, every) = (at.shape(self.config), self.rows(), self.every());
         let Buffers { stream, normed, qkv, mixed, gate_up, logits, .. } = &mut *self.buffers;
         let (x, out, put) = match at {
@@ -207,7 +207,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         Ok(())
     }
 
-    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Done {
         let width = self.qkv_width();
         for (group, first, span) in numbered(self.spans) {
             let positions = Positions {
@@ -230,14 +230,14 @@ impl<T: Number> Ops for Pass<'_, T> {
         Ok(())
     }
 
-    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Done {
         for (group, first, span) in numbered(self.spans) {
             self.attend_span(layer, group, first, span);
         }
         Ok(())
     }
 
-    fn swiglu(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn swiglu(&mut self, _: usize, weights: &Layer<T>) -> Done {
         let (ffn, rows) = (self.config.ffn, self.rows());
         swiglu(self.crew, ffn, weights.gate_up_bias.as_deref(), &mut self.buffers.gate_up[..rows * 2 * ffn]);
         Ok(())

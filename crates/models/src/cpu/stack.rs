@@ -14,7 +14,7 @@ use super::{
     streamed::Streamed,
 };
 use crate::{
-    Config, LayerVisit, ModelError, Offloading, Options,
+    Config, Done, LayerVisit, ModelError, Offloading, Options,
     attention::{CPU_TILING, Layout},
     decoder::layers::{run_all, run_head},
     marks::stage_mark,
@@ -91,7 +91,7 @@ impl<T: Number> Stack<T> {
         before: Before,
         head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let start = if before == Before::Cache { self.cache.length() } else { 0 };
         let span = Span::new(&self.config, self.options.batch, rows, start);
         self.pass(crew, &[span], before, None, head, enter)
@@ -105,7 +105,7 @@ impl<T: Number> Stack<T> {
         other: &mut Cache<T>,
         head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         other.reserve(&Heap, other.length() + 1)?;
         let spans = [self.cache.length(), other.length()];
         let spans = spans.map(|start| Span::new(&self.config, self.options.batch, 1, start));
@@ -120,7 +120,7 @@ impl<T: Number> Stack<T> {
         other: Option<&mut Cache<T>>,
         head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         self.make_ready(spans, before, head.is_some())?;
         let rows: usize = spans.iter().map(Span::rows).sum();
         enter(&mut self.buffers.stream[..rows * self.config.hidden]);
@@ -153,7 +153,7 @@ impl<T: Number> Stack<T> {
     }
 
     /// Makes room for a pass, or refuses it before anything is computed.
-    fn make_ready(&mut self, spans: &[Span], before: Before, has_head: bool) -> Result<(), ModelError> {
+    fn make_ready(&mut self, spans: &[Span], before: Before, has_head: bool) -> Done {
         let [first, ..] = spans else { return Ok(()) };
         let start = spans.iter().map(|span| span.start).max().unwrap_or_default();
         let span = &Span { batch: spans.iter().map(|span| span.batch).sum(), start, ..*first };
@@ -177,7 +177,7 @@ impl<T: Number> Stack<T> {
     }
 
     /// Builds the layout of what is kept, unless the last pass had it.
-    fn lay_out(&mut self, span: &Span) -> Result<(), ModelError> {
+    fn lay_out(&mut self, span: &Span) -> Done {
         let Some(kept) = &self.options.kept else { return Ok(()) };
         if span.start > 0 {
             return Err(ModelError::sparse_behind_cache());

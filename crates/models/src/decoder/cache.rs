@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Config, KeysValues, ModelError, Options, Room};
+use crate::{Config, Done, KeysValues, ModelError, Options, Room};
 
 /// Positions that a growing cache starts with.
 const FIRST_CAPACITY: usize = 64;
@@ -13,13 +13,13 @@ pub trait CacheMemory<B> {
     fn allocate(&self, numbers: usize) -> Result<B, ModelError>;
 
     /// Copies rows from one buffer to another.
-    fn copy(&self, from: &B, to: &mut B, rows: HeadRows) -> Result<(), ModelError>;
+    fn copy(&self, from: &B, to: &mut B, rows: HeadRows) -> Done;
 
     /// Reads rows, starting with a number of the buffer. Waits for the device.
     fn read(&self, from: &B, first: usize, rows: HeadRows) -> Result<Vec<f32>, ModelError>;
 
     /// Writes rows, starting with a number of the buffer.
-    fn write(&self, to: &mut B, first: usize, rows: HeadRows, numbers: &[f32]) -> Result<(), ModelError>;
+    fn write(&self, to: &mut B, first: usize, rows: HeadRows, numbers: &[f32]) -> Done;
 }
 
 /// Some positions of every head: rows of `length` numbers, with the distances between their beginnings.
@@ -93,7 +93,7 @@ impl<B> KvCache<B> {
     }
 
     /// Refuses more positions than there can be.
-    pub fn check(&self, positions: usize) -> Result<(), ModelError> {
+    pub fn check(&self, positions: usize) -> Done {
         match positions > self.most {
             true => Err(ModelError::TooLong { tokens: positions, what: self.limit.clone(), room: self.most }),
             false => Ok(()),
@@ -101,7 +101,7 @@ impl<B> KvCache<B> {
     }
 
     /// Makes sure that this many positions are allocated.
-    pub fn reserve(&mut self, memory: &impl CacheMemory<B>, positions: usize) -> Result<(), ModelError> {
+    pub fn reserve(&mut self, memory: &impl CacheMemory<B>, positions: usize) -> Done {
         self.check(positions)?;
         if positions <= self.capacity {
             return Ok(());
@@ -119,7 +119,7 @@ impl<B> KvCache<B> {
     }
 
     /// Gives every layer another capacity, one layer after another, and keeps what is in it.
-    fn grow(&mut self, memory: &impl CacheMemory<B>, capacity: usize) -> Result<(), ModelError> {
+    fn grow(&mut self, memory: &impl CacheMemory<B>, capacity: usize) -> Done {
         for at in 0..self.layers.len() {
             let length = self.held(at) * self.head_dim;
             let (from_stride, to_stride) = (self.capacity * self.head_dim, capacity * self.head_dim);
@@ -146,7 +146,7 @@ impl<B> KvCache<B> {
     }
 
     /// Sets the length: at most what every layer has.
-    pub fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
+    pub fn set_length(&mut self, length: usize) -> Done {
         match (0..self.layers.len()).find(|at| self.held(*at) < length) {
             Some(at) => {
                 let held = self.held(at);
@@ -182,7 +182,7 @@ impl<B> KvCache<B> {
     }
 
     /// Refuses keys and values that are not of the cache's shape, or that begin behind what a layer has.
-    pub fn check_write(&self, layer: usize, start: usize, from: &KeysValues) -> Result<(), ModelError> {
+    pub fn check_write(&self, layer: usize, start: usize, from: &KeysValues) -> Done {
         if layer >= self.layers.len() {
             return Err(self.no_layer(layer));
         }
@@ -200,13 +200,7 @@ impl<B> KvCache<B> {
     }
 
     /// Overwrites positions of a layer.
-    pub fn write(
-        &mut self,
-        memory: &impl CacheMemory<B>,
-        layer: usize,
-        start: usize,
-        from: &KeysValues,
-    ) -> Result<(), ModelError> {
+    pub fn write(&mut self, memory: &impl CacheMemory<B>, layer: usize, start: usize, from: &KeysValues) -> Done {
         self.check_write(layer, start, from)?;
         let end = start.saturating_add(from.length);
         self.reserve(memory, end)?;

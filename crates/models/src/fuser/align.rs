@@ -7,7 +7,7 @@
 use std::{collections::HashMap, ops::Range, str::FromStr};
 
 use super::{Prompt, Rendered, Section, SharerMask};
-use crate::{ModelError, TokenRole, Tokenizer};
+use crate::{Done, ModelError, TokenRole, Tokenizer};
 
 /// Which of several tokens is taken for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,7 +98,7 @@ impl<'a> Aligner<'a> {
     }
 
     /// Puts a part of a template behind, padded to the longer one.
-    fn add_template(&self, to: &mut Aligned, mut ours: Vec<u32>, mut theirs: Vec<u32>) -> Result<(), ModelError> {
+    fn add_template(&self, to: &mut Aligned, mut ours: Vec<u32>, mut theirs: Vec<u32>) -> Done {
         let length = ours.len().max(theirs.len());
         let is_padding = |ids: &[u32]| -> Vec<bool> { (0..length).map(|at| at >= ids.len()).collect() };
         to.receiver_padding.extend(is_padding(&ours));

@@ -10,7 +10,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{Alignment, CacheShape, FuserConfig, Pair, tensors::is_harmless};
-use crate::{Config, ModelError, folder::Folder, misfit::Misfit};
+use crate::{Config, Done, ModelError, folder::Folder, misfit::Misfit};
 
 /// The file that says which layers hear which, through which projectors.
 const PAIRS: &str = "projector_config.json";
@@ -135,7 +135,7 @@ impl Joins<'_> {
     }
 
     /// Refuses a fuser that was trained for other models, where the names of both are known.
-    fn check_names(&self) -> Result<(), ModelError> {
+    fn check_names(&self) -> Done {
         let Some(path) = self.folder.parent().map(|above| above.join("config.json")).filter(|path| path.exists())
         else {
             return Ok(());
@@ -177,7 +177,7 @@ impl Joins<'_> {
     }
 
     /// Refuses pairs that are not of all layers of these models.
-    fn check_layers(&self, pairs: &BTreeMap<usize, Pair>) -> Result<(), ModelError> {
+    fn check_layers(&self, pairs: &BTreeMap<usize, Pair>) -> Done {
         let (own, heard) = (self.receiver.layers, self.sharer.layers);
         if !pairs.keys().copied().eq(0..own) {
             let (model, count) = (&self.receiver.model, pairs.len());
@@ -222,7 +222,7 @@ impl Joins<'_> {
     }
 
     /// Refuses projectors for heads that the models do not have.
-    fn check_heads(&self, sizes: &Sizes) -> Result<(), ModelError> {
+    fn check_heads(&self, sizes: &Sizes) -> Done {
         let sides = [
             ("sharer", &self.sharer, sizes.source_num_heads, sizes.source_dim),
             ("receiver", &self.receiver, sizes.target_num_heads, sizes.target_dim),

@@ -11,7 +11,7 @@ use super::{
     sizes::Sizes,
     tensors::{BlockTensors, PathTensors},
 };
-use crate::{Decoder, LinearTensors, ModelError, TensorSpec, marks::stage_mark};
+use crate::{Decoder, Done, LinearTensors, ModelError, TensorSpec, marks::stage_mark};
 
 /// What is added under the root of a norm.
 pub(crate) const EPS: f32 = 1e-6;
@@ -49,15 +49,9 @@ pub(crate) trait Backend: Sized {
         sharers: Vec<Option<&'c mut dyn Decoder>>,
     ) -> Result<Self::Caches<'c>, ModelError>;
     /// Puts the sharer's and then the receiver's heads of each token into a row of `out`.
-    fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Self::Rows) -> Result<(), ModelError>;
+    fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Self::Rows) -> Done;
     /// Applies a linear layer to rows.
-    fn linear(
-        &self,
-        paths: &Paths<'_>,
-        linear: &Linear<Self>,
-        x: &Self::Rows,
-        out: &mut Self::Rows,
-    ) -> Result<(), ModelError>;
+    fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Self::Rows, out: &mut Self::Rows) -> Done;
     /// Adds `down(gelu(up(norm(x))))` to `x`, the result of a linear layer with this bias if there is one. What `x` was
     /// before goes to `copy`.
     fn block(
@@ -68,7 +62,7 @@ pub(crate) trait Backend: Sized {
         x: &mut Self::Rows,
         copy: Option<&mut Self::Rows>,
         scratch: [&mut Self::Rows; 2],
-    ) -> Result<(), ModelError>;
+    ) -> Done;
     /// Adds each head's value times the sigmoid of its weight to the receiver's cache. Both are results of linear
     /// layers, with their biases.
     fn add(
@@ -77,9 +71,9 @@ pub(crate) trait Backend: Sized {
         caches: &mut Self::Caches<'_>,
         value: (&Self::Rows, &Vectors<Self>),
         weight: (&Self::Rows, &Vectors<Self>),
-    ) -> Result<(), ModelError>;
+    ) -> Done;
     /// Ends a fuse.
-    fn close(&self, caches: Self::Caches<'_>) -> Result<(), ModelError>;
+    fn close(&self, caches: Self::Caches<'_>) -> Done;
 }
 
 /// A path that is open.
@@ -287,7 +281,7 @@ impl<B: Backend> Buffers<B> {
     }
 
     /// Makes every buffer at least as large as is needed.
-    fn fit(&mut self, backend: &B, sizes: Sizes) -> Result<(), ModelError> {
+    fn fit(&mut self, backend: &B, sizes: Sizes) -> Done {
         let wanted = self.sizes.max(sizes);
         if wanted != self.sizes {
             // The old ones go first, so that both are never there at once.
@@ -350,7 +344,7 @@ impl<B: Backend> Engine<B> {
     }
 
     /// Computes some paths.
-    fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Result<(), ModelError> {
+    fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Done {
         let _stage = self.mark(paths);
         let (backend, marks, weights) = (&self.backend, &self.options.marks, &self.weights[paths.sharer]);
         let Buffers { joined, stream, second, normed, inner, value, weights: by_head, .. } = &mut self.buffers;
@@ -433,7 +427,7 @@ impl<B: Backend> Engine<B> {
         receiver: &mut dyn Decoder,
         sharers: &mut [&mut dyn Decoder],
         layers: usize,
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let order = self.order(request);
         let sizes = order.iter().map(Paths::sizes).fold(Sizes::default(), Sizes::max);
         let tokens = request.section.positions.len();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use laptime_cuda::{CudaError, Device, decode::State};
+use laptime_cuda::{Device, Done, decode::State};
 
 use super::{
     decoder::GpuPasses,
@@ -79,7 +79,7 @@ fn step_apart<T: Number>(
     stepper: &mut Stepper<T>,
     [first, second]: [&mut GpuPasses<'_, T>; 2],
     tokens: &[u32],
-) -> Result<(), CudaError> {
+) -> Done {
     let mut state = State::new(device, size(tokens.len())?, 1)?;
     state.begin(tokens, 0)?;
     let weights = Arc::clone(&first.weights);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use laptime_cuda::{Buffer, CudaError, Device, Rows, SliceMut, Stream};
+use laptime_cuda::{Buffer, CudaError, Device, Done, Rows, SliceMut, Stream};
 
 use super::weights::Number;
 use crate::{
@@ -54,7 +54,7 @@ impl<T: Number> GpuCache<T> {
         from: &Buffer<T>,
         positions: Range<usize>,
         mut to: SliceMut<'_, T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (first, rows) = self.section(&positions);
         to.copy_rows_from(stream, from.slice(first..from.length())?, rows.into())
     }

@@ -6,7 +6,7 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Device, Graph,
+    Blas, Buffer, Cache, Device, Done, Graph,
     decode::{State, Step},
     nn::Attention,
     nvrtc::compile_ahead,
@@ -111,12 +111,12 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         })
     }
 
-    pub(super) fn set_position(&mut self, position: usize) -> Result<(), CudaError> {
+    pub(super) fn set_position(&mut self, position: usize) -> Done {
         self.state.position.set_all(self.device.stream(), size(position)?)
     }
 
     /// Buffers for a pass of these sizes: those of the last one if they are the same.
-    pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Result<(), CudaError> {
+    pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Done {
         if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
             // The old ones go first, so that both are never there at once.
             self.buffers = None;
@@ -141,7 +141,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         }
     }
 
-    fn upload_ids(&mut self, ids: &[u32]) -> Result<(), CudaError> {
+    fn upload_ids(&mut self, ids: &[u32]) -> Done {
         match &mut self.buffers {
             // SAFETY: a list of the host's own memory is no pinned memory.
             Some(buffers) => unsafe { buffers.ids.put(self.device.stream(), ids) },

@@ -7,7 +7,7 @@
 
 use half::{bf16, f16};
 use laptime_cuda::{
-    Batch, Blas, Buffer, Cache, CudaError, Device, Matrices,
+    Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices,
     nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Operations},
 };
 
@@ -139,7 +139,7 @@ impl<'a, T: Number> Cuda<'a, T> {
         paths: &[OpenPath],
         [heard, own]: [&KnownCache<'_, T>; 2],
         clean: Option<&[[u64; 2]]>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let of_heard = |open: &OpenPath| heard.cache.layers[open.sharer_layer][open.path as usize].pointer();
         let of_own = |open: &OpenPath| own.cache.layers[open.layer][open.path as usize].pointer();
         let read = |open: &OpenPath| clean.map_or_else(|| of_own(open), |clean| clean[open.layer][open.path as usize]);
@@ -170,7 +170,7 @@ impl<'a, T: Number> Cuda<'a, T> {
         rows: &Buffer<T>,
         to: &mut Buffer<T>,
         is_added: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (m, n, k) = (size(paths.rows())?, size(matrix.outputs)?, size(matrix.inputs)?);
         let (a, b, c) = (Matrices::plain(m, k), Matrices::transposed(k, n), Matrices::plain(m, n));
         let batch = Batch { count: size(paths.range.len())?, m, n, k, a, b, c, scale: 1.0, is_added };
@@ -316,7 +316,7 @@ fn place(shape: &CacheShape, capacity: usize, start: usize) -> Result<CacheSecti
 }
 
 /// Lets one device's stream wait for the other's, if they are two.
-fn wait(device: &Device, other: &Device) -> Result<(), CudaError> {
+fn wait(device: &Device, other: &Device) -> Done {
     match device.stream().raw() == other.stream().raw() {
         true => Ok(()),
         false => device.stream().wait_for(other.stream()),

@@ -4,7 +4,7 @@
 //! biases and SwiGLU.
 
 use laptime_cuda::{
-    Batch, Blas, Buffer, CudaError, Device, Matrices, Sizes, Slice, Stream,
+    Batch, Blas, Buffer, CudaError, Device, Done, Matrices, Sizes, Slice, Stream,
     decode::{self, Linear, Norm, State, Step},
     nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
@@ -202,7 +202,7 @@ impl<'a, T: Number> Pass<'a, T> {
     }
 
     /// A product in one kernel with the norm before it, with SwiGLU behind it, or with the addition to the hidden states.
-    fn fused_linear(&mut self, step: &Step<T>, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), CudaError> {
+    fn fused_linear(&mut self, step: &Step<T>, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let ([out, width], epsilon) = (at.shape(self.context.config), self.epsilon());
         let (stream, shape) = (self.context.stream, [size(out)?, size(width)?]);
         let no_norm = || CudaError::refused("multiplying", 0, "the weight of the norm is missing");
@@ -233,7 +233,7 @@ impl<T: Number> Ops for Pass<'_, T> {
     }
 
     /// The last rows of sequences, which the head reads, are left where the hidden states were.
-    fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+    fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Done {
         let ([rows, hidden], epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
         let Context { stream, operations, .. } = self.context;
         let Buffers { x, normed, .. } = &mut *self.buffers;
@@ -247,7 +247,7 @@ impl<T: Number> Ops for Pass<'_, T> {
     }
 
     /// SwiGLU adds the bias of gate and up, and for a prompt RoPE adds that of queries, keys and values.
-    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), CudaError> {
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         if let Some(step) = self.fused() {
             return self.fused_linear(step, at, linear);
         }
@@ -283,7 +283,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         }
     }
 
-    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let PassRows::Prompt(prompt) = &mut self.rows else { return Ok(()) };
         let Context { stream, config, operations, turns, .. } = self.context;
         let Buffers { qkv, queries, .. } = &mut *self.buffers;
@@ -292,14 +292,14 @@ impl<T: Number> Ops for Pass<'_, T> {
         operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)
     }
 
-    fn attend(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn attend(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         match &mut self.rows {
             PassRows::Prompt(prompt) => prompt.attend(&self.context, layer, self.buffers),
             PassRows::Token(step, sequences) => sequences.attend(&self.context, step, layer, weights, self.buffers),
         }
     }
 
-    fn swiglu(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn swiglu(&mut self, _: usize, weights: &LayerWeights<T>) -> Done {
         let shape = self.shape(self.context.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let Buffers { gate_up, activated, .. } = &mut *self.buffers;
@@ -312,7 +312,7 @@ fn scale(config: &Config) -> f32 {
 }
 
 impl<T: Number> PromptRows<'_, T> {
-    fn attend(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
+    fn attend(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
         let Buffers { queries, attended, .. } = buffers;
         let [keys, values] = self.cache.layer(layer);
         let inputs = [queries.all(), keys.all(), values.all()];
@@ -330,7 +330,7 @@ impl<T: Number> PromptRows<'_, T> {
     }
 
     /// Scores of all pairs, their softmax, and the sum of values weighted by it.
-    fn naive(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
+    fn naive(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
         let HeadSizes { batch, tokens, kv_heads, head_dim, capacity, .. } = self.heads;
         let Context { stream, blas, operations, marks, .. } = *context;
         // The queries of a group lie one behind the other, so that keys are read once for all of them.
@@ -368,7 +368,7 @@ impl<T: Number> Sequences<'_, T> {
         layer: usize,
         weights: &LayerWeights<T>,
         buffers: &mut Buffers<T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let _op = stage_mark!(context.marks, Ops, "fused");
         let Context { stream, turns, .. } = *context;
         let in_pairs = turns.layout == RopeLayout::Pairs;

@@ -1,7 +1,7 @@
 //! Decode steps on a GPU: the compiled kernels of a step, and the buffers between them.
 
 use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Stream,
+    Buffer, Cache, CudaError, Device, Done, Stream,
     decode::{Linear, Norm, State, Step, StepSizes},
 };
 
@@ -53,18 +53,18 @@ impl<T: Number> Stepper<T> {
     }
 
     /// Looks up the embedding of the state's tokens: the beginning of a step.
-    pub fn embed(&mut self, context: &Context<'_, T>, embedding: &Buffer<T>, state: &State) -> Result<(), CudaError> {
+    pub fn embed(&mut self, context: &Context<'_, T>, embedding: &Buffer<T>, state: &State) -> Done {
         let _stage = mark_embedding!(context.marks, 1);
         self.step.embed(context.stream, state, embedding, &mut self.buffers.x)
     }
 
     /// Enqueues the logits of the hidden states.
-    pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
+    pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Done {
         run_head(&mut self.pass(context, Sequences::Apart(Vec::new())), norm, Some(head))
     }
 
     /// Enqueues the choice of the most likely tokens, and advances the state to the next position.
-    pub fn choose(&mut self, context: &Context<'_, T>, state: &mut State) -> Result<(), CudaError> {
+    pub fn choose(&mut self, context: &Context<'_, T>, state: &mut State) -> Done {
         let _stage = stage_mark!(context.marks, Layer, "choose");
         self.step.argmax(context.stream, &self.buffers.logits, state)
     }
@@ -77,7 +77,7 @@ impl<T: Number> Stepper<T> {
         norm: &Norm<'_, T>,
         linear: &Linear<'_, T>,
         width: usize,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let shape = [self.step.sizes().hidden, size(width)?];
         self.step.norm_linear(stream, from, norm, linear, &mut self.buffers.x, shape)
     }

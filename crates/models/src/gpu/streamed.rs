@@ -11,7 +11,7 @@ mod visits;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use laptime_cuda::{Buffer, CudaError, Device, Moment};
+use laptime_cuda::{Buffer, CudaError, Device, Done, Moment};
 use laptime_probe::sync_point;
 
 pub use self::homes::{Homes, Pin};
@@ -104,14 +104,14 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     type Layer = LayerWeights<T>;
     type Error = CudaError;
 
-    fn make_buffers(&mut self) -> Result<(), CudaError> {
+    fn make_buffers(&mut self) -> Done {
         if self.slots.is_empty() {
             self.slots.push(Slot::new(self.device, &self.homes)?);
         }
         Ok(())
     }
 
-    fn begin_wait(&mut self) -> Result<(), CudaError> {
+    fn begin_wait(&mut self) -> Done {
         let wait = self.visits.moments(self.device)?;
         wait[0].put(self.device.stream())?;
         self.turn.wait = Some(wait);
@@ -119,7 +119,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     /// Enqueues the copy behind the last use of its buffer.
-    fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Result<(), CudaError> {
+    fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Done {
         let Place { layer, pass, .. } = place;
         let (slot, stream) = (&self.slots[buffer], self.copies.stream());
         if let (false, Some(wait)) = (is_ahead, &self.turn.wait) {
@@ -150,7 +150,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(())
     }
 
-    fn end_wait(&mut self, _: Place, _: usize) -> Result<(), CudaError> {
+    fn end_wait(&mut self, _: Place, _: usize) -> Done {
         let requested = self.requested.pop_front().ok_or_else(|| Self::refused("its copy was not requested".into()))?;
         let stream = self.device.stream();
         match self.mode {
@@ -165,7 +165,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(&self.slots[buffer].layer)
     }
 
-    fn release(&mut self, place: Place, buffer: usize) -> Result<(), CudaError> {
+    fn release(&mut self, place: Place, buffer: usize) -> Done {
         let (compute, copies) = (self.device.stream(), self.copies.stream());
         if self.mode != StreamMode::Sync {
             let used = match self.slots[buffer].used.take() {
@@ -187,7 +187,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(())
     }
 
-    fn end_turn(&mut self, Place { layer, pass, .. }: Place) -> Result<(), CudaError> {
+    fn end_turn(&mut self, Place { layer, pass, .. }: Place) -> Done {
         let Turn { wait: Some(wait), requested: Some(Requested { is_ahead, copy }), release } =
             std::mem::take(&mut self.turn)
         else {
@@ -196,7 +196,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         self.visits.push(Pending { layer, pass, is_ahead, copy, wait, release })
     }
 
-    fn forget(&mut self) -> Result<(), CudaError> {
+    fn forget(&mut self) -> Done {
         self.copies.stream().synchronise()?;
         self.device.stream().synchronise()?;
         self.turn = Turn::default();
@@ -205,7 +205,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(())
     }
 
-    fn clear(&mut self) -> Result<(), CudaError> {
+    fn clear(&mut self) -> Done {
         self.device.trim_memory()
     }
 

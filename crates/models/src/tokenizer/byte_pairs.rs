@@ -16,7 +16,7 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-use crate::{ModelError, folder::read_text};
+use crate::{Done, ModelError, folder::read_text};
 
 /// Where Qwen's tokenizers cut a text before they look for pairs.
 const CUTS: &str =
@@ -62,7 +62,7 @@ struct Added {
 }
 
 /// Adds the tokens outside the vocabulary in the order of their ids, which must come out as given.
-fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Result<(), ModelError> {
+fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Done {
     #[derive(Deserialize)]
     struct Config {
         #[serde(default)]

@@ -5,7 +5,7 @@ use super::{
     ops::{TrainOps, TrainState, TrainStateOf, run_backward, run_forward},
 };
 use crate::{
-    Config, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer,
+    Config, Done, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer,
     decoder::{layers::Ops, weights::Parameters},
 };
 
@@ -40,7 +40,7 @@ impl<O: TrainOps> ModelTrainer<O> {
         matches!(self.progress, Progress::Backward | Progress::Forward { has_gradients: true })
     }
 
-    fn check_gradients(&self) -> Result<(), ModelError> {
+    fn check_gradients(&self) -> Done {
         match self.has_gradients() {
             true => Ok(()),
             false => Err(ModelError::Refused("there are no gradients before a backward".to_owned())),
@@ -74,7 +74,7 @@ where
         self.ops.options()
     }
 
-    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError> {
+    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Done {
         self.options().check_batch(self.config(), tokens, targets)?;
         self.ops.start(&tokens.ids, targets)?;
         self.ledger.forward_begins();
@@ -84,7 +84,7 @@ where
         Ok(())
     }
 
-    fn backward(&mut self) -> Result<(), ModelError> {
+    fn backward(&mut self) -> Done {
         if !matches!(self.progress, Progress::Forward { .. }) {
             return Err(ModelError::Refused("there is no forward that a backward was not run for".to_owned()));
         }
@@ -95,7 +95,7 @@ where
         Ok(())
     }
 
-    fn update(&mut self) -> Result<(), ModelError> {
+    fn update(&mut self) -> Done {
         self.check_gradients()?;
         if self.state.moments.is_none() {
             return Err(ModelError::no_optimizer());

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::ModelError;
+use crate::{Done, ModelError};
 
 /// Samples of one channel.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +27,7 @@ impl Audio {
     }
 
     /// Writes it as a WAV file of 16 bits. A file that could not be written whole is an error, and is left as it is.
-    pub fn write_wav(&self, path: &Path) -> Result<(), ModelError> {
+    pub fn write_wav(&self, path: &Path) -> Done {
         let refuse = |source| ModelError::Write { path: path.to_owned(), source };
         let file = File::create(path).map_err(refuse)?;
         self.write_wav_to(BufWriter::new(file)).map_err(refuse)

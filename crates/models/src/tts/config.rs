@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{CodecConfig, Language, Speaker};
-use crate::{Config, ModelError, Tokenizer};
+use crate::{Config, Done, ModelError, Tokenizer};
 
 /// The largest width or count: places are counted in 32 bits on devices.
 pub(super) const LARGEST: usize = i32::MAX as usize;
@@ -126,7 +126,7 @@ impl TtsConfig {
     }
 
     /// Refuses what makes no model, and says what is wrong.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         [Part::Talker, Part::Predictor, Part::Codec].into_iter().try_for_each(|part| self.part(part).check())?;
         if let Some(reason) = self.fault().or_else(|| self.codec.fault()).or_else(|| self.id_fault()) {
             return Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason });

@@ -6,7 +6,7 @@ use super::{
     Prompt, Sampling,
     tensors::{CodecWeights, LinearOf, LoadedWeights, NextWeights, Parts},
 };
-use crate::ModelError;
+use crate::Done;
 
 /// The epsilon of the norms of ConvNeXt blocks, as in the official classes.
 pub const NEXT_EPS: f32 = 1e-6;
@@ -118,7 +118,7 @@ pub trait TtsOps {
     type Rows;
 
     /// Makes ready for a prompt, after a reset: takes the rules of sampling, and captures what is replayed.
-    fn begin(&mut self, weights: &WeightsOf<Self>, prompt: &Prompt, sampling: &Sampling) -> Result<(), ModelError>;
+    fn begin(&mut self, weights: &WeightsOf<Self>, prompt: &Prompt, sampling: &Sampling) -> Done;
 
     /// Looks up tokens of text.
     fn embed_text(&mut self, weights: &WeightsOf<Self>, ids: &[u32]) -> Result<Self::Rows, Self::Error>;
@@ -174,10 +174,10 @@ pub trait TtsOps {
     fn set_codes(&mut self, codes: &[u32]) -> Result<(), Self::Error>;
 
     /// Runs [`decode`] over the codes of some frames.
-    fn decode(&mut self, weights: &WeightsOf<Self>, frames: Range<usize>) -> Result<(), ModelError>;
+    fn decode(&mut self, weights: &WeightsOf<Self>, frames: Range<usize>) -> Done;
 
     /// Appends some of the samples that were decoded last, between -1 and 1.
-    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError>;
+    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Done;
 
     /// The talker's logits.
     fn logits(&mut self) -> Result<Vec<f32>, Self::Error>;

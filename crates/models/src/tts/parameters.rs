@@ -41,8 +41,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::TensorSpec;
     use crate::Config;
+    use crate::TensorSpec;
 
     /// Numbers of the layers and the norm of a part.
     fn body(config: &TtsConfig, prefix: &str) -> u64 {

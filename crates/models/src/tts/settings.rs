@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{ModelError, config_json::Fields, folder::read_text};
+use crate::{Done, ModelError, config_json::Fields, folder::read_text};
 
 /// What the official package takes where nothing is asked for.
 const TEMPERATURE: f32 = 0.9;
@@ -78,7 +78,7 @@ impl Sampling {
     }
 
     /// Refuses numbers that make no sense.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         let is_positive = |number: f64| number.is_finite() && number > 0.0;
         let refuse = |what: &str, number: f64| Err(ModelError::Refused(format!("{what} is {number}")));
         if !is_positive(f64::from(self.repetition_penalty)) {

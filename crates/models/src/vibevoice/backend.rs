@@ -3,10 +3,7 @@
 use std::ops::Range;
 
 use super::{DiffusionOps, Engine, Guidance, VibeVoiceConfig, tensors::Connector};
-use crate::{LayerVisit, ModelError, Offloading, Replay};
-
-/// The outcome of an operation.
-pub type Done = Result<(), ModelError>;
+use crate::{Done, LayerVisit, ModelError, Offloading, Replay};
 
 /// The epsilon of the norms of connectors, as in the published classes.
 pub const CONNECTOR_EPS: f32 = 1e-6;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Config, ModelError, Tokenizer};
+use crate::{Config, Done, ModelError, Tokenizer};
 
 /// The largest width or count: places are counted in 32 bits on devices.
 const LARGEST: usize = i32::MAX as usize;
@@ -140,7 +140,7 @@ impl VibeVoiceConfig {
     }
 
     /// Refuses what makes no model, and says what is wrong.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         self.decoder.check()?;
         let uncountable = || match self.checked_parameters() {
             Some(_) => None,

@@ -4,8 +4,7 @@
 //! computed at once, and their weights are read once per token and not once per step.
 
 use super::{
-    TokenizerOps, VibeVoiceConfig,
-    backend::Done,
+    Done, TokenizerOps, VibeVoiceConfig,
     tensors::{DiffusionHead, HeadLayer},
 };
 

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::{VibeVoiceConfig, VoicePrompt, normal};
-use crate::{Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Replay, Room, StreamMode};
+use crate::{
+    Done, Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Replay, Room, StreamMode,
+};
 
 /// How a model is made ready.
 #[derive(Debug, Clone)]
@@ -76,7 +78,7 @@ const VOICE_PLACES: u32 = 1 << 31;
 
 impl Guidance {
     /// Refuses what makes no latents.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         match self.scale.is_finite() {
             true => Ok(()),
             false => Err(ModelError::Refused(format!("`{}` is no scale to follow a stream by", self.scale))),
@@ -155,7 +157,7 @@ pub trait VibeVoice {
 
     /// Encodes the voices of a prompt and runs it, for at most this many tokens. The last generation is forgotten. Refuses
     /// what [`VoicePrompt::check`] does.
-    fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError>;
+    fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Done;
 
     /// Generates the next token: the positive stream continues, a token is sampled, and for one of audio the samples are
     /// made and encoded. Refuses to continue behind the last token, or behind one that failed.
@@ -203,10 +205,10 @@ pub trait VibeVoice {
     fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError>;
 
     /// Waits until the device has done everything.
-    fn wait(&mut self) -> Result<(), ModelError>;
+    fn wait(&mut self) -> Done;
 
     /// Forgets the prompt and all tokens.
-    fn reset(&mut self) -> Result<(), ModelError>;
+    fn reset(&mut self) -> Done;
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::{
     TokenizerConfig, VibeVoiceConfig,
     plan::{ConvShape, StageShape, TokenizerShape, Way},
 };
-use crate::{ModelError, Role, TensorSpec, tensors::tensor, tts::ConvTensors};
+use crate::{Done, ModelError, Role, TensorSpec, tensors::tensor, tts::ConvTensors};
 
 /// What weights are where they are.
 pub trait Kinds: Sized {
@@ -50,20 +50,20 @@ impl Kinds for () {
 }
 
 impl Load<()> for All {
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<(), ModelError> {
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Done {
         self.0.extend_from_slice(tensors);
         Ok(())
     }
 
-    fn vector(&mut self, tensor: &TensorSpec) -> Result<(), ModelError> {
+    fn vector(&mut self, tensor: &TensorSpec) -> Done {
         self.matrix(std::slice::from_ref(tensor))
     }
 
-    fn conv(&mut self, tensors: &ConvTensors, _: ConvShape) -> Result<(), ModelError> {
+    fn conv(&mut self, tensors: &ConvTensors, _: ConvShape) -> Done {
         self.depthwise(tensors)
     }
 
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<(), ModelError> {
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Done {
         self.matrix(&tensors.clone().all())
     }
 }

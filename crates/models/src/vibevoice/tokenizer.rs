@@ -3,7 +3,7 @@
 //! All convolutions are causal, so a run continues from the last positions that each of them saw, which a flow keeps.
 
 use super::{
-    backend::Done,
+    Done,
     plan::TokenizerShape,
     tensors::{Kinds, Mixer, Tokenizer},
 };

@@ -1,6 +1,6 @@
 //! The sizes of a convolution, and how much of it a block can take.
 
-use crate::launch::{CudaError, area, expect};
+use crate::launch::{Done, area, expect};
 
 /// Numbers behind the taps of a row of columns: a one for the bias, and zeros that keep rows aligned.
 const BEHIND: u32 = 8;
@@ -105,7 +105,7 @@ impl Convolution {
         (self.taps().saturating_sub(1)).saturating_mul(if self.is_transposed { 1 } else { self.dilation })
     }
 
-    pub(super) fn check(&self, doing: &str) -> Result<(), CudaError> {
+    pub(super) fn check(&self, doing: &str) -> Done {
         let sizes = [self.inputs, self.outputs, self.kernel, self.stride, self.dilation];
         expect(doing, sizes.iter().all(|size| (1..1 << 20).contains(size)), "a size of the convolution cannot be")?;
         let looks_back = self.is_transposed || self.stride <= self.reach() + 1;

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use crate::ModelError;
+use crate::{Done, ModelError};
 
 /// Bytes that are read at a time, and summed while they are near.
 const PIECE: usize = 1 << 18;
@@ -45,20 +45,20 @@ impl LayerFile {
     }
 
     /// Writes the next layer, part by part.
-    pub fn append(&mut self, parts: &[&[u8]]) -> Result<(), ModelError> {
+    pub fn append(&mut self, parts: &[&[u8]]) -> Done {
         self.put(self.sums.len(), parts)?;
         self.sums.push(parts.iter().flat_map(|part| part.chunks(PIECE)).fold(0, sum_on));
         Ok(())
     }
 
     /// Writes a layer over itself.
-    pub fn put(&mut self, layer: usize, parts: &[&[u8]]) -> Result<(), ModelError> {
+    pub fn put(&mut self, layer: usize, parts: &[&[u8]]) -> Done {
         let written = self.go_to(layer).and_then(|()| parts.iter().try_for_each(|part| self.file.write_all(part)));
         written.map_err(|source| ModelError::Write { path: self.path.clone(), source })
     }
 
     /// Reads a layer, part by part, and refuses what is not what was written. Stops early where it is no longer wanted.
-    pub fn get(&mut self, layer: usize, parts: &mut [&mut [u8]], is_over: &AtomicBool) -> Result<(), ModelError> {
+    pub fn get(&mut self, layer: usize, parts: &mut [&mut [u8]], is_over: &AtomicBool) -> Done {
         let mut sum = 0;
         self.go_to(layer).map_err(|error| self.unread(layer, error))?;
         for piece in parts.iter_mut().flat_map(|part| part.chunks_mut(PIECE)) {

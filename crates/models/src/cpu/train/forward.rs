@@ -16,7 +16,7 @@ use super::{
     steps::swiglu,
 };
 use crate::{
-    Attention, Config, Marks, ModelError, TrainOptions,
+    Attention, Config, Done, Marks, ModelError, TrainOptions,
     decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
     marks::stage_mark,
     rope::RopeTable,
@@ -91,13 +91,13 @@ impl<T: Number> Ops for CpuTraining<T> {
         &self.setup.options.marks
     }
 
-    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Result<(), ModelError> {
+    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Done {
         let (setup, hidden) = (&self.setup, self.kept.norm_input(at));
         setup.norm(weight).rows(&setup.crew, 1, hidden, &mut self.scratch.normed);
         Ok(())
     }
 
-    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), ModelError> {
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let (Scratch { normed, activated, .. }, Kept { layers, logits, .. }) = (&self.scratch, &mut self.kept);
         let (x, out, put) = match at {
             LinearAt::Qkv(layer) => (normed, &mut layers[layer].qkv, Put::OVER),
@@ -122,12 +122,12 @@ impl<T: Number> Ops for CpuTraining<T> {
         Ok(())
     }
 
-    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Done {
         self.setup.enter_positions(weights, &self.kept.layers[layer].qkv, &mut self.heads);
         Ok(())
     }
 
-    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Done {
         let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
         let (Setup { options, crew, span, .. }, inputs) = (&self.setup, self.setup.inputs(&self.heads));
         let out = (attended.as_mut_slice(), self.setup.attended_strides());
@@ -147,7 +147,7 @@ impl<T: Number> Ops for CpuTraining<T> {
         Ok(())
     }
 
-    fn swiglu(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+    fn swiglu(&mut self, layer: usize, _: &Layer<T>) -> Done {
         let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
         swiglu(&self.setup.crew, self.setup.config.ffn, gate_up, activated);
         Ok(())

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use laptime_cuda::{Buffer, CudaError, Device, Region, Stream};
+use laptime_cuda::{Buffer, CudaError, Device, Done, Region, Stream};
 
 use super::super::weights::{Loader, Number, layer_bytes, layer_within};
 use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec};
@@ -103,12 +103,7 @@ impl Homes {
     /// # Safety
     ///
     /// As for [`Region::begin_write`].
-    pub(super) unsafe fn begin_write<T: Number>(
-        &self,
-        layer: usize,
-        buffer: &Buffer<T>,
-        stream: &Stream,
-    ) -> Result<(), CudaError> {
+    pub(super) unsafe fn begin_write<T: Number>(&self, layer: usize, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let regions = self.regions();
         // SAFETY: as the caller says.
         unsafe { regions.get(layer).ok_or_else(|| no_layer(layer))?.begin_write(buffer, stream) }
@@ -119,12 +114,7 @@ impl Homes {
     /// # Safety
     ///
     /// As for [`Region::begin_read`].
-    pub(super) unsafe fn begin_read<T: Number>(
-        &self,
-        layer: usize,
-        buffer: &Buffer<T>,
-        stream: &Stream,
-    ) -> Result<(), CudaError> {
+    pub(super) unsafe fn begin_read<T: Number>(&self, layer: usize, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let mut regions = self.regions();
         // SAFETY: as the caller says.
         unsafe { regions.get_mut(layer).ok_or_else(|| no_layer(layer))?.begin_read(buffer, stream) }

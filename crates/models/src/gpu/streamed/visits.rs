@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use laptime_cuda::{CudaError, Device, Moment};
+use laptime_cuda::{CudaError, Device, Done, Moment};
 
 use crate::LayerVisit;
 
@@ -46,7 +46,7 @@ impl Visits {
     }
 
     /// A turn that was put on the streams.
-    pub fn push(&mut self, pending: Pending) -> Result<(), CudaError> {
+    pub fn push(&mut self, pending: Pending) -> Done {
         self.pending.push_back(pending);
         if self.pending.len() > MOST_PENDING {
             self.settle()?;
@@ -60,7 +60,7 @@ impl Visits {
         Ok(self.done.drain(..).collect())
     }
 
-    fn settle(&mut self) -> Result<(), CudaError> {
+    fn settle(&mut self) -> Done {
         while let Some(first) = self.pending.front()
             && first.is_done()?
         {

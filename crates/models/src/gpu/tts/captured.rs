@@ -3,7 +3,7 @@
 // Graphs keep addresses of buffers, which the engine holds as long as it lives.
 #![allow(unsafe_code)]
 
-use laptime_cuda::{CudaError, Device, Graph, Kernels, Room, StampedGraph, Stream};
+use laptime_cuda::{CudaError, Device, Done, Graph, Kernels, Room, StampedGraph, Stream};
 use laptime_trace::run::Depth;
 
 use super::super::size;
@@ -53,7 +53,7 @@ impl Captured {
         device: &Device,
         stamps: Option<&Kernels>,
         stages: usize,
-        mut launch: impl FnMut(Border<'_, CudaError>) -> Result<(), CudaError>,
+        mut launch: impl FnMut(Border<'_, CudaError>) -> Done,
     ) -> Result<Self, CudaError> {
         let stream = device.stream();
         let captured = match stamps {
@@ -98,13 +98,13 @@ impl Captured {
     /// # Safety
     ///
     /// As for [`Graph::launch`].
-    pub unsafe fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub unsafe fn launch(&self, stream: &Stream) -> Done {
         // SAFETY: the caller answers for it.
         unsafe { self.graph().launch(stream) }
     }
 
     /// Hands what was stamped on to whoever makes a trace. Waits for the device.
-    pub fn hand_on(&mut self, device: &Device) -> Result<(), CudaError> {
+    pub fn hand_on(&mut self, device: &Device) -> Done {
         if let Self::Stamped(stamped) = self {
             device.keep_replays(stamped.read_numbered(device)?);
         }

@@ -3,7 +3,7 @@
 use std::mem;
 
 use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Sizes, Slice,
+    Buffer, Cache, CudaError, Device, Done, Sizes, Slice,
     nn::{Attention, Codebooks, Gate, Signal, Snake},
 };
 
@@ -117,7 +117,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
     type Parts = GpuParts<T>;
     type Error = CudaError;
 
-    fn look_up(&mut self, weights: &Weights<T>, frames: usize) -> Result<(), CudaError> {
+    fn look_up(&mut self, weights: &Weights<T>, frames: usize) -> Done {
         let (codec, width) = (&self.codec.config, self.codec.config.vector_width());
         let books = Codebooks {
             rows: weights.codebooks.all(),
@@ -152,7 +152,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         Ok(conv.of.length(length) as usize)
     }
 
-    fn transformer(&mut self, weights: &Weights<T>, frames: usize) -> Result<(), CudaError> {
+    fn transformer(&mut self, weights: &Weights<T>, frames: usize) -> Done {
         let Kit { device, blas, operations, .. } = self.kit;
         let Codec { options, attention, sparse, turns, start, .. } = self.codec;
         let (config, marks, stream) = (&self.codec.config.transformer, &options.marks, device.stream());
@@ -180,7 +180,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         operations.rms_norm(stream, &of_pass.x, &weights.body.norm, &mut self.buffers.hidden, shape, epsilon)
     }
 
-    fn depthwise_norm(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+    fn depthwise_norm(&mut self, next: &Next<T>, rows: usize) -> Done {
         let ([length, width, _], stream) = (shape(next, rows)?, self.kit.device.stream());
         let Buffers { hidden, second, inner, .. } = &mut *self.buffers;
         let signal = Signal { x: hidden.all(), length, snake: None };
@@ -190,21 +190,21 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         self.kit.rows.layer_norm(stream, &*inner, norm, second, [length, width], NEXT_EPS)
     }
 
-    fn up_gelu(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+    fn up_gelu(&mut self, next: &Next<T>, rows: usize) -> Done {
         let ([m, k, n], Buffers { second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
         self.kit.blas.multiply([&*second, &next.up.weight], inner, Sizes { m, n, k, b_is_transposed: true })?;
         let bias = Some(next.up.bias.all());
         self.kit.rows.bias_gate(self.kit.device.stream(), inner, bias, [m, n], Gate::Gelu)
     }
 
-    fn down_add(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+    fn down_add(&mut self, next: &Next<T>, rows: usize) -> Done {
         let ([m, n, k], Buffers { hidden, second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
         self.kit.blas.multiply([&*inner, &next.down.weight], second, Sizes { m, n, k, b_is_transposed: true })?;
         let added = (second.all(), Some(next.down.bias.all()));
         self.kit.rows.add_scaled(self.kit.device.stream(), hidden, added, next.scale.all(), [m, n])
     }
 
-    fn to_samples(&mut self, weights: &Weights<T>, rows: usize) -> Result<(), CudaError> {
+    fn to_samples(&mut self, weights: &Weights<T>, rows: usize) -> Done {
         let Buffers { hidden, samples, .. } = &mut *self.buffers;
         let signal = Signal { x: hidden.all(), length: size(rows)?, snake: Some(&weights.snake) };
         let last = (weights.last.weight.all(), weights.last.bias.as_ref().map(Buffer::all));

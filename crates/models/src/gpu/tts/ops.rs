@@ -7,7 +7,7 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Kernels, Pinned, Sizes, Slice,
+    Buffer, Cache, CudaError, Device, Done, Kernels, Pinned, Sizes, Slice,
     decode::{
         self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
     },
@@ -100,8 +100,8 @@ impl<T: Number> Inner<T> {
         marks: &Marks,
         body: &Body<Buffer<T>>,
         state: &State,
-        before: impl FnMut(usize) -> Result<(), CudaError>,
-    ) -> Result<(), CudaError> {
+        before: impl FnMut(usize) -> Done,
+    ) -> Done {
         let Self { config, stepper, cache, turns } = self;
         let context = context(kit, config, marks, turns);
         let mut pass = stepper.pass(context, Sequences::Together(state, cache));
@@ -109,13 +109,7 @@ impl<T: Number> Inner<T> {
     }
 
     /// Computes the logits of the hidden state.
-    fn head(
-        &mut self,
-        kit: &Kit<'_, T>,
-        marks: &Marks,
-        body: &Body<Buffer<T>>,
-        head: &Buffer<T>,
-    ) -> Result<(), CudaError> {
+    fn head(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, head: &Buffer<T>) -> Done {
         let Self { config, stepper, turns, .. } = self;
         stepper.head(context(kit, config, marks, turns), &body.norm, head)
     }
@@ -198,7 +192,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
 
     /// Makes room for the rows of a text. Graphs that have the old address are dropped; their stamps were read by the
     /// reset.
-    fn make_room(&mut self, rows: usize) -> Result<(), CudaError> {
+    fn make_room(&mut self, rows: usize) -> Done {
         let numbers = rows.saturating_mul(self.config.talker.hidden);
         if numbers > self.text.length() {
             self.kit.device.stream().synchronise()?;
@@ -209,7 +203,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
     }
 
     /// Reads the stamps of the graphs for whoever writes a trace. Waits for the device.
-    fn hand_on(&mut self) -> Result<(), CudaError> {
+    fn hand_on(&mut self) -> Done {
         self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(self.kit.device))
     }
 
@@ -274,7 +268,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(out)
     }
 
-    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, rows: Buffer<T>) -> Result<(), CudaError> {
+    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, rows: Buffer<T>) -> Done {
         let Self { kit, config, prefill: options, talker, state, text, text_rows, .. } = self;
         let (device, stream, config) = (kit.device, kit.device.stream(), &config.talker);
         let (hidden, count) = (config.hidden, prompt.positions.len());
@@ -307,7 +301,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         talker.head(kit, &options.marks, &weights.talker.body, &weights.talker.head)
     }
 
-    fn sum_codes(&mut self, weights: &Weights<T>) -> Result<(), CudaError> {
+    fn sum_codes(&mut self, weights: &Weights<T>) -> Done {
         let tables = FrameTables {
             first: &weights.talker.embedding,
             first_size: size(self.config.talker.vocab)?,
@@ -320,14 +314,14 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)
     }
 
-    fn step(&mut self, weights: &Weights<T>, border: Border<'_, CudaError>) -> Result<(), CudaError> {
+    fn step(&mut self, weights: &Weights<T>, border: Border<'_, CudaError>) -> Done {
         let Self { kit, marks, talker, state, .. } = self;
         talker.layers(kit, marks, &weights.talker.body, state, |layer| border("layer", Some(("layer", layer))))?;
         border("head", None)?;
         talker.head(kit, marks, &weights.talker.body, &weights.talker.head)
     }
 
-    fn enter(&mut self, weights: &Weights<T>) -> Result<(), CudaError> {
+    fn enter(&mut self, weights: &Weights<T>) -> Done {
         let LoadedWeights { talker, predictor, .. } = weights;
         let Self { kit, config, marks, states, frames, .. } = self;
         let (stream, left) = (kit.device.stream(), &self.talker.stepper.buffers.x);
@@ -350,13 +344,13 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)
     }
 
-    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Result<(), CudaError> {
+    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Done {
         let Self { kit, marks, predictor, states, .. } = self;
         predictor.layers(kit, marks, &weights.predictor.body, &states[group], |_| Ok(()))?;
         predictor.head(kit, marks, &weights.predictor.body, &weights.predictor.heads[group - 1])
     }
 
-    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Result<(), CudaError> {
+    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Done {
         let next = if group < weights.predictor.heads.len() { Some(self.table(weights, group)?) } else { None };
         let (width, Buffers { x, logits, .. }) =
             (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers);
@@ -365,7 +359,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.sampler.sample(self.kit.device.stream(), logits, &mut self.rules[1], &mut self.frames, choice)
     }
 
-    fn sample(&mut self, part: SamplingPart, frame: usize) -> Result<(), CudaError> {
+    fn sample(&mut self, part: SamplingPart, frame: usize) -> Done {
         let (stream, is_draw) = (self.kit.device.stream(), part == SamplingPart::Draw);
         let position = (frame > 0 && is_draw).then_some(&mut self.state.position);
         let place = Place { group: 0, begins: frame > 0, position, is_reported: true, next: None };
@@ -400,7 +394,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.frames.read(frames)
     }
 
-    fn set_codes(&mut self, codes: &[u32]) -> Result<(), CudaError> {
+    fn set_codes(&mut self, codes: &[u32]) -> Done {
         let frames = size(codes.len() / self.config.groups)?;
         if frames > self.frames.room() {
             // Graphs have the old address.
@@ -438,11 +432,11 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(normed.read()?.into_iter().map(T::widened).collect())
     }
 
-    fn wait(&mut self) -> Result<(), CudaError> {
+    fn wait(&mut self) -> Done {
         self.kit.device.stream().synchronise()
     }
 
-    fn reset(&mut self) -> Result<(), CudaError> {
+    fn reset(&mut self) -> Done {
         // Words on their way to the host must have arrived before they are requested anew.
         self.wait()?;
         self.hand_on()

@@ -1,6 +1,6 @@
 //! The connectors on a GPU.
 
-use laptime_cuda::{Buffer, CudaError, Device, Sizes, Slice, SliceMut};
+use laptime_cuda::{Buffer, CudaError, Device, Done, Sizes, Slice, SliceMut};
 
 use super::{
     super::{size, weights::Number},
@@ -30,7 +30,7 @@ impl<T: Number> Connecting<T> {
         latents: Slice<'_, T>,
         mut out: SliceMut<'_, T>,
         is_added: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let Self { inner, normed, rows, width } = self;
         let (stream, shape, operations) = (on.device.stream(), [*rows, *width], &on.kernels.operations);
         let Linear { weight, bias } = &weights.enter;

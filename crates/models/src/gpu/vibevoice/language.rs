@@ -4,7 +4,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Region, Slice, decode::State, nn::Attention};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Region, Slice, decode::State, nn::Attention};
 
 use super::{
     super::{
@@ -183,7 +183,7 @@ impl<T: Number> Language<T> {
     }
 
     /// Sets the position of a stream's next row.
-    pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Result<(), CudaError> {
+    pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Done {
         let of = match side {
             Side::Negative => &mut self.streams.negative,
             _ => &mut self.streams.positive,
@@ -192,14 +192,14 @@ impl<T: Number> Language<T> {
     }
 
     /// Makes the embedding of a token the next row.
-    pub fn take_row(&mut self, on: &On<'_, T>, id: u32) -> Result<(), CudaError> {
+    pub fn take_row(&mut self, on: &On<'_, T>, id: u32) -> Done {
         let (at, hidden) = (id as usize, self.model.config.hidden);
         let row = self.model.embedding.slice(at * hidden..(at + 1) * hidden)?;
         self.row.all_mut().copy_from(on.device.stream(), row)
     }
 
     /// Copies the row to the hidden states of each stream that is stepped.
-    fn enter(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+    fn enter(&mut self, on: &On<'_, T>, side: Side) -> Done {
         let width = self.model.config.hidden;
         let (stepper, _) = self.streams.of(side)?;
         let x = &mut stepper.buffers.x;
@@ -219,14 +219,14 @@ impl<T: Number> Language<T> {
     }
 
     /// Enqueues the offloaded layers: the beginning of a step.
-    pub fn begin_step(&mut self, on: &On<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Result<(), CudaError> {
+    pub fn begin_step(&mut self, on: &On<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Done {
         self.enter(on, side)?;
         let (stepper, sequences) = self.streams.of(side)?;
         run_offloaded(&mut stepper.pass(self.model.context(on), sequences), streamed)
     }
 
     /// Enqueues a step, or the part behind the offloaded layers. The positive stream samples a token.
-    pub fn step(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+    pub fn step(&mut self, on: &On<'_, T>, side: Side) -> Done {
         if self.model.first == 0 {
             self.enter(on, side)?;
         }
@@ -238,7 +238,7 @@ impl<T: Number> Language<T> {
     }
 
     /// Norms the hidden states for what comes next, and samples a token of the positive stream.
-    fn leave(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+    fn leave(&mut self, on: &On<'_, T>, side: Side) -> Done {
         let (model, width) = (&self.model, self.model.config.hidden);
         let (stepper, _) = self.streams.of(side)?;
         let (operations, stream) = (&on.kernels.operations, on.device.stream());
@@ -265,8 +265,8 @@ impl<T: Number> Language<T> {
         streamed: Option<&mut Streamed<'_, T>>,
         ids: &Buffer<u32>,
         vocab: usize,
-        place_voices: impl FnOnce(&mut Buffer<T>) -> Result<(), CudaError>,
-    ) -> Result<(), CudaError> {
+        place_voices: impl FnOnce(&mut Buffer<T>) -> Done,
+    ) -> Done {
         let (stream, model, count) = (on.device.stream(), &self.model, ids.length());
         let sizes = PassSizes::new(&model.config, &model.options, count, count, Head::Last);
         let mut buffers = Buffers::new(on.device, sizes)?;
@@ -289,7 +289,7 @@ impl<T: Number> Language<T> {
         streamed: Option<&mut Streamed<'_, T>>,
         buffers: &mut Buffers<T>,
         count: usize,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
         let prompt = PromptRows {
             attention: &self.attention,
