@@ -45,7 +45,6 @@ const KINDS: [u32; 8] =
 
 static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
 
-/// The records of the active session.
 #[derive(Debug)]
 struct Recording {
     functions: Functions,

@@ -71,7 +71,6 @@ trait Driver {
     fn device_count(&self) -> Result<u32, CudaError>;
 }
 
-/// The driver of this machine.
 struct Installed;
 
 impl Driver for Installed {

@@ -34,7 +34,6 @@ unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
 
-/// One kernel of a module.
 #[derive(Debug, Clone)]
 pub struct Kernel {
     module: Arc<Module>,
@@ -57,16 +56,12 @@ pub(crate) struct Pair {
 /// The launch size of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks.
     pub grid: [u32; 3],
-    /// Threads per block.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory per block.
     pub shared_bytes: u32,
 }
 
 impl Shape {
-    /// One thread.
     pub const ONE: Self = Self::line(1, 1);
 
     /// Blocks of this number of threads for `count` elements.

@@ -22,7 +22,6 @@ pub(crate) use crate::{
     stream::Stream,
 };
 
-/// The most parameters of a kernel.
 const MOST_ARGUMENTS: usize = 24;
 /// The most blocks along the second and third side of a grid; along the first side there may be 2^31 - 1.
 pub(crate) const MOST_BLOCKS_Y: u32 = 65_535;
@@ -34,7 +33,6 @@ pub(crate) fn expect(doing: &str, holds: bool, otherwise: &str) -> Done {
     if holds { Ok(()) } else { Err(CudaError::refused(doing, 0, otherwise)) }
 }
 
-/// The size of rows by columns.
 pub(crate) fn area(rows: u32, columns: u32) -> u64 {
     u64::from(rows) * u64::from(columns)
 }
@@ -51,11 +49,9 @@ pub(crate) fn groups<T>(width: u32) -> u32 {
 
 /// Memory of the device as a kernel's argument. An absent buffer has the address 0 and is long enough for anything.
 pub(crate) trait Memory {
-    /// The address and the number of elements.
     fn extent(&self) -> (u64, u64);
 }
 
-/// Memory that a kernel may write.
 pub(crate) trait MemoryMut: Memory {}
 
 impl<T: Pod> Memory for Slice<'_, T> {
@@ -165,14 +161,12 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Adds a value.
     pub fn with(mut self, value: impl Into<Argument>) -> Self {
         self.arguments[self.count] = value.into();
         self.count += 1;
         self
     }
 
-    /// Adds several values.
     pub fn with_all<V: Into<Argument>>(self, values: impl IntoIterator<Item = V>) -> Self {
         values.into_iter().fold(self, Self::with)
     }
@@ -193,7 +187,6 @@ impl<'a> Launch<'a> {
         self.refusal.map_or(Ok(()), |reason| expect(self.doing, false, reason))
     }
 
-    /// Launches a kernel without waiting for it.
     pub fn run(self, kernel: &Kernel, shape: Shape) -> Done {
         self.run_with(kernel, shape, &[], false)
     }

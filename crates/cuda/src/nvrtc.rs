@@ -48,7 +48,6 @@ pub enum Origin {
     Cache,
 }
 
-/// The common compiler options.
 const OPTIONS: [&str; 2] = ["--std=c++17", "--generate-line-info"];
 
 /// The compiler's version.

@@ -45,7 +45,6 @@ impl Config {
     }
 }
 
-/// The object that a JSON text is.
 pub(crate) fn object(text: &str) -> Result<Map<String, Value>, String> {
     match serde_json::from_str(text) {
         Ok(Value::Object(fields)) => Ok(fields),
@@ -130,7 +129,6 @@ impl Fields<'_> {
         }
     }
 
-    /// A decoder of a family over this many tokens.
     pub fn decoder(&self, name: &str, family: Family, vocab: usize) -> Result<Config, String> {
         self.refuse_variants(family)?;
         let (hidden, heads) = (self.needed("hidden_size")?, self.needed("num_attention_heads")?);
@@ -267,7 +265,6 @@ impl Fields<'_> {
         }
     }
 
-    /// An object that must be there.
     pub fn inner(&self, field: &str) -> Result<Fields<'_>, String> {
         self.object(field)?.map(Fields).ok_or_else(|| format!("`{field}` is missing"))
     }
@@ -284,7 +281,6 @@ impl Fields<'_> {
         counts.ok_or_else(|| format!("`{field}` is {shown}, which is no list of counts"))
     }
 
-    /// Refuses a file of another model.
     pub fn is_of_type(&self, wanted: &str) -> Result<(), String> {
         match self.text("model_type")? {
             Some(found) if found == wanted => Ok(()),

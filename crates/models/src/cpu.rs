@@ -59,7 +59,6 @@ pub fn decoder(
     })
 }
 
-/// Refuses a graph, which a CPU does not have.
 fn refuse_graph(graph: GraphMode) -> Done {
     match graph {
         GraphMode::On => Err(ModelError::Refused("there are no graphs on a CPU: leave `--graph on` out".to_owned())),

@@ -14,13 +14,10 @@ use safetensors::{
 
 use crate::{Config, Done, Dtype, Family, ModelError, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch};
 
-/// The index of weights that are in several files.
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The name of weights that are in one file.
 const SINGLE: &str = "model.safetensors";
 
-/// Weights in a folder.
 #[derive(Debug, Default)]
 pub struct Folder {
     files: Vec<Map>,
@@ -34,7 +31,6 @@ pub struct Stored {
     file: usize,
     /// Its bytes there.
     bytes: Range<usize>,
-    /// Its shape.
     pub shape: Vec<usize>,
     /// The number type, as the file names it.
     pub stored_as: StoredType,
@@ -83,7 +79,6 @@ impl Folder {
         }
     }
 
-    /// Gives a tensor another name.
     pub fn rename(&mut self, from: &str, to: String) {
         if let Some(stored) = self.tensors.remove(from) {
             self.tensors.insert(to, stored);
@@ -99,7 +94,6 @@ impl Folder {
         self
     }
 
-    /// Maps the files of a folder, whatever they hold.
     pub fn open_any(folder: &Path) -> Result<Self, ModelError> {
         let mut opened = Self::default();
         for path in weight_files(folder)? {
@@ -108,7 +102,6 @@ impl Folder {
         Ok(opened)
     }
 
-    /// Everything that it has, by name.
     pub fn tensors(&self) -> &HashMap<String, Stored> {
         &self.tensors
     }
@@ -143,7 +136,6 @@ impl Folder {
         Ok(())
     }
 
-    /// The type and bytes of a tensor.
     pub fn tensor(&self, spec: &TensorSpec) -> Result<(Dtype, &[u8]), ModelError> {
         let found = self.tensors.get(&spec.name).filter(|stored| stored.shape == spec.shape);
         let bytes = |stored: &Stored| {
@@ -162,12 +154,10 @@ pub(crate) fn open_file<T>(path: &Path, open: impl Fn(&Path) -> std::io::Result<
     open(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })
 }
 
-/// The text of a small file.
 pub(crate) fn read_text(path: &Path) -> Result<String, ModelError> {
     open_file(path, |path| small_file::read_text(path, small_file::LARGEST_SMALL_FILE))
 }
 
-/// The text of the `config.json` of a folder.
 pub(crate) fn read_config(folder: &Path) -> Result<String, ModelError> {
     let path = folder.join("config.json");
     if folder.is_dir() && !path.exists() {
@@ -182,7 +172,6 @@ pub(crate) fn folder_name(folder: &Path) -> String {
     whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The files that hold the weights.
 fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let (index, single) = (folder.join(INDEX), folder.join(SINGLE));
     if single.exists() {
@@ -196,7 +185,6 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 
-/// The file names that an index lists.
 fn indexed_files(text: &str) -> Result<BTreeSet<String>, String> {
     #[derive(serde::Deserialize)]
     struct Index {

@@ -62,7 +62,6 @@ fn nearest(asked: &str) -> Option<String> {
     (distance <= (asked.chars().count() / 3).max(1)).then_some(name)
 }
 
-/// Widths and counts, as tables list them.
 pub(crate) struct Shape {
     hidden: usize,
     layers: usize,

@@ -40,9 +40,7 @@ impl HasTensors for Config {
     }
 }
 
-/// What has tensors by name.
 pub(crate) trait TensorSource: Sync {
-    /// The numbers of a tensor.
     fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError>;
 }
 

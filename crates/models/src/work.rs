@@ -139,7 +139,6 @@ fn work(stage: StageWork, dtype: Dtype) -> Work {
 /// One pass: what is asked of the model.
 struct Pass {
     batch: usize,
-    /// Tokens of each sequence.
     tokens: usize,
     /// Positions in the cache before it.
     start: usize,
@@ -186,7 +185,6 @@ impl Config {
         PassWork { dtype, stages }
     }
 
-    /// Operations of a stage.
     fn flops(&self, stage: Stage, pass: &Pass) -> u128 {
         let rows = product([pass.batch, pass.tokens]);
         let a_layer = product([2, self.layers, self.hidden]).saturating_mul(rows);
@@ -245,7 +243,6 @@ impl Pass {
     }
 }
 
-/// The stage that reads a tensor of a layer.
 fn stage_of(tensor: &str) -> Stage {
     if tensor.contains(".mlp.") || tensor.contains(".post_attention_layernorm.") {
         Stage::Ffn

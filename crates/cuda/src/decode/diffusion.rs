@@ -53,9 +53,7 @@ pub struct Drawing<T> {
     pub latents: Buffer<f32>,
     /// The index of the current latent. Who writes it keeps it below `room`.
     pub token: Buffer<u32>,
-    /// The classifier-free guidance scale.
     scale: Buffer<f32>,
-    /// The factors of each step.
     factors: Buffer<[f32; 5]>,
     /// The output of the head at a step, `[2, latent]`.
     pub velocity: Buffer<T>,

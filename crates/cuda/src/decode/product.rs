@@ -32,7 +32,6 @@ pub struct Linear<'a, T> {
     pub bias: Option<&'a Buffer<T>>,
 }
 
-/// The factors and their sizes.
 pub(super) struct Operands<'a, T> {
     pub x: &'a Buffer<T>,
     /// The weight of the norm, if any, and its epsilon.
@@ -60,7 +59,6 @@ pub(super) struct Product {
 pub(super) struct Dealer {
     batch: u32,
     tuning: Tuning,
-    /// Vectors per block.
     vectors: u32,
     multiprocessors: u32,
     shared_limit: u32,

@@ -13,7 +13,6 @@ pub(super) struct Tiles {
 const MOST_SEGMENTS: u32 = 16;
 
 impl Tiles {
-    /// Rows that are not split.
     pub fn whole(chunks: u32) -> Self {
         Self { segments: 1, segment: chunks.max(1) }
     }

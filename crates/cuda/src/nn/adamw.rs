@@ -44,7 +44,6 @@ impl Default for Rates {
     }
 }
 
-/// The kernel parameters for one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Factors {
     /// The factor that the weight decay applies to a parameter.

@@ -145,7 +145,6 @@ impl<T: Element> Convolutions<T> {
         Ok(())
     }
 
-    /// Gathers some rows of columns.
     fn gather(
         &self,
         stream: &Stream,

@@ -117,7 +117,6 @@ impl<T: Element> Gradients<T> {
         launch.run_early(&self.sum_partials, shape, self.is_early && parts > 0)
     }
 
-    /// Adds the scratch for `width` columns to a launch.
     fn scratch<'l>(&self, launch: Launch<'l>, scratch: &SliceMut<'_, f32>, width: u32) -> Launch<'l> {
         let is_enough = scratch.length() >= self.scratch_length(width);
         launch.require(is_enough, "the scratch is too small").write(scratch, 0_u32)

@@ -214,7 +214,6 @@ pub(super) fn move_heads<T: Element>(
     launch.run(kernel, Shape { grid: [tokens, batch, 1], block: [threads, 1, 1], shared_bytes: 0 })
 }
 
-/// Threads that copy a row.
 pub(super) fn copying_threads<T>(width: u32) -> u32 {
     groups::<T>(width).next_multiple_of(32).clamp(32, THREADS)
 }

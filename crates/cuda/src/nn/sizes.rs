@@ -25,7 +25,6 @@ impl HeadSizes {
         u64::from(self.batch) * u64::from(self.tokens)
     }
 
-    /// Heads of queries, keys and values.
     pub(crate) fn all_heads(&self) -> u64 {
         u64::from(self.heads) + 2 * u64::from(self.kv_heads)
     }

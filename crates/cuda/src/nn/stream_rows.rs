@@ -45,7 +45,6 @@ pub struct Kept<T> {
     /// All lists.
     pub rows: Buffer<T>,
     lists: Buffer<[u32; 4]>,
-    /// Tokens that there is room for.
     tokens: u32,
 }
 

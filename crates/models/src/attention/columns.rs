@@ -123,7 +123,6 @@ impl Blocks {
     }
 }
 
-/// Where the block of a row ends.
 fn ends_with_block(row: usize, block: usize) -> usize {
     (row / block).saturating_add(1).saturating_mul(block)
 }

@@ -42,7 +42,6 @@ pub fn executed(layout: &Layout) -> u64 {
 /// Attention on the CPU over synthetic inputs.
 pub struct CpuAttention {
     crew: Crew,
-    /// One for each number type.
     numbers: Box<dyn Numbers>,
 }
 
@@ -80,7 +79,6 @@ trait Numbers: Send + Sync {
     fn row(&self, at: Sampled) -> Vec<f32>;
 }
 
-/// Inputs and result in one type.
 struct Of<T> {
     sizes: AttentionSizes,
     queries: Vec<T>,

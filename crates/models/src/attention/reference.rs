@@ -103,7 +103,6 @@ impl Reference {
         judged_of(&judged.collect::<Vec<_>>())
     }
 
-    /// Weighs the values for some rows of a head.
     fn mix(&self, batch: usize, head: usize, rows: &[(usize, &[bool])]) -> Vec<Mixed> {
         let AttentionSizes { heads, kv_heads, head_dim, length, .. } = self.inputs.sizes;
         let kv_head = head / (heads / kv_heads);
@@ -178,7 +177,6 @@ impl Mixed {
         self.kept.mixed.iter().map(|number| number / sum).collect()
     }
 
-    /// What dense attention gives.
     fn dense(&self) -> Vec<f64> {
         let sum = self.kept.sum + self.left_out.sum;
         self.kept.mixed.iter().zip(&self.left_out.mixed).map(|(kept, other)| (kept + other) / sum).collect()
@@ -198,7 +196,6 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum()
 }
 
-/// A row beside what it should be.
 struct Compared {
     at: Sampled,
     error: f64,

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::{Config, Marks, marks::stage_mark};
 
-/// Queries of one head that are worked on together.
 const QUERIES: usize = 128;
 
 /// Queries and keys of a tile of the fused step.
@@ -22,7 +21,6 @@ pub struct Span {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Queries of each head.
     pub queries: usize,
     /// The position of the first query; keys begin at 0 and end with the last query.
     pub start: usize,
@@ -37,17 +35,14 @@ impl Span {
         Self { batch, heads, kv_heads, head_dim, queries, start, is_causal: true }
     }
 
-    /// Keys of each head.
     pub fn keys(&self) -> usize {
         self.start + self.queries
     }
 
-    /// Rows of queries of all sequences.
     pub fn rows(&self) -> usize {
         self.batch.saturating_mul(self.queries)
     }
 
-    /// Scores of all pairs.
     pub fn scores(&self) -> usize {
         (self.batch * self.queries).saturating_mul(self.heads.saturating_mul(self.keys()))
     }
@@ -72,12 +67,10 @@ impl Span {
         Block { batch, head, kv_head, first, count: queries.min(self.queries - first) }
     }
 
-    /// Keys that a row of a block sees.
     fn seen(&self, block: Block, row: usize) -> usize {
         self.seen_by(if self.queries == 1 { 0 } else { block.first + row })
     }
 
-    /// Keys that a query sees.
     fn seen_by(&self, query: usize) -> usize {
         if self.is_causal { self.start + query + 1 } else { self.keys() }
     }
@@ -109,7 +102,6 @@ impl Strides {
     }
 }
 
-/// Numbers with where their heads lie.
 #[derive(Debug, Clone, Copy)]
 pub struct Heads<'a, T> {
     pub numbers: &'a [T],
@@ -117,7 +109,6 @@ pub struct Heads<'a, T> {
 }
 
 impl<'a, T> Heads<'a, T> {
-    /// The queries of a block.
     fn queries(&self, span: &Span, block: Block) -> Rows<'a, T> {
         let (first, stride) = self.strides.block(span, block);
         Rows::new(&self.numbers[first..], block.count, span.head_dim, stride)
@@ -136,7 +127,6 @@ impl<'a, T> Heads<'a, T> {
     }
 }
 
-/// Queries, keys and values.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a, T> {
     pub queries: Heads<'a, T>,
@@ -200,7 +190,6 @@ pub fn store_scores<T: Number>(
     });
 }
 
-/// The rows of a block among all scores.
 #[allow(unsafe_code)]
 fn score_rows<'a, T>(scores: &'a Shared<'_, T>, span: &Span, block: Block) -> RowsMut<'a, T> {
     let keys = span.keys();
@@ -209,7 +198,6 @@ fn score_rows<'a, T>(scores: &'a Shared<'_, T>, span: &Span, block: Block) -> Ro
     unsafe { scores.rows(first, block.count, keys, keys) }
 }
 
-/// The rows of a block among what attention gives.
 #[allow(unsafe_code)]
 fn out_rows<'a, T>(out: &'a Shared<'_, T>, strides: Strides, span: &Span, block: Block) -> RowsMut<'a, T> {
     let (first, stride) = strides.block(span, block);
@@ -277,7 +265,6 @@ pub fn fused_with<T: Number>(
 }
 
 impl Tile {
-    /// Weighs the values for a block of queries.
     fn attend<T: Number>(&mut self, span: &Span, inputs: &Inputs<'_, T>, block: Block) {
         let width = span.head_dim;
         let queries = inputs.queries.queries(span, block);

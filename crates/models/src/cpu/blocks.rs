@@ -78,7 +78,6 @@ pub fn attend<T: Number>(
     });
 }
 
-/// Queries, keys and values of one head of one sequence.
 struct Head<'a, T> {
     queries: Rows<'a, T>,
     keys: Rows<'a, T>,
@@ -135,7 +134,6 @@ impl Default for Work {
 }
 
 impl Work {
-    /// Weighs the values for a block of queries.
     fn attend<T: Number>(&mut self, head: &Head<'_, T>, layout: &Layout, block: usize) {
         let first = block * LANES;
         let queries = head.queries.part(first, LANES.min(layout.length - first), 0, head.queries.width);
@@ -272,12 +270,10 @@ fn mask_by_bits(kept: &[u64], scores: &mut [Lanes]) {
     }
 }
 
-/// Copies one row, widened to f32.
 fn copy_row<T: Number>(from: &[T], to: &mut Vec<f32>) {
     vectorized!(to.extend(from.iter().map(|number| number.wide())));
 }
 
-/// The places of the bits that are set.
 fn bit_places(bits: u64) -> impl Iterator<Item = u32> {
     let mut left = bits;
     std::iter::from_fn(move || {

@@ -6,7 +6,6 @@ use crate::{
     decoder::cache::{CacheMemory, HeadRows, KvCache},
 };
 
-/// A KV cache on the CPU.
 pub type Cache<T> = KvCache<Vec<T>>;
 
 /// The memory of the process.
@@ -14,7 +13,6 @@ pub type Cache<T> = KvCache<Vec<T>>;
 pub struct Heap;
 
 impl<T: Number> Cache<T> {
-    /// An empty cache.
     pub fn new(config: &Config, options: &Options) -> Result<Self, ModelError> {
         Self::allocate(&Heap, config, options)
     }

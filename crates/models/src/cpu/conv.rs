@@ -36,7 +36,6 @@ pub struct Conv<T> {
     taps: usize,
     /// How far apart the positions are that one sees.
     dilation: usize,
-    /// Positions that one becomes.
     stride: usize,
 }
 
@@ -72,12 +71,10 @@ impl<T: Number> Conv<T> {
         Self { weight, bias: bias.repeat(stride), inputs, taps, dilation: 1, stride }
     }
 
-    /// Channels of a position that goes in.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Positions that one becomes.
     pub fn stride(&self) -> usize {
         self.stride
     }
@@ -100,7 +97,6 @@ impl<T: Number> Conv<T> {
         }
     }
 
-    /// Numbers of a position that comes out.
     pub fn outputs(&self) -> usize {
         self.bias.len() / self.stride
     }
@@ -146,7 +142,6 @@ impl<T: Number> Conv<T> {
     }
 }
 
-/// A convolution of each channel by itself.
 pub struct Depthwise {
     /// `[taps, channels]`, the oldest position first.
     weight: Vec<f32>,
@@ -162,7 +157,6 @@ impl Depthwise {
         Self { weight, bias }
     }
 
-    /// Convolves all positions.
     pub fn run<T: Number>(&self, crew: &Crew, from: &[T], to: &mut [T]) {
         let channels = self.bias.len();
         let rows = rows_of_part(channels);
@@ -177,7 +171,6 @@ impl Depthwise {
         });
     }
 
-    /// Sums what one position sees.
     #[inline(always)]
     fn row<T: Number>(&self, from: &[T], position: usize, sums: &mut [f32]) {
         let channels = self.bias.len();

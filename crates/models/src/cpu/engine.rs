@@ -19,7 +19,6 @@ use crate::{
     marks::{mark_embedding, stage_mark},
 };
 
-/// The passes of a decoder on the CPU.
 pub struct CpuPasses<T> {
     crew: Crew,
     embedding: Vec<T>,
@@ -30,7 +29,6 @@ pub struct CpuPasses<T> {
 }
 
 impl<T: Number> CpuPasses<T> {
-    /// Puts the weights into memory.
     pub fn new(config: Config, options: Options, threads: usize, weights: &Weights) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
         let source = Source { weights: Some(weights), crew: &crew };
@@ -41,7 +39,6 @@ impl<T: Number> CpuPasses<T> {
         Ok(Self { crew, embedding, own_head, stack, chosen: Vec::new() })
     }
 
-    /// Runs tokens of all sequences through the model.
     fn run(&mut self, ids: &[u32], before: Before) -> Done {
         let Self { crew, embedding, own_head, stack, .. } = self;
         let (hidden, marks) = (stack.config().hidden, stack.options().marks.clone());

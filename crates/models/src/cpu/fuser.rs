@@ -137,7 +137,6 @@ impl<T: Number> Cpu<T> {
         Source { weights: Some(weights), crew: &self.crew }
     }
 
-    /// Multiplies rows with the matrix of a path.
     fn multiply(&self, paths: &Paths<'_>, matrix: &Matrix<Self>, x: &[T], out: &mut [T], put: Put) {
         let weights = Rows::dense(&matrix.numbers[matrix.of(paths)], matrix.outputs, matrix.inputs);
         project(&self.crew, Rows::dense(x, paths.rows(), matrix.inputs), weights, out, put);
@@ -260,7 +259,6 @@ struct Heads<'a> {
     numbers: &'a [f32],
     kv_heads: usize,
     head_dim: usize,
-    /// Positions.
     length: usize,
 }
 

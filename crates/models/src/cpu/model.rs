@@ -12,13 +12,11 @@ use crate::{
     weights::TensorSource,
 };
 
-/// Numbers that one thread generates or reads at a time.
 const PART: usize = 1 << 15;
 
 /// The weights of a layer. Vectors are kept in f32, after they were rounded to the dtype of the matrices.
 pub type Layer<T> = LayerWeights<Vec<T>, Vec<f32>>;
 
-/// All weights of a decoder.
 pub type Model<T> = Parameters<Vec<T>, Vec<f32>>;
 
 /// The resident layers of a decoder, without embedding and head.
@@ -32,7 +30,6 @@ pub struct Source<'a> {
     pub crew: &'a Crew,
 }
 
-/// A source that loads matrices of one dtype.
 pub struct Typed<'a, T> {
     pub source: Source<'a>,
     of: PhantomData<T>,
@@ -58,7 +55,6 @@ impl<T: Number> Layer<T> {
         Source { weights: None, crew: &Crew::new(1)? }.layer(config, 0)
     }
 
-    /// Its numbers as bytes, part by part.
     pub fn bytes(&self) -> [&[u8]; 11] {
         self.parts().map(|part| match part {
             Some(Part::Matrix(numbers)) => bytemuck::cast_slice(numbers),
@@ -67,7 +63,6 @@ impl<T: Number> Layer<T> {
         })
     }
 
-    /// The same parts, to write.
     pub fn bytes_mut(&mut self) -> [&mut [u8]; 11] {
         self.parts_mut().map(|part| match part {
             Some(Part::Matrix(numbers)) => bytemuck::cast_slice_mut(numbers),
@@ -77,7 +72,6 @@ impl<T: Number> Layer<T> {
     }
 }
 
-/// Some numbers of a part of the weights.
 pub fn numbers<T: Number>(part: Part<&Vec<T>, &Vec<f32>>, range: Range<usize>) -> Vec<f32> {
     match part {
         Part::Matrix(numbers) => numbers[range].iter().map(|number| number.wide()).collect(),
@@ -100,7 +94,6 @@ impl<'a> Source<'a> {
         Typed { source: self, of: PhantomData }
     }
 
-    /// All weights of a decoder.
     pub fn model<T: Number>(self, config: &Config) -> Result<Model<T>, ModelError> {
         let _stage = match self.weights {
             Some(_) => stage!("weights"),
@@ -109,12 +102,10 @@ impl<'a> Source<'a> {
         Parameters::load(config, 0, &mut self.typed())
     }
 
-    /// The weights of one layer.
     pub fn layer<T: Number>(self, config: &Config, layer: usize) -> Result<Layer<T>, ModelError> {
         LayerWeights::load(&config.layer_tensors(layer), &mut self.typed())
     }
 
-    /// The numbers of several tensors, one after another.
     pub fn stacked<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<T>, ModelError> {
         let mut numbers = zeros(specs.iter().map(|spec| spec.count()).sum())?;
         let Some(weights) = self.weights else { return Ok(numbers) };

@@ -2,7 +2,6 @@
 
 use half::{bf16, f16};
 
-/// A number type that weights, activations and cache are stored in.
 pub trait Number: Copy + Default + Send + Sync + bytemuck::Pod {
     /// Whether it is the type that is computed in.
     const IS_F32: bool = false;

@@ -27,14 +27,12 @@ pub struct Buffers<T> {
     pub stream: Vec<T>,
     pub normed: Vec<T>,
     qkv: Vec<T>,
-    /// Values, weighted.
     mixed: Vec<T>,
     scores: Vec<T>,
     gate_up: Vec<T>,
     pub logits: Vec<T>,
 }
 
-/// How many numbers the buffers of a pass have.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub stream: usize,
@@ -68,7 +66,6 @@ impl Sizes {
 }
 
 impl<T: Number> Buffers<T> {
-    /// Makes every buffer at least as large as a pass needs.
     pub fn fit(&mut self, sizes: &Sizes) -> Done {
         let all = [
             (&mut self.stream, sizes.stream),
@@ -92,7 +89,6 @@ impl<T: Number> Buffers<T> {
     }
 }
 
-/// A pass of rows through the layers of a model.
 pub struct Pass<'a, T> {
     pub config: &'a Config,
     pub options: &'a Options,
@@ -129,7 +125,6 @@ impl<T: Number> Pass<'_, T> {
         if self.is_last_only { self.spans.first().map_or(1, |span| span.queries) } else { 1 }
     }
 
-    /// Numbers of a row of queries, keys and values.
     fn qkv_width(&self) -> usize {
         (self.config.heads + 2 * self.config.kv_heads) * self.config.head_dim
     }

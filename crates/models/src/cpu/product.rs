@@ -42,7 +42,6 @@ pub const WIDENED_BYTES: u64 = (4 * PART * DEPTH) as u64;
 /// Bytes of [`Blocks`] at most, if there are halves.
 pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
 
-/// A factor of a product, by the rows that it is stored in.
 #[derive(Clone, Copy)]
 pub enum Factor<'a, T> {
     /// Its columns are what is stored as rows.
@@ -66,7 +65,6 @@ impl<'a, T: Number> Factor<'a, T> {
         }
     }
 
-    /// The same factor, if it is of f32.
     fn as_f32(&self) -> Option<Factor<'a, f32>> {
         match self {
             Self::Transposed(rows) => rows.as_f32().map(Factor::Transposed),
@@ -74,7 +72,6 @@ impl<'a, T: Number> Factor<'a, T> {
         }
     }
 
-    /// Some of its rows.
     pub fn rows_part(&self, from: usize, count: usize) -> Self {
         match self {
             Self::Transposed(rows) => Self::Transposed(rows.part(0, rows.count, from, count)),
@@ -82,7 +79,6 @@ impl<'a, T: Number> Factor<'a, T> {
         }
     }
 
-    /// Some of its columns.
     pub fn columns_part(&self, from: usize, count: usize) -> Self {
         match self {
             Self::Transposed(rows) => Self::Transposed(rows.part(from, count, 0, rows.width)),
@@ -99,12 +95,9 @@ impl<'a, T: Number> Factor<'a, T> {
     }
 }
 
-/// What becomes of a product.
 #[derive(Clone, Copy)]
 pub struct Put {
-    /// What it is multiplied by.
     pub scale: f32,
-    /// Whether it is added to what is there.
     pub add: bool,
 }
 
@@ -222,7 +215,6 @@ fn multiply_few<X: Number, W: Number, O: Number>(
     }
 }
 
-/// Puts a row of sums where it belongs.
 fn put_row<O: Number>(sums: &[f32], out: &mut [O], put: Put) {
     vectorized!({
         for (out, sum) in out.iter_mut().zip(sums) {

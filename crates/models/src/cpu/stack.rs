@@ -63,22 +63,18 @@ impl<T: Number> Stack<T> {
         Ok(Self { streamed, ..Self::new(config, options, body)? })
     }
 
-    /// How layers are offloaded.
     pub fn offloading(&self) -> Option<Offloading> {
         self.streamed.as_ref().map(Streamed::offloading)
     }
 
-    /// The visits of offloaded layers since the last call.
     pub fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)
     }
 
-    /// What the decoder is.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// How it was made ready.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -147,12 +143,10 @@ impl<T: Number> Stack<T> {
         &self.buffers.normed[..self.rows * self.config.hidden]
     }
 
-    /// The logits that the last pass left.
     pub fn logits(&self) -> &[T] {
         &self.buffers.logits[..self.logits_rows * self.config.vocab]
     }
 
-    /// Makes room for a pass, or refuses it before anything is computed.
     fn make_ready(&mut self, spans: &[Span], before: Before, has_head: bool) -> Done {
         let [first, ..] = spans else { return Ok(()) };
         let start = spans.iter().map(|span| span.start).max().unwrap_or_default();

@@ -42,7 +42,6 @@ macro_rules! each_row {
 
 pub(crate) use each_row;
 
-/// Looks the rows of tokens up.
 pub fn embed<T: Number>(crew: &Crew, ids: &[u32], embedding: &[T], width: usize, out: &mut [T]) {
     let rows = rows_of_part(width);
     let parts = ids.chunks(rows).zip(out[..ids.len() * width].chunks_mut(rows * width));
@@ -73,7 +72,6 @@ impl Norm<'_> {
         });
     }
 
-    /// Norms a row where it is.
     #[inline(always)]
     fn in_place<T: Number>(self, row: &mut [T]) {
         let factor = self.factor(row);
@@ -180,14 +178,12 @@ pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_u
     });
 }
 
-/// Makes every number its gelu.
 pub fn gelu<T: Number>(crew: &Crew, numbers: &mut [T]) {
     each_row!(crew, numbers.len() * 4, (numbers, PART), |part| part
         .iter_mut()
         .for_each(|number| *number = T::narrow(vectors::gelu(number.wide()))));
 }
 
-/// Adds a bias to every row.
 pub fn add_bias<T: Number>(crew: &Crew, bias: &[f32], numbers: &mut [T]) {
     each_row!(crew, numbers.len(), (numbers, bias.len()), |row| add_to(row, bias));
 }

@@ -29,10 +29,8 @@ use crate::{
 /// Visits that are kept until they are read; older ones are dropped.
 const MOST_VISITS: usize = 1 << 13;
 
-/// The offloaded layers of a decoder on the CPU.
 pub type Streamed<T> = OffloadedLayers<FileCopies<T>>;
 
-/// Copies layers from a file.
 pub struct FileCopies<T> {
     config: Config,
     marks: Marks,
@@ -49,7 +47,6 @@ pub struct FileCopies<T> {
     visits: VecDeque<LayerVisit>,
 }
 
-/// A buffer of a layer.
 enum Buffer<T> {
     Missing,
     Here(Box<Layer<T>>),
@@ -93,7 +90,6 @@ impl<T: Number> Streamed<T> {
 }
 
 impl<T: Number> FileCopies<T> {
-    /// Hands a buffer to the thread.
     fn ask(&mut self, way: Way, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
         match mem::replace(&mut self.buffers[buffer], Buffer::Copying) {
             Buffer::Here(buffer) => self.copier.ask(Request { way, layer, pass, buffer }),

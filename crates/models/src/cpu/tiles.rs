@@ -20,7 +20,6 @@ pub const LANES: usize = 64;
 pub struct Lanes(pub [f32; LANES]);
 
 impl Lanes {
-    /// The same number for every query.
     pub const fn all(number: f32) -> Self {
         Self([number; LANES])
     }

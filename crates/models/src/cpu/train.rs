@@ -43,7 +43,6 @@ pub fn trainer(
     }
 }
 
-/// The operations of training on the CPU, with the batch and all buffers.
 struct CpuTraining<T> {
     setup: Setup,
     ids: Vec<u32>,

@@ -26,15 +26,11 @@ pub fn turned_bytes(rows: usize, depth: usize) -> u64 {
 struct Turned {
     /// The first row of those that are transposed.
     first: Option<usize>,
-    /// Rows, transposed and in f32.
     rows: Vec<f32>,
-    /// What comes out, transposed.
     out: Vec<f32>,
-    /// Weights that are widened.
     block: Vec<f32>,
 }
 
-/// Multiplies rows with a transposed matrix of weights, shared out over the crew.
 pub fn project_turned<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
     each_part(crew, [x.count, weights.count, x.width], out, |turned: &mut Turned, [row, column], out| {
         turned.take(row, x.part(row, out.count, 0, x.width));
@@ -63,7 +59,6 @@ impl Turned {
         }
     }
 
-    /// Multiplies weights with the rows that were transposed.
     fn multiply<T: Number>(&mut self, height: usize, weights: Rows<'_, T>, out: &mut RowsMut<'_, T>, put: Put) {
         let stride = height.next_multiple_of(LANES);
         let depth = weights.width;
@@ -81,7 +76,6 @@ impl Turned {
         self.put(stride, out, put.add);
     }
 
-    /// Transposes what came out to where it belongs.
     fn put<T: Number>(&self, stride: usize, out: &mut RowsMut<'_, T>, is_added: bool) {
         vectorized!({
             for at in 0..out.count {

@@ -20,7 +20,6 @@ macro_rules! vectorized {
 
 pub(crate) use vectorized;
 
-/// The sum of what a function makes of pairs of numbers.
 #[inline(always)]
 fn sum_pairs<A: Copy, B: Copy>(a: &[A], b: &[B], one: impl Fn(A, B) -> f32) -> f32 {
     let mut sums = [0.0; LANES];
@@ -50,7 +49,6 @@ fn add_lanes(mut sums: [f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// The sum of products.
 #[inline(always)]
 pub fn dot<A: Number, B: Number>(a: &[A], b: &[B]) -> f32 {
     sum_pairs(a, b, |a, b| a.wide() * b.wide())

@@ -9,10 +9,8 @@ const FIRST_CAPACITY: usize = 64;
 
 /// The memory of a cache, whose buffers are of type `B`.
 pub trait CacheMemory<B> {
-    /// A buffer of this many numbers.
     fn allocate(&self, numbers: usize) -> Result<B, ModelError>;
 
-    /// Copies rows from one buffer to another.
     fn copy(&self, from: &B, to: &mut B, rows: HeadRows) -> Done;
 
     /// Reads rows, starting with a number of the buffer. Waits for the device.
@@ -49,7 +47,6 @@ pub struct KvCache<B> {
 }
 
 impl<B> KvCache<B> {
-    /// An empty cache. A growing one allocates nothing yet.
     pub fn allocate(memory: &impl CacheMemory<B>, config: &Config, options: &Options) -> Result<Self, ModelError> {
         let (most, limit) = match options.room {
             Room::Static(positions) if positions < config.context => (positions, "the cache"),
@@ -60,7 +57,6 @@ impl<B> KvCache<B> {
         Ok(Self { most, limit: limit.to_owned(), ..cache })
     }
 
-    /// An empty cache of this capacity.
     pub fn with_capacity<E>(
         config: &Config,
         batch: usize,
@@ -75,7 +71,6 @@ impl<B> KvCache<B> {
         Ok(Self { layers, capacity, heads, head_dim, most: capacity, limit, length: 0, written })
     }
 
-    /// Positions that it holds.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -159,7 +154,6 @@ impl<B> KvCache<B> {
         }
     }
 
-    /// Keeps only the first positions.
     pub fn truncate(&mut self, length: usize) {
         self.advance(self.length.min(length));
     }
@@ -199,7 +193,6 @@ impl<B> KvCache<B> {
         }
     }
 
-    /// Overwrites positions of a layer.
     pub fn write(&mut self, memory: &impl CacheMemory<B>, layer: usize, start: usize, from: &KeysValues) -> Done {
         self.check_write(layer, start, from)?;
         let end = start.saturating_add(from.length);

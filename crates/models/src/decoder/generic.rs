@@ -10,9 +10,7 @@ const LOOKED_AT: usize = 64 << 10;
 
 /// The passes of a decoder on one device, over weights, a cache and buffers of its own. What it is handed was checked.
 pub trait Passes {
-    /// A buffer of keys or of values.
     type Buffer;
-    /// The memory of the cache.
     type Memory: CacheMemory<Self::Buffer>;
 
     fn config(&self) -> &Config;
@@ -40,13 +38,11 @@ pub trait Passes {
     /// The same with the tokens that were chosen last.
     fn step(&mut self) -> Done;
 
-    /// Chooses these tokens.
     fn choose(&mut self, ids: &[u32]) -> Done;
 
     /// The tokens that were chosen last. Waits for the device.
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError>;
 
-    /// How many logits the last pass left.
     fn logits_count(&self) -> usize;
 
     /// Some logits of the last pass. Waits for the device.
@@ -66,7 +62,6 @@ pub trait Passes {
     }
 }
 
-/// A decoder over the passes of one device.
 pub struct GenericDecoder<P> {
     pub passes: P,
     /// Whether there is a token to go on from.

@@ -57,17 +57,13 @@ const PACKED: [&[&str]; 11] = [
 
 /// Puts published tensors on a device.
 pub trait Load {
-    /// A matrix on the device.
     type Matrix;
-    /// A vector on the device.
     type Vector;
-    /// Why a tensor could not be loaded.
     type Error;
 
     /// Loads matrices of one width as one, row after row.
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Self::Matrix, Self::Error>;
 
-    /// Loads vectors as one.
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector, Self::Error>;
 }
 
@@ -114,7 +110,6 @@ impl<M, V> LayerWeights<M, V> {
         })
     }
 
-    /// Its parts in the order of the fields.
     pub fn parts(&self) -> [Option<Part<&M, &V>>; 11] {
         [
             Some(Part::Vector(&self.attention_norm)),
@@ -131,7 +126,6 @@ impl<M, V> LayerWeights<M, V> {
         ]
     }
 
-    /// The same parts, to write.
     pub fn parts_mut(&mut self) -> [Option<Part<&mut M, &mut V>>; 11] {
         [
             Some(Part::Vector(&mut self.attention_norm)),
@@ -163,12 +157,10 @@ impl<M, V> Parameters<M, V> {
         })
     }
 
-    /// The matrix that gives logits.
     pub fn head(&self) -> &M {
         self.own_head.as_ref().unwrap_or(&self.embedding)
     }
 
-    /// The same matrix, to write.
     pub fn head_mut(&mut self) -> &mut M {
         self.own_head.as_mut().unwrap_or(&mut self.embedding)
     }
@@ -180,7 +172,6 @@ impl<M, V> Parameters<M, V> {
         ends.into_iter().chain(self.own_head.as_ref().map(Part::Matrix)).chain(layers)
     }
 
-    /// The same parts, to write.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = Part<&mut M, &mut V>> {
         let layers = self.layers.iter_mut().flat_map(LayerWeights::parts_mut).flatten();
         let ends = [Part::Matrix(&mut self.embedding), Part::Vector(&mut self.norm)];
@@ -219,7 +210,6 @@ pub struct Body<M, V = M> {
 }
 
 impl<M, V> Body<M, V> {
-    /// Loads the layers from the given one on.
     pub fn load<L>(config: &Config, first: usize, loader: &mut L) -> Result<Self, L::Error>
     where
         L: Load<Matrix = M, Vector = V>,
@@ -231,7 +221,6 @@ impl<M, V> Body<M, V> {
 /// Layers as a loader puts them on its device.
 pub type LoadedLayers<L> = Vec<LayerWeights<<L as Load>::Matrix, <L as Load>::Vector>>;
 
-/// Loads the layers of a decoder from the given one on.
 pub fn load_layers<L: Load>(config: &Config, first: usize, loader: &mut L) -> Result<LoadedLayers<L>, L::Error> {
     (first..config.layers).map(|layer| LayerWeights::load(&config.layer_tensors(layer), loader)).collect()
 }

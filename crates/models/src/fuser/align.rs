@@ -37,7 +37,6 @@ pub struct Aligner<'a> {
     receiver: &'a Tokenizer,
     sharer: &'a Tokenizer,
     choice: Choice,
-    /// What was found already.
     found: HashMap<u32, u32>,
 }
 
@@ -138,7 +137,6 @@ impl<'a> Aligner<'a> {
         roles.find_map(|role| self.sharer.role(role)).or_else(|| self.sharer.id_of(text))
     }
 
-    /// One of the tokens of a text.
     fn of_text(&self, text: &str) -> Result<Option<u32>, ModelError> {
         let ids: Vec<u32> = self.sharer.encode_with_places(text)?.into_iter().map(|(id, _)| id).collect();
         if self.choice == Choice::First || ids.len() < 2 {
@@ -216,7 +214,6 @@ impl Aligned {
         Ok(Prompt { receiver, sharers, sections, is_aligned: true })
     }
 
-    /// The messages, without padding.
     fn messages(&self) -> Vec<Message> {
         let (mut messages, mut start, mut sharer_start) = (Vec::<Message>::new(), 0, 0);
         let mut is_inside = false;

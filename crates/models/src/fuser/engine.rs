@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{Decoder, Done, LinearTensors, ModelError, TensorSpec, marks::stage_mark};
 
-/// What is added under the root of a norm.
 pub(crate) const EPS: f32 = 1e-6;
 
 /// The operations of a fuser on a device. They may put their work on a stream without waiting for it.
@@ -21,27 +20,19 @@ pub(crate) const EPS: f32 = 1e-6;
 /// The bias of a linear layer is added by [`Backend::linear`], or by the operation that reads the result, which is
 /// given the bias too.
 pub(crate) trait Backend: Sized {
-    /// Matrices of several paths.
     type Matrix;
-    /// Vectors of several paths.
     type Vector;
-    /// What paths compute in.
     type Rows;
-    /// The caches of all models during a fuse.
     type Caches<'c>;
 
     /// Bytes that paths computed together may take. Without it, paths are computed one by one, and those that share a
     /// projector share its weights.
     const TOGETHER_BYTES: Option<u64>;
 
-    /// Loads matrices.
     fn matrix(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Self::Matrix, ModelError>;
-    /// Loads vectors.
     fn vector(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Self::Vector, ModelError>;
-    /// Allocates this many numbers.
     fn rows(&self, numbers: usize) -> Result<Self::Rows, ModelError>;
 
-    /// Opens the caches of the receiver and of the sharers that take part.
     fn open<'c>(
         &mut self,
         request: &Request<'_>,
@@ -50,7 +41,6 @@ pub(crate) trait Backend: Sized {
     ) -> Result<Self::Caches<'c>, ModelError>;
     /// Puts the sharer's and then the receiver's heads of each token into a row of `out`.
     fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Self::Rows) -> Done;
-    /// Applies a linear layer to rows.
     fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Self::Rows, out: &mut Self::Rows) -> Done;
     /// Adds `down(gelu(up(norm(x))))` to `x`, the result of a linear layer with this bias if there is one. What `x` was
     /// before goes to `copy`.
@@ -72,11 +62,9 @@ pub(crate) trait Backend: Sized {
         value: (&Self::Rows, &Vectors<Self>),
         weight: (&Self::Rows, &Vectors<Self>),
     ) -> Done;
-    /// Ends a fuse.
     fn close(&self, caches: Self::Caches<'_>) -> Done;
 }
 
-/// A path that is open.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenPath {
     /// The layer of the receiver.
@@ -88,14 +76,12 @@ pub(crate) struct OpenPath {
     unit: usize,
 }
 
-/// What is fused.
 pub(crate) struct Request<'a> {
     pub configs: &'a [FuserConfig],
     pub mode: FuseMode,
     /// The open paths of each sharer.
     pub open: &'a [Vec<OpenPath>],
     pub section: &'a Section,
-    /// Sequences.
     pub batch: usize,
 }
 
@@ -107,17 +93,14 @@ pub(crate) struct Paths<'a> {
 }
 
 impl Paths<'_> {
-    /// The first one.
     pub fn first(&self) -> OpenPath {
         self.request.open[self.sharer][self.range.start]
     }
 
-    /// The fuser of the sharer.
     pub fn config(&self) -> &FuserConfig {
         &self.request.configs[self.sharer]
     }
 
-    /// Tokens of each sequence.
     pub fn length(&self) -> usize {
         self.request.section.positions.len()
     }
@@ -138,7 +121,6 @@ impl Paths<'_> {
     }
 }
 
-/// The weights of a fuser, those of all open paths.
 struct PathWeights<B: Backend> {
     input: Linear<B>,
     common: Block<B>,
@@ -148,27 +130,23 @@ struct PathWeights<B: Backend> {
     output: Linear<B>,
 }
 
-/// Linear layers.
 pub(crate) struct Linear<B: Backend> {
     pub weight: Matrix<B>,
     pub bias: Vectors<B>,
 }
 
-/// Feed-forward blocks.
 pub(crate) struct Block<B: Backend> {
     pub norm: Vectors<B>,
     pub up: Matrix<B>,
     pub down: Matrix<B>,
 }
 
-/// Matrices `[outputs, inputs]`.
 pub(crate) struct Matrix<B: Backend> {
     pub numbers: B::Matrix,
     pub outputs: usize,
     pub inputs: usize,
 }
 
-/// Vectors of one width.
 pub(crate) struct Vectors<B: Backend> {
     pub numbers: B::Vector,
     width: usize,
@@ -188,7 +166,6 @@ impl<B: Backend> Vectors<B> {
     }
 }
 
-/// The tensors of all paths, of which one each is packed.
 struct Stack<'a, B> {
     backend: &'a B,
     weights: &'a FuserWeights,
@@ -280,7 +257,6 @@ impl<B: Backend> Buffers<B> {
         })
     }
 
-    /// Makes every buffer at least as large as is needed.
     fn fit(&mut self, backend: &B, sizes: Sizes) -> Done {
         let wanted = self.sizes.max(sizes);
         if wanted != self.sizes {
@@ -292,7 +268,6 @@ impl<B: Backend> Buffers<B> {
     }
 }
 
-/// The fusers of one receiver on a device.
 pub(crate) struct Engine<B: Backend> {
     /// It goes first, and waits for what still uses the memory of the others.
     backend: B,
@@ -305,7 +280,6 @@ pub(crate) struct Engine<B: Backend> {
 }
 
 impl<B: Backend> Engine<B> {
-    /// Loads the weights of open paths.
     pub fn new(
         backend: B,
         fusers: Vec<(FuserConfig, &FuserWeights)>,
@@ -343,7 +317,6 @@ impl<B: Backend> Engine<B> {
         order
     }
 
-    /// Computes some paths.
     fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Done {
         let _stage = self.mark(paths);
         let (backend, marks, weights) = (&self.backend, &self.options.marks, &self.weights[paths.sharer]);

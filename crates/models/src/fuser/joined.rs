@@ -162,7 +162,6 @@ impl Joined<'_> {
     }
 }
 
-/// Some tokens of one sequence.
 fn part(ids: &[u32], positions: std::ops::Range<usize>) -> Result<Tokens, ModelError> {
     let refuse =
         || ModelError::Refused(format!("a section ends at {}, and there are {} tokens", positions.end, ids.len()));

@@ -3,7 +3,6 @@
 use super::{FuseOptions, FuserConfig};
 use crate::Dtype;
 
-/// How many numbers the buffers of paths have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sizes {
     pub joined: usize,
@@ -31,7 +30,6 @@ impl Sizes {
         self.with(Self::default(), |numbers, _| numbers.saturating_mul(paths))
     }
 
-    /// The larger of each.
     pub fn max(self, other: Self) -> Self {
         self.with(other, usize::max)
     }

@@ -26,7 +26,6 @@ pub struct PathTensors {
     pub gate: TensorSpec,
 }
 
-/// A feed-forward block.
 #[derive(Debug, Clone)]
 pub struct BlockTensors {
     pub norm: TensorSpec,
@@ -45,7 +44,6 @@ impl FuserConfig {
         self.projectors().into_iter().flat_map(|projector| self.projector_tensors(projector)).collect()
     }
 
-    /// The tensors of one path of a projector.
     pub(crate) fn path_tensors(&self, projector: usize, path: Path) -> PathTensors {
         let prefix = format!("projector_{projector}.{}_", path.word());
         let (hidden, inner) = (self.hidden, self.intermediate);

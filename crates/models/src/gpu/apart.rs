@@ -20,7 +20,6 @@ use crate::{
     },
 };
 
-/// Positions that there is room for.
 const ROOM: usize = 128;
 
 /// Logits of this many steps behind two prompts, step after step: of two decoders, and of one stepper with two caches that

@@ -10,7 +10,6 @@ use crate::{
     decoder::cache::{CacheMemory, HeadRows, KvCache},
 };
 
-/// A KV cache on a GPU.
 pub type GpuCache<T> = KvCache<Buffer<T>>;
 
 impl From<HeadRows> for Rows {
@@ -42,7 +41,6 @@ impl<T: Number> CacheMemory<Buffer<T>> for Device {
 }
 
 impl<T: Number> GpuCache<T> {
-    /// An empty cache of this capacity.
     pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, CudaError> {
         Self::with_capacity(config, batch, capacity, |numbers| device.allocate(numbers))
     }

@@ -115,7 +115,6 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         self.state.position.set_all(self.device.stream(), size(position)?)
     }
 
-    /// Buffers for a pass of these sizes: those of the last one if they are the same.
     pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Done {
         if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
             // The old ones go first, so that both are never there at once.
@@ -149,7 +148,6 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         }
     }
 
-    /// The tokens of each sequence.
     fn tokens(&self, ids: &[u32]) -> usize {
         ids.len() / self.options.batch
     }

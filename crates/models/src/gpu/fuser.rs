@@ -61,7 +61,6 @@ pub fn needed_fuser_bytes(configs: &[FuserConfig], options: &FuseOptions, [batch
     parts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// The operations on numbers of one type.
 struct Cuda<'a, T> {
     device: &'a Device,
     blas: Blas,
@@ -83,7 +82,6 @@ struct Tables {
     target: CacheTable,
 }
 
-/// The caches of all models.
 struct Caches<'c, T> {
     own: KnownCache<'c, T>,
     heard: Vec<Option<KnownCache<'c, T>>>,
@@ -162,7 +160,6 @@ impl<'a, T: Number> Cuda<'a, T> {
         tables.ok_or_else(|| CudaError::refused("fusing", 0, "the caches of a sharer are not open"))
     }
 
-    /// The rows of each path times its matrix, in one batch.
     fn multiply(
         &self,
         paths: &Paths<'_>,

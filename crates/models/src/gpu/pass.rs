@@ -30,7 +30,6 @@ pub(super) const MOST_FUSED: usize = 8;
 pub struct Buffers<T> {
     pub sizes: PassSizes,
     pub ids: Buffer<u32>,
-    /// The hidden states.
     pub x: Buffer<T>,
     normed: Buffer<T>,
     qkv: Buffer<T>,
@@ -60,7 +59,6 @@ impl<T: Number> Buffers<T> {
     }
 }
 
-/// The RoPE tables on the device.
 #[derive(Debug)]
 pub struct Turns {
     pub cosines: Buffer<f32>,
@@ -113,7 +111,6 @@ pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize)
     })
 }
 
-/// What every pass of a decoder uses.
 #[derive(Clone, Copy)]
 pub struct Context<'a, T> {
     pub stream: &'a Stream,
@@ -124,7 +121,6 @@ pub struct Context<'a, T> {
     pub turns: &'a Turns,
 }
 
-/// A pass through the layers of a decoder.
 pub struct Pass<'a, T> {
     pub context: Context<'a, T>,
     pub buffers: &'a mut Buffers<T>,
@@ -139,7 +135,6 @@ pub enum PassRows<'a, T> {
     Token(&'a Step<T>, Sequences<'a, T>),
 }
 
-/// The tokens of a pass over a prompt.
 pub struct PromptRows<'a, T> {
     pub attention: &'a Attention<T>,
     /// The pairs that attention keeps, in blocks; none for all that causality allows.

@@ -3,7 +3,6 @@
 use super::{pass::MOST_FUSED, sparse::GPU_TILING, weights::layer_bytes};
 use crate::{Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout};
 
-/// What cuBLAS has for itself.
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 
 /// Numbers of each buffer that a pass over this many tokens per sequence needs, whatever the layer.
@@ -11,21 +10,16 @@ pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 pub(super) struct PassSizes {
     /// Rows of all sequences.
     pub rows: usize,
-    /// The hidden states.
     pub hidden: usize,
-    /// The normed hidden states.
     pub normed: usize,
     /// Queries, keys and values as one product gives them.
     pub qkv: usize,
     /// Queries by head.
     pub queries: usize,
-    /// The output of attention.
     pub attended: usize,
     /// Scores of naive attention.
     pub scores: usize,
-    /// Gates and what they let through.
     pub gate_up: usize,
-    /// What went through the gates.
     pub activated: usize,
     /// Logits of the rows that the head sees.
     pub logits: usize,
@@ -34,9 +28,7 @@ pub(super) struct PassSizes {
 /// Rows that the head sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
-    /// Every position.
     All,
-    /// The last of each sequence.
     Last,
 }
 
@@ -82,7 +74,6 @@ impl PassSizes {
         }
     }
 
-    /// Of all buffers together.
     pub fn numbers(&self) -> u64 {
         let Self { hidden, normed, qkv, queries, attended, scores, gate_up, activated, logits, .. } = *self;
         let sum = [hidden, normed, qkv, queries, attended, scores, gate_up, activated, logits];
@@ -90,7 +81,6 @@ impl PassSizes {
     }
 }
 
-/// Numbers of a token's queries, keys and values.
 pub(super) fn qkv_width(config: &Config) -> usize {
     config.heads.saturating_add(config.kv_heads.saturating_mul(2)).saturating_mul(config.head_dim)
 }

@@ -58,7 +58,6 @@ impl<T: Number> Stepper<T> {
         self.step.embed(context.stream, state, embedding, &mut self.buffers.x)
     }
 
-    /// Enqueues the logits of the hidden states.
     pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Done {
         run_head(&mut self.pass(context, Sequences::Apart(Vec::new())), norm, Some(head))
     }

@@ -26,10 +26,8 @@ use crate::{
     },
 };
 
-/// The offloaded layers of a decoder on a GPU.
 pub type Streamed<'a, T> = OffloadedLayers<HostCopies<'a, T>>;
 
-/// Copies layers from host memory.
 #[derive(Debug)]
 pub struct HostCopies<'a, T> {
     device: &'a Device,
@@ -54,7 +52,6 @@ struct Slot<T> {
     used: Option<Moment>,
 }
 
-/// A copy that was requested.
 #[derive(Debug)]
 struct Requested {
     is_ahead: bool,

@@ -19,9 +19,7 @@ use crate::{
     weights::TensorSource,
 };
 
-/// A dtype of weights on a GPU.
 pub trait Number: Element {
-    /// Its name.
     const DTYPE: Dtype;
 }
 
@@ -37,7 +35,6 @@ impl Number for half::f16 {
     const DTYPE: Dtype = Dtype::F16;
 }
 
-/// The weights of a model on a GPU.
 #[derive(Debug)]
 pub struct GpuWeights<T> {
     /// Of the layers, those that stay on the device.
@@ -48,7 +45,6 @@ pub struct GpuWeights<T> {
     pub operations: Operations<T>,
 }
 
-/// The weights of a layer.
 pub type LayerWeights<T> = decoder::weights::LayerWeights<Buffer<T>>;
 
 /// One buffer for each part of the weights, of their gradients or of their moments.
@@ -63,7 +59,6 @@ impl<B> Part<B, B> {
 }
 
 impl<T: Number> GpuWeights<T> {
-    /// Puts all weights on a device.
     pub fn load(device: &Device, config: &Config, weights: &Weights) -> Result<Self, ModelError> {
         Self::load_with(device, config, weights, |_| Ok(None))
     }
@@ -155,7 +150,6 @@ impl<T: Number> Load for Zeros<'_, T> {
     }
 }
 
-/// Puts tensors on a device.
 pub struct Loader<'a, T> {
     pub device: &'a Device,
     pub operations: &'a Operations<T>,
@@ -177,7 +171,6 @@ impl<T: Number> Load for Loader<'_, T> {
 }
 
 impl<T: Number> Loader<'_, T> {
-    /// Fills a layer with what these tensors hold.
     pub fn fill_layer(&self, tensors: &[TensorSpec], layer: &mut LayerWeights<T>) -> Result<(), ModelError> {
         for (tensors, part) in packed_tensors(tensors).iter().zip(layer.parts_mut()) {
             if let Some(part) = part {

@@ -7,9 +7,7 @@ use crate::StreamMode;
 pub struct Place {
     /// The number of copies before it, in all passes.
     pub copy: u64,
-    /// The layer.
     pub layer: usize,
-    /// The pass.
     pub pass: u64,
 }
 
@@ -39,7 +37,6 @@ impl Order {
         Self { layers: layers.max(1) as u64, mode, turn: 0, asked: 0, passes: 0, is_under_way: false }
     }
 
-    /// The pass that was begun last.
     pub fn pass(&self) -> u64 {
         self.passes.saturating_sub(1)
     }
@@ -65,7 +62,6 @@ impl Order {
         })
     }
 
-    /// The turn is done.
     pub fn leave(&mut self) {
         self.is_under_way = false;
         self.turn += 1;

@@ -11,9 +11,7 @@ use crate::{LayerVisit, Marks, Offload, Offloading, StreamMode, marks::stage_mar
 
 /// Copies layers from where they stay into buffers on the device of the passes.
 pub trait LayerCopies {
-    /// The weights of a layer in a buffer.
     type Layer;
-    /// Why a copy failed.
     type Error;
 
     /// Allocates the buffers that are missing: in mode `sync` before each turn, in the others after unused memory was
@@ -29,7 +27,6 @@ pub trait LayerCopies {
     /// Lets the turn wait for the first copy that was requested and not waited for.
     fn end_wait(&mut self, place: Place, buffer: usize) -> Result<(), Self::Error>;
 
-    /// The layer in a buffer.
     fn layer(&self, buffer: usize) -> Result<&Self::Layer, Self::Error>;
 
     /// Releases a buffer after the layer has computed. In mode `sync` the layer is copied back, and the buffer freed.
@@ -41,7 +38,6 @@ pub trait LayerCopies {
     /// Waits for all copies that were requested and drops them.
     fn forget(&mut self) -> Result<(), Self::Error>;
 
-    /// Frees unused memory.
     fn clear(&mut self) -> Result<(), Self::Error>;
 
     /// The layers, and where they stay.
@@ -50,7 +46,6 @@ pub trait LayerCopies {
     /// The finished turns since the last call, in order. Does not wait for the device.
     fn visits(&mut self) -> Result<Vec<LayerVisit>, Self::Error>;
 
-    /// An error.
     fn refused(reason: String) -> Self::Error;
 }
 
@@ -72,22 +67,18 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         Self { copies, layers, order: Order::new(layers, mode), mode, clear_every, marks: marks.clone() }
     }
 
-    /// The number of offloaded layers.
     pub fn layers(&self) -> usize {
         self.layers
     }
 
-    /// The number of the pass that was begun last.
     pub fn pass_number(&self) -> u64 {
         self.order.pass()
     }
 
-    /// The layers, and where they stay.
     pub fn offloading(&self) -> Offloading {
         self.copies.offloading()
     }
 
-    /// The finished turns since the last call, in order. Does not wait for the device.
     pub fn visits(&mut self) -> Result<Vec<LayerVisit>, C::Error> {
         self.copies.visits()
     }

@@ -27,7 +27,6 @@ pub fn is_there(folder: &Path) -> bool {
     folder.join("vocab.json").exists() && folder.join("merges.txt").exists()
 }
 
-/// The tokenizer that they describe.
 pub fn open(folder: &Path) -> Result<Tokenizer, ModelError> {
     let [vocab, merges] = ["vocab.json", "merges.txt"].map(|file| folder.join(file));
     let damaged = |error: tokenizers::Error| ModelError::Damaged {

@@ -25,7 +25,6 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Reads the list of an archive.
     pub fn read(bytes: &[u8]) -> Result<Self, Fault> {
         refuse_others(bytes)?;
         let cut_off = || Fault::Damaged(format!("it is cut off: {} bytes, and no end of the archive", bytes.len()));

@@ -9,7 +9,6 @@ use super::Fault;
 /// How deep tuples and dicts may nest: a state dict with its versions has four.
 const DEEPEST: u8 = 8;
 
-/// A tensor that a pickle describes.
 #[derive(Debug)]
 pub struct Found {
     pub name: String,
@@ -25,7 +24,6 @@ pub struct Storage {
     /// Its name in the archive.
     pub key: String,
     pub stored_as: StoredType,
-    /// How many numbers it has.
     pub count: usize,
 }
 
@@ -127,7 +125,6 @@ impl Items {
     }
 }
 
-/// The tensors that a pickle of a state dict names.
 pub fn state_dict(pickle: &[u8]) -> Result<Vec<Found>, Fault> {
     let mut machine = Machine { pickle, at: 0, stack: Vec::new(), kept: HashMap::new() };
     let whole = loop {

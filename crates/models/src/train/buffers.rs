@@ -13,11 +13,9 @@ pub struct Kept<M, F> {
     pub last: M,
     /// The logits, then their gradients.
     pub logits: M,
-    /// The loss of each row.
     pub losses: F,
 }
 
-/// What forward keeps of a layer.
 #[derive(Debug)]
 pub struct KeptLayer<M, F> {
     /// The input of the norm before attention.
@@ -26,7 +24,6 @@ pub struct KeptLayer<M, F> {
     pub qkv: M,
     /// The logarithm of the sum of exponentials of each row of fused attention; empty for naive attention.
     pub row_sums: F,
-    /// The output of attention.
     pub attended: M,
     /// The input of the norm before the feed-forward block.
     pub middle: M,
@@ -37,11 +34,8 @@ pub struct KeptLayer<M, F> {
 /// What both passes compute in, whatever the layer.
 #[derive(Debug)]
 pub struct Scratch<M> {
-    /// The output of a norm.
     pub normed: M,
-    /// The output of SwiGLU.
     pub activated: M,
-    /// The gradient of the hidden states.
     pub d_hidden: M,
     pub d_normed: M,
     pub d_activated: M,

@@ -106,7 +106,6 @@ pub struct TrainSizes {
     pub logits: usize,
     /// Cosines and sines of all positions, in f32.
     pub rotation: usize,
-    /// Bytes of a number.
     number_bytes: u64,
 }
 
@@ -173,7 +172,6 @@ impl TrainSizes {
 /// The outcome of an allocation that is only counted.
 type Counted = Result<(), Infallible>;
 
-/// Counts an allocation.
 type Counter<'a> = &'a dyn Fn(usize) -> Counted;
 
 #[cfg(test)]

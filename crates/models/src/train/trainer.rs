@@ -9,7 +9,6 @@ use crate::{
     decoder::{layers::Ops, weights::Parameters},
 };
 
-/// A trainer over the operations of one device.
 pub struct ModelTrainer<O: TrainOps> {
     /// The first field, so that it is dropped first: a device finishes its work before the parameters are freed.
     ops: O,
@@ -19,7 +18,6 @@ pub struct ModelTrainer<O: TrainOps> {
     updates: u64,
 }
 
-/// How far a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// Nothing was run.

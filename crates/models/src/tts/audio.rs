@@ -51,7 +51,6 @@ pub struct WavStream<W> {
     bytes: u64,
 }
 
-/// Bytes of the header.
 const HEADER_BYTES: u32 = 44;
 
 impl<W: Write> WavStream<W> {

@@ -72,7 +72,6 @@ impl CodecConfig {
         Kept::Pattern(Pattern { window, global: 0, random: 0, is_causal: true, shared: Random::PerBlock, seed: 0 })
     }
 
-    /// What is wrong with it.
     pub(super) fn fault(&self) -> Option<String> {
         let sizes = [
             ("codebook", self.codebook),

@@ -140,7 +140,6 @@ impl TtsConfig {
         }
     }
 
-    /// What is wrong with its sizes.
     fn fault(&self) -> Option<String> {
         let sizes = [("text_vocab", self.text_vocab), ("text_width", self.text_width)];
         if let Some((field, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || *size > LARGEST) {
@@ -165,7 +164,6 @@ impl TtsConfig {
         }
     }
 
-    /// What is wrong with its ids.
     fn id_fault(&self) -> Option<String> {
         let beyond = |ids: &[u32], room: usize| ids.iter().copied().find(|id| *id as usize >= room);
         if let Some(id) = beyond(&self.ids.text(), self.text_vocab) {

@@ -9,10 +9,8 @@ use crate::{
     folder::{folder_name, read_config},
 };
 
-/// What `model_type` is.
 const MODEL_TYPE: &str = "qwen3_tts";
 
-/// What `model_type` of the codec is.
 const CODEC_TYPE: &str = "qwen3_tts_tokenizer_12hz";
 
 /// What the official class adds under the root of the codec's norms where a file says nothing.

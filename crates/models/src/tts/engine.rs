@@ -40,7 +40,6 @@ impl TtsOptions {
         }
     }
 
-    /// The options of a decoder inside the model.
     pub(crate) fn decoder(&self, room: Room, kept: Option<Kept>) -> Options {
         Options { kept, marks: self.marks.clone(), ..Options::new(self.dtype, room) }
     }

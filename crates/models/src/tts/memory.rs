@@ -8,7 +8,6 @@ use crate::attention::{Layout, Tiling};
 pub struct DeviceNeeds {
     /// Numbers in the dtype of the model: buffers of passes, copies of weights.
     pub numbers: Vec<u64>,
-    /// Bytes of everything else.
     pub bytes: Vec<u64>,
     /// Positions of the RoPE tables of the talker and of the codec.
     pub positions: [usize; 2],

@@ -114,13 +114,11 @@ pub type WeightsOf<O> = LoadedWeights<<O as TtsOps>::Parts>;
 pub trait TtsOps {
     type Parts: Parts;
     type Error;
-    /// Rows of text.
     type Rows;
 
     /// Makes ready for a prompt, after a reset: takes the rules of sampling, and captures what is replayed.
     fn begin(&mut self, weights: &WeightsOf<Self>, prompt: &Prompt, sampling: &Sampling) -> Done;
 
-    /// Looks up tokens of text.
     fn embed_text(&mut self, weights: &WeightsOf<Self>, ids: &[u32]) -> Result<Self::Rows, Self::Error>;
 
     /// Multiplies rows with a matrix and adds its bias, then applies SiLU if that is asked for.
@@ -167,10 +165,8 @@ pub trait TtsOps {
         Ok(false)
     }
 
-    /// The codes of some frames.
     fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, Self::Error>;
 
-    /// Replaces the codes of all frames.
     fn set_codes(&mut self, codes: &[u32]) -> Result<(), Self::Error>;
 
     /// Runs [`decode`] over the codes of some frames.
@@ -179,20 +175,16 @@ pub trait TtsOps {
     /// Appends some of the samples that were decoded last, between -1 and 1.
     fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Done;
 
-    /// The talker's logits.
     fn logits(&mut self) -> Result<Vec<f32>, Self::Error>;
 
-    /// The talker's normed state.
     fn hidden(&mut self, weights: &WeightsOf<Self>) -> Result<Vec<f32>, Self::Error>;
 
-    /// Waits for the device.
     fn wait(&mut self) -> Result<(), Self::Error>;
 
     /// Forgets the prompt and all frames. Waits for the device.
     fn reset(&mut self) -> Result<(), Self::Error>;
 }
 
-/// Runs a prompt through the talker.
 pub fn prefill<O: TtsOps>(ops: &mut O, weights: &WeightsOf<O>, prompt: &Prompt) -> Result<(), O::Error> {
     let rows = {
         let text = ops.embed_text(weights, &prompt.text_ids())?;

@@ -9,7 +9,6 @@ use crate::{Config, Dtype, ModelError, presets};
 /// Codes of a published codebook; control ids follow them.
 const PUBLISHED_CODES: u32 = 2048;
 
-/// Codes of the codebooks of `tiny`.
 const TINY_CODES: u32 = 128;
 
 impl TtsConfig {

@@ -135,7 +135,6 @@ fn told(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> Vec<u32>
     told
 }
 
-/// The tokens of a text.
 struct Tokens {
     /// Those that say who speaks.
     role: Vec<u32>,

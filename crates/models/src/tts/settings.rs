@@ -28,7 +28,6 @@ pub enum Choice {
 }
 
 impl Default for Choice {
-    /// As the official package does.
     fn default() -> Self {
         Self::Drawn { temperature: TEMPERATURE, top_k: TOP_K, top_p: TOP_P }
     }

@@ -122,7 +122,6 @@ pub fn speak(
     Ok(spoken)
 }
 
-/// Runs something and returns how long it took.
 fn timed<R>(now: &dyn Fn() -> u64, run: impl FnOnce() -> Result<R, ModelError>) -> Result<(R, u64), ModelError> {
     let start = now();
     let result = run()?;

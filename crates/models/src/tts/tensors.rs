@@ -25,9 +25,7 @@ const DILATIONS: [usize; 3] = [1, 3, 9];
 /// A convolution: `[outputs, inputs, kernel]`, or `[inputs, outputs, kernel]` if it is transposed, and a bias.
 #[derive(Debug, Clone)]
 pub struct ConvTensors {
-    /// The kernel.
     pub weight: TensorSpec,
-    /// The bias.
     pub bias: TensorSpec,
 }
 
@@ -71,7 +69,6 @@ pub struct Linear<M, V = M> {
 pub type LinearOf<P> = Linear<<P as Parts>::Matrix, <P as Parts>::Vector>;
 type BodyOf<P> = Body<<P as Parts>::Matrix, <P as Parts>::Vector>;
 
-/// All weights.
 pub struct LoadedWeights<P: Parts> {
     pub talker: TalkerWeights<P>,
     pub predictor: PredictorWeights<P>,
@@ -196,14 +193,12 @@ impl<L: Load> Load for Renamed<'_, L> {
     }
 }
 
-/// The table of published tensors.
 pub struct Table<'a, L> {
     pub config: &'a TtsConfig,
     pub loader: &'a mut L,
 }
 
 impl<P: Parts> LoadedWeights<P> {
-    /// Loads all weights.
     pub fn load<L: TtsLoad<Parts = P>>(config: &TtsConfig, loader: &mut L) -> Result<Self, L::Error> {
         let mut table = Table { config, loader };
         let talker = table.talker()?;

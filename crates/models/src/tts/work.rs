@@ -130,19 +130,16 @@ fn bytes(numbers: u64, dtype: Dtype) -> u64 {
     numbers.saturating_mul(dtype.bytes())
 }
 
-/// Work that is added up tensor by tensor.
 pub(crate) struct Counted {
     dtype: Dtype,
     pub(crate) work: StageWork,
 }
 
 impl Counted {
-    /// Nothing yet.
     pub(crate) fn new(dtype: Dtype) -> Self {
         Self { dtype, work: StageWork::default() }
     }
 
-    /// Reads a tensor once.
     pub(crate) fn read(&mut self, spec: &TensorSpec) {
         let read = bytes(spec.count() as u64, self.dtype);
         self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);

@@ -15,14 +15,12 @@ pub enum Side {
     Positive,
     /// The stream that has none.
     Negative,
-    /// Both, as one batch.
     Both,
 }
 
 /// A part of a token, which a device may replay as a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// A step of the language model.
     Step(Side),
     Diffusion,
     Decode,
@@ -31,7 +29,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts, in order.
     pub const ALL: [Self; 7] = [
         Self::Step(Side::Positive),
         Self::Step(Side::Negative),
@@ -42,7 +39,6 @@ impl Part {
         Self::Connect,
     ];
 
-    /// Its stage.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Step(Side::Positive) => "transformer_positive",
@@ -58,9 +54,7 @@ impl Part {
 
 /// What can be read back.
 pub enum Read<'a, B: Backend> {
-    /// The normed hidden states of both streams.
     Hidden,
-    /// The logits of the positive stream.
     Logits,
     /// All latents, or all samples.
     Latents,
@@ -103,13 +97,11 @@ pub trait Backend: DiffusionOps {
     /// Puts the samples of the acoustic decoder behind those before them and into the semantic encoder.
     fn take_samples(&mut self, decoder: &mut Self::Flow, semantic: &mut Self::Flow) -> Done;
 
-    /// Runs the acoustic connector over the latents of a voice.
     fn voice(&mut self, latents: &[f32], connector: &Connector<Self>) -> Result<Self::Voice, ModelError>;
 
     /// Makes the next row: the acoustic connector of the last latent, plus the semantic one of its semantic encoding.
     fn connect(&mut self, semantic: &Self::Flow, connectors: [&Connector<Self>; 2]) -> Done;
 
-    /// Makes the embedding of a token the next row.
     fn take_row(&mut self, id: u32) -> Done;
 
     /// Runs a prompt, in which the rows of voices take the place of tokens of audio.
@@ -118,13 +110,10 @@ pub trait Backend: DiffusionOps {
     /// The token that was sampled last, as an index of the ids that may be. Waits for the device.
     fn choice(&mut self) -> Result<usize, ModelError>;
 
-    /// Reads numbers back. Waits for the device.
     fn read(&mut self, what: Read<'_, Self>, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
 
-    /// How layers are offloaded.
     fn offloading(&self) -> Option<Offloading>;
 
-    /// The finished visits of offloaded layers since the last call.
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 
     /// Whether parts are replayed as graphs.
@@ -143,7 +132,6 @@ pub trait Backend: DiffusionOps {
         self.wait()
     }
 
-    /// Waits for the device.
     fn wait(&mut self) -> Done {
         Ok(())
     }

@@ -97,7 +97,6 @@ impl TokenizerConfig {
         self.filters.saturating_mul(doubled.unwrap_or(usize::MAX))
     }
 
-    /// What is wrong with its sizes.
     fn fault(&self, what: &str) -> Option<String> {
         let counted = [("latent", self.latent), ("filters", self.filters), ("kernel", self.kernel)];
         let counted = counted.into_iter().chain([("widening", self.widening), ("hop", self.hop())]);

@@ -9,7 +9,6 @@ use crate::{
     folder::{folder_name, read_config},
 };
 
-/// What `model_type` is.
 const MODEL_TYPE: &str = "vibevoice";
 
 /// Samples a second: no file tells it.

@@ -25,7 +25,6 @@ pub struct Engine<B: Backend> {
     state: Generation,
 }
 
-/// A generation.
 #[derive(Debug, Clone, Default)]
 struct Generation {
     is_endless: bool,
@@ -33,7 +32,6 @@ struct Generation {
     most_tokens: usize,
     tokens: usize,
     audio_tokens: usize,
-    /// Positions of the prompt.
     positions: usize,
     /// Positions of the negative stream since it began.
     negative: usize,
@@ -45,7 +43,6 @@ struct Generation {
 }
 
 impl<B: Backend> Engine<B> {
-    /// A model with its weights on a device.
     pub fn new(
         backend: B,
         config: VibeVoiceConfig,
@@ -58,7 +55,6 @@ impl<B: Backend> Engine<B> {
         Ok(Self { backend, config, options, weights, factors, flows, state: Generation::default() })
     }
 
-    /// Runs a part operation by operation.
     pub fn run_part(&mut self, part: Part) -> Done {
         let Self { backend, weights, factors, flows: [decoder, semantic], .. } = self;
         match part {

@@ -17,13 +17,11 @@ pub struct ReadingSizes {
 
 /// What one device needs besides what every device needs.
 pub(crate) struct Own {
-    /// Bytes of the weights.
     pub weights: u64,
     /// Bytes that are needed while weights are loaded, and free before anything runs.
     pub loading: u64,
     /// Positions of both caches.
     pub rooms: [usize; 2],
-    /// Numbers of the model's dtype.
     pub numbers: u64,
     pub bytes: u64,
 }

@@ -82,7 +82,6 @@ macro_rules! part {
         }
 
         impl $name<Published> {
-            /// Loads all of it.
             pub fn load<K: Kinds>(&self, loader: &mut impl Load<K>) -> Result<$name<K>, ModelError> {
                 Ok($name {
                     $($field: loader.$load(&self.$field)?,)*
@@ -95,7 +94,6 @@ macro_rules! part {
 }
 
 part! {
-    /// A linear layer with a bias.
     Linear { weight: Matrix matrix, bias: Vector vector, } {}
 }
 
@@ -136,7 +134,6 @@ part! {
 }
 
 part! {
-    /// All weights except those of the language model.
     Weights {} {
         diffusion_head: DiffusionHead,
         semantic_encoder: Tokenizer,

@@ -25,7 +25,6 @@ pub trait TokenizerOps: Kinds {
     /// Makes silence precede what comes next.
     fn forget(&mut self, flow: &mut Self::Flow) -> Done;
 
-    /// Writes the input of a run.
     fn enter(&mut self, flow: &mut Self::Flow, numbers: &[f32]) -> Done;
 
     /// Convolves what the convolution sees to hidden states, latents or samples.
@@ -45,7 +44,6 @@ pub trait TokenizerOps: Kinds {
     /// norms them and runs the feed-forward part.
     fn block(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Done;
 
-    /// Keeps the last positions for the next run.
     fn keep(&mut self, flow: &mut Self::Flow, tokens: usize) -> Done;
 
     /// Reads the output of a run. Waits for the device.
@@ -55,7 +53,6 @@ pub trait TokenizerOps: Kinds {
 /// Rows of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows {
-    /// The list.
     pub at: usize,
     pub rows: usize,
     /// Positions that a mixer sees.

@@ -42,7 +42,6 @@ impl VibeVoiceWeights {
         Ok(Self::stored(files))
     }
 
-    /// The weights of the language model, under the names of a decoder alone.
     pub(crate) fn decoder(&self) -> DecoderWeights<'_> {
         DecoderWeights(self)
     }

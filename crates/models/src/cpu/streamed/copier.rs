@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{Marks, ModelError, marks::stage_mark};
 
-/// What is asked of the thread.
 pub struct Request<T> {
     pub way: Way,
     pub layer: usize,
@@ -25,7 +24,6 @@ pub struct Request<T> {
     pub buffer: Box<Layer<T>>,
 }
 
-/// Which way a layer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the file.
@@ -34,7 +32,6 @@ pub enum Way {
     Back,
 }
 
-/// What came of it.
 pub struct Done<T> {
     pub order: Request<T>,
     pub copy_ns: f64,
@@ -53,14 +50,12 @@ pub struct Copier<T> {
 pub struct Copying {
     pub file: LayerFile,
     pub link: Link,
-    /// Bytes of a layer.
     pub bytes: u64,
     /// Marks on the lane of the copies, if they have one.
     pub marks: Marks,
 }
 
 impl<T: Number> Copier<T> {
-    /// Starts the thread.
     pub fn start(mut copying: Copying) -> Result<Self, ModelError> {
         let (orders, asked) = channel::<Request<T>>();
         let (answer, done) = channel();
@@ -79,7 +74,6 @@ impl<T: Number> Copier<T> {
         Ok(Self { orders: Some(orders), done, is_over, thread: Some(thread) })
     }
 
-    /// Asks for a copy.
     pub fn ask(&self, order: Request<T>) -> Result<(), ModelError> {
         match &self.orders {
             Some(orders) if orders.send(order).is_ok() => Ok(()),
@@ -132,7 +126,6 @@ impl Copying {
     }
 }
 
-/// Nanoseconds since then.
 pub fn nanos(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e9
 }

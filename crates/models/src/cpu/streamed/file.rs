@@ -23,12 +23,9 @@ static FILES: AtomicU64 = AtomicU64::new(0);
 /// process ends, however it ends.
 #[derive(Debug)]
 pub struct LayerFile {
-    /// Where it was created.
     path: PathBuf,
     file: File,
-    /// Bytes of each layer.
     layer_bytes: u64,
-    /// The checksum of each layer.
     sums: Vec<u64>,
 }
 
@@ -44,7 +41,6 @@ impl LayerFile {
         }
     }
 
-    /// Writes the next layer, part by part.
     pub fn append(&mut self, parts: &[&[u8]]) -> Done {
         self.put(self.sums.len(), parts)?;
         self.sums.push(parts.iter().flat_map(|part| part.chunks(PIECE)).fold(0, sum_on));
@@ -78,7 +74,6 @@ impl LayerFile {
         self.file.seek(SeekFrom::Start(self.layer_bytes.saturating_mul(layer as u64))).map(drop)
     }
 
-    /// Why a layer could not be read.
     fn unread(&self, layer: usize, error: io::Error) -> ModelError {
         let whole = self.layer_bytes.saturating_mul(self.sums.len() as u64);
         match self.file.metadata() {

@@ -3,7 +3,6 @@
 use super::super::{crew::Crew, number::Number, vectors::vectorized};
 use crate::{AdamW, decoder::weights::Part, train::ops::TrainState};
 
-/// Numbers that one thread updates at a time.
 const PART: usize = 1 << 15;
 
 /// What an update multiplies with, as f32.
@@ -24,7 +23,6 @@ struct Factors {
 }
 
 impl Factors {
-    /// Those of an update, of which the first is number 1.
     fn new(adamw: &AdamW, number: u64) -> Self {
         let AdamW { lr, betas: (first, second), eps, weight_decay } = *adamw;
         let short = |beta: f64| 1.0 - beta.powf(number as f64);

@@ -12,7 +12,6 @@ use super::super::{
 };
 use crate::{Marks, marks::stage_mark};
 
-/// Queries and keys of a tile of the fused step.
 const TILE: (usize, usize) = (64, 256);
 
 /// The gradients of queries, keys and values, which lie in rows side by side.
@@ -143,7 +142,6 @@ fn sum_over_queries<T: Number>(
     });
 }
 
-/// Puts rows of sums where they belong.
 fn narrow_rows<T: Number>(sums: &[f32], out: &mut RowsMut<'_, T>) {
     let width = out.width;
     for at in 0..out.count {
@@ -154,7 +152,6 @@ fn narrow_rows<T: Number>(sums: &[f32], out: &mut RowsMut<'_, T>) {
 
 /// What forward kept of fused attention.
 pub struct Fused<'a, T> {
-    /// What it gave.
     pub out: Heads<'a, T>,
     /// The logarithm of the sum of powers of each row: `[batch, heads, queries]`.
     pub row_sums: &'a [f32],
@@ -188,15 +185,12 @@ pub fn fused_back<T: Number>(
     });
 }
 
-/// What a thread computes in.
 #[derive(Default)]
 struct TileBack {
     blocks: Blocks,
     weights: Vec<f32>,
     d_scores: Vec<f32>,
-    /// The gradient of a block of queries.
     d_queries: Vec<f32>,
-    /// The gradients of all keys and values of a head.
     d_keys: Vec<f32>,
     d_values: Vec<f32>,
     /// The sum of what a row gave times its gradient.
@@ -219,7 +213,6 @@ struct Place {
     keys: usize,
 }
 
-/// A head's rows.
 struct HeadRows<'a, T> {
     queries: Rows<'a, T>,
     keys: Rows<'a, T>,
@@ -273,7 +266,6 @@ impl TileBack {
         }
     }
 
-    /// Adds what one tile gives.
     fn tile<T: Number>(&mut self, width: usize, rows: &HeadRows<'_, T>, row_sums: &[f32], place: Place) {
         let Place { first, count, from, keys } = place;
         let scale = (width as f32).sqrt().recip();

@@ -74,7 +74,6 @@ impl Setup {
         Strides { batch: queries * heads * head_dim, head: head_dim, row: heads * head_dim }
     }
 
-    /// Queries, keys and values, which lie in rows side by side.
     pub fn inputs<'n, T>(&self, heads: &'n [T]) -> Inputs<'n, T> {
         let Span { heads: query_heads, kv_heads, head_dim, .. } = self.span;
         let from = |head: usize| Heads { numbers: &heads[head * head_dim..], strides: self.heads_strides() };

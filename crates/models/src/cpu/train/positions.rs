@@ -19,7 +19,6 @@ pub struct PositionsBack<'a> {
     pub table: &'a RopeTable,
     /// Of queries and of keys, if there are any.
     pub norms: Option<(Norm<'a>, Norm<'a>)>,
-    /// Tokens of each sequence.
     pub tokens: usize,
 }
 

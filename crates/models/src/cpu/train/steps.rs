@@ -21,7 +21,6 @@ fn summed_rows(rows: usize, width: usize) -> usize {
     rows.div_ceil(SUMMED_PARTS).max(rows_of_part(width)).max(1)
 }
 
-/// Sums of parts of rows, in f32.
 #[derive(Default)]
 pub struct Sums {
     parts: Vec<f32>,
@@ -208,7 +207,6 @@ pub fn cross_entropy<T: Number>(crew: &Crew, targets: &[u32], logits: &mut [T], 
 /// The rows of each token of the vocabulary.
 #[derive(Default)]
 pub struct Places {
-    /// Tokens with their rows, in order.
     all: Vec<(u32, u32)>,
 }
 

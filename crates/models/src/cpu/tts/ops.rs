@@ -47,13 +47,11 @@ pub struct CpuOps<T> {
     chunk: Range<usize>,
     sampling: Sampling,
     suppressed: Suppressed,
-    /// Which semantic codes were sampled.
     seen: Vec<bool>,
     scores: Vec<f32>,
     weights: Vec<u32>,
 }
 
-/// The buffers of the codec decoder, kept from one chunk to the next.
 struct Buffers<T> {
     sizes: CodecSizes,
     hidden: Vec<T>,
@@ -73,7 +71,6 @@ impl<T: Number> Buffers<T> {
         Self { sizes, hidden: Vec::new(), second: Vec::new(), inner: Vec::new(), gathered: Vec::new() }
     }
 
-    /// Makes every buffer as large as this many frames need.
     fn fit(&mut self, frames: usize) -> Done {
         let Self { sizes, hidden, second, inner, gathered: columns } = self;
         let numbers = frames.saturating_mul(sizes.hidden);
@@ -136,7 +133,6 @@ impl<T: Number> CpuOps<T> {
     }
 }
 
-/// A row of a matrix.
 fn row<T>(matrix: &[T], at: usize, width: usize) -> &[T] {
     &matrix[at * width..][..width]
 }

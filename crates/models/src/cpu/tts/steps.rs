@@ -7,14 +7,12 @@ use super::super::{
     vectors::{self, sine_squared},
 };
 
-/// Makes every number its `silu`.
 pub fn silu<T: Number>(crew: &Crew, width: usize, numbers: &mut [T]) {
     each_row!(crew, numbers.len() * 4, (numbers, width), |row| row
         .iter_mut()
         .for_each(|number| *number = T::narrow(vectors::silu(number.wide()))));
 }
 
-/// Adds a row to another.
 pub fn add_row<T: Number>(to: &mut [T], row: &[T]) {
     to.iter_mut().zip(row).for_each(|(to, number)| *to = T::narrow(to.wide() + number.wide()));
 }
@@ -39,7 +37,6 @@ impl Snake {
         }
     }
 
-    /// Makes rows of rows.
     pub fn run<T: Number>(&self, crew: &Crew, from: &[T], to: &mut [T]) {
         let (width, to) = (self.rates.len(), &mut to[..from.len()]);
         each_row!(crew, from.len() * 4, (from, width), (to, width), |from, to| {

@@ -31,7 +31,6 @@ pub struct Cpu<T> {
     choices: Vec<T>,
     /// The language model, with the cache of the positive stream.
     stack: Stack<T>,
-    /// The cache of the negative stream.
     negative: Cache<T>,
     /// The row that the positive stream runs next, or ran last.
     row: Vec<T>,
@@ -50,7 +49,6 @@ pub struct Cpu<T> {
 }
 
 impl<T: Number> Cpu<T> {
-    /// Loads the language model.
     pub fn load(
         config: &VibeVoiceConfig,
         weights: &VibeVoiceWeights,
@@ -92,7 +90,6 @@ impl<T: Number> Cpu<T> {
     }
 }
 
-/// What connectors compute in.
 #[derive(Default)]
 struct Connecting<T> {
     inner: Vec<T>,

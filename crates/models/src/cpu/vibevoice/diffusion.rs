@@ -35,7 +35,6 @@ pub struct Diffusion<T> {
     adapts: Vec<Vec<T>>,
     x: Vec<T>,
     normed: Vec<T>,
-    /// Gate and up.
     gated: Vec<T>,
     velocity: Vec<T>,
     /// The latent, as the solver has it, and the guess of the step before.
@@ -77,7 +76,6 @@ impl<T: Number> Diffusion<T> {
         linear(crew, &head.time_out, &inner, &mut self.times, steps);
     }
 
-    /// Starts a latent from noise.
     pub fn begin(&mut self, audio: usize) {
         self.sample = self.guidance.noise_of(audio, self.before.len());
     }
@@ -184,7 +182,6 @@ impl<T: Number> DiffusionOps for Cpu<T> {
     }
 }
 
-/// A linear layer without a bias, over this many rows.
 fn linear<T: Number>(crew: &Crew, weight: &[T], from: &[T], to: &mut [T], rows: usize) {
     let (inputs, outputs) = (from.len() / rows, to.len() / rows);
     project(crew, Rows::dense(from, rows, inputs), Rows::dense(weight, outputs, inputs), to, Put::OVER);

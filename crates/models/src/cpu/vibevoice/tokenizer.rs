@@ -107,14 +107,12 @@ impl<T: Number> TokenizerOps for Cpu<T> {
 }
 
 impl<T: Number> Buffers<T> {
-    /// Writes the input of a run.
     pub fn enter(&mut self, numbers: impl ExactSizeIterator<Item = f32>) {
         make_room(&mut self.stream, numbers.len());
         self.stream.extend(numbers.map(T::narrow));
     }
 }
 
-/// A linear layer with a bias.
 pub fn linear<T: Number>(crew: &Crew, weights: &Linear<Cpu<T>>, from: &[T], to: &mut [T]) {
     let outputs = weights.bias.len();
     let inputs = weights.weight.len() / outputs;

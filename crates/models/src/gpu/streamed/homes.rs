@@ -69,7 +69,6 @@ impl Homes {
         Ok(())
     }
 
-    /// How many layers are at home here.
     pub fn layers(&self) -> usize {
         self.layers
     }
@@ -79,7 +78,6 @@ impl Homes {
         self.layer_bytes
     }
 
-    /// What memory it is.
     pub fn home(&self) -> &Home {
         &self.home
     }

@@ -12,7 +12,6 @@ const MOST_PENDING: usize = 256;
 /// Visits that are kept for whoever asks; older ones are forgotten.
 const MOST_DONE: usize = 1 << 16;
 
-/// A turn that is on the streams.
 #[derive(Debug)]
 pub struct Pending {
     pub layer: usize,
@@ -45,7 +44,6 @@ impl Visits {
         self.free.extend(moments);
     }
 
-    /// A turn that was put on the streams.
     pub fn push(&mut self, pending: Pending) -> Done {
         self.pending.push_back(pending);
         if self.pending.len() > MOST_PENDING {

@@ -16,7 +16,6 @@ use crate::{
 };
 
 impl<T: Number> GpuTraining<'_, T> {
-    /// All rows, and this many numbers each.
     pub(super) fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
         Ok([size(self.rows)?, size(width)?])
     }
@@ -145,7 +144,6 @@ impl Naive {
         Batch { count: self.count, m, n, k, a, b, c: Matrices::plain(m, n), scale: 1.0, is_added: false }
     }
 
-    /// Queries by keys.
     pub fn scores(&self) -> Batch {
         let Self { rows, keys, head_dim, .. } = *self;
         self.batch([rows, keys, head_dim], Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, keys))

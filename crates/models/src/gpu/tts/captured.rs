@@ -41,7 +41,6 @@ pub fn marks_inside(options: &TtsOptions) -> Marks {
     marks
 }
 
-/// A captured part of a frame.
 pub enum Captured {
     Plain(Graph),
     Stamped(Box<StampedGraph>),

@@ -41,7 +41,6 @@ pub struct Codec<T> {
     start: Buffer<u32>,
 }
 
-/// Buffers for this many frames.
 pub struct Buffers<T> {
     frames: usize,
     hidden: Buffer<T>,

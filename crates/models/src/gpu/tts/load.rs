@@ -17,7 +17,6 @@ use crate::{
     tts::{ConvTensors, Linear, Parts, TtsLoad, TtsWeights, codebook},
 };
 
-/// The kernels that all parts of the model share.
 pub struct Kit<'a, T> {
     pub device: &'a Device,
     pub blas: Blas,
@@ -67,7 +66,6 @@ impl<T> Parts for GpuParts<T> {
     type Bridge = Bridge<T>;
 }
 
-/// Loads tensors on a device.
 pub struct GpuLoader<'a, T> {
     kit: &'a Kit<'a, T>,
     loader: Loader<'a, T>,

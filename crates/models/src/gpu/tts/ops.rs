@@ -59,7 +59,6 @@ pub struct GpuOps<'a, T> {
     attention: Attention<T>,
     /// Rows of the text that enters frame by frame; the last one serves all later frames.
     text: Buffer<T>,
-    /// The number of rows, on the device.
     text_rows: Buffer<u32>,
     predictor: Inner<T>,
     /// One for each position, since graphs keep their addresses.
@@ -108,7 +107,6 @@ impl<T: Number> Inner<T> {
         run_resident(&mut pass, 0, &body.layers, before)
     }
 
-    /// Computes the logits of the hidden state.
     fn head(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, head: &Buffer<T>) -> Done {
         let Self { config, stepper, turns, .. } = self;
         stepper.head(context(kit, config, marks, turns), &body.norm, head)
@@ -215,7 +213,6 @@ impl<'a, T: Number> GpuOps<'a, T> {
     }
 }
 
-/// The rules of sampling, as the device has them.
 fn rules(sampling: &Sampling, choice: Choice, end: u32) -> Rules {
     let (temperature, top_k, top_p) = match choice {
         Choice::Likeliest => (0.0, 0, 1.0),

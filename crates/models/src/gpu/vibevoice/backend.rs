@@ -36,9 +36,7 @@ pub struct Cuda<'a, T> {
     pub language: Language<T>,
     pub diffusion: Diffusion<T>,
     pub connecting: Connecting<T>,
-    /// The samples of all tokens of audio.
     audio: Buffer<f32>,
-    /// The token that the host reads.
     choice: Pinned<u32>,
 }
 
@@ -49,7 +47,6 @@ pub struct On<'a, T> {
     pub kernels: Kernels<T>,
 }
 
-/// The kernels of one dtype.
 pub struct Kernels<T> {
     pub operations: Operations<T>,
     pub rows: AudioRows<T>,

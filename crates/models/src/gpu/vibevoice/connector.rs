@@ -8,7 +8,6 @@ use super::{
 };
 use crate::vibevoice::{CONNECTOR_EPS, Connector, Linear};
 
-/// What connectors compute in, for this many rows.
 pub struct Connecting<T> {
     inner: Buffer<T>,
     normed: Buffer<T>,

@@ -17,7 +17,6 @@ use crate::{
 pub struct Graphs([Option<Graph>; Part::ALL.len()]);
 
 impl Graphs {
-    /// The graph of a part.
     pub fn of(&mut self, part: Part) -> &mut Option<Graph> {
         let at = Part::ALL.iter().position(|other| *other == part).unwrap_or_default();
         &mut self.0[at]

@@ -77,7 +77,6 @@ struct Streams<T> {
     both: Option<Stepper<T>>,
 }
 
-/// A stream.
 struct Stream<T> {
     stepper: Stepper<T>,
     state: State,
@@ -176,13 +175,11 @@ impl<T: Number> Language<T> {
         Ok((language, homes))
     }
 
-    /// The logits of the tokens that may be sampled.
     pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
         let (stepper, _) = self.streams.of(self.last)?;
         stepper.buffers.logits.slice(range)
     }
 
-    /// Sets the position of a stream's next row.
     pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Done {
         let of = match side {
             Side::Negative => &mut self.streams.negative,
@@ -211,7 +208,6 @@ impl<T: Number> Language<T> {
         Ok(())
     }
 
-    /// Notes who takes a step.
     pub fn stepped(&mut self, side: Side) {
         if side != Side::Negative {
             self.last = side;
@@ -282,7 +278,6 @@ impl<T: Number> Language<T> {
         self.leave(on, Side::Positive)
     }
 
-    /// The layers, over all positions of a prompt.
     fn run_prompt(
         &mut self,
         on: &On<'_, T>,
