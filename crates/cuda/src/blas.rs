@@ -178,11 +178,9 @@ impl Blas {
         let (scale, kept) = (batch.scale, if batch.is_added { 1_f32 } else { 0_f32 });
         let operation = |of: Matrices| if of.is_transposed { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N };
         let row = |of: Matrices| of.row as i32;
-        let stride = |of: Matrices| of.stride as i64;
-        // SAFETY: the caller answers for the places.
-        unsafe {
-            if count == 1 {
-                return sys::cublasGemmEx(
+        macro_rules! gemm {
+            ($call:ident $(, $of_a:expr, $of_b:expr, $of_c:expr, $count:expr)?) => {
+                sys::$call(
                     self.handle,
                     operation(batch.b),
                     operation(batch.a),
@@ -193,42 +191,28 @@ impl Blas {
                     b,
                     of,
                     row(batch.b),
+                    $($of_b,)?
                     a,
                     of,
                     row(batch.a),
+                    $($of_a,)?
                     (&raw const kept).cast(),
                     c,
                     of,
                     row(batch.c),
+                    $($of_c, $count,)?
                     Compute::CUBLAS_COMPUTE_32F,
                     Algorithm::CUBLAS_GEMM_DFALT,
-                );
+                )
+            };
+        }
+        let [of_a, of_b, of_c] = [batch.a, batch.b, batch.c].map(|of| of.stride as i64);
+        // SAFETY: the caller answers for the places.
+        unsafe {
+            match count {
+                1 => gemm!(cublasGemmEx),
+                _ => gemm!(cublasGemmStridedBatchedEx, of_a, of_b, of_c, count),
             }
-            sys::cublasGemmStridedBatchedEx(
-                self.handle,
-                operation(batch.b),
-                operation(batch.a),
-                n,
-                m,
-                k,
-                (&raw const scale).cast(),
-                b,
-                of,
-                row(batch.b),
-                stride(batch.b),
-                a,
-                of,
-                row(batch.a),
-                stride(batch.a),
-                (&raw const kept).cast(),
-                c,
-                of,
-                row(batch.c),
-                stride(batch.c),
-                count,
-                Compute::CUBLAS_COMPUTE_32F,
-                Algorithm::CUBLAS_GEMM_DFALT,
-            )
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) use crate::{
     cache::Cache,
     device::Device,
     error::{CudaError, Done},
-    kernel::{Argument, Kernel, Pair, Shape},
+    kernel::{Argument, Kernel, Pair, Shape, kernels},
     memory::Buffer,
     nvrtc::{self, Request, Source},
     slice::{Slice, SliceMut},

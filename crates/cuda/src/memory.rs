@@ -211,11 +211,7 @@ impl<T: Pod> Buffer<T> {
 
     /// Copies values to its beginning, and waits for it.
     pub fn write(&mut self, values: &[T]) -> Done {
-        let bytes = self.fitting::<T>(values.len())?;
-        self.stream.context.bind()?;
-        let (to, from) = (self.pointer, values.as_ptr().cast());
-        driver!("copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes, self.stream.raw()))?;
-        self.stream.synchronise()
+        self.all_mut().write(values)
     }
 
     /// Puts a copy of values to its beginning on a stream without waiting: the driver has read the values when this
@@ -234,12 +230,7 @@ impl<T: Pod> Buffer<T> {
 
     /// Copies all of it to the host, and waits for it.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
-        let mut values = vec![T::zeroed(); self.length];
-        self.stream.context.bind()?;
-        let to = values.as_mut_ptr().cast();
-        driver!("copying from the device", cuMemcpyDtoHAsync_v2(to, self.pointer, self.bytes(), self.stream.raw()))?;
-        self.stream.synchronise()?;
-        Ok(values)
+        self.all().read()
     }
 
     /// Puts a copy from pinned memory on a stream without waiting for it.
@@ -268,8 +259,8 @@ impl<T: Pod> Buffer<T> {
 
     /// Puts zeros into all of it, in the order of its stream.
     pub fn zero(&mut self) -> Done {
-        self.stream.context.bind()?;
-        driver!("zeroing memory", cuMemsetD8Async(self.pointer, 0, self.bytes(), self.stream.raw()))
+        let stream = Arc::clone(&self.stream);
+        self.all_mut().zero_on(&stream)
     }
 
     fn fitting<V>(&self, values: usize) -> Result<usize, CudaError> {

@@ -85,23 +85,33 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
-impl<'a, T: Pod> Slice<'a, T> {
-    /// How many values it holds.
-    pub fn length(&self) -> usize {
-        self.length
-    }
+/// What both kinds of slices have.
+macro_rules! extent {
+    ($slice:ident) => {
+        impl<T: Pod> $slice<'_, T> {
+            /// How many values it holds.
+            pub fn length(&self) -> usize {
+                self.length
+            }
 
-    /// Its address on the device.
-    pub fn pointer(&self) -> sys::CUdeviceptr {
-        self.pointer
-    }
+            /// Its address on the device.
+            pub fn pointer(&self) -> sys::CUdeviceptr {
+                self.pointer
+            }
 
-    /// A part of it.
-    pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
-        within(&range, self.length)?;
-        Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
-    }
+            /// A part of it.
+            pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
+                within(&range, self.length)?;
+                Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
+            }
+        }
+    };
+}
 
+extent!(Slice);
+extent!(SliceMut);
+
+impl<T: Pod> Slice<'_, T> {
     /// Copies all of it to the host, and waits for it.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
         let mut values = vec![T::zeroed(); self.length];
@@ -113,23 +123,7 @@ impl<'a, T: Pod> Slice<'a, T> {
     }
 }
 
-impl<'a, T: Pod> SliceMut<'a, T> {
-    /// How many values it holds.
-    pub fn length(&self) -> usize {
-        self.length
-    }
-
-    /// Its address on the device.
-    pub fn pointer(&self) -> sys::CUdeviceptr {
-        self.pointer
-    }
-
-    /// A part of it.
-    pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
-        within(&range, self.length)?;
-        Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
-    }
-
+impl<T: Pod> SliceMut<'_, T> {
     /// The same for a while, so that it can be used again afterwards.
     pub fn borrowed(&mut self) -> SliceMut<'_, T> {
         SliceMut { stream: self.stream, pointer: self.pointer, length: self.length, of: PhantomData }

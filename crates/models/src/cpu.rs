@@ -27,8 +27,6 @@ mod turned;
 pub(crate) mod vectors;
 mod vibevoice;
 
-use half::{bf16, f16};
-
 use self::engine::CpuPasses;
 pub use self::{
     fuser::{fuser, needed_fuser_bytes},
@@ -38,7 +36,9 @@ pub use self::{
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
-use crate::{Config, Decoder, Done, Dtype, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder};
+use crate::{
+    Config, Decoder, Done, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder, dtype::typed,
+};
 
 /// Loads a decoder into memory. Passes run on this many threads, including the caller's.
 pub fn decoder(
@@ -52,11 +52,9 @@ pub fn decoder(
         return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
     }
     refuse_graph(options.graph)?;
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(GenericDecoder::new(CpuPasses::<f32>::new(config, options, threads, weights)?)),
-        Dtype::Bf16 => Box::new(GenericDecoder::new(CpuPasses::<bf16>::new(config, options, threads, weights)?)),
-        Dtype::F16 => Box::new(GenericDecoder::new(CpuPasses::<f16>::new(config, options, threads, weights)?)),
-    })
+    Ok(typed!(options.dtype, |T| Box::new(GenericDecoder::new(CpuPasses::<T>::new(
+        config, options, threads, weights
+    )?))))
 }
 
 fn refuse_graph(graph: GraphMode) -> Done {

@@ -1,10 +1,9 @@
 //! From noise to a latent: both ends of the steps of a diffusion head, without the host.
 
-use std::marker::PhantomData;
-
 use super::DIFFUSION;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, SliceMut, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, SliceMut, Stream, area, expect, kernels,
+    nvrtc,
 };
 
 /// The factors of a solver step: the clean latent is estimated as `sample * clean_sample + velocity * clean_velocity`,
@@ -135,31 +134,21 @@ impl<T: Element> Drawing<T> {
 const MOST_LATENT: u32 = 8192;
 const THREADS: u32 = 256;
 
-/// The kernels at both ends of a step, on one device.
-#[derive(Debug)]
-pub struct DrawingStep<T> {
-    conditioning: Kernel,
-    begin: Kernel,
-    end: Kernel,
-    multiprocessors: u32,
-    overlaps: bool,
-    of: PhantomData<T>,
+kernels! {
+    /// The kernels at both ends of a step, on one device.
+    DrawingStep
+    DIFFUSION {
+        conditioning: Kernel = step_kernel("conditioning_rows"),
+        begin: Kernel = step_kernel("begin_drawing"),
+        end: Kernel = step_kernel("end_drawing"),
+    }
+    |device| {
+        multiprocessors: u32 = device.facts().multiprocessors.max(1),
+        overlaps: bool = device.is_hopper_or_later(),
+    }
 }
 
 impl<T: Element> DrawingStep<T> {
-    /// Compiles the kernels, or loads them from the cache.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, DIFFUSION, &[])?;
-        Ok(Self {
-            conditioning: module.step_kernel("conditioning_rows")?,
-            begin: module.step_kernel("begin_drawing")?,
-            end: module.step_kernel("end_drawing")?,
-            multiprocessors: device.facts().multiprocessors.max(1),
-            overlaps: device.is_hopper_or_later(),
-            of: PhantomData,
-        })
-    }
-
     /// Writes the conditioning of the head into `conditioning`, `[steps, 2, width]`: the silu of each condition, `[2,
     /// width]`, plus the embedding of the step's time, `[steps, width]`.
     ///

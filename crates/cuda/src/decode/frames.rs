@@ -2,7 +2,7 @@
 
 use super::FRAME;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, kernels, nvrtc,
 };
 
 /// The codes of all frames and the current frame, on the device, so that steps follow each other without the host.
@@ -71,30 +71,22 @@ pub struct FrameTables<'a, T> {
     pub text_rows: &'a Buffer<u32>,
 }
 
-/// The kernels of frames, on one device.
-#[derive(Debug)]
-pub struct FrameStep<T> {
-    sum_frame: Kernel,
-    code_row: Kernel,
-    overlaps: bool,
-    of: std::marker::PhantomData<T>,
+kernels! {
+    /// The kernels of frames, on one device.
+    FrameStep
+    FRAME {
+        sum_frame: Kernel = step_kernel("sum_frame_step"),
+        code_row: Kernel = step_kernel("code_row_step"),
+    }
+    |device| {
+        overlaps: bool = device.is_hopper_or_later(),
+    }
 }
 
 const THREADS: u32 = 128;
 pub(super) const NO_CODE: &str = "there is no such code in a frame";
 
 impl<T: Element> FrameStep<T> {
-    /// Compiles the kernels, or loads them from the cache.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, FRAME, &[])?;
-        Ok(Self {
-            sum_frame: module.step_kernel("sum_frame_step")?,
-            code_row: module.step_kernel("code_row_step")?,
-            overlaps: device.is_hopper_or_later(),
-            of: std::marker::PhantomData,
-        })
-    }
-
     /// Puts the sum of the rows of all codes of the frame and of the text's row into `x` `[width]`. A code beyond its
     /// table gives NaN.
     pub fn sum(

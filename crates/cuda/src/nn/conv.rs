@@ -8,8 +8,6 @@
 
 mod shape;
 
-use std::marker::PhantomData;
-
 pub use self::shape::Convolution;
 use self::shape::{CHUNK, SHARED_BYTES};
 use super::CONV;
@@ -17,7 +15,7 @@ use crate::{
     blas::{Blas, Sizes},
     launch::{
         Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
-        Stream, area, blocks, expect, nvrtc,
+        Stream, area, blocks, expect, kernels, nvrtc,
     },
 };
 
@@ -42,31 +40,19 @@ pub struct Signal<'a, T> {
     pub snake: Option<&'a Snake>,
 }
 
-/// The kernels of convolutions on numbers of one type, on one device.
-#[derive(Debug)]
-pub struct Convolutions<T> {
-    columns: Pair,
-    pack_taps: Kernel,
-    depthwise: Pair,
-    to_one: Kernel,
-    snake_parameters: Kernel,
-    of: PhantomData<T>,
+kernels! {
+    /// The kernels of convolutions on numbers of one type, on one device.
+    Convolutions
+    CONV {
+        columns: Pair = pair("columns"),
+        pack_taps: Kernel = kernel("pack_taps"),
+        depthwise: Pair = pair("depthwise"),
+        to_one: Kernel = kernel("to_one"),
+        snake_parameters: Kernel = kernel("snake_parameters"),
+    }
 }
 
 impl<T: Element> Convolutions<T> {
-    /// Loads them all, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, CONV, &[])?;
-        Ok(Self {
-            columns: module.pair("columns")?,
-            pack_taps: module.kernel("pack_taps")?,
-            depthwise: module.pair("depthwise")?,
-            to_one: module.kernel("to_one")?,
-            snake_parameters: module.kernel("snake_parameters")?,
-            of: PhantomData,
-        })
-    }
-
     /// The parameters of a snake from the logarithms that are stored: `exp(alpha)` is the rate, and one over
     /// `exp(beta)` the reach.
     pub fn snake(

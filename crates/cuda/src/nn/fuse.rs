@@ -1,15 +1,13 @@
 //! The operations of cache-to-cache (C2C) fusion between the products: all paths of a fuser at once.
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
-
 use super::{
     FUSE,
     operations::{copying_threads, norm_kernel},
 };
 use crate::launch::{
     Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
-    Stream, area, expect, nvrtc,
+    Stream, area, expect, kernels, nvrtc,
 };
 
 const THREADS: u32 = 256;
@@ -133,31 +131,21 @@ pub struct Additions<'a, T> {
     pub weight_bias: Slice<'a, T>,
 }
 
-/// The operations of a fuser on numbers of one type, on one device.
-#[derive(Debug)]
-pub struct Fuse<T> {
-    join: Kernel,
-    norm: Pair,
-    gelu: Kernel,
-    add: Kernel,
-    most_blocks: u32,
-    of: PhantomData<T>,
+kernels! {
+    /// The operations of a fuser on numbers of one type, on one device.
+    Fuse
+    FUSE {
+        join: Kernel = kernel("fuse_join"),
+        norm: Pair = pair("fuse_norm"),
+        gelu: Kernel = kernel("fuse_gelu"),
+        add: Kernel = kernel("fuse_add"),
+    }
+    |device| {
+        most_blocks: u32 = device.facts().multiprocessors.max(1) * 16,
+    }
 }
 
 impl<T: Element> Fuse<T> {
-    /// Loads them all, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, FUSE, &[])?;
-        Ok(Self {
-            join: module.kernel("fuse_join")?,
-            norm: module.pair("fuse_norm")?,
-            gelu: module.kernel("fuse_gelu")?,
-            add: module.kernel("fuse_add")?,
-            most_blocks: device.facts().multiprocessors.max(1) * 16,
-            of: PhantomData,
-        })
-    }
-
     /// Puts what was heard of each token, and behind it what is there, all heads side by side, into a row of `out`,
     /// [paths, rows, both widths].
     ///

@@ -1,11 +1,9 @@
 //! Rows between convolutions that go on from what came before.
 
-use std::marker::PhantomData;
-
 use super::STREAM_ROWS;
 use crate::launch::{
     Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area,
-    blocks, expect, nvrtc,
+    blocks, expect, kernels, nvrtc,
 };
 
 /// Threads of a block where several rows share one.
@@ -48,15 +46,16 @@ pub struct Kept<T> {
     tokens: u32,
 }
 
-/// Operations on rows that go on, on numbers of one type, on one device.
-#[derive(Debug)]
-pub struct StreamRows<T> {
-    add_norm: Pair,
-    mix_norm: Pair,
-    turn_taps: Kernel,
-    keep_rows: Kernel,
-    put_samples: Kernel,
-    of: PhantomData<T>,
+kernels! {
+    /// Operations on rows that go on, on numbers of one type, on one device.
+    StreamRows
+    STREAM_ROWS {
+        add_norm: Pair = pair("add_norm"),
+        mix_norm: Pair = pair("mix_norm"),
+        turn_taps: Kernel = kernel("turn_taps"),
+        keep_rows: Kernel = kernel("keep_rows"),
+        put_samples: Kernel = kernel("put_samples"),
+    }
 }
 
 impl<T: Element> Kept<T> {
@@ -81,19 +80,6 @@ impl<T: Element> Kept<T> {
 }
 
 impl<T: Element> StreamRows<T> {
-    /// Loads them all, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, STREAM_ROWS, &[])?;
-        Ok(Self {
-            add_norm: module.pair("add_norm")?,
-            mix_norm: module.pair("mix_norm")?,
-            turn_taps: module.kernel("turn_taps")?,
-            keep_rows: module.kernel("keep_rows")?,
-            put_samples: module.kernel("put_samples")?,
-            of: PhantomData,
-        })
-    }
-
     /// Adds to each row of `x` (rows by `width`), and puts the sum, normed by the root of its mean square plus `epsilon`
     /// and times the norm's weight, into `out`; as it is where there is no norm.
     pub fn add_norm<'a>(

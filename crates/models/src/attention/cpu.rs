@@ -1,7 +1,5 @@
 //! Attention on the CPU: inputs by formula, in memory, and what comes out of them.
 
-use half::{bf16, f16};
-
 use super::{AttentionSizes, Layout, Sampled, Synthetic, Tiling, synthetic::Input};
 use crate::{
     Dtype, Marks, ModelError,
@@ -13,6 +11,7 @@ use crate::{
         number::Number,
         tiles::LANES,
     },
+    dtype::typed,
 };
 
 /// Queries and keys that the CPU works on together.
@@ -49,11 +48,7 @@ impl CpuAttention {
     /// Makes the inputs; `stores_scores` makes room for [`CpuAttention::attend_naive`].
     pub fn new(inputs: &Synthetic, threads: usize, stores_scores: bool) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
-        let numbers: Box<dyn Numbers> = match inputs.dtype {
-            Dtype::F32 => Box::new(Of::<f32>::new(inputs, stores_scores)?),
-            Dtype::Bf16 => Box::new(Of::<bf16>::new(inputs, stores_scores)?),
-            Dtype::F16 => Box::new(Of::<f16>::new(inputs, stores_scores)?),
-        };
+        let numbers: Box<dyn Numbers> = typed!(inputs.dtype, |T| Box::new(Of::<T>::new(inputs, stores_scores)?));
         Ok(Self { crew, numbers })
     }
 

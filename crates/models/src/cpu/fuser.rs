@@ -2,8 +2,6 @@
 
 use std::marker::PhantomData;
 
-use half::{bf16, f16};
-
 use super::{
     cache::zeros,
     crew::Crew,
@@ -18,6 +16,7 @@ use super::{
 };
 use crate::{
     Decoder, Done, Dtype, KeysValues, ModelError, TensorSpec,
+    dtype::typed,
     fuser::{
         CacheShape, FuseMode, FuseOptions, FuserConfig, FuserWeights, Fusing, Path,
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, Paths, Request, Vectors},
@@ -36,11 +35,7 @@ pub fn fuser(
     threads: usize,
 ) -> Result<Box<dyn Fusing>, ModelError> {
     let crew = Crew::new(threads)?;
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(Engine::new(Cpu::<f32> { crew, of: PhantomData }, fusers, options)?),
-        Dtype::Bf16 => Box::new(Engine::new(Cpu::<bf16> { crew, of: PhantomData }, fusers, options)?),
-        Dtype::F16 => Box::new(Engine::new(Cpu::<f16> { crew, of: PhantomData }, fusers, options)?),
-    })
+    Ok(typed!(options.dtype, |T| Box::new(Engine::new(Cpu::<T> { crew, of: PhantomData }, fusers, options)?)))
 }
 
 /// Bytes of the heap that fusers need at most, all gates open, to fuse this many tokens of this many sequences at a time.

@@ -6,7 +6,6 @@ mod steps;
 
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use laptime_probe::stage;
 
 use self::ops::{CpuOps, gathered};
@@ -16,13 +15,13 @@ use super::{
     crew::Crew,
     memory::{SMALL_BYTES, thread_bytes},
     model::Source,
-    number::Number,
     pass::Sizes,
     refuse_graph,
 };
 use crate::{
-    Attention, Config, Dtype, ModelError,
+    Attention, Config, ModelError,
     attention::CPU_TILING,
+    dtype::typed,
     tts::{
         CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes,
         product, together,
@@ -38,24 +37,14 @@ pub fn qwen_tts(
 ) -> Result<Box<dyn QwenTts>, ModelError> {
     options.check(&config)?;
     refuse_graph(options.graph)?;
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(load::<f32>(config, weights, options, threads)?),
-        Dtype::Bf16 => Box::new(load::<bf16>(config, weights, options, threads)?),
-        Dtype::F16 => Box::new(load::<f16>(config, weights, options, threads)?),
-    })
-}
-
-fn load<T: Number>(
-    config: TtsConfig,
-    weights: &TtsWeights,
-    options: TtsOptions,
-    threads: usize,
-) -> Result<Engine<CpuOps<T>>, ModelError> {
     let _stage = stage!("weights");
     let (config, crew) = (Arc::new(config), Crew::new(threads)?);
-    let weights = LoadedWeights::load(&config, &mut Source { weights: Some(weights), crew: &crew }.typed())?;
-    let ops = CpuOps::new(&config, &options, &weights, crew)?;
-    Ok(Engine::new(config, options, weights, ops))
+    Ok(typed!(options.dtype, |T| {
+        let mut loader = Source { weights: Some(weights), crew: &crew }.typed::<T>();
+        let weights = LoadedWeights::load(&config, &mut loader)?;
+        let ops = CpuOps::new(&config, &options, &weights, crew)?;
+        Box::new(Engine::new(config, options, weights, ops))
+    }))
 }
 
 /// Bytes of the heap that a model needs at most for prompts of this many tokens of text, including the positions before

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use laptime_cuda::{Device, Done, decode::State};
 
 use super::{
@@ -18,6 +17,7 @@ use crate::{
         generic::GenericDecoder,
         layers::{run_head, run_resident},
     },
+    dtype::typed,
 };
 
 const ROOM: usize = 128;
@@ -32,11 +32,7 @@ pub fn logits_alone_and_apart(
     prompts: [&[u32]; 2],
     steps: usize,
 ) -> Result<[Vec<f32>; 2], ModelError> {
-    match dtype {
-        Dtype::F32 => both::<f32>(device, config, weights, prompts, steps),
-        Dtype::Bf16 => both::<bf16>(device, config, weights, prompts, steps),
-        Dtype::F16 => both::<f16>(device, config, weights, prompts, steps),
-    }
+    typed!(dtype, |T| both::<T>(device, config, weights, prompts, steps))
 }
 
 fn both<T: Number>(

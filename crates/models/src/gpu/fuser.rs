@@ -5,7 +5,6 @@
 // Kernels are given addresses of caches; the fuse borrows them until all is on the stream.
 #![allow(unsafe_code)]
 
-use half::{bf16, f16};
 use laptime_cuda::{
     Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices,
     nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Operations},
@@ -17,7 +16,8 @@ use super::{
     weights::{Loader, Number},
 };
 use crate::{
-    Decoder, Dtype, ModelError, TensorSpec,
+    Decoder, ModelError, TensorSpec,
+    dtype::typed,
     fuser::{
         CacheShape, FuseMode, FuseOptions, FuserConfig, FuserWeights, Fusing, Path,
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, OpenPath, Paths, Request, Vectors},
@@ -40,11 +40,8 @@ pub fn fuser<'a>(
     fusers: Vec<(FuserConfig, &FuserWeights)>,
     options: FuseOptions,
 ) -> Result<Box<dyn Fusing + 'a>, ModelError> {
-    let fuser: Box<dyn Fusing + 'a> = match options.dtype {
-        Dtype::F32 => Box::new(Engine::new(Cuda::<f32>::new(device)?, fusers, options)?),
-        Dtype::Bf16 => Box::new(Engine::new(Cuda::<bf16>::new(device)?, fusers, options)?),
-        Dtype::F16 => Box::new(Engine::new(Cuda::<f16>::new(device)?, fusers, options)?),
-    };
+    let fuser: Box<dyn Fusing + 'a> =
+        typed!(options.dtype, |T| Box::new(Engine::new(Cuda::<T>::new(device)?, fusers, options)?));
     // The weights are there before the first fuse is timed.
     device.stream().synchronise()?;
     Ok(fuser)
@@ -323,6 +320,7 @@ fn wait(device: &Device, other: &Device) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Dtype;
     use crate::{Config, fuser::Alignment};
 
     #[test]
