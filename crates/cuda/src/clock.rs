@@ -36,18 +36,15 @@ const ROUNDING_ONE_IN: u64 = 1 << 24;
 pub(crate) enum Reached {
     Yes,
     NotYet,
-    /// The device failed, or the event is unusable.
     Never,
 }
 
-/// A reading of the host's clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostTime {
     pub(crate) ticks: Ticks,
     pub(crate) nanos: u64,
 }
 
-/// The events of one stream, and the host clock.
 pub(crate) trait Events: Send + Sync {
     type Event: Copy + Send;
 

@@ -17,7 +17,6 @@ macro_rules! driver {
 }
 pub(crate) use driver;
 
-/// A retained primary context and its memory pool.
 #[derive(Debug)]
 pub struct Context {
     pub(crate) device: sys::CUdevice,

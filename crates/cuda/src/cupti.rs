@@ -34,7 +34,6 @@ pub type WorkKind = cupti::WorkKind<Arc<str>>;
 
 /// Bytes of a buffer that CUPTI fills: some ten thousand records.
 const BUFFER_BYTES: usize = 4 << 20;
-/// The alignment that CUPTI requires.
 const BUFFER_ALIGN: usize = 8;
 /// The maximum number of stored records, about three gigabytes; further records are counted as dropped.
 const MOST_RECORDS: usize = 30_000_000;

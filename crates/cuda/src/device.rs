@@ -63,7 +63,6 @@ impl DeviceFacts {
     }
 }
 
-/// What a driver can be asked before there is a context; tests replace it.
 trait Driver {
     fn is_there(&self) -> bool;
     fn start(&self) -> Done;
@@ -190,7 +189,6 @@ impl Device {
         Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()?, replays, compiling })
     }
 
-    /// The kernels that are being compiled on other threads.
     pub(crate) fn compiling(&self) -> MutexGuard<'_, Compiling> {
         self.compiling.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,7 +25,6 @@ pub(crate) use crate::{
 const MOST_ARGUMENTS: usize = 24;
 /// The most blocks along the second and third side of a grid; along the first side there may be 2^31 - 1.
 pub(crate) const MOST_BLOCKS_Y: u32 = 65_535;
-/// What a launch with a short buffer is refused with.
 const TOO_SMALL: &str = "a buffer is too small";
 
 /// Refuses to do something unless a condition holds.
@@ -95,7 +94,6 @@ impl<T: Pod> MemoryMut for &SliceMut<'_, T> {}
 impl<T: Pod> MemoryMut for &mut Buffer<T> {}
 impl<M: MemoryMut> MemoryMut for Option<M> {}
 
-/// A launch in preparation.
 #[derive(Debug, Clone)]
 #[must_use]
 pub(crate) struct Launch<'a> {
@@ -127,7 +125,6 @@ impl<'a> Launch<'a> {
         self.require(memory.extent().1 >= numbers.into(), TOO_SMALL)
     }
 
-    /// Nothing is launched if the condition holds.
     pub fn skip_if(mut self, is_empty: bool) -> Self {
         self.is_empty |= is_empty;
         self

@@ -92,7 +92,6 @@ impl Request {
     }
 }
 
-/// What is being compiled on other threads, by key.
 pub(crate) type Compiling = HashMap<Key, JoinHandle<Option<Vec<u8>>>>;
 
 /// Starts to compile what the cache does not have, each source on a thread of its own. A load waits for its source.
@@ -116,7 +115,6 @@ pub fn compile_ahead(device: &Device, cache: &Cache, requests: impl IntoIterator
     }
 }
 
-/// Waits for a source that is being compiled.
 fn compiled_ahead(device: &Device, key: &Key, source: Source<'_>) -> Option<Vec<u8>> {
     let thread = device.compiling().remove(key)?;
     let _stage = stage!("compile", file = source.file);
@@ -186,7 +184,6 @@ fn all_options(architecture: &str, options: &[String]) -> Vec<String> {
     all
 }
 
-/// A program of the compiler, with the texts it refers to.
 struct Program {
     raw: sys::nvrtcProgram,
     _texts: [CString; 2],

@@ -44,7 +44,6 @@ pub struct StampedGraph {
     stamps: Stamps,
     stages: Vec<StampedStage>,
     read_until: u32,
-    /// The stages as a trace has them.
     inner: Arc<[InnerStage]>,
     /// Ids of the replays that were launched and not read.
     launched: VecDeque<u64>,

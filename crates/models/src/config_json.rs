@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 
 use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling};
 
-/// The architectures that are known, as `model_type` names them.
 const KNOWN: [(&str, Family); 4] =
     [("qwen3", Family::Qwen3), ("qwen2", Family::Qwen2), ("llama", Family::Llama), ("nano", Family::Nano)];
 
@@ -105,7 +104,6 @@ impl Fields<'_> {
         })
     }
 
-    /// Refuses what the decoder does not compute.
     fn refuse_nano_variants(&self) -> Result<(), String> {
         let is_other = |field: &str, usual: &str| Ok::<_, String>(self.text(field)?.filter(|text| *text != usual));
         if let Some(other) = is_other("architecture", "decoder_only")? {
@@ -164,7 +162,6 @@ impl Fields<'_> {
         found.ok_or_else(|| format!("`model_type` is `{asked}`; known ones are {known}"))
     }
 
-    /// Refuses what the decoder does not compute.
     fn refuse_variants(&self, family: Family) -> Result<(), String> {
         if family != Family::Qwen2 && self.is_true("attention_bias")? {
             return Err("`attention_bias` is true, and a bias behind attention is not computed here".to_owned());

@@ -24,12 +24,9 @@ pub struct Folder {
     tensors: HashMap<String, Stored>,
 }
 
-/// Where a tensor lies.
 #[derive(Debug)]
 pub struct Stored {
-    /// Which of the files.
     file: usize,
-    /// Its bytes there.
     bytes: Range<usize>,
     pub shape: Vec<usize>,
     /// The number type, as the file names it.
@@ -106,7 +103,6 @@ impl Folder {
         &self.tensors
     }
 
-    /// Maps a file of torch's, and puts a prefix before the names of its tensors.
     pub fn add_torch(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
         let file = self.files.len();
@@ -118,7 +114,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Maps a file of safetensors, and puts a prefix before the names of its tensors.
     pub fn add_safetensors(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
         let damaged = |reason| ModelError::Damaged { path: path.to_owned(), reason };
@@ -199,7 +194,6 @@ fn indexed_files(text: &str) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// Weights in another format, which cannot be read.
 fn other_weights(folder: &Path) -> Option<String> {
     let names = ["pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.gguf"];
     names.into_iter().find(|name| folder.join(name).exists()).map(str::to_owned)

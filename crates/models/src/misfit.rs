@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use crate::{TensorSpec, folder::Stored};
 
-/// The number of names of each kind in a message.
 const TOLD: usize = 5;
 
-/// What of a folder does not fit a model, by name.
 #[derive(Debug, Default)]
 pub struct Misfit {
     missing: Vec<String>,

@@ -5,7 +5,6 @@ use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLay
 /// The context of the CS336 models. The assignment runs them at 512; RoPE sets no limit, so this one is ours.
 const COURSE_CONTEXT: usize = 16_384;
 
-/// What the Nano kit has that is no decoder.
 const ENCODER_DECODERS: [&str; 2] = ["encoder_decoder_tiny", "encoder_decoder_small"];
 
 impl Config {
@@ -55,7 +54,6 @@ fn names_of(family: Family) -> Vec<String> {
     Config::presets().into_iter().filter(|config| config.family == family).map(|config| config.name).collect()
 }
 
-/// The known name that differs least, if it differs by little.
 fn nearest(asked: &str) -> Option<String> {
     let distance = |config: Config| (strsim::damerau_levenshtein(asked, &plain(&config.name)), config.name);
     let (distance, name) = Config::presets().into_iter().map(distance).min()?;

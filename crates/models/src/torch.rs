@@ -15,18 +15,14 @@ use crate::ModelError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     pub name: String,
-    /// Where its numbers are in the file, row by row.
     pub bytes: Range<usize>,
-    /// Its shape; none of a single number.
     pub shape: Vec<usize>,
     pub stored_as: StoredType,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not whole.
     Damaged(String),
-    /// It may be whole, and is not read.
     NotRead(String),
 }
 

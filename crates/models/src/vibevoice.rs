@@ -35,7 +35,7 @@ pub(crate) use self::{
     engine::Engine,
     memory::{Own, needed_bytes, product, sum},
     plan::{BEHIND, ConvShape, List, Plan, TokenizerShape},
-    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Linear, Load, Mixer},
+    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Linear, Mixer, VoiceLoad},
     tokenizer::{Rows, TokenizerOps},
 };
 pub use self::{

@@ -65,12 +65,10 @@ impl Weights {
 }
 
 impl<C> WeightsOf<C> {
-    /// Weights that are filled as those of a family, from a seed.
     pub(crate) fn filled(family: Family, seed: u64) -> Self {
         Self { source: Source::Synthetic { family, seed }, of: PhantomData }
     }
 
-    /// Weights in a folder that was seen to fit.
     pub(crate) fn stored(folder: Folder) -> Self {
         Self { source: Source::Folder(folder), of: PhantomData }
     }

@@ -120,7 +120,6 @@ impl PassWork {
         self.map(|stage, work| if stage == Stage::Attention { StageWork { flops, ..work } } else { work })
     }
 
-    /// The same pass with the work of each stage made another.
     pub(crate) fn map(&self, one: impl Fn(Stage, StageWork) -> StageWork) -> Self {
         Self { dtype: self.dtype, stages: Stage::ALL.map(|stage| one(stage, self.stage(stage))) }
     }
@@ -136,13 +135,10 @@ fn work(stage: StageWork, dtype: Dtype) -> Work {
     Work { flops: stage.flops, dtype: dtype.word().to_owned(), bytes: stage.bytes_read(), traffic: Traffic::Read }
 }
 
-/// One pass: what is asked of the model.
 struct Pass {
     batch: usize,
     tokens: usize,
-    /// Positions in the cache before it.
     start: usize,
-    /// Positions of each sequence whose logits are made.
     logits: usize,
     /// Whether keys and values go to a cache.
     cached: bool,

@@ -31,7 +31,6 @@ pub struct Attention<'a, T> {
     pub rotation: Rotation<'a>,
 }
 
-/// The kernel, for one size of heads.
 #[derive(Debug)]
 pub(super) struct AttentionKernel {
     kernel: Kernel,
@@ -78,7 +77,6 @@ fn shared_bytes(together: u32, head_dim: u32, splits: u32) -> u32 {
     4 * (token + (WARPS + splits) * together * part)
 }
 
-/// The rows of a step whose tokens are looked at together.
 #[derive(Clone, Copy)]
 struct Rows {
     first: u32,

@@ -23,7 +23,6 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// All factors, in kernel order.
     fn all(&self) -> [f32; 5] {
         let Self { clean_sample, clean_velocity, next_sample, next_clean, next_before } = *self;
         [clean_sample, clean_velocity, next_sample, next_clean, next_before]
@@ -116,7 +115,6 @@ impl<T: Element> Drawing<T> {
         self.noise.write(noise)
     }
 
-    /// Adds the state before a step to a launch.
     fn arguments<'l>(&mut self, launch: Launch<'l>, step: u32) -> Launch<'l> {
         launch
             .read(&self.noise, 0_u32)

@@ -41,7 +41,6 @@ impl Frames {
         self.frame.set_all(stream, 0)
     }
 
-    /// Adds the codes, the current frame and the sizes to a launch.
     fn arguments<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         let codes = area(self.room, self.groups);
         launch.read(&self.codes, codes).read(&self.frame, 1_u32).with_all([self.room, self.groups])

@@ -39,7 +39,6 @@ pub(super) struct Operands<'a, T> {
     pub linear: &'a Linear<'a, T>,
     /// The adaptation of each vector, and the distance from one to the next.
     pub adapt: Option<(Slice<'a, T>, u32)>,
-    /// Rows and width of the weights.
     pub shape: [u32; 2],
 }
 
@@ -64,7 +63,6 @@ pub(super) struct Dealer {
     shared_limit: u32,
 }
 
-/// The product kernels of a step.
 #[derive(Debug)]
 pub(super) struct Products {
     pub norm_linear: Product,
@@ -76,7 +74,6 @@ pub(super) struct Products {
 /// The maximum number of vectors per block.
 const MOST_VECTORS: u32 = 8;
 
-/// The compiler options in addition to the dtype.
 pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
     let sizes = [("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
     sizes.iter().map(|(name, value)| format!("-D{name}={value}")).collect()
@@ -113,7 +110,6 @@ impl Dealer {
         })
     }
 
-    /// The compiler options of its products, in addition to the dtype.
     pub fn options(&self) -> Vec<String> {
         options(self.vectors, self.tuning)
     }
@@ -131,7 +127,6 @@ impl Dealer {
         Ok(Product { name, fast, any, has_norm, rows_each })
     }
 
-    /// Checks the sizes and launches a product.
     pub fn multiply<T: Element>(
         &self,
         product: &Product,
@@ -163,7 +158,6 @@ impl Dealer {
         launch.run_early(kernel, shape, overlaps)
     }
 
-    /// Selects the kernel, the distribution of rows, and the number of threads.
     fn deal<'a, T>(
         &self,
         product: &'a Product,

@@ -1,6 +1,5 @@
 //! How the rows of a product are distributed to warps.
 
-/// How the rows of a matrix are split along their width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiles {
     /// Parts of a row.

@@ -122,7 +122,6 @@ impl<T: Element> AdamW<T> {
     }
 }
 
-/// Addresses and length, in the order of the kernel's structure.
 fn place<T: Element>(parameter: &Parameter<'_, T>) -> [u64; 5] {
     let Parameter { value, gradient, first, second } = parameter;
     [value.pointer(), gradient.pointer(), first.pointer(), second.pointer(), value.length() as u64]

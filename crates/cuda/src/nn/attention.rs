@@ -163,7 +163,6 @@ impl Tile {
     }
 }
 
-/// Which of the tiles serves these sizes best.
 fn chosen_tile(sizes: &HeadSizes, multiprocessors: u32) -> usize {
     if TILES[0].blocks(sizes) <= u64::from(FULL * multiprocessors) {
         0

@@ -140,7 +140,6 @@ fn tensor_shared_bytes(head_dim: u32) -> [u32; 2] {
     [2 * 64 * row + 2 * (2 * queries * row + 8 * queries), 4 * 64 * row]
 }
 
-/// Queries and keys of a tile of the kernels that are for any head.
 fn any_tile(head_dim: u32) -> u32 {
     if head_dim <= 128 { 64 } else { 32 }
 }

@@ -216,7 +216,6 @@ impl<T: Element> Convolutions<T> {
     }
 }
 
-/// Refuses a signal that does not fit the convolution.
 fn check<T: Element>(doing: &str, of: &Convolution, signal: &Signal<'_, T>) -> Done {
     of.check(doing)?;
     let reach = u64::from(signal.length) * u64::from(of.stride) + u64::from(of.kernel) * u64::from(of.dilation);

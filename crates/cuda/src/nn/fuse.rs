@@ -251,7 +251,6 @@ impl<T: Element> Fuse<T> {
     }
 }
 
-/// Refuses addresses or positions that do not fit the sizes.
 fn check_sections(doing: &str, sections: &[(CachePlaces<'_>, &CacheSection)], sizes: &FuseSizes) -> Done {
     sizes.check(doing)?;
     expect(doing, sections.iter().all(|(places, _)| places.are(sizes.paths)), "there are fewer paths")?;

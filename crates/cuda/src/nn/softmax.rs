@@ -53,7 +53,6 @@ pub(super) fn softmax_shape(rows: u32, groups: u32, most_threads: u32) -> Option
     (threads <= most_threads).then_some((kernel, Shape { grid, block, shared_bytes: 0 }))
 }
 
-/// The launch size of the kernels for rows of any length.
 pub(super) fn any_shape(rows: u32, keys: u32) -> Shape {
     Shape::line(rows, keys.clamp(32, 1024).next_multiple_of(32))
 }

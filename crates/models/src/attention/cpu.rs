@@ -107,19 +107,16 @@ impl<T: Number> Of<T> {
         Span { batch, heads, kv_heads, head_dim, queries: length, start: 0, is_causal }
     }
 
-    /// Heads that lie one behind the other.
     fn strides(&self, heads: usize) -> Strides {
         let head = self.sizes.length * self.sizes.head_dim;
         Strides { batch: heads * head, head, row: self.sizes.head_dim }
     }
 
-    /// The result has the heads of a query side by side.
     fn out_strides(&self) -> Strides {
         let AttentionSizes { heads, head_dim, length, .. } = self.sizes;
         Strides { batch: length * heads * head_dim, head: head_dim, row: heads * head_dim }
     }
 
-    /// Runs something with the inputs, the scores and the place of the result.
     fn with(&mut self, run: impl FnOnce(&Inputs<'_, T>, &mut [T], (&mut [T], Strides))) {
         let (of_queries, of_keys) = (self.strides(self.sizes.heads), self.strides(self.sizes.kv_heads));
         let out_strides = self.out_strides();

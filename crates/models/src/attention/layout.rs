@@ -117,7 +117,6 @@ impl Layout {
         self.columns[from..to].iter().map(|column| *column as usize).zip(rows)
     }
 
-    /// Adds the tiles in which the rule keeps something.
     fn add_ruled(&mut self, block: Block) {
         let Block { from, last } = block;
         let (rule, length, keys) = (self.rule, self.length, self.tiling.keys as usize);

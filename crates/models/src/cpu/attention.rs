@@ -14,7 +14,6 @@ const QUERIES: usize = 128;
 /// Queries and keys of a tile of the fused step.
 const TILE: (usize, usize) = (64, 256);
 
-/// What attends to what.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub batch: usize,
@@ -24,12 +23,10 @@ pub struct Span {
     pub queries: usize,
     /// The position of the first query; keys begin at 0 and end with the last query.
     pub start: usize,
-    /// Whether a query sees only what does not come after it.
     pub is_causal: bool,
 }
 
 impl Span {
-    /// Queries of a model behind what a cache holds.
     pub fn new(config: &Config, batch: usize, queries: usize, start: usize) -> Self {
         let Config { heads, kv_heads, head_dim, .. } = *config;
         Self { batch, heads, kv_heads, head_dim, queries, start, is_causal: true }
@@ -86,7 +83,6 @@ struct Block {
     count: usize,
 }
 
-/// Where heads lie in something larger: numbers from one to the next.
 #[derive(Debug, Clone, Copy)]
 pub struct Strides {
     pub batch: usize,
@@ -114,13 +110,11 @@ impl<'a, T> Heads<'a, T> {
         Rows::new(&self.numbers[first..], block.count, span.head_dim, stride)
     }
 
-    /// All rows of a head of a sequence, of which there are as many as queries.
     pub fn of(&self, span: &Span, batch: usize, head: usize) -> Rows<'a, T> {
         let first = batch * self.strides.batch + head * self.strides.head;
         Rows::new(&self.numbers[first..], span.queries, span.head_dim, self.strides.row)
     }
 
-    /// All keys or values of the head that a block shares.
     fn keys(&self, span: &Span, block: Block) -> Rows<'a, T> {
         let first = block.batch * self.strides.batch + block.kv_head * self.strides.head;
         Rows::new(&self.numbers[first..], span.keys(), span.head_dim, self.strides.row)
@@ -149,7 +143,6 @@ pub fn naive<T: Number>(
     weigh_values(crew, span, inputs.values, scores, out);
 }
 
-/// Stores the scores of all pairs, and makes them weights.
 pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, scores: &mut [T]) {
     {
         let _stage = stage_mark!(marks, Ops, "scores");
@@ -171,7 +164,6 @@ pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs:
     });
 }
 
-/// Stores the products of every query of a head with every key.
 pub fn store_scores<T: Number>(
     crew: &Crew,
     span: &Span,
@@ -205,7 +197,6 @@ fn out_rows<'a, T>(out: &'a Shared<'_, T>, strides: Strides, span: &Span, block:
     unsafe { out.rows(first, block.count, span.head_dim, stride) }
 }
 
-/// Sums the values of every key of a head, weighted, for every query.
 pub fn weigh_values<T: Number>(
     crew: &Crew,
     span: &Span,
@@ -224,7 +215,6 @@ pub fn weigh_values<T: Number>(
     });
 }
 
-/// What a thread keeps of a tile of the fused step.
 #[derive(Default)]
 struct Tile {
     blocks: Blocks,

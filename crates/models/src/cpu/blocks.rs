@@ -49,7 +49,6 @@ fn is_worth_gathering(kept: u32, rows: u32) -> bool {
     kept * WORTH_GATHERING >= rows
 }
 
-/// Weighs the values of what a layout keeps. Queries and keys are as many as the layout has.
 pub fn attend<T: Number>(
     crew: &Crew,
     marks: &Marks,
@@ -95,14 +94,12 @@ impl<'a, T: Number> Head<'a, T> {
     }
 }
 
-/// A pair that is computed alone.
 struct Single {
     row: u32,
     column: u32,
     weight: f32,
 }
 
-/// What a thread keeps of a block of queries.
 struct Work {
     /// The queries, turned and scaled: a row for each of their numbers.
     queries: Vec<Lanes>,
@@ -165,7 +162,6 @@ impl Work {
         (self.tops, self.sums) = (Lanes::all(f32::NEG_INFINITY), Lanes::all(0.0));
     }
 
-    /// Adds a tile: its scores are made, made weights, and the values weighted by them.
     fn tile<T: Number>(&mut self, [keys, values]: [Rows<'_, T>; 2], mask: impl FnOnce(&mut [Lanes])) {
         let Self { queries, scores, mixed, tops, sums, keys: wide_keys, values: wide_values, .. } = self;
         scores.resize(keys.count, Lanes::all(0.0));
@@ -175,7 +171,6 @@ impl Work {
         mix(scores, widened(values, wide_values), mixed);
     }
 
-    /// Adds the columns that many rows keep, some at a time.
     fn gathered<T: Number>(&mut self, rows: usize, head: &Head<'_, T>, layout: &Layout, block: usize) {
         let (rows, width) = (rows as u32, head.keys.width);
         let mut columns = layout.columns_of(block).filter(|(_, bits)| is_worth_gathering(ones(bits), rows)).peekable();
@@ -197,7 +192,6 @@ impl Work {
         }
     }
 
-    /// Adds the columns that few rows keep, pair by pair.
     fn single<T: Number>(&mut self, queries: Rows<'_, T>, head: &Head<'_, T>, layout: &Layout, block: usize) {
         let scale = (queries.width as f32).sqrt().recip();
         let columns =
@@ -262,7 +256,6 @@ fn mask_by_rule(layout: &Layout, first: usize, from: usize, scores: &mut [Lanes]
     });
 }
 
-/// Leaves out the scores of gathered columns whose bit is not set.
 fn mask_by_bits(kept: &[u64], scores: &mut [Lanes]) {
     for (bits, scores) in kept.iter().zip(scores).filter(|(bits, _)| **bits != u64::MAX) {
         let left_out = scores.0.iter_mut().enumerate().filter(|(lane, _)| bits >> lane & 1 == 0);

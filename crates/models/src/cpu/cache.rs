@@ -8,7 +8,6 @@ use crate::{
 
 pub type Cache<T> = KvCache<Vec<T>>;
 
-/// The memory of the process.
 #[derive(Debug, Clone, Copy)]
 pub struct Heap;
 

@@ -13,10 +13,8 @@ use super::{
     vectors::vectorized,
 };
 
-/// Numbers that are gathered at a time, about.
 const GATHERED: usize = 1 << 22;
 
-/// Positions that are gathered at a time, if each sees this many numbers.
 fn rows_at_once(depth: usize) -> usize {
     (GATHERED / depth.max(1)).max(1)
 }
@@ -27,7 +25,6 @@ pub fn gathered(rows: usize, inputs: usize, taps: usize) -> usize {
     if taps <= 1 { 0 } else { rows.min(rows_at_once(depth)).saturating_mul(depth) }
 }
 
-/// A convolution with its kernel as products want it.
 pub struct Conv<T> {
     /// `[outputs, taps, inputs]`, the oldest position first.
     weight: Vec<T>,
@@ -40,7 +37,6 @@ pub struct Conv<T> {
 }
 
 impl<T: Number> Conv<T> {
-    /// A convolution by its kernel `[outputs, inputs, taps]`.
     pub fn new(kernel: &[T], inputs: usize, bias: Vec<f32>, dilation: usize) -> Self {
         let taps = kernel.len() / (bias.len() * inputs);
         let mut weight = Vec::with_capacity(kernel.len());
@@ -118,7 +114,6 @@ impl<T: Number> Conv<T> {
         rows * self.stride
     }
 
-    /// Gathers the inputs of this many positions, from `first` on, into one row each.
     fn gather<'g>(&self, crew: &Crew, from: &[T], first: usize, count: usize, seen: &'g mut Vec<T>) -> &'g [T] {
         let Self { inputs, taps, dilation, .. } = *self;
         let depth = taps * inputs;
@@ -149,7 +144,6 @@ pub struct Depthwise {
 }
 
 impl Depthwise {
-    /// A convolution by its kernel `[channels, 1, taps]`.
     pub fn new(kernel: &[f32], bias: Vec<f32>) -> Self {
         let channels = bias.len();
         let taps = kernel.len() / channels;

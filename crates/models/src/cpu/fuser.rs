@@ -81,14 +81,12 @@ struct Cpu<T> {
     of: PhantomData<T>,
 }
 
-/// The caches of all models, of which one layer is read at a time.
 struct Caches<'c> {
     receiver: &'c mut dyn Decoder,
     sharers: Vec<Option<&'c mut dyn Decoder>>,
     layer: Option<OpenLayer>,
 }
 
-/// A layer of the receiver while it is fused.
 struct OpenLayer {
     layer: usize,
     /// As it was, if several sharers read it.
@@ -99,7 +97,6 @@ struct OpenLayer {
 }
 
 impl Caches<'_> {
-    /// Reads the layers of a path, unless they are there. A layer that is done is written back.
     fn at(&mut self, paths: &Paths<'_>) -> Result<&mut OpenLayer, ModelError> {
         let (open, section) = (paths.first(), paths.request.section);
         let mut layer = match self.layer.take() {
@@ -266,12 +263,10 @@ impl<'a> Heads<'a> {
         self.kv_heads * self.head_dim
     }
 
-    /// The heads of a token, counted over all sequences.
     fn of_token(self, token: usize) -> impl Iterator<Item = &'a [f32]> {
         (0..self.kv_heads).map(move |head| &self.numbers[self.place(token, head)..][..self.head_dim])
     }
 
-    /// Where a head of a token begins.
     fn place(&self, token: usize, head: usize) -> usize {
         let (sequence, position) = (token / self.length, token % self.length);
         ((sequence * self.kv_heads + head) * self.length + position) * self.head_dim

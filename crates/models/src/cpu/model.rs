@@ -22,7 +22,6 @@ pub type Model<T> = Parameters<Vec<T>, Vec<f32>>;
 /// The resident layers of a decoder, without embedding and head.
 pub type Body<T> = weights::Body<Vec<T>, Vec<f32>>;
 
-/// Where the numbers of tensors come from, and the threads that read them.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     /// None where all numbers are 0.
@@ -50,7 +49,6 @@ impl<T: Number> Load for Typed<'_, T> {
 }
 
 impl<T: Number> Layer<T> {
-    /// A layer of zeros, to copy into.
     pub fn blank(config: &Config) -> Result<Self, ModelError> {
         Source { weights: None, crew: &Crew::new(1)? }.layer(config, 0)
     }
@@ -89,7 +87,6 @@ pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
 }
 
 impl<'a> Source<'a> {
-    /// The source as a loader of one dtype.
     pub fn typed<T>(self) -> Typed<'a, T> {
         Typed { source: self, of: PhantomData }
     }
@@ -123,7 +120,6 @@ impl<'a> Source<'a> {
         Ok(numbers)
     }
 
-    /// Some rows of a matrix, without the others.
     pub fn rows<T: Number>(self, spec: &TensorSpec, rows: &[u32]) -> Result<Vec<T>, ModelError> {
         let [count, width] = spec.shape[..] else {
             return Err(ModelError::Refused(format!("`{}` is no matrix", spec.name)));
@@ -146,7 +142,6 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Makes or reads the numbers of a tensor from an index on.
 fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
     match data {
         TensorData::Filled { fill, .. } => {

@@ -20,10 +20,8 @@ use crate::{
     rope::RopeTable,
 };
 
-/// What passes compute in, kept from one to the next.
 #[derive(Default)]
 pub struct Buffers<T> {
-    /// What layers add to: a row for each token.
     pub stream: Vec<T>,
     pub normed: Vec<T>,
     qkv: Vec<T>,
@@ -44,7 +42,6 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of a pass that gives logits of this many rows.
     pub fn new(config: &Config, attention: Attention, span: &Span, logits_rows: usize) -> Self {
         let rows = span.batch.saturating_mul(span.queries);
         let by_rows = |width: usize| rows.saturating_mul(width);
@@ -94,14 +91,12 @@ pub struct Pass<'a, T> {
     pub options: &'a Options,
     pub crew: &'a Crew,
     pub table: &'a RopeTable,
-    /// The pairs that attention keeps; none for all.
     pub layout: Option<&'a Layout>,
     /// What runs together: sequences of one cache, or of several caches at different positions. All have as many queries.
     pub spans: &'a [Span],
     /// Whether only the last row of each sequence is normed for the head.
     pub is_last_only: bool,
     pub buffers: &'a mut Buffers<T>,
-    /// The cache of each span; none for a pass without a cache.
     pub caches: Vec<&'a mut Cache<T>>,
 }
 
@@ -120,7 +115,6 @@ impl<T: Number> Pass<'_, T> {
         self.norm_weight(weight).rows(self.crew, every, stream, &mut self.buffers.normed);
     }
 
-    /// The rows between those that the head reads.
     fn every(&self) -> usize {
         if self.is_last_only { self.spans.first().map_or(1, |span| span.queries) } else { 1 }
     }
@@ -160,7 +154,6 @@ impl<T: Number> Pass<'_, T> {
     }
 }
 
-/// Each span, with its index and the number of the rows before it.
 fn numbered(spans: &[Span]) -> impl Iterator<Item = (usize, usize, &Span)> {
     let mut before = 0;
     spans.iter().enumerate().map(move |(group, span)| {

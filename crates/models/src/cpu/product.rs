@@ -28,7 +28,6 @@ pub const DEPTH: usize = 512;
 /// Up to this many rows the weights are read once and multiplied as they come.
 const FEW: usize = 4;
 
-/// What a thread needs beside the matrices: blocks that are widened.
 #[derive(Default)]
 pub struct Blocks {
     left: Vec<f32>,
@@ -36,10 +35,8 @@ pub struct Blocks {
     sum: Vec<f32>,
 }
 
-/// Bytes of a block that is widened.
 pub const WIDENED_BYTES: u64 = (4 * PART * DEPTH) as u64;
 
-/// Bytes of [`Blocks`] at most, if there are halves.
 pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
 
 #[derive(Clone, Copy)]
@@ -86,7 +83,6 @@ impl<'a, T: Number> Factor<'a, T> {
         }
     }
 
-    /// The same factor in f32: itself, or widened into a block.
     fn widened(&self, block: &'a mut Vec<f32>) -> Factor<'a, f32> {
         match *self {
             Self::Transposed(rows) => Factor::Transposed(widened(rows, block)),
@@ -147,7 +143,6 @@ pub fn each_part<T: Number, S: Default>(
     });
 }
 
-/// Multiplies two matrices on this thread. Panics where they do not fit.
 pub fn multiply<X: Number, W: Number, O: Number>(
     blocks: &mut Blocks,
     left: Factor<'_, X>,
@@ -224,7 +219,6 @@ fn put_row<O: Number>(sums: &[f32], out: &mut [O], put: Put) {
     });
 }
 
-/// Rows in f32: themselves, or widened into a block.
 pub fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Rows<'a, f32> {
     if let Some(wide) = rows.as_f32() {
         return wide;
@@ -235,7 +229,6 @@ pub fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Row
     Rows::dense(block, rows.count, rows.width)
 }
 
-/// Multiplies matrices of f32 with the kernel, on this thread, and puts the result where it belongs.
 pub fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: &mut RowsMut<'_, f32>, put: Put) {
     // Where the first number is, and how far the next column and the next row are.
     let place = |factor| match factor {

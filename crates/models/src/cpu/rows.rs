@@ -23,7 +23,6 @@ impl<'a, T> Rows<'a, T> {
         Self { numbers, count, width, stride }
     }
 
-    /// Rows that follow one another without a gap.
     pub fn dense(numbers: &'a [T], count: usize, width: usize) -> Self {
         Self::new(numbers, count, width, width)
     }
@@ -33,7 +32,6 @@ impl<'a, T> Rows<'a, T> {
         &self.numbers[at * self.stride..][..self.width]
     }
 
-    /// Some of them, and of those some numbers.
     pub fn part(&self, from: usize, count: usize, column: usize, width: usize) -> Self {
         assert!(from + count <= self.count && column + width <= self.width, "a part is inside its rows");
         let numbers = if count == 0 { &[] } else { &self.numbers[from * self.stride + column..] };

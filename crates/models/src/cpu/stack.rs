@@ -21,7 +21,6 @@ use crate::{
     rope::RopeTable,
 };
 
-/// Whether a pass has keys and values before its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// It has none and keeps none. Every row is normed.
@@ -30,7 +29,6 @@ pub enum Before {
     Cache,
 }
 
-/// The layers of a decoder, their cache, and the buffers that are kept from pass to pass.
 pub struct Stack<T> {
     config: Config,
     options: Options,
@@ -48,14 +46,12 @@ pub struct Stack<T> {
 }
 
 impl<T: Number> Stack<T> {
-    /// Layers that have run nothing yet.
     pub fn new(config: Config, options: Options, body: Arc<Body<T>>) -> Result<Self, ModelError> {
         let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
         let buffers = Buffers::default();
         Ok(Self { config, options, body, streamed: None, table, cache, buffers, layout: None, rows: 0, logits_rows: 0 })
     }
 
-    /// Loads the layers. Offloaded ones are written to their file.
     pub fn load(config: Config, options: Options, source: Source<'_>) -> Result<Self, ModelError> {
         let streamed = Streamed::load(&config, &options, source)?;
         let first = streamed.as_ref().map_or(0, Streamed::layers);
@@ -138,7 +134,6 @@ impl<T: Number> Stack<T> {
         Ok(())
     }
 
-    /// The rows that the last pass normed: all of them, or the last of each sequence.
     pub fn normed(&self) -> &[T] {
         &self.buffers.normed[..self.rows * self.config.hidden]
     }
@@ -170,7 +165,6 @@ impl<T: Number> Stack<T> {
         self.lay_out(span)
     }
 
-    /// Builds the layout of what is kept, unless the last pass had it.
     fn lay_out(&mut self, span: &Span) -> Done {
         let Some(kept) = &self.options.kept else { return Ok(()) };
         if span.start > 0 {

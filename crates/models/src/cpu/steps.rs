@@ -8,10 +8,8 @@ use super::{
 };
 use crate::{Config, RopeLayout, rope::RopeTable};
 
-/// Numbers that one part of a step has, about.
 const PART: usize = 1 << 14;
 
-/// Rows of a part.
 pub fn rows_of_part(width: usize) -> usize {
     (PART / width.max(1)).max(1)
 }
@@ -52,7 +50,6 @@ pub fn embed<T: Number>(crew: &Crew, ids: &[u32], embedding: &[T], width: usize,
     });
 }
 
-/// What a norm does to a row: it multiplies with `weight` over the root of the mean square.
 #[derive(Clone, Copy)]
 pub struct Norm<'a> {
     pub weight: &'a [f32],
@@ -80,7 +77,6 @@ impl Norm<'_> {
             .for_each(|(number, weight)| *number = T::narrow(number.wide() * factor * weight));
     }
 
-    /// What a row is multiplied with, beside the weight.
     #[inline(always)]
     pub fn factor<T: Number>(self, row: &[T]) -> f32 {
         1.0 / (dot(row, row) / row.len() as f32 + self.eps).sqrt()
@@ -100,7 +96,6 @@ pub struct Positions<'a> {
 }
 
 impl Positions<'_> {
-    /// Does it to all rows, where they are.
     pub fn enter<T: Number>(&self, crew: &Crew, qkv: &mut [T]) {
         let Config { heads, kv_heads, head_dim, .. } = *self.config;
         let width = (heads + 2 * kv_heads) * head_dim;
@@ -167,7 +162,6 @@ pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], room: usize, (keys,
     });
 }
 
-/// Makes the first half of each row `silu(first) * second`, after a bias was added to both.
 pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
     each_row!(crew, gate_up.len() * 4, (gate_up, 2 * width), |row| {
         if let Some(bias) = bias {

@@ -42,7 +42,6 @@ pub struct FileCopies<T> {
     /// Whether the copies that were requested and not waited for were requested ahead.
     requested: VecDeque<bool>,
     wait_began: Instant,
-    /// The times of the turn that runs.
     visit: LayerVisit,
     visits: VecDeque<LayerVisit>,
 }
@@ -50,12 +49,10 @@ pub struct FileCopies<T> {
 enum Buffer<T> {
     Missing,
     Here(Box<Layer<T>>),
-    /// The thread has it.
     Copying,
 }
 
 impl<T: Number> Streamed<T> {
-    /// Writes the offloaded layers to a file, one at a time. None if all layers are resident.
     pub fn load(config: &Config, options: &Options, source: Source<'_>) -> Result<Option<Self>, ModelError> {
         let Some(offload) = &options.offload else { return Ok(None) };
         let layers = offload.streamed_layers(config)?;

@@ -11,7 +11,6 @@ use super::{
     vectors::{exp, vectorized},
 };
 
-/// Queries of a block.
 pub const LANES: usize = 64;
 
 /// A number for each query of a block. It begins where a vector may, so that none reaches over two lines of a cache.

@@ -49,9 +49,7 @@ struct CpuTraining<T> {
     targets: Vec<u32>,
     kept: Kept<Vec<T>, Vec<f32>>,
     scratch: Scratch<Vec<T>>,
-    /// Queries, keys and values after their norms and RoPE.
     heads: Vec<T>,
-    /// Gradients of the norms of queries and of keys.
     d_norms: Vec<f32>,
     sums: Sums,
     places: Places,

@@ -21,10 +21,8 @@ pub fn turned_bytes(rows: usize, depth: usize) -> u64 {
     (depth as u64).saturating_add(PART as u64).saturating_mul(4).saturating_mul(rows)
 }
 
-/// What a thread keeps from one part of a product to the next.
 #[derive(Default)]
 struct Turned {
-    /// The first row of those that are transposed.
     first: Option<usize>,
     rows: Vec<f32>,
     out: Vec<f32>,

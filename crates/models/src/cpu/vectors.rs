@@ -36,7 +36,6 @@ fn sum_pairs<A: Copy, B: Copy>(a: &[A], b: &[B], one: impl Fn(A, B) -> f32) -> f
     add_lanes(sums)
 }
 
-/// Adds the lanes up, halves onto halves.
 #[inline(always)]
 fn add_lanes(mut sums: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
@@ -54,7 +53,6 @@ pub fn dot<A: Number, B: Number>(a: &[A], b: &[B]) -> f32 {
     sum_pairs(a, b, |a, b| a.wide() * b.wide())
 }
 
-/// The sum of the powers of e, counted from `top`.
 #[inline(always)]
 pub fn sum_of_powers<T: Number>(numbers: &[T], top: f32) -> f32 {
     sum_pairs(numbers, numbers, |number, _| exp(number.wide() - top))
@@ -77,7 +75,6 @@ pub fn largest<T: Number>(numbers: &[T]) -> f32 {
     best.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Makes every number a power of e, counted from `top`, and gives their sum.
 #[inline(always)]
 pub fn powers_from<T: Number>(numbers: &mut [T], top: f32) -> f32 {
     let mut sums = [0.0; LANES];
@@ -98,7 +95,6 @@ pub fn powers_from<T: Number>(numbers: &mut [T], top: f32) -> f32 {
     add_lanes(sums)
 }
 
-/// Makes scores weights that add up to one.
 #[inline(always)]
 pub fn softmax<T: Number>(scores: &mut [T]) {
     let top = largest(scores);

@@ -6,8 +6,8 @@ mod loader;
 mod memory;
 mod tokenizer;
 
+use self::backend::Cpu;
 pub use self::memory::needed_vibevoice_bytes;
-use self::{backend::Cpu, loader::Typed};
 use super::{crew::Crew, model::Source, refuse_graph};
 use crate::{
     ModelError,
@@ -27,7 +27,7 @@ pub fn vibevoice(
     let _stage = laptime_probe::stage!("weights");
     let crew = Crew::new(threads)?;
     Ok(typed!(options.dtype, |T| {
-        let loaded = config.published().load(&mut Typed::<T>::new(Source { weights: Some(weights), crew: &crew }))?;
+        let loaded = config.load(&mut Source { weights: Some(weights), crew: &crew }.typed::<T>())?;
         let backend = Cpu::load(&config, weights, &options, crew)?;
         Box::new(Engine::new(backend, config, options, (weights, loaded))?)
     }))

@@ -7,7 +7,6 @@ use crate::{Config, Done, KeysValues, ModelError, Options, Room};
 /// Positions that a growing cache starts with.
 const FIRST_CAPACITY: usize = 64;
 
-/// The memory of a cache, whose buffers are of type `B`.
 pub trait CacheMemory<B> {
     fn allocate(&self, numbers: usize) -> Result<B, ModelError>;
 
@@ -33,9 +32,7 @@ pub struct HeadRows {
 #[derive(Debug)]
 pub struct KvCache<B> {
     pub layers: Vec<[B; 2]>,
-    /// Positions that are allocated.
     pub capacity: usize,
-    /// Heads of all sequences.
     heads: usize,
     head_dim: usize,
     /// The largest capacity, and what limits it.
@@ -75,7 +72,6 @@ impl<B> KvCache<B> {
         self.length
     }
 
-    /// The number of keys, or of values, in this many positions of a layer.
     pub fn section_numbers(&self, positions: usize) -> usize {
         self.heads.saturating_mul(self.head_dim).saturating_mul(positions)
     }
@@ -87,7 +83,6 @@ impl<B> KvCache<B> {
         (positions.start * self.head_dim, rows)
     }
 
-    /// Refuses more positions than there can be.
     pub fn check(&self, positions: usize) -> Done {
         match positions > self.most {
             true => Err(ModelError::TooLong { tokens: positions, what: self.limit.clone(), room: self.most }),
@@ -95,7 +90,6 @@ impl<B> KvCache<B> {
         }
     }
 
-    /// Makes sure that this many positions are allocated.
     pub fn reserve(&mut self, memory: &impl CacheMemory<B>, positions: usize) -> Done {
         self.check(positions)?;
         if positions <= self.capacity {
@@ -113,7 +107,6 @@ impl<B> KvCache<B> {
         grown
     }
 
-    /// Gives every layer another capacity, one layer after another, and keeps what is in it.
     fn grow(&mut self, memory: &impl CacheMemory<B>, capacity: usize) -> Done {
         for at in 0..self.layers.len() {
             let length = self.held(at) * self.head_dim;
@@ -134,13 +127,11 @@ impl<B> KvCache<B> {
         self.written[layer].max(self.length)
     }
 
-    /// Sets the length after a pass, which has written every layer.
     pub fn advance(&mut self, length: usize) {
         self.length = length;
         self.written.fill(length);
     }
 
-    /// Sets the length: at most what every layer has.
     pub fn set_length(&mut self, length: usize) -> Done {
         match (0..self.layers.len()).find(|at| self.held(*at) < length) {
             Some(at) => {

@@ -19,16 +19,13 @@ pub trait Passes {
 
     fn cache(&self) -> &KvCache<Self::Buffer>;
 
-    /// The cache with its memory, to change it.
     fn cache_mut(&mut self) -> (&mut KvCache<Self::Buffer>, &Self::Memory);
 
-    /// Makes sure that this many positions are allocated in the cache, and in what goes with it.
     fn reserve(&mut self, positions: usize) -> Done;
 
     /// Takes note of a length of the cache that no pass made.
     fn length_changed(&mut self) -> Done;
 
-    /// Runs ids of all sequences without the cache, with logits of every position.
     fn forward(&mut self, ids: &[u32]) -> Done;
 
     /// Runs ids of all sequences behind the cache, with logits of the last position of each, and chooses the most likely
@@ -64,7 +61,6 @@ pub trait Passes {
 
 pub struct GenericDecoder<P> {
     pub passes: P,
-    /// Whether there is a token to go on from.
     has_token: bool,
     has_logits: bool,
 }
@@ -83,7 +79,6 @@ impl<P: Passes> GenericDecoder<P> {
         self.passes.reserve(length.saturating_add(tokens))
     }
 
-    /// Runs a pass, whose logits replace those of the last one.
     fn run(&mut self, pass: impl FnOnce(&mut P) -> Done) -> Done {
         self.has_logits = false;
         pass(&mut self.passes)?;

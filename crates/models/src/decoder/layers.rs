@@ -40,7 +40,6 @@ pub trait Ops {
     fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 }
 
-/// A norm of the hidden states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormAt {
     Layer(usize, Block),
@@ -189,7 +188,6 @@ fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O
     mark_op!(ops, "down", ops.linear(LinearAt::Down(at), down))
 }
 
-/// Norms the rows that the head reads, and multiplies them with the head if there is one.
 pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>) -> Result<(), O::Error> {
     let _stage = stage_mark!(ops.marks(), Layer, "head");
     if !ops.fusion().products {

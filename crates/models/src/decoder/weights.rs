@@ -33,7 +33,6 @@ pub struct LayerWeights<M, V = M> {
 #[derive(Debug)]
 pub struct Parameters<M, V = M> {
     pub embedding: M,
-    /// The resident layers, which are the last ones.
     pub layers: Vec<LayerWeights<M, V>>,
     pub norm: V,
     /// The output head, unless it is tied to the embedding.
@@ -74,7 +73,6 @@ pub fn packed_tensors(layer: &[TensorSpec]) -> [Vec<TensorSpec>; 11] {
 }
 
 impl<M, V> LayerWeights<M, V> {
-    /// Loads the tensors of a layer, part by part in the order of the fields.
     pub fn load<L>(tensors: &[TensorSpec], loader: &mut L) -> Result<Self, L::Error>
     where
         L: Load<Matrix = M, Vector = V>,
@@ -144,7 +142,6 @@ impl<M, V> LayerWeights<M, V> {
 }
 
 impl<M, V> Parameters<M, V> {
-    /// Loads a decoder without its first layers.
     pub fn load<L>(config: &Config, first: usize, loader: &mut L) -> Result<Self, L::Error>
     where
         L: Load<Matrix = M, Vector = V>,
@@ -202,7 +199,6 @@ impl<M, V> Parameters<M, V> {
     }
 }
 
-/// The resident layers of a decoder and the norm behind them, without embedding and head.
 #[derive(Debug)]
 pub struct Body<M, V = M> {
     pub layers: Vec<LayerWeights<M, V>>,
@@ -218,7 +214,6 @@ impl<M, V> Body<M, V> {
     }
 }
 
-/// Layers as a loader puts them on its device.
 pub type LoadedLayers<L> = Vec<LayerWeights<<L as Load>::Matrix, <L as Load>::Vector>>;
 
 pub fn load_layers<L: Load>(config: &Config, first: usize, loader: &mut L) -> Result<LoadedLayers<L>, L::Error> {

@@ -55,7 +55,6 @@ pub struct Aligned {
     pub is_message: Vec<bool>,
 }
 
-/// Consecutive tokens that are all of a message, or of none.
 struct Part {
     is_message: bool,
     ids: Vec<u32>,
@@ -96,7 +95,6 @@ impl<'a> Aligner<'a> {
         Ok(aligned)
     }
 
-    /// Puts a part of a template behind, padded to the longer one.
     fn add_template(&self, to: &mut Aligned, mut ours: Vec<u32>, mut theirs: Vec<u32>) -> Done {
         let length = ours.len().max(theirs.len());
         let is_padding = |ids: &[u32]| -> Vec<bool> { (0..length).map(|at| at >= ids.len()).collect() };
@@ -130,7 +128,6 @@ impl<'a> Aligner<'a> {
         Ok(found)
     }
 
-    /// The token of the same role, or that is written the same.
     fn special(&self, id: u32, text: &str) -> Option<u32> {
         let is_its = |role: &TokenRole| self.receiver.role(*role) == Some(id);
         let mut roles = TokenRole::ALL.into_iter().filter(is_its);
@@ -153,7 +150,6 @@ impl<'a> Aligner<'a> {
     }
 }
 
-/// What fills the shorter of two templates: the token for that, else the one that ends a sequence.
 fn padding(tokenizer: &Tokenizer) -> Result<u32, ModelError> {
     let found = tokenizer.role(TokenRole::Padding).or_else(|| tokenizer.role(TokenRole::End));
     let reason = "a tokenizer names neither `pad_token` nor `eos_token`, so a shorter template cannot be padded";
@@ -231,12 +227,9 @@ impl Aligned {
     }
 }
 
-/// The tokens of a message, without padding.
 #[derive(Debug, Clone, Copy)]
 struct Message {
-    /// Where they begin with the receiver.
     start: usize,
-    /// Where they begin with the sharer.
     sharer_start: usize,
     length: usize,
 }

@@ -67,25 +67,20 @@ pub(crate) trait Backend: Sized {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenPath {
-    /// The layer of the receiver.
     pub layer: usize,
-    /// The layer of the sharer.
     pub sharer_layer: usize,
     pub path: Path,
-    /// Its place among the weights.
     unit: usize,
 }
 
 pub(crate) struct Request<'a> {
     pub configs: &'a [FuserConfig],
     pub mode: FuseMode,
-    /// The open paths of each sharer.
     pub open: &'a [Vec<OpenPath>],
     pub section: &'a Section,
     pub batch: usize,
 }
 
-/// Open paths of one sharer that are computed together.
 pub(crate) struct Paths<'a> {
     pub request: &'a Request<'a>,
     pub sharer: usize,
@@ -105,7 +100,6 @@ impl Paths<'_> {
         self.request.section.positions.len()
     }
 
-    /// Tokens of all sequences.
     pub fn rows(&self) -> usize {
         self.request.batch * self.length()
     }
@@ -114,7 +108,6 @@ impl Paths<'_> {
         Sizes::of_path(self.config(), self.rows()).times(self.range.len())
     }
 
-    /// Where their weights lie, of which each has this many numbers.
     fn of(&self, numbers: usize) -> Range<usize> {
         let first = self.first().unit * numbers;
         first..first + self.range.len() * numbers
@@ -153,14 +146,12 @@ pub(crate) struct Vectors<B: Backend> {
 }
 
 impl<B: Backend> Matrix<B> {
-    /// Where those of some paths lie.
     pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
         paths.of(self.outputs * self.inputs)
     }
 }
 
 impl<B: Backend> Vectors<B> {
-    /// Where those of some paths lie.
     pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
         paths.of(self.width)
     }
@@ -227,18 +218,13 @@ fn open_paths(config: &FuserConfig, gates: &Gates, are_shared: bool) -> (Vec<Ope
     (open, units)
 }
 
-/// What paths compute in, kept from one fuse to the next.
 struct Buffers<B: Backend> {
-    /// What was heard and what is there, side by side: a row for each token.
     joined: B::Rows,
     stream: B::Rows,
-    /// The stream of the value path.
     second: B::Rows,
     normed: B::Rows,
     inner: B::Rows,
-    /// What is to be added, before it is weighted.
     value: B::Rows,
-    /// A weight for each head of each token.
     weights: B::Rows,
     sizes: Sizes,
 }
@@ -346,7 +332,6 @@ impl<B: Backend> Engine<B> {
         backend.add(paths, caches, (value, &weights.output.bias), (by_head, &weights.head.bias))
     }
 
-    /// Marks a path, where each is a stage of its own.
     fn mark(&self, paths: &Paths<'_>) -> Option<impl Sized + use<B>> {
         let (OpenPath { layer, path, .. }, sharer, marks) = (paths.first(), paths.sharer, &self.options.marks);
         match (self.options.order, path) {

@@ -83,7 +83,6 @@ impl FromStr for FuseOrder {
     }
 }
 
-/// The choice of this word.
 fn one_of<T: Copy, const N: usize>(
     known: [T; N],
     word: fn(T) -> &'static str,
@@ -200,7 +199,6 @@ pub(crate) fn check_section(
     Ok(())
 }
 
-/// Refuses a decoder whose cache is not of the shape that a fuser was made for.
 fn is_that_of(shape: &super::CacheShape, decoder: &dyn Decoder) -> Done {
     let found = super::CacheShape::of(decoder.config());
     let same = (shape.layers, shape.kv_heads, shape.head_dim) == (found.layers, found.kv_heads, found.head_dim);

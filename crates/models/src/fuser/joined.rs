@@ -168,7 +168,6 @@ fn part(ids: &[u32], positions: std::ops::Range<usize>) -> Result<Tokens, ModelE
     Ok(Tokens::one(ids.get(positions.clone()).ok_or_else(refuse)?.to_vec()))
 }
 
-/// Refuses tokens that a model does not have, or that do not fit with this many behind them.
 fn check_tokens(decoder: &dyn Decoder, ids: &[u32], behind: usize) -> Done {
     let config = decoder.config();
     if decoder.options().batch != 1 {

@@ -13,7 +13,6 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Those of one path over this many tokens.
     pub fn of_path(config: &FuserConfig, rows: usize) -> Self {
         let by_rows = |width: usize| rows.saturating_mul(width);
         Self {
@@ -25,7 +24,6 @@ impl Sizes {
         }
     }
 
-    /// Those of this many paths.
     pub fn times(self, paths: usize) -> Self {
         self.with(Self::default(), |numbers, _| numbers.saturating_mul(paths))
     }

@@ -3,15 +3,12 @@
 use super::{FuserConfig, Path};
 use crate::{LinearTensors, Role, TensorSpec, tensors::tensor};
 
-/// A buffer of training that a state dict carries along.
 const HARMLESS: &str = ".gate_temperature";
 
-/// Whether a tensor that is not needed does no harm.
 pub fn is_harmless(name: &str) -> bool {
     name.ends_with(HARMLESS)
 }
 
-/// The tensors of one path, in the order in which it needs them.
 #[derive(Debug, Clone)]
 pub struct PathTensors {
     pub input: LinearTensors,

@@ -68,7 +68,6 @@ fn both<T: Number>(
     Ok(logits)
 }
 
-/// One step of both, over the weights of the first.
 fn step_apart<T: Number>(
     device: &Device,
     stepper: &mut Stepper<T>,

@@ -45,7 +45,6 @@ impl<T: Number> GpuCache<T> {
         Self::with_capacity(config, batch, capacity, |numbers| device.allocate(numbers))
     }
 
-    /// Enqueues a copy of some positions of one of its buffers, head by head.
     pub fn copy_section(
         &self,
         stream: &Stream,

@@ -41,11 +41,9 @@ pub struct GpuPasses<'a, T> {
     pub(super) attention: Attention<T>,
     /// What takes its place where only some pairs are kept.
     pub(super) sparse: Option<Sparse<T>>,
-    /// The offloaded layers, which are the first ones.
     pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) turns: Turns,
     pub(super) cache: GpuCache<T>,
-    /// Keys and values of a layer in a pass without the cache.
     pub(super) beside: Option<[Buffer<T>; 2]>,
     pub(super) buffers: Option<Buffers<T>>,
     pub(super) stepper: Option<Stepper<T>>,
@@ -55,7 +53,6 @@ pub struct GpuPasses<'a, T> {
     pub(super) logits: Logits,
 }
 
-/// Where the logits of the last pass are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Logits {
     None,
@@ -124,7 +121,6 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         Ok(())
     }
 
-    /// Builds the layout of what is kept, where only some pairs are.
     fn lay_out(&mut self, tokens: usize) -> Result<(), ModelError> {
         match &mut self.sparse {
             None => Ok(()),
@@ -153,7 +149,6 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     }
 }
 
-/// The offloaded layers, as requested and as the weights were loaded.
 fn streamed<'a, T: Number>(
     device: &'a Device,
     copies: Option<&'a Device>,

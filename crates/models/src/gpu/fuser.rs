@@ -63,19 +63,14 @@ struct Cuda<'a, T> {
     blas: Blas,
     fill: Operations<T>,
     operations: Fuse<T>,
-    /// Where the caches of each sharer's paths are.
     tables: Vec<Option<Tables>>,
     /// Keys and values of every layer of the receiver as they were, where several sharers read them.
     clean: Option<Buffer<T>>,
 }
 
-/// Where the caches of each path are.
 struct Tables {
-    /// Of the sharer.
     heard: CacheTable,
-    /// Of the receiver, to be read.
     own: CacheTable,
-    /// Of the receiver, to be added to.
     target: CacheTable,
 }
 
@@ -298,12 +293,10 @@ fn sizes(paths: &Paths<'_>) -> Result<FuseSizes, CudaError> {
     Ok(FuseSizes { paths: size(paths.range.len())?, batch, length })
 }
 
-/// Where the section is in the receiver's caches.
 fn target<T>(paths: &Paths<'_>, caches: &Caches<'_, T>) -> Result<CacheSection, CudaError> {
     place(&paths.config().receiver, caches.own.cache.capacity, paths.request.section.positions.start)
 }
 
-/// Where a section lies in caches of a shape.
 fn place(shape: &CacheShape, capacity: usize, start: usize) -> Result<CacheSection, CudaError> {
     let (heads, head_dim) = (size(shape.kv_heads)?, size(shape.head_dim)?);
     Ok(CacheSection { heads, head_dim, capacity: size(capacity)?, start: size(start)? })

@@ -25,7 +25,6 @@ use crate::{
 /// The number of rows up to which fused kernels read the weights once for all of them.
 pub(super) const MOST_FUSED: usize = 8;
 
-/// What goes from operation to operation in a pass.
 #[derive(Debug)]
 pub struct Buffers<T> {
     pub sizes: PassSizes,
@@ -83,7 +82,6 @@ impl Turns {
     }
 }
 
-/// The packed product of a layer, and what is done with it on the way to heads.
 pub fn packed<'a, T: Number>(
     config: &Config,
     turns: &'a Turns,
@@ -99,7 +97,6 @@ pub fn packed<'a, T: Number>(
     Packed { packed: qkv.all(), bias, norm, rotation: turns.rotation(), start: start.all() }
 }
 
-/// The sizes of heads in a pass over this many tokens of each sequence, with a cache of this capacity.
 pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
     Ok(HeadSizes {
         batch: size(batch)?,
@@ -127,20 +124,15 @@ pub struct Pass<'a, T> {
     pub rows: PassRows<'a, T>,
 }
 
-/// The rows of a pass, and the caches that they attend to.
 pub enum PassRows<'a, T> {
-    /// The same number of tokens of each sequence.
     Prompt(PromptRows<'a, T>),
-    /// One token of each sequence.
     Token(&'a Step<T>, Sequences<'a, T>),
 }
 
 pub struct PromptRows<'a, T> {
     pub attention: &'a Attention<T>,
-    /// The pairs that attention keeps, in blocks; none for all that causality allows.
     pub blocks: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
     pub kind: Kind,
-    /// The position of the first token.
     pub start: &'a Buffer<u32>,
     pub heads: HeadSizes,
     /// The number of positions that the last token attends to.
@@ -149,7 +141,6 @@ pub struct PromptRows<'a, T> {
     pub cache: KeysValuesIn<'a, T>,
 }
 
-/// Where a prompt puts keys and values.
 pub enum KeysValuesIn<'a, T> {
     Cache(&'a mut GpuCache<T>),
     /// In one pair of buffers for all layers, one after the other.
@@ -165,9 +156,7 @@ impl<T> KeysValuesIn<'_, T> {
     }
 }
 
-/// The sequences of a decode step: their positions and their caches.
 pub enum Sequences<'a, T> {
-    /// All at one position, in one cache.
     Together(&'a State, &'a mut GpuCache<T>),
     /// Each at a position and in a cache of its own, row by row. Weights are read once for all of them.
     Apart(Vec<Apart<'a, T>>),
@@ -180,7 +169,6 @@ pub struct Apart<'a, T> {
 }
 
 impl<'a, T: Number> Pass<'a, T> {
-    /// The fused kernels, for a pass of few rows.
     fn fused(&self) -> Option<&'a Step<T>> {
         match &self.rows {
             PassRows::Token(step, _) if self.buffers.sizes.rows <= MOST_FUSED => Some(step),

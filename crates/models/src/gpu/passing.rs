@@ -47,7 +47,6 @@ impl<T: Number> GpuPasses<'_, T> {
         })
     }
 
-    /// Keys and values of one layer, and RoPE tables, for a pass without the cache.
     pub(super) fn make_beside(&mut self, length: usize) -> Done {
         let numbers = self.options.batch * self.config.kv_heads * length * self.config.head_dim;
         if self.beside.as_ref().is_none_or(|[keys, _]| keys.length() != numbers) {

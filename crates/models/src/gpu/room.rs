@@ -8,24 +8,19 @@ pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 /// Numbers of each buffer that a pass over this many tokens per sequence needs, whatever the layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassSizes {
-    /// Rows of all sequences.
     pub rows: usize,
     pub hidden: usize,
     pub normed: usize,
-    /// Queries, keys and values as one product gives them.
     pub qkv: usize,
-    /// Queries by head.
     pub queries: usize,
     pub attended: usize,
     /// Scores of naive attention.
     pub scores: usize,
     pub gate_up: usize,
     pub activated: usize,
-    /// Logits of the rows that the head sees.
     pub logits: usize,
 }
 
-/// Rows that the head sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     All,
@@ -85,7 +80,6 @@ pub(super) fn qkv_width(config: &Config) -> usize {
     config.heads.saturating_add(config.kv_heads.saturating_mul(2)).saturating_mul(config.head_dim)
 }
 
-/// Bytes of what goes from kernel to kernel in a step, and of the tokens that it chooses.
 fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
     let numbers = PassSizes::of_step(config, options.batch).numbers();
     let chosen = (options.batch as u64).saturating_mul(4 * 4096);

@@ -64,7 +64,6 @@ impl<T: Number> GpuPasses<'_, T> {
         }
     }
 
-    /// The beginning of a step, and the offloaded layers.
     fn launch_streamed(&mut self) -> Done {
         self.make_stepper()?;
         let (Some(stepper), Some(streamed)) = (&mut self.stepper, &mut self.streamed) else { return Ok(()) };
@@ -126,7 +125,6 @@ impl<T: Number> GpuPasses<'_, T> {
         operations.argmax(self.device.stream(), &buffers.logits, &mut self.state.token, shape)
     }
 
-    /// Captures a step where that is wanted and not done.
     pub(super) fn capture(&mut self) -> Result<(), ModelError> {
         let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
         if self.graph.is_some() || !wanted || !self.is_warm {

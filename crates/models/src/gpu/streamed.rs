@@ -37,13 +37,11 @@ pub struct HostCopies<'a, T> {
     resident: usize,
     copy_marks: Marks,
     slots: Vec<Slot<T>>,
-    /// Copies that were requested and not waited for.
     requested: VecDeque<Requested>,
     turn: Turn,
     visits: Visits,
 }
 
-/// A buffer on the device that layers take turns in.
 #[derive(Debug)]
 struct Slot<T> {
     whole: Arc<Buffer<T>>,
@@ -58,7 +56,6 @@ struct Requested {
     copy: [Moment; 2],
 }
 
-/// The moments of the turn that runs.
 #[derive(Debug, Default)]
 struct Turn {
     wait: Option<[Moment; 2]>,

@@ -160,7 +160,6 @@ impl<T> Drop for GpuTraining<'_, T> {
     }
 }
 
-/// Every parameter with its gradient and moments; none without moments.
 fn all_parameters<T: Number>(state: &mut TrainState<Buffer<T>, Buffer<T>>) -> Vec<Parameter<'_, T>> {
     let TrainState { parameters, gradients, moments: Some([first, second]) } = state else { return Vec::new() };
     let moments = first.parts_mut().zip(second.parts_mut());

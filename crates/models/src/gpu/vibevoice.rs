@@ -50,7 +50,7 @@ pub fn vibevoice<'a>(
         let (language, homes, loaded) = {
             let _stage = stage!("weights");
             let (language, homes) = Language::load(&on, &config, weights, &options)?;
-            let loaded = config.published().load(&mut Put::new(&on, weights))?;
+            let loaded = config.load(&mut Put::new(&on, weights))?;
             device.stream().synchronise()?;
             (language, homes, loaded)
         };

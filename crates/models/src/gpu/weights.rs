@@ -37,9 +37,7 @@ impl Number for half::f16 {
 
 #[derive(Debug)]
 pub struct GpuWeights<T> {
-    /// Of the layers, those that stay on the device.
     pub parameters: Parameters<T>,
-    /// Where the offloaded layers are.
     pub homes: Option<Arc<Homes>>,
     /// Made when the weights were, and used by all that runs on them.
     pub operations: Operations<T>,
@@ -47,11 +45,9 @@ pub struct GpuWeights<T> {
 
 pub type LayerWeights<T> = decoder::weights::LayerWeights<Buffer<T>>;
 
-/// One buffer for each part of the weights, of their gradients or of their moments.
 pub type Parameters<T> = decoder::weights::Parameters<Buffer<T>>;
 
 impl<B> Part<B, B> {
-    /// The part, where matrices and vectors are of one type.
     pub fn into_inner(self) -> B {
         let (Self::Matrix(part) | Self::Vector(part)) = self;
         part
@@ -93,7 +89,6 @@ fn count(tensors: &[TensorSpec]) -> usize {
     tensors.iter().map(TensorSpec::count).sum()
 }
 
-/// Bytes of a layer that lies in one buffer, for numbers of `number` bytes.
 pub(super) fn layer_bytes(tensors: &[TensorSpec], number: u64) -> usize {
     let bytes = |tensors: &Vec<TensorSpec>| count(tensors).saturating_mul(number as usize);
     let parts = packed_tensors(tensors);
@@ -128,7 +123,6 @@ impl<T: Number> Load for Within<'_, T> {
     }
 }
 
-/// Allocates zeros in place of the weights.
 pub struct Zeros<'a, T> {
     pub device: &'a Device,
     pub of: PhantomData<T>,
@@ -180,7 +174,6 @@ impl<T: Number> Loader<'_, T> {
         Ok(())
     }
 
-    /// Tensors one behind the other in one buffer.
     pub fn packed(&self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         let mut buffer = self.device.allocate(count(tensors))?;
         self.fill_all(tensors, &mut buffer)?;

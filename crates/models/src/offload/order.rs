@@ -2,7 +2,6 @@
 
 use crate::StreamMode;
 
-/// The copy of a layer in a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The number of copies before it, in all passes.
@@ -12,7 +11,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// The index of its buffer, given the number of buffers.
     pub fn of(self, buffers: usize) -> usize {
         (self.copy % buffers.max(1) as u64) as usize
     }
@@ -27,7 +25,6 @@ pub struct Order {
     turn: u64,
     /// Copies that were asked for: all before this one.
     asked: u64,
-    /// Passes that were begun.
     passes: u64,
     is_under_way: bool,
 }

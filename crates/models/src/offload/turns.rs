@@ -9,7 +9,6 @@ use laptime_probe::stage;
 use super::order::{Order, Place};
 use crate::{LayerVisit, Marks, Offload, Offloading, StreamMode, marks::stage_mark};
 
-/// Copies layers from where they stay into buffers on the device of the passes.
 pub trait LayerCopies {
     type Layer;
     type Error;
@@ -49,7 +48,6 @@ pub trait LayerCopies {
     fn refused(reason: String) -> Self::Error;
 }
 
-/// The offloaded layers of a decoder, which are the first ones.
 #[derive(Debug)]
 pub struct OffloadedLayers<C> {
     copies: C,
@@ -88,7 +86,6 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         if self.order.begin() { Ok(()) } else { self.copies.forget() }
     }
 
-    /// Runs a layer once its weights are there.
     pub fn turn(&mut self, layer: usize, run: impl FnOnce(&C::Layer) -> Result<(), C::Error>) -> Result<(), C::Error> {
         let wrong = || C::refused(format!("layer {layer} is not the next of the pass"));
         let place = self.order.enter(layer).ok_or_else(wrong)?;
@@ -120,7 +117,6 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         Ok(())
     }
 
-    /// Frees unused memory after every `clear_every` copies.
     fn clear(&mut self, place: Place) -> Result<(), C::Error> {
         if self.clear_every.is_none_or(|every| !(place.copy + 1).is_multiple_of(every)) {
             return Ok(());
@@ -132,7 +128,6 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         if self.mode == StreamMode::Sync { Ok(()) } else { self.copies.make_buffers() }
     }
 
-    /// Requests the copies that there are buffers for before the layer has computed, or after.
     fn request_ahead(&mut self, is_released: bool) -> Result<(), C::Error> {
         while let Some(place) = self.order.next(is_released) {
             self.copies.request(place, self.buffer(place), true)?;

@@ -22,7 +22,6 @@ use crate::{Done, ModelError, folder::read_text};
 const CUTS: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Whether a folder has the older files.
 pub fn is_there(folder: &Path) -> bool {
     folder.join("vocab.json").exists() && folder.join("merges.txt").exists()
 }
@@ -44,7 +43,6 @@ pub fn open(folder: &Path) -> Result<Tokenizer, ModelError> {
     Ok(tokenizer)
 }
 
-/// A token that `tokenizer_config.json` adds.
 #[derive(Deserialize)]
 struct Added {
     content: String,

@@ -18,16 +18,13 @@ pub struct Found {
     pub shape: Vec<usize>,
 }
 
-/// Numbers that tensors are made of.
 #[derive(Debug)]
 pub struct Storage {
-    /// Its name in the archive.
     pub key: String,
     pub stored_as: StoredType,
     pub count: usize,
 }
 
-/// The storages that are known, as torch names them.
 const STORAGES: [(&str, StoredType); 10] = [
     ("FloatStorage", StoredType::F32),
     ("BFloat16Storage", StoredType::BF16),
@@ -41,7 +38,6 @@ const STORAGES: [(&str, StoredType); 10] = [
     ("BoolStorage", StoredType::BOOL),
 ];
 
-/// A value on the stack of a pickle.
 #[derive(Debug, Clone)]
 enum Value {
     Nothing,
@@ -65,7 +61,6 @@ struct Items {
     depth: u8,
 }
 
-/// A tensor without its name.
 #[derive(Debug)]
 struct Place {
     storage: Rc<Storage>,
@@ -82,7 +77,6 @@ impl Value {
         }
     }
 
-    /// What it is, in a word.
     fn kind(&self) -> String {
         match self {
             Self::Nothing => "nothing".to_owned(),
@@ -245,7 +239,6 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The name of something of a module, on two lines.
     fn named(&mut self) -> Result<(), Fault> {
         let (module, name) = (self.line()?, self.line()?);
         self.stack.push(Value::Named(format!("{module}.{name}").into()));
@@ -291,7 +284,6 @@ impl Machine<'_> {
         }
     }
 
-    /// The values on the stack behind the last mark.
     fn behind_mark(&mut self) -> Result<Vec<Value>, Fault> {
         let mark = self.stack.iter().rposition(|value| matches!(value, Value::Mark)).ok_or_else(|| self.damaged())?;
         let values = self.stack.split_off(mark + 1);

@@ -4,16 +4,13 @@ use laptime_trace::run::Depth;
 
 use crate::{Config, TrainMemory, TrainOptions, TrainSizes};
 
-/// The account of a trainer's memory, layer by layer.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     now: TrainMemory,
-    /// Whether every layer is recorded.
     is_by_layer: bool,
     layer_activations: u64,
     head_activations: u64,
     layer_weights: u64,
-    /// Bytes of weights behind the layers, which the head gives gradients to.
     head_weights: u64,
 }
 

@@ -19,7 +19,6 @@ use crate::{
 pub trait TrainOps: Ops {
     fn config(&self) -> &Config;
 
-    /// The options that the buffers were allocated for.
     fn options(&self) -> &TrainOptions;
 
     fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), Self::Error>;
@@ -84,7 +83,6 @@ pub type TrainStateOf<O> = TrainState<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
 type ParametersOf<O> = Parameters<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
-/// Runs a batch from its ids to its loss.
 pub fn run_forward<O: TrainOps>(
     ops: &mut O,
     parameters: &ParametersOf<O>,
@@ -104,7 +102,6 @@ pub fn run_forward<O: TrainOps>(
     ops.cross_entropy()
 }
 
-/// Computes the gradients of all parameters from those of the logits.
 pub fn run_backward<O: TrainOps>(
     ops: &mut O,
     parameters: &ParametersOf<O>,

@@ -78,7 +78,6 @@ impl<W: Write + Seek> WavStream<W> {
     }
 }
 
-/// The header of one channel of 16 bits.
 fn header(rate: u32, bytes: Option<u32>) -> Vec<u8> {
     let whole = bytes.and_then(|bytes| bytes.checked_add(HEADER_BYTES - 8)).unwrap_or(u32::MAX);
     let mut header = Vec::with_capacity(HEADER_BYTES as usize);

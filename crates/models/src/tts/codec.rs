@@ -14,7 +14,6 @@ pub const CHUNK_FRAMES: usize = 300;
 /// Frames before a chunk that are decoded with it and whose samples are dropped.
 pub const CONTEXT_FRAMES: usize = 25;
 
-/// How many times wider a ConvNeXt block is inside.
 pub(crate) const NEXT_WIDENING: usize = 4;
 
 /// Blocks and factors at most, far more than any codec has.

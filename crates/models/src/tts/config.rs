@@ -68,13 +68,11 @@ pub struct TokenIds {
 }
 
 impl TokenIds {
-    /// Those of text.
     fn text(&self) -> [u32; 6] {
         let [a, b, c] = self.role;
         [self.text_pad, self.text_bos, self.text_eos, a, b, c]
     }
 
-    /// Those of codes.
     fn codes(&self) -> [u32; 7] {
         [self.pad, self.bos, self.eos, self.think, self.nothink, self.think_bos, self.think_eos]
     }

@@ -98,7 +98,6 @@ fn as_id(field: &str, id: usize) -> Result<u32, String> {
     u32::try_from(id).map_err(|_| format!("`{field}` is {id}, which is no id"))
 }
 
-/// The names of a field with their ids, in lower case and in order.
 fn named_ids(fields: &Fields<'_>, field: &str) -> Result<Vec<(String, u32)>, String> {
     let Some(object) = fields.object(field)? else { return Ok(Vec::new()) };
     let named = object.keys().map(|name| {

@@ -30,7 +30,6 @@ impl TtsOptions {
         Self { dtype, room, graph: GraphMode::default(), marks: Marks::default() }
     }
 
-    /// Refuses a bad configuration, and a cache that the talker cannot fill.
     pub(crate) fn check(&self, config: &TtsConfig) -> Done {
         config.check()?;
         let (tokens, room) = (self.room, config.talker.context);
@@ -115,7 +114,6 @@ pub struct Engine<O: TtsOps> {
     speech: Speech,
 }
 
-/// The state of a synthesis.
 #[derive(Default)]
 struct Speech {
     sampling: Sampling,
@@ -135,7 +133,6 @@ where
         Self { ops, weights, config, options, speech: Speech::default() }
     }
 
-    /// Runs a part of the frame: a replay of its graph, or operation by operation.
     fn run(&mut self, part: FramePart) -> Done {
         let (marks, frame) = (&self.options.marks, self.speech.made);
         let _stage = match (part, self.ops.replay_number(part)?) {
@@ -154,7 +151,6 @@ where
         Ok(())
     }
 
-    /// Samples the semantic code of a frame from the talker's logits.
     fn sample(&mut self, frame: usize) -> Done {
         let marks = &self.options.marks;
         let _stage = stage_mark!(marks, Pipeline, "sampling", frame = frame);
@@ -174,7 +170,6 @@ where
         Ok(self.ops.sample(SamplingPart::Draw, frame)?)
     }
 
-    /// Refuses to read what the talker leaves before it has run.
     fn check_begun(&self) -> Done {
         match self.speech.has_begun {
             true => Ok(()),
@@ -287,7 +282,6 @@ where
     }
 }
 
-/// Refuses frames that were not generated.
 fn check_frames(frames: &Range<usize>, made: usize) -> Done {
     match frames.start <= frames.end && frames.end <= made {
         true => Ok(()),
@@ -298,7 +292,6 @@ fn check_frames(frames: &Range<usize>, made: usize) -> Done {
     }
 }
 
-/// Refuses invalid codes, and returns the number of frames.
 fn check_codes(config: &TtsConfig, codes: &[u32]) -> Result<usize, ModelError> {
     if !codes.len().is_multiple_of(config.groups) {
         let (count, groups) = (codes.len(), config.groups);

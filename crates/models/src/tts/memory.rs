@@ -4,9 +4,7 @@
 use super::{CHUNK_FRAMES, CONTEXT_FRAMES, TtsConfig, TtsOptions, count::CodecSizes};
 use crate::attention::{Layout, Tiling};
 
-/// What a device needs beside the sizes of the model.
 pub struct DeviceNeeds {
-    /// Numbers in the dtype of the model: buffers of passes, copies of weights.
     pub numbers: Vec<u64>,
     pub bytes: Vec<u64>,
     /// Positions of the RoPE tables of the talker and of the codec.
@@ -15,7 +13,6 @@ pub struct DeviceNeeds {
     pub tiling: Tiling,
 }
 
-/// The number of frames that are decoded at once.
 pub fn together(frames: usize) -> usize {
     frames.min(CHUNK_FRAMES + CONTEXT_FRAMES)
 }

@@ -19,7 +19,6 @@ pub fn unmarked<E>(_: &'static str, _: Option<(&'static str, usize)>) -> Result<
     Ok(())
 }
 
-/// From where to where a convolution goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// From the hidden states to the hidden states.
@@ -64,7 +63,6 @@ pub trait CodecOps {
     fn to_samples(&mut self, weights: &CodecWeights<Self::Parts>, rows: usize) -> Result<(), Self::Error>;
 }
 
-/// Decodes frames of codes to samples.
 pub fn decode<O: CodecOps>(ops: &mut O, weights: &CodecWeights<O::Parts>, frames: usize) -> Result<(), O::Error> {
     ops.look_up(weights, frames)?;
     ops.conv(&weights.input, None, frames, Flow::Hidden)?;
@@ -106,7 +104,6 @@ pub enum SamplingPart {
     Draw,
 }
 
-/// The weights on the device of operations.
 pub type WeightsOf<O> = LoadedWeights<<O as TtsOps>::Parts>;
 
 /// The operations of a synthesis. A value holds the caches, the codes of all frames and the buffers. Operations only
@@ -169,7 +166,6 @@ pub trait TtsOps {
 
     fn set_codes(&mut self, codes: &[u32]) -> Result<(), Self::Error>;
 
-    /// Runs [`decode`] over the codes of some frames.
     fn decode(&mut self, weights: &WeightsOf<Self>, frames: Range<usize>) -> Done;
 
     /// Appends some of the samples that were decoded last, between -1 and 1.
@@ -181,7 +177,6 @@ pub trait TtsOps {
 
     fn wait(&mut self) -> Result<(), Self::Error>;
 
-    /// Forgets the prompt and all frames. Waits for the device.
     fn reset(&mut self) -> Result<(), Self::Error>;
 }
 
@@ -195,7 +190,6 @@ pub fn prefill<O: TtsOps>(ops: &mut O, weights: &WeightsOf<O>, prompt: &Prompt) 
 }
 
 impl FramePart {
-    /// Runs the part operation by operation.
     pub fn run<O: TtsOps>(
         self,
         ops: &mut O,

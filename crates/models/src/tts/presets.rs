@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{Config, Dtype, ModelError, presets};
 
-/// Codes of a published codebook; control ids follow them.
 const PUBLISHED_CODES: u32 = 2048;
 
 const TINY_CODES: u32 = 128;
@@ -27,7 +26,6 @@ impl TtsConfig {
     }
 }
 
-/// A name as it is compared: without publisher, family and case.
 fn plain(name: &str) -> String {
     let lower = presets::published_name(name);
     let mut rest = lower.as_str();
@@ -38,7 +36,6 @@ fn plain(name: &str) -> String {
     without.unwrap_or(rest).to_owned()
 }
 
-/// A decoder of Qwen3's kind over codes.
 fn decoder(name: &str, shape: [usize; 6], vocab: usize, context: usize) -> Config {
     Config { vocab, context, tied: false, ..presets::base(name, presets::shape(shape)) }
 }
@@ -77,7 +74,6 @@ fn published(name: &str, talker: [usize; 6]) -> TtsConfig {
     }
 }
 
-/// The ids of a model whose control ids follow this many codes.
 fn ids([text_pad, text_bos, text_eos]: [u32; 3], role: [u32; 3], codes: u32) -> TokenIds {
     TokenIds {
         text_pad,

@@ -120,12 +120,10 @@ impl Prompt {
     }
 }
 
-/// A token of text with an id of the codec's vocabulary.
 fn with(text: u32, codec: u32) -> Position {
     Position { text, codec: Some(codec) }
 }
 
-/// The ids that tell language and speaker.
 fn told(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> Vec<u32> {
     let mut told = match language {
         None => vec![ids.nothink, ids.think_bos, ids.think_eos],
@@ -136,7 +134,6 @@ fn told(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> Vec<u32>
 }
 
 struct Tokens {
-    /// Those that say who speaks.
     role: Vec<u32>,
     text: Vec<u32>,
 }

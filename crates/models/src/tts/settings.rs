@@ -107,7 +107,6 @@ impl Sampling {
         Self::from_json(&text).map_err(|reason| ModelError::Damaged { path, reason })
     }
 
-    /// What the text of a `generation_config.json` asks for.
     fn from_json(text: &str) -> Result<Self, String> {
         let Ok(Value::Object(fields)) = serde_json::from_str(text) else {
             return Err("it is no JSON object".to_owned());
@@ -129,7 +128,6 @@ impl Sampling {
     }
 }
 
-/// A choice by the names of its four fields.
 fn choice(fields: &Fields<'_>, [drawn, temperature, top_k, top_p]: [&str; 4]) -> Result<Choice, String> {
     if fields.truth(drawn)? == Some(false) {
         return Ok(Choice::Likeliest);

@@ -7,7 +7,6 @@ use laptime_probe::{lap, stage};
 use super::{Audio, Prompt, QwenTts, Sampling, TextFeed};
 use crate::{ModelError, Tokenizer, marks::tool_range};
 
-/// Frames at most, as the official package has it.
 const USUAL_FRAMES: usize = 2048;
 
 /// How speech is made.

@@ -5,7 +5,6 @@ use std::path::Path;
 use super::TtsConfig;
 use crate::{Family, HasTensors, ModelError, TensorSpec, WeightsOf, folder::Folder};
 
-/// The folder inside a checkpoint that has the codec.
 pub(super) const CODEC_FOLDER: &str = "speech_tokenizer";
 
 /// The weights of a text-to-speech model, before they are on a device.

@@ -84,7 +84,6 @@ impl TtsConfig {
         chunks(frames).map(|frames| chunk(frames.frames.len())).fold(StageWork::default(), StageWork::plus)
     }
 
-    /// Rows of text, and their projection to the talker's width.
     fn text_work(&self, rows: usize, dtype: Dtype) -> StageWork {
         let (talker, ..) = self.talker_specs();
         let mut work = Counted::new(dtype);
@@ -94,7 +93,6 @@ impl TtsConfig {
         work.work
     }
 
-    /// The input rows of the predictor, and their projection to its width, where that is needed.
     fn bridge_work(&self, rows: u64, dtype: Dtype) -> StageWork {
         let mut work = Counted::new(dtype);
         work.read_numbers([rows as usize, self.talker.hidden]);
@@ -106,7 +104,6 @@ impl TtsConfig {
         work.work
     }
 
-    /// The layers of the codec's transformer and their norm.
     fn transformer_work(&self, frames: usize, dtype: Dtype) -> StageWork {
         let config = self.part(Part::Codec);
         let window = self.codec.window.min(frames) as u64;
@@ -120,7 +117,6 @@ impl TtsConfig {
     }
 }
 
-/// All of a pass but the rows of its embedding.
 fn without_embedding(pass: &PassWork) -> StageWork {
     let all = pass.total();
     StageWork { weight_bytes: all.weight_bytes - pass.stage(Stage::Embed).weight_bytes, ..all }
@@ -145,23 +141,25 @@ impl Counted {
         self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);
     }
 
-    /// Multiplies every number of a tensor with one of each row.
+    pub(crate) fn read_all(&mut self, specs: &[TensorSpec]) {
+        specs.iter().for_each(|spec| self.read(spec));
+    }
+
     pub(crate) fn product(&mut self, weight: &TensorSpec, rows: u64) {
         self.read(weight);
         let flops = (weight.count() as u64).saturating_mul(rows).saturating_mul(2);
         self.work.flops = self.work.flops.saturating_add(flops);
     }
 
-    /// Reads as many numbers as these sizes make.
     pub(crate) fn read_numbers<const N: usize>(&mut self, sizes: [usize; N]) {
         let read = bytes(product(&sizes), self.dtype);
         self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);
     }
 
     /// A linear layer of the table of weights.
-    pub(super) fn layer(&mut self, linear: &Linear<Vec<TensorSpec>>, rows: usize) {
+    pub(crate) fn layer(&mut self, linear: &Linear<Vec<TensorSpec>>, rows: usize) {
         linear.weight.iter().for_each(|weight| self.product(weight, rows as u64));
-        linear.bias.iter().for_each(|bias| self.read(bias));
+        self.read_all(&linear.bias);
     }
 
     /// `rows` are those that come out, or that go in where it lengthens.

@@ -8,17 +8,13 @@ use crate::{Done, LayerVisit, ModelError, Offloading, Replay};
 /// The epsilon of the norms of connectors, as in the published classes.
 pub const CONNECTOR_EPS: f32 = 1e-6;
 
-/// Which of the two streams of the language model is stepped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The stream that has the script.
     Positive,
-    /// The stream that has none.
     Negative,
     Both,
 }
 
-/// A part of a token, which a device may replay as a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Step(Side),
@@ -52,14 +48,11 @@ impl Part {
     }
 }
 
-/// What can be read back.
 pub enum Read<'a, B: Backend> {
     Hidden,
     Logits,
-    /// All latents, or all samples.
     Latents,
     Samples,
-    /// The last semantic encoding.
     Semantic(&'a B::Flow),
 }
 
@@ -68,7 +61,6 @@ pub enum Read<'a, B: Backend> {
 /// A device holds what goes from part to part: the row that the language model runs next, the hidden states of both streams,
 /// the latent, the samples and the semantic encoding.
 pub trait Backend: DiffusionOps {
-    /// The rows of a voice in a prompt.
     type Voice;
 
     /// Runs a part. A device may replay it as a graph; operation by operation is the reference.
@@ -116,7 +108,6 @@ pub trait Backend: DiffusionOps {
 
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 
-    /// Whether parts are replayed as graphs.
     fn replay(&self) -> Replay {
         Replay::Launches
     }

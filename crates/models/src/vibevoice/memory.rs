@@ -15,18 +15,15 @@ pub struct ReadingSizes {
     pub steps: usize,
 }
 
-/// What one device needs besides what every device needs.
 pub(crate) struct Own {
     pub weights: u64,
     /// Bytes that are needed while weights are loaded, and free before anything runs.
     pub loading: u64,
-    /// Positions of both caches.
     pub rooms: [usize; 2],
     pub numbers: u64,
     pub bytes: u64,
 }
 
-/// Bytes of a reading with the needs of a device.
 pub(crate) fn needed_bytes(
     config: &VibeVoiceConfig,
     options: &VibeVoiceOptions,

@@ -36,7 +36,6 @@ impl VibeVoiceOptions {
         self.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
     }
 
-    /// How the language model is prepared, with a cache of this many positions.
     pub(crate) fn decoder(&self, room: usize) -> Options {
         let (marks, offload) = (self.marks.clone(), self.offload.clone());
         Options { marks, offload, ..Options::new(self.dtype, Room::Static(room)) }
@@ -85,7 +84,6 @@ impl Guidance {
         }
     }
 
-    /// What the diffusion of a token of audio begins with.
     pub(crate) fn noise_of(&self, token: usize, latent: usize) -> Vec<f32> {
         match &self.noise {
             Noise::Seed(seed) => normal(*seed, token as u32, latent),

@@ -1,7 +1,7 @@
 //! How large a model is: parameters and bytes.
 
-use super::{VibeVoiceConfig, tensors::All};
-use crate::{Dtype, tensors::checked_count};
+use super::VibeVoiceConfig;
+use crate::{Dtype, tensors::checked_count, tts::Specs};
 
 impl VibeVoiceConfig {
     /// Numbers in all its weights.
@@ -11,8 +11,8 @@ impl VibeVoiceConfig {
 
     /// Numbers in the weights of the diffusion head.
     pub fn head_parameters(&self) -> u64 {
-        let mut all = All::default();
-        let _ = self.published().diffusion_head.load(&mut all);
+        let mut all = Specs::default();
+        let Ok(_) = self.diffusion_head(&mut all);
         checked_count(&all.0).unwrap_or(u64::MAX)
     }
 

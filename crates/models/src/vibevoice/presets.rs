@@ -21,7 +21,6 @@ impl VibeVoiceConfig {
     }
 }
 
-/// A name as it is compared: without publisher, family and case.
 fn plain(name: &str) -> String {
     let lower = presets::published_name(name);
     match lower.strip_prefix("vibevoice-").unwrap_or(&lower).trim_end_matches("-hf") {
@@ -30,7 +29,6 @@ fn plain(name: &str) -> String {
     }
 }
 
-/// A language model of Qwen2.5's kind.
 fn decoder(shape: [usize; 6]) -> Config {
     let base = presets::base("language_model", presets::shape(shape));
     Config { family: Family::Qwen2, context: 32_768, qk_norm: false, qkv_bias: true, ..base }

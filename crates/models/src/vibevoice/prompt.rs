@@ -77,7 +77,6 @@ impl VoicePrompt {
     }
 }
 
-/// The samples of a voice with silence behind them, up to whole tokens.
 fn filled_up(config: &VibeVoiceConfig, voice: &Voice) -> Vec<f32> {
     let mut samples = voice.samples.clone();
     samples.resize(voice.tokens(config).saturating_mul(config.token_samples()), 0.0);

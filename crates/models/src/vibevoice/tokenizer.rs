@@ -13,7 +13,6 @@ use crate::ModelError;
 ///
 /// `at` counts the convolutions in the order in which they run: each has its own list of rows in the flow.
 pub trait TokenizerOps: Kinds {
-    /// What the convolutions of one tokenizer saw.
     type Flow;
 
     /// Tokens of audio that are run at a time where there are many.
@@ -50,17 +49,14 @@ pub trait TokenizerOps: Kinds {
     fn leave(&mut self, flow: &Self::Flow, shape: &TokenizerShape, tokens: usize) -> Result<Vec<f32>, ModelError>;
 }
 
-/// Rows of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows {
     pub at: usize,
     pub rows: usize,
-    /// Positions that a mixer sees.
     pub taps: usize,
     pub eps: f32,
 }
 
-/// Runs this many tokens, which have entered.
 pub fn run<B: TokenizerOps>(ops: &mut B, tokenizer: &Tokenizer<B>, flow: &mut B::Flow, tokens: usize) -> Done {
     let Tokenizer { stages, head, shape } = tokenizer;
     let mut to = Rows { at: 0, rows: shape.entering * tokens, taps: shape.taps, eps: shape.eps };

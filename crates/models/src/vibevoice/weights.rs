@@ -46,7 +46,6 @@ impl VibeVoiceWeights {
         DecoderWeights(self)
     }
 
-    /// The factors of latents, as a dtype rounds them.
     pub(crate) fn factors(&self, config: &VibeVoiceConfig, dtype: Dtype) -> Result<[f32; 2], ModelError> {
         let [scale, bias] = &config.factors();
         let factor = |spec| {
@@ -57,7 +56,6 @@ impl VibeVoiceWeights {
     }
 }
 
-/// The weights of the language model, under the names of a decoder alone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecoderWeights<'a>(&'a VibeVoiceWeights);
 

@@ -70,7 +70,6 @@ impl Convolution {
         if self.goes_on { of.saturating_sub(self.kept()) } else { of }
     }
 
-    /// Rows of columns for this length.
     pub(super) fn rows(&self, of: u32) -> u32 {
         if self.is_transposed { self.new_moments(of) } else { self.length(of) }
     }
@@ -80,7 +79,6 @@ impl Convolution {
         self.taps().saturating_mul(self.inputs).saturating_add(BEHIND)
     }
 
-    /// The number of outputs per row of columns.
     pub(super) fn outputs_per_row(&self) -> u32 {
         if self.is_transposed { self.outputs.saturating_mul(self.stride) } else { self.outputs }
     }

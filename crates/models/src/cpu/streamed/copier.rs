@@ -38,7 +38,6 @@ pub struct Done<T> {
     pub outcome: Result<(), ModelError>,
 }
 
-/// The thread, from outside. It ends, and the file is removed, when this is dropped.
 pub struct Copier<T> {
     orders: Option<Sender<Request<T>>>,
     done: Receiver<Done<T>>,
@@ -46,7 +45,6 @@ pub struct Copier<T> {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread, from inside.
 pub struct Copying {
     pub file: LayerFile,
     pub link: Link,
@@ -81,7 +79,6 @@ impl<T: Number> Copier<T> {
         }
     }
 
-    /// Waits for the first copy that was asked for and not waited for.
     pub fn wait(&self) -> Result<Done<T>, ModelError> {
         self.done.recv().map_err(|_| has_ended())
     }

@@ -13,7 +13,6 @@ use std::{
 
 use crate::{Done, ModelError};
 
-/// Bytes that are read at a time, and summed while they are near.
 const PIECE: usize = 1 << 18;
 
 /// Files of this process so far: each has a name of its own.
@@ -30,7 +29,6 @@ pub struct LayerFile {
 }
 
 impl LayerFile {
-    /// Creates an empty file in a folder and removes its name at once.
     pub fn create(folder: &Path, layer_bytes: u64) -> Result<Self, ModelError> {
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("laptime-layers-{}-{number}.bin", process::id()));
@@ -47,7 +45,6 @@ impl LayerFile {
         Ok(())
     }
 
-    /// Writes a layer over itself.
     pub fn put(&mut self, layer: usize, parts: &[&[u8]]) -> Done {
         let written = self.go_to(layer).and_then(|()| parts.iter().try_for_each(|part| self.file.write_all(part)));
         written.map_err(|source| ModelError::Write { path: self.path.clone(), source })

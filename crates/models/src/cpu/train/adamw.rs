@@ -5,7 +5,6 @@ use crate::{AdamW, decoder::weights::Part, train::ops::TrainState};
 
 const PART: usize = 1 << 15;
 
-/// What an update multiplies with, as f32.
 #[derive(Clone, Copy)]
 struct Factors {
     /// What of a parameter is kept, apart from its gradient.
@@ -37,7 +36,6 @@ impl Factors {
         }
     }
 
-    /// A parameter and its moments after an update by a gradient.
     #[inline(always)]
     fn update(self, parameter: f32, gradient: f32, first: f32, second: f32) -> (f32, f32, f32) {
         let first = first + (gradient - first) * self.first;
@@ -67,7 +65,6 @@ pub fn update<T: Number>(crew: &Crew, adamw: &AdamW, number: u64, state: &mut Tr
     }
 }
 
-/// Updates some parameters, which are rounded to `T` and stored as `S`.
 fn update_part<T: Number, S: Number>(
     factors: Factors,
     parameters: &mut [S],

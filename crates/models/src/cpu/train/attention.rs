@@ -14,14 +14,12 @@ use crate::{Marks, marks::stage_mark};
 
 const TILE: (usize, usize) = (64, 256);
 
-/// The gradients of queries, keys and values, which lie in rows side by side.
 pub struct HeadGradients<'a, T> {
     pub numbers: &'a mut [T],
     pub strides: Strides,
 }
 
 impl<T> HeadGradients<'_, T> {
-    /// Where those of queries, keys or values begin.
     fn first(span: &Span, which: Which) -> usize {
         let heads = match which {
             Which::Queries => 0,
@@ -55,10 +53,8 @@ unsafe fn head_rows<'a, T>(
     unsafe { shared.rows(first, span.queries, span.head_dim, strides.row) }
 }
 
-/// What the gradients of attention are computed from.
 pub struct Given<'a, T> {
     pub inputs: Inputs<'a, T>,
-    /// The gradient of what attention gave.
     pub d_out: Heads<'a, T>,
 }
 
@@ -94,7 +90,6 @@ pub fn naive_back<T: Number>(
     weigh_values(crew, span, given.inputs.keys, d_scores, (&mut *d_heads.numbers, d_heads.strides));
 }
 
-/// The gradients of scores in place of those of their weights.
 fn softmax_back<T: Number>(crew: &Crew, span: &Span, (weights, d_scores): (&[T], &mut [T]), scale: f32) {
     let (keys, touched) = (span.keys(), weights.len());
     let rows = (TILE.0 * TILE.1).div_ceil(keys);
@@ -150,7 +145,6 @@ fn narrow_rows<T: Number>(sums: &[f32], out: &mut RowsMut<'_, T>) {
     }
 }
 
-/// What forward kept of fused attention.
 pub struct Fused<'a, T> {
     pub out: Heads<'a, T>,
     /// The logarithm of the sum of powers of each row: `[batch, heads, queries]`.
@@ -204,7 +198,6 @@ pub fn tile_bytes(tokens: usize, head_dim: usize) -> u64 {
     tiles.saturating_add(tokens.saturating_mul(head_dim).saturating_mul(2)).saturating_mul(4)
 }
 
-/// A block of queries and a stretch of keys.
 #[derive(Clone, Copy)]
 struct Place {
     first: usize,
@@ -228,7 +221,6 @@ impl TileBack {
         }
     }
 
-    /// Adds what a query head gives to the gradients of keys and values, and writes that of its queries.
     fn head<T: Number>(
         &mut self,
         span: &Span,
@@ -292,7 +284,6 @@ impl TileBack {
     }
 }
 
-/// Makes the scores of a tile weights, and the gradients of weights those of scores.
 fn weigh_back((scores, d_scores): (&mut [f32], &mut [f32]), row_sums: &[f32], means: &[f32], place: Place, scale: f32) {
     let rows = scores.chunks_mut(place.keys).zip(d_scores.chunks_mut(place.keys)).zip(row_sums.iter().zip(means));
     vectorized!({

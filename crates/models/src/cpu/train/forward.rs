@@ -23,7 +23,6 @@ use crate::{
     train::buffers::{Kept, KeptLayer, Scratch},
 };
 
-/// What operations only read.
 pub struct Setup {
     pub config: Config,
     pub options: TrainOptions,
@@ -41,12 +40,10 @@ impl Setup {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    /// Numbers of all tokens, row by row.
     pub fn all<'n, T>(&self, numbers: &'n [T]) -> Rows<'n, T> {
         Rows::dense(numbers, self.rows(), numbers.len() / self.rows())
     }
 
-    /// Norms the projected heads and applies RoPE.
     fn enter_positions<T: Number>(&self, layer: &Layer<T>, projected: &[T], heads: &mut [T]) {
         heads.copy_from_slice(projected);
         let positions = Positions {
@@ -61,14 +58,12 @@ impl Setup {
         positions.enter(&self.crew, heads);
     }
 
-    /// Where heads lie in rows of queries, keys and values.
     pub fn heads_strides(&self) -> Strides {
         let Span { heads, kv_heads, head_dim, queries, .. } = self.span;
         let row = (heads + 2 * kv_heads) * head_dim;
         Strides { batch: queries * row, head: head_dim, row }
     }
 
-    /// Where heads lie in what attention gives.
     pub fn attended_strides(&self) -> Strides {
         let Span { heads, head_dim, queries, .. } = self.span;
         Strides { batch: queries * heads * head_dim, head: head_dim, row: heads * head_dim }

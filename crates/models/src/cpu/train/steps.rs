@@ -13,10 +13,8 @@ use super::super::{
     vectors::{exp, largest, silu, sum_of_powers, vectorized},
 };
 
-/// Parts that rows are summed by at most.
 const SUMMED_PARTS: usize = 16;
 
-/// Rows of a part that is summed.
 fn summed_rows(rows: usize, width: usize) -> usize {
     rows.div_ceil(SUMMED_PARTS).max(rows_of_part(width)).max(1)
 }
@@ -26,7 +24,6 @@ pub struct Sums {
     parts: Vec<f32>,
 }
 
-/// Bytes of [`Sums`] over rows of a width.
 pub fn sums_bytes(width: usize) -> u64 {
     (width as u64).saturating_mul(4 * SUMMED_PARTS as u64)
 }
@@ -57,7 +54,6 @@ impl Sums {
         out.iter_mut().for_each(|out| *out = T::narrow(*out).wide());
     }
 
-    /// Sums rows: what the gradient of a bias is.
     pub fn columns<T: Number>(&mut self, crew: &Crew, numbers: &[T], out: &mut [f32]) {
         let width = out.len();
         self.over::<T>(
@@ -139,7 +135,6 @@ fn along<T: Number>(a: &[T], b: &[T], c: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest.map(|((a, b), c)| a.wide() * b.wide() * c).sum::<f32>()
 }
 
-/// The gradient of a row before a norm, in place of that behind it.
 #[inline(always)]
 pub fn norm_row_back_in_place<T: Number>(norm: Norm<'_>, from: &[T], d_row: &mut [T], d_weight: &mut [f32]) {
     let factor = norm.factor(from);
@@ -152,7 +147,6 @@ pub fn norm_row_back_in_place<T: Number>(norm: Norm<'_>, from: &[T], d_row: &mut
     }
 }
 
-/// Makes `silu(gate) * up` of each row, and keeps the row.
 pub fn swiglu<T: Number>(crew: &Crew, width: usize, gate_up: &[T], out: &mut [T]) {
     each_row!(crew, gate_up.len() * 4, (gate_up, 2 * width), (out, width), |row, out| {
         let (gate, up) = row.split_at(width);
@@ -162,7 +156,6 @@ pub fn swiglu<T: Number>(crew: &Crew, width: usize, gate_up: &[T], out: &mut [T]
     });
 }
 
-/// Replaces gate and up by their gradients, and computes the output of SwiGLU again.
 pub fn swiglu_back<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T], d_activated: &[T], activated: &mut [T]) {
     let rows = rows_of_part(2 * width);
     let touched = gate_up.len() * 8;
@@ -185,7 +178,6 @@ pub fn swiglu_back<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T], d_ac
     });
 }
 
-/// The loss of each row of logits and, in their place, the gradient of the mean of all.
 pub fn cross_entropy<T: Number>(crew: &Crew, targets: &[u32], logits: &mut [T], losses: &mut [f32]) {
     let width = logits.len() / targets.len().max(1);
     let (touched, scale) = (logits.len() * 4, 1.0 / targets.len() as f32);
@@ -204,7 +196,6 @@ pub fn cross_entropy<T: Number>(crew: &Crew, targets: &[u32], logits: &mut [T], 
     });
 }
 
-/// The rows of each token of the vocabulary.
 #[derive(Default)]
 pub struct Places {
     all: Vec<(u32, u32)>,
@@ -224,7 +215,6 @@ impl Places {
         self.all.sort_unstable();
     }
 
-    /// Adds the gradients of rows to those of the tokens in a table.
     pub fn add<T: Number>(&self, crew: &Crew, d_rows: &[T], d_table: &mut [T], width: usize) {
         let table = Shared::new(d_table);
         let runs: Vec<&[(u32, u32)]> = self.all.chunk_by(|a, b| a.0 == b.0).collect();

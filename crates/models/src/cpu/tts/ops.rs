@@ -28,7 +28,6 @@ use crate::{
 
 type Weights<T> = LoadedWeights<CpuParts<T>>;
 
-/// The decoders with their caches, the codes of all frames, and the buffers.
 pub struct CpuOps<T> {
     config: Arc<TtsConfig>,
     crew: Crew,
@@ -36,14 +35,12 @@ pub struct CpuOps<T> {
     predictor: Stack<T>,
     transformer: Stack<T>,
     buffers: Buffers<T>,
-    /// The rows of text that follow the prompt.
     following: Vec<T>,
     /// Rows of the talker's width, and of the predictor's.
     wide: Vec<T>,
     narrow: Vec<T>,
     /// Codes of all frames, frame by frame. The first code of the next frame is there once it is drawn.
     codes: Vec<u32>,
-    /// The codes that are decoded.
     chunk: Range<usize>,
     sampling: Sampling,
     suppressed: Suppressed,
@@ -118,7 +115,6 @@ impl<T: Number> CpuOps<T> {
         })
     }
 
-    /// Brings the rows of the talker's width to the predictor's.
     fn cross(&mut self, bridge: Option<&Linear<T>>) {
         let rows = self.wide.len() / self.config.talker.hidden;
         self.narrow.resize(rows * self.config.predictor.hidden, T::default());

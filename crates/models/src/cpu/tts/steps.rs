@@ -29,7 +29,6 @@ pub struct Snake {
 const NOT_ZERO: f32 = 1e-9;
 
 impl Snake {
-    /// By the logarithms of `a` and `b`.
     pub fn new(alpha: &[f32], beta: &[f32]) -> Self {
         Self {
             rates: alpha.iter().map(|number| number.exp()).collect(),
@@ -49,7 +48,6 @@ impl Snake {
     }
 }
 
-/// Norms rows in place by mean and variance, with weight and bias.
 pub fn layer_norm<T: Number>(crew: &Crew, [weight, bias]: &[Vec<f32>; 2], eps: f32, numbers: &mut [T]) {
     each_row!(crew, numbers.len() * 2, (numbers, weight.len()), |row| {
         let count = row.len() as f32;
@@ -62,7 +60,6 @@ pub fn layer_norm<T: Number>(crew: &Crew, [weight, bias]: &[Vec<f32>; 2], eps: f
     });
 }
 
-/// Adds rows to others, each channel multiplied with its scale.
 pub fn add_scaled<T: Number>(crew: &Crew, scale: &[f32], from: &[T], to: &mut [T]) {
     each_row!(crew, from.len(), (from, scale.len()), (&mut to[..from.len()], scale.len()), |from, to| {
         for ((to, from), scale) in to.iter_mut().zip(from).zip(scale) {

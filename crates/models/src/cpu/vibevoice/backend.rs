@@ -23,16 +23,13 @@ use crate::{
     },
 };
 
-/// VibeVoice on the CPU, with numbers of one dtype.
 pub struct Cpu<T> {
     pub crew: Crew,
     embedding: Vec<T>,
     /// The rows of the language model's head that belong to tokens which may be sampled.
     choices: Vec<T>,
-    /// The language model, with the cache of the positive stream.
     stack: Stack<T>,
     negative: Cache<T>,
-    /// The row that the positive stream runs next, or ran last.
     row: Vec<T>,
     /// The normed hidden states of both streams.
     pub hidden: Vec<T>,
@@ -79,7 +76,6 @@ impl<T: Number> Cpu<T> {
         })
     }
 
-    /// Takes what the positive stream left, and samples a token: the likeliest of those that may be.
     fn sample(&mut self) {
         let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
         let count = self.choices.len() / self.row.len();

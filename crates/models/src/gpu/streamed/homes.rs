@@ -13,7 +13,6 @@ use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec};
 /// What gives pinned memory: [`Region::pinned`], or a test that refuses it.
 pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
 
-/// The weights of streamed layers in the memory of the host, each as it lies on the device.
 #[derive(Debug)]
 pub struct Homes {
     regions: Mutex<Vec<Region>>,
@@ -73,7 +72,6 @@ impl Homes {
         self.layers
     }
 
-    /// Bytes of a layer, all of which go over the link.
     pub fn layer_bytes(&self) -> usize {
         self.layer_bytes
     }

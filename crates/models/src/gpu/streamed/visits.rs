@@ -25,7 +25,6 @@ pub struct Pending {
     pub release: Option<[Moment; 2]>,
 }
 
-/// The turns that are on the streams, those that are done, and moments to be used again.
 #[derive(Debug, Default)]
 pub struct Visits {
     free: Vec<Moment>,
@@ -34,7 +33,6 @@ pub struct Visits {
 }
 
 impl Visits {
-    /// Two moments that nothing waits for.
     pub fn moments(&mut self, device: &Device) -> Result<[Moment; 2], CudaError> {
         let mut one = || self.free.pop().map_or_else(|| Moment::new(device), Ok);
         Ok([one()?, one()?])
@@ -52,7 +50,6 @@ impl Visits {
         Ok(())
     }
 
-    /// Those that are done since this was last asked. Does not wait.
     pub fn take(&mut self) -> Result<Vec<LayerVisit>, CudaError> {
         self.settle()?;
         Ok(self.done.drain(..).collect())

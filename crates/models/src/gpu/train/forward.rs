@@ -28,7 +28,6 @@ impl<T: Number> GpuTraining<'_, T> {
         self.config.norm_eps as f32
     }
 
-    /// The weights of naive attention, from queries and keys by head.
     pub(super) fn naive_weights(&mut self, marks: &Marks) -> Done {
         let (naive, scale) = (Naive::new(&self.sizes), self.scale());
         let (Heads { queries, keys, .. }, probabilities) = (&self.heads, &mut self.scratch.probabilities);
@@ -149,13 +148,11 @@ impl Naive {
         self.batch([rows, keys, head_dim], Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, keys))
     }
 
-    /// Weights by values, and by keys.
     pub fn weighted(&self) -> Batch {
         let Self { rows, keys, head_dim, .. } = *self;
         self.batch([rows, head_dim, keys], Matrices::plain(rows, keys), Matrices::plain(keys, head_dim))
     }
 
-    /// The transposed weights by what is of queries.
     pub fn gathered(&self) -> Batch {
         let Self { rows, keys, head_dim, .. } = *self;
         self.batch([keys, head_dim, rows], Matrices::transposed(keys, rows), Matrices::plain(rows, head_dim))

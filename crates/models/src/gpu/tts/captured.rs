@@ -32,7 +32,6 @@ pub fn wants_graphs(options: &TtsOptions) -> Result<bool, ModelError> {
     }
 }
 
-/// The marks of the stages inside a captured part: stamps take the place of marks.
 pub fn marks_inside(options: &TtsOptions) -> Marks {
     let mut marks = options.marks.clone();
     if is_stamped(options) {
@@ -102,7 +101,6 @@ impl Captured {
         unsafe { self.graph().launch(stream) }
     }
 
-    /// Hands what was stamped on to whoever makes a trace. Waits for the device.
     pub fn hand_on(&mut self, device: &Device) -> Done {
         if let Self::Stamped(stamped) = self {
             device.keep_replays(stamped.read_numbered(device)?);

@@ -30,7 +30,6 @@ use crate::{
 /// Bytes for the columns of convolutions: more are gathered in parts.
 pub const COLUMN_BYTES: usize = 64 << 20;
 
-/// The kernels and sizes of the codec decoder.
 pub struct Codec<T> {
     config: CodecConfig,
     sizes: CodecSizes,
@@ -50,7 +49,6 @@ pub struct Buffers<T> {
     pub samples: Buffer<f32>,
 }
 
-/// A chunk on its way through the codec decoder.
 pub struct Chunk<'c, T> {
     pub kit: &'c Kit<'c, T>,
     pub codec: &'c Codec<T>,
@@ -73,7 +71,6 @@ impl<T: Number> Codec<T> {
         })
     }
 
-    /// Makes ready for this many frames.
     pub fn fit<'b>(
         &mut self,
         device: &Device,
@@ -107,7 +104,6 @@ impl<T: Number> Buffers<T> {
 type Weights<T> = CodecWeights<GpuParts<T>>;
 type Next<T> = NextWeights<GpuParts<T>>;
 
-/// Rows, width and inner width of a ConvNeXt block.
 fn shape<T: Number>(next: &Next<T>, rows: usize) -> Result<[u32; 3], CudaError> {
     Ok([size(rows)?, size(next.scale.length())?, size(next.up.bias.length())?])
 }

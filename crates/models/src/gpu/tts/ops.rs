@@ -37,7 +37,6 @@ use crate::{
     },
 };
 
-/// Rows of text that fit at first.
 pub const TEXT_ROOM: usize = 1024;
 
 type Weights<T> = LoadedWeights<GpuParts<T>>;
@@ -50,9 +49,7 @@ pub struct GpuOps<'a, T> {
     kit: Kit<'a, T>,
     config: Arc<TtsConfig>,
     options: TtsOptions,
-    /// The options of the talker's passes over a prompt.
     prefill: Options,
-    /// The marks inside what may be captured.
     marks: Marks,
     talker: Inner<T>,
     state: State,
@@ -74,7 +71,6 @@ pub struct GpuOps<'a, T> {
     words: [Pinned<u32>; 2],
 }
 
-/// A decoder inside the model, which runs one position at a time.
 struct Inner<T> {
     config: Config,
     stepper: Stepper<T>,
@@ -92,7 +88,6 @@ impl<T: Number> Inner<T> {
         })
     }
 
-    /// Runs the hidden state at a position through all layers.
     fn layers(
         &mut self,
         kit: &Kit<'_, T>,
@@ -163,7 +158,6 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok(ops)
     }
 
-    /// Captures both parts of a frame, where that is wanted and not done.
     fn capture(&mut self, weights: &Weights<T>) -> Result<(), ModelError> {
         if !self.wants_graphs || self.graphs[0].is_some() {
             return Ok(());
@@ -200,12 +194,10 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok(())
     }
 
-    /// Reads the stamps of the graphs for whoever writes a trace. Waits for the device.
     fn hand_on(&mut self) -> Done {
         self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(self.kit.device))
     }
 
-    /// The embeddings of the codes of a group, in the predictor's width, and the number of codes.
     fn table<'w>(&self, weights: &'w Weights<T>, group: usize) -> Result<(Slice<'w, T>, u32), CudaError> {
         let others = weights.predictor.bridge.as_ref().map_or(&weights.predictor.embeddings, |bridge| &bridge.others);
         let Config { vocab, hidden, .. } = self.config.predictor;

@@ -31,7 +31,6 @@ pub struct Cuda<'a, T> {
     pub graphs: Graphs,
     pub replay: Replay,
     pub on: On<'a, T>,
-    /// The offloaded layers of the language model.
     streamed: Option<Streamed<'a, T>>,
     pub language: Language<T>,
     pub diffusion: Diffusion<T>,
@@ -40,7 +39,6 @@ pub struct Cuda<'a, T> {
     choice: Pinned<u32>,
 }
 
-/// A device, and the kernels of one dtype.
 pub struct On<'a, T> {
     pub device: &'a Device,
     pub blas: Blas,

@@ -6,7 +6,10 @@ use super::{
     super::{size, weights::Number},
     backend::{Cuda, On},
 };
-use crate::vibevoice::{CONNECTOR_EPS, Connector, Linear};
+use crate::{
+    tts::Linear,
+    vibevoice::{CONNECTOR_EPS, Connector},
+};
 
 pub struct Connecting<T> {
     inner: Buffer<T>,
@@ -21,7 +24,6 @@ impl<T: Number> Connecting<T> {
         Ok(Self { inner, normed, rows: size(rows)?, width: size(width)? })
     }
 
-    /// Puts the rows of latents into `out`, or adds them to what is there.
     pub fn run(
         &mut self,
         on: &On<'_, T>,

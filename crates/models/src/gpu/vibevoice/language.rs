@@ -28,7 +28,6 @@ use crate::{
     vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 
-/// The language model's streams, and what goes through them.
 pub struct Language<T> {
     model: Model<T>,
     streams: Streams<T>,
@@ -37,13 +36,10 @@ pub struct Language<T> {
     pub row: Buffer<T>,
     /// The normed hidden states of both streams: the positive one, then the negative one.
     pub hidden: Buffer<T>,
-    /// The token that was sampled last, as an index of those that may be.
     pub choice: Buffer<u32>,
-    /// Whose logits are the last.
     last: Side,
 }
 
-/// What every pass reads.
 struct Model<T> {
     config: Config,
     options: Options,
@@ -109,7 +105,6 @@ impl<T: Number> Streams<T> {
         })
     }
 
-    /// The stepper of one or both streams, and their positions.
     fn of(&mut self, side: Side) -> Result<(&mut Stepper<T>, Sequences<'_, T>), CudaError> {
         let Self { positive, negative, both } = self;
         match side {
@@ -128,7 +123,6 @@ impl<T: Number> Streams<T> {
 }
 
 impl<T: Number> Language<T> {
-    /// Loads the resident layers on the device, and the offloaded ones to where they stay.
     pub fn load(
         on: &On<'_, T>,
         config: &VibeVoiceConfig,
@@ -188,14 +182,12 @@ impl<T: Number> Language<T> {
         of.state.position.set_all(on.device.stream(), size(position)?)
     }
 
-    /// Makes the embedding of a token the next row.
     pub fn take_row(&mut self, on: &On<'_, T>, id: u32) -> Done {
         let (at, hidden) = (id as usize, self.model.config.hidden);
         let row = self.model.embedding.slice(at * hidden..(at + 1) * hidden)?;
         self.row.all_mut().copy_from(on.device.stream(), row)
     }
 
-    /// Copies the row to the hidden states of each stream that is stepped.
     fn enter(&mut self, on: &On<'_, T>, side: Side) -> Done {
         let width = self.model.config.hidden;
         let (stepper, _) = self.streams.of(side)?;
@@ -214,7 +206,6 @@ impl<T: Number> Language<T> {
         }
     }
 
-    /// Enqueues the offloaded layers: the beginning of a step.
     pub fn begin_step(&mut self, on: &On<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Done {
         self.enter(on, side)?;
         let (stepper, sequences) = self.streams.of(side)?;
@@ -301,7 +292,6 @@ impl<T: Number> Language<T> {
     }
 }
 
-/// The rows of a head that belong to tokens which may be sampled.
 fn choices<T: Number>(device: &Device, config: &VibeVoiceConfig, head: &Buffer<T>) -> Result<Buffer<T>, ModelError> {
     let (ids, hidden) = (config.ids.all(), config.decoder.hidden);
     let mut rows = device.allocate(ids.len() * hidden)?;

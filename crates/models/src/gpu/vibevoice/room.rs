@@ -58,7 +58,6 @@ fn before_tokens(
     product(&[voices, decoder.hidden]).saturating_add(encoder.max(connecting).max(pass))
 }
 
-/// Numbers of a flow of this many tokens at a time, without samples.
 fn flow_numbers(shape: &TokenizerShape, tokens: usize) -> u64 {
     let plan = Plan::new(shape, tokens);
     let of_token = [plan.hidden.saturating_mul(3), plan.inner, plan.columns];
