@@ -11,7 +11,7 @@ pub(crate) mod crew;
 mod engine;
 mod fuser;
 mod linear;
-mod memory;
+pub(crate) mod memory;
 mod model;
 pub(crate) mod number;
 mod pass;

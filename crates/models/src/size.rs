@@ -18,8 +18,7 @@ impl Config {
 
     /// Bytes that one token of one sequence takes in the cache: a key and a value in every layer.
     pub fn kv_bytes_per_token(&self, dtype: Dtype) -> u64 {
-        let numbers = [2, self.layers as u64, self.kv_heads as u64, self.head_dim as u64];
-        numbers.into_iter().fold(dtype.bytes(), u64::saturating_mul)
+        product(&[2, self.layers, self.kv_heads, self.head_dim]).saturating_mul(dtype.bytes())
     }
 
     /// The parameters, or none if their bytes cannot be counted in 63 bits.
@@ -28,4 +27,14 @@ impl Config {
         let layers = checked_count(&self.layer_tensors(0))?.checked_mul(self.layers as u64)?;
         countable(layers.checked_add(checked_count(&ends.collect::<Vec<_>>())?)?)
     }
+}
+
+/// A product of sizes, or the largest number.
+pub(crate) fn product(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
+}
+
+/// A sum, or the largest number.
+pub(crate) fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
+    parts.into_iter().fold(0, u64::saturating_add)
 }

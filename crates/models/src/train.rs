@@ -14,7 +14,7 @@ mod work;
 pub use self::{
     batch::random_batch,
     memory::{TrainMemory, TrainNeed, TrainSizes},
-    work::{BackwardWork, UpdateWork},
+    work::BackwardWork,
 };
 pub(crate) use self::{ledger::Ledger, trainer::ModelTrainer};
 use crate::{Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens};

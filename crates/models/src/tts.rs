@@ -42,16 +42,11 @@ pub use self::{
 pub(crate) use self::{
     count::{CodecSizes, Specs},
     engine::Engine,
-    memory::{DeviceNeeds, needed_bytes, product, together},
-    ops::{Border, CodecOps, Flow, NEXT_EPS, SamplingPart, TtsOps, decode},
+    memory::{DeviceNeeds, needed_bytes, together},
+    ops::{Border, CodecOps, Flow, FramePart, NEXT_EPS, SamplingPart, TtsOps, decode, unmarked},
     sampling::{pick, weigh},
     tensors::{
         CodecWeights, ConvTensors, Linear, LoadNamed, Loaded, LoadedWeights, NextWeights, Parts, TtsLoad, codebook,
     },
     work::Counted,
-};
-#[cfg(feature = "cuda")]
-pub(crate) use self::{
-    memory::sum,
-    ops::{FramePart, unmarked},
 };

@@ -33,7 +33,7 @@ pub(crate) use self::{
     backend::{Backend, CONNECTOR_EPS, Part, Read, Side},
     diffusion_head::{DiffusionOps, STREAMS},
     engine::Engine,
-    memory::{Own, needed_bytes, product, sum},
+    memory::{Own, needed_bytes},
     plan::{BEHIND, ConvShape, List, Plan, TokenizerShape},
     tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Linear, Mixer, VoiceLoad},
     tokenizer::{Rows, TokenizerOps},

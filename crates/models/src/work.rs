@@ -66,6 +66,11 @@ impl StageWork {
         }
     }
 
+    /// As results keep it.
+    pub fn work(self, dtype: Dtype) -> Work {
+        Work { flops: self.flops, dtype: dtype.word().to_owned(), bytes: self.bytes_read(), traffic: Traffic::Read }
+    }
+
     /// Bytes that are read: weights, keys and values.
     pub fn bytes_read(self) -> u64 {
         self.weight_bytes.saturating_add(self.kv_read)
@@ -100,12 +105,12 @@ impl PassWork {
 
     /// The work of a stage, as results keep it.
     pub fn work_of(&self, stage: Stage) -> Work {
-        work(self.stage(stage), self.dtype)
+        self.stage(stage).work(self.dtype)
     }
 
     /// The work of the pass, as results keep it.
     pub fn work(&self) -> Work {
-        work(self.total(), self.dtype)
+        self.total().work(self.dtype)
     }
 
     /// The least seconds the pass can take.
@@ -129,10 +134,6 @@ impl PassWork {
         let stages = std::array::from_fn(|stage| self.stages[stage].plus(other.stages[stage]));
         Self { dtype: self.dtype, stages }
     }
-}
-
-fn work(stage: StageWork, dtype: Dtype) -> Work {
-    Work { flops: stage.flops, dtype: dtype.word().to_owned(), bytes: stage.bytes_read(), traffic: Traffic::Read }
 }
 
 struct Pass {

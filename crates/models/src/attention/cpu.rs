@@ -8,20 +8,16 @@ use crate::{
         blocks,
         cache::zeros,
         crew::Crew,
+        memory::{SMALL_BYTES, THREAD_BYTES},
         number::Number,
         tiles::LANES,
     },
     dtype::typed,
+    size::sum,
 };
 
 /// Queries and keys that the CPU works on together.
 pub const CPU_TILING: Tiling = Tiling { rows: LANES as u32, keys: 64 };
-
-/// What each thread needs for products: a slab of `gemm` as large as a second-level cache, and what is packed.
-const THREAD_BYTES: u64 = 3 << 20;
-
-/// What is small and not counted one by one.
-const SMALL_BYTES: u64 = 1 << 20;
 
 /// Bytes of the heap that attention needs at most: inputs, result, what threads work in, and the scores if they are
 /// stored. A layout comes on top.
@@ -29,8 +25,7 @@ pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores
     let scores = if stores_scores { sizes.scores().saturating_mul(dtype.bytes()) } else { 0 };
     let blocks = blocks::thread_bytes(sizes.head_dim);
     let a_thread = THREAD_BYTES.saturating_add(blocks).saturating_mul(threads.max(1) as u64);
-    let parts = [SMALL_BYTES, sizes.bytes(dtype), scores, a_thread];
-    parts.into_iter().fold(0, u64::saturating_add)
+    sum([SMALL_BYTES, sizes.bytes(dtype), scores, a_thread])
 }
 
 /// Pairs that the CPU computes of a layout.

@@ -44,6 +44,15 @@ impl<T: Number> CacheMemory<Vec<T>> for Heap {
     }
 }
 
+/// Makes a buffer at least this large. What was in it is lost: the old one goes first, so that both are never there at once.
+pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) -> Done {
+    if buffer.len() < size {
+        *buffer = Vec::new();
+        *buffer = zeros(size)?;
+    }
+    Ok(())
+}
+
 /// Zeros, or an error where there is no memory for them.
 pub fn zeros<T: Number>(length: usize) -> Result<Vec<T>, ModelError> {
     let mut numbers = Vec::new();

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use super::{
     cache::zeros,
     crew::Crew,
-    memory::{SMALL_BYTES, THREAD_BYTES},
+    memory::{SMALL_BYTES, product_bytes},
     model::Source,
     number::Number,
-    product::{BLOCKS_BYTES, Put, WIDENED_BYTES, project},
+    product::{Put, project},
     rows::Rows,
     steps::{Norm, add_bias, gelu},
     turned::turned_bytes,
@@ -22,6 +22,7 @@ use crate::{
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, Paths, Request, Vectors},
         fuser_bytes,
     },
+    size::{product, sum},
 };
 
 /// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on this many
@@ -47,13 +48,12 @@ pub fn needed_fuser_bytes(
 ) -> u64 {
     let rows = batch.saturating_mul(tokens);
     let most = |size: &dyn Fn(&FuserConfig) -> u64| configs.iter().map(size).max().unwrap_or(0);
-    let parts = [
+    sum([
         SMALL_BYTES,
         fuser_bytes(configs, options, rows, None),
         most(&|config| cache_copies(config, options.mode, rows)),
         most(&|config| thread_bytes(config, options.dtype, rows)).saturating_mul(threads.max(1) as u64),
-    ];
-    parts.into_iter().fold(0, u64::saturating_add)
+    ])
 }
 
 /// Keys and values of a layer in f32: those of the receiver, as they were too if several sharers read them, and those
@@ -62,16 +62,13 @@ fn cache_copies(config: &FuserConfig, mode: FuseMode, rows: usize) -> u64 {
     let of_receiver = if mode == FuseMode::Parallel { 4 } else { 2 };
     let (own, heard) = (config.receiver.width(), config.sharer.width());
     let widths = own.saturating_mul(of_receiver).saturating_add(heard.saturating_mul(2));
-    (widths as u64).saturating_mul(rows as u64).saturating_mul(4)
+    product(&[widths, rows, 4])
 }
 
 /// What each thread needs for products with this many rows.
 fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize) -> u64 {
     let joined = config.sharer.width().saturating_add(config.receiver.width());
-    let turned = turned_bytes(rows, joined.max(config.hidden).max(config.intermediate));
-    // A product needs the one or the other.
-    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
-    THREAD_BYTES.saturating_add(blocks)
+    product_bytes(dtype, turned_bytes(rows, joined.max(config.hidden).max(config.intermediate)))
 }
 
 /// The operations on numbers of one type. What is added or multiplied number by number is kept in f32, after it was

@@ -9,6 +9,7 @@ use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
 use crate::{
     Config, Dtype, ModelError, Role, TensorData, TensorSpec,
     decoder::weights::{self, LayerWeights, Load, Parameters, Part},
+    size::sum,
     weights::TensorSource,
 };
 
@@ -83,7 +84,7 @@ pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
         let each = if matches!(spec.role, Role::Norm | Role::Bias) { Dtype::F32 } else { dtype }.bytes();
         spec.shape.iter().fold(each, |bytes, side| bytes.saturating_mul(*side as u64))
     };
-    config.layer_tensors(0).iter().map(bytes).fold(0, u64::saturating_add)
+    sum(config.layer_tensors(0).iter().map(bytes))
 }
 
 impl<'a> Source<'a> {

@@ -5,7 +5,7 @@ use laptime_probe::stage;
 use super::{
     attention::{Heads, Inputs, Span, Strides, fused, naive},
     blocks,
-    cache::{Cache, zeros},
+    cache::{Cache, fit},
     crew::Crew,
     model::Layer,
     number::Number,
@@ -17,29 +17,17 @@ use crate::{
     Attention, Config, Done, Marks, ModelError, Options,
     attention::Layout,
     decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
+    parts::parts,
     rope::RopeTable,
 };
 
-#[derive(Default)]
-pub struct Buffers<T> {
-    pub stream: Vec<T>,
-    pub normed: Vec<T>,
-    qkv: Vec<T>,
-    mixed: Vec<T>,
-    scores: Vec<T>,
-    gate_up: Vec<T>,
-    pub logits: Vec<T>,
+parts! {
+    pub struct Parts { stream, normed, qkv, mixed, scores, gate_up, logits }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Sizes {
-    pub stream: usize,
-    pub qkv: usize,
-    pub mixed: usize,
-    pub scores: usize,
-    pub gate_up: usize,
-    pub logits: usize,
-}
+pub type Buffers<T> = Parts<Vec<T>>;
+
+pub type Sizes = Parts<usize>;
 
 impl Sizes {
     pub fn new(config: &Config, attention: Attention, span: &Span, logits_rows: usize) -> Self {
@@ -47,6 +35,7 @@ impl Sizes {
         let by_rows = |width: usize| rows.saturating_mul(width);
         Self {
             stream: by_rows(config.hidden),
+            normed: by_rows(config.hidden),
             qkv: by_rows((config.heads + 2 * config.kv_heads) * config.head_dim),
             mixed: by_rows(config.heads * config.head_dim),
             scores: if attention == Attention::Naive { span.scores() } else { 0 },
@@ -54,35 +43,18 @@ impl Sizes {
             logits: logits_rows.saturating_mul(config.vocab),
         }
     }
-
-    /// All of them; what is normed is as large as the stream.
-    pub fn numbers(&self) -> usize {
-        let all = [self.stream, self.stream, self.qkv, self.mixed, self.scores, self.gate_up, self.logits];
-        all.into_iter().fold(0, usize::saturating_add)
-    }
 }
 
 impl<T: Number> Buffers<T> {
-    pub fn fit(&mut self, sizes: &Sizes) -> Done {
-        let all = [
-            (&mut self.stream, sizes.stream),
-            (&mut self.normed, sizes.stream),
-            (&mut self.qkv, sizes.qkv),
-            (&mut self.mixed, sizes.mixed),
-            (&mut self.scores, sizes.scores),
-            (&mut self.gate_up, sizes.gate_up),
-            (&mut self.logits, sizes.logits),
-        ];
+    pub fn fit(&mut self, sizes: Sizes) -> Done {
         let mut stage = None;
-        for (buffer, size) in all {
+        let fit = |(buffer, size): (&mut Vec<T>, usize)| {
             if buffer.len() < size {
                 stage.get_or_insert_with(|| stage!("allocate"));
-                // The old one is not needed, and not both at once.
-                *buffer = Vec::new();
-                *buffer = zeros(size)?;
             }
-        }
-        Ok(())
+            fit(buffer, size)
+        };
+        self.each_mut().zip(sizes).try_map(fit).map(drop)
     }
 }
 

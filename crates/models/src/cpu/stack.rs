@@ -159,7 +159,7 @@ impl<T: Number> Stack<T> {
         };
         (self.rows, self.logits_rows) = (0, 0);
         let logits_rows = if has_head { rows } else { 0 };
-        self.buffers.fit(&Sizes::new(&self.config, self.options.attention, span, logits_rows))?;
+        self.buffers.fit(Sizes::new(&self.config, self.options.attention, span, logits_rows))?;
         (self.rows, self.logits_rows) = (rows, logits_rows);
         self.table.reach(tokens);
         self.lay_out(span)

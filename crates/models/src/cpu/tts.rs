@@ -22,9 +22,10 @@ use crate::{
     Attention, Config, ModelError,
     attention::CPU_TILING,
     dtype::typed,
+    size::product,
     tts::{
         CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes,
-        product, together,
+        together,
     },
 };
 
@@ -52,7 +53,7 @@ pub fn qwen_tts(
 pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]: [usize; 2], threads: usize) -> u64 {
     let (decoded, codec, sizes) = (together(frames), &config.codec, CodecSizes::new(config));
     let pass = |config: &Config, rows: usize, logits: usize| {
-        Sizes::new(config, Attention::Dense, &Span::new(config, 1, rows, 0), logits).numbers() as u64
+        Sizes::new(config, Attention::Dense, &Span::new(config, 1, rows, 0), logits).numbers()
     };
     // What each thread needs is that of a decoder as wide as the deepest product.
     let wide = |config: &Config| config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));

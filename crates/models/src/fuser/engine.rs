@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::{
     FuseMode, FuseOptions, FuseOrder, Fused, FuserConfig, FuserWeights, Fusing, Gates, Path, Section,
     fusing::check_section,
-    sizes::Sizes,
+    sizes::{Parts, Sizes},
     tensors::{BlockTensors, PathTensors},
 };
 use crate::{Decoder, Done, LinearTensors, ModelError, TensorSpec, marks::stage_mark};
@@ -219,28 +219,13 @@ fn open_paths(config: &FuserConfig, gates: &Gates, are_shared: bool) -> (Vec<Ope
 }
 
 struct Buffers<B: Backend> {
-    joined: B::Rows,
-    stream: B::Rows,
-    second: B::Rows,
-    normed: B::Rows,
-    inner: B::Rows,
-    value: B::Rows,
-    weights: B::Rows,
+    parts: Parts<B::Rows>,
     sizes: Sizes,
 }
 
 impl<B: Backend> Buffers<B> {
     fn new(backend: &B, sizes: Sizes) -> Result<Self, ModelError> {
-        Ok(Self {
-            joined: backend.rows(sizes.joined)?,
-            stream: backend.rows(sizes.hidden)?,
-            second: backend.rows(sizes.hidden)?,
-            normed: backend.rows(sizes.hidden)?,
-            inner: backend.rows(sizes.inner)?,
-            value: backend.rows(sizes.value)?,
-            weights: backend.rows(sizes.weights)?,
-            sizes,
-        })
+        Ok(Self { parts: sizes.try_map(|numbers| backend.rows(numbers))?, sizes })
     }
 
     fn fit(&mut self, backend: &B, sizes: Sizes) -> Done {
@@ -306,7 +291,7 @@ impl<B: Backend> Engine<B> {
     fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Done {
         let _stage = self.mark(paths);
         let (backend, marks, weights) = (&self.backend, &self.options.marks, &self.weights[paths.sharer]);
-        let Buffers { joined, stream, second, normed, inner, value, weights: by_head, .. } = &mut self.buffers;
+        let Parts { joined, stream, second, normed, inner, value, weights: by_head } = &mut self.buffers.parts;
         {
             let _stage = stage_mark!(marks, Ops, "fuse_input");
             backend.join(paths, caches, joined)?;

@@ -63,7 +63,7 @@ fn both<T: Number>(
         }
         let [first, second] = &mut together;
         step_apart(device, &mut stepper, [&mut first.passes, &mut second.passes], &tokens)?;
-        logits[1].extend(stepper.buffers.logits.read()?.into_iter().map(T::widened));
+        logits[1].extend(stepper.buffers.parts.logits.read()?.into_iter().map(T::widened));
     }
     Ok(logits)
 }

@@ -131,8 +131,8 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     fn last_logits(&self) -> Option<&Buffer<T>> {
         match self.logits {
             Logits::None => None,
-            Logits::OfPass => self.buffers.as_ref().map(|buffers| &buffers.logits),
-            Logits::OfStep => self.stepper.as_ref().map(|stepper| &stepper.buffers.logits),
+            Logits::OfPass => self.buffers.as_ref().map(|buffers| &buffers.parts.logits),
+            Logits::OfStep => self.stepper.as_ref().map(|stepper| &stepper.buffers.parts.logits),
         }
     }
 

@@ -12,6 +12,7 @@ use laptime_cuda::{
 
 use super::{
     device_cache::KnownCache,
+    room::WORKSPACE_BYTES,
     size,
     weights::{Loader, Number},
 };
@@ -23,10 +24,9 @@ use crate::{
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, OpenPath, Paths, Request, Vectors},
         fuser_bytes,
     },
+    size::sum,
 };
 
-/// What cuBLAS has for itself.
-const WORKSPACE_BYTES: u64 = 32 << 20;
 /// Bytes that paths are computed in at most, unless one alone takes more: enough for 28 layers of 4096 tokens at once.
 const TOGETHER_BYTES: u64 = 4 << 30;
 
@@ -54,8 +54,7 @@ pub fn needed_fuser_bytes(configs: &[FuserConfig], options: &FuseOptions, [batch
     let is_kept = options.mode == FuseMode::Parallel && configs.len() > 1;
     let clean = configs.first().filter(|_| is_kept).map_or(0, of_receiver) as u64;
     let clean = clean.saturating_mul(rows as u64).saturating_mul(options.dtype.bytes());
-    let parts = [fuser_bytes(configs, options, rows, Some(TOGETHER_BYTES)), clean, WORKSPACE_BYTES];
-    parts.into_iter().fold(0, u64::saturating_add)
+    sum([fuser_bytes(configs, options, rows, Some(TOGETHER_BYTES)), clean, WORKSPACE_BYTES])
 }
 
 struct Cuda<'a, T> {

@@ -11,7 +11,7 @@ use laptime_cuda::{
 
 use super::{
     cache::GpuCache,
-    room::{Head, PassSizes},
+    room::{Head, Parts, PassSizes},
     size,
     weights::{LayerWeights, Number},
 };
@@ -29,32 +29,13 @@ pub(super) const MOST_FUSED: usize = 8;
 pub struct Buffers<T> {
     pub sizes: PassSizes,
     pub ids: Buffer<u32>,
-    pub x: Buffer<T>,
-    normed: Buffer<T>,
-    qkv: Buffer<T>,
-    queries: Buffer<T>,
-    attended: Buffer<T>,
-    scores: Buffer<T>,
-    gate_up: Buffer<T>,
-    activated: Buffer<T>,
-    pub logits: Buffer<T>,
+    pub parts: Parts<Buffer<T>>,
 }
 
 impl<T: Number> Buffers<T> {
     pub fn new(device: &Device, sizes: PassSizes) -> Result<Self, CudaError> {
-        Ok(Self {
-            sizes,
-            ids: device.allocate(sizes.rows)?,
-            x: device.allocate(sizes.hidden)?,
-            normed: device.allocate(sizes.normed)?,
-            qkv: device.allocate(sizes.qkv)?,
-            queries: device.allocate(sizes.queries)?,
-            attended: device.allocate(sizes.attended)?,
-            scores: device.allocate(sizes.scores)?,
-            gate_up: device.allocate(sizes.gate_up)?,
-            activated: device.allocate(sizes.activated)?,
-            logits: device.allocate(sizes.logits)?,
-        })
+        let ids = device.allocate(sizes.rows)?;
+        Ok(Self { sizes, ids, parts: sizes.parts.try_map(|numbers| device.allocate(numbers))? })
     }
 }
 
@@ -191,7 +172,7 @@ impl<'a, T: Number> Pass<'a, T> {
         let no_norm = || CudaError::refused("multiplying", 0, "the weight of the norm is missing");
         let norm = linear.norm.map(|weight| Norm { weight, epsilon }).ok_or_else(no_norm);
         let linear = Linear { weight: linear.weight, bias: linear.bias };
-        let Buffers { x, qkv, attended, activated, logits, .. } = &mut *self.buffers;
+        let Parts { x, qkv, attended, activated, logits, .. } = &mut self.buffers.parts;
         match at {
             LinearAt::Qkv(_) => step.norm_linear(stream, x, &norm?, &linear, qkv, shape),
             LinearAt::Output(_) => step.linear_add(stream, attended, &linear, x, shape),
@@ -219,7 +200,7 @@ impl<T: Number> Ops for Pass<'_, T> {
     fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Done {
         let ([rows, hidden], epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
         let Context { stream, operations, .. } = self.context;
-        let Buffers { x, normed, .. } = &mut *self.buffers;
+        let Parts { x, normed, .. } = &mut self.buffers.parts;
         match (at, &self.rows) {
             (NormAt::Final, PassRows::Prompt(PromptRows { head: Head::Last, heads, .. })) => {
                 operations.last_rows(stream, &*x, &mut *normed, [heads.batch, heads.tokens, hidden])?;
@@ -238,7 +219,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         let mut sizes =
             Sizes { m: size(self.buffers.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true };
         let (shape, weight) = ([sizes.m, sizes.n], linear.weight.all());
-        let Buffers { x, normed, qkv, attended, gate_up, activated, logits, .. } = &mut *self.buffers;
+        let Parts { x, normed, qkv, attended, gate_up, activated, logits, .. } = &mut self.buffers.parts;
         match at {
             LinearAt::Qkv(_) => {
                 blas.multiply_slices([normed.all(), weight], qkv.all_mut(), sizes)?;
@@ -269,7 +250,7 @@ impl<T: Number> Ops for Pass<'_, T> {
     fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let PassRows::Prompt(prompt) = &mut self.rows else { return Ok(()) };
         let Context { stream, config, operations, turns, .. } = self.context;
-        let Buffers { qkv, queries, .. } = &mut *self.buffers;
+        let Parts { qkv, queries, .. } = &mut self.buffers.parts;
         let [keys, values] = prompt.cache.layer(layer);
         let packed = packed(config, turns, prompt.start, weights, qkv);
         operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)
@@ -285,7 +266,7 @@ impl<T: Number> Ops for Pass<'_, T> {
     fn swiglu(&mut self, _: usize, weights: &LayerWeights<T>) -> Done {
         let shape = self.shape(self.context.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
-        let Buffers { gate_up, activated, .. } = &mut *self.buffers;
+        let Parts { gate_up, activated, .. } = &mut self.buffers.parts;
         self.context.operations.swiglu(self.context.stream, &*gate_up, bias, activated, shape)
     }
 }
@@ -296,7 +277,7 @@ fn scale(config: &Config) -> f32 {
 
 impl<T: Number> PromptRows<'_, T> {
     fn attend(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
-        let Buffers { queries, attended, .. } = buffers;
+        let Parts { queries, attended, .. } = &mut buffers.parts;
         let [keys, values] = self.cache.layer(layer);
         let inputs = [queries.all(), keys.all(), values.all()];
         match (self.blocks, self.kind) {
@@ -321,7 +302,7 @@ impl<T: Number> PromptRows<'_, T> {
         let apart = u64::from(capacity) * u64::from(head_dim);
         let scores = Matrices::plain(rows, self.keys);
         let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
-        let Buffers { queries, scores: pairs, attended, .. } = buffers;
+        let Parts { queries, scores: pairs, attended, .. } = &mut buffers.parts;
         let [keys, values] = self.cache.layer(layer);
         {
             let _op = stage_mark!(marks, Ops, "scores");
@@ -361,7 +342,7 @@ impl<T: Number> Sequences<'_, T> {
             epsilon: context.config.norm_eps as f32,
             rotation: decode::Rotation { cosines: &turns.cosines, sines: &turns.sines, in_pairs },
         };
-        let Buffers { qkv, attended, .. } = buffers;
+        let Parts { qkv, attended, .. } = &mut buffers.parts;
         match self {
             Self::Together(state, cache) => {
                 let [keys, values] = &mut cache.layers[layer];

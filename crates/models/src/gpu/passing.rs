@@ -25,8 +25,8 @@ impl<T: Number> GpuPasses<'_, T> {
         {
             let _stage = mark_embedding!(context.marks, tokens);
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
-            let Buffers { ids, x, .. } = &mut *buffers;
-            context.operations.embed(context.stream, &*ids, &parameters.embedding, x, shape)?;
+            let Buffers { ids, parts, .. } = &mut *buffers;
+            context.operations.embed(context.stream, &*ids, &parameters.embedding, &mut parts.x, shape)?;
         }
         let prompt = PromptRows {
             attention: &self.attention,

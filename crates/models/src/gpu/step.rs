@@ -52,7 +52,7 @@ impl<T: Number> Stepper<T> {
 
     pub fn embed(&mut self, context: &Context<'_, T>, embedding: &Buffer<T>, state: &State) -> Done {
         let _stage = mark_embedding!(context.marks, 1);
-        self.step.embed(context.stream, state, embedding, &mut self.buffers.x)
+        self.step.embed(context.stream, state, embedding, &mut self.buffers.parts.x)
     }
 
     pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Done {
@@ -61,7 +61,7 @@ impl<T: Number> Stepper<T> {
 
     pub fn choose(&mut self, context: &Context<'_, T>, state: &mut State) -> Done {
         let _stage = stage_mark!(context.marks, Layer, "choose");
-        self.step.argmax(context.stream, &self.buffers.logits, state)
+        self.step.argmax(context.stream, &self.buffers.parts.logits, state)
     }
 
     pub fn enter(
@@ -73,6 +73,6 @@ impl<T: Number> Stepper<T> {
         width: usize,
     ) -> Done {
         let shape = [self.step.sizes().hidden, size(width)?];
-        self.step.norm_linear(stream, from, norm, linear, &mut self.buffers.x, shape)
+        self.step.norm_linear(stream, from, norm, linear, &mut self.buffers.parts.x, shape)
     }
 }

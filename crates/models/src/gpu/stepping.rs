@@ -122,7 +122,7 @@ impl<T: Number> GpuPasses<'_, T> {
         let _stage = stage_mark!(self.options.marks, Layer, "choose");
         let shape = [size(self.options.batch)?, size(self.config.vocab)?];
         let operations = &self.weights.operations;
-        operations.argmax(self.device.stream(), &buffers.logits, &mut self.state.token, shape)
+        operations.argmax(self.device.stream(), &buffers.parts.logits, &mut self.state.token, shape)
     }
 
     pub(super) fn capture(&mut self) -> Result<(), ModelError> {

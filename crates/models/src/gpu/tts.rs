@@ -22,9 +22,10 @@ use super::{
 use crate::{
     Config, ModelError, Room,
     dtype::typed,
+    size::{product, sum},
     tts::{
         CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions,
-        TtsWeights, needed_bytes, product, sum, together,
+        TtsWeights, needed_bytes, together,
     },
 };
 
@@ -61,7 +62,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
     let (decoded, sizes) = (together(frames), CodecSizes::new(config));
     let (talker, transformer, tensors) = (&config.talker, &config.codec.transformer, config.codec_file_tensors());
     let pass = |config: &Config, rows: usize| {
-        PassSizes::new(config, &options.decoder(Room::Static(rows), None), rows, rows, Head::Last).numbers()
+        PassSizes::new(config, &options.decoder(Room::Static(rows), None), rows, rows, Head::Last).parts.numbers()
     };
     let rows = talker.vocab.saturating_add(config.predicted().saturating_mul(config.predictor.vocab));
     let device = DeviceNeeds {

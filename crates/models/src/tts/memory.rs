@@ -2,7 +2,10 @@
 //! buffers.
 
 use super::{CHUNK_FRAMES, CONTEXT_FRAMES, TtsConfig, TtsOptions, count::CodecSizes};
-use crate::attention::{Layout, Tiling};
+use crate::{
+    attention::{Layout, Tiling},
+    size::{product, sum},
+};
 
 pub struct DeviceNeeds {
     pub numbers: Vec<u64>,
@@ -48,14 +51,4 @@ pub fn needed_bytes(
         Layout::most_bytes(&config.codec.kept(), decoded, device.tiling),
         sum(device.bytes),
     ])
-}
-
-/// A product of sizes, or the largest number.
-pub fn product(sizes: &[usize]) -> u64 {
-    sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
-}
-
-/// A sum, or the largest number.
-pub fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, u64::saturating_add)
 }

@@ -4,16 +4,6 @@ use super::TtsConfig;
 use crate::{Dtype, HasTensors, tensors::checked_count};
 
 impl TtsConfig {
-    /// Numbers in the weights of the talker, the code predictor and what stands between them.
-    pub fn talker_parameters(&self) -> u64 {
-        checked_count(&self.talker_file_tensors()).unwrap_or(u64::MAX)
-    }
-
-    /// Numbers in the weights of the codec decoder.
-    pub fn codec_parameters(&self) -> u64 {
-        checked_count(&self.codec_file_tensors()).unwrap_or(u64::MAX)
-    }
-
     /// Numbers in all its weights.
     pub fn parameters(&self) -> u64 {
         self.checked_parameters().unwrap_or(u64::MAX)
@@ -62,12 +52,15 @@ mod tests {
             assert_eq!(body(&config, "talker.code_predictor."), 78_655_744, "{name}");
             let text = 151_936 * 2048 + 2048 * 2048 + 2048 + 2048 * hidden + hidden;
             let codes = 2 * 3072 * hidden + 15 * 2048 * (hidden + 1024) + bridge;
-            assert_eq!(config.talker_parameters(), talker_body + 78_655_744 + text + codes, "{name}");
+            let talker = checked_count(&config.talker_file_tensors()).unwrap();
+            assert_eq!(talker, talker_body + 78_655_744 + text + codes, "{name}");
         }
         // Files of 1.8 and 3.8 GB in bf16, and a codec decoder as large as the official class is.
-        let sizes = ["0.6b", "1.7b"].map(|name| TtsConfig::from_preset(name).unwrap().talker_parameters() / 1_000_000);
+        let preset = |name| TtsConfig::from_preset(name).unwrap();
+        let talker = |name| checked_count(&preset(name).talker_file_tensors()).unwrap();
+        let sizes = ["0.6b", "1.7b"].map(|name| talker(name) / 1_000_000);
         assert_eq!(sizes, [905, 1916]);
-        assert_eq!(TtsConfig::from_preset("0.6b").unwrap().codec_parameters(), CODEC);
+        assert_eq!(checked_count(&preset("0.6b").codec_file_tensors()), Some(CODEC));
     }
 
     /// Those of `Qwen3TTSTokenizerV2Decoder` with the published sizes, without what only its encoder needs.

@@ -8,10 +8,9 @@ use std::ops::Range;
 use super::{
     Part, TtsConfig, chunks,
     count::CodecCount,
-    memory::product,
     tensors::{ConvTensors, Linear},
 };
-use crate::{Attention, Dtype, PassWork, Stage, StageWork, TensorSpec};
+use crate::{Attention, Dtype, PassWork, Stage, StageWork, TensorSpec, size::product};
 
 impl TtsConfig {
     /// The work of each stage of a synthesis, in order, by the name that it is marked with: for a prompt of this many
@@ -67,11 +66,6 @@ impl TtsConfig {
     pub fn sampling_work(&self) -> StageWork {
         let read = (self.talker.vocab as u64).saturating_mul(4 + 1 + 1);
         StageWork { kv_read: read, ..StageWork::default() }
-    }
-
-    /// The work of a frame whose talker step is behind this many positions.
-    pub fn frame_work(&self, position: usize, dtype: Dtype) -> StageWork {
-        self.code_predictor_work(dtype).plus(self.talker_step_work(position, dtype)).plus(self.sampling_work())
     }
 
     /// The work of making audio of some frames, those before them that are decoded too included.
@@ -194,7 +188,6 @@ mod tests {
         let text = 2048 * 2048 + 2048 + 2048 * 1024 + 1024;
         let prefill = config.prefill_work(10, 4, Dtype::Bf16);
         assert_eq!(prefill.weight_bytes, 2 * (440_467_456 + 3072 * 1024 + 10 * 1024 + text + 15 * 2048));
-        assert!(config.frame_work(10, Dtype::Bf16).flops > step.flops + predictor.flops);
     }
 
     #[test]
@@ -219,6 +212,6 @@ mod tests {
         assert_eq!(work(0..300).weight_bytes, one.weight_bytes + 299 * 16 * 256 * 4);
         assert!(work(300..400).flops > work(0..100).flops, "what comes before is decoded too");
         assert_eq!(work(5..5), StageWork::default());
-        assert!(one.weight_bytes < config.codec_parameters() * 4);
+        assert!(one.weight_bytes < crate::tensors::checked_count(&config.codec_file_tensors()).unwrap() * 4);
     }
 }

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use super::{
     super::{
-        cache::zeros,
+        cache::{fit, zeros},
         conv::{self, Conv},
         crew::Crew,
         linear::Linear,
@@ -73,14 +73,7 @@ impl<T: Number> Buffers<T> {
         let numbers = frames.saturating_mul(sizes.hidden);
         let inside = numbers.max(frames.saturating_mul(sizes.inner));
         let wanted = [(hidden, numbers), (second, numbers), (inner, inside), (columns, gathered(sizes, frames))];
-        for (buffer, size) in wanted {
-            if buffer.len() < size {
-                // The old one is not needed, and not both at once.
-                *buffer = Vec::new();
-                *buffer = zeros(size)?;
-            }
-        }
-        Ok(())
+        wanted.into_iter().try_for_each(|(buffer, size)| fit(buffer, size))
     }
 }
 

@@ -151,11 +151,12 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let Kit { device, blas, operations, .. } = self.kit;
         let Codec { options, attention, sparse, turns, start, .. } = self.codec;
         let (config, marks, stream) = (&self.codec.config.transformer, &options.marks, device.stream());
-        let sizes = PassSizes { logits: 0, ..PassSizes::new(config, options, frames, frames, Head::Last) };
+        let mut sizes = PassSizes::new(config, options, frames, frames, Head::Last);
+        sizes.parts.logits = 0;
         let mut of_pass = PassBuffers::new(device, sizes)?;
         let kept = frames * config.kv_heads * config.head_dim;
         let mut scratch = [device.allocate(kept)?, device.allocate(kept)?];
-        of_pass.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
+        of_pass.parts.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
         let prompt = PromptRows {
             attention,
             blocks: sparse.layout.as_ref().map(|layout| (&sparse.attention, layout)),
@@ -172,7 +173,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let _stage = stage_mark!(marks, Layer, "head");
         let _op = stage_mark!(marks, Ops, "norm");
         let (shape, epsilon) = ([size(frames)?, size(config.hidden)?], config.norm_eps as f32);
-        operations.rms_norm(stream, &of_pass.x, &weights.body.norm, &mut self.buffers.hidden, shape, epsilon)
+        operations.rms_norm(stream, &of_pass.parts.x, &weights.body.norm, &mut self.buffers.hidden, shape, epsilon)
     }
 
     fn depthwise_norm(&mut self, next: &Next<T>, rows: usize) -> Done {

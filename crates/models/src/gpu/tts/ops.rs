@@ -19,7 +19,7 @@ use super::{
     super::{
         cache::GpuCache,
         pass::{Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
-        room::{Head, PassSizes},
+        room::{Head, Parts, PassSizes},
         size,
         step::Stepper,
         weights::Number,
@@ -265,11 +265,11 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         text_rows.set_all(stream, size(rows.length() / hidden - count)?)?;
 
         let mut buffers = Buffers::new(device, PassSizes::new(config, options, count, count, Head::Last))?;
-        buffers.x.all_mut().copy_from(stream, rows.slice(0..count * hidden)?)?;
+        buffers.parts.x.all_mut().copy_from(stream, rows.slice(0..count * hidden)?)?;
         let codec: Vec<u32> = prompt.positions.iter().map(|position| position.codec.unwrap_or(u32::MAX)).collect();
         let codec = device.upload(&codec)?;
         let shape = [size(config.vocab)?, size(hidden)?];
-        kit.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.x, shape)?;
+        kit.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.parts.x, shape)?;
         state.position.set_all(stream, 0)?;
         let prompt = PromptRows {
             attention: &self.attention,
@@ -284,8 +284,8 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let context = context(kit, config, &options.marks, &talker.turns);
         let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
         run_resident(&mut pass, 0, &weights.talker.body.layers, |_| Ok(()))?;
-        let x = &mut talker.stepper.buffers.x;
-        kit.operations.last_rows(stream, &buffers.x, x, [1, size(count)?, size(hidden)?])?;
+        let x = &mut talker.stepper.buffers.parts.x;
+        kit.operations.last_rows(stream, &buffers.parts.x, x, [1, size(count)?, size(hidden)?])?;
         state.position.set_all(stream, size(count)?)?;
         talker.head(kit, &options.marks, &weights.talker.body, &weights.talker.head)
     }
@@ -299,7 +299,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             text: &self.text,
             text_rows: &self.text_rows,
         };
-        let (hidden, x) = (size(self.config.talker.hidden)?, &mut self.talker.stepper.buffers.x);
+        let (hidden, x) = (size(self.config.talker.hidden)?, &mut self.talker.stepper.buffers.parts.x);
         self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)
     }
 
@@ -313,7 +313,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     fn enter(&mut self, weights: &Weights<T>) -> Done {
         let LoadedWeights { talker, predictor, .. } = weights;
         let Self { kit, config, marks, states, frames, .. } = self;
-        let (stream, left) = (kit.device.stream(), &self.talker.stepper.buffers.x);
+        let (stream, left) = (kit.device.stream(), &self.talker.stepper.buffers.parts.x);
         let (width, epsilon) = (config.talker.hidden, config.talker.norm_eps as f32);
         match &predictor.bridge {
             Some(bridge) => {
@@ -322,14 +322,14 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
                 self.predictor.stepper.enter(stream, left, &norm, &linear, width)?;
             }
             None => {
-                let (x, shape) = (&mut self.predictor.stepper.buffers.x, [1, size(width)?]);
+                let (x, shape) = (&mut self.predictor.stepper.buffers.parts.x, [1, size(width)?]);
                 kit.operations.rms_norm(stream, left, &talker.body.norm, x, shape, epsilon)?;
             }
         }
         self.predictor.layers(kit, marks, &predictor.body, &states[0], |_| Ok(()))?;
         let table = predictor.bridge.as_ref().map_or(&talker.embedding, |bridge| &bridge.first);
         let (rows, width) = (size(config.talker.vocab)?, size(config.predictor.hidden)?);
-        let x = &mut self.predictor.stepper.buffers.x;
+        let x = &mut self.predictor.stepper.buffers.parts.x;
         self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)
     }
 
@@ -341,8 +341,8 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
 
     fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Done {
         let next = if group < weights.predictor.heads.len() { Some(self.table(weights, group)?) } else { None };
-        let (width, Buffers { x, logits, .. }) =
-            (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers);
+        let (width, Parts { x, logits, .. }) =
+            (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers.parts);
         let next = next.map(|(table, size)| NextRow { table, size, x, width });
         let choice = Place { next, ..Place::code(size(group)?) };
         self.sampler.sample(self.kit.device.stream(), logits, &mut self.rules[1], &mut self.frames, choice)
@@ -357,7 +357,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             SamplingPart::TopP => decode::SamplingPart::TopP,
             SamplingPart::Draw => decode::SamplingPart::Draw,
         };
-        let logits = &self.talker.stepper.buffers.logits;
+        let logits = &self.talker.stepper.buffers.parts.logits;
         self.sampler.part(part, stream, logits, &mut self.rules[0], &mut self.frames, place)?;
         let word = &mut self.words[usize::from(frame > 0)];
         // SAFETY: both are owned here, and the word is read after the stream was waited for.
@@ -409,13 +409,13 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, CudaError> {
-        Ok(self.talker.stepper.buffers.logits.read()?.into_iter().map(T::widened).collect())
+        Ok(self.talker.stepper.buffers.parts.logits.read()?.into_iter().map(T::widened).collect())
     }
 
     fn hidden(&mut self, weights: &Weights<T>) -> Result<Vec<f32>, CudaError> {
         let (device, talker) = (self.kit.device, &self.config.talker);
         let mut normed = device.allocate::<T>(talker.hidden)?;
-        let (x, norm) = (&self.talker.stepper.buffers.x, &weights.talker.body.norm);
+        let (x, norm) = (&self.talker.stepper.buffers.parts.x, &weights.talker.body.norm);
         let (shape, epsilon) = ([1, size(talker.hidden)?], talker.norm_eps as f32);
         self.kit.operations.rms_norm(device.stream(), x, norm, &mut normed, shape, epsilon)?;
         Ok(normed.read()?.into_iter().map(T::widened).collect())

@@ -171,7 +171,7 @@ impl<T: Number> Language<T> {
 
     pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
         let (stepper, _) = self.streams.of(self.last)?;
-        stepper.buffers.logits.slice(range)
+        stepper.buffers.parts.logits.slice(range)
     }
 
     pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Done {
@@ -191,7 +191,7 @@ impl<T: Number> Language<T> {
     fn enter(&mut self, on: &On<'_, T>, side: Side) -> Done {
         let width = self.model.config.hidden;
         let (stepper, _) = self.streams.of(side)?;
-        let x = &mut stepper.buffers.x;
+        let x = &mut stepper.buffers.parts.x;
         for begin in (0..if side == Side::Both { STREAMS } else { 1 }).map(|row| row * width) {
             // Waits for all work on the device's stream, as the beginning of a step must.
             let to = x.slice_mut(begin..begin + width)?;
@@ -233,7 +233,7 @@ impl<T: Number> Language<T> {
             stepper.head(model.context(on), &model.norm, &model.choices)?;
             let _stage = stage_mark!(model.options.marks, Layer, "choose");
             let shape = [1, size(model.config.vocab)?];
-            operations.argmax(stream, &stepper.buffers.logits, &mut self.choice, shape)?;
+            operations.argmax(stream, &stepper.buffers.parts.logits, &mut self.choice, shape)?;
         }
         let (begin, rows) = match side {
             Side::Positive => (0, 1),
@@ -241,7 +241,7 @@ impl<T: Number> Language<T> {
             Side::Both => (0, STREAMS),
         };
         let (to, shape) = (self.hidden.slice_mut(begin..begin + rows * width)?, [size(rows)?, size(width)?]);
-        let (x, epsilon) = (stepper.buffers.x.all(), model.config.norm_eps as f32);
+        let (x, epsilon) = (stepper.buffers.parts.x.all(), model.config.norm_eps as f32);
         operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)
     }
 
@@ -258,13 +258,13 @@ impl<T: Number> Language<T> {
         let sizes = PassSizes::new(&model.config, &model.options, count, count, Head::Last);
         let mut buffers = Buffers::new(on.device, sizes)?;
         let shape = [size(vocab)?, size(model.config.hidden)?];
-        on.kernels.operations.embed(stream, ids, &model.embedding, &mut buffers.x, shape)?;
-        place_voices(&mut buffers.x)?;
+        on.kernels.operations.embed(stream, ids, &model.embedding, &mut buffers.parts.x, shape)?;
+        place_voices(&mut buffers.parts.x)?;
         self.place(on, Side::Positive, 0)?;
         self.run_prompt(on, streamed, &mut buffers, count)?;
-        let x = &mut self.streams.positive.stepper.buffers.x;
+        let x = &mut self.streams.positive.stepper.buffers.parts.x;
         let shape = [1, size(count)?, size(self.model.config.hidden)?];
-        on.kernels.operations.last_rows(stream, &buffers.x, x, shape)?;
+        on.kernels.operations.last_rows(stream, &buffers.parts.x, x, shape)?;
         self.stepped(Side::Positive);
         self.leave(on, Side::Positive)
     }
