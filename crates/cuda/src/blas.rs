@@ -13,7 +13,7 @@ use laptime_probe::stage;
 pub use self::sizes::{Batch, Matrices, Sizes};
 use crate::{
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     library,
     memory::Buffer,
     slice::{Slice, SliceMut},
@@ -103,7 +103,7 @@ impl Blas {
         Ok(blas)
     }
 
-    fn set_up(&self) -> Result<(), CudaError> {
+    fn set_up(&self) -> Done {
         let workspace = self._workspace.pointer() as *mut c_void;
         // SAFETY: the handle lives, the stream is of the same context, and the workspace lives as long as the handle.
         unsafe {
@@ -126,42 +126,22 @@ impl Blas {
     }
 
     /// Puts the product `c = a b` on the stream, accumulated in f32, without waiting for it.
-    pub fn multiply<T: Element>(
-        &self,
-        [a, b]: [&Buffer<T>; 2],
-        c: &mut Buffer<T>,
-        sizes: Sizes,
-    ) -> Result<(), CudaError> {
+    pub fn multiply<T: Element>(&self, [a, b]: [&Buffer<T>; 2], c: &mut Buffer<T>, sizes: Sizes) -> Done {
         self.multiply_slices([a.all(), b.all()], c.all_mut(), sizes)
     }
 
     /// The same for slices of buffers.
-    pub fn multiply_slices<T: Element>(
-        &self,
-        factors: [Slice<'_, T>; 2],
-        c: SliceMut<'_, T>,
-        sizes: Sizes,
-    ) -> Result<(), CudaError> {
+    pub fn multiply_slices<T: Element>(&self, factors: [Slice<'_, T>; 2], c: SliceMut<'_, T>, sizes: Sizes) -> Done {
         self.multiply_batch(factors, c, &Batch::one(sizes, false))
     }
 
     /// Puts the product `c += a b` on the stream, adding to `c`.
-    pub fn multiply_add<T: Element>(
-        &self,
-        factors: [Slice<'_, T>; 2],
-        c: SliceMut<'_, T>,
-        sizes: Sizes,
-    ) -> Result<(), CudaError> {
+    pub fn multiply_add<T: Element>(&self, factors: [Slice<'_, T>; 2], c: SliceMut<'_, T>, sizes: Sizes) -> Done {
         self.multiply_batch(factors, c, &Batch::one(sizes, true))
     }
 
     /// Puts several products of the same sizes on the stream, in one call.
-    pub fn multiply_batch<T: Element>(
-        &self,
-        [a, b]: [Slice<'_, T>; 2],
-        c: SliceMut<'_, T>,
-        batch: &Batch,
-    ) -> Result<(), CudaError> {
+    pub fn multiply_batch<T: Element>(&self, [a, b]: [Slice<'_, T>; 2], c: SliceMut<'_, T>, batch: &Batch) -> Done {
         if !batch.is_for_cublas() || !batch.fits(a.length(), b.length(), c.length()) {
             return Err(CudaError::refused("multiplying", 0, "the buffers do not fit the sizes"));
         }
@@ -198,11 +178,9 @@ impl Blas {
         let (scale, kept) = (batch.scale, if batch.is_added { 1_f32 } else { 0_f32 });
         let operation = |of: Matrices| if of.is_transposed { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N };
         let row = |of: Matrices| of.row as i32;
-        let stride = |of: Matrices| of.stride as i64;
-        // SAFETY: the caller answers for the places.
-        unsafe {
-            if count == 1 {
-                return sys::cublasGemmEx(
+        macro_rules! gemm {
+            ($call:ident $(, $of_a:expr, $of_b:expr, $of_c:expr, $count:expr)?) => {
+                sys::$call(
                     self.handle,
                     operation(batch.b),
                     operation(batch.a),
@@ -213,42 +191,28 @@ impl Blas {
                     b,
                     of,
                     row(batch.b),
+                    $($of_b,)?
                     a,
                     of,
                     row(batch.a),
+                    $($of_a,)?
                     (&raw const kept).cast(),
                     c,
                     of,
                     row(batch.c),
+                    $($of_c, $count,)?
                     Compute::CUBLAS_COMPUTE_32F,
                     Algorithm::CUBLAS_GEMM_DFALT,
-                );
+                )
+            };
+        }
+        let [of_a, of_b, of_c] = [batch.a, batch.b, batch.c].map(|of| of.stride as i64);
+        // SAFETY: the caller answers for the places.
+        unsafe {
+            match count {
+                1 => gemm!(cublasGemmEx),
+                _ => gemm!(cublasGemmStridedBatchedEx, of_a, of_b, of_c, count),
             }
-            sys::cublasGemmStridedBatchedEx(
-                self.handle,
-                operation(batch.b),
-                operation(batch.a),
-                n,
-                m,
-                k,
-                (&raw const scale).cast(),
-                b,
-                of,
-                row(batch.b),
-                stride(batch.b),
-                a,
-                of,
-                row(batch.a),
-                stride(batch.a),
-                (&raw const kept).cast(),
-                c,
-                of,
-                row(batch.c),
-                stride(batch.c),
-                count,
-                Compute::CUBLAS_COMPUTE_32F,
-                Algorithm::CUBLAS_GEMM_DFALT,
-            )
         }
     }
 }
@@ -262,7 +226,7 @@ impl Drop for Blas {
     }
 }
 
-fn check(doing: &str, status: cublasStatus_t) -> Result<(), CudaError> {
+fn check(doing: &str, status: cublasStatus_t) -> Done {
     match status {
         cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
         cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => {

@@ -32,32 +32,26 @@ pub const DRIFT_ONE_IN: u64 = 50_000;
 /// A float has 24 binary digits.
 const ROUNDING_ONE_IN: u64 = 1 << 24;
 
-/// The state of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reached {
     Yes,
     NotYet,
-    /// The device failed, or the event is unusable.
     Never,
 }
 
-/// A reading of the host's clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostTime {
     pub(crate) ticks: Ticks,
     pub(crate) nanos: u64,
 }
 
-/// The events of one stream, and the host clock.
 pub(crate) trait Events: Send + Sync {
     type Event: Copy + Send;
 
     /// Puts an event on the stream, reusing an old one if possible. None if the stream accepts none.
     fn record(&self, reused: Option<Self::Event>) -> Option<Self::Event>;
     fn reached(&self, event: Self::Event) -> Reached;
-    /// Nanoseconds between two reached events.
     fn nanos_between(&self, from: Self::Event, to: Self::Event) -> Option<i64>;
-    /// Whether the stream is idle.
     fn is_idle(&self) -> bool;
     fn host_time(&self) -> HostTime;
     fn destroy(&self, event: Self::Event);
@@ -105,7 +99,6 @@ struct Clock<E: Events> {
 
 #[derive(Debug)]
 struct State<Event> {
-    /// Events that can be reused.
     free: Vec<Event>,
     /// Marks from number `first_mark` on; none for one that was resolved out of order.
     marks: VecDeque<Option<Mark<Event>>>,
@@ -256,7 +249,6 @@ impl<E: Events> Clock<E> {
 }
 
 impl<Event: Copy> State<Event> {
-    /// A mark and the anchors around it.
     fn find(&self, stamp: Stamp) -> Option<(Mark<Event>, Around<Event>)> {
         let at = stamp.0.checked_sub(self.first_mark)?;
         let mark = (*self.marks.get(usize::try_from(at).ok()?)?)?;

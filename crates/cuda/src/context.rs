@@ -5,7 +5,7 @@ use std::ptr;
 
 use cudarc::driver::sys;
 
-use crate::error::CudaError;
+use crate::error::{CudaError, Done};
 
 /// Calls a driver function and converts its status to a result.
 macro_rules! driver {
@@ -17,7 +17,6 @@ macro_rules! driver {
 }
 pub(crate) use driver;
 
-/// A retained primary context and its memory pool.
 #[derive(Debug)]
 pub struct Context {
     pub(crate) device: sys::CUdevice,
@@ -43,7 +42,7 @@ impl Context {
     }
 
     /// By default the pool releases memory at every synchronisation, and every iteration would allocate it again.
-    fn keep_freed_memory(&self) -> Result<(), CudaError> {
+    fn keep_freed_memory(&self) -> Done {
         let mut threshold = u64::MAX;
         driver!(
             "setting the pool's release threshold",
@@ -56,7 +55,7 @@ impl Context {
     }
 
     /// Makes this the context of the calling thread, if it is not already.
-    pub(crate) fn bind(&self) -> Result<(), CudaError> {
+    pub(crate) fn bind(&self) -> Done {
         let mut current = ptr::null_mut();
         driver!("asking for the thread's context", cuCtxGetCurrent(&mut current))?;
         if current == self.raw {

@@ -23,7 +23,7 @@ use laptime_capture::{
 use laptime_probe::{DeviceAnchor, DeviceMoment};
 
 use self::functions::Functions;
-use crate::error::CudaError;
+use crate::error::{CudaError, Done};
 
 /// One thing that CUPTI saw.
 pub type Record = cupti::Record<Arc<str>>;
@@ -34,7 +34,6 @@ pub type WorkKind = cupti::WorkKind<Arc<str>>;
 
 /// Bytes of a buffer that CUPTI fills: some ten thousand records.
 const BUFFER_BYTES: usize = 4 << 20;
-/// The alignment that CUPTI requires.
 const BUFFER_ALIGN: usize = 8;
 /// The maximum number of stored records, about three gigabytes; further records are counted as dropped.
 const MOST_RECORDS: usize = 30_000_000;
@@ -45,7 +44,6 @@ const KINDS: [u32; 8] =
 
 static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
 
-/// The records of the active session.
 #[derive(Debug)]
 struct Recording {
     functions: Functions,
@@ -177,7 +175,7 @@ impl Drop for Session {
     }
 }
 
-fn begin(functions: Functions) -> Result<(), CudaError> {
+fn begin(functions: Functions) -> Done {
     let mut on = recording();
     if on.is_some() {
         return Err(CudaError::refused("starting CUPTI", 0, "a session is on in this process"));

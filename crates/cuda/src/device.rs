@@ -13,7 +13,7 @@ use laptime_trace::GraphReplays;
 
 use crate::{
     context::{Context, driver},
-    error::{CudaError, Failure, Unavailable},
+    error::{CudaError, Done, Failure, Unavailable},
     library,
     nvrtc::Compiling,
     stream::Stream,
@@ -63,15 +63,13 @@ impl DeviceFacts {
     }
 }
 
-/// What a driver can be asked before there is a context; tests replace it.
 trait Driver {
     fn is_there(&self) -> bool;
-    fn start(&self) -> Result<(), CudaError>;
+    fn start(&self) -> Done;
     fn cuda_version(&self) -> Result<u32, CudaError>;
     fn device_count(&self) -> Result<u32, CudaError>;
 }
 
-/// The driver of this machine.
 struct Installed;
 
 impl Driver for Installed {
@@ -79,7 +77,7 @@ impl Driver for Installed {
         library::has_driver()
     }
 
-    fn start(&self) -> Result<(), CudaError> {
+    fn start(&self) -> Done {
         driver!("starting the driver", cuInit(0))
     }
 
@@ -191,7 +189,6 @@ impl Device {
         Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()?, replays, compiling })
     }
 
-    /// The kernels that are being compiled on other threads.
     pub(crate) fn compiling(&self) -> MutexGuard<'_, Compiling> {
         self.compiling.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,7 +206,7 @@ impl Device {
     }
 
     /// Waits until all work on every stream is done.
-    pub fn synchronise(&self) -> Result<(), CudaError> {
+    pub fn synchronise(&self) -> Done {
         self.context.bind()?;
         driver!("synchronising the device", cuCtxSynchronize())
     }
@@ -246,7 +243,7 @@ fn attribute(device: sys::CUdevice, wanted: sys::CUdevice_attribute) -> Result<u
 }
 
 /// Reads a text of at most 255 bytes from the driver.
-fn text(write: impl Fn(*mut c_char, i32) -> Result<(), CudaError>) -> Result<String, CudaError> {
+fn text(write: impl Fn(*mut c_char, i32) -> Done) -> Result<String, CudaError> {
     let mut bytes = [0_u8; 256];
     write(bytes.as_mut_ptr().cast(), bytes.len() as i32 - 1)?;
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

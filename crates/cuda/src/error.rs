@@ -48,6 +48,9 @@ pub enum CudaError {
     Refused(Failure),
 }
 
+/// The outcome of a call that returns nothing.
+pub type Done = Result<(), CudaError>;
+
 /// A call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -148,8 +151,7 @@ impl Unavailable {
     }
 }
 
-/// Converts a driver result.
-pub(crate) fn check(doing: &str, result: CUresult) -> Result<(), CudaError> {
+pub(crate) fn check(doing: &str, result: CUresult) -> Done {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
     }
@@ -157,7 +159,6 @@ pub(crate) fn check(doing: &str, result: CUresult) -> Result<(), CudaError> {
     Err(classify(doing, result as u32, &format!("{result:?}")))
 }
 
-/// Classifies a driver error code.
 pub(crate) fn classify(doing: &str, code: u32, name: &str) -> CudaError {
     let failure = |reason: String| Failure { doing: doing.to_owned(), code: i64::from(code), reason };
     if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32 {

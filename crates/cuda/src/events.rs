@@ -11,14 +11,12 @@ use crate::{
     stream::Stream,
 };
 
-/// An event with timing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event(sys::CUevent);
 
 // SAFETY: events may be recorded, asked and destroyed from any thread; the driver locks.
 unsafe impl Send for Event {}
 
-/// The events of a stream.
 #[derive(Debug)]
 pub(crate) struct StreamEvents {
     stream: Arc<Stream>,

@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 
 use crate::{
     context::{Context, driver},
-    error::CudaError,
+    error::{CudaError, Done},
     stream::Stream,
 };
 
@@ -27,7 +27,7 @@ impl Graph {
     ///
     /// Run the step once before: lazy module loading and first allocations cannot be captured. Only this thread is
     /// restricted from calls that a capture forbids.
-    pub fn capture(stream: &Stream, step: impl FnOnce() -> Result<(), CudaError>) -> Result<Self, CudaError> {
+    pub fn capture(stream: &Stream, step: impl FnOnce() -> Done) -> Result<Self, CudaError> {
         stream.context.bind()?;
         let capture = Capture::begin(stream)?;
         let done = step();
@@ -42,13 +42,13 @@ impl Graph {
     /// # Safety
     ///
     /// The captured buffers and kernels must live until the replay is done.
-    pub unsafe fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub unsafe fn launch(&self, stream: &Stream) -> Done {
         self.context.bind()?;
         driver!("replaying a graph", cuGraphLaunch(self.ready, stream.raw()))
     }
 
     /// Uploads the graph to the device, so that the first replay costs the same as the others.
-    pub fn upload(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn upload(&self, stream: &Stream) -> Done {
         self.context.bind()?;
         driver!("uploading a graph", cuGraphUpload(self.ready, stream.raw()))
     }

@@ -13,7 +13,7 @@ use laptime_probe::stage;
 use crate::{
     context::{Context, driver},
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     launch::groups,
     stream::Stream,
 };
@@ -34,7 +34,6 @@ unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
 
-/// One kernel of a module.
 #[derive(Debug, Clone)]
 pub struct Kernel {
     module: Arc<Module>,
@@ -54,19 +53,53 @@ pub(crate) struct Pair {
     pub any: Kernel,
 }
 
+/// Declares kernels of some sources for one dtype, `field: Type = method of the module(...)`, and how they are loaded;
+/// then what else is known of the device.
+macro_rules! kernels {
+    (
+        $(#[$doc:meta])*
+        $name:ident
+        $($source:ident { $($field:ident: $kind:ty = $find:ident($($argument:expr),*),)* })*
+        $(|$device:ident| { $($(#[$note:meta])* $more:ident: $type:ty = $value:expr,)* })?
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<T> {
+            $($(pub(crate) $field: $kind,)*)*
+            $($($(#[$note])* pub(crate) $more: $type,)*)?
+            of: std::marker::PhantomData<T>,
+        }
+
+        impl<T: Element> $name<T> {
+            /// What [`Self::load`] loads.
+            pub fn requests() -> impl Iterator<Item = nvrtc::Request> {
+                [$($source),*].into_iter().map(|source| nvrtc::Request::typed::<T>(source, &[]))
+            }
+
+            /// Loads them all, from the cache where they are there.
+            pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
+                $(
+                    let module = nvrtc::load_typed::<T>(device, cache, $source, &[])?;
+                    $(let $field = module.$find($($argument),*)?;)*
+                )*
+                $(let $device = device;)?
+                Ok(Self { $($($field,)*)* $($($more: $value,)*)? of: std::marker::PhantomData })
+            }
+        }
+    };
+}
+
+pub(crate) use kernels;
+
 /// The launch size of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks.
     pub grid: [u32; 3],
-    /// Threads per block.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory per block.
     pub shared_bytes: u32,
 }
 
 impl Shape {
-    /// One thread.
     pub const ONE: Self = Self::line(1, 1);
 
     /// Blocks of this number of threads for `count` elements.
@@ -138,6 +171,22 @@ impl Module {
         Ok(Kernel { module: Arc::clone(self), raw, name: name.to_owned() })
     }
 
+    /// Finds several kernels, which may use this amount of shared memory if it is not 0.
+    pub(crate) fn kernels<const N: usize>(
+        self: &Arc<Self>,
+        names: [&str; N],
+        shared_bytes: u32,
+    ) -> Result<[Kernel; N], CudaError> {
+        let kernels = all(names, |name| self.kernel(name))?;
+        let mut limited = kernels.iter().filter(|_| shared_bytes > 0);
+        limited.try_for_each(|kernel| kernel.allow_shared_bytes(shared_bytes)).map(|()| kernels)
+    }
+
+    /// Finds several kernels of a decode step.
+    pub(crate) fn step_kernels<const N: usize>(self: &Arc<Self>, names: [&str; N]) -> Result<[Kernel; N], CudaError> {
+        all(names, |name| self.step_kernel(name))
+    }
+
     /// Finds a kernel that moves rows by groups of 16 bytes, and the same for any rows, whose name ends in `_any`.
     pub(crate) fn pair(self: &Arc<Self>, name: &str) -> Result<Pair, CudaError> {
         Ok(Pair { by_16_bytes: self.kernel(name)?, any: self.kernel(&format!("{name}_any"))? })
@@ -149,6 +198,14 @@ impl Module {
         let kernel = self.kernel(name)?;
         kernel.prefer_shared_memory().map(|()| kernel)
     }
+}
+
+fn all<const N: usize>(
+    names: [&str; N],
+    find: impl Fn(&str) -> Result<Kernel, CudaError>,
+) -> Result<[Kernel; N], CudaError> {
+    let found = names.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    found.try_into().map_err(|_| CudaError::refused("finding kernels", 0, "some are missing"))
 }
 
 impl Pair {
@@ -183,7 +240,7 @@ impl Kernel {
         shape: Shape,
         (maps, arguments): (&[TensorMap], &[Argument]),
         is_early: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         self.module.context.bind()?;
         let mut places: Vec<_> =
             maps.iter().map(TensorMap::place).chain(arguments.iter().map(Argument::place)).collect();
@@ -220,14 +277,14 @@ impl Kernel {
     }
 
     /// Allows a block to use this amount of shared memory: the default limit is 48 KiB.
-    pub fn allow_shared_bytes(&self, bytes: u32) -> Result<(), CudaError> {
+    pub fn allow_shared_bytes(&self, bytes: u32) -> Done {
         self.module.context.bind()?;
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         driver!(&format!("allowing `{}` shared memory", self.name), cuFuncSetAttribute(self.raw, most, bytes as i32))
     }
 
     /// Lets multiprocessors that run it use the maximum shared memory.
-    pub fn prefer_shared_memory(&self) -> Result<(), CudaError> {
+    pub fn prefer_shared_memory(&self) -> Done {
         self.module.context.bind()?;
         let share = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
         driver!(&format!("dividing the memory of `{}`", self.name), cuFuncSetAttribute(self.raw, share, 100))

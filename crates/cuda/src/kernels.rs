@@ -3,7 +3,7 @@
 //! The GPU tests compare each with a CPU reference.
 
 use crate::{
-    launch::{Buffer, Cache, CudaError, Device, Kernel, Launch, Shape, Source, Stream, area, blocks, nvrtc},
+    launch::{Buffer, Cache, CudaError, Device, Done, Kernel, Launch, Shape, Source, Stream, area, blocks, nvrtc},
     nvrtc::Origin,
 };
 
@@ -76,30 +76,30 @@ impl Kernels {
     }
 
     /// Keeps one thread of the device busy for this number of nanoseconds of its global timer.
-    pub fn spin_nanos(&self, stream: &Stream, nanos: u64) -> Result<(), CudaError> {
+    pub fn spin_nanos(&self, stream: &Stream, nanos: u64) -> Done {
         Launch::new(stream, "spinning").with(nanos).run(&self.spin_nanos, Shape::ONE)
     }
 
     /// Keeps one thread busy for this number of cycles, and writes the actual number into `passed`.
-    pub fn spin_cycles(&self, stream: &Stream, cycles: u64, passed: &mut Buffer<u64>) -> Result<(), CudaError> {
+    pub fn spin_cycles(&self, stream: &Stream, cycles: u64, passed: &mut Buffer<u64>) -> Done {
         Launch::new(stream, "spinning").with(cycles).write(passed, 1_u32).run(&self.spin_cycles, Shape::ONE)
     }
 
     /// Fills `readings` with consecutive readings of the global timer.
-    pub fn timer_readings(&self, stream: &Stream, readings: &mut Buffer<u64>) -> Result<(), CudaError> {
+    pub fn timer_readings(&self, stream: &Stream, readings: &mut Buffer<u64>) -> Done {
         let count = blocks(readings.length());
         let launch = Launch::new(stream, "reading the timer").write(readings, count).with(count);
         launch.run(&self.timer_readings, Shape::ONE)
     }
 
     /// Fills a buffer with one value.
-    pub fn fill(&self, stream: &Stream, out: &mut Buffer<f32>, value: f32) -> Result<(), CudaError> {
+    pub fn fill(&self, stream: &Stream, out: &mut Buffer<f32>, value: f32) -> Done {
         let count = out.length() as u64;
         Launch::new(stream, "filling").write(out, count).with(value).with(count).run(&self.fill, self.along_memory)
     }
 
     /// Adds all values to `sum[0]`, wrapping around. Their number must be a multiple of four.
-    pub fn read_sum(&self, stream: &Stream, values: &Buffer<u32>, sum: &mut Buffer<u64>) -> Result<(), CudaError> {
+    pub fn read_sum(&self, stream: &Stream, values: &Buffer<u32>, sum: &mut Buffer<u64>) -> Done {
         let count = values.length() as u64;
         let launch = Launch::new(stream, "reading")
             .require(count.is_multiple_of(4), "the number of values is no multiple of four")
@@ -110,7 +110,7 @@ impl Kernels {
     }
 
     /// Copies by a kernel. Both must have the same length, a multiple of four.
-    pub fn copy(&self, stream: &Stream, from: &Buffer<u32>, to: &mut Buffer<u32>) -> Result<(), CudaError> {
+    pub fn copy(&self, stream: &Stream, from: &Buffer<u32>, to: &mut Buffer<u32>) -> Done {
         let count = from.length() as u64;
         let launch = Launch::new(stream, "copying")
             .require(from.length() == to.length(), "the lengths differ")
@@ -122,13 +122,7 @@ impl Kernels {
     }
 
     /// Multiplies `a` (m by k) by `b` (k by n) into `c` (m by n), all row-major, with a plain slow kernel.
-    pub fn matmul(
-        &self,
-        stream: &Stream,
-        [a, b]: [&Buffer<f32>; 2],
-        c: &mut Buffer<f32>,
-        [m, n, k]: [u32; 3],
-    ) -> Result<(), CudaError> {
+    pub fn matmul(&self, stream: &Stream, [a, b]: [&Buffer<f32>; 2], c: &mut Buffer<f32>, [m, n, k]: [u32; 3]) -> Done {
         let launch = Launch::new(stream, "multiplying")
             .read(a, area(m, k))
             .read(b, area(k, n))
@@ -144,7 +138,7 @@ impl Kernels {
     ///
     /// Nothing of this process on the device can be used any more.
     #[allow(unsafe_code)]
-    pub unsafe fn lose_context(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub unsafe fn lose_context(&self, stream: &Stream) -> Done {
         // An address in the first page, which is nobody's.
         Launch::new(stream, "losing the context").with(16_u64).run(&self.illegal_access, Shape::ONE)
     }

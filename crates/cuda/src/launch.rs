@@ -14,27 +14,24 @@ pub(crate) use crate::{
     blas::Element,
     cache::Cache,
     device::Device,
-    error::CudaError,
-    kernel::{Argument, Kernel, Pair, Shape},
+    error::{CudaError, Done},
+    kernel::{Argument, Kernel, Pair, Shape, kernels},
     memory::Buffer,
     nvrtc::{self, Request, Source},
     slice::{Slice, SliceMut},
     stream::Stream,
 };
 
-/// The most parameters of a kernel.
 const MOST_ARGUMENTS: usize = 24;
 /// The most blocks along the second and third side of a grid; along the first side there may be 2^31 - 1.
 pub(crate) const MOST_BLOCKS_Y: u32 = 65_535;
-/// What a launch with a short buffer is refused with.
 const TOO_SMALL: &str = "a buffer is too small";
 
 /// Refuses to do something unless a condition holds.
-pub(crate) fn expect(doing: &str, holds: bool, otherwise: &str) -> Result<(), CudaError> {
+pub(crate) fn expect(doing: &str, holds: bool, otherwise: &str) -> Done {
     if holds { Ok(()) } else { Err(CudaError::refused(doing, 0, otherwise)) }
 }
 
-/// The size of rows by columns.
 pub(crate) fn area(rows: u32, columns: u32) -> u64 {
     u64::from(rows) * u64::from(columns)
 }
@@ -51,11 +48,9 @@ pub(crate) fn groups<T>(width: u32) -> u32 {
 
 /// Memory of the device as a kernel's argument. An absent buffer has the address 0 and is long enough for anything.
 pub(crate) trait Memory {
-    /// The address and the number of elements.
     fn extent(&self) -> (u64, u64);
 }
 
-/// Memory that a kernel may write.
 pub(crate) trait MemoryMut: Memory {}
 
 impl<T: Pod> Memory for Slice<'_, T> {
@@ -99,7 +94,6 @@ impl<T: Pod> MemoryMut for &SliceMut<'_, T> {}
 impl<T: Pod> MemoryMut for &mut Buffer<T> {}
 impl<M: MemoryMut> MemoryMut for Option<M> {}
 
-/// A launch in preparation.
 #[derive(Debug, Clone)]
 #[must_use]
 pub(crate) struct Launch<'a> {
@@ -131,7 +125,6 @@ impl<'a> Launch<'a> {
         self.require(memory.extent().1 >= numbers.into(), TOO_SMALL)
     }
 
-    /// Nothing is launched if the condition holds.
     pub fn skip_if(mut self, is_empty: bool) -> Self {
         self.is_empty |= is_empty;
         self
@@ -165,14 +158,12 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Adds a value.
     pub fn with(mut self, value: impl Into<Argument>) -> Self {
         self.arguments[self.count] = value.into();
         self.count += 1;
         self
     }
 
-    /// Adds several values.
     pub fn with_all<V: Into<Argument>>(self, values: impl IntoIterator<Item = V>) -> Self {
         values.into_iter().fold(self, Self::with)
     }
@@ -189,35 +180,34 @@ impl<'a> Launch<'a> {
     }
 
     /// Reports a refusal before the launch, for operations whose launch size only makes sense for valid sizes.
-    pub fn check(&self) -> Result<(), CudaError> {
+    pub fn check(&self) -> Done {
         self.refusal.map_or(Ok(()), |reason| expect(self.doing, false, reason))
     }
 
-    /// Launches a kernel without waiting for it.
-    pub fn run(self, kernel: &Kernel, shape: Shape) -> Result<(), CudaError> {
+    pub fn run(self, kernel: &Kernel, shape: Shape) -> Done {
         self.run_with(kernel, shape, &[], false)
     }
 
     /// Launches a kernel whose first parameters are tensor maps.
-    pub fn run_with_maps(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap]) -> Result<(), CudaError> {
+    pub fn run_with_maps(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap]) -> Done {
         self.run_with(kernel, shape, maps, false)
     }
 
     /// Launches a kernel that waits for the previous one itself (`griddepcontrol.wait`), so that the two overlap if
     /// `is_early`. Not supported before compute capability 9.0.
-    pub fn run_early(self, kernel: &Kernel, shape: Shape, is_early: bool) -> Result<(), CudaError> {
+    pub fn run_early(self, kernel: &Kernel, shape: Shape, is_early: bool) -> Done {
         self.run_with(kernel, shape, &[], is_early)
     }
 
     /// Launches one kernel of a pair over columns and rows.
-    pub fn run_pair<T>(self, pair: &Pair, [rows, width]: [u32; 2]) -> Result<(), CudaError> {
+    pub fn run_pair<T>(self, pair: &Pair, [rows, width]: [u32; 2]) -> Done {
         let (kernel, columns) = pair.chosen::<T>(width, self.is_aligned::<T>(width));
         let threads = columns.next_multiple_of(32).clamp(32, 128);
         let grid = [columns.div_ceil(threads).max(1), rows.min(MOST_BLOCKS_Y), 1];
         self.run(kernel, Shape { grid, block: [threads, 1, 1], shared_bytes: 0 })
     }
 
-    fn run_with(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap], is_early: bool) -> Result<(), CudaError> {
+    fn run_with(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap], is_early: bool) -> Done {
         self.check()?;
         if self.is_empty || shape.grid.contains(&0) {
             // The driver refuses an empty grid.

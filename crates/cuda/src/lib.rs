@@ -35,7 +35,7 @@ pub use self::{
     clock::{DRIFT_ONE_IN, EVENT_RESOLUTION_NANOS, EventClock},
     compile_error::{CompileError, Problem},
     device::{CUDA_NEEDED, Device, DeviceFacts, device_count},
-    error::{CudaError, Failure, Unavailable},
+    error::{CudaError, Done, Failure, Unavailable},
     graph::Graph,
     kernel::Module,
     kernels::{Kernels, SOURCES},

@@ -46,7 +46,6 @@ pub const CUBLAS: LibrarySpec = LibrarySpec {
 pub const CUPTI: LibrarySpec =
     LibrarySpec { name: "libcupti.so.13", files: &["libcupti.so.13", "libcupti.so"], companions: &[] };
 
-/// Loaded libraries, which are never unloaded.
 static LOADED: Mutex<BTreeMap<&'static str, &'static Library>> = Mutex::new(BTreeMap::new());
 
 /// Loads a library for the rest of the process.
@@ -98,13 +97,11 @@ fn candidates<'a>(spec: LibrarySpec, folders: &'a [PathBuf]) -> impl Iterator<It
     names.chain(paths.filter(|path| path.is_file()))
 }
 
-/// The environment that determines where libraries may be.
 #[derive(Debug, Default, Clone)]
 struct Surroundings {
     cuda_home: Option<PathBuf>,
     /// Folders with toolkits: `/usr/local`.
     toolkits: Option<PathBuf>,
-    /// Roots of Python environments.
     environments: Vec<PathBuf>,
 }
 

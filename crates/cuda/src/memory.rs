@@ -11,7 +11,7 @@ use sys::{CUgraphMem_attribute as GraphAttribute, CUmemPool_attribute as PoolAtt
 use crate::{
     context::{Context, driver},
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     stream::Stream,
 };
 
@@ -66,7 +66,7 @@ impl Device {
     }
 
     /// Lets the peak begin anew, at what is in use now.
-    pub fn reset_peak(&self) -> Result<(), CudaError> {
+    pub fn reset_peak(&self) -> Done {
         self.context().bind()?;
         let mut zero = 0_u64;
         let high = PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
@@ -82,14 +82,14 @@ impl Device {
     }
 
     /// Gives the memory back that was freed and kept for later. Waits for the device.
-    pub fn give_back_memory(&self) -> Result<(), CudaError> {
+    pub fn give_back_memory(&self) -> Done {
         self.synchronise()?;
         driver!("trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))?;
         driver!("trimming the graphs' memory", cuDeviceGraphMemTrim(self.context().device))
     }
 
     /// Gives the memory back that was freed, kept for later and is done with. Does not wait.
-    pub fn trim_memory(&self) -> Result<(), CudaError> {
+    pub fn trim_memory(&self) -> Done {
         self.context().bind()?;
         driver!("trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))
     }
@@ -210,12 +210,8 @@ impl<T: Pod> Buffer<T> {
     }
 
     /// Copies values to its beginning, and waits for it.
-    pub fn write(&mut self, values: &[T]) -> Result<(), CudaError> {
-        let bytes = self.fitting::<T>(values.len())?;
-        self.stream.context.bind()?;
-        let (to, from) = (self.pointer, values.as_ptr().cast());
-        driver!("copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes, self.stream.raw()))?;
-        self.stream.synchronise()
+    pub fn write(&mut self, values: &[T]) -> Done {
+        self.all_mut().write(values)
     }
 
     /// Puts a copy of values to its beginning on a stream without waiting: the driver has read the values when this
@@ -224,7 +220,7 @@ impl<T: Pod> Buffer<T> {
     /// # Safety
     ///
     /// The values must not be in pinned memory, which the driver would read later.
-    pub unsafe fn put(&mut self, stream: &Stream, values: &[T]) -> Result<(), CudaError> {
+    pub unsafe fn put(&mut self, stream: &Stream, values: &[T]) -> Done {
         let bytes = self.fitting::<T>(values.len())?;
         stream.context.bind()?;
         // The driver stages pageable memory before the call returns.
@@ -234,12 +230,7 @@ impl<T: Pod> Buffer<T> {
 
     /// Copies all of it to the host, and waits for it.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
-        let mut values = vec![T::zeroed(); self.length];
-        self.stream.context.bind()?;
-        let to = values.as_mut_ptr().cast();
-        driver!("copying from the device", cuMemcpyDtoHAsync_v2(to, self.pointer, self.bytes(), self.stream.raw()))?;
-        self.stream.synchronise()?;
-        Ok(values)
+        self.all().read()
     }
 
     /// Puts a copy from pinned memory on a stream without waiting for it.
@@ -247,7 +238,7 @@ impl<T: Pod> Buffer<T> {
     /// # Safety
     ///
     /// Both must live, and `source` must not be written, until the copy is done.
-    pub unsafe fn begin_write(&mut self, source: &Pinned<T>, stream: &Stream) -> Result<(), CudaError> {
+    pub unsafe fn begin_write(&mut self, source: &Pinned<T>, stream: &Stream) -> Done {
         let bytes = self.fitting::<T>(source.len())?;
         stream.context.bind()?;
         let from = source.pointer.cast();
@@ -259,7 +250,7 @@ impl<T: Pod> Buffer<T> {
     /// # Safety
     ///
     /// Both must live, and `target` must not be read, until the copy is done.
-    pub unsafe fn begin_read(&self, target: &mut Pinned<T>, stream: &Stream) -> Result<(), CudaError> {
+    pub unsafe fn begin_read(&self, target: &mut Pinned<T>, stream: &Stream) -> Done {
         let bytes = self.fitting::<T>(target.len())?;
         stream.context.bind()?;
         let to = target.pointer.cast();
@@ -267,9 +258,9 @@ impl<T: Pod> Buffer<T> {
     }
 
     /// Puts zeros into all of it, in the order of its stream.
-    pub fn zero(&mut self) -> Result<(), CudaError> {
-        self.stream.context.bind()?;
-        driver!("zeroing memory", cuMemsetD8Async(self.pointer, 0, self.bytes(), self.stream.raw()))
+    pub fn zero(&mut self) -> Done {
+        let stream = Arc::clone(&self.stream);
+        self.all_mut().zero_on(&stream)
     }
 
     fn fitting<V>(&self, values: usize) -> Result<usize, CudaError> {
@@ -283,7 +274,7 @@ impl<T: Pod> Buffer<T> {
 
 impl Buffer<u32> {
     /// Fills it with one value on a stream, without waiting for it.
-    pub fn set_all(&mut self, stream: &Stream, value: u32) -> Result<(), CudaError> {
+    pub fn set_all(&mut self, stream: &Stream, value: u32) -> Done {
         stream.context.bind()?;
         driver!("setting memory", cuMemsetD32Async(self.pointer, value, self.length, stream.raw()))
     }

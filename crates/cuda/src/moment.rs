@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use crate::{
     context::{Context, driver},
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     stream::Stream,
 };
 
@@ -36,7 +36,7 @@ impl Moment {
     }
 
     /// Records it on a stream, after all existing work.
-    pub fn put(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn put(&self, stream: &Stream) -> Done {
         self.context.bind()?;
         driver!("recording an event", cuEventRecord(self.raw, stream.raw()))
     }
@@ -70,7 +70,7 @@ impl Drop for Moment {
 
 impl Stream {
     /// Makes all later work on this stream wait for a moment of another.
-    pub fn wait_until(&self, moment: &Moment) -> Result<(), CudaError> {
+    pub fn wait_until(&self, moment: &Moment) -> Done {
         self.context.bind()?;
         driver!("waiting for an event", cuStreamWaitEvent(self.raw(), moment.raw, 0))
     }

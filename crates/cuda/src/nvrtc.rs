@@ -16,7 +16,7 @@ use crate::{
     cache::{Cache, Key},
     compile_error::CompileError,
     device::{Device, DeviceFacts},
-    error::CudaError,
+    error::{CudaError, Done},
     kernel::Module,
     library,
 };
@@ -48,7 +48,6 @@ pub enum Origin {
     Cache,
 }
 
-/// The common compiler options.
 const OPTIONS: [&str; 2] = ["--std=c++17", "--generate-line-info"];
 
 /// The compiler's version.
@@ -93,7 +92,6 @@ impl Request {
     }
 }
 
-/// What is being compiled on other threads, by key.
 pub(crate) type Compiling = HashMap<Key, JoinHandle<Option<Vec<u8>>>>;
 
 /// Starts to compile what the cache does not have, each source on a thread of its own. A load waits for its source.
@@ -117,7 +115,6 @@ pub fn compile_ahead(device: &Device, cache: &Cache, requests: impl IntoIterator
     }
 }
 
-/// Waits for a source that is being compiled.
 fn compiled_ahead(device: &Device, key: &Key, source: Source<'_>) -> Option<Vec<u8>> {
     let thread = device.compiling().remove(key)?;
     let _stage = stage!("compile", file = source.file);
@@ -187,7 +184,6 @@ fn all_options(architecture: &str, options: &[String]) -> Vec<String> {
     all
 }
 
-/// A program of the compiler, with the texts it refers to.
 struct Program {
     raw: sys::nvrtcProgram,
     _texts: [CString; 2],
@@ -245,7 +241,7 @@ fn text(text: &str) -> Result<CString, CudaError> {
     CString::new(text).map_err(|_| CudaError::refused("reading a kernel", 0, "the text holds a zero"))
 }
 
-fn check(doing: &str, result: nvrtcResult) -> Result<(), CudaError> {
+fn check(doing: &str, result: nvrtcResult) -> Done {
     if result == nvrtcResult::NVRTC_SUCCESS {
         return Ok(());
     }

@@ -18,7 +18,6 @@ use std::{
 
 use libloading::Library;
 
-/// Names the library of a tool.
 const VARIABLE: &str = "NVTX_INJECTION64_PATH";
 const ENTRY: &[u8] = b"InitializeInjectionNvtx2";
 
@@ -115,7 +114,6 @@ pub fn is_on() -> bool {
     *ON.get_or_init(|| env::var_os(VARIABLE).is_some_and(|path| attach(&path)))
 }
 
-/// Loads a tool and lets it fill the tables.
 fn attach(path: &OsStr) -> bool {
     type Entry = unsafe extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;
     // SAFETY: the user named the library for this; it stays, and its entry has this type.
@@ -126,7 +124,6 @@ fn attach(path: &OsStr) -> bool {
     }
 }
 
-/// The function that a tool put at this number.
 fn function(number: usize) -> Option<*mut c_void> {
     if !is_on() {
         return None;

@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use crate::{
     context::driver,
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     memory::{Buffer, Pinned},
     stream::Stream,
 };
@@ -61,7 +61,7 @@ impl Region {
     ///
     /// Both must live, and neither be written by others, until the stream has done it; nobody reads the buffer until
     /// then.
-    pub unsafe fn begin_write<T: Pod>(&self, buffer: &Buffer<T>, stream: &Stream) -> Result<(), CudaError> {
+    pub unsafe fn begin_write<T: Pod>(&self, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let bytes = self.bytes();
         fits(bytes, buffer)?;
         stream.context.bind()?;
@@ -74,7 +74,7 @@ impl Region {
     /// # Safety
     ///
     /// Both must live, and the region not be looked at, until the stream has done it.
-    pub unsafe fn begin_read<T: Pod>(&mut self, buffer: &Buffer<T>, stream: &Stream) -> Result<(), CudaError> {
+    pub unsafe fn begin_read<T: Pod>(&mut self, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let bytes = self.bytes_mut();
         fits(bytes, buffer)?;
         stream.context.bind()?;
@@ -83,7 +83,7 @@ impl Region {
     }
 }
 
-fn fits<T: Pod>(bytes: &[u8], buffer: &Buffer<T>) -> Result<(), CudaError> {
+fn fits<T: Pod>(bytes: &[u8], buffer: &Buffer<T>) -> Done {
     if bytes.len() <= buffer.bytes() {
         return Ok(());
     }

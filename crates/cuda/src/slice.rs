@@ -6,7 +6,12 @@ use std::{marker::PhantomData, mem, ops::Range, sync::Arc};
 use bytemuck::Pod;
 use cudarc::driver::sys;
 
-use crate::{context::driver, error::CudaError, memory::Buffer, stream::Stream};
+use crate::{
+    context::driver,
+    error::{CudaError, Done},
+    memory::Buffer,
+    stream::Stream,
+};
 
 /// An immutable slice of a buffer.
 #[derive(Debug)]
@@ -80,23 +85,33 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
-impl<'a, T: Pod> Slice<'a, T> {
-    /// How many values it holds.
-    pub fn length(&self) -> usize {
-        self.length
-    }
+/// What both kinds of slices have.
+macro_rules! extent {
+    ($slice:ident) => {
+        impl<T: Pod> $slice<'_, T> {
+            /// How many values it holds.
+            pub fn length(&self) -> usize {
+                self.length
+            }
 
-    /// Its address on the device.
-    pub fn pointer(&self) -> sys::CUdeviceptr {
-        self.pointer
-    }
+            /// Its address on the device.
+            pub fn pointer(&self) -> sys::CUdeviceptr {
+                self.pointer
+            }
 
-    /// A part of it.
-    pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
-        within(&range, self.length)?;
-        Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
-    }
+            /// A part of it.
+            pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
+                within(&range, self.length)?;
+                Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
+            }
+        }
+    };
+}
 
+extent!(Slice);
+extent!(SliceMut);
+
+impl<T: Pod> Slice<'_, T> {
     /// Copies all of it to the host, and waits for it.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
         let mut values = vec![T::zeroed(); self.length];
@@ -108,23 +123,7 @@ impl<'a, T: Pod> Slice<'a, T> {
     }
 }
 
-impl<'a, T: Pod> SliceMut<'a, T> {
-    /// How many values it holds.
-    pub fn length(&self) -> usize {
-        self.length
-    }
-
-    /// Its address on the device.
-    pub fn pointer(&self) -> sys::CUdeviceptr {
-        self.pointer
-    }
-
-    /// A part of it.
-    pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
-        within(&range, self.length)?;
-        Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
-    }
-
+impl<T: Pod> SliceMut<'_, T> {
     /// The same for a while, so that it can be used again afterwards.
     pub fn borrowed(&mut self) -> SliceMut<'_, T> {
         SliceMut { stream: self.stream, pointer: self.pointer, length: self.length, of: PhantomData }
@@ -136,7 +135,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 
     /// Copies values from the host to its beginning, and waits for it.
-    pub fn write(&mut self, values: &[T]) -> Result<(), CudaError> {
+    pub fn write(&mut self, values: &[T]) -> Done {
         within(&(0..values.len()), self.length)?;
         self.stream.context.bind()?;
         let (from, bytes) = (values.as_ptr().cast(), mem::size_of_val(values));
@@ -145,7 +144,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 
     /// Puts a copy of all of `source` to its beginning on a stream, and does not wait for it.
-    pub fn copy_from(&mut self, stream: &Stream, source: Slice<'_, T>) -> Result<(), CudaError> {
+    pub fn copy_from(&mut self, stream: &Stream, source: Slice<'_, T>) -> Done {
         within(&(0..source.length), self.length)?;
         stream.context.bind()?;
         let bytes = source.length * size_of::<T>();
@@ -153,7 +152,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 
     /// Puts a copy of rows on a stream, and does not wait for it: a part of every head of a cache, for one.
-    pub fn copy_rows_from(&mut self, stream: &Stream, source: Slice<'_, T>, rows: Rows) -> Result<(), CudaError> {
+    pub fn copy_rows_from(&mut self, stream: &Stream, source: Slice<'_, T>, rows: Rows) -> Done {
         if !rows.fit(source.length, self.length) {
             return Err(CudaError::refused("copying rows", 0, "the rows do not fit the slices"));
         }
@@ -166,7 +165,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 
     /// Puts zeros into all of it, on a stream, and does not wait for it.
-    pub fn zero_on(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn zero_on(&mut self, stream: &Stream) -> Done {
         stream.context.bind()?;
         let bytes = self.length * size_of::<T>();
         driver!("zeroing memory", cuMemsetD8Async(self.pointer, 0, bytes, stream.raw()))
@@ -199,7 +198,7 @@ fn byte_offset<T>(values: usize) -> u64 {
     (values * size_of::<T>()) as u64
 }
 
-fn within(range: &Range<usize>, length: usize) -> Result<(), CudaError> {
+fn within(range: &Range<usize>, length: usize) -> Done {
     if range.start <= range.end && range.end <= length {
         return Ok(());
     }

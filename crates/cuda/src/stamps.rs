@@ -19,7 +19,7 @@ use laptime_trace::{GraphReplay, GraphReplays, InnerStage, kernels::Stretch};
 
 use crate::{
     device::Device,
-    error::CudaError,
+    error::{CudaError, Done},
     graph::Graph,
     kernel::{Kernel, Shape},
     kernels::Kernels,
@@ -44,7 +44,6 @@ pub struct StampedGraph {
     stamps: Stamps,
     stages: Vec<StampedStage>,
     read_until: u32,
-    /// The stages as a trace has them.
     inner: Arc<[InnerStage]>,
     /// Ids of the replays that were launched and not read.
     launched: VecDeque<u64>,
@@ -121,12 +120,12 @@ impl Stamps {
     }
 
     /// Writes the time into a slot, which is below `slots`; the ring has a row of slots for every row.
-    fn put(&self, stream: &Stream, slot: u32) -> Result<(), CudaError> {
+    fn put(&self, stream: &Stream, slot: u32) -> Done {
         let launch = Launch::new(stream, "stamping").read(&self.ring, 0_u32).read(&self.replay, 1_u32);
         launch.with_all([slot, self.slots, self.rows]).run(&self.stamp, Shape::ONE)
     }
 
-    fn end_replay(&self, stream: &Stream) -> Result<(), CudaError> {
+    fn end_replay(&self, stream: &Stream) -> Done {
         Launch::new(stream, "ending a replay").read(&self.replay, 1_u32).run(&self.next_replay, Shape::ONE)
     }
 }
@@ -151,7 +150,7 @@ impl Stamper<'_> {
     }
 
     /// Begins a stage where the one of the border before ends: one stamp for both. The last ends with the graph.
-    pub fn border(&mut self, name: &str, place: Option<(&'static str, u32)>) -> Result<(), CudaError> {
+    pub fn border(&mut self, name: &str, place: Option<(&'static str, u32)>) -> Done {
         self.check_room(name, 2)?;
         let begin = self.end_open()?;
         self.open = Some(self.stages.len());
@@ -170,7 +169,7 @@ impl Stamper<'_> {
         Ok(slot)
     }
 
-    fn check_room(&self, name: &str, slots: u32) -> Result<(), CudaError> {
+    fn check_room(&self, name: &str, slots: u32) -> Done {
         if self.next_slot + slots <= self.stamps.slots {
             return Ok(());
         }
@@ -186,7 +185,7 @@ impl StampedGraph {
         kernels: &Kernels,
         stream: &Stream,
         room: Room,
-        step: impl FnOnce(&mut Stamper<'_>) -> Result<(), CudaError>,
+        step: impl FnOnce(&mut Stamper<'_>) -> Done,
     ) -> Result<Self, CudaError> {
         let stamps = Stamps::new(device, kernels, room)?;
         let mut stamper = Stamper { stamps: &stamps, stream, stages: Vec::new(), depth: 0, next_slot: 0, open: None };

@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 
 use crate::{
     context::{Context, driver},
-    error::CudaError,
+    error::{CudaError, Done},
 };
 
 /// A stream that does not wait for the null stream.
@@ -47,7 +47,7 @@ impl Stream {
     }
 
     /// Waits until all work put on the stream is done.
-    pub fn synchronise(&self) -> Result<(), CudaError> {
+    pub fn synchronise(&self) -> Done {
         self.context.bind()?;
         driver!("synchronising a stream", cuStreamSynchronize(self.raw))
     }
@@ -65,7 +65,7 @@ impl Stream {
     }
 
     /// Makes later work on this stream wait for the current work on the other.
-    pub fn wait_for(&self, other: &Self) -> Result<(), CudaError> {
+    pub fn wait_for(&self, other: &Self) -> Done {
         self.context.bind()?;
         let mut event = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;

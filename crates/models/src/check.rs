@@ -1,6 +1,6 @@
 //! The rules that every model holds, checked before anything is computed or allocated.
 
-use crate::{Config, Family, ModelError};
+use crate::{Config, Done, Family, ModelError};
 
 /// Layers at most: far more than any model has, few enough to be listed.
 const MOST_LAYERS: usize = 4096;
@@ -13,7 +13,7 @@ const LEAST_NANO_CONTEXT: usize = 512;
 
 impl Config {
     /// Refuses what makes no model, and says which field is wrong.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         self.check_counts()?;
         self.check_heads()?;
         self.check_numbers()?;
@@ -24,11 +24,11 @@ impl Config {
         }
     }
 
-    fn refuse(&self, reason: String) -> Result<(), ModelError> {
+    fn refuse(&self, reason: String) -> Done {
         Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason })
     }
 
-    fn check_counts(&self) -> Result<(), ModelError> {
+    fn check_counts(&self) -> Done {
         let fields = [
             ("vocab", self.vocab),
             ("hidden", self.hidden),
@@ -51,7 +51,7 @@ impl Config {
         Ok(())
     }
 
-    fn check_heads(&self) -> Result<(), ModelError> {
+    fn check_heads(&self) -> Done {
         let (heads, kv_heads, head_dim) = (self.heads, self.kv_heads, self.head_dim);
         if !heads.is_multiple_of(kv_heads) {
             return self.refuse(format!("`heads` is {heads}, which `kv_heads` {kv_heads} does not divide"));
@@ -62,7 +62,7 @@ impl Config {
         Ok(())
     }
 
-    fn check_numbers(&self) -> Result<(), ModelError> {
+    fn check_numbers(&self) -> Done {
         let is_positive = |value: f64| value.is_finite() && value > 0.0;
         if !is_positive(self.rope.theta) {
             return self.refuse(format!("`rope.theta` is {}, and it must be above 0", self.rope.theta));
@@ -79,7 +79,7 @@ impl Config {
         Ok(())
     }
 
-    fn check_nano(&self) -> Result<(), ModelError> {
+    fn check_nano(&self) -> Done {
         if self.family != Family::Nano {
             return Ok(());
         }

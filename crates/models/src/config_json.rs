@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 
 use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling};
 
-/// The architectures that are known, as `model_type` names them.
 const KNOWN: [(&str, Family); 4] =
     [("qwen3", Family::Qwen3), ("qwen2", Family::Qwen2), ("llama", Family::Llama), ("nano", Family::Nano)];
 
@@ -39,13 +38,17 @@ impl Config {
     /// The model that a `config.json` describes.
     pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
         let refuse = |reason: String| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
-        let config = match serde_json::from_str(text) {
-            Ok(Value::Object(fields)) => Fields(&fields).config(name).map_err(refuse)?,
-            Ok(_) => return Err(refuse("it is JSON and no object".to_owned())),
-            Err(error) => return Err(refuse(format!("it is no JSON: {error}"))),
-        };
+        let config = object(text).and_then(|fields| Fields(&fields).config(name)).map_err(refuse)?;
         config.check()?;
         Ok(config)
+    }
+}
+
+pub(crate) fn object(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err("it is JSON and no object".to_owned()),
+        Err(error) => Err(format!("it is no JSON: {error}")),
     }
 }
 
@@ -101,7 +104,6 @@ impl Fields<'_> {
         })
     }
 
-    /// Refuses what the decoder does not compute.
     fn refuse_nano_variants(&self) -> Result<(), String> {
         let is_other = |field: &str, usual: &str| Ok::<_, String>(self.text(field)?.filter(|text| *text != usual));
         if let Some(other) = is_other("architecture", "decoder_only")? {
@@ -125,7 +127,6 @@ impl Fields<'_> {
         }
     }
 
-    /// A decoder of a family over this many tokens.
     pub fn decoder(&self, name: &str, family: Family, vocab: usize) -> Result<Config, String> {
         self.refuse_variants(family)?;
         let (hidden, heads) = (self.needed("hidden_size")?, self.needed("num_attention_heads")?);
@@ -161,7 +162,6 @@ impl Fields<'_> {
         found.ok_or_else(|| format!("`model_type` is `{asked}`; known ones are {known}"))
     }
 
-    /// Refuses what the decoder does not compute.
     fn refuse_variants(&self, family: Family) -> Result<(), String> {
         if family != Family::Qwen2 && self.is_true("attention_bias")? {
             return Err("`attention_bias` is true, and a bias behind attention is not computed here".to_owned());
@@ -259,6 +259,30 @@ impl Fields<'_> {
             None => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object)),
             Some(other) => Err(format!("`{field}` is {other}, which is no object")),
+        }
+    }
+
+    pub fn inner(&self, field: &str) -> Result<Fields<'_>, String> {
+        self.object(field)?.map(Fields).ok_or_else(|| format!("`{field}` is missing"))
+    }
+
+    /// A list of counts, also as `3-3-8`.
+    pub fn counts(&self, field: &str) -> Result<Vec<usize>, String> {
+        let value = self.value(field).ok_or_else(|| format!("`{field}` is missing"))?;
+        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
+        let counts = match value {
+            Value::String(text) => text.split('-').map(|count| count.trim().parse().ok()).collect::<Option<_>>(),
+            _ => value.as_array().and_then(|list| list.iter().map(count).collect()),
+        };
+        let shown = value.as_str().map_or_else(|| value.to_string(), |text| format!("`{text}`"));
+        counts.ok_or_else(|| format!("`{field}` is {shown}, which is no list of counts"))
+    }
+
+    pub fn is_of_type(&self, wanted: &str) -> Result<(), String> {
+        match self.text("model_type")? {
+            Some(found) if found == wanted => Ok(()),
+            Some(other) => Err(format!("`model_type` is `{other}`, and not `{wanted}`")),
+            None => Err(format!("it has no `model_type`, which is `{wanted}`")),
         }
     }
 

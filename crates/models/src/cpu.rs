@@ -11,7 +11,7 @@ pub(crate) mod crew;
 mod engine;
 mod fuser;
 mod linear;
-mod memory;
+pub(crate) mod memory;
 mod model;
 pub(crate) mod number;
 mod pass;
@@ -27,8 +27,6 @@ mod turned;
 pub(crate) mod vectors;
 mod vibevoice;
 
-use half::{bf16, f16};
-
 use self::engine::CpuPasses;
 pub use self::{
     fuser::{fuser, needed_fuser_bytes},
@@ -38,7 +36,9 @@ pub use self::{
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
-use crate::{Config, Decoder, Dtype, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder};
+use crate::{
+    Config, Decoder, Done, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder, dtype::typed,
+};
 
 /// Loads a decoder into memory. Passes run on this many threads, including the caller's.
 pub fn decoder(
@@ -52,15 +52,12 @@ pub fn decoder(
         return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
     }
     refuse_graph(options.graph)?;
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(GenericDecoder::new(CpuPasses::<f32>::new(config, options, threads, weights)?)),
-        Dtype::Bf16 => Box::new(GenericDecoder::new(CpuPasses::<bf16>::new(config, options, threads, weights)?)),
-        Dtype::F16 => Box::new(GenericDecoder::new(CpuPasses::<f16>::new(config, options, threads, weights)?)),
-    })
+    Ok(typed!(options.dtype, |T| Box::new(GenericDecoder::new(CpuPasses::<T>::new(
+        config, options, threads, weights
+    )?))))
 }
 
-/// Refuses a graph, which a CPU does not have.
-fn refuse_graph(graph: GraphMode) -> Result<(), ModelError> {
+fn refuse_graph(graph: GraphMode) -> Done {
     match graph {
         GraphMode::On => Err(ModelError::Refused("there are no graphs on a CPU: leave `--graph on` out".to_owned())),
         GraphMode::Auto | GraphMode::Off => Ok(()),

@@ -10,7 +10,7 @@ use std::ops::Range;
 use laptime_probe::Lane;
 use laptime_trace::run::Depth;
 
-use crate::{Attention, Config, Dtype, LayerVisit, ModelError, Offload, Offloading, attention::Kept};
+use crate::{Attention, Config, Done, Dtype, LayerVisit, ModelError, Offload, Offloading, attention::Kept};
 
 /// How a decoder is made ready.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ impl Tokens {
     }
 
     /// Refuses what no model can run: no tokens, uneven sequences, ids beyond the vocabulary.
-    pub fn check(&self, config: &Config) -> Result<(), ModelError> {
+    pub fn check(&self, config: &Config) -> Done {
         let refuse = |reason: String| Err(ModelError::Refused(reason));
         if self.batch == 0 || self.ids.is_empty() {
             return refuse("there are no tokens to run".to_owned());
@@ -143,7 +143,7 @@ impl Tokens {
     }
 
     /// Refuses what [`Tokens::check`] does, and another number of sequences than a decoder has.
-    pub(crate) fn check_batch(&self, config: &Config, batch: usize) -> Result<(), ModelError> {
+    pub(crate) fn check_batch(&self, config: &Config, batch: usize) -> Done {
         self.check(config)?;
         let (got, noun) = (self.batch, if batch == 1 { "sequence" } else { "sequences" });
         match got == batch {
@@ -176,18 +176,18 @@ pub trait Decoder {
     fn options(&self) -> &Options;
 
     /// Logits of every position, without the cache: what a training step or a course's benchmark calls forward.
-    fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError>;
+    fn forward(&mut self, tokens: &Tokens) -> Done;
 
     /// Runs tokens behind what the cache holds. The logits are those of the last position of each sequence, and the
     /// most likely token is chosen from them.
-    fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError>;
+    fn prefill(&mut self, tokens: &Tokens) -> Done;
 
     /// Runs the tokens that were chosen last behind what the cache holds, and chooses the next ones. Nothing of it
     /// passes by the host.
-    fn step(&mut self) -> Result<(), ModelError>;
+    fn step(&mut self) -> Done;
 
     /// Puts these in place of the tokens that were chosen last: what the next step runs.
-    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+    fn choose(&mut self, ids: &[u32]) -> Done;
 
     /// The tokens that were chosen last, one a sequence. Waits for the device.
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError>;
@@ -198,7 +198,7 @@ pub trait Decoder {
 
     /// Looks at the same logits row by row, without a copy of them all on the host if it is the device. Waits for the
     /// device.
-    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
+    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Done {
         let (logits, vocab) = (self.logits()?, self.config().vocab.max(1));
         logits.chunks(vocab).for_each(row);
         Ok(())
@@ -208,7 +208,7 @@ pub trait Decoder {
     fn length(&self) -> usize;
 
     /// Lets the cache hold only its first positions, or none.
-    fn truncate(&mut self, length: usize) -> Result<(), ModelError>;
+    fn truncate(&mut self, length: usize) -> Done;
 
     /// Reads a layer of the cache. Waits for the device.
     fn read_cache(&mut self, layer: usize) -> Result<KeysValues, ModelError> {
@@ -220,10 +220,10 @@ pub trait Decoder {
 
     /// Overwrites positions of a layer of the cache, from `start` on; positions behind its end lengthen it once every
     /// layer has them, by [`Decoder::set_length`].
-    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError>;
+    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Done;
 
     /// Says how many positions the cache holds, after every layer was written.
-    fn set_length(&mut self, length: usize) -> Result<(), ModelError>;
+    fn set_length(&mut self, length: usize) -> Done;
 
     /// What came of the wish for a graph.
     fn replay(&self) -> Replay;

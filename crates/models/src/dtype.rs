@@ -37,6 +37,28 @@ impl Dtype {
     }
 }
 
+/// Runs something for the type of the numbers of a dtype: `|T|` names it.
+macro_rules! typed {
+    ($dtype:expr, |$number:ident| $run:expr) => {
+        match $dtype {
+            $crate::Dtype::F32 => {
+                type $number = f32;
+                $run
+            }
+            $crate::Dtype::Bf16 => {
+                type $number = half::bf16;
+                $run
+            }
+            $crate::Dtype::F16 => {
+                type $number = half::f16;
+                $run
+            }
+        }
+    };
+}
+
+pub(crate) use typed;
+
 impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())

@@ -183,23 +183,22 @@ pub enum ModelError {
     Cuda(#[from] laptime_cuda::CudaError),
 }
 
+/// The outcome of a call that returns nothing.
+pub(crate) type Done = Result<(), ModelError>;
+
 impl ModelError {
-    /// A trainer that was made to be never updated.
     pub(crate) fn no_optimizer() -> Self {
         Self::Refused("the trainer was made without an optimizer".to_owned())
     }
 
-    /// Logits before any pass.
     pub(crate) fn no_pass() -> Self {
         Self::Refused("no pass has run yet".to_owned())
     }
 
-    /// A token before any was chosen.
     pub(crate) fn no_token() -> Self {
         Self::Refused("no token was chosen yet: run a prompt first".to_owned())
     }
 
-    /// Sparse attention with positions before its own.
     pub(crate) fn sparse_behind_cache() -> Self {
         Self::Refused("sparse attention begins with the first token: the cache must be empty".to_owned())
     }

@@ -12,29 +12,22 @@ use safetensors::{
     tensor::{Dtype as StoredType, Metadata},
 };
 
-use crate::{Config, Dtype, Family, ModelError, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch};
+use crate::{Config, Done, Dtype, Family, ModelError, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch};
 
-/// The index of weights that are in several files.
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The name of weights that are in one file.
 const SINGLE: &str = "model.safetensors";
 
-/// Weights in a folder.
 #[derive(Debug, Default)]
 pub struct Folder {
     files: Vec<Map>,
     tensors: HashMap<String, Stored>,
 }
 
-/// Where a tensor lies.
 #[derive(Debug)]
 pub struct Stored {
-    /// Which of the files.
     file: usize,
-    /// Its bytes there.
     bytes: Range<usize>,
-    /// Its shape.
     pub shape: Vec<usize>,
     /// The number type, as the file names it.
     pub stored_as: StoredType,
@@ -60,11 +53,44 @@ impl Folder {
             let tensors = opened.tensors.into_iter();
             opened.tensors = tensors.filter_map(|(name, stored)| Some((nano::renamed(&name)?, stored))).collect();
         }
-        Misfit::of(config, &opened.tensors).refuse(folder, config)?;
-        Ok(opened)
+        // Older checkpoints carry along the wavelengths of positions, and a head that is the embedding.
+        let is_harmless =
+            |name: &str| name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
+        opened.checked(folder, &config.name, config.tensors(), is_harmless)
     }
 
-    /// Maps the files of a folder, whatever they hold.
+    /// Refuses tensors that are not those of a model; some of what is not needed does no harm.
+    pub fn checked(
+        self,
+        folder: &Path,
+        model: &str,
+        specs: Vec<TensorSpec>,
+        is_harmless: impl Fn(&str) -> bool,
+    ) -> Result<Self, ModelError> {
+        match Misfit::between(specs, &self.tensors, is_harmless).reasons() {
+            None => Ok(self),
+            Some((reasons, types_alone)) => {
+                let (folder, model) = (folder.to_owned(), model.to_owned());
+                Err(ModelError::Unfit { folder, model, reasons, types_alone })
+            }
+        }
+    }
+
+    pub fn rename(&mut self, from: &str, to: String) {
+        if let Some(stored) = self.tensors.remove(from) {
+            self.tensors.insert(to, stored);
+        }
+    }
+
+    /// The same with all that another has.
+    pub fn with(mut self, other: Self) -> Self {
+        let first = self.files.len();
+        let moved = |(name, stored): (String, Stored)| (name, Stored { file: first + stored.file, ..stored });
+        self.tensors.extend(other.tensors.into_iter().map(moved));
+        self.files.extend(other.files);
+        self
+    }
+
     pub fn open_any(folder: &Path) -> Result<Self, ModelError> {
         let mut opened = Self::default();
         for path in weight_files(folder)? {
@@ -73,13 +99,11 @@ impl Folder {
         Ok(opened)
     }
 
-    /// Everything that it has, by name.
     pub fn tensors(&self) -> &HashMap<String, Stored> {
         &self.tensors
     }
 
-    /// Maps a file of torch's, and puts a prefix before the names of its tensors.
-    pub fn add_torch(&mut self, path: &Path, prefix: &str) -> Result<(), ModelError> {
+    pub fn add_torch(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
         let file = self.files.len();
         for found in torch::tensors(map.bytes()).map_err(|fault| fault.of(path))? {
@@ -90,8 +114,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Maps a file of safetensors, and puts a prefix before the names of its tensors.
-    pub fn add_safetensors(&mut self, path: &Path, prefix: &str) -> Result<(), ModelError> {
+    pub fn add_safetensors(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
         let damaged = |reason| ModelError::Damaged { path: path.to_owned(), reason };
         let (header, metadata) = read_header(map.bytes()).map_err(damaged)?;
@@ -108,7 +131,6 @@ impl Folder {
         Ok(())
     }
 
-    /// The type and bytes of a tensor.
     pub fn tensor(&self, spec: &TensorSpec) -> Result<(Dtype, &[u8]), ModelError> {
         let found = self.tensors.get(&spec.name).filter(|stored| stored.shape == spec.shape);
         let bytes = |stored: &Stored| {
@@ -127,7 +149,24 @@ pub(crate) fn open_file<T>(path: &Path, open: impl Fn(&Path) -> std::io::Result<
     open(path).map_err(|source| ModelError::Open { path: path.to_owned(), source })
 }
 
-/// The files that hold the weights.
+pub(crate) fn read_text(path: &Path) -> Result<String, ModelError> {
+    open_file(path, |path| small_file::read_text(path, small_file::LARGEST_SMALL_FILE))
+}
+
+pub(crate) fn read_config(folder: &Path) -> Result<String, ModelError> {
+    let path = folder.join("config.json");
+    if folder.is_dir() && !path.exists() {
+        return Err(ModelError::NoConfig { folder: folder.to_owned() });
+    }
+    read_text(&path)
+}
+
+/// The name of a folder, which a model without another name has.
+pub(crate) fn folder_name(folder: &Path) -> String {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
 fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let (index, single) = (folder.join(INDEX), folder.join(SINGLE));
     if single.exists() {
@@ -136,12 +175,11 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     if !index.exists() {
         return Err(ModelError::NoWeights { folder: folder.to_owned(), other: other_weights(folder) });
     }
-    let text = open_file(&index, |path| small_file::read_text(path, small_file::LARGEST_SMALL_FILE))?;
+    let text = read_text(&index)?;
     let files = indexed_files(&text).map_err(|reason| ModelError::Damaged { path: index, reason })?;
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 
-/// The file names that an index lists.
 fn indexed_files(text: &str) -> Result<BTreeSet<String>, String> {
     #[derive(serde::Deserialize)]
     struct Index {
@@ -156,7 +194,6 @@ fn indexed_files(text: &str) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// Weights in another format, which cannot be read.
 fn other_weights(folder: &Path) -> Option<String> {
     let names = ["pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.gguf"];
     names.into_iter().find(|name| folder.join(name).exists()).map(str::to_owned)

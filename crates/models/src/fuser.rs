@@ -29,5 +29,4 @@ pub use self::{
     joined::{Generated, Joined, Response},
     prompt::{Prompt, Section, SharerMask, sections},
     weights::{FuserWeights, Gates},
-    work::FuseWork,
 };

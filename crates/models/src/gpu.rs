@@ -55,7 +55,6 @@ enum Typed {
     F16(Arc<GpuWeights<f16>>),
 }
 
-/// What a model is loaded from, and where to.
 type Source<'a> = (&'a Device, &'a Config, &'a Weights);
 
 impl GpuModel {
@@ -162,7 +161,6 @@ impl GpuModel {
     }
 }
 
-/// A size as kernels count.
 fn size(value: usize) -> Result<u32, CudaError> {
     u32::try_from(value).map_err(|_| CudaError::refused("sizing", 0, format!("{value} is more than kernels can count")))
 }

@@ -3,6 +3,8 @@
 //! A [`Config`] says what a model is; [`Decoder`] is one with its weights on a device. The CPU computes with `gemm` and
 //! loops of our own, a GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
 
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports, reason = "some of it is for GPUs alone"))]
+
 pub mod attention;
 mod check;
 mod config;
@@ -21,6 +23,7 @@ mod misfit;
 mod nano;
 mod numbers;
 mod offload;
+mod parts;
 mod presets;
 mod rope;
 mod size;
@@ -36,6 +39,7 @@ pub mod vibevoice;
 mod weights;
 mod work;
 
+pub(crate) use self::error::Done;
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
     decoder::{Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
@@ -48,7 +52,7 @@ pub use self::{
     synthetic::Fill,
     tensors::{LinearTensors, Role, TensorSpec},
     tokenizer::{TokenRole, Tokenizer},
-    train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, TrainSizes, Trainer, UpdateWork, random_batch},
-    weights::{TensorData, Weights},
+    train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, TrainSizes, Trainer, random_batch},
+    weights::{HasTensors, TensorData, Weights, WeightsOf},
     work::{PassWork, Stage, StageWork},
 };

@@ -6,12 +6,10 @@ use std::{fs::File, io, path::Path};
 
 use memmap2::Mmap;
 
-/// A file mapped into memory.
 #[derive(Debug)]
 pub struct Map(Option<Mmap>);
 
 impl Map {
-    /// Maps a file.
     pub fn open(path: &Path) -> io::Result<Self> {
         // Opening a pipe would wait for somebody to write.
         if !path.metadata()?.is_file() {
@@ -27,7 +25,6 @@ impl Map {
         Ok(Self(Some(unsafe { Mmap::map(&file) }?)))
     }
 
-    /// The file's bytes.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_deref().unwrap_or_default()
     }

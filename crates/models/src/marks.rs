@@ -11,7 +11,6 @@ macro_rules! stage_mark {
     }};
 }
 
-/// Opens the stage of an embedding of this many tokens.
 macro_rules! mark_embedding {
     ($marks:expr, $tokens:expr) => {
         match ($marks.embedding, $tokens) {

@@ -1,13 +1,11 @@
 //! How the tensors of a folder differ from those that a model needs.
 
-use std::{collections::HashMap, path::Path};
+use std::collections::HashMap;
 
-use crate::{Config, ModelError, TensorSpec, folder::Stored};
+use crate::{TensorSpec, folder::Stored};
 
-/// The number of names of each kind in a message.
 const TOLD: usize = 5;
 
-/// What of a folder does not fit a model, by name.
 #[derive(Debug, Default)]
 pub struct Misfit {
     missing: Vec<String>,
@@ -17,11 +15,6 @@ pub struct Misfit {
 }
 
 impl Misfit {
-    /// Compares what is stored with what a model needs.
-    pub fn of(config: &Config, stored: &HashMap<String, Stored>) -> Self {
-        Self::between(config.tensors(), stored, |name| is_harmless(config, name))
-    }
-
     /// Compares what is stored with what is needed; some of what is not needed does no harm.
     pub fn between(
         specs: Vec<TensorSpec>,
@@ -49,13 +42,6 @@ impl Misfit {
         misfit
     }
 
-    /// Refuses the folder, unless everything fits.
-    pub fn refuse(self, folder: &Path, config: &Config) -> Result<(), ModelError> {
-        let Some((reasons, types_alone)) = self.reasons() else { return Ok(()) };
-        let (folder, model) = (folder.to_owned(), config.name.clone());
-        Err(ModelError::Unfit { folder, model, reasons, types_alone })
-    }
-
     /// What does not fit, in words, and whether only types are wrong; nothing if everything fits.
     pub fn reasons(&self) -> Option<(String, bool)> {
         let kinds = [
@@ -68,11 +54,6 @@ impl Misfit {
         let types_alone = self.missing.is_empty() && self.extra.is_empty() && self.misshapen.is_empty();
         (!reasons.is_empty()).then(|| (reasons.join("; "), types_alone))
     }
-}
-
-/// What older checkpoints carry along: the wavelengths of positions, and a head that is the embedding.
-fn is_harmless(config: &Config, name: &str) -> bool {
-    name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight")
 }
 
 fn told(names: &[String], what: &str) -> Option<String> {

@@ -3,11 +3,9 @@
 //! `NanoForCausalLM` saves the names of `transformers` except in the feed-forward part, and also saves what a decoder
 //! without an encoder never uses: cross-attention, RoPE frequencies and the importance of tokens.
 
-/// Parts of names that a decoder does not use.
 const UNUSED: [&str; 5] =
     [".cross_attn.", "_proj_cross.", ".post_cross_attention_layernorm.", ".rope.inv_freq", ".dca_allocator."];
 
-/// Names of linear parts there and in `transformers`.
 const FEEDFORWARD: [(&str, &str); 3] = [
     (".feedforward.w1.", ".mlp.gate_proj."),
     (".feedforward.w3.", ".mlp.up_proj."),

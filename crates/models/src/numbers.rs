@@ -5,7 +5,6 @@ use rayon::prelude::*;
 
 use crate::Dtype;
 
-/// Numbers that one thread converts at a time.
 const PIECE: usize = 1 << 16;
 
 /// Bytes of a type as numbers of 32 bits; bytes behind the last whole number are left out.

@@ -5,7 +5,6 @@ use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLay
 /// The context of the CS336 models. The assignment runs them at 512; RoPE sets no limit, so this one is ours.
 const COURSE_CONTEXT: usize = 16_384;
 
-/// What the Nano kit has that is no decoder.
 const ENCODER_DECODERS: [&str; 2] = ["encoder_decoder_tiny", "encoder_decoder_small"];
 
 impl Config {
@@ -34,18 +33,33 @@ fn plain(name: &str) -> String {
     behind_publisher.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
+/// The model of a name among others, compared as `plain` makes names; `what` it is for a message.
+pub(crate) fn by_name<C>(
+    (name, what): (&str, &str),
+    presets: Vec<C>,
+    of: impl Fn(&C) -> &str,
+    plain: impl Fn(&str) -> String,
+) -> Result<C, ModelError> {
+    let known: Vec<String> = presets.iter().map(|config| format!("`{}`", plain(of(config)))).collect();
+    let found = presets.into_iter().find(|config| plain(of(config)) == plain(name));
+    found.ok_or_else(|| ModelError::Refused(format!("there is no {what} `{name}`: there are {}", known.join(", "))))
+}
+
+/// A name without its publisher, in lower case and with `-` for `_`.
+pub(crate) fn published_name(name: &str) -> String {
+    name.trim().rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-")
+}
+
 fn names_of(family: Family) -> Vec<String> {
     Config::presets().into_iter().filter(|config| config.family == family).map(|config| config.name).collect()
 }
 
-/// The known name that differs least, if it differs by little.
 fn nearest(asked: &str) -> Option<String> {
     let distance = |config: Config| (strsim::damerau_levenshtein(asked, &plain(&config.name)), config.name);
     let (distance, name) = Config::presets().into_iter().map(distance).min()?;
     (distance <= (asked.chars().count() / 3).max(1)).then_some(name)
 }
 
-/// Widths and counts, as tables list them.
 pub(crate) struct Shape {
     hidden: usize,
     layers: usize,

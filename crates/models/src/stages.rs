@@ -2,153 +2,63 @@
 
 use crate::Attention;
 
-/// Every name that [`stage_mark!`](crate::marks) may use; another one does not compile.
-const NAMES: &[&str] = &[
-    // Passes and training.
-    "embed",
-    "layer",
-    "attention",
-    "norm",
-    "qkv",
-    "rope",
-    "scores",
-    "softmax",
-    "weighted",
-    "fused",
-    "blocks",
-    "build_pattern",
-    "output",
-    "ffn",
-    "gate_up",
-    "swiglu",
-    "down",
-    "head",
-    "choose",
-    "loss",
-    // Backward: gradients of what was multiplied, of weights, and of what norms and rotations changed; what forward did
-    // not keep is computed again.
-    "head_input",
-    "head_weights",
-    "down_input",
-    "down_weights",
-    "gate_up_input",
-    "gate_up_weights",
-    "output_input",
-    "output_weights",
-    "qkv_input",
-    "qkv_weights",
-    "norm_back",
-    "rope_back",
-    "norm_again",
-    "rope_again",
-    "weights_again",
-    // Offloaded layers.
-    "layer_copy",
-    "layer_issue",
-    "layer_release",
-    "layer_wait",
-    "resident",
-    // Fusers.
-    "projector",
-    "fuse_add",
-    "fuse_common",
-    "fuse_input",
-    "fuse_keys",
-    "fuse_value",
-    "fuse_values",
-    "fuse_weight",
-    // Text to speech.
-    "prefill",
-    "decode",
-    "sampling",
-    "code_predictor",
-    "talker_step",
-    "top_k",
-    "top_p",
-    "transformer",
-    "transformer_negative",
-    "transformer_positive",
-    "diffusion",
-    "audio_decode",
-    "semantic_encode",
-    "connect",
-    "voice_encode",
-];
+/// Every name that [`stage_mark!`](crate::marks) may use; another one does not compile. In backward, `_input` and
+/// `_weights` are gradients of both factors of a product, `_back` those of norms and RoPE, and `_again` is what forward
+/// did not keep.
+const NAMES: &str = " \
+    embed layer attention norm qkv rope scores softmax weighted fused blocks build_pattern output ffn gate_up swiglu \
+    down head choose loss head_input head_weights down_input down_weights gate_up_input gate_up_weights output_input \
+    output_weights qkv_input qkv_weights norm_back rope_back norm_again rope_again weights_again \
+    layer_copy layer_issue layer_release layer_wait resident \
+    projector fuse_add fuse_common fuse_input fuse_keys fuse_value fuse_values fuse_weight \
+    prefill decode sampling code_predictor talker_step top_k top_p \
+    transformer transformer_negative transformer_positive diffusion audio_decode semantic_encode connect voice_encode ";
 
 /// Whether a stage may have this name.
 pub const fn is_known(name: &str) -> bool {
-    let mut at = 0;
-    while at < NAMES.len() {
-        if is_same(NAMES[at].as_bytes(), name.as_bytes()) {
+    let (names, name) = (NAMES.as_bytes(), name.as_bytes());
+    let mut from = 1;
+    while from + name.len() < names.len() {
+        let mut same = 0;
+        while same < name.len() && names[from + same] == name[same] {
+            same += 1;
+        }
+        // A name stands between two spaces.
+        if same == name.len() && names[from - 1] == b' ' && names[from + same] == b' ' {
             return true;
         }
-        at += 1;
+        from += 1;
     }
     false
 }
 
-const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    if one.len() != other.len() {
-        return false;
-    }
-    let mut at = 0;
-    while at < one.len() {
-        if one[at] != other[at] {
-            return false;
-        }
-        at += 1;
-    }
-    true
-}
-
 /// The stages of a forward pass without a cache at depth `ops`, in their order, on every device.
 pub fn forward_stages(layers: usize, attention: Attention) -> Vec<&'static str> {
-    let layer = [&["layer", "attention", "norm", "qkv", "rope"], attended(attention), &FORWARD_FFN].concat();
-    [&["embed"], &layer.repeat(layers)[..], &["head", "norm"]].concat()
+    let (attended, _) = attended(attention);
+    let layer = ["layer attention norm qkv rope", attended, "output ffn norm gate_up swiglu down"];
+    words(&[&["embed"], &layer.repeat(layers)[..], &["head norm"]].concat())
 }
 
 /// The stages of a training pass and its gradients at depth `ops`, in their order, on every device.
 pub fn training_stages(layers: usize, attention: Attention) -> Vec<&'static str> {
-    let back = [&BACK_FFN, attended_back(attention), &BACK_QKV].concat();
-    let forward = forward_stages(layers, attention);
-    [&forward[..], &["loss"], &BACK_HEAD, &back.repeat(layers), &["embed"]].concat()
+    let (_, attended_back) = attended(attention);
+    let ffn = "layer ffn down_input swiglu down_weights norm_again gate_up_weights gate_up_input norm_back";
+    let attention_back = "attention output_weights output_input rope_again";
+    let layer = [ffn, attention_back, attended_back, "rope_back norm_again qkv_weights qkv_input norm_back"];
+    let back = [&["loss head head_weights head_input norm_back"], &layer.repeat(layers)[..], &["embed"]].concat();
+    [forward_stages(layers, attention), words(&back)].concat()
 }
 
-const FORWARD_FFN: [&str; 6] = ["output", "ffn", "norm", "gate_up", "swiglu", "down"];
-
-const BACK_HEAD: [&str; 4] = ["head", "head_weights", "head_input", "norm_back"];
-
-/// The feed-forward part, and attention until its own gradients.
-const BACK_FFN: [&str; 13] = [
-    "layer",
-    "ffn",
-    "down_input",
-    "swiglu",
-    "down_weights",
-    "norm_again",
-    "gate_up_weights",
-    "gate_up_input",
-    "norm_back",
-    "attention",
-    "output_weights",
-    "output_input",
-    "rope_again",
-];
-
-const BACK_QKV: [&str; 5] = ["rope_back", "norm_again", "qkv_weights", "qkv_input", "norm_back"];
-
-fn attended(attention: Attention) -> &'static [&'static str] {
+/// The stages of attention, forward and back.
+fn attended(attention: Attention) -> (&'static str, &'static str) {
     match attention {
-        Attention::Naive => &["scores", "softmax", "weighted"],
-        Attention::Dense => &["fused"],
+        Attention::Naive => ("scores softmax weighted", "weights_again weighted softmax scores"),
+        Attention::Dense => ("fused", "fused"),
     }
 }
 
-fn attended_back(attention: Attention) -> &'static [&'static str] {
-    match attention {
-        Attention::Naive => &["weights_again", "weighted", "softmax", "scores"],
-        Attention::Dense => &["fused"],
-    }
+fn words(parts: &[&'static str]) -> Vec<&'static str> {
+    parts.iter().flat_map(|part| part.split(' ')).collect()
 }
 
 #[cfg(test)]

@@ -36,7 +36,6 @@ impl Fill {
     }
 }
 
-/// Numbers that one thread makes at least.
 const PIECE: usize = 1 << 14;
 
 /// The number at an index of a tensor: even between `-amplitude` and `amplitude`.

@@ -132,6 +132,17 @@ impl LayerList {
     }
 }
 
+/// Numbers of all tensors; none if their bytes in the widest dtype cannot be counted in 63 bits.
+pub(crate) fn checked_count(tensors: &[TensorSpec]) -> Option<u64> {
+    let one = |spec: &TensorSpec| spec.shape.iter().try_fold(1_u64, |all, size| all.checked_mul(*size as u64));
+    countable(tensors.iter().try_fold(0_u64, |all, spec| all.checked_add(one(spec)?))?)
+}
+
+/// A number of numbers; none if their bytes in the widest dtype cannot be counted in 63 bits.
+pub(crate) fn countable(numbers: u64) -> Option<u64> {
+    numbers.checked_mul(4).filter(|bytes| *bytes <= i64::MAX as u64).map(|_| numbers)
+}
+
 pub(crate) fn tensor<const N: usize>(name: String, shape: [usize; N], role: Role) -> TensorSpec {
     TensorSpec { name, shape: shape.to_vec(), role }
 }

@@ -24,7 +24,6 @@ enum Kind {
     Bytes,
 }
 
-/// The tokenizer of a folder.
 #[derive(Debug)]
 struct File {
     tokenizer: tokenizers::Tokenizer,
@@ -43,7 +42,6 @@ impl File {
     }
 }
 
-/// The different bytes.
 const BYTES: usize = 256;
 
 impl Tokenizer {

@@ -12,30 +12,21 @@ use safetensors::tensor::Dtype as StoredType;
 use self::{archive::Archive, pickle::Found};
 use crate::ModelError;
 
-/// A tensor in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// Its name in the state dict.
     pub name: String,
-    /// Where its numbers are in the file, row by row.
     pub bytes: Range<usize>,
-    /// Its shape; none of a single number.
     pub shape: Vec<usize>,
-    /// The type of its numbers.
     pub stored_as: StoredType,
 }
 
-/// What is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not whole.
     Damaged(String),
-    /// It may be whole, and is not read.
     NotRead(String),
 }
 
 impl Fault {
-    /// The error of a file with this fault.
     pub fn of(self, path: &Path) -> ModelError {
         let path = path.to_owned();
         match self {
@@ -45,7 +36,6 @@ impl Fault {
     }
 }
 
-/// The tensors of a file that `torch.save` wrote of a state dict.
 pub fn tensors(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
     let archive = Archive::read(bytes)?;
     if archive.entry("byteorder").is_some_and(|order| bytes[order].starts_with(b"big")) {
@@ -57,7 +47,6 @@ pub fn tensors(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
     found.into_iter().map(|found| place(&archive, found)).collect()
 }
 
-/// Finds the numbers of a tensor.
 fn place(archive: &Archive, found: Found) -> Result<Tensor, Fault> {
     let Found { name, storage, offset, shape } = found;
     let width = storage.stored_as.bitsize().div_ceil(8);

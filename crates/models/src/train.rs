@@ -14,10 +14,10 @@ mod work;
 pub use self::{
     batch::random_batch,
     memory::{TrainMemory, TrainNeed, TrainSizes},
-    work::{BackwardWork, UpdateWork},
+    work::BackwardWork,
 };
 pub(crate) use self::{ledger::Ledger, trainer::ModelTrainer};
-use crate::{Attention, Config, Dtype, Marks, ModelError, TensorSpec, Tokens};
+use crate::{Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens};
 
 /// How a trainer is made ready. Everything that a step needs is allocated for these sizes, once.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl TrainOptions {
 
     /// Refuses what no trainer can do: a configuration that makes no model, no tokens, more of them than the model has
     /// positions, numbers too narrow for gradients.
-    pub fn check(&self, config: &Config) -> Result<(), ModelError> {
+    pub fn check(&self, config: &Config) -> Done {
         config.check()?;
         if self.batch == 0 || self.tokens == 0 {
             return Err(ModelError::Refused("a batch has at least one sequence of one token".to_owned()));
@@ -63,7 +63,7 @@ impl TrainOptions {
     }
 
     /// Refuses a batch that is not of these sizes, or that has ids beyond the vocabulary.
-    pub fn check_batch(&self, config: &Config, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError> {
+    pub fn check_batch(&self, config: &Config, tokens: &Tokens, targets: &[u32]) -> Done {
         tokens.check(config)?;
         let (batch, length) = (tokens.batch, tokens.length());
         if batch != self.batch || length != self.tokens {
@@ -121,15 +121,15 @@ pub trait Trainer {
 
     /// Runs a batch of the sizes that the options say and keeps what backward needs. The loss is the mean over all
     /// positions of the cross-entropy between logits and targets, one for each token.
-    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError>;
+    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Done;
 
     /// Writes the gradient of the last forward's loss over the gradients of every parameter. It uses up what forward
     /// kept: refused unless a forward was run since the last backward.
-    fn backward(&mut self) -> Result<(), ModelError>;
+    fn backward(&mut self) -> Done;
 
     /// Updates every parameter by AdamW and its gradient. Refused before the first backward, and of a trainer that was
     /// made without an optimizer.
-    fn update(&mut self) -> Result<(), ModelError>;
+    fn update(&mut self) -> Done;
 
     /// How many updates were made.
     fn updates(&self) -> u64;

@@ -40,16 +40,13 @@ pub use self::{
     weights::TtsWeights,
 };
 pub(crate) use self::{
-    count::CodecSizes,
+    count::{CodecSizes, Specs},
     engine::Engine,
-    memory::{DeviceNeeds, needed_bytes, product, together},
-    ops::{Border, CodecOps, Flow, NEXT_EPS, SamplingPart, TtsOps, decode},
+    memory::{DeviceNeeds, needed_bytes, together},
+    ops::{Border, CodecOps, Flow, FramePart, NEXT_EPS, SamplingPart, TtsOps, decode, unmarked},
     sampling::{pick, weigh},
-    tensors::{CodecWeights, ConvTensors, Linear, LoadedWeights, NextWeights, Parts, TtsLoad, codebook},
+    tensors::{
+        CodecWeights, ConvTensors, Linear, LoadNamed, Loaded, LoadedWeights, NextWeights, Parts, TtsLoad, codebook,
+    },
     work::Counted,
-};
-#[cfg(feature = "cuda")]
-pub(crate) use self::{
-    memory::sum,
-    ops::{FramePart, unmarked},
 };

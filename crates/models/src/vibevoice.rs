@@ -30,12 +30,12 @@ mod weights;
 mod work;
 
 pub(crate) use self::{
-    backend::{Backend, CONNECTOR_EPS, Done, Part, Read, Side},
+    backend::{Backend, CONNECTOR_EPS, Part, Read, Side},
     diffusion_head::{DiffusionOps, STREAMS},
     engine::Engine,
-    memory::{Own, needed_bytes, product, sum},
+    memory::{Own, needed_bytes},
     plan::{BEHIND, ConvShape, List, Plan, TokenizerShape},
-    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Linear, Load, Mixer},
+    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Linear, Mixer, VoiceLoad},
     tokenizer::{Rows, TokenizerOps},
 };
 pub use self::{
@@ -49,3 +49,4 @@ pub use self::{
     voice::{SYNTHETIC_SECONDS, Voice},
     weights::VibeVoiceWeights,
 };
+pub(crate) use crate::Done;

@@ -1,22 +1,26 @@
 //! Where the weights of a model come from: a seed, or a folder.
 
-use std::{borrow::Cow, path::Path};
+use std::{borrow::Cow, marker::PhantomData, path::Path};
 
 use rayon::prelude::*;
 
 use crate::{
-    Config, Dtype, Family, ModelError,
+    Config, Done, Dtype, Family, ModelError,
     folder::Folder,
     numbers::{first_unusual, from_f32, to_f32},
     synthetic::{Fill, fill},
     tensors::TensorSpec,
 };
 
-/// The weights of a model, before they are on a device.
+/// The weights of a model, before they are on a device; `C` is the configuration of the model.
 #[derive(Debug)]
-pub struct Weights {
+pub struct WeightsOf<C> {
     source: Source,
+    of: PhantomData<fn() -> C>,
 }
+
+/// The weights of a decoder.
+pub type Weights = WeightsOf<Config>;
 
 #[derive(Debug)]
 enum Source {
@@ -24,46 +28,49 @@ enum Source {
     Folder(Folder),
 }
 
-/// What has tensors by name: the weights of a model, or of a fuser.
-pub(crate) trait TensorSource: Sync {
-    /// The numbers of a tensor.
-    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError>;
+/// A model with a checkpoint.
+pub trait HasTensors {
+    /// Every tensor of the checkpoint.
+    fn all_tensors(&self) -> Vec<TensorSpec>;
 }
 
-impl TensorSource for Weights {
-    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        Self::tensor(self, spec)
+impl HasTensors for Config {
+    fn all_tensors(&self) -> Vec<TensorSpec> {
+        self.tensors()
     }
 }
 
-/// Refuses tensors with numbers that are not finite, and names the first. Reads all of them.
-pub(crate) fn check_finite(source: &dyn TensorSource, tensors: &[TensorSpec]) -> Result<(), ModelError> {
-    let unusual = |spec: &TensorSpec| -> Result<(), ModelError> {
-        let TensorData::Stored { dtype, bytes } = source.tensor(spec)? else { return Ok(()) };
-        match first_unusual(dtype, bytes) {
-            None => Ok(()),
-            Some((index, value)) => {
-                Err(ModelError::NotFinite { tensor: spec.name.clone(), index, value: value.to_string() })
-            }
-        }
-    };
-    match tensors.par_iter().map(unusual).find_first(Result::is_err) {
-        Some(error) => error,
-        None => Ok(()),
+pub(crate) trait TensorSource: Sync {
+    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError>;
+}
+
+impl<C> TensorSource for WeightsOf<C> {
+    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
+        Self::tensor(self, spec)
     }
 }
 
 impl Weights {
     /// Weights by formula, from a seed.
     pub fn synthetic(config: &Config, seed: u64) -> Self {
-        Self { source: Source::Synthetic { family: config.family, seed } }
+        Self::filled(config.family, seed)
     }
 
     /// The weights of a folder, once they are seen to fit the model: every tensor is there, in shape, and of a type
     /// that is known. Nothing is read but headers.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
         config.check()?;
-        Ok(Self { source: Source::Folder(Folder::open(folder, config)?) })
+        Ok(Self::stored(Folder::open(folder, config)?))
+    }
+}
+
+impl<C> WeightsOf<C> {
+    pub(crate) fn filled(family: Family, seed: u64) -> Self {
+        Self { source: Source::Synthetic { family, seed }, of: PhantomData }
+    }
+
+    pub(crate) fn stored(folder: Folder) -> Self {
+        Self { source: Source::Folder(folder), of: PhantomData }
     }
 
     /// Whether they are made by formula.
@@ -71,7 +78,7 @@ impl Weights {
         matches!(self.source, Source::Synthetic { .. })
     }
 
-    /// The numbers of a tensor.
+    /// The numbers of a tensor, by its published name.
     pub fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
         match &self.source {
             Source::Synthetic { family, seed } => {
@@ -83,13 +90,24 @@ impl Weights {
             }
         }
     }
+}
 
+impl<C: HasTensors> WeightsOf<C> {
     /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
-    pub fn check_finite(&self, config: &Config) -> Result<(), ModelError> {
-        match self.is_synthetic() {
-            true => Ok(()),
-            false => check_finite(self, &config.tensors()),
+    pub fn check_finite(&self, config: &C) -> Done {
+        if self.is_synthetic() {
+            return Ok(());
         }
+        let unusual = |spec: &TensorSpec| -> Done {
+            let TensorData::Stored { dtype, bytes } = self.tensor(spec)? else { return Ok(()) };
+            match first_unusual(dtype, bytes) {
+                None => Ok(()),
+                Some((index, value)) => {
+                    Err(ModelError::NotFinite { tensor: spec.name.clone(), index, value: value.to_string() })
+                }
+            }
+        };
+        config.all_tensors().par_iter().map(unusual).find_first(Result::is_err).unwrap_or(Ok(()))
     }
 }
 

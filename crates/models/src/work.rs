@@ -66,6 +66,11 @@ impl StageWork {
         }
     }
 
+    /// As results keep it.
+    pub fn work(self, dtype: Dtype) -> Work {
+        Work { flops: self.flops, dtype: dtype.word().to_owned(), bytes: self.bytes_read(), traffic: Traffic::Read }
+    }
+
     /// Bytes that are read: weights, keys and values.
     pub fn bytes_read(self) -> u64 {
         self.weight_bytes.saturating_add(self.kv_read)
@@ -100,12 +105,12 @@ impl PassWork {
 
     /// The work of a stage, as results keep it.
     pub fn work_of(&self, stage: Stage) -> Work {
-        work(self.stage(stage), self.dtype)
+        self.stage(stage).work(self.dtype)
     }
 
     /// The work of the pass, as results keep it.
     pub fn work(&self) -> Work {
-        work(self.total(), self.dtype)
+        self.total().work(self.dtype)
     }
 
     /// The least seconds the pass can take.
@@ -120,7 +125,6 @@ impl PassWork {
         self.map(|stage, work| if stage == Stage::Attention { StageWork { flops, ..work } } else { work })
     }
 
-    /// The same pass with the work of each stage made another.
     pub(crate) fn map(&self, one: impl Fn(Stage, StageWork) -> StageWork) -> Self {
         Self { dtype: self.dtype, stages: Stage::ALL.map(|stage| one(stage, self.stage(stage))) }
     }
@@ -132,18 +136,10 @@ impl PassWork {
     }
 }
 
-fn work(stage: StageWork, dtype: Dtype) -> Work {
-    Work { flops: stage.flops, dtype: dtype.word().to_owned(), bytes: stage.bytes_read(), traffic: Traffic::Read }
-}
-
-/// One pass: what is asked of the model.
 struct Pass {
     batch: usize,
-    /// Tokens of each sequence.
     tokens: usize,
-    /// Positions in the cache before it.
     start: usize,
-    /// Positions of each sequence whose logits are made.
     logits: usize,
     /// Whether keys and values go to a cache.
     cached: bool,
@@ -186,7 +182,6 @@ impl Config {
         PassWork { dtype, stages }
     }
 
-    /// Operations of a stage.
     fn flops(&self, stage: Stage, pass: &Pass) -> u128 {
         let rows = product([pass.batch, pass.tokens]);
         let a_layer = product([2, self.layers, self.hidden]).saturating_mul(rows);
@@ -245,7 +240,6 @@ impl Pass {
     }
 }
 
-/// The stage that reads a tensor of a layer.
 fn stage_of(tensor: &str) -> Stage {
     if tensor.contains(".mlp.") || tensor.contains(".post_attention_layernorm.") {
         Stage::Ffn

@@ -9,7 +9,7 @@ use std::{
 use libloading::Library;
 
 use crate::{
-    error::CudaError,
+    error::{CudaError, Done},
     library::{self, CUPTI},
 };
 
@@ -76,41 +76,41 @@ impl Functions {
         Ok(nanos)
     }
 
-    pub(super) fn register(&self, requested: BufferRequested, completed: BufferCompleted) -> Result<(), CudaError> {
+    pub(super) fn register(&self, requested: BufferRequested, completed: BufferCompleted) -> Done {
         // SAFETY: both functions live as long as the program.
         self.check("starting CUPTI", unsafe { (self.register)(requested, completed) })
     }
 
     /// Makes CUPTI report system thread ids instead of those of the threading library.
-    pub(super) fn use_system_thread_ids(&self) -> Result<(), CudaError> {
+    pub(super) fn use_system_thread_ids(&self) -> Done {
         const SYSTEM: u32 = 1;
         // SAFETY: a number is passed.
         self.check("starting CUPTI", unsafe { (self.set_thread_id_type)(SYSTEM) })
     }
 
-    pub(super) fn enable(&self, kind: u32) -> Result<(), CudaError> {
+    pub(super) fn enable(&self, kind: u32) -> Done {
         // SAFETY: a number is passed.
         self.check("starting CUPTI", unsafe { (self.enable)(kind) })
     }
 
-    pub(super) fn disable(&self, kind: u32) -> Result<(), CudaError> {
+    pub(super) fn disable(&self, kind: u32) -> Done {
         // SAFETY: a number is passed.
         self.check("stopping CUPTI", unsafe { (self.disable)(kind) })
     }
 
     /// Requests all buffers, including those that are not full.
-    pub(super) fn flush(&self) -> Result<(), CudaError> {
+    pub(super) fn flush(&self) -> Done {
         const FORCED: u32 = 1;
         // SAFETY: a number is passed.
         self.check("reading CUPTI's records", unsafe { (self.flush_all)(FORCED) })
     }
 
-    pub(super) fn push(&self, stage: u64) -> Result<(), CudaError> {
+    pub(super) fn push(&self, stage: u64) -> Done {
         // SAFETY: numbers are passed.
         self.check("telling CUPTI of a stage", unsafe { (self.push)(CUSTOM, stage) })
     }
 
-    pub(super) fn pop(&self) -> Result<(), CudaError> {
+    pub(super) fn pop(&self) -> Done {
         let mut last = 0;
         // SAFETY: as above.
         self.check("telling CUPTI of a stage", unsafe { (self.pop)(CUSTOM, &mut last) })
@@ -147,7 +147,7 @@ impl Functions {
         Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
-    fn check(&self, doing: &str, code: u32) -> Result<(), CudaError> {
+    fn check(&self, doing: &str, code: u32) -> Done {
         if code == 0 {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use super::{
     product::{Dealer, Operands, Product, shared_limit},
     sizes::MUCH_SHARED,
 };
-use crate::launch::{Buffer, Cache, CudaError, Device, Element, Slice, Stream, nvrtc};
+use crate::launch::{Buffer, Cache, CudaError, Device, Done, Element, Slice, Stream, nvrtc};
 
 /// The kernel variant if there is enough shared memory. A block of this size occupies a whole multiprocessor, so two
 /// blocks never share one.
@@ -76,7 +76,7 @@ impl<T: Element> Adapted<T> {
         linear: &Linear<'_, T>,
         out: &mut Buffer<T>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let norm = Some((None, epsilon));
         let adapt = Some((adapt, width.saturating_mul(2)));
         self.multiply(&self.linear, stream, &Operands { x, norm, linear, adapt, shape: [rows, width] }, out)
@@ -93,7 +93,7 @@ impl<T: Element> Adapted<T> {
         linear: &Linear<'_, T>,
         out: &mut Buffer<T>,
         [ffn, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let norm = Some((Some(norm.weight), norm.epsilon));
         let adapt = Some((adapt, width.saturating_mul(3)));
         self.multiply(&self.gate_up, stream, &Operands { x, norm, linear, adapt, shape: [ffn, width] }, out)
@@ -109,18 +109,12 @@ impl<T: Element> Adapted<T> {
         linear: &Linear<'_, T>,
         x: &mut Buffer<T>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let adapt = Some((adapt, rows.saturating_mul(3)));
         self.multiply(&self.add_gated, stream, &Operands { x: a, norm: None, linear, adapt, shape: [rows, width] }, x)
     }
 
-    fn multiply(
-        &self,
-        product: &Product,
-        stream: &Stream,
-        operands: &Operands<'_, T>,
-        out: &mut Buffer<T>,
-    ) -> Result<(), CudaError> {
+    fn multiply(&self, product: &Product, stream: &Stream, operands: &Operands<'_, T>, out: &mut Buffer<T>) -> Done {
         self.dealer.multiply(product, stream, operands, out, self.overlaps)
     }
 }

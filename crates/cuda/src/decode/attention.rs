@@ -2,7 +2,7 @@
 
 use super::{ATTENTION, State, Step, StepSizes, Tuning};
 use crate::{
-    launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Stream, area, blocks, nvrtc},
+    launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Stream, area, blocks, nvrtc},
     nn::of_head,
 };
 
@@ -31,7 +31,6 @@ pub struct Attention<'a, T> {
     pub rotation: Rotation<'a>,
 }
 
-/// The kernel, for one size of heads.
 #[derive(Debug)]
 pub(super) struct AttentionKernel {
     kernel: Kernel,
@@ -78,7 +77,6 @@ fn shared_bytes(together: u32, head_dim: u32, splits: u32) -> u32 {
     4 * (token + (WARPS + splits) * together * part)
 }
 
-/// The rows of a step whose tokens are looked at together.
 #[derive(Clone, Copy)]
 struct Rows {
     first: u32,
@@ -99,7 +97,7 @@ impl<T: Element> Step<T> {
         state: &State,
         [keys, values]: [&mut Buffer<T>; 2],
         out: &mut Buffer<T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let rows = Rows { first: 0, count: self.sizes.batch };
         let launch = Launch::new(stream, DOING)
             .require(state.batch == self.sizes.batch, "the state has a different number of sequences");
@@ -118,7 +116,7 @@ impl<T: Element> Step<T> {
         position: &Buffer<u32>,
         [keys, values]: [&mut Buffer<T>; 2],
         out: &mut Buffer<T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, DOING).require(row < self.sizes.batch, "there is no such sequence");
         self.attend(launch, Rows { first: row, count: 1 }, (qkv, out), attention, position, [keys, values])
     }
@@ -131,7 +129,7 @@ impl<T: Element> Step<T> {
         attention: &Attention<'_, T>,
         position: &Buffer<u32>,
         [keys, values]: [&mut Buffer<T>; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (sizes, rotation) = (&self.sizes, attention.rotation);
         let cached = sizes.cache() / u64::from(sizes.batch) * u64::from(rows.count);
         let launch = launch.fits(qkv, area(sizes.batch, sizes.qkv())).fits(&*out, area(sizes.batch, sizes.attended()));

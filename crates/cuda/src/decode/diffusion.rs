@@ -1,10 +1,9 @@
 //! From noise to a latent: both ends of the steps of a diffusion head, without the host.
 
-use std::marker::PhantomData;
-
 use super::DIFFUSION;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, SliceMut, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, SliceMut, Stream, area, expect, kernels,
+    nvrtc,
 };
 
 /// The factors of a solver step: the clean latent is estimated as `sample * clean_sample + velocity * clean_velocity`,
@@ -24,7 +23,6 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// All factors, in kernel order.
     fn all(&self) -> [f32; 5] {
         let Self { clean_sample, clean_velocity, next_sample, next_clean, next_before } = *self;
         [clean_sample, clean_velocity, next_sample, next_clean, next_before]
@@ -53,9 +51,7 @@ pub struct Drawing<T> {
     pub latents: Buffer<f32>,
     /// The index of the current latent. Who writes it keeps it below `room`.
     pub token: Buffer<u32>,
-    /// The classifier-free guidance scale.
     scale: Buffer<f32>,
-    /// The factors of each step.
     factors: Buffer<[f32; 5]>,
     /// The output of the head at a step, `[2, latent]`.
     pub velocity: Buffer<T>,
@@ -110,7 +106,7 @@ impl<T: Element> Drawing<T> {
 
     /// Resets the state: the factors of each step, the guidance scale, and the noise of the first latents. Waits for
     /// the device.
-    pub fn begin(&mut self, factors: &[Factors], scale: f32, noise: &[f32]) -> Result<(), CudaError> {
+    pub fn begin(&mut self, factors: &[Factors], scale: f32, noise: &[f32]) -> Done {
         let is_right = factors.len() == self.sizes.steps as usize;
         expect("beginning a diffusion", is_right, "the number of factors differs from the number of steps")?;
         let factors: Vec<[f32; 5]> = factors.iter().map(Factors::all).collect();
@@ -119,7 +115,6 @@ impl<T: Element> Drawing<T> {
         self.noise.write(noise)
     }
 
-    /// Adds the state before a step to a launch.
     fn arguments<'l>(&mut self, launch: Launch<'l>, step: u32) -> Launch<'l> {
         launch
             .read(&self.noise, 0_u32)
@@ -137,31 +132,21 @@ impl<T: Element> Drawing<T> {
 const MOST_LATENT: u32 = 8192;
 const THREADS: u32 = 256;
 
-/// The kernels at both ends of a step, on one device.
-#[derive(Debug)]
-pub struct DrawingStep<T> {
-    conditioning: Kernel,
-    begin: Kernel,
-    end: Kernel,
-    multiprocessors: u32,
-    overlaps: bool,
-    of: PhantomData<T>,
+kernels! {
+    /// The kernels at both ends of a step, on one device.
+    DrawingStep
+    DIFFUSION {
+        conditioning: Kernel = step_kernel("conditioning_rows"),
+        begin: Kernel = step_kernel("begin_drawing"),
+        end: Kernel = step_kernel("end_drawing"),
+    }
+    |device| {
+        multiprocessors: u32 = device.facts().multiprocessors.max(1),
+        overlaps: bool = device.is_hopper_or_later(),
+    }
 }
 
 impl<T: Element> DrawingStep<T> {
-    /// Compiles the kernels, or loads them from the cache.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, DIFFUSION, &[])?;
-        Ok(Self {
-            conditioning: module.step_kernel("conditioning_rows")?,
-            begin: module.step_kernel("begin_drawing")?,
-            end: module.step_kernel("end_drawing")?,
-            multiprocessors: device.facts().multiprocessors.max(1),
-            overlaps: device.is_hopper_or_later(),
-            of: PhantomData,
-        })
-    }
-
     /// Writes the conditioning of the head into `conditioning`, `[steps, 2, width]`: the silu of each condition, `[2,
     /// width]`, plus the embedding of the step's time, `[steps, width]`.
     ///
@@ -172,7 +157,7 @@ impl<T: Element> DrawingStep<T> {
         [conditions, times]: [&Buffer<T>; 2],
         conditioning: &mut Buffer<T>,
         [steps, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let rows = steps.saturating_mul(2);
         let launch = Launch::new(stream, "adding step times")
             .require(steps < 1 << 15, "too many steps")
@@ -193,7 +178,7 @@ impl<T: Element> DrawingStep<T> {
         step: u32,
         enter: &Buffer<T>,
         x: &mut Buffer<T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let DrawingSizes { latent, hidden, steps, .. } = drawing.sizes;
         let launch =
             Launch::new(stream, "beginning a step of diffusion").require(step < steps, "there is no such step");
@@ -205,7 +190,7 @@ impl<T: Element> DrawingStep<T> {
     }
 
     /// Ends the last step: stores the latent in the list and in its other targets.
-    pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: LatentTarget<'_, T>) -> Result<(), CudaError> {
+    pub fn end(&self, stream: &Stream, drawing: &mut Drawing<T>, to: LatentTarget<'_, T>) -> Done {
         let DrawingSizes { latent, steps, .. } = drawing.sizes;
         let launch = drawing
             .arguments(Launch::new(stream, "ending a diffusion"), steps)

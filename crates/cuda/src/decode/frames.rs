@@ -2,7 +2,7 @@
 
 use super::FRAME;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, kernels, nvrtc,
 };
 
 /// The codes of all frames and the current frame, on the device, so that steps follow each other without the host.
@@ -37,11 +37,10 @@ impl Frames {
     }
 
     /// Restarts with the first frame, in stream order.
-    pub fn begin(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn begin(&mut self, stream: &Stream) -> Done {
         self.frame.set_all(stream, 0)
     }
 
-    /// Adds the codes, the current frame and the sizes to a launch.
     fn arguments<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         let codes = area(self.room, self.groups);
         launch.read(&self.codes, codes).read(&self.frame, 1_u32).with_all([self.room, self.groups])
@@ -71,30 +70,22 @@ pub struct FrameTables<'a, T> {
     pub text_rows: &'a Buffer<u32>,
 }
 
-/// The kernels of frames, on one device.
-#[derive(Debug)]
-pub struct FrameStep<T> {
-    sum_frame: Kernel,
-    code_row: Kernel,
-    overlaps: bool,
-    of: std::marker::PhantomData<T>,
+kernels! {
+    /// The kernels of frames, on one device.
+    FrameStep
+    FRAME {
+        sum_frame: Kernel = step_kernel("sum_frame_step"),
+        code_row: Kernel = step_kernel("code_row_step"),
+    }
+    |device| {
+        overlaps: bool = device.is_hopper_or_later(),
+    }
 }
 
 const THREADS: u32 = 128;
 pub(super) const NO_CODE: &str = "there is no such code in a frame";
 
 impl<T: Element> FrameStep<T> {
-    /// Compiles the kernels, or loads them from the cache.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, FRAME, &[])?;
-        Ok(Self {
-            sum_frame: module.step_kernel("sum_frame_step")?,
-            code_row: module.step_kernel("code_row_step")?,
-            overlaps: device.is_hopper_or_later(),
-            of: std::marker::PhantomData,
-        })
-    }
-
     /// Puts the sum of the rows of all codes of the frame and of the text's row into `x` `[width]`. A code beyond its
     /// table gives NaN.
     pub fn sum(
@@ -104,7 +95,7 @@ impl<T: Element> FrameStep<T> {
         tables: &FrameTables<'_, T>,
         x: &mut Buffer<T>,
         width: u32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let others = u64::from(frames.groups - 1) * area(tables.size, width);
         let launch = Launch::new(stream, "adding up a frame")
             .require(tables.text.length() as u64 >= width.into(), "there is no row of the text");
@@ -129,7 +120,7 @@ impl<T: Element> FrameStep<T> {
         (table, size): (Slice<'_, T>, u32),
         x: &mut Buffer<T>,
         width: u32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "taking the row of a code").require(group < frames.groups, NO_CODE);
         let launch =
             frames.arguments(launch).with(group).read(table, area(size, width)).with(size).write(x, width).with(width);

@@ -9,7 +9,9 @@ use super::{LINEAR, StepSizes, Tuning, tiles::Tiles};
 use crate::{
     context::driver,
     kernel::Module,
-    launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc},
+    launch::{
+        Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
+    },
 };
 
 /// An RMS norm.
@@ -30,7 +32,6 @@ pub struct Linear<'a, T> {
     pub bias: Option<&'a Buffer<T>>,
 }
 
-/// The factors and their sizes.
 pub(super) struct Operands<'a, T> {
     pub x: &'a Buffer<T>,
     /// The weight of the norm, if any, and its epsilon.
@@ -38,7 +39,6 @@ pub(super) struct Operands<'a, T> {
     pub linear: &'a Linear<'a, T>,
     /// The adaptation of each vector, and the distance from one to the next.
     pub adapt: Option<(Slice<'a, T>, u32)>,
-    /// Rows and width of the weights.
     pub shape: [u32; 2],
 }
 
@@ -58,13 +58,11 @@ pub(super) struct Product {
 pub(super) struct Dealer {
     batch: u32,
     tuning: Tuning,
-    /// Vectors per block.
     vectors: u32,
     multiprocessors: u32,
     shared_limit: u32,
 }
 
-/// The product kernels of a step.
 #[derive(Debug)]
 pub(super) struct Products {
     pub norm_linear: Product,
@@ -76,7 +74,6 @@ pub(super) struct Products {
 /// The maximum number of vectors per block.
 const MOST_VECTORS: u32 = 8;
 
-/// The compiler options in addition to the dtype.
 pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
     let sizes = [("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
     sizes.iter().map(|(name, value)| format!("-D{name}={value}")).collect()
@@ -113,7 +110,6 @@ impl Dealer {
         })
     }
 
-    /// The compiler options of its products, in addition to the dtype.
     pub fn options(&self) -> Vec<String> {
         options(self.vectors, self.tuning)
     }
@@ -131,7 +127,6 @@ impl Dealer {
         Ok(Product { name, fast, any, has_norm, rows_each })
     }
 
-    /// Checks the sizes and launches a product.
     pub fn multiply<T: Element>(
         &self,
         product: &Product,
@@ -139,7 +134,7 @@ impl Dealer {
         operands: &Operands<'_, T>,
         out: &mut Buffer<T>,
         overlaps: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let Operands { x, norm, linear, adapt, shape: [rows, width] } = *operands;
         let all_rows = rows.saturating_mul(product.rows_each);
         let sensible = rows > 0 && width > 0 && width < 1 << 24 && all_rows < 1 << 31;
@@ -163,7 +158,6 @@ impl Dealer {
         launch.run_early(kernel, shape, overlaps)
     }
 
-    /// Selects the kernel, the distribution of rows, and the number of threads.
     fn deal<'a, T>(
         &self,
         product: &'a Product,

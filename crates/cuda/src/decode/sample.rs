@@ -1,11 +1,9 @@
 //! Token sampling on the device.
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
-
 use super::{Frames, SAMPLE, frames::NO_CODE};
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, kernels, nvrtc,
 };
 
 /// The maximum vocabulary: one block holds all logits.
@@ -86,7 +84,7 @@ impl Sampling {
     }
 
     /// Sets the rules and forgets earlier tokens, in stream order.
-    pub fn begin(&mut self, stream: &Stream, rules: &Rules) -> Result<(), CudaError> {
+    pub fn begin(&mut self, stream: &Stream, rules: &Rules) -> Done {
         // SAFETY: an array of the host's own memory is no pinned memory.
         unsafe { self.rules.put(stream, &rules.words())? };
         self.seen.as_mut().map_or(Ok(()), |seen| seen.set_all(stream, 0))
@@ -128,14 +126,17 @@ impl<T> Choice<'_, T> {
     }
 }
 
-/// The sampling kernels on one device: all at once, or in parts that can be timed separately.
-#[derive(Debug)]
-pub struct Sampler<T> {
-    whole: Kernel,
-    parts: [Kernel; 3],
-    between: Buffer<u32>,
-    overlaps: bool,
-    of: PhantomData<T>,
+kernels! {
+    /// The sampling kernels on one device: all at once, or in parts that can be timed separately.
+    Sampler
+    SAMPLE {
+        whole: Kernel = step_kernel("sample_step"),
+        parts: [Kernel; 3] = step_kernels(["top_k_step", "top_p_step", "draw_step"]),
+    }
+    |device| {
+        between: Buffer<u32> = device.upload(&vec![0; CANDIDATE_WORDS])?,
+        overlaps: bool = device.is_hopper_or_later(),
+    }
 }
 
 /// The parts of sampling, in order.
@@ -150,19 +151,6 @@ pub enum SamplingPart {
 }
 
 impl<T: Element> Sampler<T> {
-    /// Compiles the kernels, or loads them from the cache.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, SAMPLE, &[])?;
-        let kernel = |name| module.step_kernel(name);
-        Ok(Self {
-            whole: kernel("sample_step")?,
-            parts: [kernel("top_k_step")?, kernel("top_p_step")?, kernel("draw_step")?],
-            between: device.upload(&vec![0; CANDIDATE_WORDS])?,
-            overlaps: device.is_hopper_or_later(),
-            of: PhantomData,
-        })
-    }
-
     /// Samples a token from logits `[vocab]`. The result is the same on every device for the same logits, and token 0
     /// if there is no number.
     pub fn sample(
@@ -172,7 +160,7 @@ impl<T: Element> Sampler<T> {
         by: &mut Sampling,
         frames: &mut Frames,
         choice: Choice<'_, T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = self.launch(stream, logits, by, frames, choice);
         launch.run_early(&self.whole, SHAPE, self.overlaps)
     }
@@ -186,7 +174,7 @@ impl<T: Element> Sampler<T> {
         by: &mut Sampling,
         frames: &mut Frames,
         choice: Choice<'_, T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = self.launch(stream, logits, by, frames, choice);
         launch.run_early(&self.parts[part as usize], SHAPE, self.overlaps)
     }

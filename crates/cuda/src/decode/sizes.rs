@@ -1,7 +1,7 @@
 //! The sizes of a decoder, and how kernels are built for them.
 
 use super::{attention::splits, product::shared_limit};
-use crate::launch::{CudaError, Device, expect};
+use crate::launch::{CudaError, Device, Done, expect};
 
 /// The sizes of a decoder, as a step needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl StepSizes {
         heads.saturating_mul(u64::from(self.capacity) * u64::from(self.head_dim))
     }
 
-    pub(super) fn check(&self) -> Result<(), CudaError> {
+    pub(super) fn check(&self) -> Done {
         let all =
             [self.batch, self.hidden, self.heads, self.kv_heads, self.head_dim, self.ffn, self.vocab, self.capacity];
         let expect = |holds, otherwise| expect("preparing a step", holds, otherwise);
@@ -96,7 +96,7 @@ impl Tuning {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), CudaError> {
+    pub(super) fn check(&self) -> Done {
         let right = (1..=32).contains(&self.warps) && (1..=64).contains(&self.depth);
         expect("preparing a step", right, "the limits are 1 to 32 warps and 1 to 64 copies in flight")?;
         expect("preparing a step", [1, 2, 4, 8].contains(&self.heads), "a block takes 1, 2, 4 or 8 heads")

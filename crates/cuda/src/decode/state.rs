@@ -1,6 +1,6 @@
 //! The device state of a step, so that the next step can follow without the host.
 
-use crate::launch::{Buffer, CudaError, Device, expect};
+use crate::launch::{Buffer, CudaError, Device, Done, expect};
 
 /// The next token, its position, and the tokens so far, on the device.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl State {
     }
 
     /// Sets the next tokens and their position, and clears the generated tokens. Waits for the device.
-    pub fn begin(&mut self, tokens: &[u32], position: u32) -> Result<(), CudaError> {
+    pub fn begin(&mut self, tokens: &[u32], position: u32) -> Done {
         expect("beginning a step", tokens.len() == self.batch as usize, "every sequence needs one token")?;
         self.token.write(tokens)?;
         self.position.write(&[position])?;

@@ -8,7 +8,7 @@ use super::{
     product::{Dealer, Linear, Norm, Operands, Product, Products},
 };
 use crate::{
-    launch::{Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc},
+    launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc},
     nn::of_head,
 };
 
@@ -79,7 +79,7 @@ impl<T: Element> Step<T> {
     /// NaN.
     ///
     /// Waits, on the device, for all work on the stream.
-    pub fn embed(&self, stream: &Stream, state: &State, table: &Buffer<T>, x: &mut Buffer<T>) -> Result<(), CudaError> {
+    pub fn embed(&self, stream: &Stream, state: &State, table: &Buffer<T>, x: &mut Buffer<T>) -> Done {
         let StepSizes { batch, hidden, vocab, .. } = self.sizes;
         let launch = Launch::new(stream, "embedding")
             .require(state.batch == batch, "the state has a different number of sequences")
@@ -99,7 +99,7 @@ impl<T: Element> Step<T> {
         linear: &Linear<'_, T>,
         out: &mut Buffer<T>,
         shape: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
         self.multiply(&self.products.norm_linear, stream, &operands, out)
     }
@@ -112,7 +112,7 @@ impl<T: Element> Step<T> {
         linear: &Linear<'_, T>,
         x: &mut Buffer<T>,
         shape: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let operands = Operands { x: a, norm: None, linear, adapt: None, shape };
         self.multiply(&self.products.linear_add, stream, &operands, x)
     }
@@ -127,14 +127,14 @@ impl<T: Element> Step<T> {
         linear: &Linear<'_, T>,
         out: &mut Buffer<T>,
         shape: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
         self.multiply(&self.products.norm_gate_up, stream, &operands, out)
     }
 
     /// Selects the largest logit of each sequence, `[batch, vocab]`, as its next token, stores it, and advances the
     /// position. The first of equals wins; NaN never does, and token 0 is selected if all are NaN.
-    pub fn argmax(&self, stream: &Stream, logits: &Buffer<T>, state: &mut State) -> Result<(), CudaError> {
+    pub fn argmax(&self, stream: &Stream, logits: &Buffer<T>, state: &mut State) -> Done {
         let StepSizes { batch, vocab, .. } = self.sizes;
         let launch = Launch::new(stream, "selecting a token")
             .require(state.batch == batch, "the state has a different number of sequences")
@@ -153,13 +153,7 @@ impl<T: Element> Step<T> {
         launch.run_early(&self.argmax, shape, self.overlaps)
     }
 
-    fn multiply(
-        &self,
-        product: &Product,
-        stream: &Stream,
-        operands: &Operands<'_, T>,
-        out: &mut Buffer<T>,
-    ) -> Result<(), CudaError> {
+    fn multiply(&self, product: &Product, stream: &Stream, operands: &Operands<'_, T>, out: &mut Buffer<T>) -> Done {
         self.products.dealer.multiply(product, stream, operands, out, self.overlaps)
     }
 }

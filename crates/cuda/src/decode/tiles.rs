@@ -1,6 +1,5 @@
 //! How the rows of a product are distributed to warps.
 
-/// How the rows of a matrix are split along their width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiles {
     /// Parts of a row.
@@ -13,7 +12,6 @@ pub(super) struct Tiles {
 const MOST_SEGMENTS: u32 = 16;
 
 impl Tiles {
-    /// Rows that are not split.
     pub fn whole(chunks: u32) -> Self {
         Self { segments: 1, segment: chunks.max(1) }
     }

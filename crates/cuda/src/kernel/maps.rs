@@ -20,7 +20,6 @@ pub struct MappedRows {
     pub rows: u32,
     /// Rows from the beginning of a group to that of the next.
     pub group_rows: u32,
-    /// Groups.
     pub groups: u32,
 }
 
@@ -55,7 +54,6 @@ impl TensorMap {
         Ok(Self(map))
     }
 
-    /// The address for the driver.
     pub(super) fn place(&self) -> *mut c_void {
         (&raw const self.0).cast_mut().cast()
     }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::ADAMW;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc,
 };
 
 const DOING: &str = "stepping by AdamW";
@@ -44,7 +44,6 @@ impl Default for Rates {
     }
 }
 
-/// The kernel parameters for one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Factors {
     /// The factor that the weight decay applies to a parameter.
@@ -100,13 +99,7 @@ impl<T: Element> AdamW<T> {
     /// and at the same places.
     ///
     /// The number is not read on the device: a step that is captured into a graph corrects the moments as that step.
-    pub fn step(
-        &self,
-        stream: &Stream,
-        parameters: &mut [Parameter<'_, T>],
-        rates: &Rates,
-        step: u32,
-    ) -> Result<(), CudaError> {
+    pub fn step(&self, stream: &Stream, parameters: &mut [Parameter<'_, T>], rates: &Rates, step: u32) -> Done {
         expect(DOING, step > 0, "steps are counted from 1")?;
         let is_known =
             parameters.len() == self.known.len() && parameters.iter().map(place).eq(self.known.iter().copied());
@@ -129,7 +122,6 @@ impl<T: Element> AdamW<T> {
     }
 }
 
-/// Addresses and length, in the order of the kernel's structure.
 fn place<T: Element>(parameter: &Parameter<'_, T>) -> [u64; 5] {
     let Parameter { value, gradient, first, second } = parameter;
     [value.pointer(), gradient.pointer(), first.pointer(), second.pointer(), value.length() as u64]

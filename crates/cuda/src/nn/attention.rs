@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_head};
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Stream, expect, nvrtc,
+    Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Stream, expect, nvrtc,
 };
 
 const DOING: &str = "attending";
@@ -74,7 +74,7 @@ impl<T: Element> Attention<T> {
         out: impl Into<SliceMut<'a, T>>,
         sizes: &HeadSizes,
         scale: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         self.attend_to(stream, [q, k, v], start.into(), (out.into(), None), sizes, scale)
     }
 
@@ -90,7 +90,7 @@ impl<T: Element> Attention<T> {
         logarithms: impl Into<SliceMut<'a, f32>>,
         sizes: &HeadSizes,
         scale: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         self.attend_to(stream, inputs, start.into(), (out.into(), Some(logarithms.into())), sizes, scale)
     }
 
@@ -102,7 +102,7 @@ impl<T: Element> Attention<T> {
         (out, logarithms): (SliceMut<'_, T>, Option<SliceMut<'_, f32>>),
         sizes: &HeadSizes,
         scale: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         sizes.check(DOING)?;
         let launch = Launch::new(stream, DOING)
             .require(sizes.head_dim == self.head_dim, "the kernels are for heads of another size")
@@ -163,7 +163,6 @@ impl Tile {
     }
 }
 
-/// Which of the tiles serves these sizes best.
 fn chosen_tile(sizes: &HeadSizes, multiprocessors: u32) -> usize {
     if TILES[0].blocks(sizes) <= u64::from(FULL * multiprocessors) {
         0

@@ -8,8 +8,8 @@ use super::{
     of_head,
 };
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Source, Stream, blocks, expect,
-    nvrtc,
+    Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Source, Stream, blocks,
+    expect, nvrtc,
 };
 
 const DOING: &str = "taking attention's gradients";
@@ -83,7 +83,7 @@ impl<T: Element> AttentionGradients<T> {
         dots: impl Into<SliceMut<'a, f32>>,
         sizes: &HeadSizes,
         scale: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let dots = dots.into();
         sizes.check(DOING)?;
         let Attended { q, k, v, out, d_out, logarithms, start } = *attended;
@@ -140,7 +140,6 @@ fn tensor_shared_bytes(head_dim: u32) -> [u32; 2] {
     [2 * 64 * row + 2 * (2 * queries * row + 8 * queries), 4 * 64 * row]
 }
 
-/// Queries and keys of a tile of the kernels that are for any head.
 fn any_tile(head_dim: u32) -> u32 {
     if head_dim <= 128 { 64 } else { 32 }
 }

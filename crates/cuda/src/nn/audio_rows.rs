@@ -1,10 +1,9 @@
 //! Operations on rows between the convolutions of a codec.
 
-use std::marker::PhantomData;
-
 use super::AUDIO_ROWS;
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks, nvrtc,
+    Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks,
+    kernels, nvrtc,
 };
 
 const THREADS: u32 = 256;
@@ -31,33 +30,20 @@ pub enum Gate {
     Silu,
 }
 
-/// Operations on rows of a codec, on numbers of one type, on one device.
-#[derive(Debug)]
-pub struct AudioRows<T> {
-    layer_norm: Kernel,
-    bias_gate: Pair,
-    add_scaled: Pair,
-    scale_rows: Kernel,
-    add_embedding: Kernel,
-    code_rows: Kernel,
-    of: PhantomData<T>,
+kernels! {
+    /// Operations on rows of a codec, on numbers of one type, on one device.
+    AudioRows
+    AUDIO_ROWS {
+        layer_norm: Kernel = kernel("layer_norm"),
+        bias_gate: Pair = pair("bias_gate"),
+        add_scaled: Pair = pair("add_scaled"),
+        scale_rows: Kernel = kernel("scale_rows"),
+        add_embedding: Kernel = kernel("add_embedding"),
+        code_rows: Kernel = kernel("code_rows"),
+    }
 }
 
 impl<T: Element> AudioRows<T> {
-    /// Loads them all, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, AUDIO_ROWS, &[])?;
-        Ok(Self {
-            layer_norm: module.kernel("layer_norm")?,
-            bias_gate: module.pair("bias_gate")?,
-            add_scaled: module.pair("add_scaled")?,
-            scale_rows: module.kernel("scale_rows")?,
-            add_embedding: module.kernel("add_embedding")?,
-            code_rows: module.kernel("code_rows")?,
-            of: PhantomData,
-        })
-    }
-
     /// Puts each row of `x` (rows by `width`), less its mean and divided by the root of its variance plus `epsilon`,
     /// times `weight` and with `bias` added, into `out`.
     pub fn layer_norm<'a>(
@@ -68,7 +54,7 @@ impl<T: Element> AudioRows<T> {
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
         epsilon: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "normalising a layer")
             .read(x.into(), area(rows, width))
             .read(weight, width)
@@ -87,7 +73,7 @@ impl<T: Element> AudioRows<T> {
         bias: Option<Slice<'_, T>>,
         [rows, width]: [u32; 2],
         gate: Gate,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "gating rows")
             .write_rows(x.into(), area(rows, width))
             .read(bias, width)
@@ -104,7 +90,7 @@ impl<T: Element> AudioRows<T> {
         (y, bias): (Slice<'_, T>, Option<Slice<'_, T>>),
         scale: Slice<'_, T>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "adding scaled rows")
             .write_rows(x.into(), area(rows, width))
             .read_rows(y, area(rows, width))
@@ -121,7 +107,7 @@ impl<T: Element> AudioRows<T> {
         x: impl Into<SliceMut<'a, T>>,
         by: Slice<'_, T>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "scaling rows").write(x.into(), area(rows, width)).read(by, rows).with(width);
         launch.run(&self.scale_rows, Shape::line(rows, THREADS))
     }
@@ -135,7 +121,7 @@ impl<T: Element> AudioRows<T> {
         table: Slice<'_, T>,
         x: impl Into<SliceMut<'a, T>>,
         [vocabulary, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let rows = blocks(ids.length());
         let launch = Launch::new(stream, "adding an embedding")
             .read(ids, rows)
@@ -156,7 +142,7 @@ impl<T: Element> AudioRows<T> {
         books: &Codebooks<'_, T>,
         out: impl Into<SliceMut<'a, T>>,
         rows: u32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let Codebooks { rows: table, groups, size, width } = *books;
         let launch = Launch::new(stream, "looking codes up")
             .require(groups > 0, "there is no codebook")

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     kernel::{MappedRows, TensorMap},
-    launch::{Cache, CudaError, Device, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc},
+    launch::{Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc},
 };
 
 mod layout;
@@ -138,7 +138,7 @@ impl<T: Element> BlockAttention<T> {
         [q, k, v]: [Slice<'_, T>; 3],
         layout: &BlockLayout,
         out: impl Into<SliceMut<'a, T>>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         sizes.check(DOING)?;
         let launch = Launch::new(stream, DOING)
             .require(sizes.head_dim == self.head_dim, "the kernels are for heads of another size")

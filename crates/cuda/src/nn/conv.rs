@@ -8,16 +8,14 @@
 
 mod shape;
 
-use std::marker::PhantomData;
-
 pub use self::shape::Convolution;
 use self::shape::{CHUNK, SHARED_BYTES};
 use super::CONV;
 use crate::{
     blas::{Blas, Sizes},
     launch::{
-        Buffer, Cache, CudaError, Device, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut, Stream,
-        area, blocks, expect, nvrtc,
+        Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
+        Stream, area, blocks, expect, kernels, nvrtc,
     },
 };
 
@@ -42,31 +40,19 @@ pub struct Signal<'a, T> {
     pub snake: Option<&'a Snake>,
 }
 
-/// The kernels of convolutions on numbers of one type, on one device.
-#[derive(Debug)]
-pub struct Convolutions<T> {
-    columns: Pair,
-    pack_taps: Kernel,
-    depthwise: Pair,
-    to_one: Kernel,
-    snake_parameters: Kernel,
-    of: PhantomData<T>,
+kernels! {
+    /// The kernels of convolutions on numbers of one type, on one device.
+    Convolutions
+    CONV {
+        columns: Pair = pair("columns"),
+        pack_taps: Kernel = kernel("pack_taps"),
+        depthwise: Pair = pair("depthwise"),
+        to_one: Kernel = kernel("to_one"),
+        snake_parameters: Kernel = kernel("snake_parameters"),
+    }
 }
 
 impl<T: Element> Convolutions<T> {
-    /// Loads them all, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, CONV, &[])?;
-        Ok(Self {
-            columns: module.pair("columns")?,
-            pack_taps: module.kernel("pack_taps")?,
-            depthwise: module.pair("depthwise")?,
-            to_one: module.kernel("to_one")?,
-            snake_parameters: module.kernel("snake_parameters")?,
-            of: PhantomData,
-        })
-    }
-
     /// The parameters of a snake from the logarithms that are stored: `exp(alpha)` is the rate, and one over
     /// `exp(beta)` the reach.
     pub fn snake(
@@ -95,7 +81,7 @@ impl<T: Element> Convolutions<T> {
         stored: impl Into<Slice<'a, T>>,
         bias: Option<Slice<'_, T>>,
         packed: impl Into<SliceMut<'a, T>>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "packing a convolution";
         of.check(DOING)?;
         let phases = if of.is_transposed { of.stride } else { 0 };
@@ -120,7 +106,7 @@ impl<T: Element> Convolutions<T> {
         packed: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         (is_added, room): (bool, &mut Buffer<T>),
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "convolving";
         let (packed, mut out) = (packed.into(), out.into());
         let (rows, outputs_per_row, width) = (of.rows(signal.length), of.outputs_per_row(), of.width());
@@ -145,7 +131,6 @@ impl<T: Element> Convolutions<T> {
         Ok(())
     }
 
-    /// Gathers some rows of columns.
     fn gather(
         &self,
         stream: &Stream,
@@ -153,7 +138,7 @@ impl<T: Element> Convolutions<T> {
         signal: &Signal<'_, T>,
         room: &mut Buffer<T>,
         [first, count]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "convolving")
             .read_rows(signal.x, area(signal.length, of.inputs))
             .read(signal.snake.map(|snake| &snake.parameters), area(2, of.inputs))
@@ -180,7 +165,7 @@ impl<T: Element> Convolutions<T> {
         signal: &Signal<'_, T>,
         (weight, bias): (Slice<'_, T>, Option<Slice<'_, T>>),
         out: impl Into<SliceMut<'a, T>>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "convolving channels";
         check(DOING, of, signal)?;
         let is_right = of.inputs == of.outputs && !of.is_transposed && signal.snake.is_none();
@@ -209,7 +194,7 @@ impl<T: Element> Convolutions<T> {
         (weight, bias): (Slice<'_, T>, Option<Slice<'_, T>>),
         out: impl Into<SliceMut<'a, f32>>,
         limit: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "convolving to one channel";
         check(DOING, of, signal)?;
         expect(DOING, of.outputs == 1 && !of.is_transposed, "there is more than one channel")?;
@@ -231,8 +216,7 @@ impl<T: Element> Convolutions<T> {
     }
 }
 
-/// Refuses a signal that does not fit the convolution.
-fn check<T: Element>(doing: &str, of: &Convolution, signal: &Signal<'_, T>) -> Result<(), CudaError> {
+fn check<T: Element>(doing: &str, of: &Convolution, signal: &Signal<'_, T>) -> Done {
     of.check(doing)?;
     let reach = u64::from(signal.length) * u64::from(of.stride) + u64::from(of.kernel) * u64::from(of.dilation);
     expect(doing, reach < 1 << 31, "the signal is too long")?;

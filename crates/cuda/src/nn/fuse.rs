@@ -1,15 +1,13 @@
 //! The operations of cache-to-cache (C2C) fusion between the products: all paths of a fuser at once.
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
-
 use super::{
     FUSE,
     operations::{copying_threads, norm_kernel},
 };
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut, Stream,
-    area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
+    Stream, area, expect, kernels, nvrtc,
 };
 
 const THREADS: u32 = 256;
@@ -63,7 +61,7 @@ impl FuseSizes {
         self.paths == 0 || self.rows() == 0
     }
 
-    fn check(&self, doing: &str) -> Result<(), CudaError> {
+    fn check(&self, doing: &str) -> Done {
         let rows = u64::from(self.batch) * u64::from(self.length);
         expect(doing, rows < 1 << 31 && self.paths <= MOST_BLOCKS_Y, "too many tokens or paths")
     }
@@ -88,7 +86,7 @@ impl CacheTable {
     }
 
     /// Puts addresses on a stream, unless they are there already, and does not wait for it.
-    pub fn set(&mut self, stream: &Stream, addresses: Vec<u64>) -> Result<(), CudaError> {
+    pub fn set(&mut self, stream: &Stream, addresses: Vec<u64>) -> Done {
         if self.known != addresses {
             // What is not known to be there is put anew, should this fail.
             self.known.clear();
@@ -133,31 +131,21 @@ pub struct Additions<'a, T> {
     pub weight_bias: Slice<'a, T>,
 }
 
-/// The operations of a fuser on numbers of one type, on one device.
-#[derive(Debug)]
-pub struct Fuse<T> {
-    join: Kernel,
-    norm: Pair,
-    gelu: Kernel,
-    add: Kernel,
-    most_blocks: u32,
-    of: PhantomData<T>,
+kernels! {
+    /// The operations of a fuser on numbers of one type, on one device.
+    Fuse
+    FUSE {
+        join: Kernel = kernel("fuse_join"),
+        norm: Pair = pair("fuse_norm"),
+        gelu: Kernel = kernel("fuse_gelu"),
+        add: Kernel = kernel("fuse_add"),
+    }
+    |device| {
+        most_blocks: u32 = device.facts().multiprocessors.max(1) * 16,
+    }
 }
 
 impl<T: Element> Fuse<T> {
-    /// Loads them all, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, FUSE, &[])?;
-        Ok(Self {
-            join: module.kernel("fuse_join")?,
-            norm: module.pair("fuse_norm")?,
-            gelu: module.kernel("fuse_gelu")?,
-            add: module.kernel("fuse_add")?,
-            most_blocks: device.facts().multiprocessors.max(1) * 16,
-            of: PhantomData,
-        })
-    }
-
     /// Puts what was heard of each token, and behind it what is there, all heads side by side, into a row of `out`,
     /// [paths, rows, both widths].
     ///
@@ -170,7 +158,7 @@ impl<T: Element> Fuse<T> {
         [heard, own]: [(CachePlaces<'_>, &CacheSection); 2],
         out: impl Into<SliceMut<'a, T>>,
         sizes: &FuseSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "joining caches";
         check_sections(DOING, &[heard, own], sizes)?;
         let width = heard.1.width().saturating_add(own.1.width());
@@ -202,7 +190,7 @@ impl<T: Element> Fuse<T> {
         copy: Option<SliceMut<'_, T>>,
         (sizes, width): (&FuseSizes, u32),
         epsilon: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "normalising paths";
         sizes.check(DOING)?;
         let (numbers, a_path) = (sizes.numbers(width), area(sizes.paths, width));
@@ -221,7 +209,7 @@ impl<T: Element> Fuse<T> {
     }
 
     /// Makes every number of `x` its gelu, the exact one: `x (1 + erf(x / √2)) / 2`.
-    pub fn gelu<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>) -> Result<(), CudaError> {
+    pub fn gelu<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>) -> Done {
         let x = x.into();
         let count = x.length() as u64;
         let launch = Launch::new(stream, "applying GELU").write_rows(x, count).with(count);
@@ -243,7 +231,7 @@ impl<T: Element> Fuse<T> {
         own: (CachePlaces<'_>, &CacheSection),
         additions: &Additions<'_, T>,
         sizes: &FuseSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "adding to caches";
         let Additions { values, value_bias, weights, weight_bias } = *additions;
         check_sections(DOING, &[own], sizes)?;
@@ -263,12 +251,7 @@ impl<T: Element> Fuse<T> {
     }
 }
 
-/// Refuses addresses or positions that do not fit the sizes.
-fn check_sections(
-    doing: &str,
-    sections: &[(CachePlaces<'_>, &CacheSection)],
-    sizes: &FuseSizes,
-) -> Result<(), CudaError> {
+fn check_sections(doing: &str, sections: &[(CachePlaces<'_>, &CacheSection)], sizes: &FuseSizes) -> Done {
     sizes.check(doing)?;
     expect(doing, sections.iter().all(|(places, _)| places.are(sizes.paths)), "there are fewer paths")?;
     let fits = |section: &CacheSection| {

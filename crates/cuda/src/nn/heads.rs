@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 
 use super::{HeadSizes, Operations};
-use crate::launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups};
+use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups};
 
 /// Which two numbers of a head are rotated together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl<T: Element> Operations<T> {
         k: impl Into<SliceMut<'a, T>>,
         v: impl Into<SliceMut<'a, T>>,
         sizes: &HeadSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         sizes.check(DOING)?;
         input.check_parameters(DOING, sizes)?;
         let rows = blocks(if sizes.is_empty() { 0 } else { sizes.rows() });
@@ -99,7 +99,7 @@ impl<T: Element> Operations<T> {
 
 impl<T: Pod> Packed<'_, T> {
     /// Checks everything but the packed rows.
-    pub(super) fn check_parameters(&self, doing: &str, sizes: &HeadSizes) -> Result<(), CudaError> {
+    pub(super) fn check_parameters(&self, doing: &str, sizes: &HeadSizes) -> Done {
         let (width, head_dim) = (sizes.packed_width(), u64::from(sizes.head_dim));
         let holds = |slice: Slice<'_, T>, numbers: u64| slice.length() as u64 >= numbers;
         let bias = self.bias.is_none_or(|bias| holds(bias, width));

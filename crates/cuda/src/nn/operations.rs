@@ -1,11 +1,9 @@
 //! Operations on rows.
 
-use std::marker::PhantomData;
-
-use super::{ARGMAX, HEADS, HeadSizes, RANDOM, RMS_NORM, ROWS, SOFTMAX, SWIGLU, softmax::KEPT};
+use super::{ARGMAX, HEADS, HeadSizes, RANDOM, RMS_NORM, ROWS, SOFTMAX, SWIGLU};
 use crate::launch::{
-    Cache, CudaError, Device, Element, Kernel, Launch, Pair, Request, Shape, Slice, SliceMut, Source, Stream, area,
-    blocks, groups, nvrtc,
+    Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks,
+    groups, kernels, nvrtc,
 };
 
 /// Groups of 16 bytes that a thread of `rms_norm` keeps; the kernel has the same number.
@@ -15,61 +13,34 @@ const THREADS: u32 = 256;
 /// Blocks that share a row of `argmax`, where the device has clusters; the kernel has the same number.
 const ARGMAX_BLOCKS: u32 = 8;
 
-/// The operations of a transformer on numbers of one type, on one device.
-#[derive(Debug)]
-pub struct Operations<T> {
-    embed: Kernel,
-    last_rows: Kernel,
-    merge_heads: Kernel,
-    rms_norm: Pair,
-    pub(super) split_heads: Pair,
-    pub(super) softmax_causal: [Kernel; 3],
-    pub(super) softmax_causal_any: Kernel,
-    swiglu: Pair,
-    add_bias: Pair,
-    argmax: Kernel,
-    argmax_blocks: u32,
-    pub(super) fill_random: Kernel,
-    pub(super) fill_numbers: Kernel,
-    pub(super) count_not_finite: Kernel,
-    pub(super) along_memory: Shape,
-    of: PhantomData<T>,
+kernels! {
+    /// The operations of a transformer on numbers of one type, on one device.
+    Operations
+    ROWS {
+        embed: Kernel = kernel("embed"),
+        last_rows: Kernel = kernel("last_rows"),
+        merge_heads: Kernel = kernel("merge_heads"),
+    }
+    RMS_NORM { rms_norm: Pair = pair("rms_norm"), }
+    HEADS { split_heads: Pair = pair("split_heads"), }
+    SOFTMAX {
+        softmax_causal: [Kernel; 3] = kernels(["softmax_causal_2", "softmax_causal_4", "softmax_causal_8"], 0),
+        softmax_causal_any: Kernel = kernel("softmax_causal_any"),
+    }
+    SWIGLU { swiglu: Pair = pair("swiglu"), add_bias: Pair = pair("add_bias"), }
+    RANDOM {
+        fill_random: Kernel = kernel("fill_random"),
+        fill_numbers: Kernel = kernel("fill_numbers"),
+        count_not_finite: Kernel = kernel("count_not_finite"),
+    }
+    ARGMAX { argmax: Kernel = kernel("argmax"), }
+    |device| {
+        argmax_blocks: u32 = if device.is_hopper_or_later() { ARGMAX_BLOCKS } else { 1 },
+        along_memory: Shape = Shape::line(device.facts().multiprocessors.max(1) * 8, THREADS),
+    }
 }
 
 impl<T: Element> Operations<T> {
-    /// What [`Self::load`] loads.
-    pub fn requests() -> impl Iterator<Item = Request> {
-        [ROWS, RMS_NORM, HEADS, SOFTMAX, SWIGLU, RANDOM, ARGMAX]
-            .into_iter()
-            .map(|source| Request::typed::<T>(source, &[]))
-    }
-
-    /// Loads them all, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = |source: Source<'_>| nvrtc::load_typed::<T>(device, cache, source, &[]);
-        let (rows, norm, heads) = (module(ROWS)?, module(RMS_NORM)?, module(HEADS)?);
-        let (softmax, swiglu, random) = (module(SOFTMAX)?, module(SWIGLU)?, module(RANDOM)?);
-        let softmax_of = |kept: u32| softmax.kernel(&format!("softmax_causal_{kept}"));
-        Ok(Self {
-            embed: rows.kernel("embed")?,
-            last_rows: rows.kernel("last_rows")?,
-            merge_heads: rows.kernel("merge_heads")?,
-            rms_norm: norm.pair("rms_norm")?,
-            split_heads: heads.pair("split_heads")?,
-            softmax_causal: [softmax_of(KEPT[0])?, softmax_of(KEPT[1])?, softmax_of(KEPT[2])?],
-            softmax_causal_any: softmax.kernel("softmax_causal_any")?,
-            swiglu: swiglu.pair("swiglu")?,
-            add_bias: swiglu.pair("add_bias")?,
-            argmax: module(ARGMAX)?.kernel("argmax")?,
-            argmax_blocks: if device.is_hopper_or_later() { ARGMAX_BLOCKS } else { 1 },
-            fill_random: random.kernel("fill_random")?,
-            fill_numbers: random.kernel("fill_numbers")?,
-            count_not_finite: random.kernel("count_not_finite")?,
-            along_memory: Shape::line(device.facts().multiprocessors.max(1) * 8, THREADS),
-            of: PhantomData,
-        })
-    }
-
     /// Puts the row of `table` (vocabulary by `width`) for each token into `out` (tokens by `width`).
     ///
     /// A token that is not in the vocabulary gets a row that is no number.
@@ -80,7 +51,7 @@ impl<T: Element> Operations<T> {
         table: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         [vocabulary, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let tokens = tokens.into();
         let rows = blocks(tokens.length());
         let launch = Launch::new(stream, "embedding")
@@ -102,7 +73,7 @@ impl<T: Element> Operations<T> {
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
         epsilon: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "normalising")
             .read_rows(x.into(), area(rows, width))
             .read_rows(weight.into(), width)
@@ -122,7 +93,7 @@ impl<T: Element> Operations<T> {
         bias: Option<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         [rows, ffn]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "gating")
             .read_rows(gate_up.into(), area(rows, ffn).saturating_mul(2))
             .read_rows(bias, 2 * u64::from(ffn))
@@ -138,7 +109,7 @@ impl<T: Element> Operations<T> {
         x: impl Into<SliceMut<'a, T>>,
         bias: impl Into<Slice<'a, T>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "adding a bias")
             .write_rows(x.into(), area(rows, width))
             .read_rows(bias.into(), width)
@@ -154,7 +125,7 @@ impl<T: Element> Operations<T> {
         x: impl Into<Slice<'a, T>>,
         indices: impl Into<SliceMut<'a, u32>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "selecting the largest")
             .require(width < 1 << 31, "the rows are too wide")
             .read_rows(x.into(), area(rows, width))
@@ -171,7 +142,7 @@ impl<T: Element> Operations<T> {
         x: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         [batch, tokens, width]: [u32; 3],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "taking the last rows")
             .read_rows(x.into(), area(batch, tokens).saturating_mul(width.into()))
             .write_rows(out.into(), area(batch, width))
@@ -188,7 +159,7 @@ impl<T: Element> Operations<T> {
         heads_apart: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
         sizes: &HeadSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         move_heads(stream, "merging heads", &self.merge_heads, heads_apart.into(), out.into(), sizes)
     }
 }
@@ -201,7 +172,7 @@ pub(super) fn move_heads<T: Element>(
     from: Slice<'_, T>,
     to: SliceMut<'_, T>,
     sizes: &HeadSizes,
-) -> Result<(), CudaError> {
+) -> Done {
     sizes.check(doing)?;
     let HeadSizes { batch, tokens, heads, head_dim, .. } = *sizes;
     let launch = Launch::new(stream, doing)
@@ -214,7 +185,6 @@ pub(super) fn move_heads<T: Element>(
     launch.run(kernel, Shape { grid: [tokens, batch, 1], block: [threads, 1, 1], shared_bytes: 0 })
 }
 
-/// Threads that copy a row.
 pub(super) fn copying_threads<T>(width: u32) -> u32 {
     groups::<T>(width).next_multiple_of(32).clamp(32, THREADS)
 }

@@ -1,7 +1,7 @@
 //! Weights that look random and are the same on every device; constants; and the count of what is no finite number.
 
 use super::Operations;
-use crate::launch::{CudaError, Element, Launch, Slice, SliceMut, Stream};
+use crate::launch::{Done, Element, Launch, Slice, SliceMut, Stream};
 
 /// The number that belongs to an index, between plus and minus `amplitude`: the same on the CPU and on every device.
 pub fn random_value(key: u64, index: u64, amplitude: f32) -> f32 {
@@ -27,13 +27,7 @@ fn mixed(mut bits: u32) -> u32 {
 
 impl<T: Element> Operations<T> {
     /// Puts [`random_value`] of each index, counted from the beginning of `out`, into `out`.
-    pub fn fill_random<'a>(
-        &self,
-        stream: &Stream,
-        out: impl Into<SliceMut<'a, T>>,
-        key: u64,
-        amplitude: f32,
-    ) -> Result<(), CudaError> {
+    pub fn fill_random<'a>(&self, stream: &Stream, out: impl Into<SliceMut<'a, T>>, key: u64, amplitude: f32) -> Done {
         let out = out.into();
         let count = out.length() as u64;
         let launch = Launch::new(stream, "filling").write(out, count).with_all([count, key]).with(amplitude);
@@ -41,7 +35,7 @@ impl<T: Element> Operations<T> {
     }
 
     /// Puts one value into all of `out`.
-    pub fn fill<'a>(&self, stream: &Stream, out: impl Into<SliceMut<'a, T>>, value: f32) -> Result<(), CudaError> {
+    pub fn fill<'a>(&self, stream: &Stream, out: impl Into<SliceMut<'a, T>>, value: f32) -> Done {
         let out = out.into();
         let count = out.length() as u64;
         let launch = Launch::new(stream, "filling").write(out, count).with(count).with(value);
@@ -54,7 +48,7 @@ impl<T: Element> Operations<T> {
         stream: &Stream,
         values: impl Into<Slice<'a, T>>,
         found: impl Into<SliceMut<'a, u32>>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let values = values.into();
         let count = values.length() as u64;
         let launch = Launch::new(stream, "counting").read(values, count).with(count).write(found.into(), 1_u32);

@@ -1,6 +1,6 @@
 //! The sizes of attention.
 
-use crate::launch::{CudaError, expect};
+use crate::launch::{Done, expect};
 
 /// Heads of queries, keys and values, and the cache that keys and values are kept in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,6 @@ impl HeadSizes {
         u64::from(self.batch) * u64::from(self.tokens)
     }
 
-    /// Heads of queries, keys and values.
     pub(crate) fn all_heads(&self) -> u64 {
         u64::from(self.heads) + 2 * u64::from(self.kv_heads)
     }
@@ -54,7 +53,7 @@ impl HeadSizes {
         self.query_numbers() == 0
     }
 
-    pub(crate) fn check(&self, doing: &str) -> Result<(), CudaError> {
+    pub(crate) fn check(&self, doing: &str) -> Done {
         let divides = self.kv_heads > 0 && self.heads.is_multiple_of(self.kv_heads);
         expect(doing, divides, "the heads of queries are no multiple of those of keys")?;
         expect(doing, self.head_dim <= 256, "heads of more than 256 numbers are not supported")?;

@@ -1,7 +1,7 @@
 //! The softmax of attention whose scores are stored.
 
 use super::{HeadSizes, Operations};
-use crate::launch::{CudaError, Element, Launch, Shape, Slice, SliceMut, Stream, area, blocks, groups};
+use crate::launch::{Done, Element, Launch, Shape, Slice, SliceMut, Stream, area, blocks, groups};
 
 /// Groups of 16 bytes that a thread keeps, in each of the kernels.
 pub(super) const KEPT: [u32; 3] = [2, 4, 8];
@@ -20,7 +20,7 @@ impl<T: Element> Operations<T> {
         sizes: &HeadSizes,
         keys: u32,
         scale: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         sizes.check(DOING)?;
         let rows = blocks(sizes.rows().saturating_mul(sizes.heads.into()));
         let launch = Launch::new(stream, DOING)
@@ -53,7 +53,6 @@ pub(super) fn softmax_shape(rows: u32, groups: u32, most_threads: u32) -> Option
     (threads <= most_threads).then_some((kernel, Shape { grid, block, shared_bytes: 0 }))
 }
 
-/// The launch size of the kernels for rows of any length.
 pub(super) fn any_shape(rows: u32, keys: u32) -> Shape {
     Shape::line(rows, keys.clamp(32, 1024).next_multiple_of(32))
 }

@@ -1,11 +1,9 @@
 //! Rows between convolutions that go on from what came before.
 
-use std::marker::PhantomData;
-
 use super::STREAM_ROWS;
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks,
-    expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area,
+    blocks, expect, kernels, nvrtc,
 };
 
 /// Threads of a block where several rows share one.
@@ -45,19 +43,19 @@ pub struct Kept<T> {
     /// All lists.
     pub rows: Buffer<T>,
     lists: Buffer<[u32; 4]>,
-    /// Tokens that there is room for.
     tokens: u32,
 }
 
-/// Operations on rows that go on, on numbers of one type, on one device.
-#[derive(Debug)]
-pub struct StreamRows<T> {
-    add_norm: Pair,
-    mix_norm: Pair,
-    turn_taps: Kernel,
-    keep_rows: Kernel,
-    put_samples: Kernel,
-    of: PhantomData<T>,
+kernels! {
+    /// Operations on rows that go on, on numbers of one type, on one device.
+    StreamRows
+    STREAM_ROWS {
+        add_norm: Pair = pair("add_norm"),
+        mix_norm: Pair = pair("mix_norm"),
+        turn_taps: Kernel = kernel("turn_taps"),
+        keep_rows: Kernel = kernel("keep_rows"),
+        put_samples: Kernel = kernel("put_samples"),
+    }
 }
 
 impl<T: Element> Kept<T> {
@@ -76,25 +74,12 @@ impl<T: Element> Kept<T> {
     }
 
     /// Lets silence be before all lists, in the order of the stream.
-    pub fn forget(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn forget(&mut self, stream: &Stream) -> Done {
         self.rows.all_mut().zero_on(stream)
     }
 }
 
 impl<T: Element> StreamRows<T> {
-    /// Loads them all, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, STREAM_ROWS, &[])?;
-        Ok(Self {
-            add_norm: module.pair("add_norm")?,
-            mix_norm: module.pair("mix_norm")?,
-            turn_taps: module.kernel("turn_taps")?,
-            keep_rows: module.kernel("keep_rows")?,
-            put_samples: module.kernel("put_samples")?,
-            of: PhantomData,
-        })
-    }
-
     /// Adds to each row of `x` (rows by `width`), and puts the sum, normed by the root of its mean square plus `epsilon`
     /// and times the norm's weight, into `out`; as it is where there is no norm.
     pub fn add_norm<'a>(
@@ -105,7 +90,7 @@ impl<T: Element> StreamRows<T> {
         norm: (Option<Slice<'_, T>>, f32),
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (norm, epsilon) = norm;
         let launch = Launch::new(stream, "adding and normalising rows")
             .write_rows(x.into(), area(rows, width))
@@ -129,7 +114,7 @@ impl<T: Element> StreamRows<T> {
         (norm, epsilon): (Slice<'_, T>, f32),
         out: impl Into<SliceMut<'a, T>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let Mixer { seen, weight, bias, scale, taps } = *mixer;
         let looked = u64::from(rows) + u64::from(taps.max(1)) - 1;
         let launch = Launch::new(stream, "mixing rows")
@@ -152,7 +137,7 @@ impl<T: Element> StreamRows<T> {
         from: impl Into<Slice<'a, T>>,
         to: impl Into<SliceMut<'a, T>>,
         [channels, taps]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let numbers = area(channels, taps);
         let launch = Launch::new(stream, "transposing taps")
             .require(numbers < 1 << 31, "there are too many taps")
@@ -164,7 +149,7 @@ impl<T: Element> StreamRows<T> {
 
     /// Moves the last rows of every list to its beginning, after this number of tokens passed through it. The lists are
     /// within the rows for as many tokens as there is room for.
-    pub fn keep(&self, stream: &Stream, kept: &mut Kept<T>, tokens: u32) -> Result<(), CudaError> {
+    pub fn keep(&self, stream: &Stream, kept: &mut Kept<T>, tokens: u32) -> Done {
         let launch = Launch::new(stream, "storing rows")
             .require(tokens <= kept.tokens, "too many tokens for the capacity")
             .write(&mut kept.rows, 0_u32)
@@ -183,7 +168,7 @@ impl<T: Element> StreamRows<T> {
         all: &mut Buffer<f32>,
         out: SliceMut<'_, T>,
         samples: u32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "writing samples")
             .read(from, samples)
             .read(token, 1_u32)
@@ -195,7 +180,7 @@ impl<T: Element> StreamRows<T> {
 }
 
 /// Launches one kernel of a pair over rows, of which narrow ones share a block.
-fn run_sharing<T: Element>(launch: Launch<'_>, pair: &Pair, [rows, width]: [u32; 2]) -> Result<(), CudaError> {
+fn run_sharing<T: Element>(launch: Launch<'_>, pair: &Pair, [rows, width]: [u32; 2]) -> Done {
     let (kernel, columns) = pair.chosen::<T>(width, launch.is_aligned::<T>(width));
     let sharing = columns.next_power_of_two().clamp(1, MOST_SHARING);
     let together = if sharing <= 32 { THREADS / sharing } else { 1 };

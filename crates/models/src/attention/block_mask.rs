@@ -97,7 +97,6 @@ fn text_rows(text: &str) -> Result<Vec<Vec<bool>>, NoMask> {
     lines.map(row).collect()
 }
 
-/// A block as JSON tells it.
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 enum Told {

@@ -7,7 +7,6 @@ use super::{Pattern, Random, Rule, SHARED_ROWS, kept::Blocks};
 /// Rows of a word of bits.
 const WORD: usize = 64;
 
-/// A column and some of the rows that keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     pub column: u32,
@@ -16,7 +15,6 @@ pub struct Entry {
     pub bits: u64,
 }
 
-/// The columns of a block, gathered in any order.
 #[derive(Debug, Default)]
 pub struct Gathering {
     entries: Vec<Entry>,
@@ -82,7 +80,6 @@ impl Gathering {
         }
     }
 
-    /// Adds a column for some rows of the block that begins with `first`.
     fn add(&mut self, column: u32, rows: Range<usize>, first: usize) {
         let mut row = rows.start;
         while row < rows.end {
@@ -123,7 +120,6 @@ impl Blocks {
     }
 }
 
-/// Where the block of a row ends.
 fn ends_with_block(row: usize, block: usize) -> usize {
     (row / block).saturating_add(1).saturating_mul(block)
 }

@@ -1,7 +1,5 @@
 //! Attention on the CPU: inputs by formula, in memory, and what comes out of them.
 
-use half::{bf16, f16};
-
 use super::{AttentionSizes, Layout, Sampled, Synthetic, Tiling, synthetic::Input};
 use crate::{
     Dtype, Marks, ModelError,
@@ -10,19 +8,16 @@ use crate::{
         blocks,
         cache::zeros,
         crew::Crew,
+        memory::{SMALL_BYTES, THREAD_BYTES},
         number::Number,
         tiles::LANES,
     },
+    dtype::typed,
+    size::sum,
 };
 
 /// Queries and keys that the CPU works on together.
 pub const CPU_TILING: Tiling = Tiling { rows: LANES as u32, keys: 64 };
-
-/// What each thread needs for products: a slab of `gemm` as large as a second-level cache, and what is packed.
-const THREAD_BYTES: u64 = 3 << 20;
-
-/// What is small and not counted one by one.
-const SMALL_BYTES: u64 = 1 << 20;
 
 /// Bytes of the heap that attention needs at most: inputs, result, what threads work in, and the scores if they are
 /// stored. A layout comes on top.
@@ -30,8 +25,7 @@ pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores
     let scores = if stores_scores { sizes.scores().saturating_mul(dtype.bytes()) } else { 0 };
     let blocks = blocks::thread_bytes(sizes.head_dim);
     let a_thread = THREAD_BYTES.saturating_add(blocks).saturating_mul(threads.max(1) as u64);
-    let parts = [SMALL_BYTES, sizes.bytes(dtype), scores, a_thread];
-    parts.into_iter().fold(0, u64::saturating_add)
+    sum([SMALL_BYTES, sizes.bytes(dtype), scores, a_thread])
 }
 
 /// Pairs that the CPU computes of a layout.
@@ -42,7 +36,6 @@ pub fn executed(layout: &Layout) -> u64 {
 /// Attention on the CPU over synthetic inputs.
 pub struct CpuAttention {
     crew: Crew,
-    /// One for each number type.
     numbers: Box<dyn Numbers>,
 }
 
@@ -50,11 +43,7 @@ impl CpuAttention {
     /// Makes the inputs; `stores_scores` makes room for [`CpuAttention::attend_naive`].
     pub fn new(inputs: &Synthetic, threads: usize, stores_scores: bool) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
-        let numbers: Box<dyn Numbers> = match inputs.dtype {
-            Dtype::F32 => Box::new(Of::<f32>::new(inputs, stores_scores)?),
-            Dtype::Bf16 => Box::new(Of::<bf16>::new(inputs, stores_scores)?),
-            Dtype::F16 => Box::new(Of::<f16>::new(inputs, stores_scores)?),
-        };
+        let numbers: Box<dyn Numbers> = typed!(inputs.dtype, |T| Box::new(Of::<T>::new(inputs, stores_scores)?));
         Ok(Self { crew, numbers })
     }
 
@@ -80,7 +69,6 @@ trait Numbers: Send + Sync {
     fn row(&self, at: Sampled) -> Vec<f32>;
 }
 
-/// Inputs and result in one type.
 struct Of<T> {
     sizes: AttentionSizes,
     queries: Vec<T>,
@@ -114,19 +102,16 @@ impl<T: Number> Of<T> {
         Span { batch, heads, kv_heads, head_dim, queries: length, start: 0, is_causal }
     }
 
-    /// Heads that lie one behind the other.
     fn strides(&self, heads: usize) -> Strides {
         let head = self.sizes.length * self.sizes.head_dim;
         Strides { batch: heads * head, head, row: self.sizes.head_dim }
     }
 
-    /// The result has the heads of a query side by side.
     fn out_strides(&self) -> Strides {
         let AttentionSizes { heads, head_dim, length, .. } = self.sizes;
         Strides { batch: length * heads * head_dim, head: head_dim, row: heads * head_dim }
     }
 
-    /// Runs something with the inputs, the scores and the place of the result.
     fn with(&mut self, run: impl FnOnce(&Inputs<'_, T>, &mut [T], (&mut [T], Strides))) {
         let (of_queries, of_keys) = (self.strides(self.sizes.heads), self.strides(self.sizes.kv_heads));
         let out_strides = self.out_strides();

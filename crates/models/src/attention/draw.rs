@@ -18,7 +18,6 @@ pub fn distinct(seed: u64, draw: u64, count: usize, range: usize, drawn: &mut Ve
     }
 }
 
-/// A number below a limit.
 fn below(state: &mut u64, limit: u64) -> u32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     ((u128::from(mixed(*state)) * u128::from(limit)) >> 64) as u32

@@ -122,7 +122,6 @@ impl Kept {
     }
 }
 
-/// The blocks of a mask at a length.
 pub(super) struct Blocks {
     mask: BlockMask,
     pub(super) block: usize,

@@ -117,7 +117,6 @@ impl Layout {
         self.columns[from..to].iter().map(|column| *column as usize).zip(rows)
     }
 
-    /// Adds the tiles in which the rule keeps something.
     fn add_ruled(&mut self, block: Block) {
         let Block { from, last } = block;
         let (rule, length, keys) = (self.rule, self.length, self.tiling.keys as usize);
@@ -193,14 +192,12 @@ pub(super) fn words(tiling: Tiling) -> usize {
     (tiling.rows as usize).div_ceil(64)
 }
 
-/// Queries that are worked on together.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     from: usize,
     last: usize,
 }
 
-/// Whether a rule keeps every pair of a block and a tile of keys.
 fn keeps_all(rule: &Rule, Block { from, last }: Block, keys: std::ops::Range<usize>) -> bool {
     let global = rule.global as usize;
     if rule.is_causal && keys.end > from + 1 {

@@ -5,13 +5,10 @@ use rayon::prelude::*;
 use super::{AttentionSizes, Kept, Synthetic, draw::distinct, synthetic::Input};
 use crate::Dtype;
 
-/// Lengths up to this are looked at in every row of every head.
 const ALL_UP_TO: usize = 128;
 
-/// Rows that are looked at of longer ones.
 const ROWS: usize = 64;
 
-/// Keys that are made at a time.
 const KEYS: usize = 256;
 
 /// A row of a head of a sequence.
@@ -103,7 +100,6 @@ impl Reference {
         judged_of(&judged.collect::<Vec<_>>())
     }
 
-    /// Weighs the values for some rows of a head.
     fn mix(&self, batch: usize, head: usize, rows: &[(usize, &[bool])]) -> Vec<Mixed> {
         let AttentionSizes { heads, kv_heads, head_dim, length, .. } = self.inputs.sizes;
         let kv_head = head / (heads / kv_heads);
@@ -132,14 +128,12 @@ impl Reference {
     }
 }
 
-/// Values weighted for one row: those that are kept, and those that are not.
 struct Mixed {
     top: f64,
     kept: Part,
     left_out: Part,
 }
 
-/// Values weighted, not yet divided, and the sum of the weights.
 struct Part {
     mixed: Vec<f64>,
     sum: f64,
@@ -172,13 +166,11 @@ impl Mixed {
         part.mixed.iter_mut().zip(value).for_each(|(mixed, value)| *mixed += weight * f64::from(*value));
     }
 
-    /// What is kept, weighted; zeros if nothing is.
     fn kept(&self) -> Vec<f64> {
         let sum = if self.kept.sum > 0.0 { self.kept.sum } else { 1.0 };
         self.kept.mixed.iter().map(|number| number / sum).collect()
     }
 
-    /// What dense attention gives.
     fn dense(&self) -> Vec<f64> {
         let sum = self.kept.sum + self.left_out.sum;
         self.kept.mixed.iter().zip(&self.left_out.mixed).map(|(kept, other)| (kept + other) / sum).collect()
@@ -198,12 +190,10 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum()
 }
 
-/// A row beside what it should be.
 struct Compared {
     at: Sampled,
     error: f64,
     mass: f64,
-    /// Squares of the difference from dense attention, and of that.
     squares: [f64; 2],
 }
 

@@ -20,7 +20,6 @@ impl Layout {
     }
 }
 
-/// Tiles and columns of a pattern at most, and bytes of a mask.
 fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, usize, usize) {
     let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
     let (blocks, all) = (length.div_ceil(rows), length.div_ceil(keys));
@@ -35,7 +34,6 @@ fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, u
     (tiles, draws.saturating_mul(pattern.random.min(length)), 0)
 }
 
-/// The same for a mask: what is not a whole tile may be gathered.
 fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usize) {
     let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
     let block = match kept {

@@ -1,6 +1,6 @@
 //! The sizes of attention, and what it has to do at least.
 
-use crate::Dtype;
+use crate::{Dtype, size::product};
 
 /// The sizes of attention: as many queries as keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,22 +20,22 @@ pub struct AttentionSizes {
 impl AttentionSizes {
     /// Numbers of the queries, and of the result.
     pub fn query_numbers(&self) -> u64 {
-        product([self.batch, self.heads, self.length, self.head_dim])
+        product(&[self.batch, self.heads, self.length, self.head_dim])
     }
 
     /// Numbers of the keys, and of the values.
     pub fn key_numbers(&self) -> u64 {
-        product([self.batch, self.kv_heads, self.length, self.head_dim])
+        product(&[self.batch, self.kv_heads, self.length, self.head_dim])
     }
 
     /// Scores of all pairs.
     pub fn scores(&self) -> u64 {
-        product([self.batch, self.heads, self.length, self.length])
+        product(&[self.batch, self.heads, self.length, self.length])
     }
 
     /// Operations of this many pairs in every head: a product with the query and one with the value, an addition each.
     pub fn flops(&self, pairs: u64) -> u64 {
-        product([4, self.batch, self.heads, self.head_dim]).saturating_mul(pairs)
+        product(&[4, self.batch, self.heads, self.head_dim]).saturating_mul(pairs)
     }
 
     /// Bytes of queries, keys, values and result: what must move at least.
@@ -50,10 +50,6 @@ impl AttentionSizes {
         let divides = kv_heads > 0 && heads.is_multiple_of(kv_heads);
         (!divides).then(|| format!("{kv_heads} heads of keys do not divide {heads} heads of queries"))
     }
-}
-
-fn product<const N: usize>(factors: [usize; N]) -> u64 {
-    factors.into_iter().fold(1, |product, factor| product.saturating_mul(factor as u64))
 }
 
 #[cfg(test)]

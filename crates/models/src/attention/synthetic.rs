@@ -1,9 +1,7 @@
 //! Queries, keys and values by formula: the same on every device.
 
-use half::{bf16, f16};
-
 use super::AttentionSizes;
-use crate::{Dtype, Fill, cpu::number::Number, synthetic::key};
+use crate::{Dtype, Fill, cpu::number::Number, dtype::typed, synthetic::key};
 
 /// What attention reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,11 +49,7 @@ impl Synthetic {
 
 /// A number as a type holds it.
 fn rounded(dtype: Dtype, number: f32) -> f32 {
-    match dtype {
-        Dtype::F32 => number,
-        Dtype::Bf16 => bf16::narrow(number).wide(),
-        Dtype::F16 => f16::narrow(number).wide(),
-    }
+    typed!(dtype, |T| T::narrow(number).wide())
 }
 
 #[cfg(test)]
@@ -74,7 +68,7 @@ mod tests {
         synthetic.rows(Input::Queries, [0, 3, 2, 2], &mut rows);
         let all = synthetic.fill(Input::Queries).numbers(2 * 4 * 10 * 8);
         let expected: Vec<f32> =
-            all[(3 * 10 + 2) * 8..][..16].iter().map(|number| bf16::from_f32(*number).to_f32()).collect();
+            all[(3 * 10 + 2) * 8..][..16].iter().map(|number| half::bf16::from_f32(*number).to_f32()).collect();
         assert_eq!(rows, expected);
     }
 }

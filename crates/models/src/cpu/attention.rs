@@ -9,45 +9,37 @@ use super::{
 };
 use crate::{Config, Marks, marks::stage_mark};
 
-/// Queries of one head that are worked on together.
 const QUERIES: usize = 128;
 
 /// Queries and keys of a tile of the fused step.
 const TILE: (usize, usize) = (64, 256);
 
-/// What attends to what.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub batch: usize,
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Queries of each head.
     pub queries: usize,
     /// The position of the first query; keys begin at 0 and end with the last query.
     pub start: usize,
-    /// Whether a query sees only what does not come after it.
     pub is_causal: bool,
 }
 
 impl Span {
-    /// Queries of a model behind what a cache holds.
     pub fn new(config: &Config, batch: usize, queries: usize, start: usize) -> Self {
         let Config { heads, kv_heads, head_dim, .. } = *config;
         Self { batch, heads, kv_heads, head_dim, queries, start, is_causal: true }
     }
 
-    /// Keys of each head.
     pub fn keys(&self) -> usize {
         self.start + self.queries
     }
 
-    /// Rows of queries of all sequences.
     pub fn rows(&self) -> usize {
         self.batch.saturating_mul(self.queries)
     }
 
-    /// Scores of all pairs.
     pub fn scores(&self) -> usize {
         (self.batch * self.queries).saturating_mul(self.heads.saturating_mul(self.keys()))
     }
@@ -72,12 +64,10 @@ impl Span {
         Block { batch, head, kv_head, first, count: queries.min(self.queries - first) }
     }
 
-    /// Keys that a row of a block sees.
     fn seen(&self, block: Block, row: usize) -> usize {
         self.seen_by(if self.queries == 1 { 0 } else { block.first + row })
     }
 
-    /// Keys that a query sees.
     fn seen_by(&self, query: usize) -> usize {
         if self.is_causal { self.start + query + 1 } else { self.keys() }
     }
@@ -93,7 +83,6 @@ struct Block {
     count: usize,
 }
 
-/// Where heads lie in something larger: numbers from one to the next.
 #[derive(Debug, Clone, Copy)]
 pub struct Strides {
     pub batch: usize,
@@ -109,7 +98,6 @@ impl Strides {
     }
 }
 
-/// Numbers with where their heads lie.
 #[derive(Debug, Clone, Copy)]
 pub struct Heads<'a, T> {
     pub numbers: &'a [T],
@@ -117,26 +105,22 @@ pub struct Heads<'a, T> {
 }
 
 impl<'a, T> Heads<'a, T> {
-    /// The queries of a block.
     fn queries(&self, span: &Span, block: Block) -> Rows<'a, T> {
         let (first, stride) = self.strides.block(span, block);
         Rows::new(&self.numbers[first..], block.count, span.head_dim, stride)
     }
 
-    /// All rows of a head of a sequence, of which there are as many as queries.
     pub fn of(&self, span: &Span, batch: usize, head: usize) -> Rows<'a, T> {
         let first = batch * self.strides.batch + head * self.strides.head;
         Rows::new(&self.numbers[first..], span.queries, span.head_dim, self.strides.row)
     }
 
-    /// All keys or values of the head that a block shares.
     fn keys(&self, span: &Span, block: Block) -> Rows<'a, T> {
         let first = block.batch * self.strides.batch + block.kv_head * self.strides.head;
         Rows::new(&self.numbers[first..], span.keys(), span.head_dim, self.strides.row)
     }
 }
 
-/// Queries, keys and values.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a, T> {
     pub queries: Heads<'a, T>,
@@ -159,7 +143,6 @@ pub fn naive<T: Number>(
     weigh_values(crew, span, inputs.values, scores, out);
 }
 
-/// Stores the scores of all pairs, and makes them weights.
 pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, scores: &mut [T]) {
     {
         let _stage = stage_mark!(marks, Ops, "scores");
@@ -171,20 +154,16 @@ pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs:
     let rows = (TILE.0 * TILE.1).div_ceil(keys);
     let touched = scores.len();
     crew.each(touched, scores.chunks_mut(rows * keys).enumerate(), |(at, scores)| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for (row, scores) in scores.chunks_mut(keys).enumerate() {
-                    let seen = span.seen_by((at * rows + row) % queries);
-                    softmax(&mut scores[..seen]);
-                    scores[seen..].fill(T::default());
-                }
-            },
-        );
+        vectorized!({
+            for (row, scores) in scores.chunks_mut(keys).enumerate() {
+                let seen = span.seen_by((at * rows + row) % queries);
+                softmax(&mut scores[..seen]);
+                scores[seen..].fill(T::default());
+            }
+        });
     });
 }
 
-/// Stores the products of every query of a head with every key.
 pub fn store_scores<T: Number>(
     crew: &Crew,
     span: &Span,
@@ -203,7 +182,6 @@ pub fn store_scores<T: Number>(
     });
 }
 
-/// The rows of a block among all scores.
 #[allow(unsafe_code)]
 fn score_rows<'a, T>(scores: &'a Shared<'_, T>, span: &Span, block: Block) -> RowsMut<'a, T> {
     let keys = span.keys();
@@ -212,7 +190,6 @@ fn score_rows<'a, T>(scores: &'a Shared<'_, T>, span: &Span, block: Block) -> Ro
     unsafe { scores.rows(first, block.count, keys, keys) }
 }
 
-/// The rows of a block among what attention gives.
 #[allow(unsafe_code)]
 fn out_rows<'a, T>(out: &'a Shared<'_, T>, strides: Strides, span: &Span, block: Block) -> RowsMut<'a, T> {
     let (first, stride) = strides.block(span, block);
@@ -220,7 +197,6 @@ fn out_rows<'a, T>(out: &'a Shared<'_, T>, strides: Strides, span: &Span, block:
     unsafe { out.rows(first, block.count, span.head_dim, stride) }
 }
 
-/// Sums the values of every key of a head, weighted, for every query.
 pub fn weigh_values<T: Number>(
     crew: &Crew,
     span: &Span,
@@ -239,7 +215,6 @@ pub fn weigh_values<T: Number>(
     });
 }
 
-/// What a thread keeps of a tile of the fused step.
 #[derive(Default)]
 struct Tile {
     blocks: Blocks,
@@ -280,7 +255,6 @@ pub fn fused_with<T: Number>(
 }
 
 impl Tile {
-    /// Weighs the values for a block of queries.
     fn attend<T: Number>(&mut self, span: &Span, inputs: &Inputs<'_, T>, block: Block) {
         let width = span.head_dim;
         let queries = inputs.queries.queries(span, block);
@@ -310,23 +284,20 @@ impl Tile {
     fn weigh(&mut self, span: &Span, block: Block, from: usize, count: usize) {
         let Self { scores, mixed, tops, .. } = self;
         let rows = scores.chunks_mut(count).zip(mixed.chunks_mut(span.head_dim)).zip(tops);
-        vectorized(
-            #[inline(always)]
-            || {
-                for (row, ((scores, mixed), (top, sum))) in rows.enumerate() {
-                    let seen = span.seen(block, row).saturating_sub(from).min(count);
-                    let (scores, unseen) = scores.split_at_mut(seen);
-                    unseen.fill(0.0);
-                    if scores.is_empty() {
-                        continue;
-                    }
-                    let higher = top.max(largest(scores));
-                    let shrink = exp(*top - higher);
-                    *sum = *sum * shrink + powers_from(scores, higher);
-                    *top = higher;
-                    mixed.iter_mut().for_each(|number| *number *= shrink);
+        vectorized!({
+            for (row, ((scores, mixed), (top, sum))) in rows.enumerate() {
+                let seen = span.seen(block, row).saturating_sub(from).min(count);
+                let (scores, unseen) = scores.split_at_mut(seen);
+                unseen.fill(0.0);
+                if scores.is_empty() {
+                    continue;
                 }
-            },
-        );
+                let higher = top.max(largest(scores));
+                let shrink = exp(*top - higher);
+                *sum = *sum * shrink + powers_from(scores, higher);
+                *top = higher;
+                mixed.iter_mut().for_each(|number| *number *= shrink);
+            }
+        });
     }
 }

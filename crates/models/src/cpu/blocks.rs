@@ -49,7 +49,6 @@ fn is_worth_gathering(kept: u32, rows: u32) -> bool {
     kept * WORTH_GATHERING >= rows
 }
 
-/// Weighs the values of what a layout keeps. Queries and keys are as many as the layout has.
 pub fn attend<T: Number>(
     crew: &Crew,
     marks: &Marks,
@@ -78,7 +77,6 @@ pub fn attend<T: Number>(
     });
 }
 
-/// Queries, keys and values of one head of one sequence.
 struct Head<'a, T> {
     queries: Rows<'a, T>,
     keys: Rows<'a, T>,
@@ -96,14 +94,12 @@ impl<'a, T: Number> Head<'a, T> {
     }
 }
 
-/// A pair that is computed alone.
 struct Single {
     row: u32,
     column: u32,
     weight: f32,
 }
 
-/// What a thread keeps of a block of queries.
 struct Work {
     /// The queries, turned and scaled: a row for each of their numbers.
     queries: Vec<Lanes>,
@@ -135,7 +131,6 @@ impl Default for Work {
 }
 
 impl Work {
-    /// Weighs the values for a block of queries.
     fn attend<T: Number>(&mut self, head: &Head<'_, T>, layout: &Layout, block: usize) {
         let first = block * LANES;
         let queries = head.queries.part(first, LANES.min(layout.length - first), 0, head.queries.width);
@@ -167,7 +162,6 @@ impl Work {
         (self.tops, self.sums) = (Lanes::all(f32::NEG_INFINITY), Lanes::all(0.0));
     }
 
-    /// Adds a tile: its scores are made, made weights, and the values weighted by them.
     fn tile<T: Number>(&mut self, [keys, values]: [Rows<'_, T>; 2], mask: impl FnOnce(&mut [Lanes])) {
         let Self { queries, scores, mixed, tops, sums, keys: wide_keys, values: wide_values, .. } = self;
         scores.resize(keys.count, Lanes::all(0.0));
@@ -177,7 +171,6 @@ impl Work {
         mix(scores, widened(values, wide_values), mixed);
     }
 
-    /// Adds the columns that many rows keep, some at a time.
     fn gathered<T: Number>(&mut self, rows: usize, head: &Head<'_, T>, layout: &Layout, block: usize) {
         let (rows, width) = (rows as u32, head.keys.width);
         let mut columns = layout.columns_of(block).filter(|(_, bits)| is_worth_gathering(ones(bits), rows)).peekable();
@@ -199,7 +192,6 @@ impl Work {
         }
     }
 
-    /// Adds the columns that few rows keep, pair by pair.
     fn single<T: Number>(&mut self, queries: Rows<'_, T>, head: &Head<'_, T>, layout: &Layout, block: usize) {
         let scale = (queries.width as f32).sqrt().recip();
         let columns =
@@ -211,32 +203,29 @@ impl Work {
         }
         // Row by row, so that a query is widened once; a row's columns stay in order.
         singles.sort_unstable_by_key(|single| (single.row, single.column));
-        vectorized(
-            #[inline(always)]
-            || {
-                for of_row in singles.chunk_by_mut(|one, next| one.row == next.row) {
-                    let row = of_row[0].row as usize;
-                    query.clear();
-                    query.extend(queries.row(row).iter().map(|number| number.wide()));
-                    let mixed = &mut mixed[row * queries.width..][..queries.width];
-                    let mut higher = tops[row];
-                    for single in of_row.iter_mut() {
-                        single.weight = scale * dot(query, head.keys.row(single.column as usize));
-                        higher = higher.max(single.weight);
-                    }
-                    let shrink = exp(tops[row] - higher);
-                    mixed.iter_mut().for_each(|number| *number *= shrink);
-                    sums[row] *= shrink;
-                    tops[row] = higher;
-                    for single in of_row {
-                        let weight = exp(single.weight - higher);
-                        sums[row] += weight;
-                        let value = head.values.row(single.column as usize);
-                        mixed.iter_mut().zip(value).for_each(|(mixed, value)| *mixed += weight * value.wide());
-                    }
+        vectorized!({
+            for of_row in singles.chunk_by_mut(|one, next| one.row == next.row) {
+                let row = of_row[0].row as usize;
+                query.clear();
+                query.extend(queries.row(row).iter().map(|number| number.wide()));
+                let mixed = &mut mixed[row * queries.width..][..queries.width];
+                let mut higher = tops[row];
+                for single in of_row.iter_mut() {
+                    single.weight = scale * dot(query, head.keys.row(single.column as usize));
+                    higher = higher.max(single.weight);
                 }
-            },
-        );
+                let shrink = exp(tops[row] - higher);
+                mixed.iter_mut().for_each(|number| *number *= shrink);
+                sums[row] *= shrink;
+                tops[row] = higher;
+                for single in of_row {
+                    let weight = exp(single.weight - higher);
+                    sums[row] += weight;
+                    let value = head.values.row(single.column as usize);
+                    mixed.iter_mut().zip(value).for_each(|(mixed, value)| *mixed += weight * value.wide());
+                }
+            }
+        });
     }
 
     /// Writes the rows of the block: what was mixed over the sum of the weights, and zeros where nothing was kept.
@@ -256,21 +245,17 @@ fn mask_by_rule(layout: &Layout, first: usize, from: usize, scores: &mut [Lanes]
     let place = |column: usize| column.saturating_sub(from).min(scores.len()) as u32;
     let ends = kept.map(|(end, _)| place(end));
     let [begins, tos] = [0, 1].map(|at| kept.map(|(_, window)| place(window[at])));
-    vectorized(
-        #[inline(always)]
-        || {
-            for (key, Lanes(scores)) in scores.iter_mut().enumerate() {
-                let key = key as u32;
-                for lane in 0..LANES {
-                    let is_kept = key < ends[lane] || key >= begins[lane] && key < tos[lane];
-                    scores[lane] = if is_kept { scores[lane] } else { f32::NEG_INFINITY };
-                }
+    vectorized!({
+        for (key, Lanes(scores)) in scores.iter_mut().enumerate() {
+            let key = key as u32;
+            for lane in 0..LANES {
+                let is_kept = key < ends[lane] || key >= begins[lane] && key < tos[lane];
+                scores[lane] = if is_kept { scores[lane] } else { f32::NEG_INFINITY };
             }
-        },
-    );
+        }
+    });
 }
 
-/// Leaves out the scores of gathered columns whose bit is not set.
 fn mask_by_bits(kept: &[u64], scores: &mut [Lanes]) {
     for (bits, scores) in kept.iter().zip(scores).filter(|(bits, _)| **bits != u64::MAX) {
         let left_out = scores.0.iter_mut().enumerate().filter(|(lane, _)| bits >> lane & 1 == 0);
@@ -278,15 +263,10 @@ fn mask_by_bits(kept: &[u64], scores: &mut [Lanes]) {
     }
 }
 
-/// Copies one row, widened to f32.
 fn copy_row<T: Number>(from: &[T], to: &mut Vec<f32>) {
-    vectorized(
-        #[inline(always)]
-        || to.extend(from.iter().map(|number| number.wide())),
-    );
+    vectorized!(to.extend(from.iter().map(|number| number.wide())));
 }
 
-/// The places of the bits that are set.
 fn bit_places(bits: u64) -> impl Iterator<Item = u32> {
     let mut left = bits;
     std::iter::from_fn(move || {

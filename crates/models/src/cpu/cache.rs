@@ -2,19 +2,16 @@
 
 use super::number::Number;
 use crate::{
-    Config, ModelError, Options,
+    Config, Done, ModelError, Options,
     decoder::cache::{CacheMemory, HeadRows, KvCache},
 };
 
-/// A KV cache on the CPU.
 pub type Cache<T> = KvCache<Vec<T>>;
 
-/// The memory of the process.
 #[derive(Debug, Clone, Copy)]
 pub struct Heap;
 
 impl<T: Number> Cache<T> {
-    /// An empty cache.
     pub fn new(config: &Config, options: &Options) -> Result<Self, ModelError> {
         Self::allocate(&Heap, config, options)
     }
@@ -25,7 +22,7 @@ impl<T: Number> CacheMemory<Vec<T>> for Heap {
         zeros(numbers)
     }
 
-    fn copy(&self, from: &Vec<T>, to: &mut Vec<T>, rows: HeadRows) -> Result<(), ModelError> {
+    fn copy(&self, from: &Vec<T>, to: &mut Vec<T>, rows: HeadRows) -> Done {
         for row in 0..rows.count {
             to[row * rows.to_stride..][..rows.length].copy_from_slice(&from[row * rows.from_stride..][..rows.length]);
         }
@@ -37,7 +34,7 @@ impl<T: Number> CacheMemory<Vec<T>> for Heap {
         Ok((0..rows.count).flat_map(row).map(|number| number.wide()).collect())
     }
 
-    fn write(&self, to: &mut Vec<T>, first: usize, rows: HeadRows, numbers: &[f32]) -> Result<(), ModelError> {
+    fn write(&self, to: &mut Vec<T>, first: usize, rows: HeadRows, numbers: &[f32]) -> Done {
         for row in 0..rows.count {
             let from = &numbers[row * rows.from_stride..][..rows.length];
             let to = &mut to[first + row * rows.to_stride..][..rows.length];
@@ -45,6 +42,15 @@ impl<T: Number> CacheMemory<Vec<T>> for Heap {
         }
         Ok(())
     }
+}
+
+/// Makes a buffer at least this large. What was in it is lost: the old one goes first, so that both are never there at once.
+pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) -> Done {
+    if buffer.len() < size {
+        *buffer = Vec::new();
+        *buffer = zeros(size)?;
+    }
+    Ok(())
 }
 
 /// Zeros, or an error where there is no memory for them.

@@ -13,10 +13,8 @@ use super::{
     vectors::vectorized,
 };
 
-/// Numbers that are gathered at a time, about.
 const GATHERED: usize = 1 << 22;
 
-/// Positions that are gathered at a time, if each sees this many numbers.
 fn rows_at_once(depth: usize) -> usize {
     (GATHERED / depth.max(1)).max(1)
 }
@@ -27,7 +25,6 @@ pub fn gathered(rows: usize, inputs: usize, taps: usize) -> usize {
     if taps <= 1 { 0 } else { rows.min(rows_at_once(depth)).saturating_mul(depth) }
 }
 
-/// A convolution with its kernel as products want it.
 pub struct Conv<T> {
     /// `[outputs, taps, inputs]`, the oldest position first.
     weight: Vec<T>,
@@ -36,12 +33,10 @@ pub struct Conv<T> {
     taps: usize,
     /// How far apart the positions are that one sees.
     dilation: usize,
-    /// Positions that one becomes.
     stride: usize,
 }
 
 impl<T: Number> Conv<T> {
-    /// A convolution by its kernel `[outputs, inputs, taps]`.
     pub fn new(kernel: &[T], inputs: usize, bias: Vec<f32>, dilation: usize) -> Self {
         let taps = kernel.len() / (bias.len() * inputs);
         let mut weight = Vec::with_capacity(kernel.len());
@@ -72,12 +67,10 @@ impl<T: Number> Conv<T> {
         Self { weight, bias: bias.repeat(stride), inputs, taps, dilation: 1, stride }
     }
 
-    /// Channels of a position that goes in.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Positions that one becomes.
     pub fn stride(&self) -> usize {
         self.stride
     }
@@ -100,7 +93,6 @@ impl<T: Number> Conv<T> {
         }
     }
 
-    /// Numbers of a position that comes out.
     pub fn outputs(&self) -> usize {
         self.bias.len() / self.stride
     }
@@ -122,7 +114,6 @@ impl<T: Number> Conv<T> {
         rows * self.stride
     }
 
-    /// Gathers the inputs of this many positions, from `first` on, into one row each.
     fn gather<'g>(&self, crew: &Crew, from: &[T], first: usize, count: usize, seen: &'g mut Vec<T>) -> &'g [T] {
         let Self { inputs, taps, dilation, .. } = *self;
         let depth = taps * inputs;
@@ -146,7 +137,6 @@ impl<T: Number> Conv<T> {
     }
 }
 
-/// A convolution of each channel by itself.
 pub struct Depthwise {
     /// `[taps, channels]`, the oldest position first.
     weight: Vec<f32>,
@@ -154,7 +144,6 @@ pub struct Depthwise {
 }
 
 impl Depthwise {
-    /// A convolution by its kernel `[channels, 1, taps]`.
     pub fn new(kernel: &[f32], bias: Vec<f32>) -> Self {
         let channels = bias.len();
         let taps = kernel.len() / channels;
@@ -162,25 +151,20 @@ impl Depthwise {
         Self { weight, bias }
     }
 
-    /// Convolves all positions.
     pub fn run<T: Number>(&self, crew: &Crew, from: &[T], to: &mut [T]) {
         let channels = self.bias.len();
         let rows = rows_of_part(channels);
         crew.each(from.len() * 4, to[..from.len()].chunks_mut(rows * channels).enumerate(), |(part, to)| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    let mut sums = vec![0.0; channels];
-                    for (at, to) in to.chunks_mut(channels).enumerate() {
-                        self.row(from, part * rows + at, &mut sums);
-                        to.iter_mut().zip(&sums).for_each(|(to, sum)| *to = T::narrow(*sum));
-                    }
-                },
-            );
+            vectorized!({
+                let mut sums = vec![0.0; channels];
+                for (at, to) in to.chunks_mut(channels).enumerate() {
+                    self.row(from, part * rows + at, &mut sums);
+                    to.iter_mut().zip(&sums).for_each(|(to, sum)| *to = T::narrow(*sum));
+                }
+            });
         });
     }
 
-    /// Sums what one position sees.
     #[inline(always)]
     fn row<T: Number>(&self, from: &[T], position: usize, sums: &mut [f32]) {
         let channels = self.bias.len();

@@ -18,7 +18,6 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts the threads.
     pub fn new(threads: usize) -> Result<Self, ModelError> {
         if threads <= 1 {
             return Ok(Self { others: None });
@@ -29,7 +28,6 @@ impl Crew {
         Ok(Self { others: Some(others) })
     }
 
-    /// How many there are.
     pub fn threads(&self) -> usize {
         self.others.as_ref().map_or(0, |others| others.current_num_threads()) + 1
     }

@@ -14,12 +14,11 @@ use super::{
     vectors::index_of_largest,
 };
 use crate::{
-    Config, LayerVisit, ModelError, Offloading, Options, Weights,
+    Config, Done, LayerVisit, ModelError, Offloading, Options, Weights,
     decoder::generic::Passes,
     marks::{mark_embedding, stage_mark},
 };
 
-/// The passes of a decoder on the CPU.
 pub struct CpuPasses<T> {
     crew: Crew,
     embedding: Vec<T>,
@@ -30,7 +29,6 @@ pub struct CpuPasses<T> {
 }
 
 impl<T: Number> CpuPasses<T> {
-    /// Puts the weights into memory.
     pub fn new(config: Config, options: Options, threads: usize, weights: &Weights) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
         let source = Source { weights: Some(weights), crew: &crew };
@@ -41,8 +39,7 @@ impl<T: Number> CpuPasses<T> {
         Ok(Self { crew, embedding, own_head, stack, chosen: Vec::new() })
     }
 
-    /// Runs tokens of all sequences through the model.
-    fn run(&mut self, ids: &[u32], before: Before) -> Result<(), ModelError> {
+    fn run(&mut self, ids: &[u32], before: Before) -> Done {
         let Self { crew, embedding, own_head, stack, .. } = self;
         let (hidden, marks) = (stack.config().hidden, stack.options().marks.clone());
         let head = own_head.as_ref().unwrap_or(embedding);
@@ -74,19 +71,19 @@ impl<T: Number> Passes for CpuPasses<T> {
         (&mut self.stack.cache, &Heap)
     }
 
-    fn reserve(&mut self, positions: usize) -> Result<(), ModelError> {
+    fn reserve(&mut self, positions: usize) -> Done {
         self.stack.cache.reserve(&Heap, positions)
     }
 
-    fn length_changed(&mut self) -> Result<(), ModelError> {
+    fn length_changed(&mut self) -> Done {
         Ok(())
     }
 
-    fn forward(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn forward(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Nothing)
     }
 
-    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn prefill(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Cache)?;
         let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
         let rows = self.stack.logits().chunks(self.stack.config().vocab);
@@ -94,11 +91,11 @@ impl<T: Number> Passes for CpuPasses<T> {
         Ok(())
     }
 
-    fn step(&mut self) -> Result<(), ModelError> {
+    fn step(&mut self) -> Done {
         self.prefill(&self.chosen.clone())
     }
 
-    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn choose(&mut self, ids: &[u32]) -> Done {
         ids.clone_into(&mut self.chosen);
         Ok(())
     }

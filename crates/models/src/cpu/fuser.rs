@@ -2,27 +2,27 @@
 
 use std::marker::PhantomData;
 
-use half::{bf16, f16};
-
 use super::{
     cache::zeros,
     crew::Crew,
-    memory::{SMALL_BYTES, THREAD_BYTES},
+    memory::{SMALL_BYTES, product_bytes},
     model::Source,
     number::Number,
-    product::{BLOCKS_BYTES, Put, WIDENED_BYTES, project},
+    product::{Put, project},
     rows::Rows,
     steps::{Norm, add_bias, gelu},
     turned::turned_bytes,
     vectors::sigmoid,
 };
 use crate::{
-    Decoder, Dtype, KeysValues, ModelError, TensorSpec,
+    Decoder, Done, Dtype, KeysValues, ModelError, TensorSpec,
+    dtype::typed,
     fuser::{
         CacheShape, FuseMode, FuseOptions, FuserConfig, FuserWeights, Fusing, Path,
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, Paths, Request, Vectors},
         fuser_bytes,
     },
+    size::{product, sum},
 };
 
 /// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on this many
@@ -36,11 +36,7 @@ pub fn fuser(
     threads: usize,
 ) -> Result<Box<dyn Fusing>, ModelError> {
     let crew = Crew::new(threads)?;
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(Engine::new(Cpu::<f32> { crew, of: PhantomData }, fusers, options)?),
-        Dtype::Bf16 => Box::new(Engine::new(Cpu::<bf16> { crew, of: PhantomData }, fusers, options)?),
-        Dtype::F16 => Box::new(Engine::new(Cpu::<f16> { crew, of: PhantomData }, fusers, options)?),
-    })
+    Ok(typed!(options.dtype, |T| Box::new(Engine::new(Cpu::<T> { crew, of: PhantomData }, fusers, options)?)))
 }
 
 /// Bytes of the heap that fusers need at most, all gates open, to fuse this many tokens of this many sequences at a time.
@@ -52,13 +48,12 @@ pub fn needed_fuser_bytes(
 ) -> u64 {
     let rows = batch.saturating_mul(tokens);
     let most = |size: &dyn Fn(&FuserConfig) -> u64| configs.iter().map(size).max().unwrap_or(0);
-    let parts = [
+    sum([
         SMALL_BYTES,
         fuser_bytes(configs, options, rows, None),
         most(&|config| cache_copies(config, options.mode, rows)),
         most(&|config| thread_bytes(config, options.dtype, rows)).saturating_mul(threads.max(1) as u64),
-    ];
-    parts.into_iter().fold(0, u64::saturating_add)
+    ])
 }
 
 /// Keys and values of a layer in f32: those of the receiver, as they were too if several sharers read them, and those
@@ -67,16 +62,13 @@ fn cache_copies(config: &FuserConfig, mode: FuseMode, rows: usize) -> u64 {
     let of_receiver = if mode == FuseMode::Parallel { 4 } else { 2 };
     let (own, heard) = (config.receiver.width(), config.sharer.width());
     let widths = own.saturating_mul(of_receiver).saturating_add(heard.saturating_mul(2));
-    (widths as u64).saturating_mul(rows as u64).saturating_mul(4)
+    product(&[widths, rows, 4])
 }
 
 /// What each thread needs for products with this many rows.
 fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize) -> u64 {
     let joined = config.sharer.width().saturating_add(config.receiver.width());
-    let turned = turned_bytes(rows, joined.max(config.hidden).max(config.intermediate));
-    // A product needs the one or the other.
-    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
-    THREAD_BYTES.saturating_add(blocks)
+    product_bytes(dtype, turned_bytes(rows, joined.max(config.hidden).max(config.intermediate)))
 }
 
 /// The operations on numbers of one type. What is added or multiplied number by number is kept in f32, after it was
@@ -86,14 +78,12 @@ struct Cpu<T> {
     of: PhantomData<T>,
 }
 
-/// The caches of all models, of which one layer is read at a time.
 struct Caches<'c> {
     receiver: &'c mut dyn Decoder,
     sharers: Vec<Option<&'c mut dyn Decoder>>,
     layer: Option<OpenLayer>,
 }
 
-/// A layer of the receiver while it is fused.
 struct OpenLayer {
     layer: usize,
     /// As it was, if several sharers read it.
@@ -104,7 +94,6 @@ struct OpenLayer {
 }
 
 impl Caches<'_> {
-    /// Reads the layers of a path, unless they are there. A layer that is done is written back.
     fn at(&mut self, paths: &Paths<'_>) -> Result<&mut OpenLayer, ModelError> {
         let (open, section) = (paths.first(), paths.request.section);
         let mut layer = match self.layer.take() {
@@ -127,7 +116,7 @@ impl Caches<'_> {
         Ok(self.layer.insert(layer))
     }
 
-    fn write_back(&mut self, layer: Option<OpenLayer>, start: usize) -> Result<(), ModelError> {
+    fn write_back(&mut self, layer: Option<OpenLayer>, start: usize) -> Done {
         layer.map_or(Ok(()), |layer| self.receiver.write_cache(layer.layer, start, &layer.fused))
     }
 }
@@ -137,7 +126,6 @@ impl<T: Number> Cpu<T> {
         Source { weights: Some(weights), crew: &self.crew }
     }
 
-    /// Multiplies rows with the matrix of a path.
     fn multiply(&self, paths: &Paths<'_>, matrix: &Matrix<Self>, x: &[T], out: &mut [T], put: Put) {
         let weights = Rows::dense(&matrix.numbers[matrix.of(paths)], matrix.outputs, matrix.inputs);
         project(&self.crew, Rows::dense(x, paths.rows(), matrix.inputs), weights, out, put);
@@ -173,7 +161,7 @@ impl<T: Number> Backend for Cpu<T> {
         Ok((Caches { receiver, sharers, layer: None }, request.section.positions.start))
     }
 
-    fn join(&self, paths: &Paths<'_>, (caches, _): &mut Self::Caches<'_>, out: &mut Vec<T>) -> Result<(), ModelError> {
+    fn join(&self, paths: &Paths<'_>, (caches, _): &mut Self::Caches<'_>, out: &mut Vec<T>) -> Done {
         let OpenLayer { clean, fused, heard, .. } = caches.at(paths)?;
         let Some((_, heard)) = heard else { return Ok(()) };
         let (path, config) = (paths.first().path, paths.config());
@@ -186,7 +174,7 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Vec<T>, out: &mut Vec<T>) -> Result<(), ModelError> {
+    fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Vec<T>, out: &mut Vec<T>) -> Done {
         self.multiply(paths, &linear.weight, x, out, Put::OVER);
         let bias = &linear.bias.numbers[linear.bias.of(paths)];
         add_bias(&self.crew, bias, &mut out[..paths.rows() * linear.weight.outputs]);
@@ -201,7 +189,7 @@ impl<T: Number> Backend for Cpu<T> {
         x: &mut Vec<T>,
         copy: Option<&mut Vec<T>>,
         [normed, inner]: [&mut Vec<T>; 2],
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let numbers = paths.rows() * block.up.inputs;
         if let Some(copy) = copy {
             copy[..numbers].copy_from_slice(&x[..numbers]);
@@ -209,7 +197,7 @@ impl<T: Number> Backend for Cpu<T> {
         let norm = Norm { weight: &block.norm.numbers[block.norm.of(paths)], eps: EPS };
         norm.rows(&self.crew, 1, &x[..numbers], normed);
         self.multiply(paths, &block.up, normed, inner, Put::OVER);
-        gelu(&self.crew, block.up.outputs, &mut inner[..paths.rows() * block.up.outputs]);
+        gelu(&self.crew, &mut inner[..paths.rows() * block.up.outputs]);
         self.multiply(paths, &block.down, inner, x, Put::ONTO);
         Ok(())
     }
@@ -220,7 +208,7 @@ impl<T: Number> Backend for Cpu<T> {
         (caches, _): &mut Self::Caches<'_>,
         (values, _): (&Vec<T>, &Vectors<Self>),
         (weights, _): (&Vec<T>, &Vectors<Self>),
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let to = numbers_mut(&mut caches.at(paths)?.fused, paths.first().path);
         let shape = Heads::new(&paths.config().receiver, &[], paths.length());
         let values = values.chunks(shape.width()).zip(weights.chunks(shape.kv_heads)).take(paths.rows());
@@ -234,7 +222,7 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn close(&self, (mut caches, start): Self::Caches<'_>) -> Result<(), ModelError> {
+    fn close(&self, (mut caches, start): Self::Caches<'_>) -> Done {
         let last = caches.layer.take();
         caches.write_back(last, start)
     }
@@ -260,7 +248,6 @@ struct Heads<'a> {
     numbers: &'a [f32],
     kv_heads: usize,
     head_dim: usize,
-    /// Positions.
     length: usize,
 }
 
@@ -273,12 +260,10 @@ impl<'a> Heads<'a> {
         self.kv_heads * self.head_dim
     }
 
-    /// The heads of a token, counted over all sequences.
     fn of_token(self, token: usize) -> impl Iterator<Item = &'a [f32]> {
         (0..self.kv_heads).map(move |head| &self.numbers[self.place(token, head)..][..self.head_dim])
     }
 
-    /// Where a head of a token begins.
     fn place(&self, token: usize, head: usize) -> usize {
         let (sequence, position) = (token / self.length, token % self.length);
         ((sequence * self.kv_heads + head) * self.length + position) * self.head_dim

@@ -13,12 +13,10 @@ use crate::tts;
 pub type Linear<T> = tts::Linear<Vec<T>, Vec<f32>>;
 
 impl<T: Number> Linear<T> {
-    /// Numbers of a row that comes out.
     pub fn outputs(&self) -> usize {
         self.bias.len()
     }
 
-    /// Makes rows of rows.
     pub fn run(&self, crew: &Crew, rows: usize, from: &[T], to: &mut [T]) {
         let outputs = self.outputs();
         let inputs = self.weight.len() / outputs;

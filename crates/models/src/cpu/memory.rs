@@ -12,14 +12,15 @@ use crate::{
     attention::{CPU_TILING, Layout},
     decoder::cache::grown_capacity,
     most_resident,
+    size::{product, sum},
 };
 
 /// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed
 /// columns, scores of a tile.
-pub(super) const THREAD_BYTES: u64 = 3 << 20;
+pub(crate) const THREAD_BYTES: u64 = 3 << 20;
 
 /// What is small and not counted one by one: the threads, the lists of layers, the frequencies.
-pub(super) const SMALL_BYTES: u64 = 1 << 20;
+pub(crate) const SMALL_BYTES: u64 = 1 << 20;
 
 /// Which passes are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,18 +46,17 @@ pub fn needed_bytes(
         Pass::Forward => options.batch.saturating_mul(tokens),
         Pass::Cached => options.batch,
     };
-    let buffers = Sizes::new(config, options.attention, &span, rows).numbers() as u64;
+    let buffers = Sizes::new(config, options.attention, &span, rows).numbers();
     let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, CPU_TILING));
-    let parts = [
+    sum([
         SMALL_BYTES,
         layout,
         kept_bytes(config, options.dtype, options.offload.as_ref(), config.weight_bytes(options.dtype)),
         cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),
-        (config.head_dim as u64).saturating_mul(positions as u64).saturating_mul(4),
+        product(&[config.head_dim, positions, 4]),
         thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens)).saturating_mul(threads.max(1) as u64),
-    ];
-    parts.into_iter().fold(0, u64::saturating_add)
+    ])
 }
 
 /// The largest number of resident layers that fits this many bytes, with the others offloaded as the options
@@ -88,7 +88,7 @@ pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload
     if streamed == 0 {
         return all;
     }
-    let numbers = config.layer_tensors(0).iter().map(|spec| spec.count() as u64).fold(0, u64::saturating_add);
+    let numbers = sum(config.layer_tensors(0).iter().map(|spec| spec.count() as u64));
     let gone = numbers.saturating_mul(dtype.bytes()).saturating_mul(streamed);
     let buffers = layer_bytes(config, dtype).saturating_mul(mode.buffers() as u64);
     all.saturating_sub(gone).saturating_add(buffers)
@@ -101,14 +101,17 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
         (Room::Growing, Pass::Forward) => 0,
         (Room::Growing, Pass::Cached) => grown_capacity(tokens, config.context),
     };
-    let positions = (options.batch as u64).saturating_mul(room as u64);
-    config.kv_bytes_per_token(options.dtype).saturating_mul(positions)
+    config.kv_bytes_per_token(options.dtype).saturating_mul(product(&[options.batch, room]))
 }
 
 /// What each thread needs for products with this many rows.
 pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize) -> u64 {
     let widest = config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));
-    let turned = turned_bytes(rows, widest);
+    product_bytes(dtype, turned_bytes(rows, widest))
+}
+
+/// What each thread needs for products whose turned rows take this many bytes.
+pub(super) fn product_bytes(dtype: Dtype, turned: u64) -> u64 {
     // A product needs the one or the other.
     let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
     THREAD_BYTES.saturating_add(blocks)

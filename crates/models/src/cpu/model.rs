@@ -9,22 +9,20 @@ use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
 use crate::{
     Config, Dtype, ModelError, Role, TensorData, TensorSpec,
     decoder::weights::{self, LayerWeights, Load, Parameters, Part},
+    size::sum,
     weights::TensorSource,
 };
 
-/// Numbers that one thread generates or reads at a time.
 const PART: usize = 1 << 15;
 
 /// The weights of a layer. Vectors are kept in f32, after they were rounded to the dtype of the matrices.
 pub type Layer<T> = LayerWeights<Vec<T>, Vec<f32>>;
 
-/// All weights of a decoder.
 pub type Model<T> = Parameters<Vec<T>, Vec<f32>>;
 
 /// The resident layers of a decoder, without embedding and head.
 pub type Body<T> = weights::Body<Vec<T>, Vec<f32>>;
 
-/// Where the numbers of tensors come from, and the threads that read them.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     /// None where all numbers are 0.
@@ -32,7 +30,6 @@ pub struct Source<'a> {
     pub crew: &'a Crew,
 }
 
-/// A source that loads matrices of one dtype.
 pub struct Typed<'a, T> {
     pub source: Source<'a>,
     of: PhantomData<T>,
@@ -53,12 +50,10 @@ impl<T: Number> Load for Typed<'_, T> {
 }
 
 impl<T: Number> Layer<T> {
-    /// A layer of zeros, to copy into.
     pub fn blank(config: &Config) -> Result<Self, ModelError> {
         Source { weights: None, crew: &Crew::new(1)? }.layer(config, 0)
     }
 
-    /// Its numbers as bytes, part by part.
     pub fn bytes(&self) -> [&[u8]; 11] {
         self.parts().map(|part| match part {
             Some(Part::Matrix(numbers)) => bytemuck::cast_slice(numbers),
@@ -67,7 +62,6 @@ impl<T: Number> Layer<T> {
         })
     }
 
-    /// The same parts, to write.
     pub fn bytes_mut(&mut self) -> [&mut [u8]; 11] {
         self.parts_mut().map(|part| match part {
             Some(Part::Matrix(numbers)) => bytemuck::cast_slice_mut(numbers),
@@ -77,7 +71,6 @@ impl<T: Number> Layer<T> {
     }
 }
 
-/// Some numbers of a part of the weights.
 pub fn numbers<T: Number>(part: Part<&Vec<T>, &Vec<f32>>, range: Range<usize>) -> Vec<f32> {
     match part {
         Part::Matrix(numbers) => numbers[range].iter().map(|number| number.wide()).collect(),
@@ -91,16 +84,14 @@ pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
         let each = if matches!(spec.role, Role::Norm | Role::Bias) { Dtype::F32 } else { dtype }.bytes();
         spec.shape.iter().fold(each, |bytes, side| bytes.saturating_mul(*side as u64))
     };
-    config.layer_tensors(0).iter().map(bytes).fold(0, u64::saturating_add)
+    sum(config.layer_tensors(0).iter().map(bytes))
 }
 
 impl<'a> Source<'a> {
-    /// The source as a loader of one dtype.
     pub fn typed<T>(self) -> Typed<'a, T> {
         Typed { source: self, of: PhantomData }
     }
 
-    /// All weights of a decoder.
     pub fn model<T: Number>(self, config: &Config) -> Result<Model<T>, ModelError> {
         let _stage = match self.weights {
             Some(_) => stage!("weights"),
@@ -109,12 +100,10 @@ impl<'a> Source<'a> {
         Parameters::load(config, 0, &mut self.typed())
     }
 
-    /// The weights of one layer.
     pub fn layer<T: Number>(self, config: &Config, layer: usize) -> Result<Layer<T>, ModelError> {
         LayerWeights::load(&config.layer_tensors(layer), &mut self.typed())
     }
 
-    /// The numbers of several tensors, one after another.
     pub fn stacked<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<T>, ModelError> {
         let mut numbers = zeros(specs.iter().map(|spec| spec.count()).sum())?;
         let Some(weights) = self.weights else { return Ok(numbers) };
@@ -132,7 +121,6 @@ impl<'a> Source<'a> {
         Ok(numbers)
     }
 
-    /// Some rows of a matrix, without the others.
     pub fn rows<T: Number>(self, spec: &TensorSpec, rows: &[u32]) -> Result<Vec<T>, ModelError> {
         let [count, width] = spec.shape[..] else {
             return Err(ModelError::Refused(format!("`{}` is no matrix", spec.name)));
@@ -155,19 +143,15 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Makes or reads the numbers of a tensor from an index on.
 fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
     match data {
         TensorData::Filled { fill, .. } => {
             let fill = *fill;
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (at, to) in to.iter_mut().enumerate() {
-                        *to = T::narrow(fill.at((from + at) as u64));
-                    }
-                },
-            );
+            vectorized!({
+                for (at, to) in to.iter_mut().enumerate() {
+                    *to = T::narrow(fill.at((from + at) as u64));
+                }
+            });
         }
         TensorData::Stored { dtype, bytes } => {
             let bytes = &bytes[from * dtype.bytes() as usize..];

@@ -2,15 +2,11 @@
 
 use half::{bf16, f16};
 
-/// A number type that weights, activations and cache are stored in.
 pub trait Number: Copy + Default + Send + Sync + bytemuck::Pod {
-    /// Whether it is the type that is computed in.
     const IS_F32: bool = false;
 
-    /// The number in f32.
     fn wide(self) -> f32;
 
-    /// The nearest number of this type.
     fn narrow(number: f32) -> Self;
 
     /// The numbers themselves, if they are those of f32.

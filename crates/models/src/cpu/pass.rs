@@ -5,7 +5,7 @@ use laptime_probe::stage;
 use super::{
     attention::{Heads, Inputs, Span, Strides, fused, naive},
     blocks,
-    cache::{Cache, zeros},
+    cache::{Cache, fit},
     crew::Crew,
     model::Layer,
     number::Number,
@@ -14,44 +14,28 @@ use super::{
     steps::{Norm, Positions, add_bias, store, swiglu},
 };
 use crate::{
-    Attention, Config, Marks, ModelError, Options,
+    Attention, Config, Done, Marks, ModelError, Options,
     attention::Layout,
     decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
+    parts::parts,
     rope::RopeTable,
 };
 
-/// What passes compute in, kept from one to the next.
-#[derive(Default)]
-pub struct Buffers<T> {
-    /// What layers add to: a row for each token.
-    pub stream: Vec<T>,
-    pub normed: Vec<T>,
-    qkv: Vec<T>,
-    /// Values, weighted.
-    mixed: Vec<T>,
-    scores: Vec<T>,
-    gate_up: Vec<T>,
-    pub logits: Vec<T>,
+parts! {
+    pub struct Parts { stream, normed, qkv, mixed, scores, gate_up, logits }
 }
 
-/// How many numbers the buffers of a pass have.
-#[derive(Debug, Clone, Copy)]
-pub struct Sizes {
-    pub stream: usize,
-    pub qkv: usize,
-    pub mixed: usize,
-    pub scores: usize,
-    pub gate_up: usize,
-    pub logits: usize,
-}
+pub type Buffers<T> = Parts<Vec<T>>;
+
+pub type Sizes = Parts<usize>;
 
 impl Sizes {
-    /// Those of a pass that gives logits of this many rows.
     pub fn new(config: &Config, attention: Attention, span: &Span, logits_rows: usize) -> Self {
         let rows = span.batch.saturating_mul(span.queries);
         let by_rows = |width: usize| rows.saturating_mul(width);
         Self {
             stream: by_rows(config.hidden),
+            normed: by_rows(config.hidden),
             qkv: by_rows((config.heads + 2 * config.kv_heads) * config.head_dim),
             mixed: by_rows(config.heads * config.head_dim),
             scores: if attention == Attention::Naive { span.scores() } else { 0 },
@@ -59,53 +43,32 @@ impl Sizes {
             logits: logits_rows.saturating_mul(config.vocab),
         }
     }
-
-    /// All of them; what is normed is as large as the stream.
-    pub fn numbers(&self) -> usize {
-        let all = [self.stream, self.stream, self.qkv, self.mixed, self.scores, self.gate_up, self.logits];
-        all.into_iter().fold(0, usize::saturating_add)
-    }
 }
 
 impl<T: Number> Buffers<T> {
-    /// Makes every buffer at least as large as a pass needs.
-    pub fn fit(&mut self, sizes: &Sizes) -> Result<(), ModelError> {
-        let all = [
-            (&mut self.stream, sizes.stream),
-            (&mut self.normed, sizes.stream),
-            (&mut self.qkv, sizes.qkv),
-            (&mut self.mixed, sizes.mixed),
-            (&mut self.scores, sizes.scores),
-            (&mut self.gate_up, sizes.gate_up),
-            (&mut self.logits, sizes.logits),
-        ];
+    pub fn fit(&mut self, sizes: Sizes) -> Done {
         let mut stage = None;
-        for (buffer, size) in all {
+        let fit = |(buffer, size): (&mut Vec<T>, usize)| {
             if buffer.len() < size {
                 stage.get_or_insert_with(|| stage!("allocate"));
-                // The old one is not needed, and not both at once.
-                *buffer = Vec::new();
-                *buffer = zeros(size)?;
             }
-        }
-        Ok(())
+            fit(buffer, size)
+        };
+        self.each_mut().zip(sizes).try_map(fit).map(drop)
     }
 }
 
-/// A pass of rows through the layers of a model.
 pub struct Pass<'a, T> {
     pub config: &'a Config,
     pub options: &'a Options,
     pub crew: &'a Crew,
     pub table: &'a RopeTable,
-    /// The pairs that attention keeps; none for all.
     pub layout: Option<&'a Layout>,
     /// What runs together: sequences of one cache, or of several caches at different positions. All have as many queries.
     pub spans: &'a [Span],
     /// Whether only the last row of each sequence is normed for the head.
     pub is_last_only: bool,
     pub buffers: &'a mut Buffers<T>,
-    /// The cache of each span; none for a pass without a cache.
     pub caches: Vec<&'a mut Cache<T>>,
 }
 
@@ -124,12 +87,10 @@ impl<T: Number> Pass<'_, T> {
         self.norm_weight(weight).rows(self.crew, every, stream, &mut self.buffers.normed);
     }
 
-    /// The rows between those that the head reads.
     fn every(&self) -> usize {
         if self.is_last_only { self.spans.first().map_or(1, |span| span.queries) } else { 1 }
     }
 
-    /// Numbers of a row of queries, keys and values.
     fn qkv_width(&self) -> usize {
         (self.config.heads + 2 * self.config.kv_heads) * self.config.head_dim
     }
@@ -165,7 +126,6 @@ impl<T: Number> Pass<'_, T> {
     }
 }
 
-/// Each span, with its index and the number of the rows before it.
 fn numbered(spans: &[Span]) -> impl Iterator<Item = (usize, usize, &Span)> {
     let mut before = 0;
     spans.iter().enumerate().map(move |(group, span)| {
@@ -184,13 +144,13 @@ impl<T: Number> Ops for Pass<'_, T> {
         &self.options.marks
     }
 
-    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Result<(), ModelError> {
+    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Done {
         self.norm_rows(weight, if at == NormAt::Final { self.every() } else { 1 });
         Ok(())
     }
 
     /// RoPE adds the bias of queries, keys and values, and SwiGLU that of gate and up.
-    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), ModelError> {
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let ([outputs, width], rows, every) = (at.shape(self.config), self.rows(), self.every());
         let Buffers { stream, normed, qkv, mixed, gate_up, logits, .. } = &mut *self.buffers;
         let (x, out, put) = match at {
@@ -207,7 +167,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         Ok(())
     }
 
-    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Done {
         let width = self.qkv_width();
         for (group, first, span) in numbered(self.spans) {
             let positions = Positions {
@@ -230,14 +190,14 @@ impl<T: Number> Ops for Pass<'_, T> {
         Ok(())
     }
 
-    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Done {
         for (group, first, span) in numbered(self.spans) {
             self.attend_span(layer, group, first, span);
         }
         Ok(())
     }
 
-    fn swiglu(&mut self, _: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn swiglu(&mut self, _: usize, weights: &Layer<T>) -> Done {
         let (ffn, rows) = (self.config.ffn, self.rows());
         swiglu(self.crew, ffn, weights.gate_up_bias.as_deref(), &mut self.buffers.gate_up[..rows * 2 * ffn]);
         Ok(())

@@ -28,7 +28,6 @@ pub const DEPTH: usize = 512;
 /// Up to this many rows the weights are read once and multiplied as they come.
 const FEW: usize = 4;
 
-/// What a thread needs beside the matrices: blocks that are widened.
 #[derive(Default)]
 pub struct Blocks {
     left: Vec<f32>,
@@ -36,13 +35,10 @@ pub struct Blocks {
     sum: Vec<f32>,
 }
 
-/// Bytes of a block that is widened.
 pub const WIDENED_BYTES: u64 = (4 * PART * DEPTH) as u64;
 
-/// Bytes of [`Blocks`] at most, if there are halves.
 pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
 
-/// A factor of a product, by the rows that it is stored in.
 #[derive(Clone, Copy)]
 pub enum Factor<'a, T> {
     /// Its columns are what is stored as rows.
@@ -66,7 +62,6 @@ impl<'a, T: Number> Factor<'a, T> {
         }
     }
 
-    /// The same factor, if it is of f32.
     fn as_f32(&self) -> Option<Factor<'a, f32>> {
         match self {
             Self::Transposed(rows) => rows.as_f32().map(Factor::Transposed),
@@ -74,7 +69,6 @@ impl<'a, T: Number> Factor<'a, T> {
         }
     }
 
-    /// Some of its rows.
     pub fn rows_part(&self, from: usize, count: usize) -> Self {
         match self {
             Self::Transposed(rows) => Self::Transposed(rows.part(0, rows.count, from, count)),
@@ -82,7 +76,6 @@ impl<'a, T: Number> Factor<'a, T> {
         }
     }
 
-    /// Some of its columns.
     pub fn columns_part(&self, from: usize, count: usize) -> Self {
         match self {
             Self::Transposed(rows) => Self::Transposed(rows.part(from, count, 0, rows.width)),
@@ -90,7 +83,6 @@ impl<'a, T: Number> Factor<'a, T> {
         }
     }
 
-    /// The same factor in f32: itself, or widened into a block.
     fn widened(&self, block: &'a mut Vec<f32>) -> Factor<'a, f32> {
         match *self {
             Self::Transposed(rows) => Factor::Transposed(widened(rows, block)),
@@ -99,12 +91,9 @@ impl<'a, T: Number> Factor<'a, T> {
     }
 }
 
-/// What becomes of a product.
 #[derive(Clone, Copy)]
 pub struct Put {
-    /// What it is multiplied by.
     pub scale: f32,
-    /// Whether it is added to what is there.
     pub add: bool,
 }
 
@@ -125,28 +114,35 @@ pub fn project<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out
 
 /// Multiplies two matrices, shared out over the crew. Panics where they do not fit.
 pub fn share<T: Number>(crew: &Crew, left: Factor<'_, T>, right: Factor<'_, T>, out: &mut [T], put: Put) {
-    let (rows, columns, depth) = (left.rows(), right.columns(), left.columns());
-    let part_columns = part_columns(crew, rows, columns);
+    let sizes = [left.rows(), right.columns(), left.columns()];
+    each_part(crew, sizes, out, |blocks: &mut Blocks, [row, column], out| {
+        multiply(blocks, left.rows_part(row, out.count), right.columns_part(column, out.width), out, put);
+    });
+}
+
+/// Shares a product of these rows, columns and depth out over the crew, with something that each thread keeps. A part
+/// begins at a row and a column, and has as many as it is given to write.
+pub fn each_part<T: Number, S: Default>(
+    crew: &Crew,
+    [rows, columns, depth]: [usize; 3],
+    out: &mut [T],
+    work: impl Fn(&mut S, [usize; 2], &mut RowsMut<'_, T>) + Sync,
+) {
+    // A part has fewer columns than usual where threads would be left without one.
+    let wanted = (4 * crew.threads()).div_ceil(rows.div_ceil(PART));
+    let part_columns = columns.div_ceil(wanted).next_multiple_of(LEAST_COLUMNS).clamp(LEAST_COLUMNS, PART);
     let across = columns.div_ceil(part_columns);
-    let parts = rows.div_ceil(PART) * across;
     let touched = (rows * columns).saturating_mul(depth) / 16;
     let out = Shared::new(&mut out[..rows * columns]);
-    crew.each_with(touched, 0..parts, Blocks::default, |blocks, part| {
+    crew.each_with(touched, 0..rows.div_ceil(PART) * across, S::default, |own, part| {
         let (row, column) = (part / across * PART, part % across * part_columns);
         let (height, width) = (PART.min(rows - row), part_columns.min(columns - column));
         // SAFETY: parts have no number in common, and each is done once.
         let mut out = unsafe { out.rows(row * columns + column, height, width, columns) };
-        multiply(blocks, left.rows_part(row, height), right.columns_part(column, width), &mut out, put);
+        work(own, [row, column], &mut out);
     });
 }
 
-/// How many columns a part has: fewer than usual where threads would be left without one.
-pub fn part_columns(crew: &Crew, rows: usize, columns: usize) -> usize {
-    let wanted = (4 * crew.threads()).div_ceil(rows.div_ceil(PART));
-    columns.div_ceil(wanted).next_multiple_of(LEAST_COLUMNS).clamp(LEAST_COLUMNS, PART)
-}
-
-/// Multiplies two matrices on this thread. Panics where they do not fit.
 pub fn multiply<X: Number, W: Number, O: Number>(
     blocks: &mut Blocks,
     left: Factor<'_, X>,
@@ -191,60 +187,48 @@ fn multiply_few<X: Number, W: Number, O: Number>(
     let width = out.width;
     sum.clear();
     sum.resize(x.count * width, 0.0);
-    vectorized(
-        #[inline(always)]
-        || match right {
-            Factor::Transposed(rows) => {
-                for column in 0..width {
-                    for at in 0..x.count {
-                        sum[at * width + column] = dot(x.row(at), rows.row(column));
-                    }
+    vectorized!(match right {
+        Factor::Transposed(rows) => {
+            for column in 0..width {
+                for at in 0..x.count {
+                    sum[at * width + column] = dot(x.row(at), rows.row(column));
                 }
             }
-            Factor::Plain(rows) => {
-                for depth in 0..rows.count {
-                    for at in 0..x.count {
-                        let factor = x.row(at)[depth];
-                        let sums = &mut sum[at * width..][..width];
-                        sums.iter_mut().zip(rows.row(depth)).for_each(|(sum, number)| *sum += factor * number.wide());
-                    }
+        }
+        Factor::Plain(rows) => {
+            for depth in 0..rows.count {
+                for at in 0..x.count {
+                    let factor = x.row(at)[depth];
+                    let sums = &mut sum[at * width..][..width];
+                    sums.iter_mut().zip(rows.row(depth)).for_each(|(sum, number)| *sum += factor * number.wide());
                 }
             }
-        },
-    );
+        }
+    });
     for at in 0..x.count {
         put_row(&sum[at * width..][..width], out.row(at), put);
     }
 }
 
-/// Puts a row of sums where it belongs.
 fn put_row<O: Number>(sums: &[f32], out: &mut [O], put: Put) {
-    vectorized(
-        #[inline(always)]
-        || {
-            for (out, sum) in out.iter_mut().zip(sums) {
-                let before = if put.add { out.wide() } else { 0.0 };
-                *out = O::narrow(before + sum * put.scale);
-            }
-        },
-    );
+    vectorized!({
+        for (out, sum) in out.iter_mut().zip(sums) {
+            let before = if put.add { out.wide() } else { 0.0 };
+            *out = O::narrow(before + sum * put.scale);
+        }
+    });
 }
 
-/// Rows in f32: themselves, or widened into a block.
 pub fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Rows<'a, f32> {
     if let Some(wide) = rows.as_f32() {
         return wide;
     }
     block.clear();
     block.reserve_exact(rows.count * rows.width);
-    vectorized(
-        #[inline(always)]
-        || (0..rows.count).for_each(|at| block.extend(rows.row(at).iter().map(|number| number.wide()))),
-    );
+    vectorized!((0..rows.count).for_each(|at| block.extend(rows.row(at).iter().map(|number| number.wide()))));
     Rows::dense(block, rows.count, rows.width)
 }
 
-/// Multiplies matrices of f32 with the kernel, on this thread, and puts the result where it belongs.
 pub fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: &mut RowsMut<'_, f32>, put: Put) {
     // Where the first number is, and how far the next column and the next row are.
     let place = |factor| match factor {

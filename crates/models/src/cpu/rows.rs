@@ -7,13 +7,10 @@ use std::marker::PhantomData;
 
 use super::number::Number;
 
-/// Rows of numbers, a stride apart.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a, T> {
     numbers: &'a [T],
-    /// How many there are.
     pub count: usize,
-    /// Numbers of each.
     pub width: usize,
     /// Numbers from the beginning of one to that of the next.
     pub stride: usize,
@@ -26,32 +23,27 @@ impl<'a, T> Rows<'a, T> {
         Self { numbers, count, width, stride }
     }
 
-    /// Rows that follow one another without a gap.
     pub fn dense(numbers: &'a [T], count: usize, width: usize) -> Self {
         Self::new(numbers, count, width, width)
     }
 
-    /// One of them.
     #[inline(always)]
     pub fn row(&self, at: usize) -> &'a [T] {
         &self.numbers[at * self.stride..][..self.width]
     }
 
-    /// Some of them, and of those some numbers.
     pub fn part(&self, from: usize, count: usize, column: usize, width: usize) -> Self {
         assert!(from + count <= self.count && column + width <= self.width, "a part is inside its rows");
         let numbers = if count == 0 { &[] } else { &self.numbers[from * self.stride + column..] };
         Self::new(numbers, count, width, self.stride)
     }
 
-    /// Where the first begins.
     pub fn pointer(&self) -> *const T {
         self.numbers.as_ptr()
     }
 }
 
 impl<'a, T: Number> Rows<'a, T> {
-    /// The same rows, if they are of f32.
     pub fn as_f32(&self) -> Option<Rows<'a, f32>> {
         let Self { numbers, count, width, stride } = *self;
         T::as_f32(numbers).map(|numbers| Rows { numbers, count, width, stride })
@@ -71,7 +63,6 @@ unsafe impl<T: Send> Send for Shared<'_, T> {}
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 
 impl<'a, T> Shared<'a, T> {
-    /// Shares numbers out.
     pub fn new(numbers: &'a mut [T]) -> Self {
         Self { first: numbers.as_mut_ptr(), length: numbers.len(), borrowed: PhantomData }
     }
@@ -94,9 +85,7 @@ impl<'a, T> Shared<'a, T> {
 /// Rows of numbers to write, a stride apart; what lies between them belongs to others.
 pub struct RowsMut<'a, T> {
     first: *mut T,
-    /// How many there are.
     pub count: usize,
-    /// Numbers of each.
     pub width: usize,
     /// Numbers from the beginning of one to that of the next.
     pub stride: usize,
@@ -104,13 +93,11 @@ pub struct RowsMut<'a, T> {
 }
 
 impl<'a, T> RowsMut<'a, T> {
-    /// Rows that follow one another without a gap.
     pub fn dense(numbers: &'a mut [T], count: usize, width: usize) -> Self {
         assert!(reach(count, width, width) <= numbers.len(), "{count} rows of {width} reach beyond the numbers");
         Self { first: numbers.as_mut_ptr(), count, width, stride: width, borrowed: PhantomData }
     }
 
-    /// One of them.
     #[inline(always)]
     pub fn row(&mut self, at: usize) -> &mut [T] {
         assert!(at < self.count, "there are {} rows", self.count);
@@ -118,14 +105,12 @@ impl<'a, T> RowsMut<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.first.add(at * self.stride), self.width) }
     }
 
-    /// Where the first begins.
     pub fn pointer(&mut self) -> *mut T {
         self.first
     }
 }
 
 impl<T: Number> RowsMut<'_, T> {
-    /// The same rows, if they are of f32.
     pub fn as_f32(&mut self) -> Option<RowsMut<'_, f32>> {
         let Self { first, count, width, stride, .. } = *self;
         // The type is the same, so nothing is made of these pointers that they were not.

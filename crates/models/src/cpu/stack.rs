@@ -14,14 +14,13 @@ use super::{
     streamed::Streamed,
 };
 use crate::{
-    Config, LayerVisit, ModelError, Offloading, Options,
+    Config, Done, LayerVisit, ModelError, Offloading, Options,
     attention::{CPU_TILING, Layout},
     decoder::layers::{run_all, run_head},
     marks::stage_mark,
     rope::RopeTable,
 };
 
-/// Whether a pass has keys and values before its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// It has none and keeps none. Every row is normed.
@@ -30,7 +29,6 @@ pub enum Before {
     Cache,
 }
 
-/// The layers of a decoder, their cache, and the buffers that are kept from pass to pass.
 pub struct Stack<T> {
     config: Config,
     options: Options,
@@ -48,14 +46,12 @@ pub struct Stack<T> {
 }
 
 impl<T: Number> Stack<T> {
-    /// Layers that have run nothing yet.
     pub fn new(config: Config, options: Options, body: Arc<Body<T>>) -> Result<Self, ModelError> {
         let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
         let buffers = Buffers::default();
         Ok(Self { config, options, body, streamed: None, table, cache, buffers, layout: None, rows: 0, logits_rows: 0 })
     }
 
-    /// Loads the layers. Offloaded ones are written to their file.
     pub fn load(config: Config, options: Options, source: Source<'_>) -> Result<Self, ModelError> {
         let streamed = Streamed::load(&config, &options, source)?;
         let first = streamed.as_ref().map_or(0, Streamed::layers);
@@ -63,22 +59,18 @@ impl<T: Number> Stack<T> {
         Ok(Self { streamed, ..Self::new(config, options, body)? })
     }
 
-    /// How layers are offloaded.
     pub fn offloading(&self) -> Option<Offloading> {
         self.streamed.as_ref().map(Streamed::offloading)
     }
 
-    /// The visits of offloaded layers since the last call.
     pub fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)
     }
 
-    /// What the decoder is.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// How it was made ready.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -91,7 +83,7 @@ impl<T: Number> Stack<T> {
         before: Before,
         head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let start = if before == Before::Cache { self.cache.length() } else { 0 };
         let span = Span::new(&self.config, self.options.batch, rows, start);
         self.pass(crew, &[span], before, None, head, enter)
@@ -105,7 +97,7 @@ impl<T: Number> Stack<T> {
         other: &mut Cache<T>,
         head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         other.reserve(&Heap, other.length() + 1)?;
         let spans = [self.cache.length(), other.length()];
         let spans = spans.map(|start| Span::new(&self.config, self.options.batch, 1, start));
@@ -120,7 +112,7 @@ impl<T: Number> Stack<T> {
         other: Option<&mut Cache<T>>,
         head: Option<&Vec<T>>,
         enter: impl FnOnce(&mut [T]),
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         self.make_ready(spans, before, head.is_some())?;
         let rows: usize = spans.iter().map(Span::rows).sum();
         enter(&mut self.buffers.stream[..rows * self.config.hidden]);
@@ -142,18 +134,15 @@ impl<T: Number> Stack<T> {
         Ok(())
     }
 
-    /// The rows that the last pass normed: all of them, or the last of each sequence.
     pub fn normed(&self) -> &[T] {
         &self.buffers.normed[..self.rows * self.config.hidden]
     }
 
-    /// The logits that the last pass left.
     pub fn logits(&self) -> &[T] {
         &self.buffers.logits[..self.logits_rows * self.config.vocab]
     }
 
-    /// Makes room for a pass, or refuses it before anything is computed.
-    fn make_ready(&mut self, spans: &[Span], before: Before, has_head: bool) -> Result<(), ModelError> {
+    fn make_ready(&mut self, spans: &[Span], before: Before, has_head: bool) -> Done {
         let [first, ..] = spans else { return Ok(()) };
         let start = spans.iter().map(|span| span.start).max().unwrap_or_default();
         let span = &Span { batch: spans.iter().map(|span| span.batch).sum(), start, ..*first };
@@ -170,14 +159,13 @@ impl<T: Number> Stack<T> {
         };
         (self.rows, self.logits_rows) = (0, 0);
         let logits_rows = if has_head { rows } else { 0 };
-        self.buffers.fit(&Sizes::new(&self.config, self.options.attention, span, logits_rows))?;
+        self.buffers.fit(Sizes::new(&self.config, self.options.attention, span, logits_rows))?;
         (self.rows, self.logits_rows) = (rows, logits_rows);
         self.table.reach(tokens);
         self.lay_out(span)
     }
 
-    /// Builds the layout of what is kept, unless the last pass had it.
-    fn lay_out(&mut self, span: &Span) -> Result<(), ModelError> {
+    fn lay_out(&mut self, span: &Span) -> Done {
         let Some(kept) = &self.options.kept else { return Ok(()) };
         if span.start > 0 {
             return Err(ModelError::sparse_behind_cache());

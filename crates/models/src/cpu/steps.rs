@@ -4,19 +4,42 @@ use super::{
     attention::Span,
     crew::Crew,
     number::Number,
-    vectors::{self, silu, sum_of_squares, vectorized},
+    vectors::{self, dot, silu, vectorized},
 };
 use crate::{Config, RopeLayout, rope::RopeTable};
 
-/// Numbers that one part of a step has, about.
 const PART: usize = 1 << 14;
 
-/// Rows of a part.
 pub fn rows_of_part(width: usize) -> usize {
     (PART / width.max(1)).max(1)
 }
 
-/// Looks the rows of tokens up.
+/// Runs a body over every row, on all threads and with the widest vectors: `(numbers, width)` for each list of rows.
+/// `cost` is how many numbers are touched.
+macro_rules! each_row {
+    ($crew:expr, $cost:expr, ($rows:expr, $width:expr), |$row:ident| $body:expr) => {{
+        let (width, cost) = ($width, $cost);
+        let parts = $rows.chunks_mut($crate::cpu::steps::rows_of_part(width) * width);
+        $crew.each(cost, parts, |part| {
+            $crate::cpu::vectors::vectorized!(for $row in part.chunks_mut(width) {
+                $body
+            });
+        });
+    }};
+    ($crew:expr, $cost:expr, ($from:expr, $width:expr), ($to:expr, $to_width:expr), |$row:ident, $out:ident| $body:expr) => {{
+        let (width, to_width) = ($width, $to_width);
+        let rows = $crate::cpu::steps::rows_of_part(width);
+        let parts = $from.chunks(rows * width).zip($to.chunks_mut(rows * to_width));
+        $crew.each($cost, parts, |(from, to)| {
+            $crate::cpu::vectors::vectorized!(for ($row, $out) in from.chunks(width).zip(to.chunks_mut(to_width)) {
+                $body
+            });
+        });
+    }};
+}
+
+pub(crate) use each_row;
+
 pub fn embed<T: Number>(crew: &Crew, ids: &[u32], embedding: &[T], width: usize, out: &mut [T]) {
     let rows = rows_of_part(width);
     let parts = ids.chunks(rows).zip(out[..ids.len() * width].chunks_mut(rows * width));
@@ -27,7 +50,6 @@ pub fn embed<T: Number>(crew: &Crew, ids: &[u32], embedding: &[T], width: usize,
     });
 }
 
-/// What a norm does to a row: it multiplies with `weight` over the root of the mean square.
 #[derive(Clone, Copy)]
 pub struct Norm<'a> {
     pub weight: &'a [f32],
@@ -37,27 +59,16 @@ pub struct Norm<'a> {
 impl Norm<'_> {
     /// Norms rows of one matrix into another. Of `every` rows the last one is taken.
     pub fn rows<T: Number>(self, crew: &Crew, every: usize, from: &[T], out: &mut [T]) {
-        let width = self.weight.len();
-        let rows = rows_of_part(width * every);
-        let out = &mut out[..from.len() / every];
-        let parts = from.chunks(rows * every * width).zip(out.chunks_mut(rows * width));
-        crew.each(from.len() / every, parts, |(from, out)| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (from, out) in from.chunks(every * width).zip(out.chunks_mut(width)) {
-                        let from = &from[(every - 1) * width..];
-                        let factor = self.factor(from);
-                        for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
-                            *out = T::narrow(from.wide() * factor * weight);
-                        }
-                    }
-                },
-            );
+        let (width, out) = (self.weight.len(), &mut out[..from.len() / every]);
+        each_row!(crew, from.len() / every, (from, every * width), (out, width), |from, out| {
+            let from = &from[(every - 1) * width..];
+            let factor = self.factor(from);
+            for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
+                *out = T::narrow(from.wide() * factor * weight);
+            }
         });
     }
 
-    /// Norms a row where it is.
     #[inline(always)]
     fn in_place<T: Number>(self, row: &mut [T]) {
         let factor = self.factor(row);
@@ -66,10 +77,9 @@ impl Norm<'_> {
             .for_each(|(number, weight)| *number = T::narrow(number.wide() * factor * weight));
     }
 
-    /// What a row is multiplied with, beside the weight.
     #[inline(always)]
     pub fn factor<T: Number>(self, row: &[T]) -> f32 {
-        1.0 / (sum_of_squares(row) / row.len() as f32 + self.eps).sqrt()
+        1.0 / (dot(row, row) / row.len() as f32 + self.eps).sqrt()
     }
 }
 
@@ -86,27 +96,23 @@ pub struct Positions<'a> {
 }
 
 impl Positions<'_> {
-    /// Does it to all rows, where they are.
     pub fn enter<T: Number>(&self, crew: &Crew, qkv: &mut [T]) {
         let Config { heads, kv_heads, head_dim, .. } = *self.config;
         let width = (heads + 2 * kv_heads) * head_dim;
         let rows = rows_of_part(width);
         crew.each(qkv.len(), qkv.chunks_mut(rows * width).enumerate(), |(part, qkv)| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (at, row) in qkv.chunks_mut(width).enumerate() {
-                        self.enter_row(row, self.start + (part * rows + at) % self.tokens);
-                    }
-                },
-            );
+            vectorized!({
+                for (at, row) in qkv.chunks_mut(width).enumerate() {
+                    self.enter_row(row, self.start + (part * rows + at) % self.tokens);
+                }
+            });
         });
     }
 
     #[inline(always)]
     fn enter_row<T: Number>(&self, row: &mut [T], position: usize) {
         if let Some(bias) = self.bias {
-            row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
+            add_to(row, bias);
         }
         let Config { heads, kv_heads, head_dim, .. } = *self.config;
         let (cosines, sines) = self.table.at(position);
@@ -156,47 +162,27 @@ pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], room: usize, (keys,
     });
 }
 
-/// Makes the first half of each row `silu(first) * second`, after a bias was added to both.
 pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
-    let rows = rows_of_part(2 * width);
-    crew.each(gate_up.len() * 4, gate_up.chunks_mut(rows * 2 * width), |part| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for row in part.chunks_mut(2 * width) {
-                    if let Some(bias) = bias {
-                        row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
-                    }
-                    let (gate, up) = row.split_at_mut(width);
-                    gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(silu(gate.wide()) * up.wide()));
-                }
-            },
-        );
+    each_row!(crew, gate_up.len() * 4, (gate_up, 2 * width), |row| {
+        if let Some(bias) = bias {
+            add_to(row, bias);
+        }
+        let (gate, up) = row.split_at_mut(width);
+        gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(silu(gate.wide()) * up.wide()));
     });
 }
 
-/// Makes every number of rows its gelu.
-pub fn gelu<T: Number>(crew: &Crew, width: usize, numbers: &mut [T]) {
-    let rows = rows_of_part(width);
-    crew.each(numbers.len() * 4, numbers.chunks_mut(rows * width), |part| {
-        vectorized(
-            #[inline(always)]
-            || part.iter_mut().for_each(|number| *number = T::narrow(vectors::gelu(number.wide()))),
-        );
-    });
+pub fn gelu<T: Number>(crew: &Crew, numbers: &mut [T]) {
+    each_row!(crew, numbers.len() * 4, (numbers, PART), |part| part
+        .iter_mut()
+        .for_each(|number| *number = T::narrow(vectors::gelu(number.wide()))));
 }
 
-/// Adds a bias to every row.
 pub fn add_bias<T: Number>(crew: &Crew, bias: &[f32], numbers: &mut [T]) {
-    let rows = rows_of_part(bias.len());
-    crew.each(numbers.len(), numbers.chunks_mut(rows * bias.len()), |part| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for row in part.chunks_mut(bias.len()) {
-                    row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
-                }
-            },
-        );
-    });
+    each_row!(crew, numbers.len(), (numbers, bias.len()), |row| add_to(row, bias));
+}
+
+#[inline(always)]
+fn add_to<T: Number>(row: &mut [T], bias: &[f32]) {
+    row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
 }

@@ -29,10 +29,8 @@ use crate::{
 /// Visits that are kept until they are read; older ones are dropped.
 const MOST_VISITS: usize = 1 << 13;
 
-/// The offloaded layers of a decoder on the CPU.
 pub type Streamed<T> = OffloadedLayers<FileCopies<T>>;
 
-/// Copies layers from a file.
 pub struct FileCopies<T> {
     config: Config,
     marks: Marks,
@@ -44,21 +42,17 @@ pub struct FileCopies<T> {
     /// Whether the copies that were requested and not waited for were requested ahead.
     requested: VecDeque<bool>,
     wait_began: Instant,
-    /// The times of the turn that runs.
     visit: LayerVisit,
     visits: VecDeque<LayerVisit>,
 }
 
-/// A buffer of a layer.
 enum Buffer<T> {
     Missing,
     Here(Box<Layer<T>>),
-    /// The thread has it.
     Copying,
 }
 
 impl<T: Number> Streamed<T> {
-    /// Writes the offloaded layers to a file, one at a time. None if all layers are resident.
     pub fn load(config: &Config, options: &Options, source: Source<'_>) -> Result<Option<Self>, ModelError> {
         let Some(offload) = &options.offload else { return Ok(None) };
         let layers = offload.streamed_layers(config)?;
@@ -93,7 +87,6 @@ impl<T: Number> Streamed<T> {
 }
 
 impl<T: Number> FileCopies<T> {
-    /// Hands a buffer to the thread.
     fn ask(&mut self, way: Way, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
         match mem::replace(&mut self.buffers[buffer], Buffer::Copying) {
             Buffer::Here(buffer) => self.copier.ask(Request { way, layer, pass, buffer }),

@@ -11,7 +11,6 @@ use super::{
     vectors::{exp, vectorized},
 };
 
-/// Queries of a block.
 pub const LANES: usize = 64;
 
 /// A number for each query of a block. It begins where a vector may, so that none reaches over two lines of a cache.
@@ -20,7 +19,6 @@ pub const LANES: usize = 64;
 pub struct Lanes(pub [f32; LANES]);
 
 impl Lanes {
-    /// The same number for every query.
     pub const fn all(number: f32) -> Self {
         Self([number; LANES])
     }
@@ -32,55 +30,48 @@ const DEPTH: usize = 6;
 /// Numbers of the widest vectors, of which there are twice as many registers.
 const WIDEST: usize = 16;
 
+/// Runs a function with the widest vectors, and with as many side by side as there are registers for.
+macro_rules! with_vectors {
+    ($run:ident, $($field:ident: $kind:ty),*) => {{
+        struct Call<'a>($($kind),*);
+        impl WithSimd for Call<'_> {
+            type Output = ();
+
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, simd: S) {
+                let Self($($field),*) = self;
+                match S::F32_LANES == WIDEST {
+                    true => $run::<S, 4>(simd, $($field),*),
+                    false => $run::<S, 2>(simd, $($field),*),
+                }
+            }
+        }
+        Arch::new().dispatch(Call($($field),*));
+    }};
+}
+
 /// Puts the products of keys with queries into `scores`, a row for each key. The queries are turned: a row for each of
 /// their numbers.
 pub fn score(queries: &[Lanes], keys: Rows<'_, f32>, scores: &mut [Lanes]) {
     assert!(queries.len() == keys.width && scores.len() == keys.count, "the tile fits");
-    Arch::new().dispatch(Score { queries, keys, scores });
+    with_vectors!(score_all, queries: &'a [Lanes], keys: Rows<'a, f32>, scores: &'a mut [Lanes]);
 }
 
-/// Adds values, weighted, to what is mixed: a row for each query.
-pub fn mix(weights: &[Lanes], values: Rows<'_, f32>, mixed: &mut [f32]) {
-    assert!(weights.len() == values.count && mixed.len() == LANES * values.width, "the tile fits");
-    Arch::new().dispatch(Mix { weights, values, mixed });
-}
-
-struct Score<'a> {
-    queries: &'a [Lanes],
-    keys: Rows<'a, f32>,
-    scores: &'a mut [Lanes],
-}
-
-impl WithSimd for Score<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        match S::F32_LANES == WIDEST {
-            true => self.run::<S, 4>(simd),
-            false => self.run::<S, 2>(simd),
-        }
-    }
-}
-
-impl Score<'_> {
-    #[inline(always)]
-    fn run<S: Simd, const VECTORS: usize>(self, simd: S) {
-        let Self { queries, keys, scores } = self;
-        let mut from = 0;
-        for some in scores.chunks_mut(DEPTH) {
-            match some.len() {
-                DEPTH => score_some::<S, DEPTH, VECTORS>(simd, queries, keys, from, some),
-                // Tiles have 64 keys: ten times six and four.
-                4 => score_some::<S, 4, VECTORS>(simd, queries, keys, from, some),
-                _ => {
-                    for (at, one) in some.chunks_mut(1).enumerate() {
-                        score_some::<S, 1, VECTORS>(simd, queries, keys, from + at, one);
-                    }
+#[inline(always)]
+fn score_all<S: Simd, const VECTORS: usize>(simd: S, queries: &[Lanes], keys: Rows<'_, f32>, scores: &mut [Lanes]) {
+    let mut from = 0;
+    for some in scores.chunks_mut(DEPTH) {
+        match some.len() {
+            DEPTH => score_some::<S, DEPTH, VECTORS>(simd, queries, keys, from, some),
+            // Tiles have 64 keys: ten times six and four.
+            4 => score_some::<S, 4, VECTORS>(simd, queries, keys, from, some),
+            _ => {
+                for (at, one) in some.chunks_mut(1).enumerate() {
+                    score_some::<S, 1, VECTORS>(simd, queries, keys, from + at, one);
                 }
             }
-            from += some.len();
         }
+        from += some.len();
     }
 }
 
@@ -112,34 +103,19 @@ fn score_some<S: Simd, const KEYS: usize, const VECTORS: usize>(
     }
 }
 
-struct Mix<'a> {
-    weights: &'a [Lanes],
-    values: Rows<'a, f32>,
-    mixed: &'a mut [f32],
+/// Adds values, weighted, to what is mixed: a row for each query.
+pub fn mix(weights: &[Lanes], values: Rows<'_, f32>, mixed: &mut [f32]) {
+    assert!(weights.len() == values.count && mixed.len() == LANES * values.width, "the tile fits");
+    with_vectors!(mix_all, weights: &'a [Lanes], values: Rows<'a, f32>, mixed: &'a mut [f32]);
 }
 
-impl WithSimd for Mix<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        match S::F32_LANES == WIDEST {
-            true => self.run::<S, 4>(simd),
-            false => self.run::<S, 2>(simd),
-        }
-    }
-}
-
-impl Mix<'_> {
-    #[inline(always)]
-    fn run<S: Simd, const VECTORS: usize>(self, simd: S) {
-        let Self { weights, values, mixed } = self;
-        for (at, some) in mixed.chunks_mut(DEPTH * values.width).enumerate() {
-            match some.len() == DEPTH * values.width {
-                true => mix_columns::<S, DEPTH, VECTORS>(simd, weights, values, at * DEPTH, some),
-                // 64 queries are ten times six and four.
-                false => mix_columns::<S, 4, VECTORS>(simd, weights, values, at * DEPTH, some),
-            }
+#[inline(always)]
+fn mix_all<S: Simd, const VECTORS: usize>(simd: S, weights: &[Lanes], values: Rows<'_, f32>, mixed: &mut [f32]) {
+    for (at, some) in mixed.chunks_mut(DEPTH * values.width).enumerate() {
+        match some.len() == DEPTH * values.width {
+            true => mix_columns::<S, DEPTH, VECTORS>(simd, weights, values, at * DEPTH, some),
+            // 64 queries are ten times six and four.
+            false => mix_columns::<S, 4, VECTORS>(simd, weights, values, at * DEPTH, some),
         }
     }
 }
@@ -201,38 +177,35 @@ fn mix_some<S: Simd, const QUERIES: usize, const VECTORS: usize>(
 /// Makes scores weights, counted from the largest score so far, which is `tops`, and adds them to `sums`. What was added
 /// before is put right, and so is `mixed`. A score of negative infinity weighs nothing.
 pub fn weigh(scores: &mut [Lanes], tops: &mut Lanes, sums: &mut Lanes, mixed: &mut [f32]) {
-    vectorized(
-        #[inline(always)]
-        || {
-            let Lanes(mut higher) = *tops;
-            for scores in scores.iter() {
-                larger(&mut higher, &scores.0);
-            }
-            let mut shrink = [0.0; LANES];
+    vectorized!({
+        let Lanes(mut higher) = *tops;
+        for scores in scores.iter() {
+            larger(&mut higher, &scores.0);
+        }
+        let mut shrink = [0.0; LANES];
+        for lane in 0..LANES {
+            // Where nothing was seen yet there is nothing to put right.
+            let top = tops.0[lane];
+            shrink[lane] = if top == f32::NEG_INFINITY { 1.0 } else { exp(top - higher[lane]) };
+        }
+        let mut added = [0.0; LANES];
+        for Lanes(scores) in scores.iter_mut() {
             for lane in 0..LANES {
-                // Where nothing was seen yet there is nothing to put right.
-                let top = tops.0[lane];
-                shrink[lane] = if top == f32::NEG_INFINITY { 1.0 } else { exp(top - higher[lane]) };
+                let score = scores[lane];
+                let weight = if score == f32::NEG_INFINITY { 0.0 } else { exp(score - higher[lane]) };
+                scores[lane] = weight;
+                added[lane] += weight;
             }
-            let mut added = [0.0; LANES];
-            for Lanes(scores) in scores.iter_mut() {
-                for lane in 0..LANES {
-                    let score = scores[lane];
-                    let weight = if score == f32::NEG_INFINITY { 0.0 } else { exp(score - higher[lane]) };
-                    scores[lane] = weight;
-                    added[lane] += weight;
-                }
-            }
-            for lane in 0..LANES {
-                sums.0[lane] = sums.0[lane] * shrink[lane] + added[lane];
-            }
-            *tops = Lanes(higher);
-            let width = mixed.len() / LANES;
-            for (mixed, shrink) in mixed.chunks_mut(width.max(1)).zip(&shrink) {
-                mixed.iter_mut().for_each(|number| *number *= shrink);
-            }
-        },
-    );
+        }
+        for lane in 0..LANES {
+            sums.0[lane] = sums.0[lane] * shrink[lane] + added[lane];
+        }
+        *tops = Lanes(higher);
+        let width = mixed.len() / LANES;
+        for (mixed, shrink) in mixed.chunks_mut(width.max(1)).zip(&shrink) {
+            mixed.iter_mut().for_each(|number| *number *= shrink);
+        }
+    });
 }
 
 #[inline(always)]
@@ -281,12 +254,12 @@ mod tests {
         let keys = Rows::dense(&keys, 11, 24);
         let (mut vectors, mut plain) = (vec![Lanes::all(0.0); 11], vec![Lanes::all(0.0); 11]);
         score(&queries, keys, &mut vectors);
-        Score { queries: &queries, keys, scores: &mut plain }.with_simd(pulp::Scalar::new());
+        score_all::<_, 2>(pulp::Scalar::new(), &queries, keys, &mut plain);
         let flat = |scores: &[Lanes]| scores.iter().flat_map(|lanes| lanes.0).collect::<Vec<f32>>();
         assert!(flat(&vectors).iter().zip(flat(&plain)).all(|(one, other)| (one - other).abs() < 1e-3));
         let (mut one, mut other) = (vec![0.0; LANES * 24], vec![0.0; LANES * 24]);
         mix(&vectors, keys, &mut one);
-        Mix { weights: &vectors, values: keys, mixed: &mut other }.with_simd(pulp::Scalar::new());
+        mix_all::<_, 2>(pulp::Scalar::new(), &vectors, keys, &mut other);
         assert!(one.iter().zip(&other).all(|(one, other)| (one - other).abs() < 0.1));
     }
 

@@ -43,16 +43,13 @@ pub fn trainer(
     }
 }
 
-/// The operations of training on the CPU, with the batch and all buffers.
 struct CpuTraining<T> {
     setup: Setup,
     ids: Vec<u32>,
     targets: Vec<u32>,
     kept: Kept<Vec<T>, Vec<f32>>,
     scratch: Scratch<Vec<T>>,
-    /// Queries, keys and values after their norms and RoPE.
     heads: Vec<T>,
-    /// Gradients of the norms of queries and of keys.
     d_norms: Vec<f32>,
     sums: Sums,
     places: Places,

@@ -6,7 +6,6 @@ mod steps;
 
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use laptime_probe::stage;
 
 use self::ops::{CpuOps, gathered};
@@ -16,16 +15,17 @@ use super::{
     crew::Crew,
     memory::{SMALL_BYTES, thread_bytes},
     model::Source,
-    number::Number,
     pass::Sizes,
     refuse_graph,
 };
 use crate::{
-    Attention, Config, Dtype, ModelError,
+    Attention, Config, ModelError,
     attention::CPU_TILING,
+    dtype::typed,
+    size::product,
     tts::{
         CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes,
-        product, together,
+        together,
     },
 };
 
@@ -38,24 +38,14 @@ pub fn qwen_tts(
 ) -> Result<Box<dyn QwenTts>, ModelError> {
     options.check(&config)?;
     refuse_graph(options.graph)?;
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(load::<f32>(config, weights, options, threads)?),
-        Dtype::Bf16 => Box::new(load::<bf16>(config, weights, options, threads)?),
-        Dtype::F16 => Box::new(load::<f16>(config, weights, options, threads)?),
-    })
-}
-
-fn load<T: Number>(
-    config: TtsConfig,
-    weights: &TtsWeights,
-    options: TtsOptions,
-    threads: usize,
-) -> Result<Engine<CpuOps<T>>, ModelError> {
     let _stage = stage!("weights");
     let (config, crew) = (Arc::new(config), Crew::new(threads)?);
-    let weights = LoadedWeights::load(&config, &mut Source { weights: Some(weights), crew: &crew }.typed())?;
-    let ops = CpuOps::new(&config, &options, &weights, crew)?;
-    Ok(Engine::new(config, options, weights, ops))
+    Ok(typed!(options.dtype, |T| {
+        let mut loader = Source { weights: Some(weights), crew: &crew }.typed::<T>();
+        let weights = LoadedWeights::load(&config, &mut loader)?;
+        let ops = CpuOps::new(&config, &options, &weights, crew)?;
+        Box::new(Engine::new(config, options, weights, ops))
+    }))
 }
 
 /// Bytes of the heap that a model needs at most for prompts of this many tokens of text, including the positions before
@@ -63,7 +53,7 @@ fn load<T: Number>(
 pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]: [usize; 2], threads: usize) -> u64 {
     let (decoded, codec, sizes) = (together(frames), &config.codec, CodecSizes::new(config));
     let pass = |config: &Config, rows: usize, logits: usize| {
-        Sizes::new(config, Attention::Dense, &Span::new(config, 1, rows, 0), logits).numbers() as u64
+        Sizes::new(config, Attention::Dense, &Span::new(config, 1, rows, 0), logits).numbers()
     };
     // What each thread needs is that of a decoder as wide as the deepest product.
     let wide = |config: &Config| config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));

@@ -4,14 +4,11 @@
 //! multiplied with numbers of the other that lie side by side, so that here the few tokens are transposed and not the
 //! many weights, and what comes out is transposed back.
 
-// Parts of what comes out are written by threads side by side; the block has its reason.
-#![allow(unsafe_code)]
-
 use super::{
     crew::Crew,
     number::Number,
-    product::{DEPTH, Factor, PART, Put, kernel, part_columns, widened},
-    rows::{Rows, RowsMut, Shared},
+    product::{DEPTH, Factor, PART, Put, each_part, kernel, widened},
+    rows::{Rows, RowsMut},
     vectors::vectorized,
 };
 
@@ -24,33 +21,18 @@ pub fn turned_bytes(rows: usize, depth: usize) -> u64 {
     (depth as u64).saturating_add(PART as u64).saturating_mul(4).saturating_mul(rows)
 }
 
-/// What a thread keeps from one part of a product to the next.
 #[derive(Default)]
 struct Turned {
-    /// The first row of those that are transposed.
     first: Option<usize>,
-    /// Rows, transposed and in f32.
     rows: Vec<f32>,
-    /// What comes out, transposed.
     out: Vec<f32>,
-    /// Weights that are widened.
     block: Vec<f32>,
 }
 
-/// Multiplies rows with a transposed matrix of weights, shared out over the crew.
 pub fn project_turned<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
-    let (rows, columns) = (x.count, weights.count);
-    let part_columns = part_columns(crew, rows, columns);
-    let across = columns.div_ceil(part_columns);
-    let touched = (rows * columns).saturating_mul(x.width) / 16;
-    let out = Shared::new(&mut out[..rows * columns]);
-    crew.each_with(touched, 0..rows.div_ceil(PART) * across, Turned::default, |turned, part| {
-        let (row, column) = (part / across * PART, part % across * part_columns);
-        let (height, width) = (PART.min(rows - row), part_columns.min(columns - column));
-        // SAFETY: parts have no number in common, and each is done once.
-        let mut out = unsafe { out.rows(row * columns + column, height, width, columns) };
-        turned.take(row, x.part(row, height, 0, x.width));
-        turned.multiply(height, weights.part(column, width, 0, x.width), &mut out, put);
+    each_part(crew, [x.count, weights.count, x.width], out, |turned: &mut Turned, [row, column], out| {
+        turned.take(row, x.part(row, out.count, 0, x.width));
+        turned.multiply(out.count, weights.part(column, out.width, 0, x.width), out, put);
     });
 }
 
@@ -75,7 +57,6 @@ impl Turned {
         }
     }
 
-    /// Multiplies weights with the rows that were transposed.
     fn multiply<T: Number>(&mut self, height: usize, weights: Rows<'_, T>, out: &mut RowsMut<'_, T>, put: Put) {
         let stride = height.next_multiple_of(LANES);
         let depth = weights.width;
@@ -93,19 +74,15 @@ impl Turned {
         self.put(stride, out, put.add);
     }
 
-    /// Transposes what came out to where it belongs.
     fn put<T: Number>(&self, stride: usize, out: &mut RowsMut<'_, T>, is_added: bool) {
-        vectorized(
-            #[inline(always)]
-            || {
-                for at in 0..out.count {
-                    for (to, column) in out.row(at).iter_mut().zip(self.out.chunks(stride)) {
-                        let before = if is_added { to.wide() } else { 0.0 };
-                        *to = T::narrow(before + column[at]);
-                    }
+        vectorized!({
+            for at in 0..out.count {
+                for (to, column) in out.row(at).iter_mut().zip(self.out.chunks(stride)) {
+                    let before = if is_added { to.wide() } else { 0.0 };
+                    *to = T::narrow(before + column[at]);
                 }
-            },
-        );
+            }
+        });
     }
 }
 

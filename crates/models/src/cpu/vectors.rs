@@ -2,21 +2,24 @@
 //!
 //! Sums are kept in lanes side by side: written so, a compiler may use vectors without changing the result.
 
-use pulp::Arch;
-
 use super::number::Number;
 
 /// Sums that are kept side by side.
 const LANES: usize = 64;
 
-/// Runs a loop compiled for the widest vectors that the processor has. The loop says `#[inline(always)]`: called, it would
-/// be compiled for the oldest processors.
-#[inline(always)]
-pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {
-    Arch::new().dispatch(work)
+/// Runs a loop compiled for the widest vectors that the processor has. The loop is inlined: called, it would be compiled
+/// for the oldest processors.
+macro_rules! vectorized {
+    ($work:expr) => {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || $work,
+        )
+    };
 }
 
-/// The sum of what a function makes of pairs of numbers.
+pub(crate) use vectorized;
+
 #[inline(always)]
 fn sum_pairs<A: Copy, B: Copy>(a: &[A], b: &[B], one: impl Fn(A, B) -> f32) -> f32 {
     let mut sums = [0.0; LANES];
@@ -33,7 +36,6 @@ fn sum_pairs<A: Copy, B: Copy>(a: &[A], b: &[B], one: impl Fn(A, B) -> f32) -> f
     add_lanes(sums)
 }
 
-/// Adds the lanes up, halves onto halves.
 #[inline(always)]
 fn add_lanes(mut sums: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
@@ -46,16 +48,14 @@ fn add_lanes(mut sums: [f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// The sum of products.
 #[inline(always)]
-pub fn dot<T: Number>(a: &[f32], b: &[T]) -> f32 {
-    sum_pairs(a, b, |a, b| a * b.wide())
+pub fn dot<A: Number, B: Number>(a: &[A], b: &[B]) -> f32 {
+    sum_pairs(a, b, |a, b| a.wide() * b.wide())
 }
 
-/// The sum of squares.
 #[inline(always)]
-pub fn sum_of_squares<T: Number>(numbers: &[T]) -> f32 {
-    sum_pairs(numbers, numbers, |a, b| a.wide() * b.wide())
+pub fn sum_of_powers<T: Number>(numbers: &[T], top: f32) -> f32 {
+    sum_pairs(numbers, numbers, |number, _| exp(number.wide() - top))
 }
 
 /// The largest number; what is no number is passed over.
@@ -75,7 +75,6 @@ pub fn largest<T: Number>(numbers: &[T]) -> f32 {
     best.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Makes every number a power of e, counted from `top`, and gives their sum.
 #[inline(always)]
 pub fn powers_from<T: Number>(numbers: &mut [T], top: f32) -> f32 {
     let mut sums = [0.0; LANES];
@@ -96,7 +95,6 @@ pub fn powers_from<T: Number>(numbers: &mut [T], top: f32) -> f32 {
     add_lanes(sums)
 }
 
-/// Makes scores weights that add up to one.
 #[inline(always)]
 pub fn softmax<T: Number>(scores: &mut [T]) {
     let top = largest(scores);
@@ -180,13 +178,10 @@ pub fn sine_squared(number: f32) -> f32 {
 
 /// The index of the largest number: the lowest of equal ones, and never what is no number.
 pub fn index_of_largest<T: Number>(numbers: &[T]) -> usize {
-    vectorized(
-        #[inline(always)]
-        || {
-            let top = largest(numbers);
-            numbers.iter().position(|number| number.wide() == top).unwrap_or(0)
-        },
-    )
+    vectorized!({
+        let top = largest(numbers);
+        numbers.iter().position(|number| number.wide() == top).unwrap_or(0)
+    })
 }
 
 #[cfg(test)]
@@ -251,7 +246,7 @@ mod tests {
         for length in [0, 1, 63, 64, 65, 200] {
             let numbers: Vec<f32> = (0..length).map(|at| (at % 7) as f32).collect();
             let expected: f32 = numbers.iter().map(|number| number * number).sum();
-            assert_eq!((dot(&numbers, &numbers), sum_of_squares(&numbers)), (expected, expected));
+            assert_eq!(dot(&numbers, &numbers), expected);
         }
     }
 

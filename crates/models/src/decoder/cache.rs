@@ -2,24 +2,21 @@
 
 use std::ops::Range;
 
-use crate::{Config, KeysValues, ModelError, Options, Room};
+use crate::{Config, Done, KeysValues, ModelError, Options, Room};
 
 /// Positions that a growing cache starts with.
 const FIRST_CAPACITY: usize = 64;
 
-/// The memory of a cache, whose buffers are of type `B`.
 pub trait CacheMemory<B> {
-    /// A buffer of this many numbers.
     fn allocate(&self, numbers: usize) -> Result<B, ModelError>;
 
-    /// Copies rows from one buffer to another.
-    fn copy(&self, from: &B, to: &mut B, rows: HeadRows) -> Result<(), ModelError>;
+    fn copy(&self, from: &B, to: &mut B, rows: HeadRows) -> Done;
 
     /// Reads rows, starting with a number of the buffer. Waits for the device.
     fn read(&self, from: &B, first: usize, rows: HeadRows) -> Result<Vec<f32>, ModelError>;
 
     /// Writes rows, starting with a number of the buffer.
-    fn write(&self, to: &mut B, first: usize, rows: HeadRows, numbers: &[f32]) -> Result<(), ModelError>;
+    fn write(&self, to: &mut B, first: usize, rows: HeadRows, numbers: &[f32]) -> Done;
 }
 
 /// Some positions of every head: rows of `length` numbers, with the distances between their beginnings.
@@ -35,9 +32,7 @@ pub struct HeadRows {
 #[derive(Debug)]
 pub struct KvCache<B> {
     pub layers: Vec<[B; 2]>,
-    /// Positions that are allocated.
     pub capacity: usize,
-    /// Heads of all sequences.
     heads: usize,
     head_dim: usize,
     /// The largest capacity, and what limits it.
@@ -49,7 +44,6 @@ pub struct KvCache<B> {
 }
 
 impl<B> KvCache<B> {
-    /// An empty cache. A growing one allocates nothing yet.
     pub fn allocate(memory: &impl CacheMemory<B>, config: &Config, options: &Options) -> Result<Self, ModelError> {
         let (most, limit) = match options.room {
             Room::Static(positions) if positions < config.context => (positions, "the cache"),
@@ -60,7 +54,6 @@ impl<B> KvCache<B> {
         Ok(Self { most, limit: limit.to_owned(), ..cache })
     }
 
-    /// An empty cache of this capacity.
     pub fn with_capacity<E>(
         config: &Config,
         batch: usize,
@@ -75,12 +68,10 @@ impl<B> KvCache<B> {
         Ok(Self { layers, capacity, heads, head_dim, most: capacity, limit, length: 0, written })
     }
 
-    /// Positions that it holds.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The number of keys, or of values, in this many positions of a layer.
     pub fn section_numbers(&self, positions: usize) -> usize {
         self.heads.saturating_mul(self.head_dim).saturating_mul(positions)
     }
@@ -92,16 +83,14 @@ impl<B> KvCache<B> {
         (positions.start * self.head_dim, rows)
     }
 
-    /// Refuses more positions than there can be.
-    pub fn check(&self, positions: usize) -> Result<(), ModelError> {
+    pub fn check(&self, positions: usize) -> Done {
         match positions > self.most {
             true => Err(ModelError::TooLong { tokens: positions, what: self.limit.clone(), room: self.most }),
             false => Ok(()),
         }
     }
 
-    /// Makes sure that this many positions are allocated.
-    pub fn reserve(&mut self, memory: &impl CacheMemory<B>, positions: usize) -> Result<(), ModelError> {
+    pub fn reserve(&mut self, memory: &impl CacheMemory<B>, positions: usize) -> Done {
         self.check(positions)?;
         if positions <= self.capacity {
             return Ok(());
@@ -118,8 +107,7 @@ impl<B> KvCache<B> {
         grown
     }
 
-    /// Gives every layer another capacity, one layer after another, and keeps what is in it.
-    fn grow(&mut self, memory: &impl CacheMemory<B>, capacity: usize) -> Result<(), ModelError> {
+    fn grow(&mut self, memory: &impl CacheMemory<B>, capacity: usize) -> Done {
         for at in 0..self.layers.len() {
             let length = self.held(at) * self.head_dim;
             let (from_stride, to_stride) = (self.capacity * self.head_dim, capacity * self.head_dim);
@@ -139,14 +127,12 @@ impl<B> KvCache<B> {
         self.written[layer].max(self.length)
     }
 
-    /// Sets the length after a pass, which has written every layer.
     pub fn advance(&mut self, length: usize) {
         self.length = length;
         self.written.fill(length);
     }
 
-    /// Sets the length: at most what every layer has.
-    pub fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
+    pub fn set_length(&mut self, length: usize) -> Done {
         match (0..self.layers.len()).find(|at| self.held(*at) < length) {
             Some(at) => {
                 let held = self.held(at);
@@ -159,7 +145,6 @@ impl<B> KvCache<B> {
         }
     }
 
-    /// Keeps only the first positions.
     pub fn truncate(&mut self, length: usize) {
         self.advance(self.length.min(length));
     }
@@ -182,7 +167,7 @@ impl<B> KvCache<B> {
     }
 
     /// Refuses keys and values that are not of the cache's shape, or that begin behind what a layer has.
-    pub fn check_write(&self, layer: usize, start: usize, from: &KeysValues) -> Result<(), ModelError> {
+    pub fn check_write(&self, layer: usize, start: usize, from: &KeysValues) -> Done {
         if layer >= self.layers.len() {
             return Err(self.no_layer(layer));
         }
@@ -199,14 +184,7 @@ impl<B> KvCache<B> {
         }
     }
 
-    /// Overwrites positions of a layer.
-    pub fn write(
-        &mut self,
-        memory: &impl CacheMemory<B>,
-        layer: usize,
-        start: usize,
-        from: &KeysValues,
-    ) -> Result<(), ModelError> {
+    pub fn write(&mut self, memory: &impl CacheMemory<B>, layer: usize, start: usize, from: &KeysValues) -> Done {
         self.check_write(layer, start, from)?;
         let end = start.saturating_add(from.length);
         self.reserve(memory, end)?;

@@ -3,16 +3,14 @@
 use std::ops::Range;
 
 use super::cache::{CacheMemory, KvCache};
-use crate::{Config, Decoder, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens};
+use crate::{Config, Decoder, Done, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens};
 
 /// Logits that are read at a time when they are looked at: few, because a case uses no more memory than was predicted.
 const LOOKED_AT: usize = 64 << 10;
 
 /// The passes of a decoder on one device, over weights, a cache and buffers of its own. What it is handed was checked.
 pub trait Passes {
-    /// A buffer of keys or of values.
     type Buffer;
-    /// The memory of the cache.
     type Memory: CacheMemory<Self::Buffer>;
 
     fn config(&self) -> &Config;
@@ -21,32 +19,27 @@ pub trait Passes {
 
     fn cache(&self) -> &KvCache<Self::Buffer>;
 
-    /// The cache with its memory, to change it.
     fn cache_mut(&mut self) -> (&mut KvCache<Self::Buffer>, &Self::Memory);
 
-    /// Makes sure that this many positions are allocated in the cache, and in what goes with it.
-    fn reserve(&mut self, positions: usize) -> Result<(), ModelError>;
+    fn reserve(&mut self, positions: usize) -> Done;
 
     /// Takes note of a length of the cache that no pass made.
-    fn length_changed(&mut self) -> Result<(), ModelError>;
+    fn length_changed(&mut self) -> Done;
 
-    /// Runs ids of all sequences without the cache, with logits of every position.
-    fn forward(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+    fn forward(&mut self, ids: &[u32]) -> Done;
 
     /// Runs ids of all sequences behind the cache, with logits of the last position of each, and chooses the most likely
     /// tokens.
-    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+    fn prefill(&mut self, ids: &[u32]) -> Done;
 
     /// The same with the tokens that were chosen last.
-    fn step(&mut self) -> Result<(), ModelError>;
+    fn step(&mut self) -> Done;
 
-    /// Chooses these tokens.
-    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+    fn choose(&mut self, ids: &[u32]) -> Done;
 
     /// The tokens that were chosen last. Waits for the device.
     fn chosen(&mut self) -> Result<Vec<u32>, ModelError>;
 
-    /// How many logits the last pass left.
     fn logits_count(&self) -> usize;
 
     /// Some logits of the last pass. Waits for the device.
@@ -66,10 +59,8 @@ pub trait Passes {
     }
 }
 
-/// A decoder over the passes of one device.
 pub struct GenericDecoder<P> {
     pub passes: P,
-    /// Whether there is a token to go on from.
     has_token: bool,
     has_logits: bool,
 }
@@ -80,7 +71,7 @@ impl<P: Passes> GenericDecoder<P> {
     }
 
     /// Makes sure that the cache has room for more positions of each sequence. Refuses sparse attention behind others.
-    fn make_room(&mut self, tokens: usize, is_step: bool) -> Result<(), ModelError> {
+    fn make_room(&mut self, tokens: usize, is_step: bool) -> Done {
         let length = self.length();
         if self.options().kept.is_some() && (is_step || length > 0) {
             return Err(ModelError::sparse_behind_cache());
@@ -88,8 +79,7 @@ impl<P: Passes> GenericDecoder<P> {
         self.passes.reserve(length.saturating_add(tokens))
     }
 
-    /// Runs a pass, whose logits replace those of the last one.
-    fn run(&mut self, pass: impl FnOnce(&mut P) -> Result<(), ModelError>) -> Result<(), ModelError> {
+    fn run(&mut self, pass: impl FnOnce(&mut P) -> Done) -> Done {
         self.has_logits = false;
         pass(&mut self.passes)?;
         self.has_logits = true;
@@ -100,7 +90,7 @@ impl<P: Passes> GenericDecoder<P> {
         if self.has_logits { Ok(self.passes.logits_count()) } else { Err(ModelError::no_pass()) }
     }
 
-    fn check_token(&self) -> Result<(), ModelError> {
+    fn check_token(&self) -> Done {
         if self.has_token { Ok(()) } else { Err(ModelError::no_token()) }
     }
 }
@@ -114,7 +104,7 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
         self.passes.options()
     }
 
-    fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
+    fn forward(&mut self, tokens: &Tokens) -> Done {
         tokens.check_batch(self.config(), self.options().batch)?;
         let (length, Config { context, name, .. }) = (tokens.length(), self.config());
         if length > *context {
@@ -123,7 +113,7 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
         self.run(|passes| passes.forward(&tokens.ids))
     }
 
-    fn prefill(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
+    fn prefill(&mut self, tokens: &Tokens) -> Done {
         tokens.check_batch(self.config(), self.options().batch)?;
         self.make_room(tokens.length(), false)?;
         self.run(|passes| passes.prefill(&tokens.ids))?;
@@ -131,13 +121,13 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
         Ok(())
     }
 
-    fn step(&mut self) -> Result<(), ModelError> {
+    fn step(&mut self) -> Done {
         self.check_token()?;
         self.make_room(1, true)?;
         self.run(P::step)
     }
 
-    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn choose(&mut self, ids: &[u32]) -> Done {
         Tokens { ids: ids.to_vec(), batch: ids.len() }.check_batch(self.config(), self.options().batch)?;
         self.passes.choose(ids)?;
         self.has_token = true;
@@ -153,7 +143,7 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
         self.passes.read_logits(0..self.logits_count()?)
     }
 
-    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Result<(), ModelError> {
+    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Done {
         let (count, vocab) = (self.logits_count()?, self.config().vocab.max(1));
         let block = (LOOKED_AT / vocab).max(1) * vocab;
         for begin in (0..count).step_by(block) {
@@ -166,7 +156,7 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
         self.passes.cache().length()
     }
 
-    fn truncate(&mut self, length: usize) -> Result<(), ModelError> {
+    fn truncate(&mut self, length: usize) -> Done {
         if length < self.length() { self.set_length(length) } else { Ok(()) }
     }
 
@@ -175,14 +165,14 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
         cache.read(memory, layer, positions)
     }
 
-    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Result<(), ModelError> {
+    fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Done {
         self.passes.cache().check_write(layer, start, values)?;
         self.passes.reserve(start.saturating_add(values.length))?;
         let (cache, memory) = self.passes.cache_mut();
         cache.write(memory, layer, start, values)
     }
 
-    fn set_length(&mut self, length: usize) -> Result<(), ModelError> {
+    fn set_length(&mut self, length: usize) -> Done {
         self.passes.cache_mut().0.set_length(length)?;
         self.passes.length_changed()
     }

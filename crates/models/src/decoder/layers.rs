@@ -13,14 +13,10 @@ use crate::{
 /// sequence. Operations only enqueue work, so that they can be captured as a graph. An operation that [`Ops::fusion`]
 /// names is part of its neighbour and is never called.
 pub trait Ops {
-    /// A matrix of weights on the device.
     type Matrix;
-    /// A vector of weights on the device.
     type Vector;
-    /// Why an operation failed.
     type Error;
 
-    /// Which stages are marked.
     fn marks(&self) -> &Marks;
 
     /// The operations that kernels of this pass include.
@@ -41,18 +37,15 @@ pub trait Ops {
     /// Attends to the cache of a layer. Marks its own stages, since attention has several algorithms.
     fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
-    /// Applies SwiGLU to gate and up.
     fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 }
 
-/// A norm of the hidden states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormAt {
     Layer(usize, Block),
     Final,
 }
 
-/// A product with weights, and the layer of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinearAt {
     Qkv(usize),
@@ -63,7 +56,6 @@ pub enum LinearAt {
 }
 
 impl LinearAt {
-    /// Rows and columns of the weight.
     pub fn shape(self, config: &Config) -> [usize; 2] {
         let Config { hidden, ffn, vocab, heads, kv_heads, head_dim, .. } = *config;
         match self {
@@ -84,7 +76,6 @@ pub struct Linear<'a, M, V> {
     pub norm: Option<&'a V>,
 }
 
-/// A weight on the device of a pass.
 pub type LinearOf<'a, O> = Linear<'a, <O as Ops>::Matrix, <O as Ops>::Vector>;
 
 /// Runs one operation as a stage.
@@ -97,7 +88,6 @@ macro_rules! mark_op {
 
 pub(crate) use mark_op;
 
-/// The weights of a layer on the device of a pass.
 pub type LayerOf<O> = LayerWeights<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
 /// Which operations are part of a neighbouring kernel.
@@ -134,7 +124,6 @@ pub fn run_all<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
     finish(ops)
 }
 
-/// Runs the offloaded layers of a pass.
 pub fn run_offloaded<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
     ops: &mut O,
     offloaded: &mut OffloadedLayers<C>,
@@ -161,7 +150,6 @@ pub fn run_resident<O: Ops>(
     Ok(())
 }
 
-/// Runs one layer, from hidden states to hidden states.
 pub fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
     {
         let _block = stage_mark!(ops.marks(), Layer, "attention");
@@ -200,7 +188,6 @@ fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O
     mark_op!(ops, "down", ops.linear(LinearAt::Down(at), down))
 }
 
-/// Norms the rows that the head reads, and multiplies them with the head if there is one.
 pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>) -> Result<(), O::Error> {
     let _stage = stage_mark!(ops.marks(), Layer, "head");
     if !ops.fusion().products {

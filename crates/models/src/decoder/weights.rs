@@ -33,7 +33,6 @@ pub struct LayerWeights<M, V = M> {
 #[derive(Debug)]
 pub struct Parameters<M, V = M> {
     pub embedding: M,
-    /// The resident layers, which are the last ones.
     pub layers: Vec<LayerWeights<M, V>>,
     pub norm: V,
     /// The output head, unless it is tied to the embedding.
@@ -57,17 +56,13 @@ const PACKED: [&[&str]; 11] = [
 
 /// Puts published tensors on a device.
 pub trait Load {
-    /// A matrix on the device.
     type Matrix;
-    /// A vector on the device.
     type Vector;
-    /// Why a tensor could not be loaded.
     type Error;
 
     /// Loads matrices of one width as one, row after row.
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Self::Matrix, Self::Error>;
 
-    /// Loads vectors as one.
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector, Self::Error>;
 }
 
@@ -78,7 +73,6 @@ pub fn packed_tensors(layer: &[TensorSpec]) -> [Vec<TensorSpec>; 11] {
 }
 
 impl<M, V> LayerWeights<M, V> {
-    /// Loads the tensors of a layer, part by part in the order of the fields.
     pub fn load<L>(tensors: &[TensorSpec], loader: &mut L) -> Result<Self, L::Error>
     where
         L: Load<Matrix = M, Vector = V>,
@@ -114,7 +108,6 @@ impl<M, V> LayerWeights<M, V> {
         })
     }
 
-    /// Its parts in the order of the fields.
     pub fn parts(&self) -> [Option<Part<&M, &V>>; 11] {
         [
             Some(Part::Vector(&self.attention_norm)),
@@ -131,7 +124,6 @@ impl<M, V> LayerWeights<M, V> {
         ]
     }
 
-    /// The same parts, to write.
     pub fn parts_mut(&mut self) -> [Option<Part<&mut M, &mut V>>; 11] {
         [
             Some(Part::Vector(&mut self.attention_norm)),
@@ -150,7 +142,6 @@ impl<M, V> LayerWeights<M, V> {
 }
 
 impl<M, V> Parameters<M, V> {
-    /// Loads a decoder without its first layers.
     pub fn load<L>(config: &Config, first: usize, loader: &mut L) -> Result<Self, L::Error>
     where
         L: Load<Matrix = M, Vector = V>,
@@ -163,12 +154,10 @@ impl<M, V> Parameters<M, V> {
         })
     }
 
-    /// The matrix that gives logits.
     pub fn head(&self) -> &M {
         self.own_head.as_ref().unwrap_or(&self.embedding)
     }
 
-    /// The same matrix, to write.
     pub fn head_mut(&mut self) -> &mut M {
         self.own_head.as_mut().unwrap_or(&mut self.embedding)
     }
@@ -180,7 +169,6 @@ impl<M, V> Parameters<M, V> {
         ends.into_iter().chain(self.own_head.as_ref().map(Part::Matrix)).chain(layers)
     }
 
-    /// The same parts, to write.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = Part<&mut M, &mut V>> {
         let layers = self.layers.iter_mut().flat_map(LayerWeights::parts_mut).flatten();
         let ends = [Part::Matrix(&mut self.embedding), Part::Vector(&mut self.norm)];
@@ -211,7 +199,6 @@ impl<M, V> Parameters<M, V> {
     }
 }
 
-/// The resident layers of a decoder and the norm behind them, without embedding and head.
 #[derive(Debug)]
 pub struct Body<M, V = M> {
     pub layers: Vec<LayerWeights<M, V>>,
@@ -219,7 +206,6 @@ pub struct Body<M, V = M> {
 }
 
 impl<M, V> Body<M, V> {
-    /// Loads the layers from the given one on.
     pub fn load<L>(config: &Config, first: usize, loader: &mut L) -> Result<Self, L::Error>
     where
         L: Load<Matrix = M, Vector = V>,
@@ -228,10 +214,8 @@ impl<M, V> Body<M, V> {
     }
 }
 
-/// Layers as a loader puts them on its device.
 pub type LoadedLayers<L> = Vec<LayerWeights<<L as Load>::Matrix, <L as Load>::Vector>>;
 
-/// Loads the layers of a decoder from the given one on.
 pub fn load_layers<L: Load>(config: &Config, first: usize, loader: &mut L) -> Result<LoadedLayers<L>, L::Error> {
     (first..config.layers).map(|layer| LayerWeights::load(&config.layer_tensors(layer), loader)).collect()
 }

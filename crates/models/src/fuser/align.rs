@@ -7,7 +7,7 @@
 use std::{collections::HashMap, ops::Range, str::FromStr};
 
 use super::{Prompt, Rendered, Section, SharerMask};
-use crate::{ModelError, TokenRole, Tokenizer};
+use crate::{Done, ModelError, TokenRole, Tokenizer};
 
 /// Which of several tokens is taken for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +37,6 @@ pub struct Aligner<'a> {
     receiver: &'a Tokenizer,
     sharer: &'a Tokenizer,
     choice: Choice,
-    /// What was found already.
     found: HashMap<u32, u32>,
 }
 
@@ -56,7 +55,6 @@ pub struct Aligned {
     pub is_message: Vec<bool>,
 }
 
-/// Consecutive tokens that are all of a message, or of none.
 struct Part {
     is_message: bool,
     ids: Vec<u32>,
@@ -97,8 +95,7 @@ impl<'a> Aligner<'a> {
         Ok(aligned)
     }
 
-    /// Puts a part of a template behind, padded to the longer one.
-    fn add_template(&self, to: &mut Aligned, mut ours: Vec<u32>, mut theirs: Vec<u32>) -> Result<(), ModelError> {
+    fn add_template(&self, to: &mut Aligned, mut ours: Vec<u32>, mut theirs: Vec<u32>) -> Done {
         let length = ours.len().max(theirs.len());
         let is_padding = |ids: &[u32]| -> Vec<bool> { (0..length).map(|at| at >= ids.len()).collect() };
         to.receiver_padding.extend(is_padding(&ours));
@@ -131,14 +128,12 @@ impl<'a> Aligner<'a> {
         Ok(found)
     }
 
-    /// The token of the same role, or that is written the same.
     fn special(&self, id: u32, text: &str) -> Option<u32> {
         let is_its = |role: &TokenRole| self.receiver.role(*role) == Some(id);
         let mut roles = TokenRole::ALL.into_iter().filter(is_its);
         roles.find_map(|role| self.sharer.role(role)).or_else(|| self.sharer.id_of(text))
     }
 
-    /// One of the tokens of a text.
     fn of_text(&self, text: &str) -> Result<Option<u32>, ModelError> {
         let ids: Vec<u32> = self.sharer.encode_with_places(text)?.into_iter().map(|(id, _)| id).collect();
         if self.choice == Choice::First || ids.len() < 2 {
@@ -155,7 +150,6 @@ impl<'a> Aligner<'a> {
     }
 }
 
-/// What fills the shorter of two templates: the token for that, else the one that ends a sequence.
 fn padding(tokenizer: &Tokenizer) -> Result<u32, ModelError> {
     let found = tokenizer.role(TokenRole::Padding).or_else(|| tokenizer.role(TokenRole::End));
     let reason = "a tokenizer names neither `pad_token` nor `eos_token`, so a shorter template cannot be padded";
@@ -216,7 +210,6 @@ impl Aligned {
         Ok(Prompt { receiver, sharers, sections, is_aligned: true })
     }
 
-    /// The messages, without padding.
     fn messages(&self) -> Vec<Message> {
         let (mut messages, mut start, mut sharer_start) = (Vec::<Message>::new(), 0, 0);
         let mut is_inside = false;
@@ -234,12 +227,9 @@ impl Aligned {
     }
 }
 
-/// The tokens of a message, without padding.
 #[derive(Debug, Clone, Copy)]
 struct Message {
-    /// Where they begin with the receiver.
     start: usize,
-    /// Where they begin with the sharer.
     sharer_start: usize,
     length: usize,
 }

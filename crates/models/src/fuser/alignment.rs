@@ -34,7 +34,6 @@ impl Alignment {
     }
 }
 
-/// Where a layer is between 0 and 1.
 fn share(layer: usize, layers: usize) -> f64 {
     if layers > 1 { layer as f64 / (layers - 1) as f64 } else { 0.0 }
 }

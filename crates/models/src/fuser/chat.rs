@@ -32,7 +32,6 @@ impl Rendered {
     }
 }
 
-/// The marks that a template is made of.
 const QWEN: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 const THOUGHTS: [&str; 2] = ["<think>", "</think>"];
 const LLAMA: [&str; 4] = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"];

@@ -10,7 +10,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{Alignment, CacheShape, FuserConfig, Pair, tensors::is_harmless};
-use crate::{Config, ModelError, folder::Folder, misfit::Misfit};
+use crate::{Config, Done, ModelError, folder::Folder, misfit::Misfit};
 
 /// The file that says which layers hear which, through which projectors.
 const PAIRS: &str = "projector_config.json";
@@ -21,7 +21,6 @@ const FINAL: &str = "final";
 /// The class of projectors that is computed here.
 const CLASS: &str = "C2CProjector";
 
-/// A fuser in a folder, seen to join two models.
 pub struct Checkpoint {
     pub config: FuserConfig,
     pub tensors: Folder,
@@ -30,14 +29,12 @@ pub struct Checkpoint {
 /// Target model, source model, target layer, and what the layer hears: `[source layer, projector]`.
 type PairsFile = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<(usize, usize)>>>>;
 
-/// What `projector_{i}.json` says.
 #[derive(Deserialize)]
 struct ProjectorFile {
     class: String,
     init_args: Sizes,
 }
 
-/// The sizes of a projector, with the defaults of its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 struct Sizes {
     source_dim: usize,
@@ -67,7 +64,6 @@ fn usual_layers() -> usize {
 }
 
 impl Checkpoint {
-    /// Reads what a folder says and checks that it joins these models.
     pub fn open(folder: &FilePath, receiver: &Config, sharer: &Config) -> Result<Self, ModelError> {
         let folder = find(folder)?;
         let joins = Joins { folder: &folder, receiver: CacheShape::of(receiver), sharer: CacheShape::of(sharer) };
@@ -121,7 +117,6 @@ fn read_tensors(folder: &FilePath, config: &FuserConfig) -> Result<Folder, Model
     }
 }
 
-/// Two models, and a folder that may join them.
 struct Joins<'a> {
     folder: &'a FilePath,
     receiver: CacheShape,
@@ -135,7 +130,7 @@ impl Joins<'_> {
     }
 
     /// Refuses a fuser that was trained for other models, where the names of both are known.
-    fn check_names(&self) -> Result<(), ModelError> {
+    fn check_names(&self) -> Done {
         let Some(path) = self.folder.parent().map(|above| above.join("config.json")).filter(|path| path.exists())
         else {
             return Ok(());
@@ -156,7 +151,6 @@ impl Joins<'_> {
         Ok(())
     }
 
-    /// What every layer of the receiver hears.
     fn pairs(&self) -> Result<Vec<Pair>, ModelError> {
         let path = self.folder.join(PAIRS);
         let file: PairsFile = read_json(&path, "list of pairs")?;
@@ -176,8 +170,7 @@ impl Joins<'_> {
         Ok(pairs.into_values().collect())
     }
 
-    /// Refuses pairs that are not of all layers of these models.
-    fn check_layers(&self, pairs: &BTreeMap<usize, Pair>) -> Result<(), ModelError> {
+    fn check_layers(&self, pairs: &BTreeMap<usize, Pair>) -> Done {
         let (own, heard) = (self.receiver.layers, self.sharer.layers);
         if !pairs.keys().copied().eq(0..own) {
             let (model, count) = (&self.receiver.model, pairs.len());
@@ -221,8 +214,7 @@ impl Joins<'_> {
         common.ok_or_else(|| self.other("it has no projectors".to_owned()))
     }
 
-    /// Refuses projectors for heads that the models do not have.
-    fn check_heads(&self, sizes: &Sizes) -> Result<(), ModelError> {
+    fn check_heads(&self, sizes: &Sizes) -> Done {
         let sides = [
             ("sharer", &self.sharer, sizes.source_num_heads, sizes.source_dim),
             ("receiver", &self.receiver, sizes.target_num_heads, sizes.target_dim),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Alignment;
-use crate::{Config, Dtype, ModelError};
+use crate::{Config, Done, Dtype, ModelError};
 
 /// The width of a published fuser, outside and inside its feed-forward blocks.
 const USUAL_WIDTH: usize = 1024;
@@ -89,7 +89,7 @@ impl FuserConfig {
     }
 
     /// Refuses what makes no fuser, and says what is wrong.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         let refuse = |reason: String| {
             let config = format!("fuser of `{}` to `{}`", self.sharer.model, self.receiver.model);
             Err(ModelError::BadConfig { config, reason })

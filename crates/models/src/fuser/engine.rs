@@ -8,12 +8,11 @@ use std::ops::Range;
 use super::{
     FuseMode, FuseOptions, FuseOrder, Fused, FuserConfig, FuserWeights, Fusing, Gates, Path, Section,
     fusing::check_section,
-    sizes::Sizes,
+    sizes::{Parts, Sizes},
     tensors::{BlockTensors, PathTensors},
 };
-use crate::{Decoder, LinearTensors, ModelError, TensorSpec, marks::stage_mark};
+use crate::{Decoder, Done, LinearTensors, ModelError, TensorSpec, marks::stage_mark};
 
-/// What is added under the root of a norm.
 pub(crate) const EPS: f32 = 1e-6;
 
 /// The operations of a fuser on a device. They may put their work on a stream without waiting for it.
@@ -21,27 +20,19 @@ pub(crate) const EPS: f32 = 1e-6;
 /// The bias of a linear layer is added by [`Backend::linear`], or by the operation that reads the result, which is
 /// given the bias too.
 pub(crate) trait Backend: Sized {
-    /// Matrices of several paths.
     type Matrix;
-    /// Vectors of several paths.
     type Vector;
-    /// What paths compute in.
     type Rows;
-    /// The caches of all models during a fuse.
     type Caches<'c>;
 
     /// Bytes that paths computed together may take. Without it, paths are computed one by one, and those that share a
     /// projector share its weights.
     const TOGETHER_BYTES: Option<u64>;
 
-    /// Loads matrices.
     fn matrix(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Self::Matrix, ModelError>;
-    /// Loads vectors.
     fn vector(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Self::Vector, ModelError>;
-    /// Allocates this many numbers.
     fn rows(&self, numbers: usize) -> Result<Self::Rows, ModelError>;
 
-    /// Opens the caches of the receiver and of the sharers that take part.
     fn open<'c>(
         &mut self,
         request: &Request<'_>,
@@ -49,15 +40,8 @@ pub(crate) trait Backend: Sized {
         sharers: Vec<Option<&'c mut dyn Decoder>>,
     ) -> Result<Self::Caches<'c>, ModelError>;
     /// Puts the sharer's and then the receiver's heads of each token into a row of `out`.
-    fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Self::Rows) -> Result<(), ModelError>;
-    /// Applies a linear layer to rows.
-    fn linear(
-        &self,
-        paths: &Paths<'_>,
-        linear: &Linear<Self>,
-        x: &Self::Rows,
-        out: &mut Self::Rows,
-    ) -> Result<(), ModelError>;
+    fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Self::Rows) -> Done;
+    fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Self::Rows, out: &mut Self::Rows) -> Done;
     /// Adds `down(gelu(up(norm(x))))` to `x`, the result of a linear layer with this bias if there is one. What `x` was
     /// before goes to `copy`.
     fn block(
@@ -68,7 +52,7 @@ pub(crate) trait Backend: Sized {
         x: &mut Self::Rows,
         copy: Option<&mut Self::Rows>,
         scratch: [&mut Self::Rows; 2],
-    ) -> Result<(), ModelError>;
+    ) -> Done;
     /// Adds each head's value times the sigmoid of its weight to the receiver's cache. Both are results of linear
     /// layers, with their biases.
     fn add(
@@ -77,35 +61,26 @@ pub(crate) trait Backend: Sized {
         caches: &mut Self::Caches<'_>,
         value: (&Self::Rows, &Vectors<Self>),
         weight: (&Self::Rows, &Vectors<Self>),
-    ) -> Result<(), ModelError>;
-    /// Ends a fuse.
-    fn close(&self, caches: Self::Caches<'_>) -> Result<(), ModelError>;
+    ) -> Done;
+    fn close(&self, caches: Self::Caches<'_>) -> Done;
 }
 
-/// A path that is open.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenPath {
-    /// The layer of the receiver.
     pub layer: usize,
-    /// The layer of the sharer.
     pub sharer_layer: usize,
     pub path: Path,
-    /// Its place among the weights.
     unit: usize,
 }
 
-/// What is fused.
 pub(crate) struct Request<'a> {
     pub configs: &'a [FuserConfig],
     pub mode: FuseMode,
-    /// The open paths of each sharer.
     pub open: &'a [Vec<OpenPath>],
     pub section: &'a Section,
-    /// Sequences.
     pub batch: usize,
 }
 
-/// Open paths of one sharer that are computed together.
 pub(crate) struct Paths<'a> {
     pub request: &'a Request<'a>,
     pub sharer: usize,
@@ -113,22 +88,18 @@ pub(crate) struct Paths<'a> {
 }
 
 impl Paths<'_> {
-    /// The first one.
     pub fn first(&self) -> OpenPath {
         self.request.open[self.sharer][self.range.start]
     }
 
-    /// The fuser of the sharer.
     pub fn config(&self) -> &FuserConfig {
         &self.request.configs[self.sharer]
     }
 
-    /// Tokens of each sequence.
     pub fn length(&self) -> usize {
         self.request.section.positions.len()
     }
 
-    /// Tokens of all sequences.
     pub fn rows(&self) -> usize {
         self.request.batch * self.length()
     }
@@ -137,14 +108,12 @@ impl Paths<'_> {
         Sizes::of_path(self.config(), self.rows()).times(self.range.len())
     }
 
-    /// Where their weights lie, of which each has this many numbers.
     fn of(&self, numbers: usize) -> Range<usize> {
         let first = self.first().unit * numbers;
         first..first + self.range.len() * numbers
     }
 }
 
-/// The weights of a fuser, those of all open paths.
 struct PathWeights<B: Backend> {
     input: Linear<B>,
     common: Block<B>,
@@ -154,47 +123,40 @@ struct PathWeights<B: Backend> {
     output: Linear<B>,
 }
 
-/// Linear layers.
 pub(crate) struct Linear<B: Backend> {
     pub weight: Matrix<B>,
     pub bias: Vectors<B>,
 }
 
-/// Feed-forward blocks.
 pub(crate) struct Block<B: Backend> {
     pub norm: Vectors<B>,
     pub up: Matrix<B>,
     pub down: Matrix<B>,
 }
 
-/// Matrices `[outputs, inputs]`.
 pub(crate) struct Matrix<B: Backend> {
     pub numbers: B::Matrix,
     pub outputs: usize,
     pub inputs: usize,
 }
 
-/// Vectors of one width.
 pub(crate) struct Vectors<B: Backend> {
     pub numbers: B::Vector,
     width: usize,
 }
 
 impl<B: Backend> Matrix<B> {
-    /// Where those of some paths lie.
     pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
         paths.of(self.outputs * self.inputs)
     }
 }
 
 impl<B: Backend> Vectors<B> {
-    /// Where those of some paths lie.
     pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
         paths.of(self.width)
     }
 }
 
-/// The tensors of all paths, of which one each is packed.
 struct Stack<'a, B> {
     backend: &'a B,
     weights: &'a FuserWeights,
@@ -256,38 +218,17 @@ fn open_paths(config: &FuserConfig, gates: &Gates, are_shared: bool) -> (Vec<Ope
     (open, units)
 }
 
-/// What paths compute in, kept from one fuse to the next.
 struct Buffers<B: Backend> {
-    /// What was heard and what is there, side by side: a row for each token.
-    joined: B::Rows,
-    stream: B::Rows,
-    /// The stream of the value path.
-    second: B::Rows,
-    normed: B::Rows,
-    inner: B::Rows,
-    /// What is to be added, before it is weighted.
-    value: B::Rows,
-    /// A weight for each head of each token.
-    weights: B::Rows,
+    parts: Parts<B::Rows>,
     sizes: Sizes,
 }
 
 impl<B: Backend> Buffers<B> {
     fn new(backend: &B, sizes: Sizes) -> Result<Self, ModelError> {
-        Ok(Self {
-            joined: backend.rows(sizes.joined)?,
-            stream: backend.rows(sizes.hidden)?,
-            second: backend.rows(sizes.hidden)?,
-            normed: backend.rows(sizes.hidden)?,
-            inner: backend.rows(sizes.inner)?,
-            value: backend.rows(sizes.value)?,
-            weights: backend.rows(sizes.weights)?,
-            sizes,
-        })
+        Ok(Self { parts: sizes.try_map(|numbers| backend.rows(numbers))?, sizes })
     }
 
-    /// Makes every buffer at least as large as is needed.
-    fn fit(&mut self, backend: &B, sizes: Sizes) -> Result<(), ModelError> {
+    fn fit(&mut self, backend: &B, sizes: Sizes) -> Done {
         let wanted = self.sizes.max(sizes);
         if wanted != self.sizes {
             // The old ones go first, so that both are never there at once.
@@ -298,7 +239,6 @@ impl<B: Backend> Buffers<B> {
     }
 }
 
-/// The fusers of one receiver on a device.
 pub(crate) struct Engine<B: Backend> {
     /// It goes first, and waits for what still uses the memory of the others.
     backend: B,
@@ -311,7 +251,6 @@ pub(crate) struct Engine<B: Backend> {
 }
 
 impl<B: Backend> Engine<B> {
-    /// Loads the weights of open paths.
     pub fn new(
         backend: B,
         fusers: Vec<(FuserConfig, &FuserWeights)>,
@@ -349,11 +288,10 @@ impl<B: Backend> Engine<B> {
         order
     }
 
-    /// Computes some paths.
-    fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Result<(), ModelError> {
+    fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Done {
         let _stage = self.mark(paths);
         let (backend, marks, weights) = (&self.backend, &self.options.marks, &self.weights[paths.sharer]);
-        let Buffers { joined, stream, second, normed, inner, value, weights: by_head, .. } = &mut self.buffers;
+        let Parts { joined, stream, second, normed, inner, value, weights: by_head } = &mut self.buffers.parts;
         {
             let _stage = stage_mark!(marks, Ops, "fuse_input");
             backend.join(paths, caches, joined)?;
@@ -379,7 +317,6 @@ impl<B: Backend> Engine<B> {
         backend.add(paths, caches, (value, &weights.output.bias), (by_head, &weights.head.bias))
     }
 
-    /// Marks a path, where each is a stage of its own.
     fn mark(&self, paths: &Paths<'_>) -> Option<impl Sized + use<B>> {
         let (OpenPath { layer, path, .. }, sharer, marks) = (paths.first(), paths.sharer, &self.options.marks);
         match (self.options.order, path) {
@@ -433,7 +370,7 @@ impl<B: Backend> Engine<B> {
         receiver: &mut dyn Decoder,
         sharers: &mut [&mut dyn Decoder],
         layers: usize,
-    ) -> Result<(), ModelError> {
+    ) -> Done {
         let order = self.order(request);
         let sizes = order.iter().map(Paths::sizes).fold(Sizes::default(), Sizes::max);
         let tokens = request.section.positions.len();

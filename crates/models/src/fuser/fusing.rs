@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{FuserConfig, Gates, Section};
-use crate::{Decoder, Dtype, Marks, ModelError};
+use crate::{Decoder, Done, Dtype, Marks, ModelError};
 
 /// A path of a projector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,7 +83,6 @@ impl FromStr for FuseOrder {
     }
 }
 
-/// The choice of this word.
 fn one_of<T: Copy, const N: usize>(
     known: [T; N],
     word: fn(T) -> &'static str,
@@ -173,7 +172,7 @@ pub(crate) fn check_section(
     receiver: &dyn Decoder,
     sharers: &[&mut dyn Decoder],
     section: &Section,
-) -> Result<(), ModelError> {
+) -> Done {
     let refuse = |reason: String| Err(ModelError::Refused(reason));
     let configs = fusing.configs();
     if sharers.len() != configs.len() || section.sharer_starts.len() != configs.len() {
@@ -200,8 +199,7 @@ pub(crate) fn check_section(
     Ok(())
 }
 
-/// Refuses a decoder whose cache is not of the shape that a fuser was made for.
-fn is_that_of(shape: &super::CacheShape, decoder: &dyn Decoder) -> Result<(), ModelError> {
+fn is_that_of(shape: &super::CacheShape, decoder: &dyn Decoder) -> Done {
     let found = super::CacheShape::of(decoder.config());
     let same = (shape.layers, shape.kv_heads, shape.head_dim) == (found.layers, found.kv_heads, found.head_dim);
     match same {
@@ -210,7 +208,7 @@ fn is_that_of(shape: &super::CacheShape, decoder: &dyn Decoder) -> Result<(), Mo
     }
 }
 
-fn holds(decoder: &dyn Decoder, start: usize, length: usize) -> Result<(), ModelError> {
+fn holds(decoder: &dyn Decoder, start: usize, length: usize) -> Done {
     let (end, held, name) = (start.saturating_add(length), decoder.length(), &decoder.config().name);
     match end <= held {
         true => Ok(()),

@@ -3,7 +3,7 @@
 use laptime_probe::sync_point;
 
 use super::{Fused, Fusing, Prompt, Section, SharerMask};
-use crate::{Decoder, ModelError, Tokens};
+use crate::{Decoder, Done, ModelError, Tokens};
 
 /// Whether what is generated is fused too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,7 +40,7 @@ pub struct Generated {
 impl Joined<'_> {
     /// Refuses a prompt that cannot be run to this many new tokens, before anything is: an empty one, one that is longer
     /// than a model's context, tokens that a model does not have.
-    pub fn check(&self, prompt: &Prompt, new_tokens: usize, response: Response) -> Result<(), ModelError> {
+    pub fn check(&self, prompt: &Prompt, new_tokens: usize, response: Response) -> Done {
         if prompt.is_aligned && response != Response::Plain {
             let reason = "the response can be fused only where sharers have the receiver's tokens";
             return Err(ModelError::Refused(reason.to_owned()));
@@ -64,13 +64,13 @@ impl Joined<'_> {
     }
 
     /// Lets every cache hold nothing.
-    pub fn clear(&mut self) -> Result<(), ModelError> {
+    pub fn clear(&mut self) -> Done {
         self.receiver.truncate(0)?;
         self.sharers.iter_mut().try_for_each(|sharer| sharer.truncate(0))
     }
 
     /// Runs the receiver over a section, behind what its cache holds.
-    pub fn run_section(&mut self, prompt: &Prompt, section: &Section) -> Result<(), ModelError> {
+    pub fn run_section(&mut self, prompt: &Prompt, section: &Section) -> Done {
         let tokens = part(&prompt.receiver, section.positions.clone())?;
         // One token behind others is a step: that is the shorter way.
         if tokens.ids.len() > 1 || self.receiver.length() == 0 {
@@ -81,7 +81,7 @@ impl Joined<'_> {
     }
 
     /// Runs every sharer once, over all of its tokens that are heard. Those that nobody hears are not run.
-    pub fn share(&mut self, prompt: &Prompt, response: Response) -> Result<(), ModelError> {
+    pub fn share(&mut self, prompt: &Prompt, response: Response) -> Done {
         for (at, sharer) in self.sharers.iter_mut().enumerate() {
             let ids = prompt.sharers.get(at).map(Vec::as_slice).unwrap_or_default();
             let heard = match response {
@@ -162,15 +162,13 @@ impl Joined<'_> {
     }
 }
 
-/// Some tokens of one sequence.
 fn part(ids: &[u32], positions: std::ops::Range<usize>) -> Result<Tokens, ModelError> {
     let refuse =
         || ModelError::Refused(format!("a section ends at {}, and there are {} tokens", positions.end, ids.len()));
     Ok(Tokens::one(ids.get(positions.clone()).ok_or_else(refuse)?.to_vec()))
 }
 
-/// Refuses tokens that a model does not have, or that do not fit with this many behind them.
-fn check_tokens(decoder: &dyn Decoder, ids: &[u32], behind: usize) -> Result<(), ModelError> {
+fn check_tokens(decoder: &dyn Decoder, ids: &[u32], behind: usize) -> Done {
     let config = decoder.config();
     if decoder.options().batch != 1 {
         let (name, batch) = (&config.name, decoder.options().batch);

@@ -44,7 +44,6 @@ impl SharerMask {
         self.0 == 0
     }
 
-    /// The first selected sharer beyond this number of sharers.
     pub(super) fn beyond(self, sharers: usize) -> Option<usize> {
         let beyond = self.0 & !Self::all(sharers).0;
         (beyond != 0).then(|| beyond.trailing_zeros() as usize)

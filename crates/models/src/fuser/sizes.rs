@@ -1,55 +1,38 @@
 //! What fusers compute in, and how much memory they need on any device.
 
-use super::{FuseOptions, FuserConfig};
-use crate::Dtype;
+use std::convert::Infallible;
 
-/// How many numbers the buffers of paths have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Sizes {
-    pub joined: usize,
-    pub hidden: usize,
-    pub inner: usize,
-    pub value: usize,
-    pub weights: usize,
+use super::{FuseOptions, FuserConfig};
+use crate::{Dtype, parts::parts};
+
+parts! {
+    pub(crate) struct Parts { joined, stream, second, normed, inner, value, weights }
 }
 
+pub(crate) type Sizes = Parts<usize>;
+
 impl Sizes {
-    /// Those of one path over this many tokens.
     pub fn of_path(config: &FuserConfig, rows: usize) -> Self {
         let by_rows = |width: usize| rows.saturating_mul(width);
         Self {
             joined: by_rows(config.sharer.width().saturating_add(config.receiver.width())),
-            hidden: by_rows(config.hidden),
+            stream: by_rows(config.hidden),
+            second: by_rows(config.hidden),
+            normed: by_rows(config.hidden),
             inner: by_rows(config.hidden.max(config.intermediate)),
             value: by_rows(config.receiver.width()),
             weights: by_rows(config.receiver.kv_heads),
         }
     }
 
-    /// Those of this many paths.
     pub fn times(self, paths: usize) -> Self {
-        self.with(Self::default(), |numbers, _| numbers.saturating_mul(paths))
+        let Ok(all) = self.try_map(|numbers| Ok::<_, Infallible>(numbers.saturating_mul(paths)));
+        all
     }
 
-    /// The larger of each.
     pub fn max(self, other: Self) -> Self {
-        self.with(other, usize::max)
-    }
-
-    fn with(self, other: Self, both: impl Fn(usize, usize) -> usize) -> Self {
-        Self {
-            joined: both(self.joined, other.joined),
-            hidden: both(self.hidden, other.hidden),
-            inner: both(self.inner, other.inner),
-            value: both(self.value, other.value),
-            weights: both(self.weights, other.weights),
-        }
-    }
-
-    /// All of them; there are three of the stream's width.
-    fn numbers(&self) -> u64 {
-        let all = [self.joined, self.hidden, self.hidden, self.hidden, self.inner, self.value, self.weights];
-        all.into_iter().fold(0, |sum, numbers| sum.saturating_add(numbers as u64))
+        let Ok(both) = self.zip(other).try_map(|(one, other)| Ok::<_, Infallible>(one.max(other)));
+        both
     }
 
     /// How many paths of this size are computed together in this many bytes; one without a number of bytes.

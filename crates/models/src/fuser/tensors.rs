@@ -3,15 +3,12 @@
 use super::{FuserConfig, Path};
 use crate::{LinearTensors, Role, TensorSpec, tensors::tensor};
 
-/// A buffer of training that a state dict carries along.
 const HARMLESS: &str = ".gate_temperature";
 
-/// Whether a tensor that is not needed does no harm.
 pub fn is_harmless(name: &str) -> bool {
     name.ends_with(HARMLESS)
 }
 
-/// The tensors of one path, in the order in which it needs them.
 #[derive(Debug, Clone)]
 pub struct PathTensors {
     pub input: LinearTensors,
@@ -26,7 +23,6 @@ pub struct PathTensors {
     pub gate: TensorSpec,
 }
 
-/// A feed-forward block.
 #[derive(Debug, Clone)]
 pub struct BlockTensors {
     pub norm: TensorSpec,
@@ -45,7 +41,6 @@ impl FuserConfig {
         self.projectors().into_iter().flat_map(|projector| self.projector_tensors(projector)).collect()
     }
 
-    /// The tensors of one path of a projector.
     pub(crate) fn path_tensors(&self, projector: usize, path: Path) -> PathTensors {
         let prefix = format!("projector_{projector}.{}_", path.word());
         let (hidden, inner) = (self.hidden, self.intermediate);

@@ -3,32 +3,21 @@
 use std::path::Path as FilePath;
 
 use super::{FuserConfig, Path, checkpoint::Checkpoint};
-use crate::{
-    Config, Family, ModelError, TensorData, TensorSpec,
-    folder::Folder,
-    synthetic::fill,
-    weights::{TensorSource, check_finite},
-};
-
-/// A fuser has no tensor that families fill differently.
-const ANY_FAMILY: Family = Family::Qwen3;
+use crate::{Config, Family, HasTensors, ModelError, TensorSpec, WeightsOf};
 
 /// The weights of a fuser, before they are on a device.
-#[derive(Debug)]
-pub struct FuserWeights {
-    source: Source,
-}
+pub type FuserWeights = WeightsOf<FuserConfig>;
 
-#[derive(Debug)]
-enum Source {
-    Synthetic { seed: u64 },
-    Folder(Folder),
+impl HasTensors for FuserConfig {
+    fn all_tensors(&self) -> Vec<TensorSpec> {
+        self.tensors()
+    }
 }
 
 impl FuserWeights {
-    /// Weights by formula, from a seed. Every gate is open.
+    /// Weights by formula, from a seed. Every gate is open. A fuser has no tensor that families fill differently.
     pub fn synthetic(seed: u64) -> Self {
-        Self { source: Source::Synthetic { seed } }
+        Self::filled(Family::Qwen3, seed)
     }
 
     /// The fuser of a folder, once it is seen to join these two models: `projector_config.json`, and for every projector
@@ -36,25 +25,7 @@ impl FuserWeights {
     /// types are read.
     pub fn open(folder: &FilePath, receiver: &Config, sharer: &Config) -> Result<(FuserConfig, Self), ModelError> {
         let Checkpoint { config, tensors } = Checkpoint::open(folder, receiver, sharer)?;
-        Ok((config, Self { source: Source::Folder(tensors) }))
-    }
-
-    /// Whether they are made by formula.
-    pub fn is_synthetic(&self) -> bool {
-        matches!(self.source, Source::Synthetic { .. })
-    }
-
-    /// The numbers of a tensor.
-    pub fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        match &self.source {
-            Source::Synthetic { seed } => {
-                Ok(TensorData::Filled { fill: fill(ANY_FAMILY, spec, *seed), count: spec.count() })
-            }
-            Source::Folder(folder) => {
-                let (dtype, bytes) = folder.tensor(spec)?;
-                Ok(TensorData::Stored { dtype, bytes })
-            }
-        }
+        Ok((config, Self::stored(tensors)))
     }
 
     /// Which gates are open: those whose logit is above 0.
@@ -66,20 +37,6 @@ impl FuserWeights {
         let layer = |projector| Ok([is_open(projector, Path::Keys)?, is_open(projector, Path::Values)?]);
         let layers = config.pairs.iter().map(|pair| layer(pair.projector)).collect::<Result<_, ModelError>>()?;
         Ok(Gates::new(layers))
-    }
-
-    /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
-    pub fn check_finite(&self, config: &FuserConfig) -> Result<(), ModelError> {
-        match self.is_synthetic() {
-            true => Ok(()),
-            false => check_finite(self, &config.tensors()),
-        }
-    }
-}
-
-impl TensorSource for FuserWeights {
-    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        Self::tensor(self, spec)
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use half::{bf16, f16};
-use laptime_cuda::{CudaError, Device, decode::State};
+use laptime_cuda::{Device, Done, decode::State};
 
 use super::{
     decoder::GpuPasses,
@@ -18,9 +17,9 @@ use crate::{
         generic::GenericDecoder,
         layers::{run_head, run_resident},
     },
+    dtype::typed,
 };
 
-/// Positions that there is room for.
 const ROOM: usize = 128;
 
 /// Logits of this many steps behind two prompts, step after step: of two decoders, and of one stepper with two caches that
@@ -33,11 +32,7 @@ pub fn logits_alone_and_apart(
     prompts: [&[u32]; 2],
     steps: usize,
 ) -> Result<[Vec<f32>; 2], ModelError> {
-    match dtype {
-        Dtype::F32 => both::<f32>(device, config, weights, prompts, steps),
-        Dtype::Bf16 => both::<bf16>(device, config, weights, prompts, steps),
-        Dtype::F16 => both::<f16>(device, config, weights, prompts, steps),
-    }
+    typed!(dtype, |T| both::<T>(device, config, weights, prompts, steps))
 }
 
 fn both<T: Number>(
@@ -68,18 +63,17 @@ fn both<T: Number>(
         }
         let [first, second] = &mut together;
         step_apart(device, &mut stepper, [&mut first.passes, &mut second.passes], &tokens)?;
-        logits[1].extend(stepper.buffers.logits.read()?.into_iter().map(T::widened));
+        logits[1].extend(stepper.buffers.parts.logits.read()?.into_iter().map(T::widened));
     }
     Ok(logits)
 }
 
-/// One step of both, over the weights of the first.
 fn step_apart<T: Number>(
     device: &Device,
     stepper: &mut Stepper<T>,
     [first, second]: [&mut GpuPasses<'_, T>; 2],
     tokens: &[u32],
-) -> Result<(), CudaError> {
+) -> Done {
     let mut state = State::new(device, size(tokens.len())?, 1)?;
     state.begin(tokens, 0)?;
     let weights = Arc::clone(&first.weights);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use laptime_cuda::{Buffer, CudaError, Device, Rows, SliceMut, Stream};
+use laptime_cuda::{Buffer, CudaError, Device, Done, Rows, SliceMut, Stream};
 
 use super::weights::Number;
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     decoder::cache::{CacheMemory, HeadRows, KvCache},
 };
 
-/// A KV cache on a GPU.
 pub type GpuCache<T> = KvCache<Buffer<T>>;
 
 impl From<HeadRows> for Rows {
@@ -42,19 +41,17 @@ impl<T: Number> CacheMemory<Buffer<T>> for Device {
 }
 
 impl<T: Number> GpuCache<T> {
-    /// An empty cache of this capacity.
     pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, CudaError> {
         Self::with_capacity(config, batch, capacity, |numbers| device.allocate(numbers))
     }
 
-    /// Enqueues a copy of some positions of one of its buffers, head by head.
     pub fn copy_section(
         &self,
         stream: &Stream,
         from: &Buffer<T>,
         positions: Range<usize>,
         mut to: SliceMut<'_, T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (first, rows) = self.section(&positions);
         to.copy_rows_from(stream, from.slice(first..from.length())?, rows.into())
     }

@@ -6,7 +6,7 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Device, Graph,
+    Blas, Buffer, Cache, Device, Done, Graph,
     decode::{State, Step},
     nn::Attention,
     nvrtc::compile_ahead,
@@ -41,11 +41,9 @@ pub struct GpuPasses<'a, T> {
     pub(super) attention: Attention<T>,
     /// What takes its place where only some pairs are kept.
     pub(super) sparse: Option<Sparse<T>>,
-    /// The offloaded layers, which are the first ones.
     pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) turns: Turns,
     pub(super) cache: GpuCache<T>,
-    /// Keys and values of a layer in a pass without the cache.
     pub(super) beside: Option<[Buffer<T>; 2]>,
     pub(super) buffers: Option<Buffers<T>>,
     pub(super) stepper: Option<Stepper<T>>,
@@ -55,7 +53,6 @@ pub struct GpuPasses<'a, T> {
     pub(super) logits: Logits,
 }
 
-/// Where the logits of the last pass are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Logits {
     None,
@@ -111,12 +108,11 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         })
     }
 
-    pub(super) fn set_position(&mut self, position: usize) -> Result<(), CudaError> {
+    pub(super) fn set_position(&mut self, position: usize) -> Done {
         self.state.position.set_all(self.device.stream(), size(position)?)
     }
 
-    /// Buffers for a pass of these sizes: those of the last one if they are the same.
-    pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Result<(), CudaError> {
+    pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Done {
         if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
             // The old ones go first, so that both are never there at once.
             self.buffers = None;
@@ -125,7 +121,6 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         Ok(())
     }
 
-    /// Builds the layout of what is kept, where only some pairs are.
     fn lay_out(&mut self, tokens: usize) -> Result<(), ModelError> {
         match &mut self.sparse {
             None => Ok(()),
@@ -136,12 +131,12 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     fn last_logits(&self) -> Option<&Buffer<T>> {
         match self.logits {
             Logits::None => None,
-            Logits::OfPass => self.buffers.as_ref().map(|buffers| &buffers.logits),
-            Logits::OfStep => self.stepper.as_ref().map(|stepper| &stepper.buffers.logits),
+            Logits::OfPass => self.buffers.as_ref().map(|buffers| &buffers.parts.logits),
+            Logits::OfStep => self.stepper.as_ref().map(|stepper| &stepper.buffers.parts.logits),
         }
     }
 
-    fn upload_ids(&mut self, ids: &[u32]) -> Result<(), CudaError> {
+    fn upload_ids(&mut self, ids: &[u32]) -> Done {
         match &mut self.buffers {
             // SAFETY: a list of the host's own memory is no pinned memory.
             Some(buffers) => unsafe { buffers.ids.put(self.device.stream(), ids) },
@@ -149,13 +144,11 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         }
     }
 
-    /// The tokens of each sequence.
     fn tokens(&self, ids: &[u32]) -> usize {
         ids.len() / self.options.batch
     }
 }
 
-/// The offloaded layers, as requested and as the weights were loaded.
 fn streamed<'a, T: Number>(
     device: &'a Device,
     copies: Option<&'a Device>,

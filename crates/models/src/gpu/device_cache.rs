@@ -15,7 +15,6 @@ pub struct DeviceCache<'a> {
     pub(super) cache: &'a mut dyn Any,
 }
 
-/// A cache whose dtype is known, and the device of its decoder.
 pub struct KnownCache<'a, T> {
     pub device: &'a Device,
     pub cache: &'a mut GpuCache<T>,

@@ -5,28 +5,28 @@
 // Kernels are given addresses of caches; the fuse borrows them until all is on the stream.
 #![allow(unsafe_code)]
 
-use half::{bf16, f16};
 use laptime_cuda::{
-    Batch, Blas, Buffer, Cache, CudaError, Device, Matrices,
+    Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices,
     nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Operations},
 };
 
 use super::{
     device_cache::KnownCache,
+    room::WORKSPACE_BYTES,
     size,
     weights::{Loader, Number},
 };
 use crate::{
-    Decoder, Dtype, ModelError, TensorSpec,
+    Decoder, ModelError, TensorSpec,
+    dtype::typed,
     fuser::{
         CacheShape, FuseMode, FuseOptions, FuserConfig, FuserWeights, Fusing, Path,
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, OpenPath, Paths, Request, Vectors},
         fuser_bytes,
     },
+    size::sum,
 };
 
-/// What cuBLAS has for itself.
-const WORKSPACE_BYTES: u64 = 32 << 20;
 /// Bytes that paths are computed in at most, unless one alone takes more: enough for 28 layers of 4096 tokens at once.
 const TOGETHER_BYTES: u64 = 4 << 30;
 
@@ -40,11 +40,8 @@ pub fn fuser<'a>(
     fusers: Vec<(FuserConfig, &FuserWeights)>,
     options: FuseOptions,
 ) -> Result<Box<dyn Fusing + 'a>, ModelError> {
-    let fuser: Box<dyn Fusing + 'a> = match options.dtype {
-        Dtype::F32 => Box::new(Engine::new(Cuda::<f32>::new(device)?, fusers, options)?),
-        Dtype::Bf16 => Box::new(Engine::new(Cuda::<bf16>::new(device)?, fusers, options)?),
-        Dtype::F16 => Box::new(Engine::new(Cuda::<f16>::new(device)?, fusers, options)?),
-    };
+    let fuser: Box<dyn Fusing + 'a> =
+        typed!(options.dtype, |T| Box::new(Engine::new(Cuda::<T>::new(device)?, fusers, options)?));
     // The weights are there before the first fuse is timed.
     device.stream().synchronise()?;
     Ok(fuser)
@@ -57,33 +54,25 @@ pub fn needed_fuser_bytes(configs: &[FuserConfig], options: &FuseOptions, [batch
     let is_kept = options.mode == FuseMode::Parallel && configs.len() > 1;
     let clean = configs.first().filter(|_| is_kept).map_or(0, of_receiver) as u64;
     let clean = clean.saturating_mul(rows as u64).saturating_mul(options.dtype.bytes());
-    let parts = [fuser_bytes(configs, options, rows, Some(TOGETHER_BYTES)), clean, WORKSPACE_BYTES];
-    parts.into_iter().fold(0, u64::saturating_add)
+    sum([fuser_bytes(configs, options, rows, Some(TOGETHER_BYTES)), clean, WORKSPACE_BYTES])
 }
 
-/// The operations on numbers of one type.
 struct Cuda<'a, T> {
     device: &'a Device,
     blas: Blas,
     fill: Operations<T>,
     operations: Fuse<T>,
-    /// Where the caches of each sharer's paths are.
     tables: Vec<Option<Tables>>,
     /// Keys and values of every layer of the receiver as they were, where several sharers read them.
     clean: Option<Buffer<T>>,
 }
 
-/// Where the caches of each path are.
 struct Tables {
-    /// Of the sharer.
     heard: CacheTable,
-    /// Of the receiver, to be read.
     own: CacheTable,
-    /// Of the receiver, to be added to.
     target: CacheTable,
 }
 
-/// The caches of all models.
 struct Caches<'c, T> {
     own: KnownCache<'c, T>,
     heard: Vec<Option<KnownCache<'c, T>>>,
@@ -139,7 +128,7 @@ impl<'a, T: Number> Cuda<'a, T> {
         paths: &[OpenPath],
         [heard, own]: [&KnownCache<'_, T>; 2],
         clean: Option<&[[u64; 2]]>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let of_heard = |open: &OpenPath| heard.cache.layers[open.sharer_layer][open.path as usize].pointer();
         let of_own = |open: &OpenPath| own.cache.layers[open.layer][open.path as usize].pointer();
         let read = |open: &OpenPath| clean.map_or_else(|| of_own(open), |clean| clean[open.layer][open.path as usize]);
@@ -162,7 +151,6 @@ impl<'a, T: Number> Cuda<'a, T> {
         tables.ok_or_else(|| CudaError::refused("fusing", 0, "the caches of a sharer are not open"))
     }
 
-    /// The rows of each path times its matrix, in one batch.
     fn multiply(
         &self,
         paths: &Paths<'_>,
@@ -170,7 +158,7 @@ impl<'a, T: Number> Cuda<'a, T> {
         rows: &Buffer<T>,
         to: &mut Buffer<T>,
         is_added: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (m, n, k) = (size(paths.rows())?, size(matrix.outputs)?, size(matrix.inputs)?);
         let (a, b, c) = (Matrices::plain(m, k), Matrices::transposed(k, n), Matrices::plain(m, n));
         let batch = Batch { count: size(paths.range.len())?, m, n, k, a, b, c, scale: 1.0, is_added };
@@ -304,19 +292,17 @@ fn sizes(paths: &Paths<'_>) -> Result<FuseSizes, CudaError> {
     Ok(FuseSizes { paths: size(paths.range.len())?, batch, length })
 }
 
-/// Where the section is in the receiver's caches.
 fn target<T>(paths: &Paths<'_>, caches: &Caches<'_, T>) -> Result<CacheSection, CudaError> {
     place(&paths.config().receiver, caches.own.cache.capacity, paths.request.section.positions.start)
 }
 
-/// Where a section lies in caches of a shape.
 fn place(shape: &CacheShape, capacity: usize, start: usize) -> Result<CacheSection, CudaError> {
     let (heads, head_dim) = (size(shape.kv_heads)?, size(shape.head_dim)?);
     Ok(CacheSection { heads, head_dim, capacity: size(capacity)?, start: size(start)? })
 }
 
 /// Lets one device's stream wait for the other's, if they are two.
-fn wait(device: &Device, other: &Device) -> Result<(), CudaError> {
+fn wait(device: &Device, other: &Device) -> Done {
     match device.stream().raw() == other.stream().raw() {
         true => Ok(()),
         false => device.stream().wait_for(other.stream()),
@@ -326,6 +312,7 @@ fn wait(device: &Device, other: &Device) -> Result<(), CudaError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Dtype;
     use crate::{Config, fuser::Alignment};
 
     #[test]

@@ -4,14 +4,14 @@
 //! biases and SwiGLU.
 
 use laptime_cuda::{
-    Batch, Blas, Buffer, CudaError, Device, Matrices, Sizes, Slice, Stream,
+    Batch, Blas, Buffer, CudaError, Device, Done, Matrices, Sizes, Slice, Stream,
     decode::{self, Linear, Norm, State, Step},
     nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
 
 use super::{
     cache::GpuCache,
-    room::{Head, PassSizes},
+    room::{Head, Parts, PassSizes},
     size,
     weights::{LayerWeights, Number},
 };
@@ -25,42 +25,20 @@ use crate::{
 /// The number of rows up to which fused kernels read the weights once for all of them.
 pub(super) const MOST_FUSED: usize = 8;
 
-/// What goes from operation to operation in a pass.
 #[derive(Debug)]
 pub struct Buffers<T> {
     pub sizes: PassSizes,
     pub ids: Buffer<u32>,
-    /// The hidden states.
-    pub x: Buffer<T>,
-    normed: Buffer<T>,
-    qkv: Buffer<T>,
-    queries: Buffer<T>,
-    attended: Buffer<T>,
-    scores: Buffer<T>,
-    gate_up: Buffer<T>,
-    activated: Buffer<T>,
-    pub logits: Buffer<T>,
+    pub parts: Parts<Buffer<T>>,
 }
 
 impl<T: Number> Buffers<T> {
     pub fn new(device: &Device, sizes: PassSizes) -> Result<Self, CudaError> {
-        Ok(Self {
-            sizes,
-            ids: device.allocate(sizes.rows)?,
-            x: device.allocate(sizes.hidden)?,
-            normed: device.allocate(sizes.normed)?,
-            qkv: device.allocate(sizes.qkv)?,
-            queries: device.allocate(sizes.queries)?,
-            attended: device.allocate(sizes.attended)?,
-            scores: device.allocate(sizes.scores)?,
-            gate_up: device.allocate(sizes.gate_up)?,
-            activated: device.allocate(sizes.activated)?,
-            logits: device.allocate(sizes.logits)?,
-        })
+        let ids = device.allocate(sizes.rows)?;
+        Ok(Self { sizes, ids, parts: sizes.parts.try_map(|numbers| device.allocate(numbers))? })
     }
 }
 
-/// The RoPE tables on the device.
 #[derive(Debug)]
 pub struct Turns {
     pub cosines: Buffer<f32>,
@@ -85,7 +63,6 @@ impl Turns {
     }
 }
 
-/// The packed product of a layer, and what is done with it on the way to heads.
 pub fn packed<'a, T: Number>(
     config: &Config,
     turns: &'a Turns,
@@ -101,7 +78,6 @@ pub fn packed<'a, T: Number>(
     Packed { packed: qkv.all(), bias, norm, rotation: turns.rotation(), start: start.all() }
 }
 
-/// The sizes of heads in a pass over this many tokens of each sequence, with a cache of this capacity.
 pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
     Ok(HeadSizes {
         batch: size(batch)?,
@@ -113,7 +89,6 @@ pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize)
     })
 }
 
-/// What every pass of a decoder uses.
 #[derive(Clone, Copy)]
 pub struct Context<'a, T> {
     pub stream: &'a Stream,
@@ -124,28 +99,21 @@ pub struct Context<'a, T> {
     pub turns: &'a Turns,
 }
 
-/// A pass through the layers of a decoder.
 pub struct Pass<'a, T> {
     pub context: Context<'a, T>,
     pub buffers: &'a mut Buffers<T>,
     pub rows: PassRows<'a, T>,
 }
 
-/// The rows of a pass, and the caches that they attend to.
 pub enum PassRows<'a, T> {
-    /// The same number of tokens of each sequence.
     Prompt(PromptRows<'a, T>),
-    /// One token of each sequence.
     Token(&'a Step<T>, Sequences<'a, T>),
 }
 
-/// The tokens of a pass over a prompt.
 pub struct PromptRows<'a, T> {
     pub attention: &'a Attention<T>,
-    /// The pairs that attention keeps, in blocks; none for all that causality allows.
     pub blocks: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
     pub kind: Kind,
-    /// The position of the first token.
     pub start: &'a Buffer<u32>,
     pub heads: HeadSizes,
     /// The number of positions that the last token attends to.
@@ -154,7 +122,6 @@ pub struct PromptRows<'a, T> {
     pub cache: KeysValuesIn<'a, T>,
 }
 
-/// Where a prompt puts keys and values.
 pub enum KeysValuesIn<'a, T> {
     Cache(&'a mut GpuCache<T>),
     /// In one pair of buffers for all layers, one after the other.
@@ -170,9 +137,7 @@ impl<T> KeysValuesIn<'_, T> {
     }
 }
 
-/// The sequences of a decode step: their positions and their caches.
 pub enum Sequences<'a, T> {
-    /// All at one position, in one cache.
     Together(&'a State, &'a mut GpuCache<T>),
     /// Each at a position and in a cache of its own, row by row. Weights are read once for all of them.
     Apart(Vec<Apart<'a, T>>),
@@ -185,7 +150,6 @@ pub struct Apart<'a, T> {
 }
 
 impl<'a, T: Number> Pass<'a, T> {
-    /// The fused kernels, for a pass of few rows.
     fn fused(&self) -> Option<&'a Step<T>> {
         match &self.rows {
             PassRows::Token(step, _) if self.buffers.sizes.rows <= MOST_FUSED => Some(step),
@@ -202,13 +166,13 @@ impl<'a, T: Number> Pass<'a, T> {
     }
 
     /// A product in one kernel with the norm before it, with SwiGLU behind it, or with the addition to the hidden states.
-    fn fused_linear(&mut self, step: &Step<T>, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), CudaError> {
+    fn fused_linear(&mut self, step: &Step<T>, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let ([out, width], epsilon) = (at.shape(self.context.config), self.epsilon());
         let (stream, shape) = (self.context.stream, [size(out)?, size(width)?]);
         let no_norm = || CudaError::refused("multiplying", 0, "the weight of the norm is missing");
         let norm = linear.norm.map(|weight| Norm { weight, epsilon }).ok_or_else(no_norm);
         let linear = Linear { weight: linear.weight, bias: linear.bias };
-        let Buffers { x, qkv, attended, activated, logits, .. } = &mut *self.buffers;
+        let Parts { x, qkv, attended, activated, logits, .. } = &mut self.buffers.parts;
         match at {
             LinearAt::Qkv(_) => step.norm_linear(stream, x, &norm?, &linear, qkv, shape),
             LinearAt::Output(_) => step.linear_add(stream, attended, &linear, x, shape),
@@ -233,10 +197,10 @@ impl<T: Number> Ops for Pass<'_, T> {
     }
 
     /// The last rows of sequences, which the head reads, are left where the hidden states were.
-    fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+    fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Done {
         let ([rows, hidden], epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
         let Context { stream, operations, .. } = self.context;
-        let Buffers { x, normed, .. } = &mut *self.buffers;
+        let Parts { x, normed, .. } = &mut self.buffers.parts;
         match (at, &self.rows) {
             (NormAt::Final, PassRows::Prompt(PromptRows { head: Head::Last, heads, .. })) => {
                 operations.last_rows(stream, &*x, &mut *normed, [heads.batch, heads.tokens, hidden])?;
@@ -247,7 +211,7 @@ impl<T: Number> Ops for Pass<'_, T> {
     }
 
     /// SwiGLU adds the bias of gate and up, and for a prompt RoPE adds that of queries, keys and values.
-    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), CudaError> {
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         if let Some(step) = self.fused() {
             return self.fused_linear(step, at, linear);
         }
@@ -255,7 +219,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         let mut sizes =
             Sizes { m: size(self.buffers.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true };
         let (shape, weight) = ([sizes.m, sizes.n], linear.weight.all());
-        let Buffers { x, normed, qkv, attended, gate_up, activated, logits, .. } = &mut *self.buffers;
+        let Parts { x, normed, qkv, attended, gate_up, activated, logits, .. } = &mut self.buffers.parts;
         match at {
             LinearAt::Qkv(_) => {
                 blas.multiply_slices([normed.all(), weight], qkv.all_mut(), sizes)?;
@@ -283,26 +247,26 @@ impl<T: Number> Ops for Pass<'_, T> {
         }
     }
 
-    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let PassRows::Prompt(prompt) = &mut self.rows else { return Ok(()) };
         let Context { stream, config, operations, turns, .. } = self.context;
-        let Buffers { qkv, queries, .. } = &mut *self.buffers;
+        let Parts { qkv, queries, .. } = &mut self.buffers.parts;
         let [keys, values] = prompt.cache.layer(layer);
         let packed = packed(config, turns, prompt.start, weights, qkv);
         operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)
     }
 
-    fn attend(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn attend(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         match &mut self.rows {
             PassRows::Prompt(prompt) => prompt.attend(&self.context, layer, self.buffers),
             PassRows::Token(step, sequences) => sequences.attend(&self.context, step, layer, weights, self.buffers),
         }
     }
 
-    fn swiglu(&mut self, _: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn swiglu(&mut self, _: usize, weights: &LayerWeights<T>) -> Done {
         let shape = self.shape(self.context.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
-        let Buffers { gate_up, activated, .. } = &mut *self.buffers;
+        let Parts { gate_up, activated, .. } = &mut self.buffers.parts;
         self.context.operations.swiglu(self.context.stream, &*gate_up, bias, activated, shape)
     }
 }
@@ -312,8 +276,8 @@ fn scale(config: &Config) -> f32 {
 }
 
 impl<T: Number> PromptRows<'_, T> {
-    fn attend(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
-        let Buffers { queries, attended, .. } = buffers;
+    fn attend(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
+        let Parts { queries, attended, .. } = &mut buffers.parts;
         let [keys, values] = self.cache.layer(layer);
         let inputs = [queries.all(), keys.all(), values.all()];
         match (self.blocks, self.kind) {
@@ -330,7 +294,7 @@ impl<T: Number> PromptRows<'_, T> {
     }
 
     /// Scores of all pairs, their softmax, and the sum of values weighted by it.
-    fn naive(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Result<(), CudaError> {
+    fn naive(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
         let HeadSizes { batch, tokens, kv_heads, head_dim, capacity, .. } = self.heads;
         let Context { stream, blas, operations, marks, .. } = *context;
         // The queries of a group lie one behind the other, so that keys are read once for all of them.
@@ -338,7 +302,7 @@ impl<T: Number> PromptRows<'_, T> {
         let apart = u64::from(capacity) * u64::from(head_dim);
         let scores = Matrices::plain(rows, self.keys);
         let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
-        let Buffers { queries, scores: pairs, attended, .. } = buffers;
+        let Parts { queries, scores: pairs, attended, .. } = &mut buffers.parts;
         let [keys, values] = self.cache.layer(layer);
         {
             let _op = stage_mark!(marks, Ops, "scores");
@@ -368,7 +332,7 @@ impl<T: Number> Sequences<'_, T> {
         layer: usize,
         weights: &LayerWeights<T>,
         buffers: &mut Buffers<T>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let _op = stage_mark!(context.marks, Ops, "fused");
         let Context { stream, turns, .. } = *context;
         let in_pairs = turns.layout == RopeLayout::Pairs;
@@ -378,7 +342,7 @@ impl<T: Number> Sequences<'_, T> {
             epsilon: context.config.norm_eps as f32,
             rotation: decode::Rotation { cosines: &turns.cosines, sines: &turns.sines, in_pairs },
         };
-        let Buffers { qkv, attended, .. } = buffers;
+        let Parts { qkv, attended, .. } = &mut buffers.parts;
         match self {
             Self::Together(state, cache) => {
                 let [keys, values] = &mut cache.layers[layer];

@@ -1,6 +1,6 @@
 //! Passes of a decoder on a GPU over many tokens.
 
-use laptime_cuda::CudaError;
+use laptime_cuda::Done;
 
 use super::{
     decoder::GpuPasses,
@@ -17,7 +17,7 @@ use crate::{
 
 impl<T: Number> GpuPasses<'_, T> {
     /// A pass from the ids in the buffers to logits. Keys and values go to the cache, unless every position is wanted.
-    pub(super) fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Result<(), CudaError> {
+    pub(super) fn pass(&mut self, tokens: usize, start: usize, head: Head) -> Done {
         let capacity = if head == Head::All { tokens } else { self.cache.capacity };
         let heads = head_sizes(&self.config, self.options.batch, tokens, capacity)?;
         let (context, parameters) = (context!(self), &self.weights.parameters);
@@ -25,8 +25,8 @@ impl<T: Number> GpuPasses<'_, T> {
         {
             let _stage = mark_embedding!(context.marks, tokens);
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
-            let Buffers { ids, x, .. } = &mut *buffers;
-            context.operations.embed(context.stream, &*ids, &parameters.embedding, x, shape)?;
+            let Buffers { ids, parts, .. } = &mut *buffers;
+            context.operations.embed(context.stream, &*ids, &parameters.embedding, &mut parts.x, shape)?;
         }
         let prompt = PromptRows {
             attention: &self.attention,
@@ -47,8 +47,7 @@ impl<T: Number> GpuPasses<'_, T> {
         })
     }
 
-    /// Keys and values of one layer, and RoPE tables, for a pass without the cache.
-    pub(super) fn make_beside(&mut self, length: usize) -> Result<(), CudaError> {
+    pub(super) fn make_beside(&mut self, length: usize) -> Done {
         let numbers = self.options.batch * self.config.kv_heads * length * self.config.head_dim;
         if self.beside.as_ref().is_none_or(|[keys, _]| keys.length() != numbers) {
             self.beside = None;

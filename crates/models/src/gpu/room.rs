@@ -1,42 +1,30 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
 use super::{pass::MOST_FUSED, sparse::GPU_TILING, weights::layer_bytes};
-use crate::{Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout};
+use crate::{
+    Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes,
+    attention::Layout,
+    parts::parts,
+    size::{product, sum},
+};
 
 /// What cuBLAS has for itself.
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 
+parts! {
+    pub(super) struct Parts { x, normed, qkv, queries, attended, scores, gate_up, activated, logits }
+}
+
 /// Numbers of each buffer that a pass over this many tokens per sequence needs, whatever the layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassSizes {
-    /// Rows of all sequences.
     pub rows: usize,
-    /// The hidden states.
-    pub hidden: usize,
-    /// The normed hidden states.
-    pub normed: usize,
-    /// Queries, keys and values as one product gives them.
-    pub qkv: usize,
-    /// Queries by head.
-    pub queries: usize,
-    /// The output of attention.
-    pub attended: usize,
-    /// Scores of naive attention.
-    pub scores: usize,
-    /// Gates and what they let through.
-    pub gate_up: usize,
-    /// What went through the gates.
-    pub activated: usize,
-    /// Logits of the rows that the head sees.
-    pub logits: usize,
+    pub parts: Parts<usize>,
 }
 
-/// Rows that the head sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
-    /// Every position.
     All,
-    /// The last of each sequence.
     Last,
 }
 
@@ -50,9 +38,8 @@ impl PassSizes {
             Attention::Dense => 0,
         };
         let seen = if head == Head::All { rows } else { options.batch };
-        Self {
-            rows,
-            hidden: of(config.hidden),
+        let parts = Parts {
+            x: of(config.hidden),
             normed: of(config.hidden),
             qkv: of(qkv_width(config)),
             queries,
@@ -61,16 +48,16 @@ impl PassSizes {
             gate_up: of(config.ffn.saturating_mul(2)),
             activated: of(config.ffn),
             logits: seen.saturating_mul(config.vocab),
-        }
+        };
+        Self { rows, parts }
     }
 
     /// Those of a decode step. Fused kernels need no buffers for what is inside them.
     pub fn of_step(config: &Config, batch: usize) -> Self {
         let of = |width: usize| batch.saturating_mul(width);
         let unfused = |width: usize| if batch > MOST_FUSED { of(width) } else { 0 };
-        Self {
-            rows: batch,
-            hidden: of(config.hidden),
+        let parts = Parts {
+            x: of(config.hidden),
             normed: unfused(config.hidden),
             qkv: of(qkv_width(config)),
             queries: 0,
@@ -79,25 +66,17 @@ impl PassSizes {
             gate_up: unfused(config.ffn.saturating_mul(2)),
             activated: of(config.ffn),
             logits: of(config.vocab),
-        }
-    }
-
-    /// Of all buffers together.
-    pub fn numbers(&self) -> u64 {
-        let Self { hidden, normed, qkv, queries, attended, scores, gate_up, activated, logits, .. } = *self;
-        let sum = [hidden, normed, qkv, queries, attended, scores, gate_up, activated, logits];
-        sum.into_iter().fold(0_u64, |sum, numbers| sum.saturating_add(numbers as u64))
+        };
+        Self { rows: batch, parts }
     }
 }
 
-/// Numbers of a token's queries, keys and values.
 pub(super) fn qkv_width(config: &Config) -> usize {
     config.heads.saturating_add(config.kv_heads.saturating_mul(2)).saturating_mul(config.head_dim)
 }
 
-/// Bytes of what goes from kernel to kernel in a step, and of the tokens that it chooses.
 fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
-    let numbers = PassSizes::of_step(config, options.batch).numbers();
+    let numbers = PassSizes::of_step(config, options.batch).parts.numbers();
     let chosen = (options.batch as u64).saturating_mul(4 * 4096);
     if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
 }
@@ -130,12 +109,12 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     // A forward pass keeps the keys and values of one layer at a time.
     let per_token = config.kv_bytes_per_token(options.dtype);
     let kept = if is_forward { per_token / (config.layers as u64).max(1) } else { per_token };
-    let cache = kept.saturating_mul(positions as u64).saturating_mul(options.batch as u64);
+    let cache = kept.saturating_mul(product(&[positions, options.batch]));
     let head = if is_forward { Head::All } else { Head::Last };
-    let pass = PassSizes::new(config, options, tokens, positions, head).numbers().saturating_mul(number);
-    let rotation = (positions as u64).saturating_mul(config.head_dim as u64).saturating_mul(4);
+    let pass = PassSizes::new(config, options, tokens, positions, head).parts.numbers().saturating_mul(number);
+    let rotation = product(&[positions, config.head_dim, 4]);
     let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, GPU_TILING));
-    [
+    sum([
         weight_bytes(config, options.dtype, options.offload.as_ref()),
         cache,
         pass,
@@ -143,9 +122,7 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
         step_bytes(config, options, is_forward),
         rotation,
         WORKSPACE_BYTES,
-    ]
-    .into_iter()
-    .fold(0, u64::saturating_add)
+    ])
 }
 
 /// Bytes that training with these options needs on a GPU.

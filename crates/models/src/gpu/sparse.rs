@@ -15,7 +15,6 @@ use crate::{
 /// How the kernels divide queries and keys.
 pub(super) const GPU_TILING: Tiling = Tiling { rows: TILING.rows, keys: TILING.keys };
 
-/// What a decoder needs to attend sparsely.
 #[derive(Debug)]
 pub struct Sparse<T> {
     pub attention: BlockAttention<T>,

@@ -1,7 +1,7 @@
 //! Decode steps on a GPU: the compiled kernels of a step, and the buffers between them.
 
 use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Stream,
+    Buffer, Cache, CudaError, Device, Done, Stream,
     decode::{Linear, Norm, State, Step, StepSizes},
 };
 
@@ -17,7 +17,6 @@ use crate::{
     marks::{mark_embedding, stage_mark},
 };
 
-/// The sizes of a step of this many sequences, with a cache of this capacity.
 pub fn step_sizes(config: &Config, batch: usize, capacity: usize) -> Result<StepSizes, CudaError> {
     Ok(StepSizes {
         batch: size(batch)?,
@@ -31,7 +30,6 @@ pub fn step_sizes(config: &Config, batch: usize, capacity: usize) -> Result<Step
     })
 }
 
-/// The kernels of a step with the buffers between them.
 #[derive(Debug)]
 pub struct Stepper<T> {
     step: Step<T>,
@@ -52,24 +50,20 @@ impl<T: Number> Stepper<T> {
         Pass { context, buffers: &mut self.buffers, rows: PassRows::Token(&self.step, sequences) }
     }
 
-    /// Looks up the embedding of the state's tokens: the beginning of a step.
-    pub fn embed(&mut self, context: &Context<'_, T>, embedding: &Buffer<T>, state: &State) -> Result<(), CudaError> {
+    pub fn embed(&mut self, context: &Context<'_, T>, embedding: &Buffer<T>, state: &State) -> Done {
         let _stage = mark_embedding!(context.marks, 1);
-        self.step.embed(context.stream, state, embedding, &mut self.buffers.x)
+        self.step.embed(context.stream, state, embedding, &mut self.buffers.parts.x)
     }
 
-    /// Enqueues the logits of the hidden states.
-    pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Result<(), CudaError> {
+    pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Done {
         run_head(&mut self.pass(context, Sequences::Apart(Vec::new())), norm, Some(head))
     }
 
-    /// Enqueues the choice of the most likely tokens, and advances the state to the next position.
-    pub fn choose(&mut self, context: &Context<'_, T>, state: &mut State) -> Result<(), CudaError> {
+    pub fn choose(&mut self, context: &Context<'_, T>, state: &mut State) -> Done {
         let _stage = stage_mark!(context.marks, Layer, "choose");
-        self.step.argmax(context.stream, &self.buffers.logits, state)
+        self.step.argmax(context.stream, &self.buffers.parts.logits, state)
     }
 
-    /// Projects a normed hidden state of another decoder, which is so wide, to the hidden state of this one.
     pub fn enter(
         &mut self,
         stream: &Stream,
@@ -77,8 +71,8 @@ impl<T: Number> Stepper<T> {
         norm: &Norm<'_, T>,
         linear: &Linear<'_, T>,
         width: usize,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let shape = [self.step.sizes().hidden, size(width)?];
-        self.step.norm_linear(stream, from, norm, linear, &mut self.buffers.x, shape)
+        self.step.norm_linear(stream, from, norm, linear, &mut self.buffers.parts.x, shape)
     }
 }

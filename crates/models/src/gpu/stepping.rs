@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use laptime_cuda::{CudaError, Graph};
+use laptime_cuda::{Done, Graph};
 use laptime_probe::stage;
 use laptime_trace::run::Depth;
 
@@ -45,7 +45,7 @@ pub(super) use context;
 
 impl<T: Number> GpuPasses<'_, T> {
     /// Puts a step on the stream: what is streamed, kernel by kernel, and what stays, as a graph if there is one.
-    pub(super) fn run_step(&mut self) -> Result<(), CudaError> {
+    pub(super) fn run_step(&mut self) -> Done {
         // A step that is a pass has turns and stages of its own.
         let is_split = self.streamed.is_some() && !steps_by_pass(&self.options);
         if is_split {
@@ -64,8 +64,7 @@ impl<T: Number> GpuPasses<'_, T> {
         }
     }
 
-    /// The beginning of a step, and the offloaded layers.
-    fn launch_streamed(&mut self) -> Result<(), CudaError> {
+    fn launch_streamed(&mut self) -> Done {
         self.make_stepper()?;
         let (Some(stepper), Some(streamed)) = (&mut self.stepper, &mut self.streamed) else { return Ok(()) };
         let context = context!(self);
@@ -75,7 +74,7 @@ impl<T: Number> GpuPasses<'_, T> {
     }
 
     /// The part of a step that a graph can hold: all of it, or what follows the offloaded layers.
-    fn launch_resident(&mut self) -> Result<(), CudaError> {
+    fn launch_resident(&mut self) -> Done {
         if steps_by_pass(&self.options) {
             return self.pass_step();
         }
@@ -93,7 +92,7 @@ impl<T: Number> GpuPasses<'_, T> {
         stepper.choose(&context, &mut self.state)
     }
 
-    fn make_stepper(&mut self) -> Result<(), CudaError> {
+    fn make_stepper(&mut self) -> Done {
         if self.stepper.is_none() {
             let (batch, capacity) = (self.options.batch, self.cache.capacity);
             self.stepper = Some(Stepper::new(self.device, &self.config, batch, capacity)?);
@@ -103,7 +102,7 @@ impl<T: Number> GpuPasses<'_, T> {
     }
 
     /// A step that is a pass over one token of each sequence.
-    fn pass_step(&mut self) -> Result<(), CudaError> {
+    fn pass_step(&mut self) -> Done {
         let sizes = PassSizes::new(&self.config, &self.options, 1, self.cache.capacity, Head::Last);
         self.make_buffers(sizes)?;
         let stream = self.device.stream();
@@ -118,15 +117,14 @@ impl<T: Number> GpuPasses<'_, T> {
         self.set_position(length + 1)
     }
 
-    pub(super) fn choose_most_likely(&mut self) -> Result<(), CudaError> {
+    pub(super) fn choose_most_likely(&mut self) -> Done {
         let Some(buffers) = &self.buffers else { return Ok(()) };
         let _stage = stage_mark!(self.options.marks, Layer, "choose");
         let shape = [size(self.options.batch)?, size(self.config.vocab)?];
         let operations = &self.weights.operations;
-        operations.argmax(self.device.stream(), &buffers.logits, &mut self.state.token, shape)
+        operations.argmax(self.device.stream(), &buffers.parts.logits, &mut self.state.token, shape)
     }
 
-    /// Captures a step where that is wanted and not done.
     pub(super) fn capture(&mut self) -> Result<(), ModelError> {
         let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
         if self.graph.is_some() || !wanted || !self.is_warm {

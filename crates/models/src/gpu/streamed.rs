@@ -11,7 +11,7 @@ mod visits;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use laptime_cuda::{Buffer, CudaError, Device, Moment};
+use laptime_cuda::{Buffer, CudaError, Device, Done, Moment};
 use laptime_probe::sync_point;
 
 pub use self::homes::{Homes, Pin};
@@ -26,10 +26,8 @@ use crate::{
     },
 };
 
-/// The offloaded layers of a decoder on a GPU.
 pub type Streamed<'a, T> = OffloadedLayers<HostCopies<'a, T>>;
 
-/// Copies layers from host memory.
 #[derive(Debug)]
 pub struct HostCopies<'a, T> {
     device: &'a Device,
@@ -39,13 +37,11 @@ pub struct HostCopies<'a, T> {
     resident: usize,
     copy_marks: Marks,
     slots: Vec<Slot<T>>,
-    /// Copies that were requested and not waited for.
     requested: VecDeque<Requested>,
     turn: Turn,
     visits: Visits,
 }
 
-/// A buffer on the device that layers take turns in.
 #[derive(Debug)]
 struct Slot<T> {
     whole: Arc<Buffer<T>>,
@@ -54,14 +50,12 @@ struct Slot<T> {
     used: Option<Moment>,
 }
 
-/// A copy that was requested.
 #[derive(Debug)]
 struct Requested {
     is_ahead: bool,
     copy: [Moment; 2],
 }
 
-/// The moments of the turn that runs.
 #[derive(Debug, Default)]
 struct Turn {
     wait: Option<[Moment; 2]>,
@@ -104,14 +98,14 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     type Layer = LayerWeights<T>;
     type Error = CudaError;
 
-    fn make_buffers(&mut self) -> Result<(), CudaError> {
+    fn make_buffers(&mut self) -> Done {
         if self.slots.is_empty() {
             self.slots.push(Slot::new(self.device, &self.homes)?);
         }
         Ok(())
     }
 
-    fn begin_wait(&mut self) -> Result<(), CudaError> {
+    fn begin_wait(&mut self) -> Done {
         let wait = self.visits.moments(self.device)?;
         wait[0].put(self.device.stream())?;
         self.turn.wait = Some(wait);
@@ -119,7 +113,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     /// Enqueues the copy behind the last use of its buffer.
-    fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Result<(), CudaError> {
+    fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Done {
         let Place { layer, pass, .. } = place;
         let (slot, stream) = (&self.slots[buffer], self.copies.stream());
         if let (false, Some(wait)) = (is_ahead, &self.turn.wait) {
@@ -150,7 +144,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(())
     }
 
-    fn end_wait(&mut self, _: Place, _: usize) -> Result<(), CudaError> {
+    fn end_wait(&mut self, _: Place, _: usize) -> Done {
         let requested = self.requested.pop_front().ok_or_else(|| Self::refused("its copy was not requested".into()))?;
         let stream = self.device.stream();
         match self.mode {
@@ -165,7 +159,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(&self.slots[buffer].layer)
     }
 
-    fn release(&mut self, place: Place, buffer: usize) -> Result<(), CudaError> {
+    fn release(&mut self, place: Place, buffer: usize) -> Done {
         let (compute, copies) = (self.device.stream(), self.copies.stream());
         if self.mode != StreamMode::Sync {
             let used = match self.slots[buffer].used.take() {
@@ -187,7 +181,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(())
     }
 
-    fn end_turn(&mut self, Place { layer, pass, .. }: Place) -> Result<(), CudaError> {
+    fn end_turn(&mut self, Place { layer, pass, .. }: Place) -> Done {
         let Turn { wait: Some(wait), requested: Some(Requested { is_ahead, copy }), release } =
             std::mem::take(&mut self.turn)
         else {
@@ -196,7 +190,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         self.visits.push(Pending { layer, pass, is_ahead, copy, wait, release })
     }
 
-    fn forget(&mut self) -> Result<(), CudaError> {
+    fn forget(&mut self) -> Done {
         self.copies.stream().synchronise()?;
         self.device.stream().synchronise()?;
         self.turn = Turn::default();
@@ -205,7 +199,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(())
     }
 
-    fn clear(&mut self) -> Result<(), CudaError> {
+    fn clear(&mut self) -> Done {
         self.device.trim_memory()
     }
 

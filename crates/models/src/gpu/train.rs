@@ -42,7 +42,6 @@ pub fn trainer<'a>(
     }
 }
 
-/// The operations of training on a GPU, with the batch and all buffers.
 struct GpuTraining<'a, T> {
     device: &'a Device,
     config: Arc<Config>,
@@ -61,7 +60,6 @@ struct GpuTraining<'a, T> {
     targets: Buffer<u32>,
     /// Zero: every sequence begins at its first position.
     start: Buffer<u32>,
-    /// The mean of the losses.
     loss: Buffer<f32>,
     kept: Kept<Buffer<T>, Buffer<f32>>,
     scratch: Scratch<Buffer<T>>,
@@ -76,7 +74,6 @@ struct GpuTraining<'a, T> {
     counts: Buffer<u32>,
 }
 
-/// Queries, keys and values by head.
 struct Heads<T> {
     queries: Buffer<T>,
     keys: Buffer<T>,
@@ -103,7 +100,6 @@ impl From<crate::AdamW> for Rates {
     }
 }
 
-/// A trainer. Everything is allocated here.
 fn typed<'a, T: Number>(
     device: &'a Device,
     config: &Config,
@@ -164,7 +160,6 @@ impl<T> Drop for GpuTraining<'_, T> {
     }
 }
 
-/// Every parameter with its gradient and moments; none without moments.
 fn all_parameters<T: Number>(state: &mut TrainState<Buffer<T>, Buffer<T>>) -> Vec<Parameter<'_, T>> {
     let TrainState { parameters, gradients, moments: Some([first, second]) } = state else { return Vec::new() };
     let moments = first.parts_mut().zip(second.parts_mut());

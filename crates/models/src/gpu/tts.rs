@@ -7,7 +7,6 @@ mod ops;
 
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use laptime_cuda::Device;
 use laptime_probe::stage;
 
@@ -19,13 +18,14 @@ use self::{
 use super::{
     room::{Head, PassSizes, WORKSPACE_BYTES},
     sparse::GPU_TILING,
-    weights::Number,
 };
 use crate::{
-    Config, Dtype, ModelError, Room,
+    Config, ModelError, Room,
+    dtype::typed,
+    size::{product, sum},
     tts::{
         CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions,
-        TtsWeights, needed_bytes, product, sum, together,
+        TtsWeights, needed_bytes, together,
     },
 };
 
@@ -37,28 +37,17 @@ pub fn qwen_tts<'a>(
     options: TtsOptions,
 ) -> Result<Box<dyn QwenTts + 'a>, ModelError> {
     options.check(&config)?;
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(load::<f32>(device, config, weights, options)?),
-        Dtype::Bf16 => Box::new(load::<bf16>(device, config, weights, options)?),
-        Dtype::F16 => Box::new(load::<f16>(device, config, weights, options)?),
-    })
-}
-
-fn load<'a, T: Number>(
-    device: &'a Device,
-    config: TtsConfig,
-    weights: &TtsWeights,
-    options: TtsOptions,
-) -> Result<Engine<GpuOps<'a, T>>, ModelError> {
-    let (config, kit) = (Arc::new(config), Kit::load(device)?);
-    let weights = {
-        let _stage = stage!("weights");
-        let loaded = LoadedWeights::load(&config, &mut GpuLoader::new(&kit, weights))?;
-        device.stream().synchronise()?;
-        loaded
-    };
-    let ops = GpuOps::new(kit, &config, &options, &weights)?;
-    Ok(Engine::new(config, options, weights, ops))
+    Ok(typed!(options.dtype, |T| {
+        let (config, kit) = (Arc::new(config), Kit::<T>::load(device)?);
+        let weights = {
+            let _stage = stage!("weights");
+            let loaded = LoadedWeights::load(&config, &mut GpuLoader::new(&kit, weights))?;
+            device.stream().synchronise()?;
+            loaded
+        };
+        let ops = GpuOps::new(kit, &config, &options, &weights)?;
+        Box::new(Engine::new(config, options, weights, ops))
+    }))
 }
 
 /// Codes, states, tables of rules and what each allocation is rounded up by.
@@ -73,7 +62,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
     let (decoded, sizes) = (together(frames), CodecSizes::new(config));
     let (talker, transformer, tensors) = (&config.talker, &config.codec.transformer, config.codec_file_tensors());
     let pass = |config: &Config, rows: usize| {
-        PassSizes::new(config, &options.decoder(Room::Static(rows), None), rows, rows, Head::Last).numbers()
+        PassSizes::new(config, &options.decoder(Room::Static(rows), None), rows, rows, Head::Last).parts.numbers()
     };
     let rows = talker.vocab.saturating_add(config.predicted().saturating_mul(config.predictor.vocab));
     let device = DeviceNeeds {
@@ -105,6 +94,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Dtype;
 
     #[test]
     fn most_of_a_model_is_its_weights() {

@@ -10,7 +10,6 @@ mod loader;
 mod room;
 mod tokenizer;
 
-use half::{bf16, f16};
 use laptime_cuda::Device;
 use laptime_probe::stage;
 
@@ -21,9 +20,10 @@ use self::{
     language::Language,
     loader::Put,
 };
-use super::{streamed::Streamed, weights::Number};
+use super::streamed::Streamed;
 use crate::{
-    Dtype, ModelError,
+    ModelError,
+    dtype::typed,
     vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 
@@ -39,44 +39,32 @@ pub fn vibevoice<'a>(
     options: VibeVoiceOptions,
 ) -> Result<Box<dyn VibeVoice + 'a>, ModelError> {
     config.check()?;
-    let device = (device, copies);
-    Ok(match options.dtype {
-        Dtype::F32 => Box::new(engine::<f32>(device, config, weights, options)?),
-        Dtype::Bf16 => Box::new(engine::<bf16>(device, config, weights, options)?),
-        Dtype::F16 => Box::new(engine::<f16>(device, config, weights, options)?),
-    })
-}
-
-fn engine<'a, T: Number>(
-    (device, copies): (&'a Device, Option<&'a Device>),
-    config: VibeVoiceConfig,
-    weights: &VibeVoiceWeights,
-    options: VibeVoiceOptions,
-) -> Result<Engine<Cuda<'a, T>>, ModelError> {
     let longest = options.room.max(options.negative_room);
     if longest > config.decoder.context {
         let (what, room) = (config.name.clone(), config.decoder.context);
         return Err(ModelError::TooLong { tokens: longest, what, room });
     }
     let replay = first_replay(&options)?;
-    let on = On::new(device)?;
-    let (language, homes, loaded) = {
-        let _stage = stage!("weights");
-        let (language, homes) = Language::load(&on, &config, weights, &options)?;
-        let loaded = config.published().load(&mut Put::new(&on, weights))?;
-        device.stream().synchronise()?;
-        (language, homes, loaded)
-    };
-    let none = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
-    let streamed = match (&homes, &options.offload) {
-        (Some(homes), Some(offload)) => {
-            Some(Streamed::new(device, copies.ok_or_else(none)?, homes, offload, &options.marks)?)
-        }
-        _ => None,
-    };
-    let backend = Cuda::new(on, &config, &options, replay, language, streamed)?;
-    let mut engine = Engine::new(backend, config, options, (weights, loaded))?;
-    let parts: Vec<_> = engine.parts().collect();
-    prepare(&mut engine, &parts)?;
-    Ok(engine)
+    Ok(typed!(options.dtype, |T| {
+        let on = On::<T>::new(device)?;
+        let (language, homes, loaded) = {
+            let _stage = stage!("weights");
+            let (language, homes) = Language::load(&on, &config, weights, &options)?;
+            let loaded = config.load(&mut Put::new(&on, weights))?;
+            device.stream().synchronise()?;
+            (language, homes, loaded)
+        };
+        let none = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
+        let streamed = match (&homes, &options.offload) {
+            (Some(homes), Some(offload)) => {
+                Some(Streamed::new(device, copies.ok_or_else(none)?, homes, offload, &options.marks)?)
+            }
+            _ => None,
+        };
+        let backend = Cuda::new(on, &config, &options, replay, language, streamed)?;
+        let mut engine = Engine::new(backend, config, options, (weights, loaded))?;
+        let parts: Vec<_> = engine.parts().collect();
+        prepare(&mut engine, &parts)?;
+        Box::new(engine)
+    }))
 }

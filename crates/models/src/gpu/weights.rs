@@ -19,9 +19,7 @@ use crate::{
     weights::TensorSource,
 };
 
-/// A dtype of weights on a GPU.
 pub trait Number: Element {
-    /// Its name.
     const DTYPE: Dtype;
 }
 
@@ -37,25 +35,19 @@ impl Number for half::f16 {
     const DTYPE: Dtype = Dtype::F16;
 }
 
-/// The weights of a model on a GPU.
 #[derive(Debug)]
 pub struct GpuWeights<T> {
-    /// Of the layers, those that stay on the device.
     pub parameters: Parameters<T>,
-    /// Where the offloaded layers are.
     pub homes: Option<Arc<Homes>>,
     /// Made when the weights were, and used by all that runs on them.
     pub operations: Operations<T>,
 }
 
-/// The weights of a layer.
 pub type LayerWeights<T> = decoder::weights::LayerWeights<Buffer<T>>;
 
-/// One buffer for each part of the weights, of their gradients or of their moments.
 pub type Parameters<T> = decoder::weights::Parameters<Buffer<T>>;
 
 impl<B> Part<B, B> {
-    /// The part, where matrices and vectors are of one type.
     pub fn into_inner(self) -> B {
         let (Self::Matrix(part) | Self::Vector(part)) = self;
         part
@@ -63,7 +55,6 @@ impl<B> Part<B, B> {
 }
 
 impl<T: Number> GpuWeights<T> {
-    /// Puts all weights on a device.
     pub fn load(device: &Device, config: &Config, weights: &Weights) -> Result<Self, ModelError> {
         Self::load_with(device, config, weights, |_| Ok(None))
     }
@@ -98,7 +89,6 @@ fn count(tensors: &[TensorSpec]) -> usize {
     tensors.iter().map(TensorSpec::count).sum()
 }
 
-/// Bytes of a layer that lies in one buffer, for numbers of `number` bytes.
 pub(super) fn layer_bytes(tensors: &[TensorSpec], number: u64) -> usize {
     let bytes = |tensors: &Vec<TensorSpec>| count(tensors).saturating_mul(number as usize);
     let parts = packed_tensors(tensors);
@@ -133,7 +123,6 @@ impl<T: Number> Load for Within<'_, T> {
     }
 }
 
-/// Allocates zeros in place of the weights.
 pub struct Zeros<'a, T> {
     pub device: &'a Device,
     pub of: PhantomData<T>,
@@ -155,7 +144,6 @@ impl<T: Number> Load for Zeros<'_, T> {
     }
 }
 
-/// Puts tensors on a device.
 pub struct Loader<'a, T> {
     pub device: &'a Device,
     pub operations: &'a Operations<T>,
@@ -177,7 +165,6 @@ impl<T: Number> Load for Loader<'_, T> {
 }
 
 impl<T: Number> Loader<'_, T> {
-    /// Fills a layer with what these tensors hold.
     pub fn fill_layer(&self, tensors: &[TensorSpec], layer: &mut LayerWeights<T>) -> Result<(), ModelError> {
         for (tensors, part) in packed_tensors(tensors).iter().zip(layer.parts_mut()) {
             if let Some(part) = part {
@@ -187,7 +174,6 @@ impl<T: Number> Loader<'_, T> {
         Ok(())
     }
 
-    /// Tensors one behind the other in one buffer.
     pub fn packed(&self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         let mut buffer = self.device.allocate(count(tensors))?;
         self.fill_all(tensors, &mut buffer)?;

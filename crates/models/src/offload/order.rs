@@ -2,19 +2,15 @@
 
 use crate::StreamMode;
 
-/// The copy of a layer in a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The number of copies before it, in all passes.
     pub copy: u64,
-    /// The layer.
     pub layer: usize,
-    /// The pass.
     pub pass: u64,
 }
 
 impl Place {
-    /// The index of its buffer, given the number of buffers.
     pub fn of(self, buffers: usize) -> usize {
         (self.copy % buffers.max(1) as u64) as usize
     }
@@ -29,7 +25,6 @@ pub struct Order {
     turn: u64,
     /// Copies that were asked for: all before this one.
     asked: u64,
-    /// Passes that were begun.
     passes: u64,
     is_under_way: bool,
 }
@@ -39,7 +34,6 @@ impl Order {
         Self { layers: layers.max(1) as u64, mode, turn: 0, asked: 0, passes: 0, is_under_way: false }
     }
 
-    /// The pass that was begun last.
     pub fn pass(&self) -> u64 {
         self.passes.saturating_sub(1)
     }
@@ -65,7 +59,6 @@ impl Order {
         })
     }
 
-    /// The turn is done.
     pub fn leave(&mut self) {
         self.is_under_way = false;
         self.turn += 1;

@@ -9,11 +9,8 @@ use laptime_probe::stage;
 use super::order::{Order, Place};
 use crate::{LayerVisit, Marks, Offload, Offloading, StreamMode, marks::stage_mark};
 
-/// Copies layers from where they stay into buffers on the device of the passes.
 pub trait LayerCopies {
-    /// The weights of a layer in a buffer.
     type Layer;
-    /// Why a copy failed.
     type Error;
 
     /// Allocates the buffers that are missing: in mode `sync` before each turn, in the others after unused memory was
@@ -29,7 +26,6 @@ pub trait LayerCopies {
     /// Lets the turn wait for the first copy that was requested and not waited for.
     fn end_wait(&mut self, place: Place, buffer: usize) -> Result<(), Self::Error>;
 
-    /// The layer in a buffer.
     fn layer(&self, buffer: usize) -> Result<&Self::Layer, Self::Error>;
 
     /// Releases a buffer after the layer has computed. In mode `sync` the layer is copied back, and the buffer freed.
@@ -41,7 +37,6 @@ pub trait LayerCopies {
     /// Waits for all copies that were requested and drops them.
     fn forget(&mut self) -> Result<(), Self::Error>;
 
-    /// Frees unused memory.
     fn clear(&mut self) -> Result<(), Self::Error>;
 
     /// The layers, and where they stay.
@@ -50,11 +45,9 @@ pub trait LayerCopies {
     /// The finished turns since the last call, in order. Does not wait for the device.
     fn visits(&mut self) -> Result<Vec<LayerVisit>, Self::Error>;
 
-    /// An error.
     fn refused(reason: String) -> Self::Error;
 }
 
-/// The offloaded layers of a decoder, which are the first ones.
 #[derive(Debug)]
 pub struct OffloadedLayers<C> {
     copies: C,
@@ -72,22 +65,18 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         Self { copies, layers, order: Order::new(layers, mode), mode, clear_every, marks: marks.clone() }
     }
 
-    /// The number of offloaded layers.
     pub fn layers(&self) -> usize {
         self.layers
     }
 
-    /// The number of the pass that was begun last.
     pub fn pass_number(&self) -> u64 {
         self.order.pass()
     }
 
-    /// The layers, and where they stay.
     pub fn offloading(&self) -> Offloading {
         self.copies.offloading()
     }
 
-    /// The finished turns since the last call, in order. Does not wait for the device.
     pub fn visits(&mut self) -> Result<Vec<LayerVisit>, C::Error> {
         self.copies.visits()
     }
@@ -97,7 +86,6 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         if self.order.begin() { Ok(()) } else { self.copies.forget() }
     }
 
-    /// Runs a layer once its weights are there.
     pub fn turn(&mut self, layer: usize, run: impl FnOnce(&C::Layer) -> Result<(), C::Error>) -> Result<(), C::Error> {
         let wrong = || C::refused(format!("layer {layer} is not the next of the pass"));
         let place = self.order.enter(layer).ok_or_else(wrong)?;
@@ -129,7 +117,6 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         Ok(())
     }
 
-    /// Frees unused memory after every `clear_every` copies.
     fn clear(&mut self, place: Place) -> Result<(), C::Error> {
         if self.clear_every.is_none_or(|every| !(place.copy + 1).is_multiple_of(every)) {
             return Ok(());
@@ -141,7 +128,6 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         if self.mode == StreamMode::Sync { Ok(()) } else { self.copies.make_buffers() }
     }
 
-    /// Requests the copies that there are buffers for before the layer has computed, or after.
     fn request_ahead(&mut self, is_released: bool) -> Result<(), C::Error> {
         while let Some(place) = self.order.next(is_released) {
             self.copies.request(place, self.buffer(place), true)?;

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use laptime_trace::small_file;
 use serde::Deserialize;
 use tokenizers::{
     AddedToken, Tokenizer,
@@ -17,18 +16,16 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-use crate::ModelError;
+use crate::{Done, ModelError, folder::read_text};
 
 /// Where Qwen's tokenizers cut a text before they look for pairs.
 const CUTS: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Whether a folder has the older files.
 pub fn is_there(folder: &Path) -> bool {
     folder.join("vocab.json").exists() && folder.join("merges.txt").exists()
 }
 
-/// The tokenizer that they describe.
 pub fn open(folder: &Path) -> Result<Tokenizer, ModelError> {
     let [vocab, merges] = ["vocab.json", "merges.txt"].map(|file| folder.join(file));
     let damaged = |error: tokenizers::Error| ModelError::Damaged {
@@ -46,7 +43,6 @@ pub fn open(folder: &Path) -> Result<Tokenizer, ModelError> {
     Ok(tokenizer)
 }
 
-/// A token that `tokenizer_config.json` adds.
 #[derive(Deserialize)]
 struct Added {
     content: String,
@@ -63,7 +59,7 @@ struct Added {
 }
 
 /// Adds the tokens outside the vocabulary in the order of their ids, which must come out as given.
-fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Result<(), ModelError> {
+fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Done {
     #[derive(Deserialize)]
     struct Config {
         #[serde(default)]
@@ -73,8 +69,7 @@ fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Result<(), ModelError
     if !path.exists() {
         return Ok(());
     }
-    let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
-        .map_err(|source| ModelError::Open { path: path.clone(), source })?;
+    let text = read_text(&path)?;
     let damaged = |reason: String| ModelError::Damaged { path: path.clone(), reason };
     let config: Config =
         serde_json::from_str(&text).map_err(|error| damaged(format!("it is no such file: {error}")))?;

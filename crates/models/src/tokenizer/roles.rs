@@ -24,7 +24,6 @@ impl TokenRole {
     /// All of them, in the order in which they are looked for.
     pub const ALL: [Self; 4] = [Self::Padding, Self::End, Self::Begin, Self::Unknown];
 
-    /// The field of `tokenizer_config.json` that names it.
     const fn field(self) -> &'static str {
         match self {
             Self::Padding => "pad_token",

@@ -18,14 +18,12 @@ const LONGEST_COMMENT: usize = u16::MAX as usize;
 /// The placeholder of a number that needs more than 32 bits and is stored elsewhere.
 const BESIDE: u32 = u32::MAX;
 
-/// Where the entries of an archive are, by name.
 #[derive(Debug)]
 pub struct Archive {
     entries: HashMap<String, Range<usize>>,
 }
 
 impl Archive {
-    /// Reads the list of an archive.
     pub fn read(bytes: &[u8]) -> Result<Self, Fault> {
         refuse_others(bytes)?;
         let cut_off = || Fault::Damaged(format!("it is cut off: {} bytes, and no end of the archive", bytes.len()));
@@ -48,7 +46,6 @@ impl Archive {
     }
 }
 
-/// Refuses what does not begin as an archive.
 fn refuse_others(bytes: &[u8]) -> Result<(), Fault> {
     match bytes {
         [_, _, _, _, ..] if bytes.starts_with(&ENTRY) => Ok(()),
@@ -58,7 +55,6 @@ fn refuse_others(bytes: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Where the end of the archive begins.
 fn find_end(bytes: &[u8]) -> Option<usize> {
     let last = bytes.len().checked_sub(END_BYTES)?;
     let first = last.saturating_sub(LONGEST_COMMENT);
@@ -82,14 +78,11 @@ fn list_of(bytes: &[u8], end: usize) -> Option<(u64, usize)> {
     Some((u64_at(bytes, long.checked_add(32)?)?, usize::try_from(u64_at(bytes, long.checked_add(48)?)?).ok()?))
 }
 
-/// An entry of the central directory.
 struct Listed {
     name: String,
     is_plain: bool,
     size: u64,
-    /// Where the entry itself begins.
     offset: u64,
-    /// Where its line of the list ends.
     end: usize,
 }
 
@@ -108,7 +101,6 @@ impl Listed {
         Some(Self { name, is_plain: is_plain && stored == size, size, offset, end })
     }
 
-    /// Where its bytes are.
     fn place(&self, bytes: &[u8]) -> Result<Range<usize>, Fault> {
         if !self.is_plain {
             return Err(Fault::NotRead(format!("`{}` in it is compressed or locked", self.name)));
@@ -147,7 +139,6 @@ fn extra_64(mut extra: &[u8]) -> Option<impl Iterator<Item = u64>> {
     None
 }
 
-/// A name without the folder that stands for the archive.
 fn without_folder(name: &str) -> &str {
     name.split_once('/').map_or(name, |(_, rest)| rest)
 }

@@ -9,7 +9,6 @@ use super::Fault;
 /// How deep tuples and dicts may nest: a state dict with its versions has four.
 const DEEPEST: u8 = 8;
 
-/// A tensor that a pickle describes.
 #[derive(Debug)]
 pub struct Found {
     pub name: String,
@@ -19,17 +18,13 @@ pub struct Found {
     pub shape: Vec<usize>,
 }
 
-/// Numbers that tensors are made of.
 #[derive(Debug)]
 pub struct Storage {
-    /// Its name in the archive.
     pub key: String,
     pub stored_as: StoredType,
-    /// How many numbers it has.
     pub count: usize,
 }
 
-/// The storages that are known, as torch names them.
 const STORAGES: [(&str, StoredType); 10] = [
     ("FloatStorage", StoredType::F32),
     ("BFloat16Storage", StoredType::BF16),
@@ -43,7 +38,6 @@ const STORAGES: [(&str, StoredType); 10] = [
     ("BoolStorage", StoredType::BOOL),
 ];
 
-/// A value on the stack of a pickle.
 #[derive(Debug, Clone)]
 enum Value {
     Nothing,
@@ -67,7 +61,6 @@ struct Items {
     depth: u8,
 }
 
-/// A tensor without its name.
 #[derive(Debug)]
 struct Place {
     storage: Rc<Storage>,
@@ -84,7 +77,6 @@ impl Value {
         }
     }
 
-    /// What it is, in a word.
     fn kind(&self) -> String {
         match self {
             Self::Nothing => "nothing".to_owned(),
@@ -127,7 +119,6 @@ impl Items {
     }
 }
 
-/// The tensors that a pickle of a state dict names.
 pub fn state_dict(pickle: &[u8]) -> Result<Vec<Found>, Fault> {
     let mut machine = Machine { pickle, at: 0, stack: Vec::new(), kept: HashMap::new() };
     let whole = loop {
@@ -248,7 +239,6 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The name of something of a module, on two lines.
     fn named(&mut self) -> Result<(), Fault> {
         let (module, name) = (self.line()?, self.line()?);
         self.stack.push(Value::Named(format!("{module}.{name}").into()));
@@ -294,7 +284,6 @@ impl Machine<'_> {
         }
     }
 
-    /// The values on the stack behind the last mark.
     fn behind_mark(&mut self) -> Result<Vec<Value>, Fault> {
         let mark = self.stack.iter().rposition(|value| matches!(value, Value::Mark)).ok_or_else(|| self.damaged())?;
         let values = self.stack.split_off(mark + 1);

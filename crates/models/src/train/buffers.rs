@@ -9,48 +9,33 @@ use crate::{
 #[derive(Debug)]
 pub struct Kept<M, F> {
     pub layers: Vec<KeptLayer<M, F>>,
-    /// The input of the final norm.
     pub last: M,
-    /// The logits, then their gradients.
     pub logits: M,
-    /// The loss of each row.
     pub losses: F,
 }
 
-/// What forward keeps of a layer.
 #[derive(Debug)]
 pub struct KeptLayer<M, F> {
-    /// The input of the norm before attention.
     pub input: M,
-    /// Queries, keys and values as they were projected.
     pub qkv: M,
     /// The logarithm of the sum of exponentials of each row of fused attention; empty for naive attention.
     pub row_sums: F,
-    /// The output of attention.
     pub attended: M,
-    /// The input of the norm before the feed-forward block.
     pub middle: M,
-    /// Gate and up as they were projected, then their gradients.
     pub gate_up: M,
 }
 
-/// What both passes compute in, whatever the layer.
 #[derive(Debug)]
 pub struct Scratch<M> {
-    /// The output of a norm.
     pub normed: M,
-    /// The output of SwiGLU.
     pub activated: M,
-    /// The gradient of the hidden states.
     pub d_hidden: M,
     pub d_normed: M,
     pub d_activated: M,
     pub d_attended: M,
-    /// The gradients of projected queries, keys and values.
     pub d_qkv: M,
     /// The weights of naive attention; empty for fused attention.
     pub probabilities: M,
-    /// Their gradients, then those of the scores.
     pub d_scores: M,
 }
 
@@ -69,7 +54,6 @@ impl<M, F> Kept<M, F> {
         })
     }
 
-    /// The input of a norm.
     pub fn norm_input(&self, at: NormAt) -> &M {
         match at {
             NormAt::Layer(layer, Block::Attention) => &self.layers[layer].input,
@@ -78,7 +62,6 @@ impl<M, F> Kept<M, F> {
         }
     }
 
-    /// The hidden states before the first layer.
     pub fn first(&mut self) -> &mut M {
         self.layers.first_mut().map_or(&mut self.last, |layer| &mut layer.input)
     }
@@ -89,7 +72,6 @@ impl<M, F> Kept<M, F> {
         (&before[layer].middle, after.first_mut().map_or(&mut self.last, |layer| &mut layer.input))
     }
 
-    /// The gradient of a product, and the input of it.
     pub fn of_weights<'a>(&'a self, scratch: &'a Scratch<M>, at: LinearAt) -> (&'a M, &'a M) {
         match at {
             LinearAt::Qkv(_) => (&scratch.d_qkv, &scratch.normed),
@@ -100,7 +82,6 @@ impl<M, F> Kept<M, F> {
         }
     }
 
-    /// The gradient of a product, and that of its input, to write.
     pub fn of_input<'a>(&'a self, scratch: &'a mut Scratch<M>, at: LinearAt) -> (&'a M, &'a mut M) {
         match at {
             LinearAt::Qkv(_) => (&scratch.d_qkv, &mut scratch.d_normed),

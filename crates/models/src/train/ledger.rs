@@ -4,21 +4,17 @@ use laptime_trace::run::Depth;
 
 use crate::{Config, TrainMemory, TrainOptions, TrainSizes};
 
-/// The account of a trainer's memory, layer by layer.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     now: TrainMemory,
-    /// Whether every layer is recorded.
     is_by_layer: bool,
     layer_activations: u64,
     head_activations: u64,
     layer_weights: u64,
-    /// Bytes of weights behind the layers, which the head gives gradients to.
     head_weights: u64,
 }
 
 impl Ledger {
-    /// The account of a trainer that was just made.
     pub fn new(config: &Config, options: &TrainOptions) -> Self {
         let sizes = TrainSizes::new(config, options);
         let bytes = |numbers: usize| (numbers as u64).saturating_mul(options.dtype.bytes());
@@ -34,7 +30,6 @@ impl Ledger {
         }
     }
 
-    /// What the memory holds now.
     pub fn now(&self) -> TrainMemory {
         self.now
     }
@@ -44,39 +39,33 @@ impl Ledger {
         (self.now.gradients, self.now.activations) = (0, 0);
     }
 
-    /// Forward has done a layer.
     pub fn layer_forward(&mut self) {
         self.now.activations = self.now.activations.saturating_add(self.layer_activations);
         self.record_layer();
     }
 
-    /// Forward is done.
     pub fn forward_ends(&mut self) {
         self.now.activations = self.now.activations.saturating_add(self.head_activations);
         self.now.record();
     }
 
-    /// Backward has done the head.
     pub fn head_backward(&mut self) {
         self.now.gradients = self.head_weights;
         self.now.activations = self.now.activations.saturating_sub(self.head_activations);
         self.record_layer();
     }
 
-    /// Backward has done a layer.
     pub fn layer_backward(&mut self) {
         self.now.gradients = self.now.gradients.saturating_add(self.layer_weights);
         self.now.activations = self.now.activations.saturating_sub(self.layer_activations);
         self.record_layer();
     }
 
-    /// Backward is done.
     pub fn backward_ends(&mut self) {
         (self.now.gradients, self.now.activations) = (self.now.weights, 0);
         self.now.record();
     }
 
-    /// An update is done.
     pub fn update_ends(&mut self) {
         self.now.optimizer = self.now.weights.saturating_mul(2);
         self.now.record();

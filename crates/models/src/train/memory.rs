@@ -11,7 +11,7 @@ use std::{cell::Cell, convert::Infallible};
 use laptime_probe::value;
 
 use super::buffers::{Kept, KeptLayer, Scratch};
-use crate::{Attention, Config, TrainOptions};
+use crate::{Attention, Config, TrainOptions, size::sum};
 
 /// Bytes that hold what is still needed.
 ///
@@ -42,7 +42,7 @@ impl TrainMemory {
 
     /// All of it.
     pub fn total(&self) -> u64 {
-        [self.weights, self.gradients, self.optimizer, self.activations].into_iter().fold(0, u64::saturating_add)
+        sum([self.weights, self.gradients, self.optimizer, self.activations])
     }
 }
 
@@ -64,8 +64,7 @@ pub struct TrainNeed {
 impl TrainNeed {
     /// All of it: what a trainer allocates, but for what a device has for itself.
     pub fn total(&self) -> u64 {
-        let all = [self.weights, self.gradients, self.optimizer, self.activations, self.scratch];
-        all.into_iter().fold(0, u64::saturating_add)
+        sum([self.weights, self.gradients, self.optimizer, self.activations, self.scratch])
     }
 }
 
@@ -106,7 +105,6 @@ pub struct TrainSizes {
     pub logits: usize,
     /// Cosines and sines of all positions, in f32.
     pub rotation: usize,
-    /// Bytes of a number.
     number_bytes: u64,
 }
 
@@ -173,7 +171,6 @@ impl TrainSizes {
 /// The outcome of an allocation that is only counted.
 type Counted = Result<(), Infallible>;
 
-/// Counts an allocation.
 type Counter<'a> = &'a dyn Fn(usize) -> Counted;
 
 #[cfg(test)]

@@ -17,13 +17,10 @@ use crate::{
 /// A value holds a batch, what forward keeps of it, and the buffers of both passes. Operations only enqueue work, except
 /// for [`TrainOps::loss`] and [`TrainOps::read`].
 pub trait TrainOps: Ops {
-    /// The model.
     fn config(&self) -> &Config;
 
-    /// The options that the buffers were allocated for.
     fn options(&self) -> &TrainOptions;
 
-    /// Puts a batch on the device.
     fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), Self::Error>;
 
     /// Looks up the hidden states of the batch.
@@ -82,12 +79,10 @@ pub struct TrainState<M, V> {
     pub moments: Option<[Parameters<M, V>; 2]>,
 }
 
-/// The training state on the device of some operations.
 pub type TrainStateOf<O> = TrainState<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
 type ParametersOf<O> = Parameters<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
-/// Runs a batch from its ids to its loss.
 pub fn run_forward<O: TrainOps>(
     ops: &mut O,
     parameters: &ParametersOf<O>,
@@ -107,7 +102,6 @@ pub fn run_forward<O: TrainOps>(
     ops.cross_entropy()
 }
 
-/// Computes the gradients of all parameters from those of the logits.
 pub fn run_backward<O: TrainOps>(
     ops: &mut O,
     parameters: &ParametersOf<O>,

@@ -5,11 +5,10 @@ use super::{
     ops::{TrainOps, TrainState, TrainStateOf, run_backward, run_forward},
 };
 use crate::{
-    Config, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer,
+    Config, Done, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer,
     decoder::{layers::Ops, weights::Parameters},
 };
 
-/// A trainer over the operations of one device.
 pub struct ModelTrainer<O: TrainOps> {
     /// The first field, so that it is dropped first: a device finishes its work before the parameters are freed.
     ops: O,
@@ -19,7 +18,6 @@ pub struct ModelTrainer<O: TrainOps> {
     updates: u64,
 }
 
-/// How far a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// Nothing was run.
@@ -40,7 +38,7 @@ impl<O: TrainOps> ModelTrainer<O> {
         matches!(self.progress, Progress::Backward | Progress::Forward { has_gradients: true })
     }
 
-    fn check_gradients(&self) -> Result<(), ModelError> {
+    fn check_gradients(&self) -> Done {
         match self.has_gradients() {
             true => Ok(()),
             false => Err(ModelError::Refused("there are no gradients before a backward".to_owned())),
@@ -74,7 +72,7 @@ where
         self.ops.options()
     }
 
-    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Result<(), ModelError> {
+    fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Done {
         self.options().check_batch(self.config(), tokens, targets)?;
         self.ops.start(&tokens.ids, targets)?;
         self.ledger.forward_begins();
@@ -84,7 +82,7 @@ where
         Ok(())
     }
 
-    fn backward(&mut self) -> Result<(), ModelError> {
+    fn backward(&mut self) -> Done {
         if !matches!(self.progress, Progress::Forward { .. }) {
             return Err(ModelError::Refused("there is no forward that a backward was not run for".to_owned()));
         }
@@ -95,7 +93,7 @@ where
         Ok(())
     }
 
-    fn update(&mut self) -> Result<(), ModelError> {
+    fn update(&mut self) -> Done {
         self.check_gradients()?;
         if self.state.moments.is_none() {
             return Err(ModelError::no_optimizer());

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::ModelError;
+use crate::{Done, ModelError};
 
 /// Samples of one channel.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +27,7 @@ impl Audio {
     }
 
     /// Writes it as a WAV file of 16 bits. A file that could not be written whole is an error, and is left as it is.
-    pub fn write_wav(&self, path: &Path) -> Result<(), ModelError> {
+    pub fn write_wav(&self, path: &Path) -> Done {
         let refuse = |source| ModelError::Write { path: path.to_owned(), source };
         let file = File::create(path).map_err(refuse)?;
         self.write_wav_to(BufWriter::new(file)).map_err(refuse)
@@ -51,7 +51,6 @@ pub struct WavStream<W> {
     bytes: u64,
 }
 
-/// Bytes of the header.
 const HEADER_BYTES: u32 = 44;
 
 impl<W: Write> WavStream<W> {
@@ -79,7 +78,6 @@ impl<W: Write + Seek> WavStream<W> {
     }
 }
 
-/// The header of one channel of 16 bits.
 fn header(rate: u32, bytes: Option<u32>) -> Vec<u8> {
     let whole = bytes.and_then(|bytes| bytes.checked_add(HEADER_BYTES - 8)).unwrap_or(u32::MAX);
     let mut header = Vec::with_capacity(HEADER_BYTES as usize);

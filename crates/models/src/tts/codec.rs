@@ -14,7 +14,6 @@ pub const CHUNK_FRAMES: usize = 300;
 /// Frames before a chunk that are decoded with it and whose samples are dropped.
 pub const CONTEXT_FRAMES: usize = 25;
 
-/// How many times wider a ConvNeXt block is inside.
 pub(crate) const NEXT_WIDENING: usize = 4;
 
 /// Blocks and factors at most, far more than any codec has.
@@ -72,7 +71,6 @@ impl CodecConfig {
         Kept::Pattern(Pattern { window, global: 0, random: 0, is_causal: true, shared: Random::PerBlock, seed: 0 })
     }
 
-    /// What is wrong with it.
     pub(super) fn fault(&self) -> Option<String> {
         let sizes = [
             ("codebook", self.codebook),

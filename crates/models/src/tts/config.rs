@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{CodecConfig, Language, Speaker};
-use crate::{Config, ModelError, Tokenizer};
+use crate::{Config, Done, ModelError, Tokenizer};
 
 /// The largest width or count: places are counted in 32 bits on devices.
 pub(super) const LARGEST: usize = i32::MAX as usize;
@@ -68,13 +68,11 @@ pub struct TokenIds {
 }
 
 impl TokenIds {
-    /// Those of text.
     fn text(&self) -> [u32; 6] {
         let [a, b, c] = self.role;
         [self.text_pad, self.text_bos, self.text_eos, a, b, c]
     }
 
-    /// Those of codes.
     fn codes(&self) -> [u32; 7] {
         [self.pad, self.bos, self.eos, self.think, self.nothink, self.think_bos, self.think_eos]
     }
@@ -126,7 +124,7 @@ impl TtsConfig {
     }
 
     /// Refuses what makes no model, and says what is wrong.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         [Part::Talker, Part::Predictor, Part::Codec].into_iter().try_for_each(|part| self.part(part).check())?;
         if let Some(reason) = self.fault().or_else(|| self.codec.fault()).or_else(|| self.id_fault()) {
             return Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason });
@@ -140,7 +138,6 @@ impl TtsConfig {
         }
     }
 
-    /// What is wrong with its sizes.
     fn fault(&self) -> Option<String> {
         let sizes = [("text_vocab", self.text_vocab), ("text_width", self.text_width)];
         if let Some((field, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || *size > LARGEST) {
@@ -165,7 +162,6 @@ impl TtsConfig {
         }
     }
 
-    /// What is wrong with its ids.
     fn id_fault(&self) -> Option<String> {
         let beyond = |ids: &[u32], room: usize| ids.iter().copied().find(|id| *id as usize >= room);
         if let Some(id) = beyond(&self.ids.text(), self.text_vocab) {

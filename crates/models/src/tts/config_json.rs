@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
-use laptime_trace::small_file;
-use serde_json::{Map, Value};
-
 use super::{CodecConfig, Language, Speaker, TokenIds, TtsConfig, weights::CODEC_FOLDER};
-use crate::{Config, Family, ModelError, config_json::Fields};
+use crate::{
+    Config, Family, ModelError,
+    config_json::{Fields, object},
+    folder::{folder_name, read_config},
+};
 
-/// What `model_type` is.
 const MODEL_TYPE: &str = "qwen3_tts";
 
-/// What `model_type` of the codec is.
 const CODEC_TYPE: &str = "qwen3_tts_tokenizer_12hz";
 
 /// What the official class adds under the root of the codec's norms where a file says nothing.
@@ -24,10 +23,8 @@ const LINE_END: u32 = 198;
 impl TtsConfig {
     /// The model of a folder with a `config.json` and a `speech_tokenizer/config.json`, by the name of the folder.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
-        let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let name = whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
-        let (talker, codec) = (read(folder)?, read(&folder.join(CODEC_FOLDER))?);
-        Self::from_json(&talker, &codec, &name)
+        let (talker, codec) = (read_config(folder)?, read_config(&folder.join(CODEC_FOLDER))?);
+        Self::from_json(&talker, &codec, &folder_name(folder))
     }
 
     /// The model that both files describe.
@@ -42,40 +39,10 @@ impl TtsConfig {
     }
 }
 
-fn read(folder: &Path) -> Result<String, ModelError> {
-    let path = folder.join("config.json");
-    if folder.is_dir() && !path.exists() {
-        return Err(ModelError::NoConfig { folder: folder.to_owned() });
-    }
-    small_file::read_text(&path, small_file::LARGEST_SMALL_FILE).map_err(|source| ModelError::Open { path, source })
-}
-
-fn object(text: &str) -> Result<Map<String, Value>, String> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err("it is JSON and no object".to_owned()),
-        Err(error) => Err(format!("it is no JSON: {error}")),
-    }
-}
-
-/// An object inside another.
-fn inner<'a>(fields: &'a Fields<'_>, field: &str) -> Result<Fields<'a>, String> {
-    fields.object(field)?.map(Fields).ok_or_else(|| format!("`{field}` is missing"))
-}
-
-/// Refuses a file of another model.
-fn is_of_type(fields: &Fields<'_>, wanted: &str) -> Result<(), String> {
-    match fields.text("model_type")? {
-        Some(found) if found == wanted => Ok(()),
-        Some(other) => Err(format!("`model_type` is `{other}`, and not `{wanted}`")),
-        None => Err(format!("it has no `model_type`, which is `{wanted}`")),
-    }
-}
-
 fn tts_config(fields: &Fields<'_>, codec: CodecConfig, name: &str) -> Result<TtsConfig, String> {
-    is_of_type(fields, MODEL_TYPE)?;
-    let talker = inner(fields, "talker_config")?;
-    let predictor = inner(&talker, "code_predictor_config")?;
+    fields.is_of_type(MODEL_TYPE)?;
+    let talker = fields.inner("talker_config")?;
+    let predictor = talker.inner("code_predictor_config")?;
     let dtype = fields.dtype()?;
     let decoder = |fields: &Fields<'_>, name: &str| -> Result<Config, String> {
         let config = fields.decoder(name, Family::Qwen3, fields.needed("vocab_size")?)?;
@@ -131,7 +98,6 @@ fn as_id(field: &str, id: usize) -> Result<u32, String> {
     u32::try_from(id).map_err(|_| format!("`{field}` is {id}, which is no id"))
 }
 
-/// The names of a field with their ids, in lower case and in order.
 fn named_ids(fields: &Fields<'_>, field: &str) -> Result<Vec<(String, u32)>, String> {
     let Some(object) = fields.object(field)? else { return Ok(Vec::new()) };
     let named = object.keys().map(|name| {
@@ -153,8 +119,8 @@ fn speakers(talker: &Fields<'_>) -> Result<Vec<Speaker>, String> {
 }
 
 fn codec_config(fields: &Fields<'_>) -> Result<CodecConfig, String> {
-    is_of_type(fields, CODEC_TYPE)?;
-    let decoder = inner(fields, "decoder_config")?;
+    fields.is_of_type(CODEC_TYPE)?;
+    let decoder = fields.inner("decoder_config")?;
     let codebook = decoder.needed("codebook_size")?;
     let transformer = decoder.decoder("codec", Family::Qwen3, codebook)?;
     let norm_eps = decoder.number("rms_norm_eps")?.unwrap_or(CODEC_EPS);
@@ -166,18 +132,11 @@ fn codec_config(fields: &Fields<'_>) -> Result<CodecConfig, String> {
         latent: decoder.needed("latent_dim")?,
         transformer: Config { norm_eps, qk_norm: false, tied: false, ..transformer },
         window: decoder.needed("sliding_window")?,
-        ratios: counts(&decoder, "upsampling_ratios")?,
-        rates: counts(&decoder, "upsample_rates")?,
+        ratios: decoder.counts("upsampling_ratios")?,
+        rates: decoder.counts("upsample_rates")?,
         channels: decoder.needed("decoder_dim")?,
         sample_rate: u32::try_from(rate).map_err(|_| format!("`output_sample_rate` is {rate}"))?,
     })
-}
-
-fn counts(fields: &Fields<'_>, field: &str) -> Result<Vec<usize>, String> {
-    let value = fields.value(field).ok_or_else(|| format!("`{field}` is missing"))?;
-    let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
-    let counts = value.as_array().and_then(|list| list.iter().map(count).collect());
-    counts.ok_or_else(|| format!("`{field}` is {value}, which is no list of counts"))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{Dtype, Role, TensorSpec, decoder::weights::Load};
 
 /// Loads nothing and lists the tensors: weights are their own descriptions.
 #[derive(Debug, Default)]
-pub struct Specs(Vec<TensorSpec>);
+pub struct Specs(pub Vec<TensorSpec>);
 
 impl Parts for Specs {
     type Matrix = Vec<TensorSpec>;
@@ -80,14 +80,12 @@ impl TtsLoad for Specs {
 }
 
 impl TtsConfig {
-    /// The descriptions of the codec decoder's weights, and all its tensors.
     pub(super) fn codec_specs(&self) -> (CodecWeights<Specs>, Vec<TensorSpec>) {
         let mut loader = Specs::default();
         let Ok(codec) = Table { config: self, loader: &mut loader }.codec();
         (codec, loader.0)
     }
 
-    /// The descriptions of the weights of talker and code predictor, and all their tensors.
     pub(super) fn talker_specs(&self) -> (TalkerWeights<Specs>, PredictorWeights<Specs>, Vec<TensorSpec>) {
         let mut loader = Specs::default();
         let mut table = Table { config: self, loader: &mut loader };
@@ -107,12 +105,9 @@ impl TtsConfig {
     }
 }
 
-/// Sizes of the codec decoder, per frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CodecSizes {
-    /// Numbers of the hidden states where they are largest.
     pub hidden: usize,
-    /// Numbers inside a ConvNeXt block.
     pub inner: usize,
     /// Rows, inputs and taps of each convolution.
     pub convs: Vec<[usize; 3]>,
@@ -124,7 +119,6 @@ impl CodecSizes {
     }
 }
 
-/// Counts what decoding takes.
 pub struct CodecCount<'a> {
     config: &'a CodecConfig,
     /// The work of everything but the layers of the transformer.
@@ -133,7 +127,6 @@ pub struct CodecCount<'a> {
 }
 
 impl<'a> CodecCount<'a> {
-    /// Counts frames that are decoded together.
     pub fn run(config: &'a TtsConfig, weights: &CodecWeights<Specs>, frames: usize, dtype: Dtype) -> Self {
         let mut count = Self { config: &config.codec, counted: Counted::new(dtype), sizes: CodecSizes::default() };
         let Ok(()) = decode(&mut count, weights, frames);

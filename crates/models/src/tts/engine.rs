@@ -9,7 +9,7 @@ use super::{
     ops::{FramePart, SamplingPart, TtsOps, prefill, unmarked},
     tensors::LoadedWeights,
 };
-use crate::{Dtype, GraphMode, Marks, ModelError, Options, Room, attention::Kept, marks::stage_mark};
+use crate::{Done, Dtype, GraphMode, Marks, ModelError, Options, Room, attention::Kept, marks::stage_mark};
 
 /// How a model is loaded.
 #[derive(Debug, Clone)]
@@ -30,8 +30,7 @@ impl TtsOptions {
         Self { dtype, room, graph: GraphMode::default(), marks: Marks::default() }
     }
 
-    /// Refuses a bad configuration, and a cache that the talker cannot fill.
-    pub(crate) fn check(&self, config: &TtsConfig) -> Result<(), ModelError> {
+    pub(crate) fn check(&self, config: &TtsConfig) -> Done {
         config.check()?;
         let (tokens, room) = (self.room, config.talker.context);
         match tokens == 0 || tokens > room {
@@ -40,7 +39,6 @@ impl TtsOptions {
         }
     }
 
-    /// The options of a decoder inside the model.
     pub(crate) fn decoder(&self, room: Room, kept: Option<Kept>) -> Options {
         Options { kept, marks: self.marks.clone(), ..Options::new(self.dtype, room) }
     }
@@ -74,7 +72,7 @@ pub trait QwenTts {
 
     /// Runs a prompt through the talker and samples the first semantic code. Forgets all earlier frames. Refuses what
     /// [`Prompt::check`] does.
-    fn begin(&mut self, prompt: &Prompt, sampling: &Sampling, most_frames: usize) -> Result<(), ModelError>;
+    fn begin(&mut self, prompt: &Prompt, sampling: &Sampling, most_frames: usize) -> Done;
 
     /// Generates the next frame: the predictor samples its other codes, the talker runs a step on all of them and the
     /// text that comes next, and the semantic code behind it is sampled. One read from the device tells whether it is
@@ -91,7 +89,7 @@ pub trait QwenTts {
     fn decode(&mut self, frames: Range<usize>) -> Result<Vec<f32>, ModelError>;
 
     /// Replaces the generated codes, so that others can be decoded: `groups` of each frame.
-    fn set_codes(&mut self, codes: &[u32]) -> Result<(), ModelError>;
+    fn set_codes(&mut self, codes: &[u32]) -> Done;
 
     /// The talker's logits of the last position that it ran, as they are before sampling. Waits for the device.
     fn logits(&mut self) -> Result<Vec<f32>, ModelError>;
@@ -101,10 +99,10 @@ pub trait QwenTts {
     fn hidden(&mut self) -> Result<Vec<f32>, ModelError>;
 
     /// Waits for the device.
-    fn wait(&mut self) -> Result<(), ModelError>;
+    fn wait(&mut self) -> Done;
 
     /// Forgets the prompt and all frames.
-    fn reset(&mut self) -> Result<(), ModelError>;
+    fn reset(&mut self) -> Done;
 }
 
 /// Qwen3-TTS over the operations of one device. These come first: they may hold graphs with addresses of the weights.
@@ -116,7 +114,6 @@ pub struct Engine<O: TtsOps> {
     speech: Speech,
 }
 
-/// The state of a synthesis.
 #[derive(Default)]
 struct Speech {
     sampling: Sampling,
@@ -136,8 +133,7 @@ where
         Self { ops, weights, config, options, speech: Speech::default() }
     }
 
-    /// Runs a part of the frame: a replay of its graph, or operation by operation.
-    fn run(&mut self, part: FramePart) -> Result<(), ModelError> {
+    fn run(&mut self, part: FramePart) -> Done {
         let (marks, frame) = (&self.options.marks, self.speech.made);
         let _stage = match (part, self.ops.replay_number(part)?) {
             (FramePart::CodePredictor, None) => stage_mark!(marks, Pipeline, "code_predictor", frame = frame),
@@ -155,8 +151,7 @@ where
         Ok(())
     }
 
-    /// Samples the semantic code of a frame from the talker's logits.
-    fn sample(&mut self, frame: usize) -> Result<(), ModelError> {
+    fn sample(&mut self, frame: usize) -> Done {
         let marks = &self.options.marks;
         let _stage = stage_mark!(marks, Pipeline, "sampling", frame = frame);
         let (has_top_k, has_top_p) = match self.speech.sampling.talker {
@@ -175,8 +170,7 @@ where
         Ok(self.ops.sample(SamplingPart::Draw, frame)?)
     }
 
-    /// Refuses to read what the talker leaves before it has run.
-    fn check_begun(&self) -> Result<(), ModelError> {
+    fn check_begun(&self) -> Done {
         match self.speech.has_begun {
             true => Ok(()),
             false => Err(ModelError::Refused("the talker has run no prompt".to_owned())),
@@ -196,7 +190,7 @@ where
         &self.options
     }
 
-    fn begin(&mut self, prompt: &Prompt, sampling: &Sampling, most_frames: usize) -> Result<(), ModelError> {
+    fn begin(&mut self, prompt: &Prompt, sampling: &Sampling, most_frames: usize) -> Done {
         sampling.check()?;
         prompt.check(&self.config, most_frames, self.options.room)?;
         self.reset()?;
@@ -259,7 +253,7 @@ where
         Ok(samples)
     }
 
-    fn set_codes(&mut self, codes: &[u32]) -> Result<(), ModelError> {
+    fn set_codes(&mut self, codes: &[u32]) -> Done {
         let frames = check_codes(&self.config, codes)?;
         self.reset()?;
         self.ops.set_codes(codes)?;
@@ -277,19 +271,18 @@ where
         Ok(self.ops.hidden(&self.weights)?)
     }
 
-    fn wait(&mut self) -> Result<(), ModelError> {
+    fn wait(&mut self) -> Done {
         Ok(self.ops.wait()?)
     }
 
-    fn reset(&mut self) -> Result<(), ModelError> {
+    fn reset(&mut self) -> Done {
         self.ops.reset()?;
         self.speech = Speech::default();
         Ok(())
     }
 }
 
-/// Refuses frames that were not generated.
-fn check_frames(frames: &Range<usize>, made: usize) -> Result<(), ModelError> {
+fn check_frames(frames: &Range<usize>, made: usize) -> Done {
     match frames.start <= frames.end && frames.end <= made {
         true => Ok(()),
         false => {
@@ -299,7 +292,6 @@ fn check_frames(frames: &Range<usize>, made: usize) -> Result<(), ModelError> {
     }
 }
 
-/// Refuses invalid codes, and returns the number of frames.
 fn check_codes(config: &TtsConfig, codes: &[u32]) -> Result<usize, ModelError> {
     if !codes.len().is_multiple_of(config.groups) {
         let (count, groups) = (codes.len(), config.groups);

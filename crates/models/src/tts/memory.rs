@@ -2,13 +2,13 @@
 //! buffers.
 
 use super::{CHUNK_FRAMES, CONTEXT_FRAMES, TtsConfig, TtsOptions, count::CodecSizes};
-use crate::attention::{Layout, Tiling};
+use crate::{
+    attention::{Layout, Tiling},
+    size::{product, sum},
+};
 
-/// What a device needs beside the sizes of the model.
 pub struct DeviceNeeds {
-    /// Numbers in the dtype of the model: buffers of passes, copies of weights.
     pub numbers: Vec<u64>,
-    /// Bytes of everything else.
     pub bytes: Vec<u64>,
     /// Positions of the RoPE tables of the talker and of the codec.
     pub positions: [usize; 2],
@@ -16,7 +16,6 @@ pub struct DeviceNeeds {
     pub tiling: Tiling,
 }
 
-/// The number of frames that are decoded at once.
 pub fn together(frames: usize) -> usize {
     frames.min(CHUNK_FRAMES + CONTEXT_FRAMES)
 }
@@ -52,14 +51,4 @@ pub fn needed_bytes(
         Layout::most_bytes(&config.codec.kept(), decoded, device.tiling),
         sum(device.bytes),
     ])
-}
-
-/// A product of sizes, or the largest number.
-pub fn product(sizes: &[usize]) -> u64 {
-    sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
-}
-
-/// A sum, or the largest number.
-pub fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, u64::saturating_add)
 }

@@ -6,7 +6,7 @@ use super::{
     Prompt, Sampling,
     tensors::{CodecWeights, LinearOf, LoadedWeights, NextWeights, Parts},
 };
-use crate::ModelError;
+use crate::Done;
 
 /// The epsilon of the norms of ConvNeXt blocks, as in the official classes.
 pub const NEXT_EPS: f32 = 1e-6;
@@ -19,7 +19,6 @@ pub fn unmarked<E>(_: &'static str, _: Option<(&'static str, usize)>) -> Result<
     Ok(())
 }
 
-/// From where to where a convolution goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// From the hidden states to the hidden states.
@@ -64,7 +63,6 @@ pub trait CodecOps {
     fn to_samples(&mut self, weights: &CodecWeights<Self::Parts>, rows: usize) -> Result<(), Self::Error>;
 }
 
-/// Decodes frames of codes to samples.
 pub fn decode<O: CodecOps>(ops: &mut O, weights: &CodecWeights<O::Parts>, frames: usize) -> Result<(), O::Error> {
     ops.look_up(weights, frames)?;
     ops.conv(&weights.input, None, frames, Flow::Hidden)?;
@@ -106,7 +104,6 @@ pub enum SamplingPart {
     Draw,
 }
 
-/// The weights on the device of operations.
 pub type WeightsOf<O> = LoadedWeights<<O as TtsOps>::Parts>;
 
 /// The operations of a synthesis. A value holds the caches, the codes of all frames and the buffers. Operations only
@@ -114,13 +111,11 @@ pub type WeightsOf<O> = LoadedWeights<<O as TtsOps>::Parts>;
 pub trait TtsOps {
     type Parts: Parts;
     type Error;
-    /// Rows of text.
     type Rows;
 
     /// Makes ready for a prompt, after a reset: takes the rules of sampling, and captures what is replayed.
-    fn begin(&mut self, weights: &WeightsOf<Self>, prompt: &Prompt, sampling: &Sampling) -> Result<(), ModelError>;
+    fn begin(&mut self, weights: &WeightsOf<Self>, prompt: &Prompt, sampling: &Sampling) -> Done;
 
-    /// Looks up tokens of text.
     fn embed_text(&mut self, weights: &WeightsOf<Self>, ids: &[u32]) -> Result<Self::Rows, Self::Error>;
 
     /// Multiplies rows with a matrix and adds its bias, then applies SiLU if that is asked for.
@@ -167,32 +162,24 @@ pub trait TtsOps {
         Ok(false)
     }
 
-    /// The codes of some frames.
     fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, Self::Error>;
 
-    /// Replaces the codes of all frames.
     fn set_codes(&mut self, codes: &[u32]) -> Result<(), Self::Error>;
 
-    /// Runs [`decode`] over the codes of some frames.
-    fn decode(&mut self, weights: &WeightsOf<Self>, frames: Range<usize>) -> Result<(), ModelError>;
+    fn decode(&mut self, weights: &WeightsOf<Self>, frames: Range<usize>) -> Done;
 
     /// Appends some of the samples that were decoded last, between -1 and 1.
-    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError>;
+    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Done;
 
-    /// The talker's logits.
     fn logits(&mut self) -> Result<Vec<f32>, Self::Error>;
 
-    /// The talker's normed state.
     fn hidden(&mut self, weights: &WeightsOf<Self>) -> Result<Vec<f32>, Self::Error>;
 
-    /// Waits for the device.
     fn wait(&mut self) -> Result<(), Self::Error>;
 
-    /// Forgets the prompt and all frames. Waits for the device.
     fn reset(&mut self) -> Result<(), Self::Error>;
 }
 
-/// Runs a prompt through the talker.
 pub fn prefill<O: TtsOps>(ops: &mut O, weights: &WeightsOf<O>, prompt: &Prompt) -> Result<(), O::Error> {
     let rows = {
         let text = ops.embed_text(weights, &prompt.text_ids())?;
@@ -203,7 +190,6 @@ pub fn prefill<O: TtsOps>(ops: &mut O, weights: &WeightsOf<O>, prompt: &Prompt) 
 }
 
 impl FramePart {
-    /// Runs the part operation by operation.
     pub fn run<O: TtsOps>(
         self,
         ops: &mut O,

@@ -1,22 +1,9 @@
 //! How large a model is: parameters and bytes.
 
 use super::TtsConfig;
-use crate::{Dtype, TensorSpec};
-
-/// Bytes of the widest number that weights are kept in.
-const WIDEST: u128 = 4;
+use crate::{Dtype, HasTensors, tensors::checked_count};
 
 impl TtsConfig {
-    /// Numbers in the weights of the talker, the code predictor and what stands between them.
-    pub fn talker_parameters(&self) -> u64 {
-        checked(&self.talker_file_tensors()).unwrap_or(u64::MAX)
-    }
-
-    /// Numbers in the weights of the codec decoder.
-    pub fn codec_parameters(&self) -> u64 {
-        checked(&self.codec_file_tensors()).unwrap_or(u64::MAX)
-    }
-
     /// Numbers in all its weights.
     pub fn parameters(&self) -> u64 {
         self.checked_parameters().unwrap_or(u64::MAX)
@@ -35,15 +22,8 @@ impl TtsConfig {
 
     /// The parameters, or none if their bytes cannot be counted in 63 bits.
     pub(super) fn checked_parameters(&self) -> Option<u64> {
-        let all = checked(&self.talker_file_tensors())?.checked_add(checked(&self.codec_file_tensors())?)?;
-        (u128::from(all) * WIDEST <= i64::MAX as u128).then_some(all)
+        checked_count(&self.all_tensors())
     }
-}
-
-/// Numbers of all tensors, if they can be counted.
-fn checked(tensors: &[TensorSpec]) -> Option<u64> {
-    let one = |spec: &TensorSpec| spec.shape.iter().try_fold(1_u64, |all, size| all.checked_mul(*size as u64));
-    tensors.iter().try_fold(0_u64, |all, spec| all.checked_add(one(spec)?))
 }
 
 #[cfg(test)]
@@ -52,6 +32,7 @@ mod tests {
 
     use super::*;
     use crate::Config;
+    use crate::TensorSpec;
 
     /// Numbers of the layers and the norm of a part.
     fn body(config: &TtsConfig, prefix: &str) -> u64 {
@@ -71,12 +52,15 @@ mod tests {
             assert_eq!(body(&config, "talker.code_predictor."), 78_655_744, "{name}");
             let text = 151_936 * 2048 + 2048 * 2048 + 2048 + 2048 * hidden + hidden;
             let codes = 2 * 3072 * hidden + 15 * 2048 * (hidden + 1024) + bridge;
-            assert_eq!(config.talker_parameters(), talker_body + 78_655_744 + text + codes, "{name}");
+            let talker = checked_count(&config.talker_file_tensors()).unwrap();
+            assert_eq!(talker, talker_body + 78_655_744 + text + codes, "{name}");
         }
         // Files of 1.8 and 3.8 GB in bf16, and a codec decoder as large as the official class is.
-        let sizes = ["0.6b", "1.7b"].map(|name| TtsConfig::from_preset(name).unwrap().talker_parameters() / 1_000_000);
+        let preset = |name| TtsConfig::from_preset(name).unwrap();
+        let talker = |name| checked_count(&preset(name).talker_file_tensors()).unwrap();
+        let sizes = ["0.6b", "1.7b"].map(|name| talker(name) / 1_000_000);
         assert_eq!(sizes, [905, 1916]);
-        assert_eq!(TtsConfig::from_preset("0.6b").unwrap().codec_parameters(), CODEC);
+        assert_eq!(checked_count(&preset("0.6b").codec_file_tensors()), Some(CODEC));
     }
 
     /// Those of `Qwen3TTSTokenizerV2Decoder` with the published sizes, without what only its encoder needs.

@@ -6,22 +6,14 @@ use super::{
 };
 use crate::{Config, Dtype, ModelError, presets};
 
-/// Codes of a published codebook; control ids follow them.
 const PUBLISHED_CODES: u32 = 2048;
 
-/// Codes of the codebooks of `tiny`.
 const TINY_CODES: u32 = 128;
 
 impl TtsConfig {
     /// The model of this name: `0.6b`, `1.7b` or `tiny`, case-insensitive, with or without `Qwen3-TTS-` before it.
     pub fn from_preset(name: &str) -> Result<Self, ModelError> {
-        let asked = plain(name);
-        let found = Self::presets().into_iter().find(|config| plain(&config.name) == asked);
-        found.ok_or_else(|| {
-            let known = Self::presets().into_iter().map(|config| format!("`{}`", plain(&config.name)));
-            let known = known.collect::<Vec<_>>().join(", ");
-            ModelError::Refused(format!("there is no text-to-speech model `{name}`: there are {known}"))
-        })
+        presets::by_name((name, "text-to-speech model"), Self::presets(), |config| &config.name, plain)
     }
 
     /// Every model that is known by name, small ones first.
@@ -34,9 +26,8 @@ impl TtsConfig {
     }
 }
 
-/// A name as it is compared: without publisher, family and case.
 fn plain(name: &str) -> String {
-    let lower = name.trim().rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
+    let lower = presets::published_name(name);
     let mut rest = lower.as_str();
     for prefix in ["qwen3-tts-", "12hz-"] {
         rest = rest.strip_prefix(prefix).unwrap_or(rest);
@@ -45,7 +36,6 @@ fn plain(name: &str) -> String {
     without.unwrap_or(rest).to_owned()
 }
 
-/// A decoder of Qwen3's kind over codes.
 fn decoder(name: &str, shape: [usize; 6], vocab: usize, context: usize) -> Config {
     Config { vocab, context, tied: false, ..presets::base(name, presets::shape(shape)) }
 }
@@ -84,7 +74,6 @@ fn published(name: &str, talker: [usize; 6]) -> TtsConfig {
     }
 }
 
-/// The ids of a model whose control ids follow this many codes.
 fn ids([text_pad, text_bos, text_eos]: [u32; 3], role: [u32; 3], codes: u32) -> TokenIds {
     TokenIds {
         text_pad,

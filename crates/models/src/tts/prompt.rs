@@ -1,7 +1,7 @@
 //! The prompt of the talker: positions before the first frame, and the text that enters frame by frame.
 
 use super::{TokenIds, TtsConfig};
-use crate::{ModelError, Tokenizer};
+use crate::{Done, ModelError, Tokenizer};
 
 /// How text is given to the tokenizer, and how much of what comes back is not the text itself.
 const BEFORE: &str = "<|im_start|>assistant\n";
@@ -86,7 +86,7 @@ impl Prompt {
 
     /// Refuses a prompt that cannot be run to this many frames: ids that the model does not have, more positions than it
     /// or the cache has room for, or a text that would not end before they are used up.
-    pub fn check(&self, config: &TtsConfig, most_frames: usize, room: usize) -> Result<(), ModelError> {
+    pub fn check(&self, config: &TtsConfig, most_frames: usize, room: usize) -> Done {
         let refuse = |reason: String| Err(ModelError::Refused(reason));
         if self.positions.len() < 2 || most_frames == 0 {
             return refuse("a prompt has at least two positions, and there is at least one frame".to_owned());
@@ -102,7 +102,7 @@ impl Prompt {
         self.check_length(config, most_frames, room)
     }
 
-    fn check_length(&self, config: &TtsConfig, most_frames: usize, room: usize) -> Result<(), ModelError> {
+    fn check_length(&self, config: &TtsConfig, most_frames: usize, room: usize) -> Done {
         let (before, most) = (self.positions.len(), config.talker.context);
         let text = before.saturating_add(self.following.len());
         if text > most {
@@ -120,12 +120,10 @@ impl Prompt {
     }
 }
 
-/// A token of text with an id of the codec's vocabulary.
 fn with(text: u32, codec: u32) -> Position {
     Position { text, codec: Some(codec) }
 }
 
-/// The ids that tell language and speaker.
 fn told(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> Vec<u32> {
     let mut told = match language {
         None => vec![ids.nothink, ids.think_bos, ids.think_eos],
@@ -135,9 +133,7 @@ fn told(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> Vec<u32>
     told
 }
 
-/// The tokens of a text.
 struct Tokens {
-    /// Those that say who speaks.
     role: Vec<u32>,
     text: Vec<u32>,
 }

@@ -66,7 +66,6 @@ pub(crate) fn weigh(scores: &mut [f32], choice: Choice) -> Vec<u32> {
     weights_of(scores)
 }
 
-/// Draws an id by weights; without any, it is the most likely one.
 pub(crate) fn pick(scores: &[f32], weights: &[u32], bits: u32) -> u32 {
     draw(weights, bits).unwrap_or_else(|| index_of_largest(scores)) as u32
 }

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use laptime_trace::small_file;
 use serde_json::Value;
 
-use crate::{ModelError, config_json::Fields};
+use crate::{Done, ModelError, config_json::Fields, folder::read_text};
 
 /// What the official package takes where nothing is asked for.
 const TEMPERATURE: f32 = 0.9;
@@ -29,7 +28,6 @@ pub enum Choice {
 }
 
 impl Default for Choice {
-    /// As the official package does.
     fn default() -> Self {
         Self::Drawn { temperature: TEMPERATURE, top_k: TOP_K, top_p: TOP_P }
     }
@@ -79,7 +77,7 @@ impl Sampling {
     }
 
     /// Refuses numbers that make no sense.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         let is_positive = |number: f64| number.is_finite() && number > 0.0;
         let refuse = |what: &str, number: f64| Err(ModelError::Refused(format!("{what} is {number}")));
         if !is_positive(f64::from(self.repetition_penalty)) {
@@ -105,12 +103,10 @@ impl Sampling {
         if !path.exists() {
             return Ok(Self::default());
         }
-        let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
-            .map_err(|source| ModelError::Open { path: path.clone(), source })?;
+        let text = read_text(&path)?;
         Self::from_json(&text).map_err(|reason| ModelError::Damaged { path, reason })
     }
 
-    /// What the text of a `generation_config.json` asks for.
     fn from_json(text: &str) -> Result<Self, String> {
         let Ok(Value::Object(fields)) = serde_json::from_str(text) else {
             return Err("it is no JSON object".to_owned());
@@ -132,7 +128,6 @@ impl Sampling {
     }
 }
 
-/// A choice by the names of its four fields.
 fn choice(fields: &Fields<'_>, [drawn, temperature, top_k, top_p]: [&str; 4]) -> Result<Choice, String> {
     if fields.truth(drawn)? == Some(false) {
         return Ok(Choice::Likeliest);

@@ -7,7 +7,6 @@ use laptime_probe::{lap, stage};
 use super::{Audio, Prompt, QwenTts, Sampling, TextFeed};
 use crate::{ModelError, Tokenizer, marks::tool_range};
 
-/// Frames at most, as the official package has it.
 const USUAL_FRAMES: usize = 2048;
 
 /// How speech is made.
@@ -122,7 +121,6 @@ pub fn speak(
     Ok(spoken)
 }
 
-/// Runs something and returns how long it took.
 fn timed<R>(now: &dyn Fn() -> u64, run: impl FnOnce() -> Result<R, ModelError>) -> Result<(R, u64), ModelError> {
     let start = now();
     let result = run()?;

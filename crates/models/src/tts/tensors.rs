@@ -25,9 +25,7 @@ const DILATIONS: [usize; 3] = [1, 3, 9];
 /// A convolution: `[outputs, inputs, kernel]`, or `[inputs, outputs, kernel]` if it is transposed, and a bias.
 #[derive(Debug, Clone)]
 pub struct ConvTensors {
-    /// The kernel.
     pub weight: TensorSpec,
-    /// The bias.
     pub bias: TensorSpec,
 }
 
@@ -49,7 +47,6 @@ impl ConvTensors {
     }
 }
 
-/// How a device holds the weights.
 pub trait Parts {
     type Matrix;
     type Vector;
@@ -71,7 +68,6 @@ pub struct Linear<M, V = M> {
 pub type LinearOf<P> = Linear<<P as Parts>::Matrix, <P as Parts>::Vector>;
 type BodyOf<P> = Body<<P as Parts>::Matrix, <P as Parts>::Vector>;
 
-/// All weights.
 pub struct LoadedWeights<P: Parts> {
     pub talker: TalkerWeights<P>,
     pub predictor: PredictorWeights<P>,
@@ -98,7 +94,6 @@ pub struct PredictorWeights<P: Parts> {
     pub heads: Vec<P::Matrix>,
 }
 
-/// The weights of the codec decoder, in the order in which it uses them.
 pub struct CodecWeights<P: Parts> {
     pub codebooks: P::Codebooks,
     /// Projects the first group's vector, and next to it the sum of all others, to the width of codes.
@@ -115,11 +110,9 @@ pub struct CodecWeights<P: Parts> {
     pub last: P::Conv,
 }
 
-/// A transposed convolution and a ConvNeXt block.
 pub struct NextWeights<P: Parts> {
     pub lengthen: P::Conv,
     pub depthwise: P::Depthwise,
-    /// Weight and bias of the layer norm.
     pub norm: [P::Vector; 2],
     pub up: LinearOf<P>,
     pub down: LinearOf<P>,
@@ -134,25 +127,38 @@ pub struct BlockWeights<P: Parts> {
 }
 
 type PartsOf<L> = <L as TtsLoad>::Parts;
-type Loaded<P, L> = Result<P, <L as Load>::Error>;
+pub type Loaded<P, L> = Result<P, <L as Load>::Error>;
 
-/// Loads published tensors as [`Parts`].
+/// Loads single tensors and linear layers by their names.
+pub trait LoadNamed: Load {
+    fn named_matrix(&mut self, name: &str, shape: [usize; 2], role: Role) -> Loaded<Self::Matrix, Self> {
+        self.matrix(&[tensor(format!("{name}.weight"), shape, role)])
+    }
+
+    fn named_vector(&mut self, name: String, width: usize, role: Role) -> Loaded<Self::Vector, Self> {
+        self.vector(&[tensor(name, [width], role)])
+    }
+
+    fn linear(&mut self, name: &str, shape: [usize; 2]) -> Loaded<Linear<Self::Matrix, Self::Vector>, Self> {
+        let LinearTensors { weight, bias } = LinearTensors::new(name, shape);
+        Ok(Linear { weight: self.matrix(&[weight])?, bias: self.vector(&[bias])? })
+    }
+}
+
+impl<L: Load> LoadNamed for L {}
+
 pub trait TtsLoad: Load {
     type Parts: Parts<Matrix = <Self as Load>::Matrix, Vector = <Self as Load>::Vector>;
 
     /// A convolution with this dilation, or with this stride if it is transposed.
     fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self>;
 
-    /// A convolution with a single output channel.
     fn to_one(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self>;
 
-    /// A convolution of each channel by itself.
     fn depthwise(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Depthwise, Self>;
 
-    /// The snake of these logarithms of alpha and beta.
     fn snake(&mut self, tensors: &[TensorSpec; 2]) -> Loaded<<PartsOf<Self> as Parts>::Snake, Self>;
 
-    /// The codebooks of these pairs of sums and usages.
     fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Loaded<<PartsOf<Self> as Parts>::Codebooks, Self>;
 
     /// Two matrices side by side.
@@ -179,7 +185,6 @@ pub fn codebook(weights: &dyn TensorSource, [sums, uses]: &[TensorSpec; 2]) -> R
     Ok(vectors)
 }
 
-/// Loads a decoder of the model under its published names.
 struct Renamed<'l, L>(&'l mut L, Part);
 
 impl<L: Load> Load for Renamed<'_, L> {
@@ -196,14 +201,12 @@ impl<L: Load> Load for Renamed<'_, L> {
     }
 }
 
-/// The table of published tensors.
 pub struct Table<'a, L> {
     pub config: &'a TtsConfig,
     pub loader: &'a mut L,
 }
 
 impl<P: Parts> LoadedWeights<P> {
-    /// Loads all weights.
     pub fn load<L: TtsLoad<Parts = P>>(config: &TtsConfig, loader: &mut L) -> Result<Self, L::Error> {
         let mut table = Table { config, loader };
         let talker = table.talker()?;
@@ -213,19 +216,6 @@ impl<P: Parts> LoadedWeights<P> {
 }
 
 impl<L: TtsLoad> Table<'_, L> {
-    fn matrix(&mut self, name: &str, shape: [usize; 2], role: Role) -> Loaded<L::Matrix, L> {
-        self.loader.matrix(&[tensor(format!("{name}.weight"), shape, role)])
-    }
-
-    fn vector(&mut self, name: String, width: usize, role: Role) -> Loaded<L::Vector, L> {
-        self.loader.vector(&[tensor(name, [width], role)])
-    }
-
-    fn linear(&mut self, name: &str, shape: [usize; 2]) -> Loaded<LinearOf<L::Parts>, L> {
-        let LinearTensors { weight, bias } = LinearTensors::new(name, shape);
-        Ok(Linear { weight: self.loader.matrix(&[weight])?, bias: self.loader.vector(&[bias])? })
-    }
-
     fn conv(&mut self, name: &str, shape: [usize; 3], dilation: usize) -> Loaded<<L::Parts as Parts>::Conv, L> {
         self.loader.conv(&ConvTensors::new(name, shape), dilation)
     }
@@ -248,12 +238,12 @@ impl<L: TtsLoad> Table<'_, L> {
         let (width, hidden, vocab) = (self.config.text_width, self.config.talker.hidden, self.config.talker.vocab);
         let text = [self.config.text_vocab, width];
         Ok(TalkerWeights {
-            text_embedding: self.matrix("talker.model.text_embedding", text, Role::Embedding)?,
-            text_up: self.linear("talker.text_projection.linear_fc1", [width, width])?,
-            text_down: self.linear("talker.text_projection.linear_fc2", [hidden, width])?,
-            embedding: self.matrix("talker.model.codec_embedding", [vocab, hidden], Role::Embedding)?,
+            text_embedding: self.loader.named_matrix("talker.model.text_embedding", text, Role::Embedding)?,
+            text_up: self.loader.linear("talker.text_projection.linear_fc1", [width, width])?,
+            text_down: self.loader.linear("talker.text_projection.linear_fc2", [hidden, width])?,
+            embedding: self.loader.named_matrix("talker.model.codec_embedding", [vocab, hidden], Role::Embedding)?,
             body: Arc::new(self.body(Part::Talker)?),
-            head: self.matrix("talker.codec_head", [vocab, hidden], Role::Head)?,
+            head: self.loader.named_matrix("talker.codec_head", [vocab, hidden], Role::Head)?,
         })
     }
 
@@ -266,12 +256,12 @@ impl<L: TtsLoad> Table<'_, L> {
         let bridge = match self.config.has_bridge() {
             false => None,
             true => {
-                let linear = self.linear("talker.code_predictor.small_to_mtp_projection", [own, wide])?;
+                let linear = self.loader.linear("talker.code_predictor.small_to_mtp_projection", [own, wide])?;
                 Some(self.loader.bridge(linear, [&talker.embedding, &embeddings])?)
             }
         };
         let body = Arc::new(self.body(Part::Predictor)?);
-        let heads = groups.map(|group| self.matrix(&name("lm_head", group), [vocab, own], Role::Head));
+        let heads = groups.map(|group| self.loader.named_matrix(&name("lm_head", group), [vocab, own], Role::Head));
         Ok(PredictorWeights { bridge, embeddings, body, heads: heads.collect::<Result<_, _>>()? })
     }
 
@@ -322,12 +312,12 @@ impl<L: TtsLoad> Table<'_, L> {
             lengthen: self.loader.conv(&lengthen, ratio)?,
             depthwise: self.loader.depthwise(&depthwise)?,
             norm: [
-                self.vector(format!("{name}.norm.weight"), width, Role::Norm)?,
-                self.vector(format!("{name}.norm.bias"), width, Role::Bias)?,
+                self.loader.named_vector(format!("{name}.norm.weight"), width, Role::Norm)?,
+                self.loader.named_vector(format!("{name}.norm.bias"), width, Role::Bias)?,
             ],
-            up: self.linear(&format!("{name}.pwconv1"), [inner, width])?,
-            down: self.linear(&format!("{name}.pwconv2"), [width, inner])?,
-            scale: self.vector(format!("{name}.gamma"), width, Role::Scale)?,
+            up: self.loader.linear(&format!("{name}.pwconv1"), [inner, width])?,
+            down: self.loader.linear(&format!("{name}.pwconv2"), [width, inner])?,
+            scale: self.loader.named_vector(format!("{name}.gamma"), width, Role::Scale)?,
         })
     }
 
@@ -360,7 +350,6 @@ impl TtsConfig {
         TensorSpec { name, ..spec.clone() }
     }
 
-    /// Sums and usages of the codebook of a group.
     fn codebook(&self, group: usize) -> [TensorSpec; 2] {
         let place = match group {
             0 => "rvq_first.vq.layers.0".to_owned(),

@@ -68,12 +68,10 @@ fn unknown(what: &str, name: &str, model: &str, known: &[&str]) -> ModelError {
     }
 }
 
-/// A speaker by name and id.
 pub(super) fn speaker(name: &str, id: u32) -> Speaker {
     Speaker { name: name.to_owned(), id, dialect: None }
 }
 
-/// The voices of the published models with preset speakers.
 pub(super) fn published_speakers() -> Vec<Speaker> {
     let named = [
         ("serena", 3066),
@@ -92,7 +90,6 @@ pub(super) fn published_speakers() -> Vec<Speaker> {
     speakers
 }
 
-/// The languages of the published models.
 pub(super) fn published_languages() -> Vec<Language> {
     let named = [
         ("chinese", 2055),

@@ -3,95 +3,34 @@
 use std::path::Path;
 
 use super::TtsConfig;
-use crate::{
-    Family, ModelError, TensorData, TensorSpec,
-    folder::Folder,
-    misfit::Misfit,
-    synthetic::fill,
-    weights::{TensorSource, check_finite},
-};
+use crate::{Family, HasTensors, ModelError, TensorSpec, WeightsOf, folder::Folder};
 
-/// The folder inside a checkpoint that has the codec.
 pub(super) const CODEC_FOLDER: &str = "speech_tokenizer";
 
-/// Tensors are filled as those of Qwen3.
-const FAMILY: Family = Family::Qwen3;
-
 /// The weights of a text-to-speech model, before they are on a device.
-#[derive(Debug)]
-pub struct TtsWeights {
-    source: Source,
-}
+pub type TtsWeights = WeightsOf<TtsConfig>;
 
-#[derive(Debug)]
-enum Source {
-    Synthetic {
-        seed: u64,
-    },
-    Folder {
-        /// Talker and code predictor.
-        talker: Folder,
-        codec: Folder,
-    },
+impl HasTensors for TtsConfig {
+    fn all_tensors(&self) -> Vec<TensorSpec> {
+        [self.talker_file_tensors(), self.codec_file_tensors()].concat()
+    }
 }
 
 impl TtsWeights {
-    /// Weights by formula, from a seed.
+    /// Weights by formula, from a seed: tensors are filled as those of Qwen3.
     pub fn synthetic(seed: u64) -> Self {
-        Self { source: Source::Synthetic { seed } }
+        Self::filled(Family::Qwen3, seed)
     }
 
     /// The weights of a folder, once they are seen to fit the model: `model.safetensors` (or several, with an index) and
     /// `speech_tokenizer/model.safetensors`. Nothing is read but headers.
     pub fn open(folder: &Path, config: &TtsConfig) -> Result<Self, ModelError> {
         config.check()?;
-        let open = |folder: &Path, specs: Vec<TensorSpec>| -> Result<Folder, ModelError> {
-            let opened = Folder::open_any(folder)?;
-            match Misfit::between(specs, opened.tensors(), is_harmless).reasons() {
-                None => Ok(opened),
-                Some((reasons, types_alone)) => {
-                    let (folder, model) = (folder.to_owned(), config.name.clone());
-                    Err(ModelError::Unfit { folder, model, reasons, types_alone })
-                }
-            }
+        let open = |folder: &Path, specs: Vec<TensorSpec>| {
+            Folder::open_any(folder)?.checked(folder, &config.name, specs, is_harmless)
         };
         let talker = open(folder, config.talker_file_tensors())?;
-        let codec = open(&folder.join(CODEC_FOLDER), config.codec_file_tensors())?;
-        Ok(Self { source: Source::Folder { talker, codec } })
-    }
-
-    /// Whether they are made by formula.
-    pub fn is_synthetic(&self) -> bool {
-        matches!(self.source, Source::Synthetic { .. })
-    }
-
-    /// The numbers of a tensor, by its published name.
-    pub fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        match &self.source {
-            Source::Synthetic { seed } => {
-                Ok(TensorData::Filled { fill: fill(FAMILY, spec, *seed), count: spec.count() })
-            }
-            Source::Folder { talker, codec } => {
-                let folder = if spec.name.starts_with("decoder.") { codec } else { talker };
-                let (dtype, bytes) = folder.tensor(spec)?;
-                Ok(TensorData::Stored { dtype, bytes })
-            }
-        }
-    }
-
-    /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
-    pub fn check_finite(&self, config: &TtsConfig) -> Result<(), ModelError> {
-        if self.is_synthetic() {
-            return Ok(());
-        }
-        check_finite(self, &config.talker_file_tensors())?;
-        check_finite(self, &config.codec_file_tensors())
-    }
-}
-
-impl TensorSource for TtsWeights {
-    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        Self::tensor(self, spec)
+        Ok(Self::stored(talker.with(open(&folder.join(CODEC_FOLDER), config.codec_file_tensors())?)))
     }
 }
 
@@ -105,7 +44,7 @@ fn is_harmless(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fill, synthetic::key, tts::Part};
+    use crate::{Fill, TensorData, synthetic::key, tts::Part};
 
     #[test]
     fn synthetic_numbers_are_those_of_the_published_names() {

@@ -3,29 +3,20 @@
 use std::ops::Range;
 
 use super::{DiffusionOps, Engine, Guidance, VibeVoiceConfig, tensors::Connector};
-use crate::{LayerVisit, ModelError, Offloading, Replay};
-
-/// The outcome of an operation.
-pub type Done = Result<(), ModelError>;
+use crate::{Done, LayerVisit, ModelError, Offloading, Replay};
 
 /// The epsilon of the norms of connectors, as in the published classes.
 pub const CONNECTOR_EPS: f32 = 1e-6;
 
-/// Which of the two streams of the language model is stepped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The stream that has the script.
     Positive,
-    /// The stream that has none.
     Negative,
-    /// Both, as one batch.
     Both,
 }
 
-/// A part of a token, which a device may replay as a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// A step of the language model.
     Step(Side),
     Diffusion,
     Decode,
@@ -34,7 +25,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts, in order.
     pub const ALL: [Self; 7] = [
         Self::Step(Side::Positive),
         Self::Step(Side::Negative),
@@ -45,7 +35,6 @@ impl Part {
         Self::Connect,
     ];
 
-    /// Its stage.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Step(Side::Positive) => "transformer_positive",
@@ -59,16 +48,11 @@ impl Part {
     }
 }
 
-/// What can be read back.
 pub enum Read<'a, B: Backend> {
-    /// The normed hidden states of both streams.
     Hidden,
-    /// The logits of the positive stream.
     Logits,
-    /// All latents, or all samples.
     Latents,
     Samples,
-    /// The last semantic encoding.
     Semantic(&'a B::Flow),
 }
 
@@ -77,7 +61,6 @@ pub enum Read<'a, B: Backend> {
 /// A device holds what goes from part to part: the row that the language model runs next, the hidden states of both streams,
 /// the latent, the samples and the semantic encoding.
 pub trait Backend: DiffusionOps {
-    /// The rows of a voice in a prompt.
     type Voice;
 
     /// Runs a part. A device may replay it as a graph; operation by operation is the reference.
@@ -106,13 +89,11 @@ pub trait Backend: DiffusionOps {
     /// Puts the samples of the acoustic decoder behind those before them and into the semantic encoder.
     fn take_samples(&mut self, decoder: &mut Self::Flow, semantic: &mut Self::Flow) -> Done;
 
-    /// Runs the acoustic connector over the latents of a voice.
     fn voice(&mut self, latents: &[f32], connector: &Connector<Self>) -> Result<Self::Voice, ModelError>;
 
     /// Makes the next row: the acoustic connector of the last latent, plus the semantic one of its semantic encoding.
     fn connect(&mut self, semantic: &Self::Flow, connectors: [&Connector<Self>; 2]) -> Done;
 
-    /// Makes the embedding of a token the next row.
     fn take_row(&mut self, id: u32) -> Done;
 
     /// Runs a prompt, in which the rows of voices take the place of tokens of audio.
@@ -121,16 +102,12 @@ pub trait Backend: DiffusionOps {
     /// The token that was sampled last, as an index of the ids that may be. Waits for the device.
     fn choice(&mut self) -> Result<usize, ModelError>;
 
-    /// Reads numbers back. Waits for the device.
     fn read(&mut self, what: Read<'_, Self>, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
 
-    /// How layers are offloaded.
     fn offloading(&self) -> Option<Offloading>;
 
-    /// The finished visits of offloaded layers since the last call.
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 
-    /// Whether parts are replayed as graphs.
     fn replay(&self) -> Replay {
         Replay::Launches
     }
@@ -146,7 +123,6 @@ pub trait Backend: DiffusionOps {
         self.wait()
     }
 
-    /// Waits for the device.
     fn wait(&mut self) -> Done {
         Ok(())
     }

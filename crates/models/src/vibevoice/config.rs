@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Config, ModelError, Tokenizer};
+use crate::{Config, Done, ModelError, Tokenizer};
 
 /// The largest width or count: places are counted in 32 bits on devices.
 const LARGEST: usize = i32::MAX as usize;
@@ -97,7 +97,6 @@ impl TokenizerConfig {
         self.filters.saturating_mul(doubled.unwrap_or(usize::MAX))
     }
 
-    /// What is wrong with its sizes.
     fn fault(&self, what: &str) -> Option<String> {
         let counted = [("latent", self.latent), ("filters", self.filters), ("kernel", self.kernel)];
         let counted = counted.into_iter().chain([("widening", self.widening), ("hop", self.hop())]);
@@ -140,7 +139,7 @@ impl VibeVoiceConfig {
     }
 
     /// Refuses what makes no model, and says what is wrong.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         self.decoder.check()?;
         let uncountable = || match self.checked_parameters() {
             Some(_) => None,

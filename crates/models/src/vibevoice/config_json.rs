@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use laptime_trace::small_file;
-use serde_json::{Map, Value};
-
 use super::{HeadConfig, SpecialIds, TokenizerConfig, VibeVoiceConfig};
-use crate::{Config, Family, ModelError, config_json::Fields};
+use crate::{
+    Config, Family, ModelError,
+    config_json::{Fields, object},
+    folder::{folder_name, read_config},
+};
 
-/// What `model_type` is.
 const MODEL_TYPE: &str = "vibevoice";
 
 /// Samples a second: no file tells it.
@@ -20,46 +20,22 @@ const OLDER_SPREAD: f64 = 0.8;
 impl VibeVoiceConfig {
     /// The model of a folder with a `config.json`, by the name of the folder.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
-        let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let name = whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
-        let path = folder.join("config.json");
-        if folder.is_dir() && !path.exists() {
-            return Err(ModelError::NoConfig { folder: folder.to_owned() });
-        }
-        let text = small_file::read_text(&path, small_file::LARGEST_SMALL_FILE)
-            .map_err(|source| ModelError::Open { path, source })?;
-        Self::from_json(&text, &name)
+        Self::from_json(&read_config(folder)?, &folder_name(folder))
     }
 
     /// The model that the text of a file describes.
     pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
         let refuse = |reason| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
-        let fields = object(text).map_err(refuse)?;
-        let config = speech_config(&Fields(&fields), name).map_err(refuse)?;
+        let config = object(text).and_then(|fields| speech_config(&Fields(&fields), name)).map_err(refuse)?;
         config.check()?;
         Ok(config)
     }
 }
 
-fn object(text: &str) -> Result<Map<String, Value>, String> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err("it is JSON and no object".to_owned()),
-        Err(error) => Err(format!("it is no JSON: {error}")),
-    }
-}
-
 fn speech_config(fields: &Fields<'_>, name: &str) -> Result<VibeVoiceConfig, String> {
-    match fields.text("model_type")? {
-        Some(MODEL_TYPE) => {}
-        Some(other) => return Err(format!("`model_type` is `{other}`, and not `{MODEL_TYPE}`")),
-        None => return Err(format!("it has no `model_type`, which is `{MODEL_TYPE}`")),
-    }
+    fields.is_of_type(MODEL_TYPE)?;
     let is_older = fields.value("decoder_config").is_some();
-    let part = |new: &str, old: &str| {
-        let field = if is_older { old } else { new };
-        Ok::<_, String>(Fields(fields.object(field)?.ok_or_else(|| format!("`{field}` is missing"))?))
-    };
+    let part = |new: &str, old: &str| fields.inner(if is_older { old } else { new });
     let text = part("text_config", "decoder_config")?;
     let decoder = text.decoder("language_model", Family::Qwen2, text.needed("vocab_size")?)?;
     let dtype = if fields.value("dtype").is_some() || fields.value("torch_dtype").is_some() {
@@ -141,7 +117,7 @@ fn tokenizer(fields: &Fields<'_>, is_older: bool) -> Result<TokenizerConfig, Str
         true => ["vae_dim", "encoder_n_filters", "encoder_ratios", "encoder_depths", "layernorm_eps"],
         false => ["hidden_size", "num_filters", "downsampling_ratios", "depths", "rms_norm_eps"],
     };
-    let mut ratios = counts(fields, ratios)?;
+    let mut ratios = fields.counts(ratios)?;
     if is_older {
         ratios.reverse();
     }
@@ -149,7 +125,7 @@ fn tokenizer(fields: &Fields<'_>, is_older: bool) -> Result<TokenizerConfig, Str
         latent: fields.needed(latent)?,
         filters: fields.needed(filters)?,
         ratios,
-        depths: counts(fields, depths)?,
+        depths: fields.counts(depths)?,
         kernel: fields.count("kernel_size")?.unwrap_or(7),
         widening: fields.count("ffn_expansion")?.unwrap_or(4),
         norm_eps: fields.number(norm_eps)?.unwrap_or(1e-5),
@@ -162,18 +138,6 @@ fn deviation(acoustic: &Fields<'_>, is_older: bool) -> Result<f32, String> {
         false => acoustic.number("vae_std")?,
     };
     Ok(told.unwrap_or(0.625) as f32)
-}
-
-/// A list of counts, also as `3-3-8`.
-fn counts(fields: &Fields<'_>, field: &str) -> Result<Vec<usize>, String> {
-    let value = fields.value(field).ok_or_else(|| format!("`{field}` is missing"))?;
-    let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
-    let counts = match value {
-        Value::String(text) => text.split('-').map(|count| count.trim().parse().ok()).collect::<Option<_>>(),
-        _ => value.as_array().and_then(|list| list.iter().map(count).collect()),
-    };
-    let shown = value.as_str().map_or_else(|| value.to_string(), |text| format!("`{text}`"));
-    counts.ok_or_else(|| format!("`{field}` is {shown}, which is no list of counts"))
 }
 
 #[cfg(test)]

@@ -4,8 +4,7 @@
 //! computed at once, and their weights are read once per token and not once per step.
 
 use super::{
-    TokenizerOps, VibeVoiceConfig,
-    backend::Done,
+    Done, TokenizerOps, VibeVoiceConfig,
     tensors::{DiffusionHead, HeadLayer},
 };
 
@@ -14,7 +13,6 @@ pub const STREAMS: usize = 2;
 
 /// The operations of the diffusion head on one device, at the granularity of its kernels. They only enqueue work.
 pub trait DiffusionOps: TokenizerOps {
-    /// Steps that a latent is made in.
     fn steps(&self) -> usize;
 
     /// Projects the hidden states of both streams, and adds the time of each step.
@@ -39,7 +37,6 @@ pub trait DiffusionOps: TokenizerOps {
     fn end_steps(&mut self, decoder: &mut Self::Flow, factors: [f32; 2]) -> Done;
 }
 
-/// Makes a latent.
 pub fn run<B: DiffusionOps>(ops: &mut B, head: &DiffusionHead<B>, decoder: &mut B::Flow, factors: [f32; 2]) -> Done {
     ops.condition(&head.condition)?;
     let adapts = head.layers.iter().map(|layer| &layer.adapt).chain([&head.adapt]);

@@ -25,7 +25,6 @@ pub struct Engine<B: Backend> {
     state: Generation,
 }
 
-/// A generation.
 #[derive(Debug, Clone, Default)]
 struct Generation {
     is_endless: bool,
@@ -33,9 +32,7 @@ struct Generation {
     most_tokens: usize,
     tokens: usize,
     audio_tokens: usize,
-    /// Positions of the prompt.
     positions: usize,
-    /// Positions of the negative stream since it began.
     negative: usize,
     has_negative: bool,
     /// Whether the negative stream ran the row of this token together with the positive one.
@@ -45,7 +42,6 @@ struct Generation {
 }
 
 impl<B: Backend> Engine<B> {
-    /// A model with its weights on a device.
     pub fn new(
         backend: B,
         config: VibeVoiceConfig,
@@ -58,7 +54,6 @@ impl<B: Backend> Engine<B> {
         Ok(Self { backend, config, options, weights, factors, flows, state: Generation::default() })
     }
 
-    /// Runs a part operation by operation.
     pub fn run_part(&mut self, part: Part) -> Done {
         let Self { backend, weights, factors, flows: [decoder, semantic], .. } = self;
         match part {
@@ -79,14 +74,12 @@ impl<B: Backend> Engine<B> {
         Part::ALL.into_iter().filter(move |part| *part != left_out)
     }
 
-    /// Launches a part, with the offloaded layers that it begins with.
     pub fn launch(&mut self, part: Part) -> Done {
         let pass = if let Part::Step(side) = part { self.backend.begin_pass(side)? } else { None };
         let _resident = pass.map(|pass| stage_mark!(self.options.marks, Pipeline, "resident", forward = pass));
         B::launch(self, part)
     }
 
-    /// The rows of a voice, as the language model hears them.
     fn voice_rows(&mut self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<B::Voice, ModelError> {
         let _stage = stage_mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
         let Self { backend, weights, config, factors: [scale, bias], .. } = self;
@@ -134,7 +127,6 @@ impl<B: Backend> Engine<B> {
         Ok(())
     }
 
-    /// Makes a token of audio, and the row that the positive stream runs next.
     fn speak(&mut self, token: usize) -> Done {
         self.step_negative(token)?;
         let steps = self.state.steps;

@@ -1,6 +1,7 @@
 //! Bytes that VibeVoice needs on a device, known before anything is allocated.
 
 use super::{VibeVoiceConfig, VibeVoiceOptions, diffusion_head};
+use crate::size::{product, sum};
 
 /// The sizes of a reading, by which its memory is predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,20 +16,15 @@ pub struct ReadingSizes {
     pub steps: usize,
 }
 
-/// What one device needs besides what every device needs.
 pub(crate) struct Own {
-    /// Bytes of the weights.
     pub weights: u64,
     /// Bytes that are needed while weights are loaded, and free before anything runs.
     pub loading: u64,
-    /// Positions of both caches.
     pub rooms: [usize; 2],
-    /// Numbers of the model's dtype.
     pub numbers: u64,
     pub bytes: u64,
 }
 
-/// Bytes of a reading with the needs of a device.
 pub(crate) fn needed_bytes(
     config: &VibeVoiceConfig,
     options: &VibeVoiceOptions,
@@ -40,12 +36,4 @@ pub(crate) fn needed_bytes(
     let rope = product(&[room.max(negative), config.decoder.head_dim, size_of::<f32>()]);
     let runs = sum([numbers.saturating_mul(options.dtype.bytes()), rope, own.bytes]);
     sum([own.weights, config.cache_bytes(room, negative, options.dtype), runs.max(own.loading)])
-}
-
-pub(crate) fn product(sizes: &[usize]) -> u64 {
-    sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
-}
-
-pub(crate) fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, u64::saturating_add)
 }

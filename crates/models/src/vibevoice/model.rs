@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::{VibeVoiceConfig, VoicePrompt, normal};
-use crate::{Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Replay, Room, StreamMode};
+use crate::{
+    Done, Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Replay, Room, StreamMode,
+};
 
 /// How a model is made ready.
 #[derive(Debug, Clone)]
@@ -34,7 +36,6 @@ impl VibeVoiceOptions {
         self.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
     }
 
-    /// How the language model is prepared, with a cache of this many positions.
     pub(crate) fn decoder(&self, room: usize) -> Options {
         let (marks, offload) = (self.marks.clone(), self.offload.clone());
         Options { marks, offload, ..Options::new(self.dtype, Room::Static(room)) }
@@ -76,14 +77,13 @@ const VOICE_PLACES: u32 = 1 << 31;
 
 impl Guidance {
     /// Refuses what makes no latents.
-    pub fn check(&self) -> Result<(), ModelError> {
+    pub fn check(&self) -> Done {
         match self.scale.is_finite() {
             true => Ok(()),
             false => Err(ModelError::Refused(format!("`{}` is no scale to follow a stream by", self.scale))),
         }
     }
 
-    /// What the diffusion of a token of audio begins with.
     pub(crate) fn noise_of(&self, token: usize, latent: usize) -> Vec<f32> {
         match &self.noise {
             Noise::Seed(seed) => normal(*seed, token as u32, latent),
@@ -155,7 +155,7 @@ pub trait VibeVoice {
 
     /// Encodes the voices of a prompt and runs it, for at most this many tokens. The last generation is forgotten. Refuses
     /// what [`VoicePrompt::check`] does.
-    fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Result<(), ModelError>;
+    fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Done;
 
     /// Generates the next token: the positive stream continues, a token is sampled, and for one of audio the samples are
     /// made and encoded. Refuses to continue behind the last token, or behind one that failed.
@@ -203,10 +203,10 @@ pub trait VibeVoice {
     fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError>;
 
     /// Waits until the device has done everything.
-    fn wait(&mut self) -> Result<(), ModelError>;
+    fn wait(&mut self) -> Done;
 
     /// Forgets the prompt and all tokens.
-    fn reset(&mut self) -> Result<(), ModelError>;
+    fn reset(&mut self) -> Done;
 }
 
 #[cfg(test)]

@@ -21,7 +21,6 @@ const OLDER: [(&str, &str); 14] = [
 /// A tensor that only checkpoints with the older names have.
 pub(super) const OLDER_ONLY: &str = "model.prediction_head.cond_proj.weight";
 
-/// The older name of a tensor.
 pub(super) fn older(name: &str) -> String {
     let found = OLDER.iter().find_map(|(new, old)| Some(format!("{old}{}", name.strip_prefix(new)?)));
     let renamed = found.unwrap_or_else(|| name.replacen("model.audio_tower.", "model.acoustic_tokenizer.", 1));

@@ -1,28 +1,12 @@
 //! How large a model is: parameters and bytes.
 
-use super::{VibeVoiceConfig, tensors::All};
-use crate::{Dtype, TensorSpec};
-
-/// Bytes of the widest number that weights are kept in.
-const WIDEST: u128 = 4;
+use super::VibeVoiceConfig;
+use crate::{Dtype, tensors::checked_count};
 
 impl VibeVoiceConfig {
     /// Numbers in all its weights.
     pub fn parameters(&self) -> u64 {
         self.checked_parameters().unwrap_or(u64::MAX)
-    }
-
-    /// Numbers in the weights of the diffusion head.
-    pub fn head_parameters(&self) -> u64 {
-        let mut all = All::default();
-        let _ = self.published().diffusion_head.load(&mut all);
-        checked(&all.0).unwrap_or(u64::MAX)
-    }
-
-    /// Numbers in the weights of both tokenizers and of what brings their latents in.
-    pub fn tokenizer_parameters(&self) -> u64 {
-        let rest = self.decoder.parameters().saturating_add(self.head_parameters());
-        self.parameters().saturating_sub(rest)
     }
 
     /// Bytes of its weights as a checkpoint has them, in a number type.
@@ -45,37 +29,27 @@ impl VibeVoiceConfig {
 
     /// The parameters, or none if their bytes cannot be counted in 63 bits.
     pub(super) fn checked_parameters(&self) -> Option<u64> {
-        let all = checked(&self.tensors())?;
-        (u128::from(all) * WIDEST <= i64::MAX as u128).then_some(all)
+        checked_count(&self.tensors())
     }
-}
-
-/// Numbers of all tensors, if they can be counted.
-fn checked(tensors: &[TensorSpec]) -> Option<u64> {
-    let one = |spec: &TensorSpec| spec.shape.iter().try_fold(1_u64, |all, size| all.checked_mul(*size as u64));
-    tensors.iter().try_fold(0_u64, |all, spec| all.checked_add(one(spec)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tts::Specs;
 
     #[test]
     fn parameters_are_those_of_the_published_models() {
         let sizes = ["1.5b", "7b"].map(|name| {
             let config = VibeVoiceConfig::from_preset(name).unwrap();
-            (config.decoder.parameters(), config.head_parameters(), config.tokenizer_parameters(), config.parameters())
+            let mut head = Specs::default();
+            let Ok(_) = config.diffusion_head(&mut head);
+            let (decoder, head) = (config.decoder.parameters(), checked_count(&head.0).unwrap());
+            (head, config.parameters() - decoder - head)
         });
-        assert_eq!(sizes[0].1, 123_279_360);
-        assert_eq!(sizes[1].1, 669_333_504);
-        // As the same classes of `transformers` with the published sizes have them.
-        assert_eq!((sizes[0].2, sizes[1].2), TOKENIZERS);
-        for (decoder, head, tokenizers, all) in sizes {
-            assert_eq!(decoder + head + tokenizers, all);
-        }
+        // The diffusion head, and tokenizers with connectors as the same classes of `transformers` with the published sizes.
+        assert_eq!(sizes, [(123_279_360, 1_037_028_323), (669_333_504, 1_058_405_347)]);
     }
-
-    const TOKENIZERS: (u64, u64) = (1_037_028_323, 1_058_405_347);
 
     #[test]
     fn four_rows_of_a_head_are_kept() {

@@ -9,12 +9,9 @@ const ALIGNED: usize = 8;
 /// Numbers behind each packed row of a convolution on a GPU.
 pub const BEHIND: usize = 8;
 
-/// Which way a tokenizer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From audio to latents.
     Encoder,
-    /// From latents to audio.
     Decoder,
 }
 
@@ -32,7 +29,6 @@ pub struct ConvShape {
     pub makes_samples: bool,
 }
 
-/// The convolutions and blocks of a tokenizer.
 #[derive(Debug, Clone)]
 pub struct TokenizerShape {
     pub stages: Vec<StageShape>,
@@ -44,7 +40,6 @@ pub struct TokenizerShape {
     pub eps: f32,
 }
 
-/// A stage of a tokenizer.
 #[derive(Debug, Clone, Copy)]
 pub struct StageShape {
     pub enter: ConvShape,
@@ -66,11 +61,8 @@ pub struct List {
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub lists: Vec<List>,
-    /// Of the hidden states that blocks add to.
     pub hidden: usize,
-    /// Inside a block.
     pub inner: usize,
-    /// Of what a convolution looks at.
     pub columns: usize,
     pub samples: usize,
     /// Rows of a token that each product has, and the numbers of such a row.
@@ -142,14 +134,12 @@ impl TokenizerShape {
         }
     }
 
-    /// All convolutions but those of blocks.
     pub fn convolutions(&self) -> impl Iterator<Item = ConvShape> {
         self.stages.iter().map(|stage| stage.enter).chain([self.head])
     }
 }
 
 impl VibeVoiceConfig {
-    /// Those of the acoustic encoder, the acoustic decoder and the semantic encoder.
     pub(crate) fn tokenizer_shapes(&self) -> [TokenizerShape; 3] {
         let ways = [(&self.acoustic, Way::Encoder), (&self.acoustic, Way::Decoder), (&self.semantic, Way::Encoder)];
         ways.map(|(config, way)| TokenizerShape::new(config, way))
@@ -168,7 +158,6 @@ impl List {
 }
 
 impl Plan {
-    /// For this many tokens at a time.
     pub fn new(shape: &TokenizerShape, tokens: usize) -> Self {
         let mut plan = Self { tokens, ..Self::default() };
         let mut rows = shape.entering;
@@ -201,7 +190,6 @@ impl Plan {
         made
     }
 
-    /// Numbers of all lists.
     pub fn kept_numbers(&self) -> usize {
         self.lists.last().map_or(0, |list| list.end(self.tokens))
     }

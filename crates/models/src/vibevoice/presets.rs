@@ -10,13 +10,7 @@ impl VibeVoiceConfig {
     /// The model of this name: `tiny`, `1.5b` or `7b`, case-insensitive, with or without `VibeVoice-` before it; `large` is
     /// `7b`.
     pub fn from_preset(name: &str) -> Result<Self, ModelError> {
-        let asked = plain(name);
-        let found = Self::presets().into_iter().find(|config| plain(&config.name) == asked);
-        found.ok_or_else(|| {
-            let known = Self::presets().into_iter().map(|config| format!("`{}`", plain(&config.name)));
-            let known = known.collect::<Vec<_>>().join(", ");
-            ModelError::Refused(format!("there is no speech model `{name}`: there are {known}"))
-        })
+        presets::by_name((name, "speech model"), Self::presets(), |config| &config.name, plain)
     }
 
     /// Every model that is known by name, small ones first.
@@ -27,16 +21,14 @@ impl VibeVoiceConfig {
     }
 }
 
-/// A name as it is compared: without publisher, family and case.
 fn plain(name: &str) -> String {
-    let lower = name.trim().rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
+    let lower = presets::published_name(name);
     match lower.strip_prefix("vibevoice-").unwrap_or(&lower).trim_end_matches("-hf") {
         "large" => "7b".to_owned(),
         other => other.to_owned(),
     }
 }
 
-/// A language model of Qwen2.5's kind.
 fn decoder(shape: [usize; 6]) -> Config {
     let base = presets::base("language_model", presets::shape(shape));
     Config { family: Family::Qwen2, context: 32_768, qk_norm: false, qkv_bias: true, ..base }

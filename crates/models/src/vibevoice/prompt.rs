@@ -1,7 +1,7 @@
 //! The prompt of a speech model: the voices, and then who says what.
 
 use super::{Script, VibeVoiceConfig, Voice};
-use crate::{ModelError, Tokenizer};
+use crate::{Done, ModelError, Tokenizer};
 
 /// What every prompt begins with, as the published processor has it.
 const TASK: &str = " Transform the text provided by various speakers into speech output, utilizing the distinct voice of \
@@ -49,7 +49,7 @@ impl VoicePrompt {
 
     /// Refuses what the model cannot run: ids that it does not know, voices that do not fill the tokens of audio, or more
     /// positions than there is room for.
-    pub fn check(&self, config: &VibeVoiceConfig, most_tokens: usize, room: usize) -> Result<(), ModelError> {
+    pub fn check(&self, config: &VibeVoiceConfig, most_tokens: usize, room: usize) -> Done {
         let refuse = |reason: String| Err(ModelError::Refused(reason));
         if self.ids.is_empty() || most_tokens == 0 {
             return refuse("there is nothing to say: a prompt has tokens, and at least one is made".to_owned());
@@ -77,7 +77,6 @@ impl VoicePrompt {
     }
 }
 
-/// The samples of a voice with silence behind them, up to whole tokens.
 fn filled_up(config: &VibeVoiceConfig, voice: &Voice) -> Vec<f32> {
     let mut samples = voice.samples.clone();
     samples.resize(voice.tokens(config).saturating_mul(config.token_samples()), 0.0);

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use laptime_trace::small_file;
-
-use crate::ModelError;
+use crate::{Done, ModelError, folder::read_text};
 
 /// What is said where no script is given.
 const BUILT_IN: &str = "Speaker 1: Welcome back. Today we look at where the time of a model goes.
@@ -38,8 +36,7 @@ impl Script {
 
     /// The script of a file.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
-        let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE)
-            .map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
+        let text = read_text(path)?;
         Self::parse(&text).map_err(|error| ModelError::Refused(format!("`{}`: {error}", path.display())))
     }
 
@@ -71,7 +68,7 @@ impl Script {
         })
     }
 
-    fn check(&self) -> Result<(), ModelError> {
+    fn check(&self) -> Done {
         if self.lines.is_empty() {
             return Err(ModelError::Refused("the script has no lines `Speaker 1: text`".to_owned()));
         }

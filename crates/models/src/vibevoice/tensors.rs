@@ -1,16 +1,21 @@
-//! The weights of VibeVoice: one table of the tensors under the names that `transformers` publishes, and one loader.
+//! The weights of VibeVoice: one table of the tensors under the names that `transformers` publishes, which every device
+//! loads and every prediction counts.
 //!
-//! A part of the model is one type over [`Kinds`]: with [`Published`] it is the table, with a device it is what that device
-//! has loaded. The tensors of the language model are those of a decoder under other names: [`VibeVoiceConfig::renamed`].
-//! The older names are in `names.rs`.
+//! The tensors of the language model are those of a decoder under other names: [`VibeVoiceConfig::renamed`]. The older
+//! names are in `names.rs`.
 
 use super::{
     TokenizerConfig, VibeVoiceConfig,
     plan::{ConvShape, StageShape, TokenizerShape, Way},
 };
-use crate::{ModelError, Role, TensorSpec, tensors::tensor, tts::ConvTensors};
+use crate::{
+    Role, TensorSpec,
+    decoder::weights::Load,
+    tensors::tensor,
+    tts::{self, ConvTensors, LoadNamed, Loaded, Specs},
+};
 
-/// What weights are where they are.
+/// How a device holds weights.
 pub trait Kinds: Sized {
     type Matrix;
     type Vector;
@@ -20,131 +25,79 @@ pub trait Kinds: Sized {
     type Depthwise;
 }
 
-/// Weights as published tensors. Matrices of one width are packed, row after row.
-pub struct Published;
+/// Loads published tensors as [`Kinds`].
+pub trait VoiceLoad<K: Kinds>: Load<Matrix = K::Matrix, Vector = K::Vector> {
+    fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Loaded<K::Conv, Self>;
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Loaded<K::Depthwise, Self>;
+}
 
-impl Kinds for Published {
+impl Kinds for Specs {
     type Matrix = Vec<TensorSpec>;
-    type Vector = TensorSpec;
+    type Vector = Vec<TensorSpec>;
     type Conv = ConvTensors;
     type Depthwise = ConvTensors;
 }
 
-/// Puts published tensors on a device.
-pub trait Load<On: Kinds> {
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<On::Matrix, ModelError>;
-    fn vector(&mut self, tensor: &TensorSpec) -> Result<On::Vector, ModelError>;
-    fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<On::Conv, ModelError>;
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<On::Depthwise, ModelError>;
-}
-
-/// Lists the tensors of a table.
-#[derive(Default)]
-pub struct All(pub Vec<TensorSpec>);
-
-impl Kinds for () {
-    type Matrix = ();
-    type Vector = ();
-    type Conv = ();
-    type Depthwise = ();
-}
-
-impl Load<()> for All {
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<(), ModelError> {
-        self.0.extend_from_slice(tensors);
-        Ok(())
+impl VoiceLoad<Self> for Specs {
+    fn conv(&mut self, tensors: &ConvTensors, _: ConvShape) -> Loaded<ConvTensors, Self> {
+        tts::TtsLoad::depthwise(self, tensors)
     }
 
-    fn vector(&mut self, tensor: &TensorSpec) -> Result<(), ModelError> {
-        self.matrix(std::slice::from_ref(tensor))
-    }
-
-    fn conv(&mut self, tensors: &ConvTensors, _: ConvShape) -> Result<(), ModelError> {
-        self.depthwise(tensors)
-    }
-
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<(), ModelError> {
-        self.matrix(&tensors.clone().all())
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Loaded<ConvTensors, Self> {
+        tts::TtsLoad::depthwise(self, tensors)
     }
 }
 
-/// Defines a part of the weights: fields of a kind, which a method of the loader loads, then parts and lists of parts.
-macro_rules! part {
-    (
-        $(#[$doc:meta])*
-        $name:ident { $($field:ident: $kind:ident $load:ident,)* } { $($inner:ident: $part:ident,)* } $([$list:ident: $of:ident])?
-    ) => {
-        $(#[$doc])*
-        pub struct $name<K: Kinds> {
-            $(pub $field: K::$kind,)*
-            $(pub $inner: $part<K>,)*
-            $(pub $list: Vec<$of<K>>,)?
-        }
+pub type Linear<K> = tts::Linear<<K as Kinds>::Matrix, <K as Kinds>::Vector>;
 
-        impl $name<Published> {
-            /// Loads all of it.
-            pub fn load<K: Kinds>(&self, loader: &mut impl Load<K>) -> Result<$name<K>, ModelError> {
-                Ok($name {
-                    $($field: loader.$load(&self.$field)?,)*
-                    $($inner: self.$inner.load(loader)?,)*
-                    $($list: self.$list.iter().map(|part| part.load(loader)).collect::<Result<_, _>>()?,)?
-                })
-            }
-        }
-    };
+/// A block of a tokenizer: it mixes positions channel by channel, then comes a feed-forward part. The scales multiply
+/// what each adds.
+pub struct Mixer<K: Kinds> {
+    pub norm: K::Vector,
+    pub mixer: K::Depthwise,
+    pub scale: K::Vector,
+    pub ffn_norm: K::Vector,
+    pub ffn_scale: K::Vector,
+    pub up: Linear<K>,
+    pub down: Linear<K>,
 }
 
-part! {
-    /// A linear layer with a bias.
-    Linear { weight: Matrix matrix, bias: Vector vector, } {}
+/// Projects latents to the width of the language model.
+pub struct Connector<K: Kinds> {
+    pub norm: K::Vector,
+    pub enter: Linear<K>,
+    pub leave: Linear<K>,
 }
 
-part! {
-    /// A block of a tokenizer: it mixes positions channel by channel, then comes a feed-forward part. The scales multiply
-    /// what each adds.
-    Mixer {
-        norm: Vector vector,
-        mixer: Depthwise depthwise,
-        scale: Vector vector,
-        ffn_norm: Vector vector,
-        ffn_scale: Vector vector,
-    } { up: Linear, down: Linear, }
+/// The diffusion head, without biases: `enter` projects a noisy latent, `condition` a hidden state of the language model,
+/// `time` a time with `silu` between its matrices, and `leave` projects to a velocity. `adapt` gives shift and scale of
+/// the last norm.
+pub struct DiffusionHead<K: Kinds> {
+    pub enter: K::Matrix,
+    pub condition: K::Matrix,
+    pub time_in: K::Matrix,
+    pub time_out: K::Matrix,
+    pub adapt: K::Matrix,
+    pub leave: K::Matrix,
+    pub layers: Vec<HeadLayer<K>>,
 }
 
-part! {
-    /// Projects latents to the width of the language model.
-    Connector { norm: Vector vector, } { enter: Linear, leave: Linear, }
+/// A layer of the diffusion head: `adapt` gives shift, scale and gate.
+pub struct HeadLayer<K: Kinds> {
+    pub norm: K::Vector,
+    pub adapt: K::Matrix,
+    pub gate_up: K::Matrix,
+    pub down: K::Matrix,
 }
 
-part! {
-    /// The diffusion head, without biases: `enter` projects a noisy latent, `condition` a hidden state of the language model,
-    /// `time` a time with `silu` between its matrices, and `leave` projects to a velocity. `adapt` gives shift and scale of
-    /// the last norm.
-    DiffusionHead {
-        enter: Matrix matrix,
-        condition: Matrix matrix,
-        time_in: Matrix matrix,
-        time_out: Matrix matrix,
-        adapt: Matrix matrix,
-        leave: Matrix matrix,
-    } {} [layers: HeadLayer]
-}
-
-part! {
-    /// A layer of the diffusion head: `adapt` gives shift, scale and gate.
-    HeadLayer { norm: Vector vector, adapt: Matrix matrix, gate_up: Matrix matrix, down: Matrix matrix, } {}
-}
-
-part! {
-    /// All weights except those of the language model.
-    Weights {} {
-        diffusion_head: DiffusionHead,
-        semantic_encoder: Tokenizer,
-        acoustic_decoder: Tokenizer,
-        acoustic_encoder: Tokenizer,
-        acoustic_connector: Connector,
-        semantic_connector: Connector,
-    }
+/// All weights except those of the language model.
+pub struct Weights<K: Kinds> {
+    pub diffusion_head: DiffusionHead<K>,
+    pub semantic_encoder: Tokenizer<K>,
+    pub acoustic_decoder: Tokenizer<K>,
+    pub acoustic_encoder: Tokenizer<K>,
+    pub acoustic_connector: Connector<K>,
+    pub semantic_connector: Connector<K>,
 }
 
 /// An encoder or a decoder of audio: stages, and the convolution to latents or samples.
@@ -155,7 +108,6 @@ pub struct Tokenizer<K: Kinds> {
     pub shape: TokenizerShape,
 }
 
-/// A stage of a tokenizer: a convolution to its channels, and blocks.
 pub struct Stage<K: Kinds> {
     pub enter: K::Conv,
     pub blocks: Vec<Mixer<K>>,
@@ -171,17 +123,29 @@ impl VibeVoiceConfig {
         TensorSpec { name, ..spec.clone() }
     }
 
-    /// The table of all weights except those of the language model.
-    pub(crate) fn published(&self) -> Weights<Published> {
+    /// Loads all weights except those of the language model.
+    pub(crate) fn load<K: Kinds, L: VoiceLoad<K>>(&self, loader: &mut L) -> Loaded<Weights<K>, L> {
         let (hidden, [acoustic, semantic]) = (self.decoder.hidden, [self.acoustic.latent, self.semantic.latent]);
-        Weights {
-            diffusion_head: self.diffusion_head(),
-            semantic_encoder: Tokenizer::new("model.semantic_tokenizer_encoder", &self.semantic, Way::Encoder),
-            acoustic_decoder: Tokenizer::new("model.audio_tower.decoder", &self.acoustic, Way::Decoder),
-            acoustic_encoder: Tokenizer::new("model.audio_tower.encoder", &self.acoustic, Way::Encoder),
-            acoustic_connector: Connector::new("model.multi_modal_projector", acoustic, hidden),
-            semantic_connector: Connector::new("model.semantic_connector", semantic, hidden),
-        }
+        Ok(Weights {
+            diffusion_head: self.diffusion_head(loader)?,
+            semantic_encoder: Tokenizer::load(
+                loader,
+                "model.semantic_tokenizer_encoder",
+                &self.semantic,
+                Way::Encoder,
+            )?,
+            acoustic_decoder: Tokenizer::load(loader, "model.audio_tower.decoder", &self.acoustic, Way::Decoder)?,
+            acoustic_encoder: Tokenizer::load(loader, "model.audio_tower.encoder", &self.acoustic, Way::Encoder)?,
+            acoustic_connector: Connector::load(loader, "model.multi_modal_projector", acoustic, hidden)?,
+            semantic_connector: Connector::load(loader, "model.semantic_connector", semantic, hidden)?,
+        })
+    }
+
+    /// The descriptions of these weights, and all their tensors.
+    pub(crate) fn specs(&self) -> (Weights<Specs>, Vec<TensorSpec>) {
+        let mut loader = Specs::default();
+        let Ok(weights) = self.load(&mut loader);
+        (weights, loader.0)
     }
 
     /// The factors of latents: they are divided by the first, and the second is subtracted, for the acoustic decoder.
@@ -190,100 +154,86 @@ impl VibeVoiceConfig {
         [one("latent_scaling_factor", Role::Norm), one("latent_bias_factor", Role::Bias)]
     }
 
-    fn diffusion_head(&self) -> DiffusionHead<Published> {
+    pub(super) fn diffusion_head<K: Kinds, L: VoiceLoad<K>>(&self, loader: &mut L) -> Loaded<DiffusionHead<K>, L> {
         let (hidden, latent, ffn) = (self.decoder.hidden, self.acoustic.latent, self.head.ffn);
         let named =
             |name: &str, shape: [usize; 2]| tensor(format!("model.diffusion_head.{name}.weight"), shape, Role::Linear);
-        let linear = |name: &str, shape| vec![named(name, shape)];
-        let layer = |at: usize| HeadLayer {
-            norm: tensor(format!("model.diffusion_head.layers.{at}.norm.weight"), [hidden], Role::Norm),
-            adapt: linear(&format!("layers.{at}.linear"), [hidden.saturating_mul(3), hidden]),
-            gate_up: ["gate", "up"].map(|part| named(&format!("layers.{at}.ffn.{part}_proj"), [ffn, hidden])).into(),
-            down: linear(&format!("layers.{at}.ffn.down_proj"), [hidden, ffn]),
-        };
-        DiffusionHead {
-            enter: linear("noisy_images_proj", [hidden, latent]),
-            condition: linear("cond_proj", [hidden, hidden]),
-            time_in: linear("timestep_proj.fc1", [hidden, self.head.frequencies]),
-            time_out: linear("timestep_proj.fc2", [hidden, hidden]),
-            layers: (0..self.head.layers).map(layer).collect(),
-            adapt: linear("final_layer.linear_1", [hidden.saturating_mul(2), hidden]),
-            leave: linear("final_layer.linear_2", [latent, hidden]),
-        }
+        Ok(DiffusionHead {
+            enter: loader.matrix(&[named("noisy_images_proj", [hidden, latent])])?,
+            condition: loader.matrix(&[named("cond_proj", [hidden, hidden])])?,
+            time_in: loader.matrix(&[named("timestep_proj.fc1", [hidden, self.head.frequencies])])?,
+            time_out: loader.matrix(&[named("timestep_proj.fc2", [hidden, hidden])])?,
+            adapt: loader.matrix(&[named("final_layer.linear_1", [hidden.saturating_mul(2), hidden])])?,
+            leave: loader.matrix(&[named("final_layer.linear_2", [latent, hidden])])?,
+            layers: (0..self.head.layers)
+                .map(|at| {
+                    let gate_up =
+                        ["gate", "up"].map(|part| named(&format!("layers.{at}.ffn.{part}_proj"), [ffn, hidden]));
+                    let norm = format!("model.diffusion_head.layers.{at}.norm.weight");
+                    Ok(HeadLayer {
+                        norm: loader.named_vector(norm, hidden, Role::Norm)?,
+                        adapt: loader
+                            .matrix(&[named(&format!("layers.{at}.linear"), [hidden.saturating_mul(3), hidden])])?,
+                        gate_up: loader.matrix(&gate_up)?,
+                        down: loader.matrix(&[named(&format!("layers.{at}.ffn.down_proj"), [hidden, ffn])])?,
+                    })
+                })
+                .collect::<Result<_, _>>()?,
+        })
     }
 
     /// Every tensor of its checkpoint.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let decoder = self.decoder.tensors();
-        let mut all = All(decoder.iter().map(Self::renamed).chain(self.factors()).collect());
-        // Listing cannot fail.
-        let _ = self.published().load(&mut all);
-        all.0
+        decoder.iter().map(Self::renamed).chain(self.factors()).chain(self.specs().1).collect()
     }
 }
 
-impl Linear<Published> {
-    fn new(name: &str, [outputs, inputs]: [usize; 2]) -> Self {
-        Self {
-            weight: vec![tensor(format!("{name}.weight"), [outputs, inputs], Role::Linear)],
-            bias: tensor(format!("{name}.bias"), [outputs], Role::Bias),
-        }
+impl<K: Kinds> Connector<K> {
+    fn load<L: VoiceLoad<K>>(loader: &mut L, name: &str, latent: usize, hidden: usize) -> Loaded<Self, L> {
+        Ok(Self {
+            norm: loader.named_vector(format!("{name}.act.weight"), hidden, Role::Norm)?,
+            enter: loader.linear(&format!("{name}.linear_1"), [hidden, latent])?,
+            leave: loader.linear(&format!("{name}.linear_2"), [hidden, hidden])?,
+        })
     }
 }
 
-impl Connector<Published> {
-    fn new(name: &str, latent: usize, hidden: usize) -> Self {
-        Self {
-            enter: Linear::new(&format!("{name}.linear_1"), [hidden, latent]),
-            norm: tensor(format!("{name}.act.weight"), [hidden], Role::Norm),
-            leave: Linear::new(&format!("{name}.linear_2"), [hidden, hidden]),
-        }
-    }
-}
-
-impl Tokenizer<Published> {
-    fn new(name: &str, config: &TokenizerConfig, way: Way) -> Self {
+impl<K: Kinds> Tokenizer<K> {
+    pub fn load<L: VoiceLoad<K>>(loader: &mut L, name: &str, config: &TokenizerConfig, way: Way) -> Loaded<Self, L> {
         let shape = TokenizerShape::new(config, way);
         let stage = |(at, of): (usize, &StageShape)| {
             let prefix =
                 at.checked_sub(1).map_or_else(|| format!("{name}.stem"), |at| format!("{name}.conv_layers.{at}"));
-            let block = |block: usize| Mixer::new(&format!("{prefix}.stage.{block}"), of, shape.taps);
             let ConvShape { inputs, outputs, kernel, .. } = of.enter;
             let enter = match of.enter.is_transposed {
                 true => ConvTensors::lengthening(&format!("{prefix}.convtr.convtr"), [inputs, outputs, kernel]),
                 false => ConvTensors::new(&format!("{prefix}.conv.conv"), [outputs, inputs, kernel]),
             };
-            Stage { enter, blocks: (0..of.blocks).map(block).collect() }
+            let enter = loader.conv(&enter, of.enter)?;
+            let blocks = (0..of.blocks).map(|at| Mixer::load(loader, &format!("{prefix}.stage.{at}"), of, shape.taps));
+            Ok(Stage { enter, blocks: blocks.collect::<Result<_, _>>()? })
         };
-        let stages = shape.stages.iter().enumerate().map(stage).collect();
+        let stages = shape.stages.iter().enumerate().map(stage).collect::<Result<_, _>>()?;
         let head = ConvTensors::new(&format!("{name}.head.conv"), [shape.head.outputs, shape.head.inputs, shape.taps]);
-        Self { stages, head, shape }
-    }
-
-    pub fn load<K: Kinds>(&self, loader: &mut impl Load<K>) -> Result<Tokenizer<K>, ModelError> {
-        let stages = self.stages.iter().zip(&self.shape.stages).map(|(stage, shape)| {
-            let enter = loader.conv(&stage.enter, shape.enter)?;
-            let blocks = stage.blocks.iter().map(|block| block.load(loader)).collect::<Result<_, _>>()?;
-            Ok(Stage { enter, blocks })
-        });
-        let stages = stages.collect::<Result<_, ModelError>>()?;
-        Ok(Tokenizer { stages, head: loader.conv(&self.head, self.shape.head)?, shape: self.shape.clone() })
+        Ok(Self { stages, head: loader.conv(&head, shape.head)?, shape })
     }
 }
 
-impl Mixer<Published> {
-    fn new(name: &str, of: &StageShape, taps: usize) -> Self {
+impl<K: Kinds> Mixer<K> {
+    fn load<L: VoiceLoad<K>>(loader: &mut L, name: &str, of: &StageShape, taps: usize) -> Loaded<Self, L> {
         let channels = of.enter.outputs;
-        let vector = |part: &str, role| tensor(format!("{name}.{part}"), [channels], role);
-        Self {
-            norm: vector("norm.weight", Role::Norm),
-            mixer: ConvTensors::new(&format!("{name}.mixer.conv"), [channels, 1, taps]),
-            scale: vector("gamma", Role::Scale),
-            ffn_norm: vector("ffn_norm.weight", Role::Norm),
-            up: Linear::new(&format!("{name}.ffn.linear1"), [of.inner, channels]),
-            down: Linear::new(&format!("{name}.ffn.linear2"), [channels, of.inner]),
-            ffn_scale: vector("ffn_gamma", Role::Scale),
-        }
+        let mixer = ConvTensors::new(&format!("{name}.mixer.conv"), [channels, 1, taps]);
+        let vector = |loader: &mut L, part: &str, role| loader.named_vector(format!("{name}.{part}"), channels, role);
+        Ok(Self {
+            norm: vector(loader, "norm.weight", Role::Norm)?,
+            mixer: loader.depthwise(&mixer)?,
+            scale: vector(loader, "gamma", Role::Scale)?,
+            ffn_norm: vector(loader, "ffn_norm.weight", Role::Norm)?,
+            ffn_scale: vector(loader, "ffn_gamma", Role::Scale)?,
+            up: loader.linear(&format!("{name}.ffn.linear1"), [of.inner, channels])?,
+            down: loader.linear(&format!("{name}.ffn.linear2"), [channels, of.inner])?,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 //! All convolutions are causal, so a run continues from the last positions that each of them saw, which a flow keeps.
 
 use super::{
-    backend::Done,
+    Done,
     plan::TokenizerShape,
     tensors::{Kinds, Mixer, Tokenizer},
 };
@@ -13,7 +13,6 @@ use crate::ModelError;
 ///
 /// `at` counts the convolutions in the order in which they run: each has its own list of rows in the flow.
 pub trait TokenizerOps: Kinds {
-    /// What the convolutions of one tokenizer saw.
     type Flow;
 
     /// Tokens of audio that are run at a time where there are many.
@@ -25,7 +24,6 @@ pub trait TokenizerOps: Kinds {
     /// Makes silence precede what comes next.
     fn forget(&mut self, flow: &mut Self::Flow) -> Done;
 
-    /// Writes the input of a run.
     fn enter(&mut self, flow: &mut Self::Flow, numbers: &[f32]) -> Done;
 
     /// Convolves what the convolution sees to hidden states, latents or samples.
@@ -45,25 +43,20 @@ pub trait TokenizerOps: Kinds {
     /// norms them and runs the feed-forward part.
     fn block(&mut self, flow: &mut Self::Flow, at: Rows, block: &Mixer<Self>) -> Done;
 
-    /// Keeps the last positions for the next run.
     fn keep(&mut self, flow: &mut Self::Flow, tokens: usize) -> Done;
 
     /// Reads the output of a run. Waits for the device.
     fn leave(&mut self, flow: &Self::Flow, shape: &TokenizerShape, tokens: usize) -> Result<Vec<f32>, ModelError>;
 }
 
-/// Rows of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows {
-    /// The list.
     pub at: usize,
     pub rows: usize,
-    /// Positions that a mixer sees.
     pub taps: usize,
     pub eps: f32,
 }
 
-/// Runs this many tokens, which have entered.
 pub fn run<B: TokenizerOps>(ops: &mut B, tokenizer: &Tokenizer<B>, flow: &mut B::Flow, tokens: usize) -> Done {
     let Tokenizer { stages, head, shape } = tokenizer;
     let mut to = Rows { at: 0, rows: shape.entering * tokens, taps: shape.taps, eps: shape.eps };

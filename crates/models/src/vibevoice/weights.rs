@@ -7,39 +7,23 @@ use super::{
     names::{OLDER_ONLY, older},
 };
 use crate::{
-    Dtype, Family, ModelError, TensorData, TensorSpec,
-    folder::Folder,
-    misfit::Misfit,
-    numbers::to_f32,
-    synthetic::fill,
-    weights::{TensorSource, check_finite},
+    Dtype, Family, HasTensors, ModelError, TensorData, TensorSpec, WeightsOf, folder::Folder, numbers::to_f32,
+    weights::TensorSource,
 };
 
-/// Tensors are filled as those of Qwen2.
-const FAMILY: Family = Family::Qwen2;
-
 /// The weights of a speech model, before they are on a device.
-#[derive(Debug)]
-pub struct VibeVoiceWeights {
-    source: Source,
-}
+pub type VibeVoiceWeights = WeightsOf<VibeVoiceConfig>;
 
-#[derive(Debug)]
-enum Source {
-    Synthetic {
-        seed: u64,
-    },
-    Folder {
-        files: Folder,
-        /// Whether its tensors have the older names.
-        is_older: bool,
-    },
+impl HasTensors for VibeVoiceConfig {
+    fn all_tensors(&self) -> Vec<TensorSpec> {
+        self.tensors()
+    }
 }
 
 impl VibeVoiceWeights {
-    /// Weights by formula, from a seed.
+    /// Weights by formula, from a seed: tensors are filled as those of Qwen2.
     pub fn synthetic(seed: u64) -> Self {
-        Self { source: Source::Synthetic { seed } }
+        Self::filled(Family::Qwen2, seed)
     }
 
     /// The weights of a folder, once they are seen to fit the model: `model.safetensors`, or several with an index, under
@@ -48,41 +32,20 @@ impl VibeVoiceWeights {
         config.check()?;
         let files = Folder::open_any(folder)?;
         let is_older = files.tensors().contains_key(OLDER_ONLY);
-        let specs = config.tensors().into_iter().map(|spec| if is_older { as_older(&spec) } else { spec }).collect();
-        let harmless = |name: &str| is_harmless(config, name);
-        match Misfit::between(specs, files.tensors(), harmless).reasons() {
-            None => Ok(Self { source: Source::Folder { files, is_older } }),
-            Some((reasons, types_alone)) => {
-                let (folder, model) = (folder.to_owned(), config.name.clone());
-                Err(ModelError::Unfit { folder, model, reasons, types_alone })
-            }
+        let as_stored = |name: &str| if is_older { older(name) } else { name.to_owned() };
+        let specs = config.tensors().into_iter();
+        let stored = specs.map(|spec| TensorSpec { name: as_stored(&spec.name), ..spec }).collect();
+        let mut files = files.checked(folder, &config.name, stored, |name| is_harmless(config, name))?;
+        for TensorSpec { name, .. } in config.tensors() {
+            files.rename(&as_stored(&name), name);
         }
+        Ok(Self::stored(files))
     }
 
-    /// Whether they are made by formula.
-    pub fn is_synthetic(&self) -> bool {
-        matches!(self.source, Source::Synthetic { .. })
-    }
-
-    /// The numbers of a tensor, by its name in `transformers`.
-    pub fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        match &self.source {
-            Source::Synthetic { seed } => {
-                Ok(TensorData::Filled { fill: fill(FAMILY, spec, *seed), count: spec.count() })
-            }
-            Source::Folder { files, is_older } => {
-                let (dtype, bytes) = if *is_older { files.tensor(&as_older(spec))? } else { files.tensor(spec)? };
-                Ok(TensorData::Stored { dtype, bytes })
-            }
-        }
-    }
-
-    /// The weights of the language model, under the names of a decoder alone.
     pub(crate) fn decoder(&self) -> DecoderWeights<'_> {
         DecoderWeights(self)
     }
 
-    /// The factors of latents, as a dtype rounds them.
     pub(crate) fn factors(&self, config: &VibeVoiceConfig, dtype: Dtype) -> Result<[f32; 2], ModelError> {
         let [scale, bias] = &config.factors();
         let factor = |spec| {
@@ -91,23 +54,8 @@ impl VibeVoiceWeights {
         };
         Ok([factor(scale)?, factor(bias)?])
     }
-
-    /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
-    pub fn check_finite(&self, config: &VibeVoiceConfig) -> Result<(), ModelError> {
-        match self.is_synthetic() {
-            true => Ok(()),
-            false => check_finite(self, &config.tensors()),
-        }
-    }
 }
 
-impl TensorSource for VibeVoiceWeights {
-    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        Self::tensor(self, spec)
-    }
-}
-
-/// The weights of the language model, under the names of a decoder alone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecoderWeights<'a>(&'a VibeVoiceWeights);
 
@@ -115,10 +63,6 @@ impl TensorSource for DecoderWeights<'_> {
     fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
         self.0.tensor(&VibeVoiceConfig::renamed(spec))
     }
-}
-
-fn as_older(spec: &TensorSpec) -> TensorSpec {
-    TensorSpec { name: older(&spec.name), ..spec.clone() }
 }
 
 /// What checkpoints carry along: a head that is the embedding, and what is computed anew.

@@ -7,15 +7,18 @@
 use super::{
     VibeVoiceConfig,
     diffusion_head::STREAMS,
-    tensors::{Connector, Linear, Published, Tokenizer, Weights},
+    tensors::{Connector, Tokenizer, Weights},
 };
-use crate::{Attention, Dtype, Stage, StageWork, tts::Counted};
+use crate::{
+    Attention, Dtype, Stage, StageWork,
+    tts::{Counted, Specs},
+};
 
 impl VibeVoiceConfig {
     /// The work of encoding a voice of this many tokens.
     pub fn voice_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        let encoder = tokenizer_work(&self.published().acoustic_encoder, tokens, dtype);
-        encoder.plus(connector_work(&self.published().acoustic_connector, tokens as u64, dtype))
+        let encoder = tokenizer_work(&self.specs().0.acoustic_encoder, tokens, dtype);
+        encoder.plus(connector_work(&self.specs().0.acoustic_connector, tokens, dtype))
     }
 
     /// The work of running a prompt of this many positions.
@@ -39,14 +42,14 @@ impl VibeVoiceConfig {
 
     /// The work of making a latent in this many steps.
     pub fn diffusion_work(&self, steps: usize, dtype: Dtype) -> StageWork {
-        let (tensors, streams) = (self.published().diffusion_head, STREAMS as u64);
+        let (tensors, streams) = (self.specs().0.diffusion_head, STREAMS as u64);
         let mut once = Counted::new(dtype);
         tensors.condition.iter().for_each(|spec| once.product(spec, streams));
         let mut step = Counted::new(dtype);
         // Both streams begin a step with the same row.
         tensors.enter.iter().for_each(|spec| step.product(spec, 1));
         for layer in &tensors.layers {
-            step.read(&layer.norm);
+            step.read_all(&layer.norm);
             let products = [&layer.adapt, &layer.gate_up, &layer.down].into_iter().flatten();
             products.for_each(|spec| step.product(spec, streams));
         }
@@ -62,17 +65,17 @@ impl VibeVoiceConfig {
 
     /// The work of making audio of this many latents at once.
     pub fn audio_decode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        tokenizer_work(&self.published().acoustic_decoder, tokens, dtype)
+        tokenizer_work(&self.specs().0.acoustic_decoder, tokens, dtype)
     }
 
     /// The work of hearing the audio of this many tokens at once.
     pub fn semantic_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        tokenizer_work(&self.published().semantic_encoder, tokens, dtype)
+        tokenizer_work(&self.specs().0.semantic_encoder, tokens, dtype)
     }
 
     /// The work of both connectors on one row each.
     pub fn connect_work(&self, dtype: Dtype) -> StageWork {
-        let Weights { acoustic_connector, semantic_connector, .. } = self.published();
+        let Weights { acoustic_connector, semantic_connector, .. } = self.specs().0;
         connector_work(&acoustic_connector, 1, dtype).plus(connector_work(&semantic_connector, 1, dtype))
     }
 
@@ -90,20 +93,15 @@ impl VibeVoiceConfig {
     }
 }
 
-fn linear_work(work: &mut Counted, linear: &Linear<Published>, rows: u64) {
-    linear.weight.iter().for_each(|spec| work.product(spec, rows));
-    work.read(&linear.bias);
-}
-
-fn connector_work(tensors: &Connector<Published>, rows: u64, dtype: Dtype) -> StageWork {
+fn connector_work(tensors: &Connector<Specs>, rows: usize, dtype: Dtype) -> StageWork {
     let mut work = Counted::new(dtype);
-    linear_work(&mut work, &tensors.enter, rows);
-    work.read(&tensors.norm);
-    linear_work(&mut work, &tensors.leave, rows);
+    work.layer(&tensors.enter, rows);
+    work.read_all(&tensors.norm);
+    work.layer(&tensors.leave, rows);
     work.work
 }
 
-fn tokenizer_work(tokenizer: &Tokenizer<Published>, tokens: usize, dtype: Dtype) -> StageWork {
+fn tokenizer_work(tokenizer: &Tokenizer<Specs>, tokens: usize, dtype: Dtype) -> StageWork {
     let mut work = Counted::new(dtype);
     let mut rows = tokens.saturating_mul(tokenizer.shape.entering);
     for (stage, shape) in tokenizer.stages.iter().zip(&tokenizer.shape.stages) {
@@ -111,9 +109,9 @@ fn tokenizer_work(tokenizer: &Tokenizer<Published>, tokens: usize, dtype: Dtype)
         rows = shape.enter.rows(rows);
         for block in &stage.blocks {
             work.conv(&block.mixer, rows as u64);
-            linear_work(&mut work, &block.up, rows as u64);
-            linear_work(&mut work, &block.down, rows as u64);
-            [&block.norm, &block.scale, &block.ffn_norm, &block.ffn_scale].into_iter().for_each(|spec| work.read(spec));
+            work.layer(&block.up, rows);
+            work.layer(&block.down, rows);
+            work.read_all(&[&block.norm[..], &block.scale, &block.ffn_norm, &block.ffn_scale].concat());
         }
     }
     work.conv(&tokenizer.head, rows as u64);
@@ -123,7 +121,6 @@ fn tokenizer_work(tokenizer: &Tokenizer<Published>, tokens: usize, dtype: Dtype)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vibevoice::tensors::All;
 
     #[test]
     fn a_token_reads_the_language_model_twice_and_the_head_once_a_step() {
@@ -146,8 +143,9 @@ mod tests {
             let (one, two) = (work(&config, 1, Dtype::F32), work(&config, 2, Dtype::F32));
             assert_eq!((two.flops, two.weight_bytes), (2 * one.flops, one.weight_bytes));
         }
-        let mut decoder = All::default();
-        config.published().acoustic_decoder.load(&mut decoder).unwrap();
+        let mut decoder = Specs::default();
+        let name = "model.audio_tower.decoder";
+        let Ok(_) = Tokenizer::<Specs>::load(&mut decoder, name, &config.acoustic, super::super::plan::Way::Decoder);
         let decoder: u64 = decoder.0.iter().map(|spec| spec.count() as u64).sum();
         assert_eq!(config.audio_decode_work(1, Dtype::F32).weight_bytes, 4 * decoder);
         let token = config.token_work([100, 10], 10, Dtype::Bf16);

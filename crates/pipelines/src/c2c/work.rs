@@ -28,7 +28,7 @@ pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str,
             stages.extend(rest.reduce(plus).map(|rest| (names[1], rest)));
         }
     }
-    let fuse = |tokens: usize| pair.fuser.fuse_work(gates, 1, tokens, dtype).work();
+    let fuse = |tokens: usize| pair.fuser.fuse_work(gates, 1, tokens, dtype).work(dtype);
     let sections = pair.prompt.sections.iter().filter(|section| section.mask.has(0));
     let fused: usize = sections.map(|section| section.positions.len()).sum();
     if fused > 0 {

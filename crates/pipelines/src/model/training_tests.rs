@@ -119,7 +119,7 @@ fn the_work_of_a_step_is_that_of_its_parts() {
     let config = Config::from_preset("small").unwrap();
     let forward = config.forward_work(4, 512, Attention::Naive, Dtype::F32).work();
     let backward = config.backward_work(4, 512, Attention::Naive, Dtype::F32).work();
-    let update = config.update_work(Dtype::F32).work();
+    let update = config.update_work(Dtype::F32);
     for (pass, flops, bytes) in [
         ("backward", 2 * forward.flops, backward.bytes),
         ("forward_backward", 3 * forward.flops, forward.bytes + backward.bytes),

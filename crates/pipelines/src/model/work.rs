@@ -53,7 +53,7 @@ fn training_work(config: &Config, spec: &Spec, part: Training) -> Work {
     let parts = match part {
         Training::Backward => vec![backward()],
         Training::ForwardBackward => vec![forward(), backward()],
-        Training::Step => vec![forward(), backward(), config.update_work(*dtype).work()],
+        Training::Step => vec![forward(), backward(), config.update_work(*dtype)],
     };
     let sum = |of: fn(&Work) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
     let (flops, bytes) = (sum(|work| work.flops), sum(|work| work.bytes));

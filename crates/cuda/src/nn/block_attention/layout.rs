@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::launch::{Buffer, CudaError, Device, expect};
+use crate::launch::{Buffer, CudaError, Device, Done, expect};
 
 const DOING: &str = "laying out blocks";
 /// Says that there is no window; the kernels have the same number.
@@ -157,7 +157,7 @@ fn rule_words(rule: Rule, length: u32) -> [u32; 3] {
     [u32::from(rule.is_causal), half, rule.global.min(length)]
 }
 
-fn check(length: u32, tiling: Tiling, parts: &LayoutParts<'_>) -> Result<(), CudaError> {
+fn check(length: u32, tiling: Tiling, parts: &LayoutParts<'_>) -> Done {
     expect(DOING, tiling == TILING, "there are no kernels for this tiling")?;
     expect(DOING, length < 1 << 21, "too many tokens")?;
     let is_list = |starts: &[u32], count: usize| {

@@ -1,6 +1,6 @@
 //! The sizes of a convolution, and how much of it a block can take.
 
-use crate::launch::{CudaError, area, expect};
+use crate::launch::{Done, area, expect};
 
 /// Numbers behind the taps of a row of columns: a one for the bias, and zeros that keep rows aligned.
 const BEHIND: u32 = 8;
@@ -70,7 +70,6 @@ impl Convolution {
         if self.goes_on { of.saturating_sub(self.kept()) } else { of }
     }
 
-    /// Rows of columns for this length.
     pub(super) fn rows(&self, of: u32) -> u32 {
         if self.is_transposed { self.new_moments(of) } else { self.length(of) }
     }
@@ -80,7 +79,6 @@ impl Convolution {
         self.taps().saturating_mul(self.inputs).saturating_add(BEHIND)
     }
 
-    /// The number of outputs per row of columns.
     pub(super) fn outputs_per_row(&self) -> u32 {
         if self.is_transposed { self.outputs.saturating_mul(self.stride) } else { self.outputs }
     }
@@ -105,7 +103,7 @@ impl Convolution {
         (self.taps().saturating_sub(1)).saturating_mul(if self.is_transposed { 1 } else { self.dilation })
     }
 
-    pub(super) fn check(&self, doing: &str) -> Result<(), CudaError> {
+    pub(super) fn check(&self, doing: &str) -> Done {
         let sizes = [self.inputs, self.outputs, self.kernel, self.stride, self.dilation];
         expect(doing, sizes.iter().all(|size| (1..1 << 20).contains(size)), "a size of the convolution cannot be")?;
         let looks_back = self.is_transposed || self.stride <= self.reach() + 1;

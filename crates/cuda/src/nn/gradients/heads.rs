@@ -2,7 +2,7 @@
 
 use super::Gradients;
 use crate::{
-    launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups},
+    launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups},
     nn::{HeadSizes, Packed},
 };
 
@@ -36,7 +36,7 @@ impl<T: Element> Gradients<T> {
         d_packed: impl Into<SliceMut<'a, T>>,
         norms: Option<HeadNormGradients<'_, T>>,
         sizes: &HeadSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         sizes.check(DOING)?;
         input.check_parameters(DOING, sizes)?;
         expect(DOING, input.norm.is_some() == norms.is_some(), "norms and their gradients come together")?;

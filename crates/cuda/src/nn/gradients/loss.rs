@@ -1,7 +1,7 @@
 //! The loss, where gradients begin.
 
 use super::Gradients;
-use crate::launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, blocks, groups};
+use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, blocks, groups};
 
 const DOING: &str = "taking the loss";
 /// Groups of 16 bytes that a thread keeps, in each of the kernels.
@@ -22,7 +22,7 @@ impl<T: Element> Gradients<T> {
         losses: impl Into<SliceMut<'a, f32>>,
         [rows, vocabulary]: [u32; 2],
         scale: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, DOING)
             .write_rows(logits.into(), area(rows, vocabulary))
             .read(targets.into(), rows)
@@ -49,7 +49,7 @@ impl<T: Element> Gradients<T> {
         stream: &Stream,
         values: impl Into<Slice<'a, f32>>,
         mean: impl Into<SliceMut<'a, f32>>,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let values = values.into();
         let count = blocks(values.length());
         let launch = Launch::new(stream, "taking a mean")

@@ -1,7 +1,7 @@
 //! The gradients of RMS norms and of SwiGLU.
 
 use super::Gradients;
-use crate::launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, groups};
+use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, groups};
 
 const DOING: &str = "taking a norm's gradient";
 /// Threads of a block of each kernel, of which several may each share a row, and how many rows it can have at a time: the
@@ -37,7 +37,7 @@ impl<T: Element> Gradients<T> {
         scratch: impl Into<SliceMut<'a, f32>>,
         [rows, width]: [u32; 2],
         is_added: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (d_weight, scratch) = (d_weight.into(), scratch.into());
         let launch = Launch::new(stream, DOING)
             .read_rows(norm.x, area(rows, width))
@@ -75,7 +75,7 @@ impl<T: Element> Gradients<T> {
         d_activated: impl Into<Slice<'a, T>>,
         activated: Option<SliceMut<'a, T>>,
         [rows, ffn]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let launch = Launch::new(stream, "taking a gate's gradient")
             .write_rows(gate_up.into(), area(rows, ffn).saturating_mul(2))
             .read_rows(bias, 2 * u64::from(ffn))

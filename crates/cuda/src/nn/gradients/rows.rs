@@ -2,7 +2,7 @@
 
 use super::Gradients;
 use crate::{
-    launch::{CudaError, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, blocks},
+    launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, blocks},
     nn::{HeadSizes, operations::move_heads},
 };
 
@@ -17,7 +17,7 @@ impl<T: Element> Gradients<T> {
         rows: impl Into<Slice<'a, T>>,
         heads_apart: impl Into<SliceMut<'a, T>>,
         sizes: &HeadSizes,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         move_heads(stream, "splitting heads", &self.split_rows_to_heads, rows.into(), heads_apart.into(), sizes)
     }
 
@@ -40,7 +40,7 @@ impl<T: Element> Gradients<T> {
         scratch: impl Into<SliceMut<'a, u32>>,
         [vocabulary, width]: [u32; 2],
         is_added: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "taking an embedding's gradient";
         let (tokens, d_table, scratch) = (tokens.into(), d_table.into(), scratch.into());
         let (count, noted) = (blocks(tokens.length()), self.embed_scratch_length(vocabulary));
@@ -82,7 +82,7 @@ impl<T: Element> Gradients<T> {
         sums: impl Into<SliceMut<'a, T>>,
         scratch: impl Into<SliceMut<'a, f32>>,
         [rows, width]: [u32; 2],
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         const DOING: &str = "adding up columns";
         let (sums, scratch) = (sums.into(), scratch.into());
         let launch = Launch::new(stream, DOING)
@@ -98,12 +98,7 @@ impl<T: Element> Gradients<T> {
     }
 
     /// Adds `y` to `x`, which is as long.
-    pub fn add<'a>(
-        &self,
-        stream: &Stream,
-        x: impl Into<SliceMut<'a, T>>,
-        y: impl Into<Slice<'a, T>>,
-    ) -> Result<(), CudaError> {
+    pub fn add<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>, y: impl Into<Slice<'a, T>>) -> Done {
         let x = x.into();
         let (y, count) = (y.into(), x.length() as u64);
         let launch = Launch::new(stream, "adding")
@@ -117,7 +112,7 @@ impl<T: Element> Gradients<T> {
     }
 
     /// Multiplies all of `x` by `factor`.
-    pub fn scale<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>, factor: f32) -> Result<(), CudaError> {
+    pub fn scale<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>, factor: f32) -> Done {
         let x = x.into();
         let count = x.length() as u64;
         let launch =

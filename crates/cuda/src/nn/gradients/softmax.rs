@@ -2,7 +2,7 @@
 
 use super::Gradients;
 use crate::{
-    launch::{CudaError, Element, Launch, Slice, SliceMut, Stream, area, blocks, groups},
+    launch::{Done, Element, Launch, Slice, SliceMut, Stream, area, blocks, groups},
     nn::{
         HeadSizes,
         softmax::{any_shape, softmax_shape},
@@ -26,7 +26,7 @@ impl<T: Element> Gradients<T> {
         sizes: &HeadSizes,
         keys: u32,
         scale: f32,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         sizes.check(DOING)?;
         let rows = blocks(sizes.rows().saturating_mul(sizes.heads.into()));
         let launch = Launch::new(stream, DOING)

@@ -279,7 +279,8 @@ fn speed_of(bench: &Bench, speaker: &mut dyn QwenTts) -> Result<(String, f64), F
         let bytes = work.weight_bytes as f64 + work.kv_read as f64;
         (bytes / BANDWIDTH).max(work.flops as f64 / OPERATIONS) * 1e3
     };
-    let of_frame = limit(config.frame_work(position, Dtype::Bf16));
+    let step = config.code_predictor_work(Dtype::Bf16).plus(config.talker_step_work(position, Dtype::Bf16));
+    let of_frame = limit(step.plus(config.sampling_work()));
     let of_predictor = limit(config.code_predictor_work(Dtype::Bf16));
     let of_decode = limit(config.decode_work(0..FRAMES, Dtype::Bf16));
     let of_talker = limit(config.talker_step_work(position, Dtype::Bf16));

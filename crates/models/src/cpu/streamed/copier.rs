@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{Marks, ModelError, marks::stage_mark};
 
-/// What is asked of the thread.
 pub struct Request<T> {
     pub way: Way,
     pub layer: usize,
@@ -25,7 +24,6 @@ pub struct Request<T> {
     pub buffer: Box<Layer<T>>,
 }
 
-/// Which way a layer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the file.
@@ -34,14 +32,12 @@ pub enum Way {
     Back,
 }
 
-/// What came of it.
 pub struct Done<T> {
     pub order: Request<T>,
     pub copy_ns: f64,
     pub outcome: Result<(), ModelError>,
 }
 
-/// The thread, from outside. It ends, and the file is removed, when this is dropped.
 pub struct Copier<T> {
     orders: Option<Sender<Request<T>>>,
     done: Receiver<Done<T>>,
@@ -49,18 +45,15 @@ pub struct Copier<T> {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread, from inside.
 pub struct Copying {
     pub file: LayerFile,
     pub link: Link,
-    /// Bytes of a layer.
     pub bytes: u64,
     /// Marks on the lane of the copies, if they have one.
     pub marks: Marks,
 }
 
 impl<T: Number> Copier<T> {
-    /// Starts the thread.
     pub fn start(mut copying: Copying) -> Result<Self, ModelError> {
         let (orders, asked) = channel::<Request<T>>();
         let (answer, done) = channel();
@@ -79,7 +72,6 @@ impl<T: Number> Copier<T> {
         Ok(Self { orders: Some(orders), done, is_over, thread: Some(thread) })
     }
 
-    /// Asks for a copy.
     pub fn ask(&self, order: Request<T>) -> Result<(), ModelError> {
         match &self.orders {
             Some(orders) if orders.send(order).is_ok() => Ok(()),
@@ -87,7 +79,6 @@ impl<T: Number> Copier<T> {
         }
     }
 
-    /// Waits for the first copy that was asked for and not waited for.
     pub fn wait(&self) -> Result<Done<T>, ModelError> {
         self.done.recv().map_err(|_| has_ended())
     }
@@ -132,7 +123,6 @@ impl Copying {
     }
 }
 
-/// Nanoseconds since then.
 pub fn nanos(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e9
 }

@@ -11,9 +11,8 @@ use std::{
     },
 };
 
-use crate::ModelError;
+use crate::{Done, ModelError};
 
-/// Bytes that are read at a time, and summed while they are near.
 const PIECE: usize = 1 << 18;
 
 /// Files of this process so far: each has a name of its own.
@@ -23,17 +22,13 @@ static FILES: AtomicU64 = AtomicU64::new(0);
 /// process ends, however it ends.
 #[derive(Debug)]
 pub struct LayerFile {
-    /// Where it was created.
     path: PathBuf,
     file: File,
-    /// Bytes of each layer.
     layer_bytes: u64,
-    /// The checksum of each layer.
     sums: Vec<u64>,
 }
 
 impl LayerFile {
-    /// Creates an empty file in a folder and removes its name at once.
     pub fn create(folder: &Path, layer_bytes: u64) -> Result<Self, ModelError> {
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("laptime-layers-{}-{number}.bin", process::id()));
@@ -44,21 +39,19 @@ impl LayerFile {
         }
     }
 
-    /// Writes the next layer, part by part.
-    pub fn append(&mut self, parts: &[&[u8]]) -> Result<(), ModelError> {
+    pub fn append(&mut self, parts: &[&[u8]]) -> Done {
         self.put(self.sums.len(), parts)?;
         self.sums.push(parts.iter().flat_map(|part| part.chunks(PIECE)).fold(0, sum_on));
         Ok(())
     }
 
-    /// Writes a layer over itself.
-    pub fn put(&mut self, layer: usize, parts: &[&[u8]]) -> Result<(), ModelError> {
+    pub fn put(&mut self, layer: usize, parts: &[&[u8]]) -> Done {
         let written = self.go_to(layer).and_then(|()| parts.iter().try_for_each(|part| self.file.write_all(part)));
         written.map_err(|source| ModelError::Write { path: self.path.clone(), source })
     }
 
     /// Reads a layer, part by part, and refuses what is not what was written. Stops early where it is no longer wanted.
-    pub fn get(&mut self, layer: usize, parts: &mut [&mut [u8]], is_over: &AtomicBool) -> Result<(), ModelError> {
+    pub fn get(&mut self, layer: usize, parts: &mut [&mut [u8]], is_over: &AtomicBool) -> Done {
         let mut sum = 0;
         self.go_to(layer).map_err(|error| self.unread(layer, error))?;
         for piece in parts.iter_mut().flat_map(|part| part.chunks_mut(PIECE)) {
@@ -78,7 +71,6 @@ impl LayerFile {
         self.file.seek(SeekFrom::Start(self.layer_bytes.saturating_mul(layer as u64))).map(drop)
     }
 
-    /// Why a layer could not be read.
     fn unread(&self, layer: usize, error: io::Error) -> ModelError {
         let whole = self.layer_bytes.saturating_mul(self.sums.len() as u64);
         match self.file.metadata() {

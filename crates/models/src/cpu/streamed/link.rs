@@ -16,7 +16,6 @@ const AWAKE: Duration = Duration::from_micros(100);
 pub struct Link(Option<f64>);
 
 impl Link {
-    /// Refuses what is no speed.
     pub fn new(gbps: Option<f64>) -> Result<Self, ModelError> {
         match gbps {
             Some(speed) if !(speed.is_finite() && speed > 0.0) => {

@@ -3,10 +3,8 @@
 use super::super::{crew::Crew, number::Number, vectors::vectorized};
 use crate::{AdamW, decoder::weights::Part, train::ops::TrainState};
 
-/// Numbers that one thread updates at a time.
 const PART: usize = 1 << 15;
 
-/// What an update multiplies with, as f32.
 #[derive(Clone, Copy)]
 struct Factors {
     /// What of a parameter is kept, apart from its gradient.
@@ -24,7 +22,6 @@ struct Factors {
 }
 
 impl Factors {
-    /// Those of an update, of which the first is number 1.
     fn new(adamw: &AdamW, number: u64) -> Self {
         let AdamW { lr, betas: (first, second), eps, weight_decay } = *adamw;
         let short = |beta: f64| 1.0 - beta.powf(number as f64);
@@ -39,7 +36,6 @@ impl Factors {
         }
     }
 
-    /// A parameter and its moments after an update by a gradient.
     #[inline(always)]
     fn update(self, parameter: f32, gradient: f32, first: f32, second: f32) -> (f32, f32, f32) {
         let first = first + (gradient - first) * self.first;
@@ -69,7 +65,6 @@ pub fn update<T: Number>(crew: &Crew, adamw: &AdamW, number: u64, state: &mut Tr
     }
 }
 
-/// Updates some parameters, which are rounded to `T` and stored as `S`.
 fn update_part<T: Number, S: Number>(
     factors: Factors,
     parameters: &mut [S],
@@ -78,13 +73,10 @@ fn update_part<T: Number, S: Number>(
     second: &mut [S],
 ) {
     let rounded = |number: f32| S::narrow(T::narrow(number).wide());
-    vectorized(
-        #[inline(always)]
-        || {
-            for (((p, g), m), v) in parameters.iter_mut().zip(gradients).zip(first).zip(second) {
-                let updated = factors.update(p.wide(), g.wide(), m.wide(), v.wide());
-                (*p, *m, *v) = (rounded(updated.0), rounded(updated.1), rounded(updated.2));
-            }
-        },
-    );
+    vectorized!({
+        for (((p, g), m), v) in parameters.iter_mut().zip(gradients).zip(first).zip(second) {
+            let updated = factors.update(p.wide(), g.wide(), m.wide(), v.wide());
+            (*p, *m, *v) = (rounded(updated.0), rounded(updated.1), rounded(updated.2));
+        }
+    });
 }

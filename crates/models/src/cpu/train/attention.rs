@@ -12,17 +12,14 @@ use super::super::{
 };
 use crate::{Marks, marks::stage_mark};
 
-/// Queries and keys of a tile of the fused step.
 const TILE: (usize, usize) = (64, 256);
 
-/// The gradients of queries, keys and values, which lie in rows side by side.
 pub struct HeadGradients<'a, T> {
     pub numbers: &'a mut [T],
     pub strides: Strides,
 }
 
 impl<T> HeadGradients<'_, T> {
-    /// Where those of queries, keys or values begin.
     fn first(span: &Span, which: Which) -> usize {
         let heads = match which {
             Which::Queries => 0,
@@ -56,10 +53,8 @@ unsafe fn head_rows<'a, T>(
     unsafe { shared.rows(first, span.queries, span.head_dim, strides.row) }
 }
 
-/// What the gradients of attention are computed from.
 pub struct Given<'a, T> {
     pub inputs: Inputs<'a, T>,
-    /// The gradient of what attention gave.
     pub d_out: Heads<'a, T>,
 }
 
@@ -95,35 +90,23 @@ pub fn naive_back<T: Number>(
     weigh_values(crew, span, given.inputs.keys, d_scores, (&mut *d_heads.numbers, d_heads.strides));
 }
 
-/// The gradients of scores in place of those of their weights.
 fn softmax_back<T: Number>(crew: &Crew, span: &Span, (weights, d_scores): (&[T], &mut [T]), scale: f32) {
     let (keys, touched) = (span.keys(), weights.len());
     let rows = (TILE.0 * TILE.1).div_ceil(keys);
     let parts = weights.chunks(rows * keys).zip(d_scores.chunks_mut(rows * keys)).enumerate();
     crew.each(touched, parts, |(part, (weights, d_scores))| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for (row, (weights, d_scores)) in weights.chunks(keys).zip(d_scores.chunks_mut(keys)).enumerate() {
-                    let seen = span.start + (part * rows + row) % span.queries + 1;
-                    let (d_scores, unseen) = d_scores.split_at_mut(seen);
-                    unseen.fill(T::default());
-                    let mean = sum_of_products(&weights[..seen], d_scores);
-                    for (d_score, weight) in d_scores.iter_mut().zip(weights) {
-                        *d_score = T::narrow(weight.wide() * (d_score.wide() - mean) * scale);
-                    }
+        vectorized!({
+            for (row, (weights, d_scores)) in weights.chunks(keys).zip(d_scores.chunks_mut(keys)).enumerate() {
+                let seen = span.start + (part * rows + row) % span.queries + 1;
+                let (d_scores, unseen) = d_scores.split_at_mut(seen);
+                unseen.fill(T::default());
+                let mean = dot(&weights[..seen], d_scores);
+                for (d_score, weight) in d_scores.iter_mut().zip(weights) {
+                    *d_score = T::narrow(weight.wide() * (d_score.wide() - mean) * scale);
                 }
-            },
-        );
+            }
+        });
     });
-}
-
-#[inline(always)]
-fn sum_of_products<T: Number>(a: &[T], b: &[T]) -> f32 {
-    if let Some(wide) = T::as_f32(a) {
-        return dot(wide, b);
-    }
-    a.iter().zip(b).map(|(a, b)| a.wide() * b.wide()).sum()
 }
 
 /// For each key the sum of rows of queries, weighted by its scores, over all query heads that share it.
@@ -154,7 +137,6 @@ fn sum_over_queries<T: Number>(
     });
 }
 
-/// Puts rows of sums where they belong.
 fn narrow_rows<T: Number>(sums: &[f32], out: &mut RowsMut<'_, T>) {
     let width = out.width;
     for at in 0..out.count {
@@ -163,9 +145,7 @@ fn narrow_rows<T: Number>(sums: &[f32], out: &mut RowsMut<'_, T>) {
     }
 }
 
-/// What forward kept of fused attention.
 pub struct Fused<'a, T> {
-    /// What it gave.
     pub out: Heads<'a, T>,
     /// The logarithm of the sum of powers of each row: `[batch, heads, queries]`.
     pub row_sums: &'a [f32],
@@ -199,15 +179,12 @@ pub fn fused_back<T: Number>(
     });
 }
 
-/// What a thread computes in.
 #[derive(Default)]
 struct TileBack {
     blocks: Blocks,
     weights: Vec<f32>,
     d_scores: Vec<f32>,
-    /// The gradient of a block of queries.
     d_queries: Vec<f32>,
-    /// The gradients of all keys and values of a head.
     d_keys: Vec<f32>,
     d_values: Vec<f32>,
     /// The sum of what a row gave times its gradient.
@@ -221,7 +198,6 @@ pub fn tile_bytes(tokens: usize, head_dim: usize) -> u64 {
     tiles.saturating_add(tokens.saturating_mul(head_dim).saturating_mul(2)).saturating_mul(4)
 }
 
-/// A block of queries and a stretch of keys.
 #[derive(Clone, Copy)]
 struct Place {
     first: usize,
@@ -230,7 +206,6 @@ struct Place {
     keys: usize,
 }
 
-/// A head's rows.
 struct HeadRows<'a, T> {
     queries: Rows<'a, T>,
     keys: Rows<'a, T>,
@@ -246,7 +221,6 @@ impl TileBack {
         }
     }
 
-    /// Adds what a query head gives to the gradients of keys and values, and writes that of its queries.
     fn head<T: Number>(
         &mut self,
         span: &Span,
@@ -267,11 +241,8 @@ impl TileBack {
         for first in (0..span.queries).step_by(TILE.0) {
             let count = TILE.0.min(span.queries - first);
             self.means.clear();
-            let mean = |at: usize| sum_of_products(out.row(first + at), rows.d_out.row(first + at));
-            vectorized(
-                #[inline(always)]
-                || self.means.extend((0..count).map(mean)),
-            );
+            let mean = |at: usize| dot(out.row(first + at), rows.d_out.row(first + at));
+            vectorized!(self.means.extend((0..count).map(mean)));
             self.d_queries.clear();
             self.d_queries.resize(count * width, 0.0);
             // Keys that the last row does not see are seen by none.
@@ -287,7 +258,6 @@ impl TileBack {
         }
     }
 
-    /// Adds what one tile gives.
     fn tile<T: Number>(&mut self, width: usize, rows: &HeadRows<'_, T>, row_sums: &[f32], place: Place) {
         let Place { first, count, from, keys } = place;
         let scale = (width as f32).sqrt().recip();
@@ -314,21 +284,17 @@ impl TileBack {
     }
 }
 
-/// Makes the scores of a tile weights, and the gradients of weights those of scores.
 fn weigh_back((scores, d_scores): (&mut [f32], &mut [f32]), row_sums: &[f32], means: &[f32], place: Place, scale: f32) {
     let rows = scores.chunks_mut(place.keys).zip(d_scores.chunks_mut(place.keys)).zip(row_sums.iter().zip(means));
-    vectorized(
-        #[inline(always)]
-        || {
-            for (row, ((scores, d_scores), (row_sum, mean))) in rows.enumerate() {
-                let seen = (place.first + row + 1).saturating_sub(place.from).min(place.keys);
-                for (score, d_score) in scores[..seen].iter_mut().zip(&mut d_scores[..seen]) {
-                    *score = exp(*score - row_sum);
-                    *d_score = *score * (*d_score - mean) * scale;
-                }
-                scores[seen..].fill(0.0);
-                d_scores[seen..].fill(0.0);
+    vectorized!({
+        for (row, ((scores, d_scores), (row_sum, mean))) in rows.enumerate() {
+            let seen = (place.first + row + 1).saturating_sub(place.from).min(place.keys);
+            for (score, d_score) in scores[..seen].iter_mut().zip(&mut d_scores[..seen]) {
+                *score = exp(*score - row_sum);
+                *d_score = *score * (*d_score - mean) * scale;
             }
-        },
-    );
+            scores[seen..].fill(0.0);
+            d_scores[seen..].fill(0.0);
+        }
+    });
 }

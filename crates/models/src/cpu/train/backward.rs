@@ -18,7 +18,7 @@ use super::{
     steps::{cross_entropy, swiglu_back},
 };
 use crate::{
-    Attention, Config, ModelError, TrainOptions,
+    Attention, Config, Done, ModelError, TrainOptions,
     decoder::{
         layers::{LinearAt, NormAt},
         weights::Part,
@@ -38,18 +38,18 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         &self.setup.options
     }
 
-    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), ModelError> {
+    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Done {
         ids.clone_into(&mut self.ids);
         targets.clone_into(&mut self.targets);
         Ok(())
     }
 
-    fn embed(&mut self, table: &Vec<T>) -> Result<(), ModelError> {
+    fn embed(&mut self, table: &Vec<T>) -> Done {
         embed(&self.setup.crew, &self.ids, table, self.setup.config.hidden, self.kept.first());
         Ok(())
     }
 
-    fn cross_entropy(&mut self) -> Result<(), ModelError> {
+    fn cross_entropy(&mut self) -> Done {
         cross_entropy(&self.setup.crew, &self.targets, &mut self.kept.logits, &mut self.kept.losses);
         Ok(())
     }
@@ -60,12 +60,7 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         Ok((sum / losses.len() as f64) as f32)
     }
 
-    fn weights_back(
-        &mut self,
-        at: LinearAt,
-        weight: &mut Vec<T>,
-        bias: Option<&mut Vec<f32>>,
-    ) -> Result<(), ModelError> {
+    fn weights_back(&mut self, at: LinearAt, weight: &mut Vec<T>, bias: Option<&mut Vec<f32>>) -> Done {
         let (setup, (d_out, x)) = (&self.setup, self.kept.of_weights(&self.scratch, at));
         let (d_rows, x) = (Factor::Transposed(setup.all(d_out)), Factor::Plain(setup.all(x)));
         share(&setup.crew, d_rows, x, weight, Put::OVER);
@@ -75,7 +70,7 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         Ok(())
     }
 
-    fn input_back(&mut self, at: LinearAt, weight: &Vec<T>) -> Result<(), ModelError> {
+    fn input_back(&mut self, at: LinearAt, weight: &Vec<T>) -> Done {
         let (setup, (d_out, d_in)) = (&self.setup, self.kept.of_input(&mut self.scratch, at));
         let d_out = setup.all(d_out);
         let weights = Rows::dense(weight, d_out.width, weight.len() / d_out.width);
@@ -83,21 +78,21 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         Ok(())
     }
 
-    fn norm_back(&mut self, at: NormAt, weight: &Vec<f32>, gradient: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn norm_back(&mut self, at: NormAt, weight: &Vec<f32>, gradient: &mut Vec<f32>) -> Done {
         let Scratch { d_normed, d_hidden, .. } = &mut self.scratch;
         let (norm, from) = (self.setup.norm(weight), (self.kept.norm_input(at).as_slice(), d_normed.as_slice()));
         self.sums.norm_back(&self.setup.crew, norm, from, (d_hidden, at != NormAt::Final), gradient);
         Ok(())
     }
 
-    fn swiglu_back(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+    fn swiglu_back(&mut self, layer: usize, _: &Layer<T>) -> Done {
         let Scratch { activated, d_activated, .. } = &mut self.scratch;
         let gate_up = &mut self.kept.layers[layer].gate_up;
         swiglu_back(&self.setup.crew, self.setup.config.ffn, gate_up, d_activated, activated);
         Ok(())
     }
 
-    fn attend_back(&mut self, layer: usize) -> Result<(), ModelError> {
+    fn attend_back(&mut self, layer: usize) -> Done {
         let (setup, kept) = (&self.setup, &self.kept.layers[layer]);
         let (Setup { crew, span, options, .. }, strides) = (setup, setup.attended_strides());
         let Scratch { d_qkv, d_attended, probabilities, d_scores, .. } = &mut self.scratch;
@@ -115,7 +110,7 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         Ok(())
     }
 
-    fn rope_back(&mut self, layer: usize, weights: &Layer<T>, gradients: &mut Layer<T>) -> Result<(), ModelError> {
+    fn rope_back(&mut self, layer: usize, weights: &Layer<T>, gradients: &mut Layer<T>) -> Done {
         let setup = &self.setup;
         let norms = weights.query_norm.as_deref().zip(weights.key_norm.as_deref());
         let positions = PositionsBack {
@@ -134,14 +129,14 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         Ok(())
     }
 
-    fn embed_back(&mut self, table: &mut Vec<T>) -> Result<(), ModelError> {
+    fn embed_back(&mut self, table: &mut Vec<T>) -> Done {
         let Setup { config, crew, .. } = &self.setup;
         self.places.renew(&self.ids, table, config.hidden, config.tied);
         self.places.add(crew, &self.scratch.d_hidden, table, config.hidden);
         Ok(())
     }
 
-    fn update(&mut self, state: &mut TrainState<Vec<T>, Vec<f32>>, number: u64) -> Result<(), ModelError> {
+    fn update(&mut self, state: &mut TrainState<Vec<T>, Vec<f32>>, number: u64) -> Done {
         let adamw = self.setup.options.adamw.ok_or_else(ModelError::no_optimizer)?;
         adamw::update(&self.setup.crew, &adamw, number, state);
         Ok(())

@@ -16,14 +16,13 @@ use super::{
     steps::swiglu,
 };
 use crate::{
-    Attention, Config, Marks, ModelError, TrainOptions,
+    Attention, Config, Done, Marks, ModelError, TrainOptions,
     decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
     marks::stage_mark,
     rope::RopeTable,
     train::buffers::{Kept, KeptLayer, Scratch},
 };
 
-/// What operations only read.
 pub struct Setup {
     pub config: Config,
     pub options: TrainOptions,
@@ -41,12 +40,10 @@ impl Setup {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    /// Numbers of all tokens, row by row.
     pub fn all<'n, T>(&self, numbers: &'n [T]) -> Rows<'n, T> {
         Rows::dense(numbers, self.rows(), numbers.len() / self.rows())
     }
 
-    /// Norms the projected heads and applies RoPE.
     fn enter_positions<T: Number>(&self, layer: &Layer<T>, projected: &[T], heads: &mut [T]) {
         heads.copy_from_slice(projected);
         let positions = Positions {
@@ -61,20 +58,17 @@ impl Setup {
         positions.enter(&self.crew, heads);
     }
 
-    /// Where heads lie in rows of queries, keys and values.
     pub fn heads_strides(&self) -> Strides {
         let Span { heads, kv_heads, head_dim, queries, .. } = self.span;
         let row = (heads + 2 * kv_heads) * head_dim;
         Strides { batch: queries * row, head: head_dim, row }
     }
 
-    /// Where heads lie in what attention gives.
     pub fn attended_strides(&self) -> Strides {
         let Span { heads, head_dim, queries, .. } = self.span;
         Strides { batch: queries * heads * head_dim, head: head_dim, row: heads * head_dim }
     }
 
-    /// Queries, keys and values, which lie in rows side by side.
     pub fn inputs<'n, T>(&self, heads: &'n [T]) -> Inputs<'n, T> {
         let Span { heads: query_heads, kv_heads, head_dim, .. } = self.span;
         let from = |head: usize| Heads { numbers: &heads[head * head_dim..], strides: self.heads_strides() };
@@ -91,13 +85,13 @@ impl<T: Number> Ops for CpuTraining<T> {
         &self.setup.options.marks
     }
 
-    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Result<(), ModelError> {
+    fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Done {
         let (setup, hidden) = (&self.setup, self.kept.norm_input(at));
         setup.norm(weight).rows(&setup.crew, 1, hidden, &mut self.scratch.normed);
         Ok(())
     }
 
-    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), ModelError> {
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let (Scratch { normed, activated, .. }, Kept { layers, logits, .. }) = (&self.scratch, &mut self.kept);
         let (x, out, put) = match at {
             LinearAt::Qkv(layer) => (normed, &mut layers[layer].qkv, Put::OVER),
@@ -122,12 +116,12 @@ impl<T: Number> Ops for CpuTraining<T> {
         Ok(())
     }
 
-    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Result<(), ModelError> {
+    fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Done {
         self.setup.enter_positions(weights, &self.kept.layers[layer].qkv, &mut self.heads);
         Ok(())
     }
 
-    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+    fn attend(&mut self, layer: usize, _: &Layer<T>) -> Done {
         let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
         let (Setup { options, crew, span, .. }, inputs) = (&self.setup, self.setup.inputs(&self.heads));
         let out = (attended.as_mut_slice(), self.setup.attended_strides());
@@ -147,7 +141,7 @@ impl<T: Number> Ops for CpuTraining<T> {
         Ok(())
     }
 
-    fn swiglu(&mut self, layer: usize, _: &Layer<T>) -> Result<(), ModelError> {
+    fn swiglu(&mut self, layer: usize, _: &Layer<T>) -> Done {
         let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
         swiglu(&self.setup.crew, self.setup.config.ffn, gate_up, activated);
         Ok(())

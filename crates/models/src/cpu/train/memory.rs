@@ -4,6 +4,7 @@ use super::{attention::tile_bytes, steps::sums_bytes};
 use crate::{
     Attention, Config, TrainOptions,
     cpu::memory::{SMALL_BYTES, thread_bytes},
+    size::{product, sum},
 };
 
 /// Bytes of the heap that a trainer needs at most.
@@ -14,9 +15,9 @@ pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usiz
     let rows = options.batch.saturating_mul(options.tokens);
     let heads = match options.attention {
         // A head's keys are summed in f32.
-        Attention::Naive => (options.tokens as u64).saturating_mul(config.head_dim as u64).saturating_mul(4),
+        Attention::Naive => product(&[options.tokens, config.head_dim, 4]),
         Attention::Dense => tile_bytes(options.tokens, config.head_dim),
     };
     let threads = thread_bytes(config, options.dtype, rows).saturating_add(heads).saturating_mul(threads.max(1) as u64);
-    [SMALL_BYTES, config.train_need(options).total(), sums, threads].into_iter().fold(0, u64::saturating_add)
+    sum([SMALL_BYTES, config.train_need(options).total(), sums, threads])
 }

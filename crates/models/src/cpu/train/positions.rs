@@ -13,13 +13,10 @@ use super::{
 };
 use crate::{Config, rope::RopeTable};
 
-/// What was done to queries, keys and values after they were projected: norm by head, rotation.
 pub struct PositionsBack<'a> {
     pub config: &'a Config,
     pub table: &'a RopeTable,
-    /// Of queries and of keys, if there are any.
     pub norms: Option<(Norm<'a>, Norm<'a>)>,
-    /// Tokens of each sequence.
     pub tokens: usize,
 }
 

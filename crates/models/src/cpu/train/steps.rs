@@ -9,25 +9,21 @@ use super::super::{
     crew::Crew,
     number::Number,
     rows::Shared,
-    steps::{Norm, rows_of_part},
-    vectors::{exp, largest, silu, vectorized},
+    steps::{Norm, each_row, rows_of_part},
+    vectors::{exp, largest, silu, sum_of_powers, vectorized},
 };
 
-/// Parts that rows are summed by at most.
 const SUMMED_PARTS: usize = 16;
 
-/// Rows of a part that is summed.
 fn summed_rows(rows: usize, width: usize) -> usize {
     rows.div_ceil(SUMMED_PARTS).max(rows_of_part(width)).max(1)
 }
 
-/// Sums of parts of rows, in f32.
 #[derive(Default)]
 pub struct Sums {
     parts: Vec<f32>,
 }
 
-/// Bytes of [`Sums`] over rows of a width.
 pub fn sums_bytes(width: usize) -> u64 {
     (width as u64).saturating_mul(4 * SUMMED_PARTS as u64)
 }
@@ -49,10 +45,7 @@ impl Sums {
         self.parts.resize(parts * width, 0.0);
         crew.each(touched, self.parts.chunks_mut(width).enumerate(), |(part, sums)| {
             let first = part * part_rows;
-            vectorized(
-                #[inline(always)]
-                || work(first, part_rows.min(rows - first), sums),
-            );
+            vectorized!(work(first, part_rows.min(rows - first), sums));
         });
         out.fill(0.0);
         for sums in self.parts.chunks(width) {
@@ -61,7 +54,6 @@ impl Sums {
         out.iter_mut().for_each(|out| *out = T::narrow(*out).wide());
     }
 
-    /// Sums rows: what the gradient of a bias is.
     pub fn columns<T: Number>(&mut self, crew: &Crew, numbers: &[T], out: &mut [f32]) {
         let width = out.len();
         self.over::<T>(
@@ -143,7 +135,6 @@ fn along<T: Number>(a: &[T], b: &[T], c: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest.map(|((a, b), c)| a.wide() * b.wide() * c).sum::<f32>()
 }
 
-/// The gradient of a row before a norm, in place of that behind it.
 #[inline(always)]
 pub fn norm_row_back_in_place<T: Number>(norm: Norm<'_>, from: &[T], d_row: &mut [T], d_weight: &mut [f32]) {
     let factor = norm.factor(from);
@@ -156,90 +147,57 @@ pub fn norm_row_back_in_place<T: Number>(norm: Norm<'_>, from: &[T], d_row: &mut
     }
 }
 
-/// Makes `silu(gate) * up` of each row, and keeps the row.
 pub fn swiglu<T: Number>(crew: &Crew, width: usize, gate_up: &[T], out: &mut [T]) {
-    let rows = rows_of_part(2 * width);
-    let parts = gate_up.chunks(rows * 2 * width).zip(out.chunks_mut(rows * width));
-    crew.each(gate_up.len() * 4, parts, |(gate_up, out)| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for (row, out) in gate_up.chunks(2 * width).zip(out.chunks_mut(width)) {
-                    let (gate, up) = row.split_at(width);
-                    for ((gate, up), out) in gate.iter().zip(up).zip(out) {
-                        *out = T::narrow(silu(gate.wide()) * up.wide());
-                    }
-                }
-            },
-        );
+    each_row!(crew, gate_up.len() * 4, (gate_up, 2 * width), (out, width), |row, out| {
+        let (gate, up) = row.split_at(width);
+        for ((gate, up), out) in gate.iter().zip(up).zip(out) {
+            *out = T::narrow(silu(gate.wide()) * up.wide());
+        }
     });
 }
 
-/// Replaces gate and up by their gradients, and computes the output of SwiGLU again.
 pub fn swiglu_back<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T], d_activated: &[T], activated: &mut [T]) {
     let rows = rows_of_part(2 * width);
     let touched = gate_up.len() * 8;
     let outputs = d_activated.chunks(rows * width).zip(activated.chunks_mut(rows * width));
     crew.each(touched, gate_up.chunks_mut(rows * 2 * width).zip(outputs), |(gate_up, (d_activated, activated))| {
-        vectorized(
-            #[inline(always)]
-            || {
-                let outputs = d_activated.chunks(width).zip(activated.chunks_mut(width));
-                for (row, (d_activated, activated)) in gate_up.chunks_mut(2 * width).zip(outputs) {
-                    let (gates, ups) = row.split_at_mut(width);
-                    let outputs = d_activated.iter().zip(activated);
-                    for ((gate, up), (d_activated, activated)) in gates.iter_mut().zip(ups).zip(outputs) {
-                        let (g, u, d_activated) = (gate.wide(), up.wide(), d_activated.wide());
-                        let open = 1.0 / (1.0 + exp(-g));
-                        *gate = T::narrow(d_activated * u * open * (1.0 + g * (1.0 - open)));
-                        *up = T::narrow(d_activated * g * open);
-                        *activated = T::narrow(g * open * u);
-                    }
+        vectorized!({
+            let outputs = d_activated.chunks(width).zip(activated.chunks_mut(width));
+            for (row, (d_activated, activated)) in gate_up.chunks_mut(2 * width).zip(outputs) {
+                let (gates, ups) = row.split_at_mut(width);
+                let outputs = d_activated.iter().zip(activated);
+                for ((gate, up), (d_activated, activated)) in gates.iter_mut().zip(ups).zip(outputs) {
+                    let (g, u, d_activated) = (gate.wide(), up.wide(), d_activated.wide());
+                    let open = 1.0 / (1.0 + exp(-g));
+                    *gate = T::narrow(d_activated * u * open * (1.0 + g * (1.0 - open)));
+                    *up = T::narrow(d_activated * g * open);
+                    *activated = T::narrow(g * open * u);
                 }
-            },
-        );
+            }
+        });
     });
 }
 
-/// The loss of each row of logits and, in their place, the gradient of the mean of all.
 pub fn cross_entropy<T: Number>(crew: &Crew, targets: &[u32], logits: &mut [T], losses: &mut [f32]) {
     let width = logits.len() / targets.len().max(1);
     let (touched, scale) = (logits.len() * 4, 1.0 / targets.len() as f32);
     let parts = logits.chunks_mut(width).zip(targets).zip(losses);
     crew.each(touched, parts, |((logits, target), loss)| {
-        vectorized(
-            #[inline(always)]
-            || {
-                let target = *target as usize;
-                let (top, wanted) = (largest(logits), logits[target].wide());
-                // Powers are not stored before they are divided: in fewer bits they would be rounded twice.
-                let sum = sum_of_powers(logits, top);
-                *loss = sum.ln() + top - wanted;
-                let share = scale / sum;
-                logits.iter_mut().for_each(|logit| *logit = T::narrow(exp(logit.wide() - top) * share));
-                logits[target] = T::narrow((exp(wanted - top) / sum - 1.0) * scale);
-            },
-        );
+        vectorized!({
+            let target = *target as usize;
+            let (top, wanted) = (largest(logits), logits[target].wide());
+            // Powers are not stored before they are divided: in fewer bits they would be rounded twice.
+            let sum = sum_of_powers(logits, top);
+            *loss = sum.ln() + top - wanted;
+            let share = scale / sum;
+            logits.iter_mut().for_each(|logit| *logit = T::narrow(exp(logit.wide() - top) * share));
+            logits[target] = T::narrow((exp(wanted - top) / sum - 1.0) * scale);
+        });
     });
 }
 
-#[inline(always)]
-fn sum_of_powers<T: Number>(numbers: &[T], top: f32) -> f32 {
-    const LANES: usize = 32;
-    let mut sums = [0.0; LANES];
-    let (blocks, rest) = numbers.as_chunks::<LANES>();
-    for block in blocks {
-        for lane in 0..LANES {
-            sums[lane] += exp(block[lane].wide() - top);
-        }
-    }
-    sums.iter().sum::<f32>() + rest.iter().map(|number| exp(number.wide() - top)).sum::<f32>()
-}
-
-/// The rows of each token of the vocabulary.
 #[derive(Default)]
 pub struct Places {
-    /// Tokens with their rows, in order.
     all: Vec<(u32, u32)>,
 }
 
@@ -257,7 +215,6 @@ impl Places {
         self.all.sort_unstable();
     }
 
-    /// Adds the gradients of rows to those of the tokens in a table.
     pub fn add<T: Number>(&self, crew: &Crew, d_rows: &[T], d_table: &mut [T], width: usize) {
         let table = Shared::new(d_table);
         let runs: Vec<&[(u32, u32)]> = self.all.chunk_by(|a, b| a.0 == b.0).collect();
@@ -266,18 +223,15 @@ impl Places {
             sums.resize(width, 0.0);
             // SAFETY: every run has a token of its own.
             let mut to = unsafe { table.rows(run[0].0 as usize * width, 1, width, width) };
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (_, row) in run {
-                        let row = &d_rows[*row as usize * width..][..width];
-                        sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.wide());
-                    }
-                    for (to, sum) in to.row(0).iter_mut().zip(sums) {
-                        *to = T::narrow(to.wide() + *sum);
-                    }
-                },
-            );
+            vectorized!({
+                for (_, row) in run {
+                    let row = &d_rows[*row as usize * width..][..width];
+                    sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.wide());
+                }
+                for (to, sum) in to.row(0).iter_mut().zip(sums) {
+                    *to = T::narrow(to.wide() + *sum);
+                }
+            });
         });
     }
 }

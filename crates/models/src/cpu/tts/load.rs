@@ -13,7 +13,7 @@ use super::{
     steps::Snake,
 };
 use crate::{
-    ModelError, Role, TensorSpec,
+    Done, ModelError, Role, TensorSpec,
     tts::{ConvTensors, Parts, TtsLoad, codebook},
 };
 
@@ -78,7 +78,7 @@ impl<T: Number> TtsLoad for Typed<'_, T> {
         Ok(rows.flat_map(|(left, right)| left.iter().chain(right)).copied().collect())
     }
 
-    fn scale_rows(&mut self, matrix: &mut Vec<T>, scale: &TensorSpec) -> Result<(), ModelError> {
+    fn scale_rows(&mut self, matrix: &mut Vec<T>, scale: &TensorSpec) -> Done {
         let scale = self.rounded(scale)?;
         let width = matrix.len() / scale.len();
         for (row, scale) in matrix.chunks_mut(width).zip(scale) {

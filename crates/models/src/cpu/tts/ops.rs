@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use super::{
     super::{
-        cache::zeros,
+        cache::{fit, zeros},
         conv::{self, Conv},
         crew::Crew,
         linear::Linear,
@@ -18,7 +18,7 @@ use super::{
     steps::{Snake, add_row, add_scaled, layer_norm, silu},
 };
 use crate::{
-    ModelError, Room,
+    Done, ModelError, Room,
     tts::{
         Border, Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt,
         Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick,
@@ -28,7 +28,6 @@ use crate::{
 
 type Weights<T> = LoadedWeights<CpuParts<T>>;
 
-/// The decoders with their caches, the codes of all frames, and the buffers.
 pub struct CpuOps<T> {
     config: Arc<TtsConfig>,
     crew: Crew,
@@ -36,24 +35,20 @@ pub struct CpuOps<T> {
     predictor: Stack<T>,
     transformer: Stack<T>,
     buffers: Buffers<T>,
-    /// The rows of text that follow the prompt.
     following: Vec<T>,
     /// Rows of the talker's width, and of the predictor's.
     wide: Vec<T>,
     narrow: Vec<T>,
     /// Codes of all frames, frame by frame. The first code of the next frame is there once it is drawn.
     codes: Vec<u32>,
-    /// The codes that are decoded.
     chunk: Range<usize>,
     sampling: Sampling,
     suppressed: Suppressed,
-    /// Which semantic codes were sampled.
     seen: Vec<bool>,
     scores: Vec<f32>,
     weights: Vec<u32>,
 }
 
-/// The buffers of the codec decoder, kept from one chunk to the next.
 struct Buffers<T> {
     sizes: CodecSizes,
     hidden: Vec<T>,
@@ -73,20 +68,12 @@ impl<T: Number> Buffers<T> {
         Self { sizes, hidden: Vec::new(), second: Vec::new(), inner: Vec::new(), gathered: Vec::new() }
     }
 
-    /// Makes every buffer as large as this many frames need.
-    fn fit(&mut self, frames: usize) -> Result<(), ModelError> {
+    fn fit(&mut self, frames: usize) -> Done {
         let Self { sizes, hidden, second, inner, gathered: columns } = self;
         let numbers = frames.saturating_mul(sizes.hidden);
         let inside = numbers.max(frames.saturating_mul(sizes.inner));
         let wanted = [(hidden, numbers), (second, numbers), (inner, inside), (columns, gathered(sizes, frames))];
-        for (buffer, size) in wanted {
-            if buffer.len() < size {
-                // The old one is not needed, and not both at once.
-                *buffer = Vec::new();
-                *buffer = zeros(size)?;
-            }
-        }
-        Ok(())
+        wanted.into_iter().try_for_each(|(buffer, size)| fit(buffer, size))
     }
 }
 
@@ -121,7 +108,6 @@ impl<T: Number> CpuOps<T> {
         })
     }
 
-    /// Brings the rows of the talker's width to the predictor's.
     fn cross(&mut self, bridge: Option<&Linear<T>>) {
         let rows = self.wide.len() / self.config.talker.hidden;
         self.narrow.resize(rows * self.config.predictor.hidden, T::default());
@@ -136,7 +122,6 @@ impl<T: Number> CpuOps<T> {
     }
 }
 
-/// A row of a matrix.
 fn row<T>(matrix: &[T], at: usize, width: usize) -> &[T] {
     &matrix[at * width..][..width]
 }
@@ -150,7 +135,7 @@ impl<T: Number> TtsOps for CpuOps<T> {
     type Error = ModelError;
     type Rows = Vec<T>;
 
-    fn begin(&mut self, _: &Weights<T>, _: &Prompt, sampling: &Sampling) -> Result<(), ModelError> {
+    fn begin(&mut self, _: &Weights<T>, _: &Prompt, sampling: &Sampling) -> Done {
         self.sampling = *sampling;
         self.seen.fill(false);
         Ok(())
@@ -173,7 +158,7 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(out)
     }
 
-    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, mut rows: Vec<T>) -> Result<(), ModelError> {
+    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, mut rows: Vec<T>) -> Done {
         let (hidden, count) = (self.config.talker.hidden, prompt.positions.len());
         self.following = rows.split_off(count * hidden);
         for (position, to) in prompt.positions.iter().zip(rows.chunks_mut(hidden)) {
@@ -185,7 +170,7 @@ impl<T: Number> TtsOps for CpuOps<T> {
         self.talker.run(&self.crew, count, Before::Cache, Some(&weights.talker.head), enter)
     }
 
-    fn sum_codes(&mut self, weights: &Weights<T>) -> Result<(), ModelError> {
+    fn sum_codes(&mut self, weights: &Weights<T>) -> Done {
         let (hidden, vocab, groups) = (self.config.talker.hidden, self.config.predictor.vocab, self.config.groups);
         let frame = self.codes.len() / groups - 1;
         let [first, others @ ..] = &self.codes[frame * groups..] else { return Ok(()) };
@@ -199,12 +184,12 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(())
     }
 
-    fn step(&mut self, weights: &Weights<T>, _: Border<'_, ModelError>) -> Result<(), ModelError> {
+    fn step(&mut self, weights: &Weights<T>, _: Border<'_, ModelError>) -> Done {
         let enter = |stream: &mut [T]| stream.copy_from_slice(&self.wide);
         self.talker.run(&self.crew, 1, Before::Cache, Some(&weights.talker.head), enter)
     }
 
-    fn enter(&mut self, weights: &Weights<T>) -> Result<(), ModelError> {
+    fn enter(&mut self, weights: &Weights<T>) -> Done {
         let Some(code) = self.codes.last() else { return Ok(()) };
         self.wide.clear();
         self.wide.extend_from_slice(self.talker.normed());
@@ -214,14 +199,14 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(())
     }
 
-    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Result<(), ModelError> {
+    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Done {
         // Both first positions are run at once.
         let (rows, head) = (self.narrow.len() / self.config.predictor.hidden, &weights.predictor.heads[group - 1]);
         let enter = |stream: &mut [T]| stream.copy_from_slice(&self.narrow);
         self.predictor.run(&self.crew, rows, Before::Cache, Some(head), enter)
     }
 
-    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Result<(), ModelError> {
+    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Done {
         let bits = self.bits(self.codes.len() / self.config.groups, group);
         self.scores.clear();
         self.scores.extend(wide(self.predictor.logits()));
@@ -236,7 +221,7 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(())
     }
 
-    fn sample(&mut self, part: SamplingPart, frame: usize) -> Result<(), ModelError> {
+    fn sample(&mut self, part: SamplingPart, frame: usize) -> Done {
         match (part, self.sampling.talker) {
             (SamplingPart::TopK, choice) => {
                 self.scores.clear();
@@ -266,19 +251,19 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(self.codes[frames.start * groups..frames.end * groups].to_vec())
     }
 
-    fn set_codes(&mut self, codes: &[u32]) -> Result<(), ModelError> {
+    fn set_codes(&mut self, codes: &[u32]) -> Done {
         self.codes = codes.to_vec();
         Ok(())
     }
 
-    fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Result<(), ModelError> {
+    fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Done {
         let (count, groups) = (frames.len(), self.config.groups);
         self.buffers.fit(count)?;
         self.chunk = frames.start * groups..frames.end * groups;
         decode(self, &weights.codec, count)
     }
 
-    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Done {
         let samples = &self.buffers.hidden[samples];
         let bytes = 4 * samples.len() as u64;
         to.try_reserve_exact(samples.len()).map_err(|_| ModelError::OutOfMemory { bytes })?;
@@ -294,11 +279,11 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(wide(self.talker.normed()).collect())
     }
 
-    fn wait(&mut self) -> Result<(), ModelError> {
+    fn wait(&mut self) -> Done {
         Ok(())
     }
 
-    fn reset(&mut self) -> Result<(), ModelError> {
+    fn reset(&mut self) -> Done {
         self.talker.cache.truncate(0);
         self.codes.clear();
         Ok(())
@@ -309,7 +294,7 @@ impl<T: Number> CodecOps for CpuOps<T> {
     type Parts = CpuParts<T>;
     type Error = ModelError;
 
-    fn look_up(&mut self, weights: &CodecWeights<CpuParts<T>>, frames: usize) -> Result<(), ModelError> {
+    fn look_up(&mut self, weights: &CodecWeights<CpuParts<T>>, frames: usize) -> Done {
         let groups = self.config.groups;
         let Buffers { hidden, second, .. } = &mut self.buffers;
         let width = weights.input.inputs() / 2;
@@ -346,7 +331,7 @@ impl<T: Number> CodecOps for CpuOps<T> {
         Ok(rows * conv.stride())
     }
 
-    fn transformer(&mut self, _: &CodecWeights<CpuParts<T>>, frames: usize) -> Result<(), ModelError> {
+    fn transformer(&mut self, _: &CodecWeights<CpuParts<T>>, frames: usize) -> Done {
         let (crew, transformer, hidden) = (&self.crew, &mut self.transformer, &mut self.buffers.hidden);
         transformer.run(crew, frames, Before::Nothing, None, |to| to.copy_from_slice(&hidden[..to.len()]))?;
         let normed = transformer.normed();
@@ -354,7 +339,7 @@ impl<T: Number> CodecOps for CpuOps<T> {
         Ok(())
     }
 
-    fn depthwise_norm(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Result<(), ModelError> {
+    fn depthwise_norm(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
         let Buffers { hidden, second, .. } = &mut self.buffers;
         let size = rows * next.scale.len();
         next.depthwise.run(&self.crew, &hidden[..size], second);
@@ -362,22 +347,22 @@ impl<T: Number> CodecOps for CpuOps<T> {
         Ok(())
     }
 
-    fn up_gelu(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Result<(), ModelError> {
+    fn up_gelu(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
         let Buffers { second, inner, .. } = &mut self.buffers;
         let width = next.up.outputs();
         next.up.run(&self.crew, rows, second, inner);
-        gelu(&self.crew, width, &mut inner[..rows * width]);
+        gelu(&self.crew, &mut inner[..rows * width]);
         Ok(())
     }
 
-    fn down_add(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Result<(), ModelError> {
+    fn down_add(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
         let Buffers { hidden, second, inner, .. } = &mut self.buffers;
         next.down.run(&self.crew, rows, inner, second);
         add_scaled(&self.crew, &next.scale, &second[..rows * next.scale.len()], hidden);
         Ok(())
     }
 
-    fn to_samples(&mut self, weights: &CodecWeights<CpuParts<T>>, rows: usize) -> Result<(), ModelError> {
+    fn to_samples(&mut self, weights: &CodecWeights<CpuParts<T>>, rows: usize) -> Done {
         self.conv(&weights.last, Some(&weights.snake), rows, Flow::Hidden).map(drop)
     }
 }

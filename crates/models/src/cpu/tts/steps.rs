@@ -3,22 +3,16 @@
 use super::super::{
     crew::Crew,
     number::Number,
-    steps::rows_of_part,
-    vectors::{self, sine_squared, vectorized},
+    steps::each_row,
+    vectors::{self, sine_squared},
 };
 
-/// Makes every number its `silu`.
 pub fn silu<T: Number>(crew: &Crew, width: usize, numbers: &mut [T]) {
-    let rows = rows_of_part(width);
-    crew.each(numbers.len() * 4, numbers.chunks_mut(rows * width), |part| {
-        vectorized(
-            #[inline(always)]
-            || part.iter_mut().for_each(|number| *number = T::narrow(vectors::silu(number.wide()))),
-        );
-    });
+    each_row!(crew, numbers.len() * 4, (numbers, width), |row| row
+        .iter_mut()
+        .for_each(|number| *number = T::narrow(vectors::silu(number.wide()))));
 }
 
-/// Adds a row to another.
 pub fn add_row<T: Number>(to: &mut [T], row: &[T]) {
     to.iter_mut().zip(row).for_each(|(to, number)| *to = T::narrow(to.wide() + number.wide()));
 }
@@ -35,7 +29,6 @@ pub struct Snake {
 const NOT_ZERO: f32 = 1e-9;
 
 impl Snake {
-    /// By the logarithms of `a` and `b`.
     pub fn new(alpha: &[f32], beta: &[f32]) -> Self {
         Self {
             rates: alpha.iter().map(|number| number.exp()).collect(),
@@ -43,65 +36,35 @@ impl Snake {
         }
     }
 
-    /// Makes rows of rows.
     pub fn run<T: Number>(&self, crew: &Crew, from: &[T], to: &mut [T]) {
-        let width = self.rates.len();
-        let rows = rows_of_part(width);
-        let parts = from.chunks(rows * width).zip(to[..from.len()].chunks_mut(rows * width));
-        crew.each(from.len() * 4, parts, |(from, to)| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (from, to) in from.chunks(width).zip(to.chunks_mut(width)) {
-                        let channels = self.rates.iter().zip(&self.shares);
-                        for ((from, to), (rate, share)) in from.iter().zip(to).zip(channels) {
-                            let number = from.wide();
-                            *to = T::narrow(number + share * sine_squared(number * rate));
-                        }
-                    }
-                },
-            );
+        let (width, to) = (self.rates.len(), &mut to[..from.len()]);
+        each_row!(crew, from.len() * 4, (from, width), (to, width), |from, to| {
+            let channels = self.rates.iter().zip(&self.shares);
+            for ((from, to), (rate, share)) in from.iter().zip(to).zip(channels) {
+                let number = from.wide();
+                *to = T::narrow(number + share * sine_squared(number * rate));
+            }
         });
     }
 }
 
-/// Norms rows in place by mean and variance, with weight and bias.
 pub fn layer_norm<T: Number>(crew: &Crew, [weight, bias]: &[Vec<f32>; 2], eps: f32, numbers: &mut [T]) {
-    let width = weight.len();
-    crew.each(numbers.len() * 2, numbers.chunks_mut(rows_of_part(width) * width), |part| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for row in part.chunks_mut(width) {
-                    let count = row.len() as f32;
-                    let mean = row.iter().map(|number| number.wide()).sum::<f32>() / count;
-                    let squares = row.iter().map(|number| (number.wide() - mean) * (number.wide() - mean));
-                    let factor = 1.0 / (squares.sum::<f32>() / count + eps).sqrt();
-                    for ((number, weight), bias) in row.iter_mut().zip(weight).zip(bias) {
-                        *number = T::narrow((number.wide() - mean) * factor * weight + bias);
-                    }
-                }
-            },
-        );
+    each_row!(crew, numbers.len() * 2, (numbers, weight.len()), |row| {
+        let count = row.len() as f32;
+        let mean = row.iter().map(|number| number.wide()).sum::<f32>() / count;
+        let squares = row.iter().map(|number| (number.wide() - mean) * (number.wide() - mean));
+        let factor = 1.0 / (squares.sum::<f32>() / count + eps).sqrt();
+        for ((number, weight), bias) in row.iter_mut().zip(weight).zip(bias) {
+            *number = T::narrow((number.wide() - mean) * factor * weight + bias);
+        }
     });
 }
 
-/// Adds rows to others, each channel multiplied with its scale.
 pub fn add_scaled<T: Number>(crew: &Crew, scale: &[f32], from: &[T], to: &mut [T]) {
-    let width = scale.len();
-    let rows = rows_of_part(width);
-    let parts = from.chunks(rows * width).zip(to[..from.len()].chunks_mut(rows * width));
-    crew.each(from.len(), parts, |(from, to)| {
-        vectorized(
-            #[inline(always)]
-            || {
-                for (from, to) in from.chunks(width).zip(to.chunks_mut(width)) {
-                    for ((to, from), scale) in to.iter_mut().zip(from).zip(scale) {
-                        *to = T::narrow(to.wide() + scale * from.wide());
-                    }
-                }
-            },
-        );
+    each_row!(crew, from.len(), (from, scale.len()), (&mut to[..from.len()], scale.len()), |from, to| {
+        for ((to, from), scale) in to.iter_mut().zip(from).zip(scale) {
+            *to = T::narrow(to.wide() + scale * from.wide());
+        }
     });
 }
 

@@ -23,17 +23,13 @@ use crate::{
     },
 };
 
-/// VibeVoice on the CPU, with numbers of one dtype.
 pub struct Cpu<T> {
     pub crew: Crew,
     embedding: Vec<T>,
     /// The rows of the language model's head that belong to tokens which may be sampled.
     choices: Vec<T>,
-    /// The language model, with the cache of the positive stream.
     stack: Stack<T>,
-    /// The cache of the negative stream.
     negative: Cache<T>,
-    /// The row that the positive stream runs next, or ran last.
     row: Vec<T>,
     /// The normed hidden states of both streams.
     pub hidden: Vec<T>,
@@ -50,7 +46,6 @@ pub struct Cpu<T> {
 }
 
 impl<T: Number> Cpu<T> {
-    /// Loads the language model.
     pub fn load(
         config: &VibeVoiceConfig,
         weights: &VibeVoiceWeights,
@@ -81,7 +76,6 @@ impl<T: Number> Cpu<T> {
         })
     }
 
-    /// Takes what the positive stream left, and samples a token: the likeliest of those that may be.
     fn sample(&mut self) {
         let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
         let count = self.choices.len() / self.row.len();
@@ -92,7 +86,6 @@ impl<T: Number> Cpu<T> {
     }
 }
 
-/// What connectors compute in.
 #[derive(Default)]
 struct Connecting<T> {
     inner: Vec<T>,

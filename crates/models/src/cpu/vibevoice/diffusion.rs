@@ -18,15 +18,12 @@ use crate::{
     vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
 };
 
-/// What the diffusion head computes in, for one number of steps.
 pub struct Diffusion<T> {
     pub guidance: Guidance,
     solver: Solver,
     eps: f32,
     hidden: usize,
-    /// The weight of the last norm.
     ones: Vec<f32>,
-    /// A row for the time of each step.
     times: Vec<T>,
     conditions: Vec<T>,
     /// Conditions and times together, one row of each stream per step.
@@ -35,7 +32,6 @@ pub struct Diffusion<T> {
     adapts: Vec<Vec<T>>,
     x: Vec<T>,
     normed: Vec<T>,
-    /// Gate and up.
     gated: Vec<T>,
     velocity: Vec<T>,
     /// The latent, as the solver has it, and the guess of the step before.
@@ -44,7 +40,6 @@ pub struct Diffusion<T> {
 }
 
 impl<T: Number> Diffusion<T> {
-    /// Buffers for the steps of a guidance.
     pub fn new(config: &VibeVoiceConfig, guidance: &Guidance) -> Result<Self, ModelError> {
         let (hidden, latent, steps) = (config.decoder.hidden, config.acoustic.latent, guidance.steps);
         let adapts = std::iter::repeat_n(3, config.head.layers).chain([2]);
@@ -67,7 +62,6 @@ impl<T: Number> Diffusion<T> {
         })
     }
 
-    /// Computes the time embeddings of all steps.
     pub fn embed_times(&mut self, crew: &Crew, config: &VibeVoiceConfig, head: &DiffusionHead<Cpu<T>>) {
         let (steps, numbers) = (self.solver.steps.len(), self.solver.times(&config.head));
         let numbers: Vec<T> = numbers.into_iter().map(T::narrow).collect();
@@ -77,7 +71,6 @@ impl<T: Number> Diffusion<T> {
         linear(crew, &head.time_out, &inner, &mut self.times, steps);
     }
 
-    /// Starts a latent from noise.
     pub fn begin(&mut self, audio: usize) {
         self.sample = self.guidance.noise_of(audio, self.before.len());
     }
@@ -93,7 +86,6 @@ impl<T: Number> Diffusion<T> {
         solver.advance(step, guided, sample, before);
     }
 
-    /// Norms the hidden states, then scales and shifts them by the adaptation of a layer.
     fn adapted(&mut self, crew: &Crew, weight: Option<&[f32]>, layer: usize, step: usize) {
         let Self { ones, eps, hidden, adapts, x, normed, .. } = self;
         Norm { weight: weight.unwrap_or(ones), eps: *eps }.rows(crew, 1, x, normed);
@@ -106,7 +98,6 @@ impl<T: Number> Diffusion<T> {
     }
 }
 
-/// The rows of both streams at a step.
 fn rows<T>(adapt: &[T], steps: usize, step: usize) -> impl Iterator<Item = &[T]> {
     let width = adapt.len() / (STREAMS * steps);
     adapt[step * STREAMS * width..].chunks(width).take(STREAMS)
@@ -184,7 +175,6 @@ impl<T: Number> DiffusionOps for Cpu<T> {
     }
 }
 
-/// A linear layer without a bias, over this many rows.
 fn linear<T: Number>(crew: &Crew, weight: &[T], from: &[T], to: &mut [T], rows: usize) {
     let (inputs, outputs) = (from.len() / rows, to.len() / rows);
     project(crew, Rows::dense(from, rows, inputs), Rows::dense(weight, outputs, inputs), to, Put::OVER);

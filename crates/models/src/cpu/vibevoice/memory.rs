@@ -3,18 +3,18 @@
 use super::{
     super::{
         attention::Span,
-        memory::{SMALL_BYTES, THREAD_BYTES, kept_bytes, thread_bytes},
+        memory::{SMALL_BYTES, kept_bytes, product_bytes, thread_bytes},
         pass::Sizes,
-        product::{BLOCKS_BYTES, WIDENED_BYTES},
         turned::turned_bytes,
     },
     backend::Cpu,
 };
 use crate::{
-    Attention, Dtype,
+    Attention,
+    size::{product, sum},
     vibevoice::{
         ConvShape, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions,
-        needed_bytes, product, sum,
+        needed_bytes,
     },
 };
 
@@ -32,13 +32,11 @@ pub fn needed_vibevoice_bytes(
     let plans = shapes.each_ref().map(|shape| Plan::new(shape, TOGETHER));
     let products = plans.iter().flat_map(|plan| &plan.products);
     let turned = products.map(|[rows, width]| turned_bytes(rows.saturating_mul(TOGETHER), *width)).max().unwrap_or(0);
-    // A product needs the one or the other.
-    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
-    let thread = thread_bytes(&config.decoder, dtype, positions).max(THREAD_BYTES.saturating_add(blocks));
+    let thread = thread_bytes(&config.decoder, dtype, positions).max(product_bytes(dtype, turned));
     let kernel = |conv: ConvShape| product(&[conv.inputs, conv.outputs, conv.kernel]);
     let largest_kernel = shapes.iter().flat_map(TokenizerShape::convolutions).map(kernel).max();
     let numbers = [
-        Sizes::new(&decoder, Attention::Dense, &Span::new(&decoder, 1, positions, 0), 1).numbers() as u64,
+        Sizes::new(&decoder, Attention::Dense, &Span::new(&decoder, 1, positions, 0), 1).numbers(),
         // Rows of voices, and what times and layers of the diffusion head compute in.
         product(&[decoder.hidden, voices.saturating_mul(3).saturating_add(steps.saturating_mul(2)).saturating_add(8)]),
         product(&[config.head.ffn, 2]),

@@ -4,9 +4,7 @@ use super::{
     super::{
         crew::Crew,
         number::Number,
-        product::{Put, project},
-        rows,
-        steps::{Norm, add_bias, gelu},
+        steps::{Norm, gelu},
     },
     backend::Cpu,
     loader::StepConv,
@@ -17,17 +15,14 @@ use crate::{
     vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
 };
 
-/// The last positions that each convolution saw, in the order in which they run.
 pub struct Flow<T> {
     contexts: Vec<Vec<T>>,
 }
 
-/// What a tokenizer computes in, kept from one run to the next.
 #[derive(Default)]
 pub struct Buffers<T> {
     /// The input, then hidden states that blocks add to, at the end latents or samples.
     pub stream: Vec<T>,
-    /// What a convolution sees.
     seen: Vec<T>,
     second: Vec<T>,
     third: Vec<T>,
@@ -92,7 +87,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
         Norm { weight: &block.ffn_norm, eps: to.eps }.rows(crew, 1, stream, third);
         linear(crew, &block.up, &third[..size], second);
-        gelu(crew, block.up.bias.len(), &mut second[..inner]);
+        gelu(crew, &mut second[..inner]);
         linear(crew, &block.down, &second[..inner], third);
         Ok(())
     }
@@ -107,24 +102,16 @@ impl<T: Number> TokenizerOps for Cpu<T> {
 }
 
 impl<T: Number> Buffers<T> {
-    /// Writes the input of a run.
     pub fn enter(&mut self, numbers: impl ExactSizeIterator<Item = f32>) {
         make_room(&mut self.stream, numbers.len());
         self.stream.extend(numbers.map(T::narrow));
     }
 }
 
-/// A linear layer with a bias.
 pub fn linear<T: Number>(crew: &Crew, weights: &Linear<Cpu<T>>, from: &[T], to: &mut [T]) {
-    let outputs = weights.bias.len();
-    let inputs = weights.weight.len() / outputs;
-    let count = from.len() / inputs;
-    let (from, weight) = (rows::Rows::dense(from, count, inputs), rows::Rows::dense(&weights.weight, outputs, inputs));
-    project(crew, from, weight, to, Put::OVER);
-    add_bias(crew, &weights.bias, &mut to[..count * outputs]);
+    weights.run(crew, from.len() * weights.outputs() / weights.weight.len(), from, to);
 }
 
-/// Puts rows behind those before them, and keeps the last for what comes next.
 fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
     make_room(seen, context.len() + rows.len());
     seen.extend_from_slice(context);
@@ -139,7 +126,6 @@ pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) {
     }
 }
 
-/// Empties a buffer and gives it memory for this many numbers and no more.
 fn make_room<T>(buffer: &mut Vec<T>, size: usize) {
     buffer.clear();
     if buffer.capacity() < size {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use laptime_cuda::{Buffer, CudaError, Device, Region, Stream};
+use laptime_cuda::{Buffer, CudaError, Device, Done, Region, Stream};
 
 use super::super::weights::{Loader, Number, layer_bytes, layer_within};
 use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec};
@@ -13,7 +13,6 @@ use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec};
 /// What gives pinned memory: [`Region::pinned`], or a test that refuses it.
 pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
 
-/// The weights of streamed layers in the memory of the host, each as it lies on the device.
 #[derive(Debug)]
 pub struct Homes {
     regions: Mutex<Vec<Region>>,
@@ -69,17 +68,14 @@ impl Homes {
         Ok(())
     }
 
-    /// How many layers are at home here.
     pub fn layers(&self) -> usize {
         self.layers
     }
 
-    /// Bytes of a layer, all of which go over the link.
     pub fn layer_bytes(&self) -> usize {
         self.layer_bytes
     }
 
-    /// What memory it is.
     pub fn home(&self) -> &Home {
         &self.home
     }
@@ -103,12 +99,7 @@ impl Homes {
     /// # Safety
     ///
     /// As for [`Region::begin_write`].
-    pub(super) unsafe fn begin_write<T: Number>(
-        &self,
-        layer: usize,
-        buffer: &Buffer<T>,
-        stream: &Stream,
-    ) -> Result<(), CudaError> {
+    pub(super) unsafe fn begin_write<T: Number>(&self, layer: usize, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let regions = self.regions();
         // SAFETY: as the caller says.
         unsafe { regions.get(layer).ok_or_else(|| no_layer(layer))?.begin_write(buffer, stream) }
@@ -119,12 +110,7 @@ impl Homes {
     /// # Safety
     ///
     /// As for [`Region::begin_read`].
-    pub(super) unsafe fn begin_read<T: Number>(
-        &self,
-        layer: usize,
-        buffer: &Buffer<T>,
-        stream: &Stream,
-    ) -> Result<(), CudaError> {
+    pub(super) unsafe fn begin_read<T: Number>(&self, layer: usize, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let mut regions = self.regions();
         // SAFETY: as the caller says.
         unsafe { regions.get_mut(layer).ok_or_else(|| no_layer(layer))?.begin_read(buffer, stream) }

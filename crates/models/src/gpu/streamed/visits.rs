@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use laptime_cuda::{CudaError, Device, Moment};
+use laptime_cuda::{CudaError, Device, Done, Moment};
 
 use crate::LayerVisit;
 
@@ -12,7 +12,6 @@ const MOST_PENDING: usize = 256;
 /// Visits that are kept for whoever asks; older ones are forgotten.
 const MOST_DONE: usize = 1 << 16;
 
-/// A turn that is on the streams.
 #[derive(Debug)]
 pub struct Pending {
     pub layer: usize,
@@ -26,7 +25,6 @@ pub struct Pending {
     pub release: Option<[Moment; 2]>,
 }
 
-/// The turns that are on the streams, those that are done, and moments to be used again.
 #[derive(Debug, Default)]
 pub struct Visits {
     free: Vec<Moment>,
@@ -35,7 +33,6 @@ pub struct Visits {
 }
 
 impl Visits {
-    /// Two moments that nothing waits for.
     pub fn moments(&mut self, device: &Device) -> Result<[Moment; 2], CudaError> {
         let mut one = || self.free.pop().map_or_else(|| Moment::new(device), Ok);
         Ok([one()?, one()?])
@@ -45,8 +42,7 @@ impl Visits {
         self.free.extend(moments);
     }
 
-    /// A turn that was put on the streams.
-    pub fn push(&mut self, pending: Pending) -> Result<(), CudaError> {
+    pub fn push(&mut self, pending: Pending) -> Done {
         self.pending.push_back(pending);
         if self.pending.len() > MOST_PENDING {
             self.settle()?;
@@ -54,13 +50,12 @@ impl Visits {
         Ok(())
     }
 
-    /// Those that are done since this was last asked. Does not wait.
     pub fn take(&mut self) -> Result<Vec<LayerVisit>, CudaError> {
         self.settle()?;
         Ok(self.done.drain(..).collect())
     }
 
-    fn settle(&mut self) -> Result<(), CudaError> {
+    fn settle(&mut self) -> Done {
         while let Some(first) = self.pending.front()
             && first.is_done()?
         {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use laptime_cuda::{
-    Batch, Buffer, CudaError, Matrices,
+    Batch, Buffer, CudaError, Done, Matrices,
     nn::{Attended, HeadNormGradients, Normed},
 };
 
@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl<T: Number> GpuTraining<'_, T> {
-    fn naive_back(&mut self) -> Result<(), CudaError> {
+    fn naive_back(&mut self) -> Done {
         let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), Naive::new(&self.sizes));
         let scale = self.scale();
         {
@@ -53,7 +53,7 @@ impl<T: Number> GpuTraining<'_, T> {
         blas.multiply_batch([d_scores.all(), heads.queries.all()], d_heads.keys.all_mut(), &naive.gathered())
     }
 
-    fn fused_back(&mut self, layer: usize) -> Result<(), CudaError> {
+    fn fused_back(&mut self, layer: usize) -> Done {
         let _op = stage_mark!(self.options.marks, Ops, "fused");
         let (stream, scale, kept) = (self.device.stream(), self.scale(), &self.kept.layers[layer]);
         let Heads { queries, keys, values } = &self.heads;
@@ -81,7 +81,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         &self.options
     }
 
-    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), CudaError> {
+    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Done {
         let stream = self.device.stream();
         // SAFETY: lists of the host's own memory are no pinned memory.
         unsafe {
@@ -90,12 +90,12 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         }
     }
 
-    fn embed(&mut self, table: &Buffer<T>) -> Result<(), CudaError> {
+    fn embed(&mut self, table: &Buffer<T>) -> Done {
         let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
         self.operations.embed(self.device.stream(), &self.ids, table, self.kept.first(), shape)
     }
 
-    fn cross_entropy(&mut self) -> Result<(), CudaError> {
+    fn cross_entropy(&mut self) -> Done {
         let shape = self.shape(self.config.vocab)?;
         let (stream, scale) = (self.device.stream(), 1.0 / shape[0] as f32);
         let Self { kept, targets, gradients, loss, .. } = self;
@@ -107,12 +107,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         Ok(self.loss.read()?.first().copied().unwrap_or(f32::NAN))
     }
 
-    fn weights_back(
-        &mut self,
-        at: LinearAt,
-        weight: &mut Buffer<T>,
-        bias: Option<&mut Buffer<T>>,
-    ) -> Result<(), CudaError> {
+    fn weights_back(&mut self, at: LinearAt, weight: &mut Buffer<T>, bias: Option<&mut Buffer<T>>) -> Done {
         let [out, width] = at.shape(&self.config);
         let (m, n, k) = (size(out)?, size(width)?, size(self.rows)?);
         let (a, b, c) = (Matrices::transposed(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
@@ -125,7 +120,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         }
     }
 
-    fn input_back(&mut self, at: LinearAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+    fn input_back(&mut self, at: LinearAt, weight: &Buffer<T>) -> Done {
         let [out, width] = at.shape(&self.config);
         let (m, n, k) = (size(self.rows)?, size(width)?, size(out)?);
         let (a, b, c) = (Matrices::plain(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
@@ -134,7 +129,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         self.blas.multiply_batch([d_out.all(), weight.all()], d_in.all_mut(), &product)
     }
 
-    fn norm_back(&mut self, at: NormAt, weight: &Buffer<T>, gradient: &mut Buffer<T>) -> Result<(), CudaError> {
+    fn norm_back(&mut self, at: NormAt, weight: &Buffer<T>, gradient: &mut Buffer<T>) -> Done {
         let (shape, epsilon) = (self.shape(self.config.hidden)?, self.epsilon());
         let Scratch { d_normed, d_hidden, .. } = &mut self.scratch;
         let norm = Normed { x: self.kept.norm_input(at).all(), weight: weight.all(), dy: d_normed.all(), epsilon };
@@ -142,7 +137,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         self.gradients.rms_norm_backward(stream, &norm, d_hidden, gradient, &mut self.sums, shape, is_added)
     }
 
-    fn swiglu_back(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn swiglu_back(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let (stream, shape) = (self.device.stream(), self.shape(self.config.ffn)?);
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let Scratch { activated, d_activated, .. } = &mut self.scratch;
@@ -151,19 +146,14 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         self.gradients.swiglu_backward(stream, d_gate_up, bias, &*d_activated, activated, shape)
     }
 
-    fn attend_back(&mut self, layer: usize) -> Result<(), CudaError> {
+    fn attend_back(&mut self, layer: usize) -> Done {
         match self.options.attention {
             Attention::Naive => self.naive_back(),
             Attention::Dense => self.fused_back(layer),
         }
     }
 
-    fn rope_back(
-        &mut self,
-        layer: usize,
-        weights: &LayerWeights<T>,
-        gradients: &mut LayerWeights<T>,
-    ) -> Result<(), CudaError> {
+    fn rope_back(&mut self, layer: usize, weights: &LayerWeights<T>, gradients: &mut LayerWeights<T>) -> Done {
         let packed = packed(&self.config, &self.turns, &self.start, weights, &self.kept.layers[layer].qkv);
         let Heads { queries, keys, values } = &self.d_heads;
         let (heads, scratch) = ([queries.all(), keys.all(), values.all()], self.sums.all_mut());
@@ -173,7 +163,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         self.gradients.split_heads_backward(stream, &packed, heads, d_qkv, norms, &self.sizes)
     }
 
-    fn embed_back(&mut self, table: &mut Buffer<T>) -> Result<(), CudaError> {
+    fn embed_back(&mut self, table: &mut Buffer<T>) -> Done {
         let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
         // A tied head has left its gradient there.
         let (stream, is_added) = (self.device.stream(), self.config.tied);
@@ -181,7 +171,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         gradients.embed_backward(stream, &*ids, &scratch.d_hidden, table, counts, shape, is_added)
     }
 
-    fn update(&mut self, state: &mut TrainState<Buffer<T>, Buffer<T>>, number: u64) -> Result<(), CudaError> {
+    fn update(&mut self, state: &mut TrainState<Buffer<T>, Buffer<T>>, number: u64) -> Done {
         let Some((adamw, rates)) = &mut self.adamw else { return Ok(()) };
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         adamw.step(self.device.stream(), &mut all_parameters(state), rates, number)

@@ -1,6 +1,6 @@
 //! The forward operations of training: each layer keeps what backward needs.
 
-use laptime_cuda::{Batch, Buffer, CudaError, Matrices, Sizes, nn::HeadSizes};
+use laptime_cuda::{Batch, Buffer, CudaError, Done, Matrices, Sizes, nn::HeadSizes};
 
 use super::{GpuTraining, Heads};
 use crate::{
@@ -16,7 +16,6 @@ use crate::{
 };
 
 impl<T: Number> GpuTraining<'_, T> {
-    /// All rows, and this many numbers each.
     pub(super) fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
         Ok([size(self.rows)?, size(width)?])
     }
@@ -29,8 +28,7 @@ impl<T: Number> GpuTraining<'_, T> {
         self.config.norm_eps as f32
     }
 
-    /// The weights of naive attention, from queries and keys by head.
-    pub(super) fn naive_weights(&mut self, marks: &Marks) -> Result<(), CudaError> {
+    pub(super) fn naive_weights(&mut self, marks: &Marks) -> Done {
         let (naive, scale) = (Naive::new(&self.sizes), self.scale());
         let (Heads { queries, keys, .. }, probabilities) = (&self.heads, &mut self.scratch.probabilities);
         {
@@ -42,7 +40,7 @@ impl<T: Number> GpuTraining<'_, T> {
         self.operations.softmax_causal(stream, probabilities, &self.start, sizes, sizes.tokens, scale)
     }
 
-    fn attend_naive(&mut self, layer: usize) -> Result<(), CudaError> {
+    fn attend_naive(&mut self, layer: usize) -> Done {
         self.naive_weights(&self.options.marks.clone())?;
         let _op = stage_mark!(self.options.marks, Ops, "weighted");
         let (weighted, probabilities) = (Naive::new(&self.sizes).weighted(), &self.scratch.probabilities);
@@ -52,7 +50,7 @@ impl<T: Number> GpuTraining<'_, T> {
         self.operations.merge_heads(self.device.stream(), &*by_head, attended, &self.sizes)
     }
 
-    fn attend_fused(&mut self, layer: usize) -> Result<(), CudaError> {
+    fn attend_fused(&mut self, layer: usize) -> Done {
         let _op = stage_mark!(self.options.marks, Ops, "fused");
         let (stream, scale) = (self.device.stream(), self.scale());
         let Heads { queries, keys, values } = &self.heads;
@@ -71,14 +69,14 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
         &self.options.marks
     }
 
-    fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Result<(), CudaError> {
+    fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Done {
         let (shape, epsilon) = (self.shape(self.config.hidden)?, self.epsilon());
         let (hidden, normed) = (self.kept.norm_input(at), &mut self.scratch.normed);
         self.operations.rms_norm(self.device.stream(), hidden, weight, normed, shape, epsilon)
     }
 
     /// RoPE adds the bias of queries, keys and values, and SwiGLU that of gate and up.
-    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), CudaError> {
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let [out, width] = at.shape(&self.config);
         let sizes = Sizes { m: size(self.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true };
         let (stream, blas, weight) = (self.device.stream(), &self.blas, linear.weight.all());
@@ -105,20 +103,20 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
         blas.multiply_slices([normed.all(), weight], out.all_mut(), sizes)
     }
 
-    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let packed = packed(&self.config, &self.turns, &self.start, weights, &self.kept.layers[layer].qkv);
         let Heads { queries, keys, values } = &mut self.heads;
         self.operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.sizes)
     }
 
-    fn attend(&mut self, layer: usize, _: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn attend(&mut self, layer: usize, _: &LayerWeights<T>) -> Done {
         match self.options.attention {
             Attention::Naive => self.attend_naive(layer),
             Attention::Dense => self.attend_fused(layer),
         }
     }
 
-    fn swiglu(&mut self, layer: usize, weights: &LayerWeights<T>) -> Result<(), CudaError> {
+    fn swiglu(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let shape = self.shape(self.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
@@ -145,19 +143,16 @@ impl Naive {
         Batch { count: self.count, m, n, k, a, b, c: Matrices::plain(m, n), scale: 1.0, is_added: false }
     }
 
-    /// Queries by keys.
     pub fn scores(&self) -> Batch {
         let Self { rows, keys, head_dim, .. } = *self;
         self.batch([rows, keys, head_dim], Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, keys))
     }
 
-    /// Weights by values, and by keys.
     pub fn weighted(&self) -> Batch {
         let Self { rows, keys, head_dim, .. } = *self;
         self.batch([rows, head_dim, keys], Matrices::plain(rows, keys), Matrices::plain(keys, head_dim))
     }
 
-    /// The transposed weights by what is of queries.
     pub fn gathered(&self) -> Batch {
         let Self { rows, keys, head_dim, .. } = *self;
         self.batch([keys, head_dim, rows], Matrices::transposed(keys, rows), Matrices::plain(rows, head_dim))

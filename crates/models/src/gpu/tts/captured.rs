@@ -3,7 +3,7 @@
 // Graphs keep addresses of buffers, which the engine holds as long as it lives.
 #![allow(unsafe_code)]
 
-use laptime_cuda::{CudaError, Device, Graph, Kernels, Room, StampedGraph, Stream};
+use laptime_cuda::{CudaError, Device, Done, Graph, Kernels, Room, StampedGraph, Stream};
 use laptime_trace::run::Depth;
 
 use super::super::size;
@@ -32,7 +32,6 @@ pub fn wants_graphs(options: &TtsOptions) -> Result<bool, ModelError> {
     }
 }
 
-/// The marks of the stages inside a captured part: stamps take the place of marks.
 pub fn marks_inside(options: &TtsOptions) -> Marks {
     let mut marks = options.marks.clone();
     if is_stamped(options) {
@@ -41,7 +40,6 @@ pub fn marks_inside(options: &TtsOptions) -> Marks {
     marks
 }
 
-/// A captured part of a frame.
 pub enum Captured {
     Plain(Graph),
     Stamped(Box<StampedGraph>),
@@ -53,7 +51,7 @@ impl Captured {
         device: &Device,
         stamps: Option<&Kernels>,
         stages: usize,
-        mut launch: impl FnMut(Border<'_, CudaError>) -> Result<(), CudaError>,
+        mut launch: impl FnMut(Border<'_, CudaError>) -> Done,
     ) -> Result<Self, CudaError> {
         let stream = device.stream();
         let captured = match stamps {
@@ -98,13 +96,12 @@ impl Captured {
     /// # Safety
     ///
     /// As for [`Graph::launch`].
-    pub unsafe fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub unsafe fn launch(&self, stream: &Stream) -> Done {
         // SAFETY: the caller answers for it.
         unsafe { self.graph().launch(stream) }
     }
 
-    /// Hands what was stamped on to whoever makes a trace. Waits for the device.
-    pub fn hand_on(&mut self, device: &Device) -> Result<(), CudaError> {
+    pub fn hand_on(&mut self, device: &Device) -> Done {
         if let Self::Stamped(stamped) = self {
             device.keep_replays(stamped.read_numbered(device)?);
         }

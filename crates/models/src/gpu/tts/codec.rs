@@ -3,7 +3,7 @@
 use std::mem;
 
 use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Sizes, Slice,
+    Buffer, Cache, CudaError, Device, Done, Sizes, Slice,
     nn::{Attention, Codebooks, Gate, Signal, Snake},
 };
 
@@ -30,7 +30,6 @@ use crate::{
 /// Bytes for the columns of convolutions: more are gathered in parts.
 pub const COLUMN_BYTES: usize = 64 << 20;
 
-/// The kernels and sizes of the codec decoder.
 pub struct Codec<T> {
     config: CodecConfig,
     sizes: CodecSizes,
@@ -41,7 +40,6 @@ pub struct Codec<T> {
     start: Buffer<u32>,
 }
 
-/// Buffers for this many frames.
 pub struct Buffers<T> {
     frames: usize,
     hidden: Buffer<T>,
@@ -51,7 +49,6 @@ pub struct Buffers<T> {
     pub samples: Buffer<f32>,
 }
 
-/// A chunk on its way through the codec decoder.
 pub struct Chunk<'c, T> {
     pub kit: &'c Kit<'c, T>,
     pub codec: &'c Codec<T>,
@@ -74,7 +71,6 @@ impl<T: Number> Codec<T> {
         })
     }
 
-    /// Makes ready for this many frames.
     pub fn fit<'b>(
         &mut self,
         device: &Device,
@@ -108,7 +104,6 @@ impl<T: Number> Buffers<T> {
 type Weights<T> = CodecWeights<GpuParts<T>>;
 type Next<T> = NextWeights<GpuParts<T>>;
 
-/// Rows, width and inner width of a ConvNeXt block.
 fn shape<T: Number>(next: &Next<T>, rows: usize) -> Result<[u32; 3], CudaError> {
     Ok([size(rows)?, size(next.scale.length())?, size(next.up.bias.length())?])
 }
@@ -117,7 +112,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
     type Parts = GpuParts<T>;
     type Error = CudaError;
 
-    fn look_up(&mut self, weights: &Weights<T>, frames: usize) -> Result<(), CudaError> {
+    fn look_up(&mut self, weights: &Weights<T>, frames: usize) -> Done {
         let (codec, width) = (&self.codec.config, self.codec.config.vector_width());
         let books = Codebooks {
             rows: weights.codebooks.all(),
@@ -152,15 +147,16 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         Ok(conv.of.length(length) as usize)
     }
 
-    fn transformer(&mut self, weights: &Weights<T>, frames: usize) -> Result<(), CudaError> {
+    fn transformer(&mut self, weights: &Weights<T>, frames: usize) -> Done {
         let Kit { device, blas, operations, .. } = self.kit;
         let Codec { options, attention, sparse, turns, start, .. } = self.codec;
         let (config, marks, stream) = (&self.codec.config.transformer, &options.marks, device.stream());
-        let sizes = PassSizes { logits: 0, ..PassSizes::new(config, options, frames, frames, Head::Last) };
+        let mut sizes = PassSizes::new(config, options, frames, frames, Head::Last);
+        sizes.parts.logits = 0;
         let mut of_pass = PassBuffers::new(device, sizes)?;
         let kept = frames * config.kv_heads * config.head_dim;
         let mut scratch = [device.allocate(kept)?, device.allocate(kept)?];
-        of_pass.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
+        of_pass.parts.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
         let prompt = PromptRows {
             attention,
             blocks: sparse.layout.as_ref().map(|layout| (&sparse.attention, layout)),
@@ -177,10 +173,10 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let _stage = stage_mark!(marks, Layer, "head");
         let _op = stage_mark!(marks, Ops, "norm");
         let (shape, epsilon) = ([size(frames)?, size(config.hidden)?], config.norm_eps as f32);
-        operations.rms_norm(stream, &of_pass.x, &weights.body.norm, &mut self.buffers.hidden, shape, epsilon)
+        operations.rms_norm(stream, &of_pass.parts.x, &weights.body.norm, &mut self.buffers.hidden, shape, epsilon)
     }
 
-    fn depthwise_norm(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+    fn depthwise_norm(&mut self, next: &Next<T>, rows: usize) -> Done {
         let ([length, width, _], stream) = (shape(next, rows)?, self.kit.device.stream());
         let Buffers { hidden, second, inner, .. } = &mut *self.buffers;
         let signal = Signal { x: hidden.all(), length, snake: None };
@@ -190,21 +186,21 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         self.kit.rows.layer_norm(stream, &*inner, norm, second, [length, width], NEXT_EPS)
     }
 
-    fn up_gelu(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+    fn up_gelu(&mut self, next: &Next<T>, rows: usize) -> Done {
         let ([m, k, n], Buffers { second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
         self.kit.blas.multiply([&*second, &next.up.weight], inner, Sizes { m, n, k, b_is_transposed: true })?;
         let bias = Some(next.up.bias.all());
         self.kit.rows.bias_gate(self.kit.device.stream(), inner, bias, [m, n], Gate::Gelu)
     }
 
-    fn down_add(&mut self, next: &Next<T>, rows: usize) -> Result<(), CudaError> {
+    fn down_add(&mut self, next: &Next<T>, rows: usize) -> Done {
         let ([m, n, k], Buffers { hidden, second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
         self.kit.blas.multiply([&*inner, &next.down.weight], second, Sizes { m, n, k, b_is_transposed: true })?;
         let added = (second.all(), Some(next.down.bias.all()));
         self.kit.rows.add_scaled(self.kit.device.stream(), hidden, added, next.scale.all(), [m, n])
     }
 
-    fn to_samples(&mut self, weights: &Weights<T>, rows: usize) -> Result<(), CudaError> {
+    fn to_samples(&mut self, weights: &Weights<T>, rows: usize) -> Done {
         let Buffers { hidden, samples, .. } = &mut *self.buffers;
         let signal = Signal { x: hidden.all(), length: size(rows)?, snake: Some(&weights.snake) };
         let last = (weights.last.weight.all(), weights.last.bias.as_ref().map(Buffer::all));

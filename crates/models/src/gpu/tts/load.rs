@@ -17,7 +17,6 @@ use crate::{
     tts::{ConvTensors, Linear, Parts, TtsLoad, TtsWeights, codebook},
 };
 
-/// The kernels that all parts of the model share.
 pub struct Kit<'a, T> {
     pub device: &'a Device,
     pub blas: Blas,
@@ -38,7 +37,6 @@ impl<'a, T: Number> Kit<'a, T> {
     }
 }
 
-/// How a GPU holds weights.
 pub struct GpuParts<T>(PhantomData<T>);
 
 /// A convolution: packed with its bias, or as it is stored, with a bias of its own.
@@ -48,12 +46,9 @@ pub struct ConvWeights<T> {
     pub bias: Option<Buffer<T>>,
 }
 
-/// The projection from the talker's width to the predictor's, and all embeddings of codes after it.
 pub struct Bridge<T> {
     pub linear: Linear<Buffer<T>>,
-    /// Rows of semantic codes.
     pub first: Buffer<T>,
-    /// Rows of all other codes, group by group.
     pub others: Buffer<T>,
 }
 
@@ -67,7 +62,6 @@ impl<T> Parts for GpuParts<T> {
     type Bridge = Bridge<T>;
 }
 
-/// Loads tensors on a device.
 pub struct GpuLoader<'a, T> {
     kit: &'a Kit<'a, T>,
     loader: Loader<'a, T>,
@@ -82,7 +76,6 @@ impl<'a, T: Number> GpuLoader<'a, T> {
         self.loader.packed(std::slice::from_ref(tensor))
     }
 
-    /// A table of rows after the bridge.
     fn crossed(&self, linear: &Linear<Buffer<T>>, rows: &Buffer<T>) -> Result<Buffer<T>, ModelError> {
         let n = size(linear.bias.length())?;
         let k = size(linear.weight.length())? / n;

@@ -7,7 +7,7 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Kernels, Pinned, Sizes, Slice,
+    Buffer, Cache, CudaError, Device, Done, Kernels, Pinned, Sizes, Slice,
     decode::{
         self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
     },
@@ -19,7 +19,7 @@ use super::{
     super::{
         cache::GpuCache,
         pass::{Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
-        room::{Head, PassSizes},
+        room::{Head, Parts, PassSizes},
         size,
         step::Stepper,
         weights::Number,
@@ -37,7 +37,6 @@ use crate::{
     },
 };
 
-/// Rows of text that fit at first.
 pub const TEXT_ROOM: usize = 1024;
 
 type Weights<T> = LoadedWeights<GpuParts<T>>;
@@ -50,16 +49,13 @@ pub struct GpuOps<'a, T> {
     kit: Kit<'a, T>,
     config: Arc<TtsConfig>,
     options: TtsOptions,
-    /// The options of the talker's passes over a prompt.
     prefill: Options,
-    /// The marks inside what may be captured.
     marks: Marks,
     talker: Inner<T>,
     state: State,
     attention: Attention<T>,
     /// Rows of the text that enters frame by frame; the last one serves all later frames.
     text: Buffer<T>,
-    /// The number of rows, on the device.
     text_rows: Buffer<u32>,
     predictor: Inner<T>,
     /// One for each position, since graphs keep their addresses.
@@ -75,7 +71,6 @@ pub struct GpuOps<'a, T> {
     words: [Pinned<u32>; 2],
 }
 
-/// A decoder inside the model, which runs one position at a time.
 struct Inner<T> {
     config: Config,
     stepper: Stepper<T>,
@@ -93,29 +88,21 @@ impl<T: Number> Inner<T> {
         })
     }
 
-    /// Runs the hidden state at a position through all layers.
     fn layers(
         &mut self,
         kit: &Kit<'_, T>,
         marks: &Marks,
         body: &Body<Buffer<T>>,
         state: &State,
-        before: impl FnMut(usize) -> Result<(), CudaError>,
-    ) -> Result<(), CudaError> {
+        before: impl FnMut(usize) -> Done,
+    ) -> Done {
         let Self { config, stepper, cache, turns } = self;
         let context = context(kit, config, marks, turns);
         let mut pass = stepper.pass(context, Sequences::Together(state, cache));
         run_resident(&mut pass, 0, &body.layers, before)
     }
 
-    /// Computes the logits of the hidden state.
-    fn head(
-        &mut self,
-        kit: &Kit<'_, T>,
-        marks: &Marks,
-        body: &Body<Buffer<T>>,
-        head: &Buffer<T>,
-    ) -> Result<(), CudaError> {
+    fn head(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, head: &Buffer<T>) -> Done {
         let Self { config, stepper, turns, .. } = self;
         stepper.head(context(kit, config, marks, turns), &body.norm, head)
     }
@@ -171,7 +158,6 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok(ops)
     }
 
-    /// Captures both parts of a frame, where that is wanted and not done.
     fn capture(&mut self, weights: &Weights<T>) -> Result<(), ModelError> {
         if !self.wants_graphs || self.graphs[0].is_some() {
             return Ok(());
@@ -198,7 +184,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
 
     /// Makes room for the rows of a text. Graphs that have the old address are dropped; their stamps were read by the
     /// reset.
-    fn make_room(&mut self, rows: usize) -> Result<(), CudaError> {
+    fn make_room(&mut self, rows: usize) -> Done {
         let numbers = rows.saturating_mul(self.config.talker.hidden);
         if numbers > self.text.length() {
             self.kit.device.stream().synchronise()?;
@@ -208,12 +194,10 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok(())
     }
 
-    /// Reads the stamps of the graphs for whoever writes a trace. Waits for the device.
-    fn hand_on(&mut self) -> Result<(), CudaError> {
+    fn hand_on(&mut self) -> Done {
         self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(self.kit.device))
     }
 
-    /// The embeddings of the codes of a group, in the predictor's width, and the number of codes.
     fn table<'w>(&self, weights: &'w Weights<T>, group: usize) -> Result<(Slice<'w, T>, u32), CudaError> {
         let others = weights.predictor.bridge.as_ref().map_or(&weights.predictor.embeddings, |bridge| &bridge.others);
         let Config { vocab, hidden, .. } = self.config.predictor;
@@ -221,7 +205,6 @@ impl<'a, T: Number> GpuOps<'a, T> {
     }
 }
 
-/// The rules of sampling, as the device has them.
 fn rules(sampling: &Sampling, choice: Choice, end: u32) -> Rules {
     let (temperature, top_k, top_p) = match choice {
         Choice::Likeliest => (0.0, 0, 1.0),
@@ -274,7 +257,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(out)
     }
 
-    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, rows: Buffer<T>) -> Result<(), CudaError> {
+    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, rows: Buffer<T>) -> Done {
         let Self { kit, config, prefill: options, talker, state, text, text_rows, .. } = self;
         let (device, stream, config) = (kit.device, kit.device.stream(), &config.talker);
         let (hidden, count) = (config.hidden, prompt.positions.len());
@@ -282,11 +265,11 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         text_rows.set_all(stream, size(rows.length() / hidden - count)?)?;
 
         let mut buffers = Buffers::new(device, PassSizes::new(config, options, count, count, Head::Last))?;
-        buffers.x.all_mut().copy_from(stream, rows.slice(0..count * hidden)?)?;
+        buffers.parts.x.all_mut().copy_from(stream, rows.slice(0..count * hidden)?)?;
         let codec: Vec<u32> = prompt.positions.iter().map(|position| position.codec.unwrap_or(u32::MAX)).collect();
         let codec = device.upload(&codec)?;
         let shape = [size(config.vocab)?, size(hidden)?];
-        kit.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.x, shape)?;
+        kit.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.parts.x, shape)?;
         state.position.set_all(stream, 0)?;
         let prompt = PromptRows {
             attention: &self.attention,
@@ -301,13 +284,13 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let context = context(kit, config, &options.marks, &talker.turns);
         let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
         run_resident(&mut pass, 0, &weights.talker.body.layers, |_| Ok(()))?;
-        let x = &mut talker.stepper.buffers.x;
-        kit.operations.last_rows(stream, &buffers.x, x, [1, size(count)?, size(hidden)?])?;
+        let x = &mut talker.stepper.buffers.parts.x;
+        kit.operations.last_rows(stream, &buffers.parts.x, x, [1, size(count)?, size(hidden)?])?;
         state.position.set_all(stream, size(count)?)?;
         talker.head(kit, &options.marks, &weights.talker.body, &weights.talker.head)
     }
 
-    fn sum_codes(&mut self, weights: &Weights<T>) -> Result<(), CudaError> {
+    fn sum_codes(&mut self, weights: &Weights<T>) -> Done {
         let tables = FrameTables {
             first: &weights.talker.embedding,
             first_size: size(self.config.talker.vocab)?,
@@ -316,21 +299,21 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             text: &self.text,
             text_rows: &self.text_rows,
         };
-        let (hidden, x) = (size(self.config.talker.hidden)?, &mut self.talker.stepper.buffers.x);
+        let (hidden, x) = (size(self.config.talker.hidden)?, &mut self.talker.stepper.buffers.parts.x);
         self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)
     }
 
-    fn step(&mut self, weights: &Weights<T>, border: Border<'_, CudaError>) -> Result<(), CudaError> {
+    fn step(&mut self, weights: &Weights<T>, border: Border<'_, CudaError>) -> Done {
         let Self { kit, marks, talker, state, .. } = self;
         talker.layers(kit, marks, &weights.talker.body, state, |layer| border("layer", Some(("layer", layer))))?;
         border("head", None)?;
         talker.head(kit, marks, &weights.talker.body, &weights.talker.head)
     }
 
-    fn enter(&mut self, weights: &Weights<T>) -> Result<(), CudaError> {
+    fn enter(&mut self, weights: &Weights<T>) -> Done {
         let LoadedWeights { talker, predictor, .. } = weights;
         let Self { kit, config, marks, states, frames, .. } = self;
-        let (stream, left) = (kit.device.stream(), &self.talker.stepper.buffers.x);
+        let (stream, left) = (kit.device.stream(), &self.talker.stepper.buffers.parts.x);
         let (width, epsilon) = (config.talker.hidden, config.talker.norm_eps as f32);
         match &predictor.bridge {
             Some(bridge) => {
@@ -339,33 +322,33 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
                 self.predictor.stepper.enter(stream, left, &norm, &linear, width)?;
             }
             None => {
-                let (x, shape) = (&mut self.predictor.stepper.buffers.x, [1, size(width)?]);
+                let (x, shape) = (&mut self.predictor.stepper.buffers.parts.x, [1, size(width)?]);
                 kit.operations.rms_norm(stream, left, &talker.body.norm, x, shape, epsilon)?;
             }
         }
         self.predictor.layers(kit, marks, &predictor.body, &states[0], |_| Ok(()))?;
         let table = predictor.bridge.as_ref().map_or(&talker.embedding, |bridge| &bridge.first);
         let (rows, width) = (size(config.talker.vocab)?, size(config.predictor.hidden)?);
-        let x = &mut self.predictor.stepper.buffers.x;
+        let x = &mut self.predictor.stepper.buffers.parts.x;
         self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)
     }
 
-    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Result<(), CudaError> {
+    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Done {
         let Self { kit, marks, predictor, states, .. } = self;
         predictor.layers(kit, marks, &weights.predictor.body, &states[group], |_| Ok(()))?;
         predictor.head(kit, marks, &weights.predictor.body, &weights.predictor.heads[group - 1])
     }
 
-    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Result<(), CudaError> {
+    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Done {
         let next = if group < weights.predictor.heads.len() { Some(self.table(weights, group)?) } else { None };
-        let (width, Buffers { x, logits, .. }) =
-            (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers);
+        let (width, Parts { x, logits, .. }) =
+            (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers.parts);
         let next = next.map(|(table, size)| NextRow { table, size, x, width });
         let choice = Place { next, ..Place::code(size(group)?) };
         self.sampler.sample(self.kit.device.stream(), logits, &mut self.rules[1], &mut self.frames, choice)
     }
 
-    fn sample(&mut self, part: SamplingPart, frame: usize) -> Result<(), CudaError> {
+    fn sample(&mut self, part: SamplingPart, frame: usize) -> Done {
         let (stream, is_draw) = (self.kit.device.stream(), part == SamplingPart::Draw);
         let position = (frame > 0 && is_draw).then_some(&mut self.state.position);
         let place = Place { group: 0, begins: frame > 0, position, is_reported: true, next: None };
@@ -374,7 +357,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             SamplingPart::TopP => decode::SamplingPart::TopP,
             SamplingPart::Draw => decode::SamplingPart::Draw,
         };
-        let logits = &self.talker.stepper.buffers.logits;
+        let logits = &self.talker.stepper.buffers.parts.logits;
         self.sampler.part(part, stream, logits, &mut self.rules[0], &mut self.frames, place)?;
         let word = &mut self.words[usize::from(frame > 0)];
         // SAFETY: both are owned here, and the word is read after the stream was waited for.
@@ -400,7 +383,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.frames.read(frames)
     }
 
-    fn set_codes(&mut self, codes: &[u32]) -> Result<(), CudaError> {
+    fn set_codes(&mut self, codes: &[u32]) -> Done {
         let frames = size(codes.len() / self.config.groups)?;
         if frames > self.frames.room() {
             // Graphs have the old address.
@@ -426,23 +409,23 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, CudaError> {
-        Ok(self.talker.stepper.buffers.logits.read()?.into_iter().map(T::widened).collect())
+        Ok(self.talker.stepper.buffers.parts.logits.read()?.into_iter().map(T::widened).collect())
     }
 
     fn hidden(&mut self, weights: &Weights<T>) -> Result<Vec<f32>, CudaError> {
         let (device, talker) = (self.kit.device, &self.config.talker);
         let mut normed = device.allocate::<T>(talker.hidden)?;
-        let (x, norm) = (&self.talker.stepper.buffers.x, &weights.talker.body.norm);
+        let (x, norm) = (&self.talker.stepper.buffers.parts.x, &weights.talker.body.norm);
         let (shape, epsilon) = ([1, size(talker.hidden)?], talker.norm_eps as f32);
         self.kit.operations.rms_norm(device.stream(), x, norm, &mut normed, shape, epsilon)?;
         Ok(normed.read()?.into_iter().map(T::widened).collect())
     }
 
-    fn wait(&mut self) -> Result<(), CudaError> {
+    fn wait(&mut self) -> Done {
         self.kit.device.stream().synchronise()
     }
 
-    fn reset(&mut self) -> Result<(), CudaError> {
+    fn reset(&mut self) -> Done {
         // Words on their way to the host must have arrived before they are requested anew.
         self.wait()?;
         self.hand_on()

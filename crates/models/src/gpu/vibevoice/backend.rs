@@ -31,25 +31,20 @@ pub struct Cuda<'a, T> {
     pub graphs: Graphs,
     pub replay: Replay,
     pub on: On<'a, T>,
-    /// The offloaded layers of the language model.
     streamed: Option<Streamed<'a, T>>,
     pub language: Language<T>,
     pub diffusion: Diffusion<T>,
     pub connecting: Connecting<T>,
-    /// The samples of all tokens of audio.
     audio: Buffer<f32>,
-    /// The token that the host reads.
     choice: Pinned<u32>,
 }
 
-/// A device, and the kernels of one dtype.
 pub struct On<'a, T> {
     pub device: &'a Device,
     pub blas: Blas,
     pub kernels: Kernels<T>,
 }
 
-/// The kernels of one dtype.
 pub struct Kernels<T> {
     pub operations: Operations<T>,
     pub rows: AudioRows<T>,

@@ -1,14 +1,16 @@
 //! The connectors on a GPU.
 
-use laptime_cuda::{Buffer, CudaError, Device, Sizes, Slice, SliceMut};
+use laptime_cuda::{Buffer, CudaError, Device, Done, Sizes, Slice, SliceMut};
 
 use super::{
     super::{size, weights::Number},
     backend::{Cuda, On},
 };
-use crate::vibevoice::{CONNECTOR_EPS, Connector, Linear};
+use crate::{
+    tts::Linear,
+    vibevoice::{CONNECTOR_EPS, Connector},
+};
 
-/// What connectors compute in, for this many rows.
 pub struct Connecting<T> {
     inner: Buffer<T>,
     normed: Buffer<T>,
@@ -22,7 +24,6 @@ impl<T: Number> Connecting<T> {
         Ok(Self { inner, normed, rows: size(rows)?, width: size(width)? })
     }
 
-    /// Puts the rows of latents into `out`, or adds them to what is there.
     pub fn run(
         &mut self,
         on: &On<'_, T>,
@@ -30,7 +31,7 @@ impl<T: Number> Connecting<T> {
         latents: Slice<'_, T>,
         mut out: SliceMut<'_, T>,
         is_added: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let Self { inner, normed, rows, width } = self;
         let (stream, shape, operations) = (on.device.stream(), [*rows, *width], &on.kernels.operations);
         let Linear { weight, bias } = &weights.enter;

@@ -16,7 +16,6 @@ use crate::{
     vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
 };
 
-/// The diffusion head's buffers, for one number of steps.
 pub struct Diffusion<T> {
     sizes: DrawingSizes,
     ffn: u32,
@@ -25,7 +24,6 @@ pub struct Diffusion<T> {
     kernels: DrawingStep<T>,
     pub drawing: Drawing<T>,
     conditions: Buffer<T>,
-    /// A row for the time of each step.
     times: Buffer<T>,
     /// Conditions and times together, one row of each stream per step.
     conditioning: Buffer<T>,
@@ -33,12 +31,10 @@ pub struct Diffusion<T> {
     adapts: Vec<Buffer<T>>,
     x: Buffer<T>,
     gated: Buffer<T>,
-    /// The latent, as the connector reads it.
     pub row: Buffer<T>,
 }
 
 impl<T: Number> Diffusion<T> {
-    /// Buffers for this many latents, of this many steps each.
     pub fn new(device: &Device, config: &VibeVoiceConfig, steps: usize, room: usize) -> Result<Self, ModelError> {
         let (hidden, latent) = (config.decoder.hidden, config.acoustic.latent);
         let of_step = |numbers: usize| device.allocate::<T>(STREAMS * steps * numbers);
@@ -106,7 +102,6 @@ fn plain<T>(weight: &Buffer<T>) -> Linear<'_, T> {
     Linear { weight, bias: None }
 }
 
-/// Where the adaptation of a step is, of which a row has this many numbers.
 fn rows(step: usize, width: usize) -> std::ops::Range<usize> {
     step * STREAMS * width..(step + 1) * STREAMS * width
 }

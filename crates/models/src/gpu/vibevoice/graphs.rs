@@ -12,12 +12,10 @@ use crate::{
     vibevoice::{Done, Engine, Part, VibeVoice, VibeVoiceOptions},
 };
 
-/// A graph for each part that is replayed.
 #[derive(Default)]
 pub struct Graphs([Option<Graph>; Part::ALL.len()]);
 
 impl Graphs {
-    /// The graph of a part.
     pub fn of(&mut self, part: Part) -> &mut Option<Graph> {
         let at = Part::ALL.iter().position(|other| *other == part).unwrap_or_default();
         &mut self.0[at]
@@ -62,7 +60,6 @@ fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Gr
     graph.upload(&stream).map(|()| graph)
 }
 
-/// The milliseconds of each part of a token: the mean of this many replays.
 pub fn part_times<T: Number>(
     engine: &mut Engine<Cuda<'_, T>>,
     times: usize,

@@ -4,7 +4,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Region, Slice, decode::State, nn::Attention};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Region, Slice, decode::State, nn::Attention};
 
 use super::{
     super::{
@@ -28,7 +28,6 @@ use crate::{
     vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 
-/// The language model's streams, and what goes through them.
 pub struct Language<T> {
     model: Model<T>,
     streams: Streams<T>,
@@ -37,13 +36,10 @@ pub struct Language<T> {
     pub row: Buffer<T>,
     /// The normed hidden states of both streams: the positive one, then the negative one.
     pub hidden: Buffer<T>,
-    /// The token that was sampled last, as an index of those that may be.
     pub choice: Buffer<u32>,
-    /// Whose logits are the last.
     last: Side,
 }
 
-/// What every pass reads.
 struct Model<T> {
     config: Config,
     options: Options,
@@ -77,7 +73,6 @@ struct Streams<T> {
     both: Option<Stepper<T>>,
 }
 
-/// A stream.
 struct Stream<T> {
     stepper: Stepper<T>,
     state: State,
@@ -110,7 +105,6 @@ impl<T: Number> Streams<T> {
         })
     }
 
-    /// The stepper of one or both streams, and their positions.
     fn of(&mut self, side: Side) -> Result<(&mut Stepper<T>, Sequences<'_, T>), CudaError> {
         let Self { positive, negative, both } = self;
         match side {
@@ -129,7 +123,6 @@ impl<T: Number> Streams<T> {
 }
 
 impl<T: Number> Language<T> {
-    /// Loads the resident layers on the device, and the offloaded ones to where they stay.
     pub fn load(
         on: &On<'_, T>,
         config: &VibeVoiceConfig,
@@ -176,14 +169,12 @@ impl<T: Number> Language<T> {
         Ok((language, homes))
     }
 
-    /// The logits of the tokens that may be sampled.
     pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
         let (stepper, _) = self.streams.of(self.last)?;
-        stepper.buffers.logits.slice(range)
+        stepper.buffers.parts.logits.slice(range)
     }
 
-    /// Sets the position of a stream's next row.
-    pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Result<(), CudaError> {
+    pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Done {
         let of = match side {
             Side::Negative => &mut self.streams.negative,
             _ => &mut self.streams.positive,
@@ -191,18 +182,16 @@ impl<T: Number> Language<T> {
         of.state.position.set_all(on.device.stream(), size(position)?)
     }
 
-    /// Makes the embedding of a token the next row.
-    pub fn take_row(&mut self, on: &On<'_, T>, id: u32) -> Result<(), CudaError> {
+    pub fn take_row(&mut self, on: &On<'_, T>, id: u32) -> Done {
         let (at, hidden) = (id as usize, self.model.config.hidden);
         let row = self.model.embedding.slice(at * hidden..(at + 1) * hidden)?;
         self.row.all_mut().copy_from(on.device.stream(), row)
     }
 
-    /// Copies the row to the hidden states of each stream that is stepped.
-    fn enter(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+    fn enter(&mut self, on: &On<'_, T>, side: Side) -> Done {
         let width = self.model.config.hidden;
         let (stepper, _) = self.streams.of(side)?;
-        let x = &mut stepper.buffers.x;
+        let x = &mut stepper.buffers.parts.x;
         for begin in (0..if side == Side::Both { STREAMS } else { 1 }).map(|row| row * width) {
             // Waits for all work on the device's stream, as the beginning of a step must.
             let to = x.slice_mut(begin..begin + width)?;
@@ -211,22 +200,20 @@ impl<T: Number> Language<T> {
         Ok(())
     }
 
-    /// Notes who takes a step.
     pub fn stepped(&mut self, side: Side) {
         if side != Side::Negative {
             self.last = side;
         }
     }
 
-    /// Enqueues the offloaded layers: the beginning of a step.
-    pub fn begin_step(&mut self, on: &On<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Result<(), CudaError> {
+    pub fn begin_step(&mut self, on: &On<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Done {
         self.enter(on, side)?;
         let (stepper, sequences) = self.streams.of(side)?;
         run_offloaded(&mut stepper.pass(self.model.context(on), sequences), streamed)
     }
 
     /// Enqueues a step, or the part behind the offloaded layers. The positive stream samples a token.
-    pub fn step(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+    pub fn step(&mut self, on: &On<'_, T>, side: Side) -> Done {
         if self.model.first == 0 {
             self.enter(on, side)?;
         }
@@ -238,7 +225,7 @@ impl<T: Number> Language<T> {
     }
 
     /// Norms the hidden states for what comes next, and samples a token of the positive stream.
-    fn leave(&mut self, on: &On<'_, T>, side: Side) -> Result<(), CudaError> {
+    fn leave(&mut self, on: &On<'_, T>, side: Side) -> Done {
         let (model, width) = (&self.model, self.model.config.hidden);
         let (stepper, _) = self.streams.of(side)?;
         let (operations, stream) = (&on.kernels.operations, on.device.stream());
@@ -246,7 +233,7 @@ impl<T: Number> Language<T> {
             stepper.head(model.context(on), &model.norm, &model.choices)?;
             let _stage = stage_mark!(model.options.marks, Layer, "choose");
             let shape = [1, size(model.config.vocab)?];
-            operations.argmax(stream, &stepper.buffers.logits, &mut self.choice, shape)?;
+            operations.argmax(stream, &stepper.buffers.parts.logits, &mut self.choice, shape)?;
         }
         let (begin, rows) = match side {
             Side::Positive => (0, 1),
@@ -254,7 +241,7 @@ impl<T: Number> Language<T> {
             Side::Both => (0, STREAMS),
         };
         let (to, shape) = (self.hidden.slice_mut(begin..begin + rows * width)?, [size(rows)?, size(width)?]);
-        let (x, epsilon) = (stepper.buffers.x.all(), model.config.norm_eps as f32);
+        let (x, epsilon) = (stepper.buffers.parts.x.all(), model.config.norm_eps as f32);
         operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)
     }
 
@@ -265,31 +252,30 @@ impl<T: Number> Language<T> {
         streamed: Option<&mut Streamed<'_, T>>,
         ids: &Buffer<u32>,
         vocab: usize,
-        place_voices: impl FnOnce(&mut Buffer<T>) -> Result<(), CudaError>,
-    ) -> Result<(), CudaError> {
+        place_voices: impl FnOnce(&mut Buffer<T>) -> Done,
+    ) -> Done {
         let (stream, model, count) = (on.device.stream(), &self.model, ids.length());
         let sizes = PassSizes::new(&model.config, &model.options, count, count, Head::Last);
         let mut buffers = Buffers::new(on.device, sizes)?;
         let shape = [size(vocab)?, size(model.config.hidden)?];
-        on.kernels.operations.embed(stream, ids, &model.embedding, &mut buffers.x, shape)?;
-        place_voices(&mut buffers.x)?;
+        on.kernels.operations.embed(stream, ids, &model.embedding, &mut buffers.parts.x, shape)?;
+        place_voices(&mut buffers.parts.x)?;
         self.place(on, Side::Positive, 0)?;
         self.run_prompt(on, streamed, &mut buffers, count)?;
-        let x = &mut self.streams.positive.stepper.buffers.x;
+        let x = &mut self.streams.positive.stepper.buffers.parts.x;
         let shape = [1, size(count)?, size(self.model.config.hidden)?];
-        on.kernels.operations.last_rows(stream, &buffers.x, x, shape)?;
+        on.kernels.operations.last_rows(stream, &buffers.parts.x, x, shape)?;
         self.stepped(Side::Positive);
         self.leave(on, Side::Positive)
     }
 
-    /// The layers, over all positions of a prompt.
     fn run_prompt(
         &mut self,
         on: &On<'_, T>,
         streamed: Option<&mut Streamed<'_, T>>,
         buffers: &mut Buffers<T>,
         count: usize,
-    ) -> Result<(), CudaError> {
+    ) -> Done {
         let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
         let prompt = PromptRows {
             attention: &self.attention,
@@ -306,7 +292,6 @@ impl<T: Number> Language<T> {
     }
 }
 
-/// The rows of a head that belong to tokens which may be sampled.
 fn choices<T: Number>(device: &Device, config: &VibeVoiceConfig, head: &Buffer<T>) -> Result<Buffer<T>, ModelError> {
     let (ids, hidden) = (config.ids.all(), config.decoder.hidden);
     let mut rows = device.allocate(ids.len() * hidden)?;

@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     ModelError, TensorSpec,
+    decoder::weights::Load,
     tts::ConvTensors,
-    vibevoice::{ConvShape, Kinds, Load, VibeVoiceWeights},
+    vibevoice::{ConvShape, Kinds, VibeVoiceWeights, VoiceLoad},
 };
 
-/// Weights and a bias as they are stored.
 pub struct Stored<T> {
     pub weight: Buffer<T>,
     pub bias: Buffer<T>,
@@ -36,32 +36,37 @@ impl<T: Number> Kinds for Cuda<'_, T> {
     type Depthwise = Stored<T>;
 }
 
-/// Puts the tensors of VibeVoice on a device.
 pub struct Put<'p, 'a, T> {
     on: &'p On<'a, T>,
-    weights: &'p VibeVoiceWeights,
+    loader: Loader<'p, T>,
 }
 
 impl<'p, 'a, T: Number> Put<'p, 'a, T> {
     pub fn new(on: &'p On<'a, T>, weights: &'p VibeVoiceWeights) -> Self {
-        Self { on, weights }
+        Self { on, loader: Loader { device: on.device, operations: &on.kernels.operations, weights } }
     }
 
-    fn stored(&mut self, tensors: &ConvTensors) -> Result<Stored<T>, ModelError> {
-        Ok(Stored { weight: self.vector(&tensors.weight)?, bias: self.vector(&tensors.bias)? })
+    fn stored(&self, ConvTensors { weight, bias }: &ConvTensors) -> Result<Stored<T>, ModelError> {
+        let one = |tensor| self.loader.packed(std::slice::from_ref(tensor));
+        Ok(Stored { weight: one(weight)?, bias: one(bias)? })
     }
 }
 
-impl<'a, T: Number> Load<Cuda<'a, T>> for Put<'_, 'a, T> {
+impl<T: Number> Load for Put<'_, '_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Error = ModelError;
+
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        let On { device, kernels, .. } = self.on;
-        Loader { device, operations: &kernels.operations, weights: self.weights }.packed(tensors)
+        self.loader.packed(tensors)
     }
 
-    fn vector(&mut self, tensor: &TensorSpec) -> Result<Buffer<T>, ModelError> {
-        self.matrix(std::slice::from_ref(tensor))
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+        self.loader.packed(tensors)
     }
+}
 
+impl<'a, T: Number> VoiceLoad<Cuda<'a, T>> for Put<'_, 'a, T> {
     fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<ConvWeights<T>, ModelError> {
         let [inputs, outputs, kernel, stride] = [shape.inputs, shape.outputs, shape.kernel, shape.stride].map(size);
         let (channels, kernel, stride) = ([inputs?, outputs?], kernel?, stride?);

@@ -5,9 +5,11 @@ use super::{
     backend::Cuda,
     language::negative_room,
 };
-use crate::vibevoice::{
-    BEHIND, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
-    product, sum,
+use crate::{
+    size::{product, sum},
+    vibevoice::{
+        BEHIND, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
+    },
 };
 
 /// Positions, choices, tables of lists and what each allocation is rounded up by.
@@ -53,12 +55,12 @@ fn before_tokens(
     let ReadingSizes { positions, voices, .. } = *reading;
     let (decoder, together) = (config.stepped_decoder(), voices.clamp(1, Cuda::<f32>::TOGETHER));
     let encoder = flow_numbers(encoder, together);
-    let pass = PassSizes::new(&decoder, &options.decoder(options.room), positions, positions, Head::Last).numbers();
+    let pass =
+        PassSizes::new(&decoder, &options.decoder(options.room), positions, positions, Head::Last).parts.numbers();
     let connecting = product(&[voices.saturating_mul(2), decoder.hidden]);
     product(&[voices, decoder.hidden]).saturating_add(encoder.max(connecting).max(pass))
 }
 
-/// Numbers of a flow of this many tokens at a time, without samples.
 fn flow_numbers(shape: &TokenizerShape, tokens: usize) -> u64 {
     let plan = Plan::new(shape, tokens);
     let of_token = [plan.hidden.saturating_mul(3), plan.inner, plan.columns];

@@ -15,17 +15,14 @@ use crate::{
     vibevoice::{Done, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
 };
 
-/// What each convolution of a tokenizer sees, and what the tokenizer computes in.
 pub struct Flow<T> {
     lists: Vec<List>,
     kept: Kept<T>,
-    /// The hidden states that blocks add to, and at the end latents.
     pub x: Buffer<T>,
     normed: Buffer<T>,
     second: Buffer<T>,
     wide: Buffer<T>,
     columns: Buffer<T>,
-    /// At the end of a decoder.
     pub samples: Buffer<f32>,
 }
 
@@ -46,7 +43,6 @@ impl<T: Number> Flow<T> {
         })
     }
 
-    /// Where the rows of this many tokens enter.
     pub fn entrance(&mut self, tokens: usize) -> Result<SliceMut<'_, T>, CudaError> {
         let list = self.lists[0];
         self.kept.rows.slice_mut(list.entering()..list.end(tokens))
