@@ -1,9 +1,11 @@
 //! A CUDA GPU as a device.
 
+pub(crate) mod attention;
+pub(crate) mod chain;
 mod copy;
 mod listen;
 mod matmul;
-mod second_stream;
+pub(crate) mod models;
 
 use std::{
     any::Any,
@@ -14,7 +16,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::gpus::GpuFound;
 use laptime_bench::{
     AtomicDepth, Depth, Device, DeviceState, GraphReplays, IterationState, KernelRecording, L2, Nanos, NoDevice,
     OutOfMemory, SwitchableClock, Timing, nanos_between,
@@ -23,11 +24,14 @@ use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
 use laptime_trace::run::PeakGpu;
 
-use self::second_stream::SecondStream;
 pub use self::{copy::prepare_copy, matmul::prepare_matmul};
+use crate::devices::GpuFound;
 
 /// How long a reading of the GPU's state is reused: a reading takes longer than many iterations.
 const READING_HOLDS: Duration = Duration::from_millis(50);
+
+/// The workspace of cuBLAS, in bytes.
+const WORKSPACE_BYTES: u64 = 32 << 20;
 
 /// How many times the second-level cache is written to empty it.
 const CACHE_TIMES: u64 = 2;
@@ -122,6 +126,34 @@ impl CudaDevice {
                 state
             }
         }
+    }
+}
+
+/// A second stream of a GPU, with its own clock and lane.
+pub struct SecondStream {
+    device: laptime_cuda::Device,
+    clock: Arc<SwitchableClock>,
+    lane: Lane,
+}
+
+impl SecondStream {
+    /// Creates the stream with the timing of the first one.
+    fn new(name: &str, first: &laptime_cuda::Device, timing: Timing) -> Result<Self, CudaError> {
+        let device = first.with_new_streams()?;
+        let clock = clock(device.stream())?;
+        clock.set(timing);
+        let lane = Lane::device(&format!("{name} stream 2"), Arc::clone(&clock) as Arc<dyn DeviceClock>);
+        Ok(Self { device, clock, lane })
+    }
+
+    /// The GPU, whose stream is the second one.
+    pub fn cuda(&self) -> &laptime_cuda::Device {
+        &self.device
+    }
+
+    /// The lane of its stages.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
     }
 }
 

@@ -5,16 +5,17 @@ use std::hint::black_box;
 use anyhow::bail;
 use half::{bf16, f16};
 use laptime_bench::{
-    AxisSpec, Case, Cost, Device, Iteration, ParsedCase, Prepared, Traffic, ValueKind, Work, Workload,
+    AxisSpec, Case, Device, Iteration, ParsedCase, Prepared, Traffic, ValueKind::OneOf, Work, Workload,
 };
 use laptime_probe::stage;
 use laptime_stats::Rng;
 
 use crate::{
-    crew::{Crew, threads_axis},
+    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads},
+    backend::if_gpu,
+    crew::Crew,
     element::untouched,
-    product::{Multiplied, product_bytes},
-    reference::check_product,
+    product::{Multiplied, check_product, product_bytes},
 };
 
 /// The dtypes of the workload.
@@ -34,21 +35,12 @@ impl Workload for Matmul {
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
-        let size = AxisSpec {
-            name: "size",
-            about: "rows and columns of the matrices",
-            kind: ValueKind::Int { least: 1, most: i64::MAX },
-            default: vec![1024.into()],
-            cost: Cost::Middle,
-        };
-        let dtype = AxisSpec {
-            name: "dtype",
-            about: "dtype of the matrices; on the CPU bf16 is converted to f32 and back in the iteration; a GPU has no f64",
-            kind: ValueKind::OneOf(MATMUL_DTYPES),
-            default: vec!["f32".into()],
-            cost: Cost::Middle,
-        };
-        vec![size, dtype, threads_axis()]
+        axes! {
+            "size", SIZE, [1024], Middle, "rows and columns of the matrices";
+            "dtype", OneOf(MATMUL_DTYPES), ["f32"], Middle,
+                "dtype of the matrices; on the CPU bf16 is converted to f32 and back in the iteration; a GPU has no f64";
+            "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        }
     }
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
@@ -59,10 +51,7 @@ impl Workload for Matmul {
             _ => 2,
         };
         Ok(Box::new((product_work(size, &dtype, bytes), move || {
-            #[cfg(feature = "cuda")]
-            if let Some(gpu) = crate::gpu::gpu(device) {
-                return crate::gpu::prepare_matmul(size, &dtype, gpu);
-            }
+            if_gpu!(device, gpu => crate::gpu::prepare_matmul(size, &dtype, gpu));
             match &*dtype {
                 "f32" => prepare::<f32>(size, threads, device),
                 "f64" => prepare::<f64>(size, threads, device),

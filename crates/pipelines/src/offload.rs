@@ -1,22 +1,15 @@
 //! The workload `offload`: a model with offloaded layers.
 
 mod axes;
-mod budget;
 mod experiment;
 mod extras;
 mod facts;
 mod files;
-mod fit;
 mod iteration;
 mod layers;
 mod live;
-mod make;
-mod observer;
-#[cfg(feature = "cuda")]
-mod on_gpu;
 mod plan;
 mod runner;
-mod spec;
 mod subject;
 #[cfg(test)]
 mod tests;
@@ -27,20 +20,20 @@ use laptime_bench::{
     Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError,
     Prepared, WarmUp, Work, Workload,
 };
+use laptime_models::StreamMode;
 
+pub(crate) use self::extras::OffloadExtras;
 use self::{
-    axes::{ALIASES, AUTO, axes},
-    fit::{Fit, fit, too_small},
+    axes::{ALIASES, axes},
     iteration::OffloadIteration,
-    plan::settle,
-    runner::Runner,
-    spec::Spec,
-    subject::{Subject, usual_model},
+    layers::{BudgetTooSmall, Fit, fit, too_small},
+    plan::{settle, with_layers},
+    runner::{Generated, NoObserver, Observer, Run, Runner},
+    subject::{Spec, Subject, usual_model},
 };
-pub use self::{
-    extras::OffloadExtras,
-    fit::BudgetTooSmall,
-    observer::{Generated, NoObserver, Observer, Visits},
+use crate::{
+    axis::AUTO,
+    backend::{does_not_apply, into_error, is_gpu},
 };
 
 /// A speech or language model with offloaded layers.
@@ -52,32 +45,18 @@ pub struct OffloadedLayers {
 
 /// What is known about a case on a device before it is prepared.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OffloadPlan {
-    /// Layers of the model.
-    pub layers: usize,
-    /// Layers kept on the device.
-    pub resident: usize,
-    /// How the others are copied.
-    pub mode: laptime_models::StreamMode,
-    /// Predicted peak memory in bytes.
-    pub needed_bytes: u64,
-    /// Available memory or the memory budget, in bytes.
-    pub budget_bytes: Option<u64>,
-    /// Copies between two clearings of the allocator cache.
-    pub clear_every: Option<usize>,
-    /// Whether the device is a GPU; on the CPU offloaded layers are in a file.
-    pub is_gpu: bool,
-    /// The rate of an emulated link, in GB/s.
-    pub emulated_gbps: Option<f64>,
-    /// Facts about the case.
-    pub facts: Vec<Fact>,
+pub(crate) struct OffloadPlan {
+    layers: usize,
+    resident: usize,
+    mode: StreamMode,
+    needed_bytes: u64,
+    budget_bytes: Option<u64>,
+    clear_every: Option<usize>,
+    /// On the CPU offloaded layers are in a file.
+    is_gpu: bool,
+    emulated_gbps: Option<f64>,
+    facts: Vec<Fact>,
 }
-
-/// Iterations before the first that counts.
-const WARM_UP: usize = 1;
-
-/// Iterations that count.
-const ITERATIONS: usize = 3;
 
 impl OffloadedLayers {
     /// Without an observer.
@@ -86,7 +65,7 @@ impl OffloadedLayers {
     }
 
     /// With an observer that is called for every token.
-    pub fn observed(observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn observed(observer: Arc<dyn Observer>) -> Self {
         Self { observer, home: std::env::temp_dir() }
     }
 
@@ -96,12 +75,12 @@ impl OffloadedLayers {
     }
 
     /// The plan of a case on a device, or why it cannot run.
-    pub fn look(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
+    fn look(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
         let (subject, spec, fit) = read(case, device)?;
         if let Some(reason) = too_small(&subject, &spec, &fit) {
             return Err(BudgetTooSmall(reason).into());
         }
-        let is_gpu = make::is_gpu(device);
+        let is_gpu = is_gpu(device);
         Ok(OffloadPlan {
             layers: subject.decoder().layers,
             resident: fit.resident,
@@ -115,47 +94,16 @@ impl OffloadedLayers {
         })
     }
 
-    /// The same case without offloading.
-    pub fn without_offloading(case: &Case) -> Case {
-        plan::without_offloading(case)
-    }
-
-    /// The same case with another number of layers on the device.
-    pub fn with_layers(case: &Case, layers: usize) -> Case {
-        plan::with_stay(case, layers::Stay::Layers(layers))
-    }
-
-    /// The number of layers that a case keeps on the device.
-    pub fn resident_layers(case: &Case) -> anyhow::Result<usize> {
-        let spec = Spec::of(case)?;
-        let subject = Subject::of(&spec)?;
-        let layers = subject.decoder().layers;
-        Ok(match subject.stay {
-            layers::Stay::Layers(count) => count,
-            layers::Stay::Auto => layers,
-        })
-    }
-
     /// Runs a case once more for its audio; the noise is seeded. None for a language model without speech.
-    pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Option<Generated>> {
-        let kept = Arc::new(Kept::default());
-        let workload = Self::observed(Arc::clone(&kept) as Arc<dyn Observer>);
-        if let Prepared::Ready(mut iteration) = workload.prepare(case, device)? {
-            iteration.run()?;
-            iteration.readings(laptime_bench::Nanos(0));
+    fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Option<Generated>> {
+        let (subject, spec, fit) = read(case, device)?;
+        if subject.refusal().is_some() || device.available_bytes().is_some_and(|available| fit.needed > available) {
+            return Ok(None);
         }
-        let mut last = kept.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Ok(last.take().filter(|generated| generated.rate > 0))
-    }
-}
-
-/// Keeps the last generation.
-#[derive(Default)]
-struct Kept(std::sync::Mutex<Option<Generated>>);
-
-impl Observer for Kept {
-    fn end(&self, generated: Generated) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(generated);
+        let (home, mut run) = (std::env::temp_dir(), Run::default());
+        let mut runner = Runner::new(case.clone(), (subject, spec), fit, (device, &home), &NoObserver)?;
+        runner.generate(&mut run).map_err(into_error)?;
+        Ok(Some(runner.generated(&run)).filter(|generated| generated.rate > 0))
     }
 }
 
@@ -176,7 +124,7 @@ fn read(case: &Case, device: &dyn Device) -> anyhow::Result<(Subject, Spec, Fit)
 fn with_model(case: &Case, device: &dyn Device) -> Case {
     let is_lm = case.text("pipeline") == Ok("lm");
     match case.text("model") {
-        Ok(AUTO) => case.with("model", usual_model(is_lm, make::is_gpu(device))),
+        Ok(AUTO) => case.with("model", usual_model(is_lm, is_gpu(device))),
         _ => case.clone(),
     }
 }
@@ -203,11 +151,8 @@ impl Workload for OffloadedLayers {
     }
 
     fn usual_settings(&self) -> GivenSettings {
-        GivenSettings {
-            warmup: Some(WarmUp::Iterations(WARM_UP)),
-            iterations: Some(ITERATIONS),
-            ..GivenSettings::default()
-        }
+        let warmup = Some(WarmUp::Iterations(1));
+        GivenSettings { warmup, iterations: Some(3), ..GivenSettings::default() }
     }
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
@@ -216,7 +161,7 @@ impl Workload for OffloadedLayers {
         let case = case.with("model", subject.name.clone()).with("dtype", subject.dtype.word());
         // A case that does not fit is reported when it is prepared.
         let is_open = !fit.fits() && spec.stay == AUTO;
-        if is_open { case } else { Self::with_layers(&case, fit.resident) }
+        if is_open { case } else { with_layers(&case, fit.resident) }
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
@@ -239,7 +184,7 @@ impl Workload for OffloadedLayers {
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let (subject, spec, fit) = read(case, device)?;
         if let Some(reason) = subject.refusal() {
-            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
+            return does_not_apply(reason);
         }
         Ok(Box::new(OffloadCase { workload: self, case: case.clone(), subject, spec, fit, device }))
     }

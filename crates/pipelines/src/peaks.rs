@@ -12,10 +12,10 @@ use laptime_stats::Sorted;
 use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
 
 use crate::{
-    caches::beyond_caches_mib,
     copy::MemoryCopy,
     crew::all_threads,
     matmul::{MATMUL_DTYPES, Matmul},
+    memory::beyond_caches_mib,
 };
 
 /// The quantile of rates that counts as the peak, in percent: the very fastest iterations may be clock errors.

@@ -6,10 +6,10 @@ use laptime_models::attention::{Judged, Kind, Reference, tolerance};
 use laptime_probe::{Lane, stage};
 
 use super::{
-    built::Built,
-    engine::{Engine, make},
+    engine::{Built, Engine, make},
     spec::Spec,
 };
+use crate::request::fact;
 
 /// The pattern is built again before iterations until the builds have taken this long in total, to get their spread.
 const BUILDING_NS: u64 = 300_000_000;
@@ -40,8 +40,7 @@ impl<'a> AttentionIteration<'a> {
 
     /// The same with a prepared engine.
     pub fn with(spec: Spec, engine: Box<dyn Engine + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
-        let built = Built { connections: 0, executed: 0, bytes: 0 };
-        let lane = device.lane();
+        let (lane, built) = (device.lane(), Built::default());
         let mut iteration = Self { spec, engine, device, lane, built, build_ns: 0, building_ns: 0, judged: None };
         iteration.build()?;
         Ok(iteration)
@@ -115,18 +114,17 @@ impl Iteration for AttentionIteration<'_> {
     }
 
     fn facts(&self) -> Vec<Fact> {
-        let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
         let sizes = self.spec.inputs.sizes;
         let length = sizes.length as f64;
         let Built { connections, executed, bytes } = self.built;
         vec![
-            whole("connections", connections),
-            whole("executed_pairs", executed),
-            whole("allowed_pairs", self.allowed()),
+            fact("connections", connections),
+            fact("executed_pairs", executed),
+            fact("allowed_pairs", self.allowed()),
             Fact::new("density", AxisValue::Float(connections as f64 / (length * length))),
-            whole("flops", sizes.flops(executed)),
-            whole("dense_flops", sizes.flops(self.allowed())),
-            whole("pattern_bytes", bytes),
+            fact("flops", sizes.flops(executed)),
+            fact("dense_flops", sizes.flops(self.allowed())),
+            fact("pattern_bytes", bytes),
             Fact::new("kernel", self.engine.kernel()),
             Fact::new("inputs", "synthetic"),
         ]

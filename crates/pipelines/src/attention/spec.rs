@@ -11,17 +11,14 @@ use laptime_models::{
 use laptime_trace::small_file;
 
 use super::axes::BUILT_IN;
+use crate::request::seed;
 
 /// The parameters of a case.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// The kind.
     pub kind: Kind,
-    /// The inputs.
     pub inputs: Synthetic,
-    /// The pairs that are kept.
     pub kept: Kept,
-    /// Threads of the CPU.
     pub threads: usize,
 }
 
@@ -37,8 +34,8 @@ impl Spec {
             length: case.size("seq_len")?,
         };
         let dtype: Dtype = case.text("dtype")?.parse()?;
-        let seed = u64::try_from(case.int("seed")?)?;
-        let pattern = Pattern { is_causal: is_causal(case), seed, ..pattern(case)? };
+        let (seed, is_causal) = (seed(case)?, case.get("causal") != Some(&AxisValue::Bool(false)));
+        let pattern = Pattern { is_causal, seed, ..pattern(case)? };
         let mask = match case.text("block_mask")? {
             path if kind == Kind::BlockSparse && path != BUILT_IN => Some(read_mask(path)?),
             _ => None,
@@ -54,16 +51,9 @@ impl Spec {
     }
 }
 
-fn is_causal(case: &Case) -> bool {
-    case.get("causal") != Some(&AxisValue::Bool(false))
-}
-
 /// The pattern of a case, causal.
 pub fn pattern(case: &Case) -> anyhow::Result<Pattern> {
-    let shared = match case.text("random_per")? {
-        "row" => Random::PerRow,
-        _ => Random::PerBlock,
-    };
+    let shared = if case.text("random_per")? == "row" { Random::PerRow } else { Random::PerBlock };
     Ok(Pattern {
         window: case.size("window")?,
         global: case.size("global")?,

@@ -1,9 +1,6 @@
 //! What `c2c` adds to a profile: the files of the C2C profiler and a summary.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::Path};
 
 use anyhow::{Context as _, bail};
 use laptime_bench::{Case, CaseResult, Depth, Prepared, Timing};
@@ -11,7 +8,7 @@ use laptime_probe::{lap, pause};
 use laptime_trace::{KernelRecords, Trace};
 
 use super::{CacheToCache, files::Recording};
-use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec};
+use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Written};
 
 /// The device on which work is done when a call returns.
 const CPU: &str = "cpu";
@@ -38,7 +35,7 @@ impl Extras for C2cExtras {
         results: &[&CaseResult],
         trace: Option<&Trace>,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    ) -> Written {
         let (Some(result), Some(trace)) = (results.first(), trace) else { return Ok(Vec::new()) };
         // A comparison with text generates no answer to summarise.
         let Some(measured) = result.measured().filter(|_| result.case.get("against").is_none()) else {

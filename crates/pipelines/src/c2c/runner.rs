@@ -1,29 +1,27 @@
-//! Two models and a fuser, run stage by stage.
+//! Two models and a fuser on a device, run stage by stage.
 
 use laptime_bench::{Device, Fact};
 use laptime_models::{
-    ModelError, Tokens,
-    fuser::{FuseOrder, Fused, Gates, Response},
+    Config, Decoder, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights, cpu,
+    fuser::{FuseOptions, FuseOrder, Fused, FuserConfig, Fusing, Gates, Joined, Response, Section},
 };
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
 use super::{
-    make::{Loaded, make, set_fuser},
-    pair::Pair,
+    pair::{Pair, bytes, sizes},
     spec::Spec,
-    work::{bytes, sizes, whole},
 };
-use crate::model::into_error;
+use crate::{
+    backend::{Target, decoder, fuser, if_gpu, into_error, is_gpu, marks, second_decoder, second_lane},
+    model::{Found, checked_weights},
+    request::fact,
+};
 
 /// Two prepared models and a fuser.
 pub struct Runner<'a> {
-    /// The models, the fuser and the prompt.
     pub pair: Pair,
-    /// The parameters of the case.
     pub spec: Spec,
-    /// The device.
     pub device: &'a dyn Device,
-    /// Both models and the fuser on the device.
     pub made: Loaded<'a>,
     lane: Option<&'a Lane>,
     /// The first logits with paths computed in the other order.
@@ -33,7 +31,6 @@ pub struct Runner<'a> {
 /// The result of processing a prompt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Read {
-    /// What was fused.
     pub fused: Fused,
     /// How often the teacher was run.
     pub teacher_calls: u64,
@@ -44,11 +41,8 @@ pub struct Read {
 /// How long both prompts took to read, each alone and both together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prefills {
-    /// The base model alone.
     pub base_ns: u64,
-    /// The teacher alone.
     pub teacher_ns: u64,
-    /// Both at the same time.
     pub together_ns: u64,
 }
 
@@ -252,7 +246,7 @@ impl<'a> Runner<'a> {
         let mut facts = sizes(&self.pair, &self.spec);
         let known = bytes(&self.pair, &self.spec).into_iter().fold(0, u64::saturating_add);
         if let Some(peak) = self.device.peak_bytes() {
-            facts.push(whole("activation_bytes", peak.saturating_sub(known)));
+            facts.push(fact("activation_bytes", peak.saturating_sub(known)));
         }
         let [base, teacher, fuser] = self.made.weights;
         facts.extend([
@@ -261,6 +255,127 @@ impl<'a> Runner<'a> {
             Fact::new("fuser_weights", fuser),
         ]);
         facts
+    }
+}
+
+/// Why a device cannot run a case, if it cannot.
+pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
+    let has_streams = is_gpu(device);
+    (spec.overlap && !has_streams).then(|| format!("`{}` has no second stream for the second prompt", device.name()))
+}
+
+/// Both models and the fuser.
+pub struct Loaded<'a> {
+    pub joined: Joined<'a>,
+    /// Where the weights of the base model, the teacher model and the fuser come from.
+    pub weights: [&'static str; 3],
+    pub teacher_lane: Option<&'a Lane>,
+}
+
+/// Prepares the models, without a fuser. If both run at the same time, the teacher has a stream of its own.
+pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
+    let teacher_lane = if spec.overlap { second_lane(device)? } else { device.lane() };
+    let [mut base, mut teacher] = options(pair, spec);
+    base.marks = Marks { embedding: EmbeddingStage::Base, ..marks(device) };
+    teacher.marks = Marks { lane: teacher_lane.cloned(), embedding: EmbeddingStage::Teacher, ..marks(device) };
+    let (weights, of_base) = load(&pair.base, spec)?;
+    let on = Target { device, threads: spec.threads };
+    let receiver = decoder(&pair.base.config, &weights, base, on)?;
+    let (weights, of_teacher) = load(&pair.teacher, spec)?;
+    let second = if spec.overlap { second_decoder } else { decoder };
+    let sharer = second(&pair.teacher.config, &weights, teacher, on)?;
+    let of_fuser = if pair.weights.is_synthetic() { "synthetic" } else { "folder" };
+    pair.weights.check_finite(&pair.fuser).map_err(into_error)?;
+    let joined = Joined { receiver, sharers: vec![sharer], fuser: Box::new(NoFuser::new()) };
+    Ok(Loaded { joined, weights: [of_base, of_teacher, of_fuser], teacher_lane })
+}
+
+fn load(found: &Found, spec: &Spec) -> anyhow::Result<(Weights, &'static str)> {
+    let _stage = stage!("load_weights", model = found.name);
+    checked_weights(found, spec.seed)
+}
+
+/// Loads a fuser with this order of computation. The old one is dropped first, because two may not fit.
+pub fn set_fuser<'a>(
+    joined: &mut Joined<'a>,
+    pair: &Pair,
+    spec: &Spec,
+    order: FuseOrder,
+    device: &'a dyn Device,
+) -> anyhow::Result<()> {
+    let _stage = stage!("load_fuser");
+    joined.fuser = Box::new(NoFuser::new());
+    let options = FuseOptions { order, marks: marks(device), ..FuseOptions::new(pair.dtype) };
+    joined.fuser = fuser(vec![(pair.fuser.clone(), &pair.weights)], options, Target { device, threads: spec.threads })?;
+    Ok(())
+}
+
+/// Of both models, without marks.
+fn options(pair: &Pair, spec: &Spec) -> [Options; 2] {
+    let one = |config: &Config, room: usize| Options {
+        dtype: pair.dtype,
+        attention: config.attention_type,
+        kept: None,
+        batch: 1,
+        room: Room::Static(room),
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: None,
+    };
+    [one(&pair.base.config, pair.positions(spec)), one(&pair.teacher.config, pair.teacher_positions(spec).max(1))]
+}
+
+/// Bytes that a case needs at most: of the heap, or of a GPU.
+pub fn needed_bytes(pair: &Pair, spec: &Spec, device: &dyn Device) -> u64 {
+    let [base, teacher] = options(pair, spec);
+    let text = spec.text_tokens.unwrap_or(0);
+    let read = pair.tokens().saturating_add(text);
+    let heard = pair.heard(spec).max(if text > 0 { pair.teacher_prompt().len() } else { 1 });
+    let (fusers, fuse) = (std::slice::from_ref(&pair.fuser), FuseOptions::new(pair.dtype));
+    let sum = |parts: &[u64]| parts.iter().copied().fold(0, u64::saturating_add);
+    if_gpu!(device, _gpu => sum(&[
+        laptime_models::gpu::needed_bytes(&pair.base.config, &base, read, false),
+        laptime_models::gpu::needed_bytes(&pair.teacher.config, &teacher, heard, false),
+        laptime_models::gpu::needed_fuser_bytes(fusers, &fuse, [1, pair.tokens()]),
+    ]));
+    let behind = pair.positions(spec).saturating_sub(read);
+    let behind_heard = pair.teacher_positions(spec).saturating_sub(heard);
+    let (threads, cached) = (spec.threads, cpu::Pass::Cached);
+    sum(&[
+        cpu::needed_bytes(&pair.base.config, &base, cached, [behind, read], threads),
+        cpu::needed_bytes(&pair.teacher.config, &teacher, cached, [behind_heard, heard], threads),
+        cpu::needed_fuser_bytes(fusers, &fuse, [1, pair.tokens()], threads),
+        // The check looks at two rows of logits as f32.
+        (pair.base.config.vocab as u64).saturating_mul(8),
+    ])
+}
+
+/// A placeholder until the fuser is loaded.
+struct NoFuser {
+    options: FuseOptions,
+}
+
+impl NoFuser {
+    fn new() -> Self {
+        Self { options: FuseOptions::new(laptime_models::Dtype::F32) }
+    }
+}
+
+impl Fusing for NoFuser {
+    fn configs(&self) -> &[FuserConfig] {
+        &[]
+    }
+
+    fn options(&self) -> &FuseOptions {
+        &self.options
+    }
+
+    fn gates(&self) -> &[Gates] {
+        &[]
+    }
+
+    fn fuse(&mut self, _: &mut dyn Decoder, _: &mut [&mut dyn Decoder], _: &Section) -> Result<Fused, ModelError> {
+        Err(ModelError::Refused("there is no fuser".to_owned()))
     }
 }
 

@@ -2,26 +2,23 @@
 
 use std::path::PathBuf;
 
-use laptime_bench::{AxisValue, Case};
+use laptime_bench::Case;
 use laptime_models::{
     Dtype,
     fuser::{Alignment, FuseOrder, Response, SharerMask},
 };
 
 use super::axes::SYNTHETIC;
+use crate::request::{is_on, seed};
 
 /// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// The base model, by its name in the case.
     pub base_model: String,
-    /// The teacher model.
     pub teacher_model: String,
     /// The folder of the fuser; none for a synthetic one.
     pub checkpoint: Option<PathBuf>,
-    /// Where the prompt comes from.
     pub prompt: Source,
-    /// Tokens that are generated.
     pub new_tokens: usize,
     /// Whether new tokens are fused too.
     pub response: Response,
@@ -29,15 +26,11 @@ pub struct Spec {
     pub overlap: bool,
     /// Tokens of the text that the pair is compared with, if any.
     pub text_tokens: Option<usize>,
-    /// The order of computation.
     pub order: FuseOrder,
-    /// How layers of the two models are paired.
     pub alignment: Alignment,
-    /// The dtype of weights, activations and caches; none for that of the base model.
+    /// None for that of the base model.
     pub dtype: Option<Dtype>,
-    /// Threads of the CPU.
     pub threads: usize,
-    /// The seed of random tokens and synthetic weights.
     pub seed: u64,
 }
 
@@ -55,7 +48,6 @@ pub enum Source {
 impl Spec {
     /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
-        let is_on = |axis: &str| case.get(axis) == Some(&AxisValue::Bool(true));
         let folder = |name: &str| Some(name).filter(|name| *name != SYNTHETIC).map(PathBuf::from);
         Ok(Self {
             base_model: case.text("base_model")?.to_owned(),
@@ -63,14 +55,18 @@ impl Spec {
             checkpoint: folder(case.text("fuser_checkpoint")?),
             prompt: source(case)?,
             new_tokens: case.size("max_new_tokens")?,
-            response: if is_on("include_response") { Response::Fused(SharerMask::FIRST) } else { Response::Plain },
-            overlap: is_on("overlap"),
+            response: if is_on(case, "include_response") {
+                Response::Fused(SharerMask::FIRST)
+            } else {
+                Response::Plain
+            },
+            overlap: is_on(case, "overlap"),
             text_tokens: case.get("against").map(|_| case.size("text_tokens")).transpose()?,
             order: case.text("fuse")?.parse()?,
             alignment: case.text("alignment")?.parse()?,
             dtype: case.text("dtype")?.parse().ok(),
             threads: case.size("threads")?,
-            seed: u64::try_from(case.int("seed")?)?,
+            seed: seed(case)?,
         })
     }
 }

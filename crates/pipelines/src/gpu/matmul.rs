@@ -5,16 +5,12 @@ use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
 use laptime_cuda::{Blas, Buffer, Element, Sizes};
 use laptime_probe::stage;
 
-use super::{CudaDevice, into_error};
+use super::{CudaDevice, WORKSPACE_BYTES, into_error};
 use crate::{
     crew::{Crew, all_threads},
     matmul::random,
-    product::Multiplied,
-    reference::check_product,
+    product::{Multiplied, check_product},
 };
-
-/// The workspace of cuBLAS, in bytes.
-const WORKSPACE_BYTES: u64 = 32 << 20;
 
 /// Prepares a product; dtypes without a product do not apply.
 pub fn prepare_matmul<'a>(size: usize, dtype: &str, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {

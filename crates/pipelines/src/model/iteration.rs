@@ -1,16 +1,15 @@
 //! A model that is ready to run a pass.
 
 use anyhow::{Context, ensure};
-use laptime_bench::{Device, Fact, Iteration, Nanos, OutOfMemory, Work};
-use laptime_models::{Config, Decoder, Dtype, ModelError, Replay, Tokens};
+use laptime_bench::{Device, Fact, Iteration, Nanos, Work};
+use laptime_models::{Config, Decoder, ModelError, Replay, Tokens};
 use laptime_probe::{Lane, lap, stage, sync_point};
 use laptime_stats::Rng;
 
-use super::{
-    make::Loaded,
-    spec::{CHECKED_STEPS, Spec},
-    test_name::Pass,
-    work::{facts, kept_facts, work},
+use super::spec::{CHECKED_STEPS, Pass, Spec, facts, kept_facts, work};
+use crate::{
+    backend::{Loaded, into_error},
+    check::{check_close, check_finite},
 };
 
 /// A model that is ready to run a pass.
@@ -83,8 +82,13 @@ impl<'a> ModelIteration<'a> {
         self.decoder().truncate(prompt).map_err(into_error)?;
         self.decoder().prefill(&tokens).map_err(into_error)?;
         let at_once = self.decoder().logits().map_err(into_error)?;
-        check_finite(&stepped, 0)?;
-        check_equal(&stepped, &at_once, self.spec.dtype)
+        check_finite("logit", &stepped, 0)?;
+        ensure!(stepped.len() == at_once.len(), "steps give {} logits, a prefill {}", stepped.len(), at_once.len());
+        check_close(&stepped, &at_once, self.spec.dtype).map_err(|(at, [step, prefill])| {
+            anyhow::anyhow!(
+                "the cache is wrong: logit {at} is {step} after steps and {prefill} after a prefill of the same tokens"
+            )
+        })
     }
 
     fn check_logits(&mut self) -> anyhow::Result<()> {
@@ -93,7 +97,7 @@ impl<'a> ModelIteration<'a> {
         let (mut seen, mut wrong) = (0, Ok(()));
         let mut look = |row: &[f32]| {
             if wrong.is_ok() {
-                wrong = check_finite(row, seen);
+                wrong = check_finite("logit", row, seen);
             }
             seen += row.len();
         };
@@ -112,38 +116,6 @@ impl<'a> ModelIteration<'a> {
         let length = self.decoder().length();
         ensure!(length == expected, "the cache holds {length} positions, expected {expected}");
         Ok(())
-    }
-}
-
-/// Refuses logits that are not finite, and reports their positions.
-fn check_finite(logits: &[f32], before: usize) -> anyhow::Result<()> {
-    match logits.iter().position(|logit| !logit.is_finite()) {
-        Some(at) => anyhow::bail!("logit {} is {}: the weights may contain NaN or infinity", before + at, logits[at]),
-        None => Ok(()),
-    }
-}
-
-/// The tolerance for logits, relative to the largest: rounding of a few layers, far less than a wrong cache causes.
-fn tolerance(dtype: Dtype) -> f32 {
-    match dtype {
-        Dtype::F32 => 1e-3,
-        Dtype::F16 => 3e-2,
-        Dtype::Bf16 => 1e-1,
-    }
-}
-
-fn check_equal(stepped: &[f32], at_once: &[f32], dtype: Dtype) -> anyhow::Result<()> {
-    ensure!(stepped.len() == at_once.len(), "steps give {} logits, a prefill {}", stepped.len(), at_once.len());
-    let largest = at_once.iter().fold(0.0_f32, |largest, logit| largest.max(logit.abs()));
-    let allowed = tolerance(dtype) * largest;
-    let differs = |(one, other): (&f32, &f32)| (one - other).abs() > allowed || (one - other).is_nan();
-    match stepped.iter().zip(at_once).position(differs) {
-        None => Ok(()),
-        Some(at) => anyhow::bail!(
-            "the cache is wrong: logit {at} is {} after steps and {} after a prefill of the same tokens",
-            stepped[at],
-            at_once[at]
-        ),
     }
 }
 
@@ -212,10 +184,6 @@ impl Iteration for ModelIteration<'_> {
         }
         facts
     }
-
-    fn kept_bytes(&self) -> u64 {
-        self.made.kept_bytes
-    }
 }
 
 /// How decode steps were run, in words.
@@ -224,18 +192,5 @@ fn replay(replay: &Replay) -> String {
         Replay::Graph { nodes } => format!("a graph of {nodes} nodes"),
         Replay::Launches => "launches".to_owned(),
         Replay::FellBack(reason) => format!("launches, since there is no graph: {reason}"),
-    }
-}
-
-/// An error of a model for the measuring loop, which treats out of memory separately.
-pub fn into_error(error: ModelError) -> anyhow::Error {
-    match error {
-        ModelError::OutOfMemory { bytes } => {
-            let lack = OutOfMemory { needed_bytes: Some(bytes), available_bytes: None };
-            anyhow::Error::new(lack).context(error)
-        }
-        #[cfg(feature = "cuda")]
-        ModelError::Cuda(error) => crate::gpu::into_error(error),
-        other => other.into(),
     }
 }

@@ -5,13 +5,8 @@ use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
 use laptime_models::{Config, ModelError, TensorSpec, Tokens, Trainer, random_batch};
 use laptime_probe::{Lane, stage};
 
-use super::{
-    iteration::into_error,
-    make::Loaded,
-    spec::Spec,
-    test_name::Training,
-    work::{facts, training_facts, work},
-};
+use super::spec::{Spec, Training, facts, training_facts, work};
+use crate::backend::{Loaded, into_error};
 
 /// A model that is ready to be trained. Every iteration runs the same batch.
 pub struct TrainIteration<'a> {
@@ -145,9 +140,5 @@ impl Iteration for TrainIteration<'_> {
         let check_loss = self.check_loss.filter(|_| self.part == Training::Step);
         facts.extend(check_loss.map(|loss| Fact::new("check_loss", AxisValue::Float(loss))));
         facts
-    }
-
-    fn kept_bytes(&self) -> u64 {
-        self.made.kept_bytes
     }
 }

@@ -9,9 +9,11 @@ use laptime_report::{
 };
 
 use super::{
-    OffloadedLayers,
     extras::{check_plan, not_measured},
     files::{CPU, metric},
+    layers::Stay,
+    plan::{with_layers, without_offloading},
+    subject::{Spec, Subject},
 };
 use crate::extras::{Experiment, Hinted, Variant};
 
@@ -26,7 +28,7 @@ impl Experiment for OffloadExperiment {
     /// A case without offloading may be among them: it is a variant anyway.
     fn case(&self, cases: &[Case]) -> Option<Case> {
         let case = cases.last()?;
-        let is_one = |other: &Case| other == case || *other == OffloadedLayers::without_offloading(case);
+        let is_one = |other: &Case| other == case || *other == without_offloading(case);
         cases.iter().all(is_one).then(|| case.clone())
     }
 
@@ -38,8 +40,8 @@ impl Experiment for OffloadExperiment {
             return Err(Hinted::wrap(error, "offload some with `--num-gpu-layers`, or set a `--memory-budget`"));
         }
         let more = (resident + MORE).min(layers - 1);
-        let with = |name, count| Variant { name, case: OffloadedLayers::with_layers(case, count) };
-        let none = Variant { name: "no offload", case: OffloadedLayers::without_offloading(case) };
+        let with = |name, count| Variant { name, case: with_layers(case, count) };
+        let none = Variant { name: "no offload", case: without_offloading(case) };
         let mut variants = vec![with("as requested", resident), none];
         variants.extend((more > resident).then(|| with("more layers", more)));
         Ok(variants)
@@ -64,7 +66,11 @@ fn emulated(case: &Case, device: &str) -> Option<f64> {
 
 /// The medians of the rounds of a variant, or why it was not measured.
 fn row((variant, outcomes): &(Variant, Vec<Outcome>)) -> anyhow::Result<TrialRow> {
-    let layers = OffloadedLayers::resident_layers(&variant.case)? as u64;
+    let subject = Subject::of(&Spec::of(&variant.case)?)?;
+    let layers = match subject.stay {
+        Stay::Layers(count) => count,
+        Stay::Auto => subject.decoder().layers,
+    } as u64;
     let reason = outcomes.iter().find_map(not_measured);
     let median = |name: &str| {
         let rounds = outcomes.iter().filter_map(|outcome| match outcome {

@@ -23,12 +23,15 @@ use laptime_trace::{
 };
 
 use super::{
-    BudgetTooSmall, Generated, OffloadPlan, OffloadedLayers,
+    OffloadPlan, OffloadedLayers,
     experiment::OffloadExperiment,
     files::{CPU, generation, metric, name, warn_about_pageable, write_audio},
+    layers::BudgetTooSmall,
     live::{Live, Style},
+    plan::without_offloading,
+    runner::Generated,
 };
-use crate::extras::{COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, Screen};
+use crate::extras::{COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, Screen, Written};
 
 /// The folder of the audio.
 const OUTPUT_DIR: FlagSpec = FlagSpec::path("output-dir", "DIR", "Write the audio into this folder");
@@ -65,7 +68,7 @@ impl Extras for OffloadExtras {
 
     fn baseline(&self, cases: &[Case]) -> Option<Case> {
         let [all, some] = cases else { return None };
-        (*all == OffloadedLayers::without_offloading(some)).then(|| all.clone())
+        (*all == without_offloading(some)).then(|| all.clone())
     }
 
     fn begin(&self, context: &Context<'_>, cases: &[Case], out: &mut dyn Write) -> anyhow::Result<()> {
@@ -99,12 +102,7 @@ impl Extras for OffloadExtras {
         measured.facts.extend(token.map(|ms| Fact::new("baseline_ms", AxisValue::Float(ms))));
     }
 
-    fn finish_bench(
-        &self,
-        context: &Context<'_>,
-        results: &[CaseResult],
-        out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    fn finish_bench(&self, context: &Context<'_>, results: &[CaseResult], out: &mut dyn Write) -> Written {
         let rows: Vec<Generation> = results.iter().filter_map(generation).collect();
         if context.is_for_people && context.flags.is_compat() && !rows.is_empty() {
             write!(out, "\n{}", benchmark_comparison(&rows))?;
@@ -119,7 +117,7 @@ impl Extras for OffloadExtras {
         results: &[&CaseResult],
         trace: Option<&Trace>,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    ) -> Written {
         let Some(result) = results.first() else { return Ok(Vec::new()) };
         let generated = self.live.generated(&result.case);
         let answer = trace.zip(result.measured()).and_then(|(trace, measured)| answer(trace, measured));
@@ -148,7 +146,7 @@ impl Extras for OffloadExtras {
 
 impl OffloadExtras {
     /// Writes the audio of all measured cases. Returns the files outside of the run's folder.
-    fn write_all_audio(&self, context: &Context<'_>, results: &[CaseResult]) -> anyhow::Result<Vec<PathBuf>> {
+    fn write_all_audio(&self, context: &Context<'_>, results: &[CaseResult]) -> Written {
         let mut written: Vec<PathBuf> = Vec::new();
         let mut done: Vec<&Case> = Vec::new();
         for result in results.iter().filter(|result| result.measured().is_some()) {

@@ -7,19 +7,14 @@ use laptime_models::{Dtype, Home, Offloading, Stage, StageWork, StreamMode};
 use laptime_trace::run::Traffic;
 
 use super::{
-    fit::Fit,
-    make::is_gpu,
+    layers::Fit,
     runner::{Run, Runner},
-    spec::Spec,
-    subject::{Kind, Subject},
+    subject::{Kind, Spec, Subject},
 };
+use crate::{backend::is_gpu, request::fact};
 
 /// Streams of a speech model: one with the script (positive) and one without (negative).
 const STREAMS: u64 = 2;
-
-fn whole(name: &str, value: u64) -> Fact {
-    Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)))
-}
 
 fn number(name: &str, value: f64) -> Fact {
     Fact::new(name, AxisValue::Float(value))
@@ -32,10 +27,10 @@ pub fn sizes(subject: &Subject) -> Vec<Fact> {
         Kind::Lm { found, .. } => (found.config.parameters(), found.config.weight_bytes(subject.dtype)),
     };
     vec![
-        whole("prompt_positions", subject.positions() as u64),
-        whole("parameters", parameters),
-        whole("weight_bytes", weight_bytes),
-        whole("cache_bytes", cache_bytes(subject)),
+        fact("prompt_positions", subject.positions() as u64),
+        fact("parameters", parameters),
+        fact("weight_bytes", weight_bytes),
+        fact("cache_bytes", cache_bytes(subject)),
     ]
 }
 
@@ -146,7 +141,7 @@ pub fn planned(subject: &Subject, spec: &Spec, fit: &Fit, is_gpu: bool) -> Vec<F
 pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
     let Runner { subject, spec, fit, .. } = runner;
     let mut facts = of_case(subject, spec, fit);
-    facts.push(whole("tokens_made", last.tokens_ns.len() as u64));
+    facts.push(fact("tokens_made", last.tokens_ns.len() as u64));
     if let Kind::Speech { config, resampled, .. } = &subject.kind {
         facts.push(number("audio_s", last.samples.len() as f64 / f64::from(config.sample_rate.max(1))));
         let shown =
@@ -163,15 +158,15 @@ fn of_case(subject: &Subject, spec: &Spec, fit: &Fit) -> Vec<Fact> {
     let mut facts = sizes(subject);
     facts.extend([
         Fact::new("weights", if subject.folder.is_some() { "folder" } else { "synthetic" }),
-        whole("layers", subject.decoder().layers as u64),
-        whole("gpu_layers", fit.resident as u64),
+        fact("layers", subject.decoder().layers as u64),
+        fact("gpu_layers", fit.resident as u64),
         Fact::new("dtype", subject.dtype.word()),
-        whole("predicted_bytes", fit.needed),
-        whole("streams", passes(subject, spec.mode)),
+        fact("predicted_bytes", fit.needed),
+        fact("streams", passes(subject, spec.mode)),
     ]);
     facts.extend(subject.token_seconds().map(|seconds| number("audio_ms", 1e3 * seconds)));
     if !spec.is_lm {
-        facts.extend([whole("diffusion_steps", spec.steps as u64), number("cfg", spec.cfg_scale)]);
+        facts.extend([fact("diffusion_steps", spec.steps as u64), number("cfg", spec.cfg_scale)]);
     }
     facts
 }
@@ -184,14 +179,14 @@ fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu
     let emulated = spec.link_gbps.filter(|_| !is_gpu);
     let mut facts = vec![
         Fact::new("mode", spec.mode.name()),
-        whole("layer_bytes", offloading.layer_bytes),
-        whole("layer_flops", layer.flops.saturating_mul(rows)),
+        fact("layer_bytes", offloading.layer_bytes),
+        fact("layer_flops", layer.flops.saturating_mul(rows)),
         Fact::new("slow_tier", tier(&offloading.home)),
         Fact::new("link_kind", if emulated.is_some() { "emulated" } else { link(&offloading.home) }),
-        whole("diffusion_bytes", diffusion.weight_bytes),
-        whole("diffusion_flops", diffusion.flops),
-        whole("other_bytes", other.bytes_read()),
-        whole("other_flops", other.flops),
+        fact("diffusion_bytes", diffusion.weight_bytes),
+        fact("diffusion_flops", diffusion.flops),
+        fact("other_bytes", other.bytes_read()),
+        fact("other_flops", other.flops),
     ];
     facts.extend(emulated.map(|rate| number("link_gbps", rate)));
     if let Home::Refused(reason) = &offloading.home {

@@ -8,7 +8,7 @@ use laptime_models::tts::Audio;
 use laptime_report::offload_text::Generation;
 use laptime_trace::run::Measured;
 
-use super::Generated;
+use super::runner::Generated;
 use crate::extras::{Hinted, Screen, files::create_parent};
 
 /// The device without a GPU.

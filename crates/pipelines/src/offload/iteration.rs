@@ -6,11 +6,10 @@ use laptime_stats::Sorted;
 
 use super::{
     facts::{facts, work},
-    make::Loaded,
-    runner::{Run, Runner},
+    runner::{Loaded, Run, Runner},
     subject::Kind,
 };
-use crate::model::into_error;
+use crate::{backend::into_error, check::check_finite};
 
 /// A generation: a prompt in, tokens and their audio out.
 pub struct OffloadIteration<'a> {
@@ -45,17 +44,10 @@ impl<'a> OffloadIteration<'a> {
                 let expected = samples.saturating_mul(hop);
                 let length = self.last.samples.len();
                 ensure!(length == expected, "{samples} tokens of audio are {expected} samples, and there are {length}");
-                check_finite("sample", &self.last.samples)
+                check_finite("sample", &self.last.samples, 0)
             }
-            Loaded::Lm(decoder) => check_finite("logit", &decoder.logits().map_err(into_error)?),
+            Loaded::Lm(decoder) => check_finite("logit", &decoder.logits().map_err(into_error)?, 0),
         }
-    }
-}
-
-fn check_finite(what: &str, numbers: &[f32]) -> anyhow::Result<()> {
-    match numbers.iter().position(|number| !number.is_finite()) {
-        None => Ok(()),
-        Some(at) => anyhow::bail!("{what} {at} is {}: the weights may contain NaN or infinity", numbers[at]),
     }
 }
 
@@ -69,7 +61,10 @@ impl Iteration for OffloadIteration<'_> {
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.last = Run::default();
-        self.runner.model().map_or(Ok(()), |model| model.reset()).map_err(into_error)
+        match &mut self.runner.made {
+            Loaded::Speech(model) => model.reset().map_err(into_error),
+            Loaded::Lm(_) => Ok(()),
+        }
     }
 
     fn run(&mut self) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use laptime_bench::{Case, Interrupt};
 use laptime_models::LayerVisit;
 use laptime_report::offload_text::{LayerLine, profiling_summary};
 
-use super::{Generated, Observer};
+use super::runner::{Generated, Observer};
 use crate::extras::Screen;
 
 /// Tokens between two lines.

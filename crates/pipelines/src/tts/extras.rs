@@ -1,15 +1,12 @@
 //! What `tts` adds to the commands: audio files, the record of qwen3-tts-rs, and stages compared with their limits.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::Path};
 
 use laptime_bench::{Case, CaseResult};
 use laptime_trace::Trace;
 
-use super::{audio, files, header, profile};
-use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted};
+use super::{audio, files, profile};
+use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted, Written};
 
 /// The audio.
 const WAV: FlagSpec = FlagSpec::path(
@@ -57,17 +54,12 @@ impl Extras for TtsExtras {
 
     fn begin(&self, context: &Context<'_>, _: &[Case], out: &mut dyn Write) -> anyhow::Result<()> {
         if context.command == Command::Bench && context.is_for_people {
-            header::write(context, out)?;
+            files::write_header(context, out)?;
         }
         Ok(())
     }
 
-    fn finish_bench(
-        &self,
-        context: &Context<'_>,
-        results: &[CaseResult],
-        _: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    fn finish_bench(&self, context: &Context<'_>, results: &[CaseResult], _: &mut dyn Write) -> Written {
         let mut outside = files::write_record(context, results, context.flags.path(RECORD.name))?;
         let cases = measured_cases(results);
         if cases.is_empty() {
@@ -88,7 +80,7 @@ impl Extras for TtsExtras {
         results: &[&CaseResult],
         trace: Option<&Trace>,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    ) -> Written {
         let (Some(result), Some(trace)) = (results.first(), trace) else { return Ok(Vec::new()) };
         if context.is_for_people {
             profile::write_lines(context, trace, result, out)?;

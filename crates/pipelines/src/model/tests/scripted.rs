@@ -8,11 +8,10 @@ use std::sync::{
 use laptime_bench::{Device, PlanError};
 use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, TrainOptions, Trainer};
 
-use super::{
-    make::{Loaded, Maker},
-    plan::{Found, Named},
-    scripted_trainer::ScriptedTrainer,
-    spec::Spec,
+use super::scripted_trainer::ScriptedTrainer;
+use crate::{
+    backend::Loaded,
+    model::{Found, Maker, Named, spec::Spec},
 };
 
 /// What is wrong with a scripted decoder.
@@ -82,7 +81,7 @@ impl Maker for ScriptedMaker {
         let (fault, calls, batch) = (self.fault, Arc::clone(&self.calls), options.batch);
         let cache = vec![Vec::new(); batch];
         let decoder = Scripted { config, options, fault, calls, cache, chosen: vec![0; batch], logits: Vec::new() };
-        Ok(Loaded { model: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
+        Ok(Loaded { model: Box::new(decoder), weights: "synthetic" })
     }
 
     fn needed_train_bytes(&self, config: &Config, _: &Spec, options: &TrainOptions, _: &dyn Device) -> u64 {
@@ -99,7 +98,7 @@ impl Maker for ScriptedMaker {
         self.calls.made.fetch_add(1, Relaxed);
         let (config, fault, calls) = (found.config.clone(), self.fault, Arc::clone(&self.calls));
         let trainer = ScriptedTrainer { config, options, fault, calls };
-        Ok(Loaded { model: Box::new(trainer), weights: "synthetic", kept_bytes: 0 })
+        Ok(Loaded { model: Box::new(trainer), weights: "synthetic" })
     }
 }
 

@@ -11,14 +11,11 @@ use laptime_models::{
 };
 use laptime_probe::stage;
 
-use super::{built::Built, engine::Engine, spec::Spec};
+use super::{CudaDevice, WORKSPACE_BYTES, into_error};
 use crate::{
+    attention::{Built, Engine, Spec},
     element,
-    gpu::{CudaDevice, into_error},
 };
-
-/// The workspace of cuBLAS, in bytes.
-const WORKSPACE_BYTES: u64 = 32 << 20;
 
 /// The largest head size of the kernels.
 const LARGEST_HEAD: usize = 256;
@@ -123,7 +120,7 @@ fn dense(spec: &Spec) -> Built {
             let layout = Layout::build(kept, spec.inputs.sizes.length, GPU_TILING);
             Built { connections: layout.connections(), executed: layout.executed(), bytes: 0 }
         }
-        _ => Built { connections: 0, executed: 0, bytes: 0 },
+        _ => Built::default(),
     }
 }
 
