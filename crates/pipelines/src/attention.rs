@@ -10,8 +10,7 @@ mod spec;
 mod tests;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Traffic, Work,
-    Workload,
+    AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Traffic, Work, Workload,
 };
 use laptime_models::{
     Dtype,
@@ -32,7 +31,7 @@ pub(crate) use self::{
     spec::{Spec, pattern},
 };
 use crate::{
-    axis::AUTO,
+    axis::{AUTO, describe},
     backend::{Parsed, does_not_apply, is_gpu},
 };
 
@@ -41,21 +40,12 @@ use crate::{
 pub struct Attention;
 
 impl Workload for Attention {
-    fn name(&self) -> &'static str {
-        "attention"
-    }
-
-    fn about(&self) -> &'static str {
-        "one attention layer: dense, or sparse with a pattern; random inputs"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.iter().chain(PATTERN_ALIASES).copied().collect()
-    }
+    describe!(
+        "attention",
+        "one attention layer: dense, or sparse with a pattern; random inputs",
+        axes(),
+        [ALIASES, PATTERN_ALIASES].concat()
+    );
 
     fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
         settle(&self.aliases(), given)
@@ -90,10 +80,6 @@ impl Workload for Attention {
             work: predicted_work,
             make: |spec, device| Ok(Box::new(AttentionIteration::new(spec, device)?)),
         }))
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tables of axes, and the axes that several workloads have.
+//! What workloads say of themselves: tables of axes, and the axes that several workloads have.
 
 use laptime_bench::ValueKind;
 
@@ -17,15 +17,43 @@ macro_rules! axes {
     };
 }
 
-pub(crate) use axes;
+/// The methods of a workload that parses its cases: its name, a line about it, and where they are the same for every
+/// such workload, its axes, aliases and plan.
+macro_rules! describe {
+    ($name:literal, $about:literal $(, $axes:expr, $aliases:expr $(, $settle:expr)?)?) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
+
+        fn about(&self) -> &'static str {
+            $about
+        }
+
+        fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+            self.parse(case, device)?.prepare()
+        }
+
+        $(fn axes(&self) -> Vec<AxisSpec> {
+            $axes
+        }
+
+        fn aliases(&self) -> Vec<laptime_bench::Alias> {
+            $aliases.to_vec()
+        }
+
+        $(fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
+            $settle(given)
+        })?)?
+    };
+}
+
+pub(crate) use {axes, describe};
 
 /// The value for the default of the device or model.
 pub const AUTO: &str = "auto";
 
 /// The dtypes, and that of the device or model.
 pub const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
-
-/// Whether steps are replayed as a graph.
 pub const GRAPH: &[&str] = &[AUTO, "on", "off"];
 
 /// The value for no file or text.

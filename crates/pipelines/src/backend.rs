@@ -43,7 +43,6 @@ pub fn marks(device: &dyn Device) -> Marks {
     Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() }
 }
 
-/// A prepared model.
 pub struct Loaded<Of: ?Sized> {
     pub model: Box<Of>,
     /// Where its weights come from: `synthetic` or `folder`.
@@ -54,7 +53,6 @@ pub struct Loaded<Of: ?Sized> {
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     pub device: &'a dyn Device,
-    /// Threads of the CPU.
     pub threads: usize,
 }
 
@@ -77,7 +75,6 @@ pub fn second_decoder<'a>(
     decoder(config, weights, options, on)
 }
 
-/// The lane of the second stream.
 pub fn second_lane(device: &dyn Device) -> anyhow::Result<Option<&Lane>> {
     if_gpu!(device, gpu => Ok(Some(gpu.side_stream()?.lane())));
     Ok(device.lane())

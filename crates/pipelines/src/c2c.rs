@@ -13,7 +13,7 @@ mod summary;
 mod tests;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
+    AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
 };
 
 pub(crate) use self::extras::C2cExtras;
@@ -26,7 +26,7 @@ use self::{
     spec::Spec,
 };
 use crate::{
-    axis::AUTO,
+    axis::{AUTO, describe},
     backend::{Parsed, does_not_apply, is_gpu},
 };
 
@@ -51,25 +51,13 @@ impl CacheToCache {
 }
 
 impl Workload for CacheToCache {
-    fn name(&self) -> &'static str {
-        "c2c"
-    }
-
-    fn about(&self) -> &'static str {
-        "cache-to-cache (C2C) fusion: two models prefill a prompt, their KV caches are fused, the base model answers"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.to_vec()
-    }
-
-    fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
-        settle(given)
-    }
+    describe!(
+        "c2c",
+        "cache-to-cache (C2C) fusion: two models prefill a prompt, their KV caches are fused, the base model answers",
+        axes(),
+        ALIASES,
+        settle
+    );
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
         let case = &plan::on_device(case, is_gpu(device));
@@ -123,9 +111,5 @@ impl Workload for CacheToCache {
                 })
             },
         }))
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
     }
 }

@@ -13,7 +13,7 @@ use laptime_probe::{Lane, stage, sync_point};
 use laptime_stats::Rng;
 
 use crate::{
-    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads},
+    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe},
     backend::if_gpu,
     crew::Crew,
     element::{Element, untouched},
@@ -29,13 +29,10 @@ pub const LARGE_PRODUCTS: usize = 20;
 pub struct Chain;
 
 impl Workload for Chain {
-    fn name(&self) -> &'static str {
-        "chain"
-    }
-
-    fn about(&self) -> &'static str {
+    describe!(
+        "chain",
         "multiplies 200 small and 20 large matrices of f32 one after the other and reads a row of each result"
-    }
+    );
 
     fn axes(&self) -> Vec<AxisSpec> {
         axes! {
@@ -59,13 +56,8 @@ impl Workload for Chain {
             }
         })))
     }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
 }
 
-/// The sizes of both kinds of matrices.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub small: usize,
@@ -106,7 +98,6 @@ fn prepare_on_cpu<'a>(sizes: Sizes, threads: usize, device: &'a dyn Device) -> a
     })
 }
 
-/// A prepared chain.
 struct ChainIteration<'a> {
     sizes: Sizes,
     crew: Crew,

@@ -117,11 +117,19 @@ struct Moved<T> {
 
 enum Op<T> {
     /// Sums a buffer; each thread has a sum.
-    Read { numbers: Vec<T>, sums: Vec<f64> },
+    Read {
+        numbers: Vec<T>,
+        sums: Vec<f64>,
+    },
     /// Fills a buffer with a value that differs each time.
-    Write { numbers: Vec<T>, value: u8 },
-    /// Copies a buffer to another.
-    Copy { from: Vec<T>, to: Vec<T> },
+    Write {
+        numbers: Vec<T>,
+        value: u8,
+    },
+    Copy {
+        from: Vec<T>,
+        to: Vec<T>,
+    },
 }
 
 impl<T: Summed> Op<T> {
@@ -195,12 +203,10 @@ const LANES: usize = 64;
 /// Numbers after which the sums are added up in f64, so that whole numbers stay exact.
 const BLOCK: usize = 1 << 16;
 
-/// A dtype that can be summed.
 pub trait Summed: Element {
     /// The type in which it is summed.
     type Sum: std::ops::AddAssign + Copy + Default + Into<f64>;
 
-    /// The number in that type.
     fn widened(self) -> Self::Sum;
 }
 

@@ -25,7 +25,6 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts the threads.
     pub fn new(threads: usize) -> anyhow::Result<Self> {
         if threads <= 1 {
             return Ok(Self { pool: None });
@@ -44,7 +43,6 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Their number.
     pub fn threads(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
     }

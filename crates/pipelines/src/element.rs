@@ -4,9 +4,7 @@ use anyhow::anyhow;
 use bytemuck::Zeroable;
 use half::{bf16, f16};
 
-/// A dtype.
 pub trait Element: Zeroable + Copy + PartialEq + Send + Sync + 'static {
-    /// Its name on the axis `dtype`.
     const NAME: &'static str;
 
     /// The maximum relative error of one rounding: half the distance from 1 to the next number.

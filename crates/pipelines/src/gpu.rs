@@ -92,22 +92,12 @@ impl CudaDevice {
 
     /// Our own kernels, compiled when they are first needed.
     pub fn kernels(&self) -> anyhow::Result<&Kernels> {
-        if self.kernels.get().is_none() {
-            let loaded = Kernels::load(&self.device, &Cache::of_user()).map_err(into_error)?;
-            // If another thread was first, its value is equal.
-            let _ = self.kernels.set(loaded);
-        }
-        self.kernels.get().ok_or_else(|| anyhow::anyhow!("the kernels are not loaded"))
+        once(&self.kernels, || Kernels::load(&self.device, &Cache::of_user()))
     }
 
     /// The same GPU with a second stream and a lane for it.
     pub fn side_stream(&self) -> anyhow::Result<&SecondStream> {
-        if self.side_stream.get().is_none() {
-            let made = SecondStream::new(&self.name, &self.device, self.clock.timing()).map_err(into_error)?;
-            // If another thread was first, its value is equal.
-            let _ = self.side_stream.set(made);
-        }
-        self.side_stream.get().ok_or_else(|| anyhow::anyhow!("there is no second stream"))
+        once(&self.side_stream, || SecondStream::new(&self.name, &self.device, self.clock.timing()))
     }
 
     fn flush_buffer(&self) -> anyhow::Result<Buffer<u8>> {
@@ -173,6 +163,16 @@ fn state_of(reading: &laptime_cuda::nvml::Reading) -> DeviceState {
         temperature_c: reading.celsius.map(f64::from),
         throttled: reading.throttled().iter().map(ToString::to_string).collect(),
     }
+}
+
+/// What is in the cell, made when it is first needed.
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, CudaError>) -> anyhow::Result<&T> {
+    if let Some(known) = cell.get() {
+        return Ok(known);
+    }
+    // If another thread was first, its value is equal.
+    let made = make().map_err(into_error)?;
+    Ok(cell.get_or_init(|| made))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -11,7 +11,7 @@ use laptime_probe::stage;
 use laptime_stats::Rng;
 
 use crate::{
-    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads},
+    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe},
     backend::if_gpu,
     crew::Crew,
     element::untouched,
@@ -26,13 +26,7 @@ pub const MATMUL_DTYPES: &[&str] = &["f32", "f64", "bf16", "f16"];
 pub struct Matmul;
 
 impl Workload for Matmul {
-    fn name(&self) -> &'static str {
-        "matmul"
-    }
-
-    fn about(&self) -> &'static str {
-        "matrix multiplication of square matrices; bf16 and f16 accumulate in f32"
-    }
+    describe!("matmul", "matrix multiplication of square matrices; bf16 and f16 accumulate in f32");
 
     fn axes(&self) -> Vec<AxisSpec> {
         axes! {
@@ -61,10 +55,6 @@ impl Workload for Matmul {
             }
         })))
     }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
 }
 
 fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
@@ -73,7 +63,6 @@ fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) 
     })
 }
 
-/// A prepared matrix product.
 struct MatmulIteration<T: Multiplied> {
     size: usize,
     crew: Crew,

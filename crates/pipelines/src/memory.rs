@@ -9,8 +9,6 @@ use std::{
 
 /// The fraction of the available memory that is reserved for the system, as a divisor.
 const RESERVE_DIVISOR: u64 = 20;
-
-/// The maximum that is reserved for the system.
 const MOST_RESERVE: u64 = 512 << 20;
 
 /// Memory that a case may use; none if the system does not say.
@@ -59,7 +57,6 @@ fn left_by(root: &Path, line: &str) -> Option<u64> {
     folders.filter_map(|folder| version.left(&folder)).min()
 }
 
-/// The files of a version of control groups.
 struct Version {
     mount: &'static str,
     limit: &'static str,

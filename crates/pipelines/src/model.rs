@@ -11,7 +11,7 @@ mod tests;
 mod train_iteration;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
+    AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
 };
 use laptime_models::{AdamW, Config, Options, TrainOptions};
 
@@ -28,7 +28,10 @@ pub(crate) use self::{
     extras::ModelExtras,
     plan::{Found, Named},
 };
-use crate::backend::{Parsed, does_not_apply, marks};
+use crate::{
+    axis::describe,
+    backend::{Parsed, does_not_apply, marks},
+};
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.
 pub struct Model {
@@ -52,7 +55,6 @@ impl Model {
     }
 }
 
-/// A trainer for a case.
 fn train_options(spec: &Spec, options: &Options) -> TrainOptions {
     TrainOptions {
         dtype: spec.dtype,
@@ -71,21 +73,12 @@ impl Default for Model {
 }
 
 impl Workload for Model {
-    fn name(&self) -> &'static str {
-        "model"
-    }
-
-    fn about(&self) -> &'static str {
-        "runs a decoder: all logits (forward), a prompt (prefill), tokens one by one (decode), or trains it (step)"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.to_vec()
-    }
+    describe!(
+        "model",
+        "runs a decoder: all logits (forward), a prompt (prefill), tokens one by one (decode), or trains it (step)",
+        axes(),
+        ALIASES
+    );
 
     fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
         settle(given, &|named| self.maker.find(named))
@@ -150,9 +143,5 @@ impl Workload for Model {
                 Ok(Box::new(ModelIteration::new(spec, found.config, made, device)?))
             },
         }))
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
     }
 }

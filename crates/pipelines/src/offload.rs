@@ -17,8 +17,8 @@ mod tests;
 use std::{path::PathBuf, sync::Arc};
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError,
-    Prepared, WarmUp, Work, Workload,
+    AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared,
+    WarmUp, Work, Workload,
 };
 use laptime_models::StreamMode;
 
@@ -32,14 +32,13 @@ use self::{
     subject::{Spec, Subject, usual_model},
 };
 use crate::{
-    axis::AUTO,
+    axis::{AUTO, describe},
     backend::{does_not_apply, into_error, is_gpu},
 };
 
 /// A speech or language model with offloaded layers.
 pub struct OffloadedLayers {
     observer: Arc<dyn Observer>,
-    /// The folder of the layer file on the CPU.
     home: PathBuf,
 }
 
@@ -130,25 +129,7 @@ fn with_model(case: &Case, device: &dyn Device) -> Case {
 }
 
 impl Workload for OffloadedLayers {
-    fn name(&self) -> &'static str {
-        "offload"
-    }
-
-    fn about(&self) -> &'static str {
-        "text to speech with offloaded layers: where each token's time goes"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.to_vec()
-    }
-
-    fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
-        settle(given)
-    }
+    describe!("offload", "text to speech with offloaded layers: where each token's time goes", axes(), ALIASES, settle);
 
     fn usual_settings(&self) -> GivenSettings {
         let warmup = Some(WarmUp::Iterations(1));
@@ -188,13 +169,8 @@ impl Workload for OffloadedLayers {
         }
         Ok(Box::new(OffloadCase { workload: self, case: case.clone(), subject, spec, fit, device }))
     }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
 }
 
-/// A parsed case.
 struct OffloadCase<'a> {
     workload: &'a OffloadedLayers,
     case: Case,

@@ -23,21 +23,17 @@ pub const BLOCK_DEPTH: usize = 512;
 /// Workspace of the kernels per thread, in bytes: the size of a second-level cache.
 const SLAB_BYTES: u64 = 2 << 20;
 
-/// A dtype whose matrices can be multiplied.
 pub trait Multiplied: Element {
     /// The maximum relative error of one addition, in the type in which products are accumulated.
     const SUM_ROUNDING: f64;
 
-    /// Bytes of a number in the kernel's blocks.
     const BLOCK_BYTES: u64;
 
-    /// Additional bytes per matrix entry.
     const WIDENED_BYTES: u64 = 0;
 
     /// What a product needs in addition to the matrices.
     type Scratch: Send;
 
-    /// Allocates it.
     fn scratch(size: usize) -> anyhow::Result<Self::Scratch>;
 
     /// Multiplies `a` and `b` into `c`, square matrices in row order.

@@ -117,12 +117,10 @@ pub fn whole(number: impl TryInto<i64>) -> AxisValue {
     AxisValue::Int(number.try_into().unwrap_or(i64::MAX))
 }
 
-/// A fact that is a whole number.
 pub fn fact(name: &str, number: impl TryInto<i64>) -> Fact {
     Fact::new(name, whole(number))
 }
 
-/// The work of two stages.
 pub fn plus(one: Work, other: Work) -> Work {
     let (flops, bytes) = (one.flops.saturating_add(other.flops), one.bytes.saturating_add(other.bytes));
     Work { flops, bytes, ..one }

@@ -16,8 +16,8 @@ mod tests;
 use std::ops::ControlFlow;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared,
-    WarmUp, Work, Workload,
+    AxisSpec, Better, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared, WarmUp,
+    Work, Workload,
 };
 use laptime_models::{GraphMode, tts::Audio};
 
@@ -31,7 +31,7 @@ use self::{
     speech::{Speech, find},
 };
 use crate::{
-    axis::AUTO,
+    axis::{AUTO, describe},
     backend::{Parsed, does_not_apply, into_error, is_gpu, no_graphs},
 };
 
@@ -81,25 +81,7 @@ impl TextToSpeech {
 }
 
 impl Workload for TextToSpeech {
-    fn name(&self) -> &'static str {
-        "tts"
-    }
-
-    fn about(&self) -> &'static str {
-        "text to speech (Qwen3-TTS): talker, code predictor and audio codec"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.to_vec()
-    }
-
-    fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
-        settle(given)
-    }
+    describe!("tts", "text to speech (Qwen3-TTS): talker, code predictor and audio codec", axes(), ALIASES, settle);
 
     /// As in qwen3-tts-rs.
     fn usual_settings(&self) -> GivenSettings {
@@ -149,9 +131,5 @@ impl Workload for TextToSpeech {
             work: |(speech, spec)| speech::work(speech, spec),
             make: |(speech, spec), device| Ok(Box::new(SpeechIteration::new(Runner::new(speech, spec, device)?))),
         }))
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
     }
 }

@@ -9,8 +9,6 @@ use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, SEED, THREADS, axes, default_thre
 pub const CUSTOM: &str = "custom";
 
 const PATTERNS: &[&str] = &["tiny", "small", "medium", CUSTOM];
-
-/// The value for the built-in mask.
 pub const BUILT_IN: &str = "built-in";
 
 /// The longest sequence that layouts support.
@@ -54,7 +52,6 @@ pub fn pattern_axes() -> Vec<AxisSpec> {
     }
 }
 
-/// Other names of the axes of a pattern.
 pub const PATTERN_ALIASES: &[Alias] = &[
     Alias::of_axis("patterns", "pattern"),
     Alias::of_axis("window_size", "window"),

@@ -20,7 +20,6 @@ pub trait Engine {
     /// The result, by its rows. Waits for the device.
     fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>>;
 
-    /// The name of the kernel.
     fn kernel(&self) -> String;
 }
 
@@ -31,7 +30,6 @@ pub struct Built {
     pub connections: u64,
     /// Pairs of a head that are computed.
     pub executed: u64,
-    /// Bytes of its lists.
     pub bytes: u64,
 }
 
@@ -43,7 +41,6 @@ impl Built {
     }
 }
 
-/// Prepares attention on a device.
 pub fn make<'a>(spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Box<dyn Engine + 'a>> {
     if_gpu!(device, gpu => crate::gpu::attention::make(spec, gpu, marks(device)));
     Ok(Box::new(OnCpu::new(spec, marks(device))?))
@@ -109,7 +106,6 @@ impl Engine for OnCpu {
     }
 }
 
-/// Bytes of the device that a case needs at most.
 pub fn needed_bytes(spec: &Spec, device: &dyn Device) -> u64 {
     if_gpu!(device, _gpu => crate::gpu::attention::needed_bytes(spec));
     let Spec { kind, inputs, kept, threads } = spec;

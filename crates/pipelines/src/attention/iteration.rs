@@ -14,16 +14,13 @@ use crate::request::fact;
 /// The pattern is built again before iterations until the builds have taken this long in total, to get their spread.
 const BUILDING_NS: u64 = 300_000_000;
 
-/// Prepared attention as an iteration.
 pub struct AttentionIteration<'a> {
     spec: Spec,
     engine: Box<dyn Engine + 'a>,
     device: &'a dyn Device,
     lane: Option<&'a Lane>,
     built: Built,
-    /// How long the last build of the pattern took.
     build_ns: u64,
-    /// How long all builds took together.
     building_ns: u64,
     judged: Option<Judged>,
 }
@@ -60,7 +57,6 @@ impl<'a> AttentionIteration<'a> {
         self.spec.kind != Kind::Naive
     }
 
-    /// The causal pairs.
     fn allowed(&self) -> u64 {
         self.spec.kept.allowed(self.spec.inputs.sizes.length)
     }

@@ -11,7 +11,6 @@ use crate::request::{is_given, refuse_too_many, refused, words};
 
 const NAME: &str = "attention";
 
-/// Resolves the cases.
 pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
     let given = resolve(aliases, given)?;
     // Unknown axes are refused first.

@@ -13,7 +13,6 @@ use crate::extras::{
     nano,
 };
 
-/// The extras of `attention`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AttentionExtras;
 

@@ -13,7 +13,6 @@ use laptime_trace::small_file;
 use super::axes::BUILT_IN;
 use crate::request::seed;
 
-/// The parameters of a case.
 #[derive(Debug, Clone)]
 pub struct Spec {
     pub kind: Kind,
@@ -64,7 +63,6 @@ pub fn pattern(case: &Case) -> anyhow::Result<Pattern> {
     })
 }
 
-/// Reads a mask of blocks from a file.
 pub fn read_mask(path: &str) -> anyhow::Result<BlockMask> {
     let text = small_file::read_text(Path::new(path), small_file::LARGEST_SMALL_FILE)
         .with_context(|| format!("cannot read the mask `{path}`"))?;

@@ -4,10 +4,7 @@ use laptime_bench::{Alias, AxisSpec, ValueKind::*};
 
 use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, NONE, SEED, THREADS, axes, default_threads, from};
 
-/// The value for a synthetic fuser.
 pub const SYNTHETIC: &str = "synthetic";
-
-/// The value for a prompt of random tokens.
 const RANDOM: &str = "random";
 
 /// The pairs that have a name: name, base model, teacher model.
@@ -32,8 +29,6 @@ pub const OF_PROMPT: &[&str] = &["prompt", "prompt_file", "sample"];
 
 /// Axes of a case that is compared with text.
 pub const OF_AGAINST: &[&str] = &["against", "text_tokens"];
-
-/// The value for a comparison with text.
 pub const TEXT: &str = "text";
 
 pub fn axes() -> Vec<AxisSpec> {

@@ -16,7 +16,6 @@ const CPU: &str = "cpu";
 /// The recording of single operations, until it is written in the format of the C2C profiler.
 const RECORDING: &str = "operations.pftrace";
 
-/// The extras of `c2c`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct C2cExtras;
 

@@ -17,10 +17,7 @@ use laptime_trace::{
 };
 use serde_json::{Value, json};
 
-/// The table of stages.
 pub const TABLE_FILE: &str = "demo_timing_data.tsv";
-
-/// A record for each run.
 pub const RECORDS_FILE: &str = "demo_timing_data.jsonl";
 
 /// The trace of the pass that shows every operation.
@@ -28,28 +25,21 @@ pub const TRACE_FILE: &str = "demo_profiler_trace.json";
 
 /// The operations that took longest in it.
 pub const STATS_FILE: &str = "demo_profiler_stats.json";
-
-/// How many operations are listed.
 const MOST_OPERATIONS: usize = 10;
 
 /// What the files and the summary are computed from.
 pub struct Recording<'a> {
-    /// The case.
     pub case: &'a Case,
-    /// Its measurements.
     pub measured: &'a Measured,
-    /// The recorded iterations.
     pub iterations: Vec<JoinedStages>,
     /// The work of each stage; all decode steps count as one stage.
     pub work: Vec<(&'static str, Work)>,
-    /// The peaks of the device, if they were measured.
     pub peaks: Option<&'a Peaks>,
     /// Whether stages are host times that do not wait for the device.
     pub is_queued: bool,
 }
 
 impl Recording<'_> {
-    /// Writes the four files into a folder.
     pub fn write(&self, operations: &Trace, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let Some(first) = self.iterations.first() else { return Ok(Vec::new()) };
         let at = |name: &str| folder.join(name);
@@ -113,36 +103,28 @@ impl Recording<'_> {
 /// The table of the C2C profiler: its six rows in its order, then ours, then every decode step.
 fn table(iteration: &JoinedStages, calls: u64) -> String {
     let mut text = "Stage\tTime(ms)\tCount\tAvg(ms)\tTotal(ms)\n".to_owned();
-    let mut row = |name: &str, first: f64, count: u64, total: f64| {
+    let row = |text: &mut String, name: &str, first: f64, count: u64, total: f64| {
         let _ = writeln!(text, "{name}\t{first:.4}\t{count}\t{:.4}\t{total:.4}", total / count as f64);
     };
-    let mut stage = |name: &str, times: &[Nanos]| {
+    let stage = |text: &mut String, name: &str, times: &[Nanos]| {
         if let Some(first) = times.first() {
-            row(name, ms(*first), times.len() as u64, ms(sum(times)));
+            row(text, name, ms(*first), times.len() as u64, ms(sum(times)));
         }
     };
-    stage("Base Model Embedding", &iteration.base_embedding);
-    stage("Base Model Prefill (computation)", &iteration.base_prefill);
-    stage("Teacher Model Embedding", &iteration.teacher_embedding);
-    stage("Teacher Model Prefill (computation)", &iteration.teacher_prefill);
+    stage(&mut text, "Base Model Embedding", &iteration.base_embedding);
+    stage(&mut text, "Base Model Prefill (computation)", &iteration.base_prefill);
+    stage(&mut text, "Teacher Model Embedding", &iteration.teacher_embedding);
+    stage(&mut text, "Teacher Model Prefill (computation)", &iteration.teacher_prefill);
     if calls > 0 && !iteration.projector.is_empty() {
         let total = ms(sum(&iteration.projector));
         // Layers that are computed together have no separate times.
-        let first = if iteration.paths.is_empty() {
-            total / calls as f64
-        } else {
-            ms(sum(&iteration.paths[..iteration.paths.len().min(2)]))
-        };
-        row("Projector (KV projection)", first, calls, total);
+        let of_first = &iteration.paths[..iteration.paths.len().min(2)];
+        let first = if of_first.is_empty() { total / calls as f64 } else { ms(sum(of_first)) };
+        row(&mut text, "Projector (KV projection)", first, calls, total);
     }
-    let mut stage = |name: &str, times: &[Nanos]| {
-        if let Some(first) = times.first() {
-            row(name, ms(*first), times.len() as u64, ms(sum(times)));
-        }
-    };
-    stage("Decode Step (per token)", &iteration.steps);
-    stage("Last Token Prefill", &iteration.last_token_prefill);
-    stage("Sampling (per token)", &iteration.sampling);
+    stage(&mut text, "Decode Step (per token)", &iteration.steps);
+    stage(&mut text, "Last Token Prefill", &iteration.last_token_prefill);
+    stage(&mut text, "Sampling (per token)", &iteration.sampling);
     text.push_str("\nDecode Step Details\tStep #\tTime(ms)\t\t\n");
     for (at, step) in iteration.steps.iter().enumerate() {
         let _ = writeln!(text, "\t{}\t{:.4}\t\t", at + 1, ms(*step));
@@ -193,13 +175,6 @@ pub fn total(times: &[Nanos]) -> Option<f64> {
 
 pub fn average(times: &[Nanos]) -> Option<f64> {
     total(times).map(|total| total / times.len() as f64)
-}
-
-pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
-    numbers.sort_by(f64::total_cmp);
-    let middle = numbers.len() / 2;
-    let upper = *numbers.get(middle)?;
-    Some(if numbers.len().is_multiple_of(2) { f64::midpoint(numbers[middle - 1], upper) } else { upper })
 }
 
 #[cfg(test)]

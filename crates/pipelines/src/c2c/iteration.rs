@@ -16,10 +16,8 @@ use crate::{
     request::fact,
 };
 
-/// A prompt and the answer to it.
 pub struct JoinedIteration<'a> {
     runner: Runner<'a>,
-    /// What the last iteration did.
     last: Last,
 }
 
@@ -39,7 +37,6 @@ struct Last {
 }
 
 impl<'a> JoinedIteration<'a> {
-    /// Prepared models and fuser.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Last::default() }
     }

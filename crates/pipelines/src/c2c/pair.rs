@@ -29,13 +29,11 @@ pub struct Pair {
     pub dtype: Dtype,
     /// The prompt in the tokens of both.
     pub prompt: Prompt,
-    /// The message, if the prompt is one.
     pub message: Option<String>,
     /// The tokenizer that decodes the answer.
     pub tokenizer: Option<Tokenizer>,
 }
 
-/// Finds a model by the name of a case.
 pub fn find(name: &str) -> Result<Found, PlanError> {
     BuiltIn::default().find(Named::Any(name))
 }
@@ -201,7 +199,6 @@ pub fn prompt_line(file: &Path, line: usize) -> anyhow::Result<String> {
         .with_context(|| format!("`{name}` has {has} prompts and no line {line}."))
 }
 
-/// How many messages there are.
 pub fn prompt_count(file: &Path) -> anyhow::Result<usize> {
     Ok(read_prompts(file)?.len())
 }

@@ -43,7 +43,6 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::of_cases(without(axes(), OF_PLAN), cases)
 }
 
-/// How many random tokens a prompt has.
 const PROMPT_AXIS: &str = "prompt_tokens";
 
 /// The case with `auto` models resolved for a device, and with the length of its prompt.
@@ -97,7 +96,6 @@ fn until_first_token(axes: Vec<AxisSpec>, is_against: bool) -> Vec<AxisSpec> {
     axes.into_iter().map(one).collect()
 }
 
-/// Fills in the models of a named pair.
 fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
     let Some(name) = given.iter().find(|(axis, _)| axis == "preset").and_then(|(_, words)| words.first()).cloned()
     else {

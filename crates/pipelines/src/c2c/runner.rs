@@ -17,7 +17,6 @@ use crate::{
     request::fact,
 };
 
-/// Two prepared models and a fuser.
 pub struct Runner<'a> {
     pub pair: Pair,
     pub spec: Spec,
@@ -32,7 +31,6 @@ pub struct Runner<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Read {
     pub fused: Fused,
-    /// How often the teacher was run.
     pub teacher_calls: u64,
     /// Time of the projectors; none if the device may still be working when the host continues.
     pub projector_ns: Option<u64>,
@@ -199,7 +197,6 @@ impl<'a> Runner<'a> {
         Ok(text)
     }
 
-    /// The base model alone processes the prompt.
     pub fn read_alone(&mut self) -> Result<(), ModelError> {
         let ids = self.pair.prompt.receiver.clone();
         let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
@@ -235,7 +232,6 @@ impl<'a> Runner<'a> {
         self.device.synchronise()
     }
 
-    /// Which gates of the fuser are open.
     pub fn gates(&self) -> Gates {
         let gates = self.made.joined.fuser.gates().first().cloned();
         gates.unwrap_or_else(|| Gates::open(self.pair.base.config.layers))
@@ -264,7 +260,6 @@ pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
     (spec.overlap && !has_streams).then(|| format!("`{}` has no second stream for the second prompt", device.name()))
 }
 
-/// Both models and the fuser.
 pub struct Loaded<'a> {
     pub joined: Joined<'a>,
     /// Where the weights of the base model, the teacher model and the fuser come from.

@@ -11,7 +11,6 @@ use laptime_models::{
 use super::axes::SYNTHETIC;
 use crate::request::{is_on, seed};
 
-/// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     pub base_model: String,
@@ -22,7 +21,6 @@ pub struct Spec {
     pub new_tokens: usize,
     /// Whether new tokens are fused too.
     pub response: Response,
-    /// Whether both prompts are processed at the same time.
     pub overlap: bool,
     /// Tokens of the text that the pair is compared with, if any.
     pub text_tokens: Option<usize>,
@@ -34,19 +32,15 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// Where a prompt comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// Random tokens.
     Random(usize),
-    /// A message.
     Message(String),
     /// A line of a file, counted from 1.
     Line(PathBuf, usize),
 }
 
 impl Spec {
-    /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let folder = |name: &str| Some(name).filter(|name| *name != SYNTHETIC).map(PathBuf::from);
         Ok(Self {

@@ -7,10 +7,7 @@ use serde_json::Value;
 
 use super::{COMPAT, COMPAT_FILES, Context, FlagSpec};
 
-/// The file of attention.
 pub const ATTENTION_FILE: &str = "attention_profile.json";
-
-/// The file of models.
 pub const MODEL_FILE: &str = "model_profile.json";
 
 /// The key under which profiles written by Laptime contain the run itself; the other keys have one figure per case.
@@ -35,7 +32,6 @@ pub const FLAGS: [FlagSpec; 5] = [
     NO_SYNC,
 ];
 
-/// Notes the flag that has no effect.
 pub fn note_no_sync(context: &Context<'_>) {
     if context.flags.has(NO_SYNC.name) {
         context.screen.say(NO_SYNC_NOTE);
@@ -57,7 +53,6 @@ const METRICS: [(&str, Better); 4] = [
     ("output_error", Better::Lower),
 ];
 
-/// The results in a profile of attention.
 pub fn attention(profile: &Value) -> Vec<CaseResult> {
     let result = |record: &Value| {
         let axes = [
@@ -75,7 +70,6 @@ pub fn attention(profile: &Value) -> Vec<CaseResult> {
     records(profile).map(result).collect()
 }
 
-/// The results in a profile of models.
 pub fn models(profile: &Value) -> Vec<CaseResult> {
     let result = |record: &Value| {
         let axes = [("model", "preset"), ("pass_type", "mode"), ("seq_len", "seq_len"), ("batch_size", "batch_size")];

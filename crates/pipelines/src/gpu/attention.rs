@@ -17,7 +17,6 @@ use crate::{
     element,
 };
 
-/// The largest head size of the kernels.
 const LARGEST_HEAD: usize = 256;
 
 /// How the kernels divide queries and keys.
@@ -30,7 +29,6 @@ pub fn refusal(spec: &Spec) -> Option<String> {
         .then(|| format!("the kernels have heads of at most {LARGEST_HEAD} numbers, not {head_dim}"))
 }
 
-/// Bytes of the device that a case needs at most.
 pub fn needed_bytes(spec: &Spec) -> u64 {
     let Spec { kind, inputs, kept, .. } = spec;
     let (sizes, bytes) = (inputs.sizes, inputs.dtype.bytes());
@@ -42,7 +40,6 @@ pub fn needed_bytes(spec: &Spec) -> u64 {
     [WORKSPACE_BYTES, sizes.bytes(inputs.dtype), rest].into_iter().fold(0, u64::saturating_add)
 }
 
-/// Creates the inputs.
 pub fn make<'a>(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Box<dyn Engine + 'a>> {
     Ok(match spec.inputs.dtype {
         Dtype::F32 => Box::new(OnGpu::<f32>::new(spec, gpu, marks)?),
@@ -51,7 +48,6 @@ pub fn make<'a>(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Resul
     })
 }
 
-/// Attention on a GPU.
 struct OnGpu<'a, T> {
     gpu: &'a CudaDevice,
     spec: Spec,
@@ -62,7 +58,6 @@ struct OnGpu<'a, T> {
     marks: Marks,
 }
 
-/// How it is computed.
 enum How<T> {
     Blocks(Box<Blocks<T>>),
     Naive(Box<Naive<T>>),

@@ -44,7 +44,6 @@ struct Products {
     start: Buffer<f32>,
     by: Buffer<f32>,
     results: [Buffer<f32>; 2],
-    /// The row that the host reads.
     row: Pinned<f32>,
 }
 

@@ -31,7 +31,6 @@ fn prepare<'a, T: Multiplied + Element>(size: usize, gpu: &'a CudaDevice) -> any
     Prepared::if_it_fits(needed, gpu, || Ok(Box::new(GpuMatmul::<T>::new(size, side, gpu)?)))
 }
 
-/// A prepared matrix product.
 struct GpuMatmul<'a, T> {
     gpu: &'a CudaDevice,
     blas: Blas,

@@ -17,19 +17,15 @@ use crate::{
 
 /// Creates decoders and trainers of models; tests have one that is scripted.
 pub trait Maker: Send + Sync {
-    /// Finds the model of a name.
     fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
 
     /// Why a device cannot run a case, if it cannot.
     fn refusal(&self, spec: &Spec, device: &dyn Device) -> Option<String>;
 
-    /// The bytes that a case needs on a device.
     fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64;
 
-    /// The bytes that training needs on a device.
     fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64;
 
-    /// Prepares a decoder on a device.
     fn make<'a>(
         &'a self,
         found: &Found,
@@ -38,7 +34,6 @@ pub trait Maker: Send + Sync {
         device: &'a dyn Device,
     ) -> anyhow::Result<Loaded<dyn Decoder + 'a>>;
 
-    /// Prepares a trainer on a device.
     fn make_trainer<'a>(
         &'a self,
         found: &Found,
@@ -158,7 +153,6 @@ fn find(named: Named<'_>) -> Result<Found, ModelError> {
     Ok(Found { name, config })
 }
 
-/// Whether a name is meant as a path.
 pub fn looks_like_a_folder(name: &str) -> bool {
     request::looks_like_a_folder(name, |name| Config::from_preset(name).is_ok())
 }

@@ -22,14 +22,11 @@ const COURSE_FOLDER: &str = "results";
 
 /// Forward and backward passes in separate columns.
 const SEPARATE_FILE: &str = "profiling_benchmarking_separate.csv";
-
-/// The comparison of warm-ups.
 const WARMUP_FILE: &str = "profiling_benchmarking_warmup_comparison.csv";
 
 /// The flags by which CS336 assignment 2 names models.
 const COURSE_FLAGS: [&str; 2] = ["model_size", "model_sizes"];
 
-/// The extras of `model`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ModelExtras;
 
@@ -95,7 +92,6 @@ fn known(workload: &dyn Workload, case: &Case, name: &str) -> Option<AxisValue> 
     workload.known(case).into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
 }
 
-/// The numbers of steps in the settings, where they are fixed.
 fn asked_steps(settings: &Settings) -> AskedSteps {
     let warmup = if let WarmUp::Iterations(iterations) = settings.warmup { Some(iterations) } else { None };
     let measure = if let Stop::Iterations(iterations) = settings.stop { Some(iterations) } else { None };

@@ -12,7 +12,6 @@ use crate::{
     check::{check_close, check_finite},
 };
 
-/// A model that is ready to run a pass.
 pub struct ModelIteration<'a> {
     spec: Spec,
     config: Config,

@@ -19,8 +19,6 @@ const TOKENS: usize = 512;
 
 /// The default number of decoded tokens.
 const DECODED: usize = 128;
-
-/// The batch size of CS336 assignment 2.
 const COURSE_BATCH: i64 = 4;
 
 /// The reduced sizes of CS336 assignment 2 for small GPUs: name, tokens, sequences.
@@ -29,10 +27,8 @@ const REDUCED: [(&str, usize, i64); 2] = [("xl", 256, 2), ("2.7B", 128, 1)];
 /// The axes that select the pass.
 const OF_TESTS: [&str; 3] = ["pass_type", "seq_len", "cache_tokens"];
 
-/// Finds the model of a name.
 pub type Find<'a> = &'a dyn Fn(Named<'_>) -> Result<Found, PlanError>;
 
-/// A model as the user named it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named<'a> {
     /// A preset, or a folder.
@@ -41,7 +37,6 @@ pub enum Named<'a> {
     Folder(&'a str),
 }
 
-/// A model that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// The name in cases: of the preset in its own spelling, or of the folder as it was written.

@@ -17,7 +17,6 @@ use crate::{
 /// Steps that are checked against a prefill of the same tokens.
 pub const CHECKED_STEPS: usize = 8;
 
-/// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     pub model: String,
@@ -33,7 +32,6 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let test = Test {
             pass: case.text("pass_type")?.parse()?,
@@ -126,7 +124,6 @@ impl Spec {
     }
 }
 
-/// What runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
     /// Logits of every position, without a cache.
@@ -150,7 +147,6 @@ pub enum Training {
     Step,
 }
 
-/// The words of the passes.
 pub const PASSES: &[&str] = &["forward", "prefill", "decode", "backward", "forward_backward", "step"];
 
 impl Pass {
@@ -163,7 +159,6 @@ impl Pass {
         Self::Training(Training::Step),
     ];
 
-    /// Its name on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -175,7 +170,6 @@ impl Pass {
         }
     }
 
-    /// Whether it uses a cache.
     pub const fn has_cache(self) -> bool {
         matches!(self, Self::Prefill | Self::Decode)
     }
@@ -198,10 +192,8 @@ impl FromStr for Pass {
     }
 }
 
-/// The model and prompt of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Test {
-    /// What runs.
     pub pass: Pass,
     /// Tokens of each sequence that are run and timed.
     pub tokens: usize,
@@ -299,7 +291,6 @@ pub fn training_facts(config: &Config, options: &TrainOptions) -> Vec<Fact> {
     ]
 }
 
-/// Facts about the model of a case.
 pub fn facts(config: &Config, spec: &Spec) -> Vec<Fact> {
     vec![
         fact("parameters", config.parameters()),

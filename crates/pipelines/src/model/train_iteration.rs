@@ -16,14 +16,12 @@ pub struct TrainIteration<'a> {
     lane: Option<&'a Lane>,
     tokens: Tokens,
     targets: Vec<u32>,
-    /// Steps that were run.
     steps: u64,
     /// The loss of the check, if its step was the first.
     check_loss: Option<f64>,
 }
 
 impl<'a> TrainIteration<'a> {
-    /// Creates the batch.
     pub fn new(
         spec: Spec,
         part: Training,

@@ -9,8 +9,6 @@ pub const USUAL: &str = "usual";
 
 /// The value for all layers: nothing is offloaded.
 pub const ALL: &str = "all";
-
-/// The value for the free memory.
 pub const FREE: &str = "free";
 
 const MODES: &[&str] = &["sync", "pinned", "prefetch", "wrap", "batched"];
@@ -29,8 +27,6 @@ pub const FOLDER_FLAG: &str = "model_dir";
 
 /// The flag that takes models and offload presets.
 pub const PRESET_FLAG: &str = "preset";
-
-/// The axis of resident layers.
 pub const LAYERS: &str = "gpu_layers";
 
 /// The names of the flags that set the number of resident layers.

@@ -20,7 +20,6 @@ use crate::extras::{Experiment, Hinted, Variant};
 /// Layers that the third variant has in addition.
 const MORE: usize = 4;
 
-/// The experiment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OffloadExperiment;
 
@@ -58,7 +57,6 @@ impl Experiment for OffloadExperiment {
     }
 }
 
-/// The rate of an emulated link.
 fn emulated(case: &Case, device: &str) -> Option<f64> {
     let rate = case.get("link_gbps")?.to_string().parse::<f64>().ok()?;
     (rate > 0.0 && device == CPU).then_some(rate)

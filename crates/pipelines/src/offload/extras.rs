@@ -31,12 +31,12 @@ use super::{
     plan::without_offloading,
     runner::Generated,
 };
-use crate::extras::{COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, Screen, Written};
+use crate::extras::{
+    COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, Screen, Written, files::measured_cases,
+};
 
-/// The folder of the audio.
 const OUTPUT_DIR: FlagSpec = FlagSpec::path("output-dir", "DIR", "Write the audio into this folder");
 
-/// The extras of `offload`.
 pub struct OffloadExtras {
     live: Arc<Live>,
 }
@@ -148,16 +148,11 @@ impl OffloadExtras {
     /// Writes the audio of all measured cases. Returns the files outside of the run's folder.
     fn write_all_audio(&self, context: &Context<'_>, results: &[CaseResult]) -> Written {
         let mut written: Vec<PathBuf> = Vec::new();
-        let mut done: Vec<&Case> = Vec::new();
-        for result in results.iter().filter(|result| result.measured().is_some()) {
-            if done.contains(&&result.case) {
-                continue;
-            }
-            done.push(&result.case);
-            let generated = match self.live.generated(&result.case) {
+        for case in measured_cases(results) {
+            let generated = match self.live.generated(case) {
                 Some(generated) => Some(generated),
                 // It was generated in another process; noise is seeded, so this is the same audio.
-                None => OffloadedLayers::speak(&result.case, &*context.device()?)?,
+                None => OffloadedLayers::speak(case, &*context.device()?)?,
             };
             let file = generated.map(|generated| write_audio(&generated, audio_folder(context), &written));
             written.extend(file.transpose()?.flatten());
@@ -213,7 +208,6 @@ pub fn check_plan(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPla
     })
 }
 
-/// The plan in one or two lines.
 fn headline(plan: &OffloadPlan, expected: Option<&Expected>) -> String {
     let place = if plan.is_gpu { "on the GPU" } else { "in memory" };
     let (resident, layers) = (plan.resident, plan.layers);
@@ -272,7 +266,6 @@ fn show(
     Ok(out.flush()?)
 }
 
-/// A generation in one line.
 fn generation_line(known: &Generation) -> String {
     let Generation { name, seconds, prefilled, generated, .. } = known;
     let per_token = if *generated > 0 { 1e3 * seconds / *generated as f64 } else { 0.0 };
@@ -323,7 +316,6 @@ fn add_peaks(measured: &mut Measured, peaks: Option<&Peaks>) {
     }
 }
 
-/// The analysis of offloaded layers in a trace.
 fn answer(trace: &Trace, measured: &Measured) -> Option<Offload> {
     laptime_analyze::offload(trace, OffloadFacts::of(measured), Thresholds::default())
 }

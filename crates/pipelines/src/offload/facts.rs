@@ -137,7 +137,6 @@ pub fn planned(subject: &Subject, spec: &Spec, fit: &Fit, is_gpu: bool) -> Vec<F
     facts
 }
 
-/// Facts about a case after its iterations.
 pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
     let Runner { subject, spec, fit, .. } = runner;
     let mut facts = of_case(subject, spec, fit);
@@ -171,7 +170,6 @@ fn of_case(subject: &Subject, spec: &Spec, fit: &Fit) -> Vec<Fact> {
     facts
 }
 
-/// Facts about offloaded layers.
 fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu: bool) -> Vec<Fact> {
     let Parts { layer, diffusion, other } = parts(subject, spec);
     // A batch of both streams computes twice as much per pass.

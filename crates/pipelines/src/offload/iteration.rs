@@ -14,17 +14,14 @@ use crate::{backend::into_error, check::check_finite};
 /// A generation: a prompt in, tokens and their audio out.
 pub struct OffloadIteration<'a> {
     runner: Runner<'a>,
-    /// The result of the last iteration.
     last: Run,
 }
 
 impl<'a> OffloadIteration<'a> {
-    /// A prepared model.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Run::default() }
     }
 
-    /// The duration of the last audio, if there is one.
     fn audio_s(&self) -> Option<f64> {
         match &self.runner.subject.kind {
             Kind::Speech { config, .. } => Some(self.last.samples.len() as f64 / f64::from(config.sample_rate.max(1))),

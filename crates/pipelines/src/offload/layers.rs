@@ -27,7 +27,6 @@ pub const PRESETS: [(&str, usize); 10] = [
     ("extreme", 4),
 ];
 
-/// The preset of a name, in any spelling.
 pub fn preset(name: &str) -> Option<(&'static str, usize)> {
     let plain = name.trim().to_ascii_lowercase().replace('-', "_");
     PRESETS.into_iter().find(|(known, _)| *known == plain)
@@ -69,7 +68,6 @@ fn share(of_28: usize, layers: usize) -> usize {
     (of_28.saturating_mul(layers).saturating_mul(2) + OF) / (2 * OF)
 }
 
-/// The units, with their bytes.
 const UNITS: [(&str, f64); 9] = [
     ("kib", 1024.0),
     ("mib", 1_048_576.0),
@@ -96,7 +94,6 @@ pub fn budget_bytes(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// The resident layers and their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit {
     /// The number of resident layers.
@@ -108,7 +105,6 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Whether it is within the budget.
     pub fn fits(&self) -> bool {
         self.budget.is_none_or(|budget| self.needed <= budget)
     }

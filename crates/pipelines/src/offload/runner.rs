@@ -19,7 +19,6 @@ use crate::{
     model::checked_weights,
 };
 
-/// A prepared model.
 pub struct Runner<'a> {
     pub case: Case,
     pub subject: Subject,
@@ -30,14 +29,10 @@ pub struct Runner<'a> {
     pub observer: &'a dyn Observer,
 }
 
-/// The result of a generation.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
-    /// The audio, if there is any.
     pub samples: Vec<f32>,
-    /// The time of voices and prompt.
     pub prefill_ns: u64,
-    /// The time of each token.
     pub tokens_ns: Vec<u64>,
     /// The time of all tokens, including reading their audio.
     pub generation_ns: u64,
@@ -136,7 +131,6 @@ impl<'a> Runner<'a> {
         self.device.now().saturating_sub(start).0
     }
 
-    /// Passes the result of a generation to the observer.
     pub fn notify_observer(&self, run: &Run) {
         self.observer.end(self.generated(run));
     }
@@ -161,14 +155,12 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// A prepared model.
 pub enum Loaded<'a> {
     Speech(Box<dyn VibeVoice + 'a>),
     Lm(Box<dyn Decoder + 'a>),
 }
 
 impl Loaded<'_> {
-    /// How the layers are offloaded.
     pub fn offloading(&self) -> Option<Offloading> {
         match self {
             Self::Speech(model) => model.offloading(),
@@ -176,7 +168,6 @@ impl Loaded<'_> {
         }
     }
 
-    /// The completed visits of offloaded layers.
     pub fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         match self {
             Self::Speech(model) => model.layer_visits(),
@@ -216,7 +207,6 @@ fn offload(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Opti
     })
 }
 
-/// Loads a model with this many resident layers.
 pub fn make<'a>(
     subject: &Subject,
     spec: &Spec,
@@ -285,7 +275,6 @@ pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dy
 
 /// Is called for every token of a generation, and may stop it. It is called inside iterations, so it must be fast.
 pub trait Observer: Send + Sync {
-    /// A generation begins.
     fn begin(&self) {}
 
     /// A token was generated: its number in this generation (from 1), its time, and the visits of offloaded layers.
@@ -300,17 +289,13 @@ pub trait Observer: Send + Sync {
     fn end(&self, _generated: Generated) {}
 }
 
-/// The result of a generation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Generated {
     pub case: Case,
     /// The audio; empty where there is none.
     pub samples: Vec<f32>,
-    /// Samples per second.
     pub rate: u32,
-    /// The name of the script.
     pub stem: String,
-    /// Length of the prompt.
     pub prefilled: usize,
     pub prefill_ns: u64,
     pub tokens_ns: Vec<u64>,
@@ -325,16 +310,13 @@ pub struct Generated {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Visits {
     pub count: u64,
-    /// Copies that were prefetched.
     pub ahead: u64,
-    /// Time that compute waited.
     pub wait_ns: f64,
     pub release_ns: f64,
     pub copy_ns: f64,
 }
 
 impl Visits {
-    /// Adds visits.
     pub fn add(&mut self, visits: &[LayerVisit]) {
         for visit in visits {
             self.count += 1;
@@ -346,7 +328,6 @@ impl Visits {
     }
 }
 
-/// Observes nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 

@@ -21,11 +21,7 @@ use crate::{
 
 /// What to do about a number of layers that the model does not have.
 const LAYERS_HINT: &str = "`--no-offload` keeps all of them, `--auto` as many as fit";
-
-/// The default model on a GPU.
 const ON_GPU: [&str; 2] = ["7b", "Qwen2.5-7B"];
-
-/// The default model on a CPU.
 const ON_CPU: &str = "tiny";
 
 /// The number of tokens with synthetic weights, which do not decide the end.
@@ -33,11 +29,8 @@ const TOKENS: usize = 20;
 
 /// Positions of the prompt of a language model alone.
 const PROMPT: usize = 32;
-
-/// The name of the built-in script.
 const BUILT_IN: &str = "built_in";
 
-/// The model and prompt of a case.
 #[derive(Debug)]
 pub struct Subject {
     pub kind: Kind,
@@ -50,22 +43,21 @@ pub struct Subject {
     pub tokens: usize,
     /// The number of resident layers, or as many as fit.
     pub stay: Stay,
-    /// The name of the script.
     pub stem: String,
 }
 
-/// A model and its prompt.
 #[derive(Debug)]
 pub enum Kind {
-    /// A speech model with a script.
     Speech {
         config: Box<VibeVoiceConfig>,
         prompt: VoicePrompt,
         /// Voices whose files were resampled, and from which rate.
         resampled: Vec<(PathBuf, u32)>,
     },
-    /// A language model.
-    Lm { found: Found, prompt: Tokens },
+    Lm {
+        found: Found,
+        prompt: Tokens,
+    },
 }
 
 /// The name of the model that `auto` stands for.
@@ -77,7 +69,6 @@ pub fn usual_model(is_lm: bool, is_gpu: bool) -> &'static str {
     }
 }
 
-/// Whether a name is meant as a path.
 pub fn looks_like_a_folder(name: &str) -> bool {
     let is_preset = |name: &str| VibeVoiceConfig::from_preset(name).is_ok() || Config::from_preset(name).is_ok();
     request::looks_like_a_folder(name, is_preset)
@@ -110,12 +101,10 @@ impl Subject {
         })
     }
 
-    /// The language model.
     pub fn decoder(&self) -> &Config {
         self.kind.decoder()
     }
 
-    /// Positions of the prompt.
     pub fn positions(&self) -> usize {
         self.kind.positions()
     }
@@ -154,7 +143,6 @@ impl Subject {
 }
 
 impl Kind {
-    /// The language model.
     pub fn decoder(&self) -> &Config {
         match self {
             Self::Speech { config, .. } => &config.decoder,
@@ -201,11 +189,9 @@ fn lm(name: &str, spec: &Spec) -> anyhow::Result<Kind> {
     Ok(Kind::Lm { found, prompt: Tokens::one(ids) })
 }
 
-/// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     pub model: String,
-    /// Whether it is a language model alone.
     pub is_lm: bool,
     /// The number of resident layers, as given in the case.
     pub stay: String,
@@ -218,7 +204,6 @@ pub struct Spec {
     pub mode: StreamMode,
     /// The memory budget in bytes; none for the free memory.
     pub budget: Option<u64>,
-    /// The rate of an emulated link.
     pub link_gbps: Option<f64>,
     /// Copies between two clearings of caches.
     pub clear_every: Option<usize>,
@@ -231,7 +216,6 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let link = number(case, "link_gbps")?;
         anyhow::ensure!(
@@ -260,7 +244,6 @@ impl Spec {
     }
 }
 
-/// The files of a list.
 pub fn files(list: &str) -> Vec<PathBuf> {
     list.split(',').map(str::trim).filter(|file| !file.is_empty()).map(PathBuf::from).collect()
 }

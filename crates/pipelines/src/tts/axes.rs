@@ -5,10 +5,7 @@ use laptime_bench::{Alias, AxisSpec, AxisValue, ValueKind::*};
 use super::speech::LABELS;
 use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, GRAPH, NONE, SEED, THREADS, axes, default_threads, from};
 
-/// The default model on a GPU.
 pub const ON_GPU: &str = "0.6b";
-
-/// The default model on a CPU.
 pub const ON_CPU: &str = "tiny";
 
 /// Axes that select the text; a case has those that were given.

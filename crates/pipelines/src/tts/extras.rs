@@ -6,16 +6,16 @@ use laptime_bench::{Case, CaseResult};
 use laptime_trace::Trace;
 
 use super::{audio, files, profile};
-use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted, Written};
+use crate::extras::{
+    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted, Written, files::measured_cases,
+};
 
-/// The audio.
 const WAV: FlagSpec = FlagSpec::path(
     "wav",
     "FILE|DIR",
     "Write the audio to this file or into this folder; several cases get one file each, named by their labels",
 );
 
-/// The record of a benchmark.
 const RECORD: FlagSpec =
     FlagSpec::path("json-output", "FILE", "Also write the results to this file, in the JSON format of qwen3-tts-rs");
 
@@ -27,7 +27,6 @@ const STREAM: FlagSpec = FlagSpec::path(
      standard output",
 );
 
-/// The extras of `tts`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TtsExtras;
 
@@ -94,17 +93,6 @@ impl Extras for TtsExtras {
         }
         Ok(outside)
     }
-}
-
-/// The cases that were measured, each once.
-fn measured_cases(results: &[CaseResult]) -> Vec<&Case> {
-    let mut cases: Vec<&Case> = Vec::new();
-    for result in results.iter().filter(|result| result.measured().is_some()) {
-        if !cases.contains(&&result.case) {
-            cases.push(&result.case);
-        }
-    }
-    cases
 }
 
 /// Refuses to stream what is not generated in chunks, and several cases to standard output.

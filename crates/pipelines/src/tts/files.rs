@@ -15,7 +15,6 @@ use crate::extras::{
     files::{axis, fact, mib, text, write_json},
 };
 
-/// The record in the run's folder.
 const RECORD_FILE: &str = "e2e_bench.json";
 
 /// Writes the record into the run's folder and to another file. Returns the latter.
@@ -41,7 +40,6 @@ fn record(answer: &Cases, settings: &Settings) -> Value {
     })
 }
 
-/// The number of iterations, if it is fixed.
 fn iterations(settings: &Settings) -> Option<usize> {
     match settings.stop {
         Stop::Iterations(iterations) => Some(iterations),

@@ -17,14 +17,12 @@ use crate::{backend::into_error, check::check_finite, request::fact};
 /// A synthesis: text in, audio out.
 pub struct SpeechIteration<'a> {
     runner: Runner<'a>,
-    /// The result of the last iteration.
     last: Spoken,
     /// How loud the difference of audio in chunks is, as a share of the audio's loudness.
     chunk_difference: Option<f64>,
 }
 
 impl<'a> SpeechIteration<'a> {
-    /// A prepared model.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Spoken::default(), chunk_difference: None }
     }
@@ -42,7 +40,6 @@ impl<'a> SpeechIteration<'a> {
         Ok([whole, chunked])
     }
 
-    /// The duration of the last audio.
     fn audio_s(&self) -> f64 {
         self.last.samples.len() as f64 / f64::from(self.runner.speech.config.codec.sample_rate.max(1))
     }
@@ -191,7 +188,6 @@ fn loudness(samples: impl Iterator<Item = f32>) -> f64 {
 /// The playback that starts with the first chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Playback {
-    /// Frames that are late for playback.
     pub late: usize,
     /// The playback delay that would avoid late frames.
     pub buffer_ns: u64,

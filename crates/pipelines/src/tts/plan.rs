@@ -16,8 +16,6 @@ use crate::{
 };
 
 const NAME: &str = "tts";
-
-/// The label of a given text.
 const OWN: &str = "text";
 
 /// Resolves the cases. Refuses cases that cannot run, before anything is measured.

@@ -12,7 +12,6 @@ use laptime_probe::stage;
 use super::{spec::Spec, speech::Speech};
 use crate::backend::{Loaded, Target, hinted, if_gpu, marks, tts};
 
-/// A prepared model with its text.
 pub struct Runner<'a> {
     pub speech: Speech,
     pub spec: Spec,
@@ -21,7 +20,6 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// Loads the model.
     pub fn new(speech: Speech, spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
         let _stage = stage!("load_weights", model = speech.config.name);
         let (weights, from) = speech.weights(spec.seed).map_err(hinted)?;
@@ -31,7 +29,6 @@ impl<'a> Runner<'a> {
         Ok(Self { speech, spec, device, made: Loaded { model, weights: from } })
     }
 
-    /// Generates the audio once.
     pub fn speak(&mut self) -> Result<Spoken, ModelError> {
         self.speak_to(&mut |_| ControlFlow::Continue(()))
     }
@@ -49,7 +46,6 @@ impl<'a> Runner<'a> {
         Audio { samples, rate: self.speech.config.codec.sample_rate }
     }
 
-    /// The duration of a frame.
     pub fn frame_ns(&self) -> u64 {
         (1e9 / self.speech.config.codec.frame_rate()).round() as u64
     }

@@ -10,7 +10,6 @@ use laptime_models::{
 
 use crate::request::{graph, is_on, number, seed};
 
-/// The parameters of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     pub model: String,
@@ -20,7 +19,6 @@ pub struct Spec {
     /// Empty to leave it to the model.
     pub speaker: String,
     pub language: String,
-    /// Frames, if they were given.
     pub frames: Option<usize>,
     pub streaming: bool,
     pub chunk_frames: usize,
@@ -31,19 +29,15 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// Where a text comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// One of the built-in ones, by name.
     Corpus(String),
-    /// The text itself.
     Own(String),
-    /// A file.
     File(PathBuf),
 }
 
 impl Spec {
-    /// Reads a case.
     pub fn of(case: &Case) -> anyhow::Result<Self> {
         let seed = seed(case)?;
         Ok(Self {

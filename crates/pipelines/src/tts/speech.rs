@@ -28,7 +28,6 @@ const MOST_FRAMES: usize = 2048;
 /// Bytes of a file that are read at most: no text of more can be said.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The text and model of a case.
 #[derive(Debug)]
 pub struct Speech {
     pub config: TtsConfig,
@@ -50,7 +49,6 @@ pub fn find(name: &str) -> Result<(TtsConfig, Option<PathBuf>), ModelError> {
     }
 }
 
-/// Whether a name is meant as a path.
 pub fn looks_like_a_folder(name: &str) -> bool {
     request::looks_like_a_folder(name, |name| TtsConfig::from_preset(name).is_ok())
 }
@@ -78,12 +76,10 @@ impl Speech {
         checked.err().map(|error| error.to_string())
     }
 
-    /// Positions of the talker's cache.
     pub fn room(&self) -> usize {
         self.prompt.positions.len().saturating_add(self.frames)
     }
 
-    /// Words of the text.
     pub fn words(&self) -> usize {
         count_words(&self.text)
     }
@@ -138,7 +134,6 @@ const LONG: &str = "On the first day of the harvest the whole village walked dow
     was pushed from the bank, and the work began. By noon the baskets were full, the bread was gone, and the river \
     lay quiet again, as though nothing at all had happened there on that long morning.";
 
-/// The text with this name.
 pub fn corpus_text(label: &str) -> Option<&'static str> {
     match label {
         "short" => Some(SHORT),
@@ -148,7 +143,6 @@ pub fn corpus_text(label: &str) -> Option<&'static str> {
     }
 }
 
-/// The number of words of a text.
 pub fn count_words(text: &str) -> usize {
     text.split_whitespace().count()
 }
