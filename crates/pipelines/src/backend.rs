@@ -65,12 +65,7 @@ pub fn decoder<'a>(config: &Config, weights: &Weights, options: Options, on: Tar
 }
 
 /// A decoder whose work overlaps with that of [`decoder`]: on a GPU it has the second stream.
-pub fn second_decoder<'a>(
-    config: &Config,
-    weights: &Weights,
-    options: Options,
-    on: Target<'a>,
-) -> Made<dyn Decoder + 'a> {
+pub fn second<'a>(config: &Config, weights: &Weights, options: Options, on: Target<'a>) -> Made<dyn Decoder + 'a> {
     if_gpu!(on.device, gpu => crate::gpu::models::on_stream(gpu.side_stream()?.cuda(), config, weights, options));
     decoder(config, weights, options, on)
 }
@@ -80,14 +75,9 @@ pub fn second_lane(device: &dyn Device) -> anyhow::Result<Option<&Lane>> {
     Ok(device.lane())
 }
 
-pub fn trainer<'a>(
-    config: &Config,
-    weights: &Weights,
-    options: TrainOptions,
-    on: Target<'a>,
-) -> Made<dyn Trainer + 'a> {
-    if_gpu!(on.device, gpu => laptime_models::gpu::trainer(gpu.cuda(), config, weights, options).map_err(into_error));
-    cpu::trainer(config.clone(), weights, options, on.threads).map_err(into_error)
+pub fn trainer<'a>(model: &Config, weights: &Weights, options: TrainOptions, on: Target<'a>) -> Made<dyn Trainer + 'a> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::trainer(gpu.cuda(), model, weights, options).map_err(into_error));
+    cpu::trainer(model.clone(), weights, options, on.threads).map_err(into_error)
 }
 
 type Fusers<'f> = Vec<(FuserConfig, &'f FuserWeights)>;

@@ -1,13 +1,11 @@
 //! The workload `c2c`: cache-to-cache fusion of two models, from the prompt to the last new token.
 
 mod axes;
-mod extras;
 mod files;
 mod iteration;
 mod pair;
 mod plan;
 mod runner;
-mod spec;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -16,14 +14,13 @@ use laptime_bench::{
     AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
 };
 
-pub(crate) use self::extras::C2cExtras;
+pub(crate) use self::files::C2cExtras;
 use self::{
     axes::{ALIASES, axes},
     iteration::{AgainstIteration, JoinedIteration},
-    pair::Pair,
+    pair::{Pair, Spec},
     plan::settle,
     runner::Runner,
-    spec::Spec,
 };
 use crate::{
     axis::{AUTO, describe},

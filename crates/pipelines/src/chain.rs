@@ -16,8 +16,7 @@ use crate::{
     axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe},
     backend::if_gpu,
     crew::Crew,
-    element::{Element, untouched},
-    product::{Multiplied, product_bytes},
+    product::{Element, Multiplied, product_bytes, untouched},
 };
 
 pub const SMALL_PRODUCTS: usize = 200;

@@ -12,8 +12,8 @@ use crate::{
     axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads},
     backend::if_gpu,
     crew::Crew,
-    element::{Element, untouched},
     memory::beyond_caches_mib,
+    product::{Element, untouched},
 };
 
 const MIB: u64 = 1 << 20;

@@ -16,7 +16,6 @@ mod devices;
 #[cfg(test)]
 #[path = "tests/difference.rs"]
 mod difference;
-mod element;
 pub mod extras;
 #[cfg(feature = "cuda")]
 pub mod gpu;

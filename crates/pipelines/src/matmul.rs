@@ -14,8 +14,7 @@ use crate::{
     axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe},
     backend::if_gpu,
     crew::Crew,
-    element::untouched,
-    product::{Multiplied, check_product, product_bytes},
+    product::{Multiplied, check_product, product_bytes, untouched},
 };
 
 /// The dtypes of the workload.

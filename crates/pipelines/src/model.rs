@@ -8,7 +8,6 @@ mod plan;
 mod spec;
 #[cfg(test)]
 mod tests;
-mod train_iteration;
 
 use laptime_bench::{
     AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
@@ -18,10 +17,9 @@ use laptime_models::{AdamW, Config, Options, TrainOptions};
 pub use self::built_in::folders_without_weights;
 use self::{
     axes::{ALIASES, axes},
-    iteration::ModelIteration,
+    iteration::{ModelIteration, TrainIteration},
     plan::settle,
-    spec::{Pass, Spec, Training},
-    train_iteration::TrainIteration,
+    spec::{Pass, Spec},
 };
 pub(crate) use self::{
     built_in::{BuiltIn, Maker, checked_weights, looks_like_a_folder},
@@ -30,7 +28,7 @@ pub(crate) use self::{
 };
 use crate::{
     axis::describe,
-    backend::{Parsed, does_not_apply, marks},
+    backend::{Parsed, Target, does_not_apply, marks},
 };
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.
@@ -62,7 +60,7 @@ fn train_options(spec: &Spec, options: &Options) -> TrainOptions {
         batch: spec.batch,
         tokens: spec.test.tokens,
         marks: options.marks.clone(),
-        adamw: (spec.test.pass == Pass::Training(Training::Step)).then(AdamW::default),
+        adamw: (spec.test.pass == Pass::Step).then(AdamW::default),
     }
 }
 
@@ -122,11 +120,9 @@ impl Workload for Model {
             offload: None,
         };
         let maker = &*self.maker;
-        let bytes = match spec.test.pass {
-            Pass::Training(_) => {
-                maker.needed_train_bytes(&found.config, &spec, &train_options(&spec, &options), device)
-            }
-            Pass::Forward | Pass::Prefill | Pass::Decode => maker.needed_bytes(&found.config, &spec, &options, device),
+        let bytes = match spec.test.pass.is_training() {
+            true => maker.needed_train_bytes(&found.config, &spec, &train_options(&spec, &options), device),
+            false => maker.needed_bytes(&found.config, &spec, &options, device),
         };
         Ok(Box::new(Parsed {
             bytes,
@@ -135,11 +131,12 @@ impl Workload for Model {
             device,
             work: |(_, found, spec, _)| Some(spec::work(&found.config, spec)),
             make: |(maker, found, spec, options), device| {
-                if let Pass::Training(part) = spec.test.pass {
-                    let made = maker.make_trainer(&found, &spec, train_options(&spec, &options), device)?;
-                    return Ok(Box::new(TrainIteration::new(spec, part, made, device)?));
+                let on = Target { device, threads: spec.threads };
+                if spec.test.pass.is_training() {
+                    let made = maker.trainer(&found, &spec, train_options(&spec, &options), on)?;
+                    return Ok(Box::new(TrainIteration::new(spec, made, device)?));
                 }
-                let made = maker.make(&found, &spec, options, device)?;
+                let made = maker.decoder(&found, &spec, options, on)?;
                 Ok(Box::new(ModelIteration::new(spec, found.config, made, device)?))
             },
         }))

@@ -3,7 +3,6 @@
 mod axes;
 mod experiment;
 mod extras;
-mod facts;
 mod files;
 mod iteration;
 mod layers;
@@ -89,7 +88,7 @@ impl OffloadedLayers {
             clear_every: spec.clear_every,
             is_gpu,
             emulated_gbps: spec.link_gbps.filter(|_| !is_gpu),
-            facts: facts::planned(&subject, &spec, &fit, is_gpu),
+            facts: iteration::planned(&subject, &spec, &fit, is_gpu),
         })
     }
 
@@ -186,7 +185,7 @@ impl<'a> ParsedCase<'a> for OffloadCase<'a> {
     }
 
     fn predicted_work(&self) -> Option<Work> {
-        facts::work(&self.subject, &self.spec)
+        iteration::work(&self.subject, &self.spec)
     }
 
     fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {

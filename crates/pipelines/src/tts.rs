@@ -8,7 +8,6 @@ mod iteration;
 mod plan;
 mod profile;
 mod runner;
-mod spec;
 mod speech;
 #[cfg(test)]
 mod tests;
@@ -27,8 +26,7 @@ use self::{
     iteration::SpeechIteration,
     plan::settle,
     runner::{Runner, needed_bytes},
-    spec::Spec,
-    speech::{Speech, find},
+    speech::{Spec, Speech, find},
 };
 use crate::{
     axis::{AUTO, describe},

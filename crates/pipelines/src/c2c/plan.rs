@@ -6,8 +6,7 @@ use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanErro
 
 use super::{
     axes::{ALIASES, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair},
-    pair::{Pair, find, prompt_count},
-    spec::Spec,
+    pair::{Pair, Spec, find, prompt_count},
 };
 use crate::{
     axis::{AUTO, NONE},

@@ -7,12 +7,9 @@ use laptime_models::{
 };
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
-use super::{
-    pair::{Pair, bytes, sizes},
-    spec::Spec,
-};
+use super::pair::{Pair, Spec, bytes, sizes};
 use crate::{
-    backend::{Target, decoder, fuser, if_gpu, into_error, is_gpu, marks, second_decoder, second_lane},
+    backend::{Target, decoder, fuser, if_gpu, into_error, is_gpu, marks, second, second_lane},
     model::{Found, checked_weights},
     request::fact,
 };
@@ -277,8 +274,8 @@ pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Res
     let on = Target { device, threads: spec.threads };
     let receiver = decoder(&pair.base.config, &weights, base, on)?;
     let (weights, of_teacher) = load(&pair.teacher, spec)?;
-    let second = if spec.overlap { second_decoder } else { decoder };
-    let sharer = second(&pair.teacher.config, &weights, teacher, on)?;
+    let sharer = if spec.overlap { second } else { decoder };
+    let sharer = sharer(&pair.teacher.config, &weights, teacher, on)?;
     let of_fuser = if pair.weights.is_synthetic() { "synthetic" } else { "folder" };
     pair.weights.check_finite(&pair.fuser).map_err(into_error)?;
     let joined = Joined { receiver, sharers: vec![sharer], fuser: Box::new(NoFuser::new()) };

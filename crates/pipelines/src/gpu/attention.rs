@@ -14,7 +14,7 @@ use laptime_probe::stage;
 use super::{CudaDevice, WORKSPACE_BYTES, into_error};
 use crate::{
     attention::{Built, Engine, Spec},
-    element,
+    product,
 };
 
 const LARGEST_HEAD: usize = 256;
@@ -81,7 +81,7 @@ struct Naive<T> {
     mixed: Buffer<T>,
 }
 
-impl<'a, T: Element + element::Element> OnGpu<'a, T> {
+impl<'a, T: Element + product::Element> OnGpu<'a, T> {
     fn new(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Self> {
         let (device, cache) = (gpu.cuda(), Cache::of_user());
         let sizes = spec.inputs.sizes;
@@ -131,7 +131,7 @@ fn head_sizes(sizes: &AttentionSizes) -> anyhow::Result<HeadSizes> {
     })
 }
 
-impl<T: Element + element::Element> Naive<T> {
+impl<T: Element + product::Element> Naive<T> {
     fn new(spec: &Spec, gpu: &CudaDevice, operations: Operations<T>) -> anyhow::Result<Self> {
         let (device, sizes) = (gpu.cuda(), spec.inputs.sizes);
         let beyond = if spec.kept.rule().is_causal { 0 } else { u32::try_from(sizes.length)? };
@@ -172,7 +172,7 @@ impl<T: Element + element::Element> Naive<T> {
     }
 }
 
-impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
+impl<T: Element + product::Element> Engine for OnGpu<'_, T> {
     fn build(&mut self, kept: &Kept) -> anyhow::Result<Built> {
         let length = self.spec.inputs.sizes.length;
         let How::Blocks(blocks) = &mut self.how else { return Ok(Built::naive(kept, length)) };

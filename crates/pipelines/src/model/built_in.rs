@@ -15,6 +15,8 @@ use crate::{
     request::{self, refused, with_causes},
 };
 
+pub type Load<T> = anyhow::Result<Loaded<T>>;
+
 /// Creates decoders and trainers of models; tests have one that is scripted.
 pub trait Maker: Send + Sync {
     fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
@@ -26,21 +28,9 @@ pub trait Maker: Send + Sync {
 
     fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64;
 
-    fn make<'a>(
-        &'a self,
-        found: &Found,
-        spec: &Spec,
-        options: Options,
-        device: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>>;
+    fn decoder<'a>(&self, found: &Found, spec: &Spec, options: Options, on: Target<'a>) -> Load<dyn Decoder + 'a>;
 
-    fn make_trainer<'a>(
-        &'a self,
-        found: &Found,
-        spec: &Spec,
-        options: TrainOptions,
-        device: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>>;
+    fn trainer<'a>(&self, found: &Found, spec: &Spec, options: TrainOptions, on: Target<'a>) -> Load<dyn Trainer + 'a>;
 }
 
 /// Presets, folders with a `config.json`, and models that a program brings.
@@ -85,30 +75,16 @@ impl Maker for BuiltIn {
         cpu::needed_train_bytes(config, options, spec.threads).saturating_add(largest.saturating_mul(4))
     }
 
-    fn make<'a>(
-        &'a self,
-        found: &Found,
-        spec: &Spec,
-        options: Options,
-        device: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>> {
+    fn decoder<'a>(&self, found: &Found, spec: &Spec, options: Options, on: Target<'a>) -> Load<dyn Decoder + 'a> {
         let _stage = stage!("load_weights", model = found.name);
         let (weights, from) = checked_weights(found, spec.seed)?;
-        let model = backend::decoder(&found.config, &weights, options, Target { device, threads: spec.threads })?;
-        Ok(Loaded { model, weights: from })
+        Ok(Loaded { model: backend::decoder(&found.config, &weights, options, on)?, weights: from })
     }
 
-    fn make_trainer<'a>(
-        &'a self,
-        found: &Found,
-        spec: &Spec,
-        options: TrainOptions,
-        device: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>> {
+    fn trainer<'a>(&self, found: &Found, spec: &Spec, options: TrainOptions, on: Target<'a>) -> Load<dyn Trainer + 'a> {
         let _stage = stage!("load_weights", model = found.name);
         let (weights, from) = checked_weights(found, spec.seed)?;
-        let model = backend::trainer(&found.config, &weights, options, Target { device, threads: spec.threads })?;
-        Ok(Loaded { model, weights: from })
+        Ok(Loaded { model: backend::trainer(&found.config, &weights, options, on)?, weights: from })
     }
 }
 

@@ -5,7 +5,7 @@ use laptime_models::{Attention, Config};
 
 use super::{
     axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes},
-    spec::{Pass, Test, Training},
+    spec::{Pass, Test},
 };
 use crate::{
     attention::{CUSTOM, of_pattern, pattern_axes, patterns, with_pattern_name},
@@ -221,7 +221,7 @@ impl Model {
         let lengths = sizes(given, "seq_len");
         let passes = match (passes(given), self.is_course || !lengths.is_empty()) {
             (Some(passes), _) => passes,
-            (None, true) if self.is_course => vec![Pass::Training(Training::ForwardBackward)],
+            (None, true) if self.is_course => vec![Pass::ForwardBackward],
             (None, true) => vec![Pass::Forward],
             (None, false) => vec![Pass::Prefill, Pass::Decode],
         };
@@ -239,12 +239,11 @@ impl Model {
 
     /// The default length of a pass, at most the context of the model.
     fn length(&self, pass: Pass, cached: usize, reduced: Option<(usize, i64)>) -> usize {
-        let spec = match pass {
-            Pass::Decode => DECODED,
-            Pass::Forward | Pass::Prefill | Pass::Training(_) => reduced.map_or(TOKENS, |(tokens, _)| tokens),
+        let (usual, before) = match pass {
+            Pass::Decode => (DECODED, cached.max(1)),
+            _ => (reduced.map_or(TOKENS, |(tokens, _)| tokens), cached),
         };
-        let before = if pass == Pass::Decode { cached.max(1) } else { cached };
-        spec.min(self.found.config.context.saturating_sub(before)).max(1)
+        usual.min(self.found.config.context.saturating_sub(before)).max(1)
     }
 }
 

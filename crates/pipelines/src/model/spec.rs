@@ -63,10 +63,7 @@ impl Spec {
 
     /// Tokens of each sequence that are in the cache when an iteration begins: decoding needs one to go on from.
     pub fn prompt(&self) -> usize {
-        match self.test.pass {
-            Pass::Decode => self.test.cached.max(1),
-            Pass::Forward | Pass::Prefill | Pass::Training(_) => self.test.cached,
-        }
+        if self.test.pass == Pass::Decode { self.test.cached.max(1) } else { self.test.cached }
     }
 
     /// Positions of each sequence that an iteration uses.
@@ -77,10 +74,8 @@ impl Spec {
     /// Tokens of a sequence that run at once at most: the prompt that fills the cache, the pass itself, or the prefill that
     /// steps are checked by.
     pub fn most_at_once(&self) -> usize {
-        match self.test.pass {
-            Pass::Decode => self.prompt().max(self.test.tokens.min(CHECKED_STEPS)),
-            Pass::Forward | Pass::Prefill | Pass::Training(_) => self.test.tokens.max(self.prompt()),
-        }
+        let decoded = if self.test.pass == Pass::Decode { CHECKED_STEPS } else { usize::MAX };
+        self.prompt().max(self.test.tokens.min(decoded))
     }
 
     /// The capacity of the cache: the positions that the iteration uses.
@@ -93,7 +88,9 @@ impl Spec {
         self.kept.as_ref()?;
         match self.test.pass {
             Pass::Decode => Some("sparse attention works with `forward` and `prefill`, not with single tokens"),
-            Pass::Training(_) => Some("sparse attention has no gradients; it works with `forward` and `prefill`"),
+            Pass::Backward | Pass::ForwardBackward | Pass::Step => {
+                Some("sparse attention has no gradients; it works with `forward` and `prefill`")
+            }
             Pass::Prefill if self.test.cached > 0 => Some("sparse attention needs an empty cache"),
             Pass::Forward | Pass::Prefill => None,
         }
@@ -105,7 +102,7 @@ impl Spec {
             let pass = self.test.pass.word();
             return Some(format!("`{pass}` runs without a cache; `prefill` can follow cached tokens"));
         }
-        if matches!(self.test.pass, Pass::Training(_)) && self.dtype == Dtype::F16 {
+        if self.test.pass.is_training() && self.dtype == Dtype::F16 {
             return Some(
                 "training in f16 is not supported, because gradients underflow without loss scaling; use bf16 or f32"
                     .to_owned(),
@@ -132,14 +129,7 @@ pub enum Pass {
     Prefill,
     /// Decode steps with a KV cache.
     Decode,
-    /// Part of a training step.
-    Training(Training),
-}
-
-/// Which part of a training step is timed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Training {
-    /// Only the backward pass, after a forward pass that is not timed.
+    /// Of a training step only the backward pass, after a forward pass that is not timed.
     Backward,
     /// Forward, loss and backward.
     ForwardBackward,
@@ -147,39 +137,31 @@ pub enum Training {
     Step,
 }
 
+/// The words of the passes, in their order.
 pub const PASSES: &[&str] = &["forward", "prefill", "decode", "backward", "forward_backward", "step"];
 
 impl Pass {
-    const ALL: [Self; 6] = [
-        Self::Forward,
-        Self::Prefill,
-        Self::Decode,
-        Self::Training(Training::Backward),
-        Self::Training(Training::ForwardBackward),
-        Self::Training(Training::Step),
-    ];
+    const ALL: [Self; 6] =
+        [Self::Forward, Self::Prefill, Self::Decode, Self::Backward, Self::ForwardBackward, Self::Step];
 
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-            Self::Training(Training::Backward) => "backward",
-            Self::Training(Training::ForwardBackward) => "forward_backward",
-            Self::Training(Training::Step) => "step",
-        }
+    pub fn word(self) -> &'static str {
+        PASSES[self as usize]
     }
 
-    pub const fn has_cache(self) -> bool {
+    pub fn has_cache(self) -> bool {
         matches!(self, Self::Prefill | Self::Decode)
     }
 
+    pub fn is_training(self) -> bool {
+        self >= Self::Backward
+    }
+
     /// The prefix of its short name; prefill and decode have the names of llama-bench.
-    const fn short(self) -> &'static str {
+    fn short(self) -> &'static str {
         match self {
             Self::Prefill => "pp",
             Self::Decode => "tg",
-            Self::Forward | Self::Training(_) => self.word(),
+            _ => self.word(),
         }
     }
 }
@@ -243,8 +225,11 @@ pub fn work(config: &Config, spec: &Spec) -> Work {
         None => work.work(),
         Some(kept) => work.with_pairs(config, *batch, connections(kept, test.tokens)).work(),
     };
+    let forward = || config.forward_work(*batch, test.tokens, *attention, *dtype);
+    let backward = || config.backward_work(*batch, test.tokens, *attention, *dtype).work();
+    let training = |work: Work| Work { dtype: dtype.word().to_owned(), traffic: Traffic::Copy, ..work };
     match test.pass {
-        Pass::Forward => of_kept(config.forward_work(*batch, test.tokens, *attention, *dtype)),
+        Pass::Forward => of_kept(forward()),
         Pass::Prefill => of_kept(config.prefill_work(*batch, test.tokens, test.cached, *attention, *dtype)),
         Pass::Decode => {
             let positions = spec.prompt()..spec.positions();
@@ -252,7 +237,9 @@ pub fn work(config: &Config, spec: &Spec) -> Work {
             let all = steps.reduce(|all, step| all.plus(&step));
             all.map_or_else(|| config.step_work(*batch, 0, *dtype).work(), |all| all.work())
         }
-        Pass::Training(part) => training_work(config, spec, part),
+        Pass::Backward => training(backward()),
+        Pass::ForwardBackward => training(plus(forward().work(), backward())),
+        Pass::Step => training(plus(plus(forward().work(), backward()), config.update_work(*dtype).work())),
     }
 }
 
@@ -266,19 +253,6 @@ pub fn kept_facts(kept: &Kept, tokens: usize) -> Vec<Fact> {
     let connections = connections(kept, tokens);
     let sparsity = 1.0 - connections as f64 / kept.allowed(tokens).max(1) as f64;
     vec![fact("connections", connections), Fact::new("sparsity", AxisValue::Float(sparsity))]
-}
-
-/// The work of a training step, or of the part of it that is timed.
-fn training_work(config: &Config, spec: &Spec, part: Training) -> Work {
-    let Spec { batch, dtype, attention, test, .. } = spec;
-    let backward = || config.backward_work(*batch, test.tokens, *attention, *dtype).work();
-    let forward = || config.forward_work(*batch, test.tokens, *attention, *dtype).work();
-    let all = match part {
-        Training::Backward => backward(),
-        Training::ForwardBackward => plus(forward(), backward()),
-        Training::Step => plus(plus(forward(), backward()), config.update_work(*dtype).work()),
-    };
-    Work { dtype: dtype.word().to_owned(), traffic: Traffic::Copy, ..all }
 }
 
 /// Facts about the memory that training a model takes, computed before anything is allocated.
@@ -319,9 +293,9 @@ mod tests {
         assert_eq!("tg128 @ d4096".parse(), test(Pass::Decode, 128, 4096));
         assert_eq!("PP8@d1".parse(), test(Pass::Prefill, 8, 1));
         assert_eq!("forward512".parse(), test(Pass::Forward, 512, 0));
-        assert_eq!("backward64".parse(), test(Pass::Training(Training::Backward), 64, 0));
-        assert_eq!("forward_backward64".parse(), test(Pass::Training(Training::ForwardBackward), 64, 0));
-        assert_eq!("step64".parse(), test(Pass::Training(Training::Step), 64, 0));
+        assert_eq!("backward64".parse(), test(Pass::Backward, 64, 0));
+        assert_eq!("forward_backward64".parse(), test(Pass::ForwardBackward, 64, 0));
+        assert_eq!("step64".parse(), test(Pass::Step, 64, 0));
     }
 
     #[test]

@@ -7,8 +7,7 @@ use laptime_models::{Config, tts::TtsConfig};
 
 use super::{
     axes::{ALIASES, FOLDER_FLAG, FRAMES, OF_TEXT, axes},
-    spec::Spec,
-    speech::{Speech, find, looks_like_a_folder},
+    speech::{Spec, Speech, find, looks_like_a_folder},
 };
 use crate::{
     axis::AUTO,

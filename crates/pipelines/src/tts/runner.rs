@@ -9,7 +9,7 @@ use laptime_models::{
 };
 use laptime_probe::stage;
 
-use super::{spec::Spec, speech::Speech};
+use super::speech::{Spec, Speech};
 use crate::backend::{Loaded, Target, hinted, if_gpu, marks, tts};
 
 pub struct Runner<'a> {

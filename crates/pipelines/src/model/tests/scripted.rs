@@ -10,8 +10,8 @@ use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, T
 
 use super::scripted_trainer::ScriptedTrainer;
 use crate::{
-    backend::Loaded,
-    model::{Found, Maker, Named, spec::Spec},
+    backend::{Loaded, Target},
+    model::{Found, Maker, Named, built_in::Load, spec::Spec},
 };
 
 /// What is wrong with a scripted decoder.
@@ -68,13 +68,7 @@ impl Maker for ScriptedMaker {
         config.weight_bytes(spec.dtype).saturating_add(cache.saturating_mul(spec.batch as u64))
     }
 
-    fn make<'a>(
-        &'a self,
-        found: &Found,
-        _: &Spec,
-        options: Options,
-        _: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>> {
+    fn decoder<'a>(&self, found: &Found, _: &Spec, options: Options, _: Target<'a>) -> Load<dyn Decoder + 'a> {
         anyhow::ensure!(self.fault != Fault::Weights, "tensor `model.norm.weight` is missing");
         self.calls.made.fetch_add(1, Relaxed);
         let config = found.config.clone();
@@ -88,13 +82,7 @@ impl Maker for ScriptedMaker {
         config.train_need(options).total()
     }
 
-    fn make_trainer<'a>(
-        &'a self,
-        found: &Found,
-        _: &Spec,
-        options: TrainOptions,
-        _: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>> {
+    fn trainer<'a>(&self, found: &Found, _: &Spec, options: TrainOptions, _: Target<'a>) -> Load<dyn Trainer + 'a> {
         self.calls.made.fetch_add(1, Relaxed);
         let (config, fault, calls) = (found.config.clone(), self.fault, Arc::clone(&self.calls));
         let trainer = ScriptedTrainer { config, options, fault, calls };
