@@ -10,7 +10,7 @@ mod spec;
 mod tests;
 
 use laptime_bench::{
-    AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Traffic, Work, Workload,
+    AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
 };
 use laptime_models::{
     Dtype,
@@ -77,15 +77,11 @@ impl Workload for Attention {
             refusal: engine::refusal(&spec, device),
             spec,
             device,
-            work: predicted_work,
+            work: |spec| {
+                let layout = Layout::build(&spec.kept, spec.inputs.sizes.length, CPU_TILING);
+                Some(spec.work(layout.connections()))
+            },
             make: |spec, device| Ok(Box::new(AttentionIteration::new(spec, device)?)),
         }))
     }
-}
-
-fn predicted_work(spec: &Spec) -> Option<Work> {
-    let (sizes, dtype) = (spec.inputs.sizes, spec.inputs.dtype);
-    let connections = Layout::build(&spec.kept, sizes.length, CPU_TILING).connections();
-    let (flops, bytes) = (sizes.flops(connections), sizes.bytes(dtype));
-    Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
 }

@@ -111,7 +111,7 @@ impl<T: Multiplied> Iteration for MatmulIteration<T> {
 }
 
 /// The work of a product of square matrices whose numbers have this many bytes.
-fn product_work(size: usize, dtype: &str, number_bytes: usize) -> Work {
+pub(crate) fn product_work(size: usize, dtype: &str, number_bytes: usize) -> Work {
     let size = size as u64;
     let flops = size.saturating_pow(3).saturating_mul(2);
     let bytes = size.saturating_pow(2).saturating_mul(3 * number_bytes as u64);

@@ -20,6 +20,7 @@ use laptime_bench::{
     WarmUp, Work, Workload,
 };
 use laptime_models::StreamMode;
+use laptime_report::offload_text::OffloadConfiguration;
 
 pub(crate) use self::extras::OffloadExtras;
 use self::{
@@ -41,20 +42,8 @@ pub struct OffloadedLayers {
     home: PathBuf,
 }
 
-/// What is known about a case on a device before it is prepared.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OffloadPlan {
-    layers: usize,
-    resident: usize,
-    mode: StreamMode,
-    needed_bytes: u64,
-    budget_bytes: Option<u64>,
-    clear_every: Option<usize>,
-    /// On the CPU offloaded layers are in a file.
-    is_gpu: bool,
-    emulated_gbps: Option<f64>,
-    facts: Vec<Fact>,
-}
+/// What is known about a case on a device before it is prepared: its configuration, and facts.
+type OffloadPlan = (OffloadConfiguration, Vec<Fact>);
 
 impl OffloadedLayers {
     /// Without an observer.
@@ -78,18 +67,22 @@ impl OffloadedLayers {
         if let Some(reason) = too_small(&subject, &spec, &fit) {
             return Err(BudgetTooSmall(reason).into());
         }
-        let is_gpu = is_gpu(device);
-        Ok(OffloadPlan {
-            layers: subject.decoder().layers,
-            resident: fit.resident,
-            mode: spec.mode,
-            needed_bytes: fit.needed,
-            budget_bytes: fit.budget,
-            clear_every: spec.clear_every,
+        let (is_gpu, layers) = (is_gpu(device), subject.decoder().layers);
+        let configuration = OffloadConfiguration {
+            enabled: fit.resident < layers,
             is_gpu,
+            gpu_layers: fit.resident as u64,
+            layers: layers as u64,
+            pin_memory: is_gpu && spec.mode > StreamMode::Sync,
+            prefetch: spec.mode.is_ahead(),
+            async_transfer: spec.mode.is_ahead(),
+            cache_clear_interval: spec.clear_every.map(|copies| copies as u64),
+            mode: spec.mode.name().to_owned(),
             emulated_gbps: spec.link_gbps.filter(|_| !is_gpu),
-            facts: iteration::planned(&subject, &spec, &fit, is_gpu),
-        })
+            predicted: Some(fit.needed),
+            budget: fit.budget,
+        };
+        Ok((configuration, iteration::planned(&subject, &spec, &fit, is_gpu)))
     }
 
     /// Runs a case once more for its audio; the noise is seeded. None for a language model without speech.

@@ -1,7 +1,7 @@
 //! Prepared attention as an iteration.
 
 use anyhow::ensure;
-use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Traffic, Work};
+use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
 use laptime_models::attention::{Judged, Kind, Reference, tolerance};
 use laptime_probe::{Lane, stage};
 
@@ -104,9 +104,7 @@ impl Iteration for AttentionIteration<'_> {
     }
 
     fn work(&self) -> Option<Work> {
-        let (sizes, dtype) = (self.spec.inputs.sizes, self.spec.inputs.dtype);
-        let (flops, bytes) = (sizes.flops(self.built.connections), sizes.bytes(dtype));
-        Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
+        Some(self.spec.work(self.built.connections))
     }
 
     fn facts(&self) -> Vec<Fact> {

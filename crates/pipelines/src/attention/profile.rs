@@ -4,16 +4,15 @@ use std::io::Write;
 
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_bench::{Case, CaseResult};
-use laptime_report::{Format, tables};
+use laptime_report::tables;
 use serde_json::{Map, Value, json};
 
 use crate::extras::{
     Command, Context, Extras, FlagSpec, Written,
-    files::{axis, fact, median_ms, mib, text, write_nano_profile, write_table},
+    files::{axis, fact, median_ms, mib, text, write_csv, write_nano_profile},
     nano,
 };
 
-#[derive(Debug, Clone, Copy, Default)]
 pub struct AttentionExtras;
 
 impl Extras for AttentionExtras {
@@ -39,10 +38,7 @@ impl Extras for AttentionExtras {
         let Some(profile) = profile(&answer) else { return Ok(Vec::new()) };
         let run = (context.run, results);
         let mut outside = write_nano_profile(profile, nano::ATTENTION_FILE, run, context.folder, context.flags)?;
-        if let Some(path) = context.flags.path_ending_in("output", "csv") {
-            write_table(&tables::cases(&answer, &[]), Format::Csv, path)?;
-            outside.push(path.to_owned());
-        }
+        outside.extend(write_csv(&tables::cases(&answer, &[]), context.flags)?);
         Ok(outside)
     }
 

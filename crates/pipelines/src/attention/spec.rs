@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use laptime_bench::{AxisValue, Case};
+use laptime_bench::{AxisValue, Case, Traffic, Work};
 use laptime_models::{
     Dtype,
     attention::{AttentionSizes, BlockMask, Kept, Kind, Pattern, Random, Synthetic},
@@ -47,6 +47,13 @@ impl Spec {
     pub fn refusal(&self) -> Option<String> {
         let sizes = self.inputs.sizes;
         sizes.refusal().or_else(|| self.kept.refusal(sizes.length))
+    }
+
+    /// The work of an iteration that keeps this many pairs of a head.
+    pub fn work(&self, connections: u64) -> Work {
+        let (sizes, dtype) = (self.inputs.sizes, self.inputs.dtype);
+        let (flops, bytes) = (sizes.flops(connections), sizes.bytes(dtype));
+        Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read }
     }
 }
 

@@ -187,7 +187,6 @@ const CPU: &str = "cpu";
 /// The recording of single operations, until it is written in the format of the C2C profiler.
 const RECORDING: &str = "operations.pftrace";
 
-#[derive(Debug, Clone, Copy, Default)]
 pub struct C2cExtras;
 
 impl Extras for C2cExtras {

@@ -32,6 +32,13 @@ pub fn write_table(table: &Table, format: Format, path: &Path) -> anyhow::Result
     write_whole(path, |file| laptime_report::write(table, format, style, file)).map_err(Into::into)
 }
 
+/// Writes a table where `--output` names a `.csv` file.
+pub fn write_csv(table: &Table, flags: &Flags) -> anyhow::Result<Option<PathBuf>> {
+    let Some(path) = flags.path_ending_in("output", "csv") else { return Ok(None) };
+    write_table(table, Format::Csv, path)?;
+    Ok(Some(path.to_owned()))
+}
+
 /// Writes JSON to a file, whole or not at all.
 pub fn write_json(value: &Value, path: &Path) -> anyhow::Result<()> {
     create_parent(path)?;

@@ -1,14 +1,14 @@
 //! The product of two square matrices on a GPU, by cuBLAS.
 
 use half::{bf16, f16};
-use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
+use laptime_bench::{Device, Iteration, Prepared, Work};
 use laptime_cuda::{Blas, Buffer, Element, Sizes};
 use laptime_probe::stage;
 
 use super::{CudaDevice, WORKSPACE_BYTES, into_error};
 use crate::{
     crew::{Crew, all_threads},
-    matmul::random,
+    matmul::{product_work, random},
     product::{Multiplied, check_product},
 };
 
@@ -68,8 +68,6 @@ impl<T: Multiplied + Element> Iteration for GpuMatmul<'_, T> {
     }
 
     fn work(&self) -> Option<Work> {
-        let bytes = (self.size as u64).saturating_pow(2).saturating_mul(3 * size_of::<T>() as u64);
-        let dtype = T::NAME.to_owned();
-        Some(Work { flops: self.sizes.operations(), dtype, bytes, traffic: Traffic::Read })
+        Some(product_work(self.size, T::NAME, size_of::<T>()))
     }
 }

@@ -11,9 +11,10 @@ use laptime_report::{
 use laptime_trace::run::{Settings, Stop, WarmUp};
 use serde_json::{Map, Value, json};
 
+use super::axes::COURSE_FLAGS;
 use crate::extras::{
     COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Written,
-    files::{axis, fact, folders, json_of, median_ms, mib, text, write_nano_profile, write_table},
+    files::{axis, fact, folders, json_of, median_ms, mib, text, write_csv, write_nano_profile, write_table},
     nano,
 };
 
@@ -24,10 +25,6 @@ const COURSE_FOLDER: &str = "results";
 const SEPARATE_FILE: &str = "profiling_benchmarking_separate.csv";
 const WARMUP_FILE: &str = "profiling_benchmarking_warmup_comparison.csv";
 
-/// The flags by which CS336 assignment 2 names models.
-const COURSE_FLAGS: [&str; 2] = ["model_size", "model_sizes"];
-
-#[derive(Debug, Clone, Copy, Default)]
 pub struct ModelExtras;
 
 impl Extras for ModelExtras {
@@ -61,10 +58,7 @@ impl Extras for ModelExtras {
             let (profile, run) = (profile(&answer, context.workload), (context.run, results));
             outside.extend(write_nano_profile(profile, nano::MODEL_FILE, run, context.folder, context.flags)?);
         }
-        if let Some(path) = context.flags.path_ending_in("output", "csv") {
-            write_table(&of_course.unwrap_or_else(|| tables::cases(&answer, &[])), Format::Csv, path)?;
-            outside.push(path.to_owned());
-        }
+        outside.extend(write_csv(&of_course.unwrap_or_else(|| tables::cases(&answer, &[])), context.flags)?);
         Ok(outside)
     }
 

@@ -20,7 +20,6 @@ use crate::extras::{Experiment, Hinted, Variant};
 /// Layers that the third variant has in addition.
 const MORE: usize = 4;
 
-#[derive(Debug, Clone, Copy, Default)]
 pub struct OffloadExperiment;
 
 impl Experiment for OffloadExperiment {
@@ -32,8 +31,8 @@ impl Experiment for OffloadExperiment {
     }
 
     fn variants(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Vec<Variant>> {
-        let plan = check_plan(case, device)?;
-        let (layers, resident) = (plan.layers, plan.resident);
+        let (plan, _) = check_plan(case, device)?;
+        let (layers, resident) = (plan.layers as usize, plan.gpu_layers as usize);
         if resident == layers {
             let error = anyhow::anyhow!("all {layers} layers are on the device, so there is nothing to compare");
             return Err(Hinted::wrap(error, "offload some with `--num-gpu-layers`, or set a `--memory-budget`"));

@@ -8,7 +8,6 @@ use std::{
 
 use laptime_analyze::{Expected, Offload, OffloadFacts, Thresholds};
 use laptime_bench::{AxisValue, Case, CaseResult, Device, Fact, Interrupt, Outcome, Traffic};
-use laptime_models::StreamMode;
 use laptime_report::{
     Table,
     offload_text::{
@@ -76,14 +75,14 @@ impl Extras for OffloadExtras {
         if context.command != Command::Profile {
             return Ok(());
         }
-        let plan = check_plan(case, &*context.device()?)?;
+        let (plan, facts) = check_plan(case, &*context.device()?)?;
         self.live.show(style(context), plan.emulated_gbps);
         if !context.is_for_people {
             return Ok(());
         }
-        let expected = expected(&plan, context.run.peaks.as_ref());
+        let expected = expected(facts, context.run.peaks.as_ref());
         if context.flags.is_compat() {
-            writeln!(out, "{}", offload_configuration(&configuration(&plan)))?;
+            writeln!(out, "{}", offload_configuration(&plan))?;
             expected.map_or(Ok(()), |expected| writeln!(out, "{}", expected_timing(&expected)))?;
         } else {
             context.screen.prose(&format!("{}\n", headline(&plan, expected.as_ref())), out)?;
@@ -120,7 +119,9 @@ impl Extras for OffloadExtras {
     ) -> Written {
         let Some(result) = results.first() else { return Ok(Vec::new()) };
         let generated = self.live.generated(&result.case);
-        let answer = trace.zip(result.measured()).and_then(|(trace, measured)| answer(trace, measured));
+        let answer = trace.zip(result.measured()).and_then(|(trace, measured)| {
+            laptime_analyze::offload(trace, OffloadFacts::of(measured), Thresholds::default())
+        });
         if context.is_for_people && context.flags.is_compat() {
             writeln!(out)?;
             let blocks = self.compat_blocks(results, generated.as_ref(), answer.as_ref());
@@ -129,7 +130,9 @@ impl Extras for OffloadExtras {
             let layers = self.live.layer_lines(context.folder);
             show(context, results, generated.as_ref(), answer.as_ref(), &layers, out)?;
         }
-        warn_about_baseline(&results[1..], context.screen);
+        for reason in results[1..].iter().filter_map(|result| not_measured(&result.outcome)) {
+            context.screen.warn(&format!("the baseline without offloading was not measured: {reason}"));
+        }
         warn_about_pageable(results, context.screen);
         if let Outcome::OutOfMemory { .. } = result.outcome {
             context.screen.say("hint: `--auto` keeps as many layers on the device as fit");
@@ -191,12 +194,6 @@ fn audio_folder<'a>(context: &'a Context<'_>) -> &'a Path {
     context.flags.path(OUTPUT_DIR.name).unwrap_or(context.folder)
 }
 
-fn warn_about_baseline(results: &[&CaseResult], screen: &dyn Screen) {
-    for reason in results.iter().filter_map(|result| not_measured(&result.outcome)) {
-        screen.warn(&format!("the baseline without offloading was not measured: {reason}"));
-    }
-}
-
 /// What will be done with a case, or why it cannot be done, with a hint.
 pub fn check_plan(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
     OffloadedLayers::look(case, device).map_err(|error| {
@@ -208,20 +205,20 @@ pub fn check_plan(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPla
     })
 }
 
-fn headline(plan: &OffloadPlan, expected: Option<&Expected>) -> String {
+fn headline(plan: &OffloadConfiguration, expected: Option<&Expected>) -> String {
     let place = if plan.is_gpu { "on the GPU" } else { "in memory" };
-    let (resident, layers) = (plan.resident, plan.layers);
-    let budget = plan.budget_bytes.map_or_else(String::new, |budget| format!(" of {}", mib(budget)));
-    let memory = format!("needs {}{budget}", mib(plan.needed_bytes));
-    let mut line = match resident == layers {
-        true => format!("All {layers} layers {place}, {memory}"),
-        false => {
+    let (resident, layers, mode) = (plan.gpu_layers, plan.layers, &plan.mode);
+    let budget = plan.budget.map_or_else(String::new, |budget| format!(" of {}", mib(budget)));
+    let memory = format!("needs {}{budget}", mib(plan.predicted.unwrap_or(0)));
+    let mut line = match plan.enabled {
+        false => format!("All {layers} layers {place}, {memory}"),
+        true => {
             let source = match (plan.is_gpu, plan.emulated_gbps) {
                 (true, _) => "host memory".to_owned(),
                 (false, None) => "a file".to_owned(),
                 (false, Some(rate)) => format!("a file (emulated link, {rate} GB/s)"),
             };
-            let (offloaded, mode) = (layers - resident, plan.mode.name());
+            let offloaded = layers - resident;
             format!("{resident} of {layers} layers {place}, {offloaded} offloaded to {source}, mode {mode}, {memory}")
         }
     };
@@ -275,26 +272,8 @@ fn generation_line(known: &Generation) -> String {
     format!("{name}: {seconds:.2} s for {prefilled} + {generated} tokens, {per_token:.2} ms per token{audio}{memory}")
 }
 
-fn configuration(plan: &OffloadPlan) -> OffloadConfiguration {
-    let enabled = plan.resident < plan.layers;
-    OffloadConfiguration {
-        enabled,
-        is_gpu: plan.is_gpu,
-        gpu_layers: plan.resident as u64,
-        layers: plan.layers as u64,
-        pin_memory: plan.is_gpu && plan.mode > StreamMode::Sync,
-        prefetch: plan.mode.is_ahead(),
-        async_transfer: plan.mode.is_ahead(),
-        cache_clear_interval: plan.clear_every.map(|copies| copies as u64),
-        mode: plan.mode.name().to_owned(),
-        emulated_gbps: plan.emulated_gbps,
-        predicted: Some(plan.needed_bytes),
-        budget: plan.budget_bytes,
-    }
-}
-
-fn expected(plan: &OffloadPlan, peaks: Option<&Peaks>) -> Option<Expected> {
-    let mut measured = Measured { facts: plan.facts.clone(), ..Measured::default() };
+fn expected(facts: Vec<Fact>, peaks: Option<&Peaks>) -> Option<Expected> {
+    let mut measured = Measured { facts, ..Measured::default() };
     add_peaks(&mut measured, peaks);
     let facts = OffloadFacts::of(&measured);
     laptime_analyze::expected_of_offload(&facts.sizes?, &facts.rates?)
@@ -314,10 +293,6 @@ fn add_peaks(measured: &mut Measured, peaks: Option<&Peaks>) {
             measured.facts.push(Fact::new(name, AxisValue::Float(rate / 1e9)));
         }
     }
-}
-
-fn answer(trace: &Trace, measured: &Measured) -> Option<Offload> {
-    laptime_analyze::offload(trace, OffloadFacts::of(measured), Thresholds::default())
 }
 
 /// Why a case was not measured, in one line.

@@ -276,12 +276,13 @@ fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu
     // A batch of both streams computes twice as much per pass.
     let rows = if spec.mode == StreamMode::Batched && !spec.is_lm { STREAMS } else { 1 };
     let emulated = spec.link_gbps.filter(|_| !is_gpu);
+    let [tier, link] = tier_and_link(&offloading.home);
     let mut facts = vec![
         Fact::new("mode", spec.mode.name()),
         fact("layer_bytes", offloading.layer_bytes),
         fact("layer_flops", layer.flops.saturating_mul(rows)),
-        Fact::new("slow_tier", tier(&offloading.home)),
-        Fact::new("link_kind", if emulated.is_some() { "emulated" } else { link(&offloading.home) }),
+        Fact::new("slow_tier", tier),
+        Fact::new("link_kind", if emulated.is_some() { "emulated" } else { link }),
         fact("diffusion_bytes", diffusion.weight_bytes),
         fact("diffusion_flops", diffusion.flops),
         fact("other_bytes", other.bytes_read()),
@@ -294,19 +295,11 @@ fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu
     facts
 }
 
-/// Where offloaded layers are stored.
-fn tier(home: &Home) -> &'static str {
+/// Where offloaded layers are stored, and the link they are copied over.
+fn tier_and_link(home: &Home) -> [&'static str; 2] {
     match home {
-        Home::File => "file",
-        Home::Pinned | Home::Pageable | Home::Refused(_) => "host memory",
-    }
-}
-
-/// The link they are copied over.
-fn link(home: &Home) -> &'static str {
-    match home {
-        Home::Pinned => "pinned",
-        Home::Pageable | Home::Refused(_) => "pageable",
-        Home::File => "file",
+        Home::File => ["file", "file"],
+        Home::Pinned => ["host memory", "pinned"],
+        Home::Pageable | Home::Refused(_) => ["host memory", "pageable"],
     }
 }

@@ -27,7 +27,6 @@ const STREAM: FlagSpec = FlagSpec::path(
      standard output",
 );
 
-#[derive(Debug, Clone, Copy, Default)]
 pub struct TtsExtras;
 
 impl Extras for TtsExtras {
