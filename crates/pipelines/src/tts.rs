@@ -12,13 +12,11 @@ mod speech;
 #[cfg(test)]
 mod tests;
 
-use std::ops::ControlFlow;
-
 use laptime_bench::{
     AxisSpec, Better, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared, WarmUp,
     Work, Workload,
 };
-use laptime_models::{GraphMode, tts::Audio};
+use laptime_models::GraphMode;
 
 pub(crate) use self::extras::TtsExtras;
 use self::{
@@ -30,7 +28,7 @@ use self::{
 };
 use crate::{
     axis::{AUTO, describe},
-    backend::{Parsed, does_not_apply, into_error, is_gpu, no_graphs},
+    backend::{Parsed, does_not_apply, is_gpu, no_graphs},
 };
 
 /// Text to speech: a talker and a predictor generate frames of codes, and a codec decodes them to audio.
@@ -48,28 +46,10 @@ impl TextToSpeech {
         of_case().unwrap_or_default()
     }
 
-    /// Generates the audio of a case. Sampling is seeded, so it is the audio of every iteration.
-    pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Audio> {
+    /// A model that is ready to generate a case. Sampling is seeded, so its audio is that of every iteration.
+    pub(crate) fn runner<'a>(case: &Case, device: &'a dyn Device) -> anyhow::Result<Runner<'a>> {
         let (speech, spec) = Self.read(case, device)?;
-        let mut runner = Runner::new(speech, spec, device)?;
-        let spoken = runner.speak().map_err(into_error)?;
-        Ok(runner.audio(spoken.samples))
-    }
-
-    /// Generates a case and passes its audio on in chunks; the listener may stop it. Returns the number of samples.
-    pub fn stream(
-        case: &Case,
-        device: &dyn Device,
-        listener: &mut dyn FnMut(&[f32]) -> ControlFlow<()>,
-    ) -> anyhow::Result<usize> {
-        let (speech, spec) = Self.read(case, device)?;
-        let spoken = Runner::new(speech, spec, device)?.speak_to(listener).map_err(into_error)?;
-        Ok(spoken.samples.len())
-    }
-
-    /// The sample rate of a case's audio; none if the case is invalid.
-    pub fn sample_rate(case: &Case) -> Option<u32> {
-        Some(Speech::of(&Spec::of(case).ok()?).ok()?.config.codec.sample_rate)
+        Runner::new(speech, spec, device)
     }
 
     fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Speech, Spec)> {

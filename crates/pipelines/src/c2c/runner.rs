@@ -2,8 +2,8 @@
 
 use laptime_bench::{Device, Fact};
 use laptime_models::{
-    Config, Decoder, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights, cpu,
-    fuser::{FuseOptions, FuseOrder, Fused, FuserConfig, Fusing, Gates, Joined, Response, Section},
+    Config, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights, cpu,
+    fuser::{FuseOptions, FuseOrder, Fused, Fusing, Gates, Joined, Response},
 };
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
@@ -57,19 +57,22 @@ impl Prefills {
 impl<'a> Runner<'a> {
     /// Loads everything, and runs the prompt once in the other order.
     pub fn new(pair: Pair, spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
-        let mut made = make(&pair, &spec, device)?;
-        made.joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
         let other = match spec.order {
             FuseOrder::Batched => FuseOrder::ByLayer,
             FuseOrder::ByLayer => FuseOrder::Batched,
         };
-        set_fuser(&mut made.joined, &pair, &spec, other, device)?;
+        let Loaded { mut joined, weights, teacher_lane } = make(&pair, &spec, other, device)?;
+        joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
         let in_other_order = {
             let _stage = stage!("run_in_other_order");
-            made.joined.read(&pair.prompt, spec.response).map_err(into_error)?;
-            made.joined.receiver.logits().map_err(into_error)?
+            joined.read(&pair.prompt, spec.response).map_err(into_error)?;
+            joined.receiver.logits().map_err(into_error)?
         };
-        set_fuser(&mut made.joined, &pair, &spec, spec.order, device)?;
+        let Joined { receiver, sharers, fuser } = joined;
+        // Two fusers may not fit.
+        drop(fuser);
+        let joined = Joined { receiver, sharers, fuser: load_fuser(&pair, &spec, spec.order, device)? };
+        let made = Loaded { joined, weights, teacher_lane };
         Ok(Self { pair, spec, device, made, lane: device.lane(), in_other_order })
     }
 
@@ -264,8 +267,8 @@ pub struct Loaded<'a> {
     pub teacher_lane: Option<&'a Lane>,
 }
 
-/// Prepares the models, without a fuser. If both run at the same time, the teacher has a stream of its own.
-pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
+/// Loads both models and a fuser. If both models run at the same time, the teacher has a stream of its own.
+fn make<'a>(pair: &Pair, spec: &Spec, order: FuseOrder, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
     let teacher_lane = if spec.overlap { second_lane(device)? } else { device.lane() };
     let [mut base, mut teacher] = options(pair, spec);
     base.marks = Marks { embedding: EmbeddingStage::Base, ..marks(device) };
@@ -278,7 +281,7 @@ pub fn make<'a>(pair: &Pair, spec: &Spec, device: &'a dyn Device) -> anyhow::Res
     let sharer = sharer(&pair.teacher.config, &weights, teacher, on)?;
     let of_fuser = if pair.weights.is_synthetic() { "synthetic" } else { "folder" };
     pair.weights.check_finite(&pair.fuser).map_err(into_error)?;
-    let joined = Joined { receiver, sharers: vec![sharer], fuser: Box::new(NoFuser::new()) };
+    let joined = Joined { receiver, sharers: vec![sharer], fuser: load_fuser(pair, spec, order, device)? };
     Ok(Loaded { joined, weights: [of_base, of_teacher, of_fuser], teacher_lane })
 }
 
@@ -287,19 +290,15 @@ fn load(found: &Found, spec: &Spec) -> anyhow::Result<(Weights, &'static str)> {
     checked_weights(found, spec.seed)
 }
 
-/// Loads a fuser with this order of computation. The old one is dropped first, because two may not fit.
-pub fn set_fuser<'a>(
-    joined: &mut Joined<'a>,
+fn load_fuser<'a>(
     pair: &Pair,
     spec: &Spec,
     order: FuseOrder,
     device: &'a dyn Device,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Box<dyn Fusing + 'a>> {
     let _stage = stage!("load_fuser");
-    joined.fuser = Box::new(NoFuser::new());
     let options = FuseOptions { order, marks: marks(device), ..FuseOptions::new(pair.dtype) };
-    joined.fuser = fuser(vec![(pair.fuser.clone(), &pair.weights)], options, Target { device, threads: spec.threads })?;
-    Ok(())
+    fuser(vec![(pair.fuser.clone(), &pair.weights)], options, Target { device, threads: spec.threads })
 }
 
 /// Of both models, without marks.
@@ -340,35 +339,6 @@ pub fn needed_bytes(pair: &Pair, spec: &Spec, device: &dyn Device) -> u64 {
         // The check looks at two rows of logits as f32.
         (pair.base.config.vocab as u64).saturating_mul(8),
     ])
-}
-
-/// A placeholder until the fuser is loaded.
-struct NoFuser {
-    options: FuseOptions,
-}
-
-impl NoFuser {
-    fn new() -> Self {
-        Self { options: FuseOptions::new(laptime_models::Dtype::F32) }
-    }
-}
-
-impl Fusing for NoFuser {
-    fn configs(&self) -> &[FuserConfig] {
-        &[]
-    }
-
-    fn options(&self) -> &FuseOptions {
-        &self.options
-    }
-
-    fn gates(&self) -> &[Gates] {
-        &[]
-    }
-
-    fn fuse(&mut self, _: &mut dyn Decoder, _: &mut [&mut dyn Decoder], _: &Section) -> Result<Fused, ModelError> {
-        Err(ModelError::Refused("there is no fuser".to_owned()))
-    }
 }
 
 #[cfg(test)]

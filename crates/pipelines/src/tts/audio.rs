@@ -27,8 +27,9 @@ pub fn is_standard_output(path: &Path) -> bool {
 pub fn write(cases: &[&Case], device: &dyn Device, path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut written = Vec::new();
     for (file, case) in files(path, cases)? {
-        let audio = TextToSpeech::speak(case, device)?;
-        let done = audio.write_wav(&file).context(KEPT);
+        let mut runner = TextToSpeech::runner(case, device)?;
+        let spoken = runner.speak()?;
+        let done = runner.audio(spoken.samples).write_wav(&file).context(KEPT);
         done.map_err(|error| Hinted::wrap(error, "free some space, or name another place with `--wav`"))?;
         written.push(file);
     }
@@ -69,10 +70,11 @@ fn stream_case<'a, P: Write>(
     finish: fn(WavStream<&'a mut P>) -> io::Result<()>,
     screen: &dyn Screen,
 ) -> anyhow::Result<()> {
-    let rate = TextToSpeech::sample_rate(case).context("the case has no audio")?;
+    let mut runner = TextToSpeech::runner(case, device)?;
+    let rate = runner.speech.config.codec.sample_rate;
     let (mut stream, mut failure, mut read) = (None, None, 0);
     let mut begun = Some(to);
-    let generated = TextToSpeech::stream(case, device, &mut |chunk| {
+    let spoken = runner.speak_to(&mut |chunk| {
         let result = write_chunk(&mut stream, &mut begun, rate, chunk);
         match result {
             Ok(()) => read += chunk.len(),
@@ -83,7 +85,7 @@ fn stream_case<'a, P: Write>(
     match (failure, stream) {
         (Some(error), _) if error.kind() == io::ErrorKind::BrokenPipe => {
             let seconds = |samples: usize| samples as f64 / f64::from(rate.max(1));
-            let [read, generated] = [read, generated].map(seconds);
+            let [read, generated] = [read, spoken.samples.len()].map(seconds);
             screen.say(&format!("The reader of {name} stopped: it read {read:.2} s of {generated:.2} s of audio."));
             Ok(())
         }

@@ -70,7 +70,7 @@ impl Iteration for SpeechIteration<'_> {
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        self.last = self.runner.speak().map_err(into_error)?;
+        self.last = self.runner.speak()?;
         Ok(())
     }
 

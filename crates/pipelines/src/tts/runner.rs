@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 
 use laptime_bench::Device;
 use laptime_models::{
-    ModelError, cpu,
+    cpu,
     tts::{Audio, Listener, QwenTts, SpeechOptions, Spoken, TtsOptions, speak},
 };
 use laptime_probe::stage;
 
 use super::speech::{Spec, Speech};
-use crate::backend::{Loaded, Target, hinted, if_gpu, marks, tts};
+use crate::backend::{Loaded, Target, hinted, if_gpu, into_error, marks, tts};
 
 pub struct Runner<'a> {
     pub speech: Speech,
@@ -29,17 +29,17 @@ impl<'a> Runner<'a> {
         Ok(Self { speech, spec, device, made: Loaded { model, weights: from } })
     }
 
-    pub fn speak(&mut self) -> Result<Spoken, ModelError> {
+    pub fn speak(&mut self) -> anyhow::Result<Spoken> {
         self.speak_to(&mut |_| ControlFlow::Continue(()))
     }
 
     /// Generates the audio once and passes it to a listener: in chunks if it is streamed, else at once.
-    pub fn speak_to(&mut self, listener: Listener<'_>) -> Result<Spoken, ModelError> {
+    pub fn speak_to(&mut self, listener: Listener<'_>) -> anyhow::Result<Spoken> {
         let Self { speech, spec, device, made } = self;
         let (sampling, most_frames) = (speech.sampling(spec), speech.frames);
         let options = SpeechOptions { sampling, most_frames, ..SpeechOptions::default() };
         let chunk = spec.streaming.then_some(spec.chunk_frames.max(1));
-        speak(&mut *made.model, &speech.prompt, &options, chunk, &|| device.now().0, listener)
+        speak(&mut *made.model, &speech.prompt, &options, chunk, &|| device.now().0, listener).map_err(into_error)
     }
 
     pub fn audio(&self, samples: Vec<f32>) -> Audio {
