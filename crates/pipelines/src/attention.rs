@@ -1,11 +1,7 @@
 //! The workload `attention`: the attention of one layer, dense or sparse.
 
 mod axes;
-mod built;
-mod cpu;
 mod engine;
-#[cfg(feature = "cuda")]
-mod gpu;
 mod iteration;
 mod plan;
 mod profile;
@@ -14,25 +10,29 @@ mod spec;
 mod tests;
 
 use laptime_bench::{
-    Alias, AxisSpec, AxisValue, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared,
-    Traffic, Work, Workload,
+    AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
 };
 use laptime_models::{
     Dtype,
     attention::{CPU_TILING, Layout},
 };
 
-pub use self::profile::AttentionExtras;
+#[cfg(feature = "cuda")]
+pub(crate) use self::engine::{Built, Engine};
+pub(crate) use self::profile::AttentionExtras;
 use self::{
-    axes::{ALIASES, AUTO, PATTERN_ALIASES, axes},
+    axes::{ALIASES, PATTERN_ALIASES, axes},
     iteration::AttentionIteration,
     plan::settle,
-    spec::Spec,
 };
 pub(crate) use self::{
     axes::{CUSTOM, pattern_axes},
     plan::{of_pattern, patterns, with_pattern_name},
-    spec::pattern,
+    spec::{Spec, pattern},
+};
+use crate::{
+    axis::{AUTO, describe},
+    backend::{Parsed, does_not_apply, is_gpu},
 };
 
 /// One attention layer: naive, dense or sparse.
@@ -40,31 +40,20 @@ pub(crate) use self::{
 pub struct Attention;
 
 impl Workload for Attention {
-    fn name(&self) -> &'static str {
-        "attention"
-    }
-
-    fn about(&self) -> &'static str {
-        "one attention layer: dense, or sparse with a pattern; random inputs"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.iter().chain(PATTERN_ALIASES).copied().collect()
-    }
+    describe!(
+        "attention",
+        "one attention layer: dense, or sparse with a pattern; random inputs",
+        axes(),
+        [ALIASES, PATTERN_ALIASES].concat()
+    );
 
     fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
         settle(&self.aliases(), given)
     }
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
-        match case.get("dtype") {
-            Some(AxisValue::Text(dtype)) if dtype == AUTO => case.with("dtype", default_dtype(device).word()),
-            _ => case.clone(),
-        }
+        let default = if is_gpu(device) { Dtype::Bf16 } else { Dtype::F32 };
+        if case.text("dtype") == Ok(AUTO) { case.with("dtype", default.word()) } else { case.clone() }
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
@@ -81,50 +70,18 @@ impl Workload for Attention {
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let spec = Spec::of(&self.on_device(case, device))?;
         if let Some(reason) = spec.refusal() {
-            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
+            return does_not_apply(reason);
         }
-        Ok(Box::new(AttentionCase { spec, device }))
+        Ok(Box::new(Parsed {
+            bytes: engine::needed_bytes(&spec, device),
+            refusal: engine::refusal(&spec, device),
+            spec,
+            device,
+            work: |spec| {
+                let layout = Layout::build(&spec.kept, spec.inputs.sizes.length, CPU_TILING);
+                Some(spec.work(layout.connections()))
+            },
+            make: |spec, device| Ok(Box::new(AttentionIteration::new(spec, device)?)),
+        }))
     }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
-}
-
-/// A parsed case.
-struct AttentionCase<'a> {
-    spec: Spec,
-    device: &'a dyn Device,
-}
-
-impl<'a> ParsedCase<'a> for AttentionCase<'a> {
-    fn predicted_bytes(&self) -> Option<u64> {
-        Some(engine::needed_bytes(&self.spec, self.device))
-    }
-
-    fn predicted_work(&self) -> Option<Work> {
-        let (sizes, dtype) = (self.spec.inputs.sizes, self.spec.inputs.dtype);
-        let connections = Layout::build(&self.spec.kept, sizes.length, CPU_TILING).connections();
-        let (flops, bytes) = (sizes.flops(connections), sizes.bytes(dtype));
-        Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
-    }
-
-    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
-        let Self { spec, device } = *self;
-        if let Some(reason) = engine::refusal(&spec, device) {
-            return Ok(Prepared::DoesNotApply(reason));
-        }
-        let needed = engine::needed_bytes(&spec, device);
-        Prepared::if_it_fits(needed, device, || Ok(Box::new(AttentionIteration::new(spec, device)?)))
-    }
-}
-
-/// The default dtype: that of models on a GPU, that of the kernels on the CPU.
-fn default_dtype(device: &dyn Device) -> Dtype {
-    #[cfg(feature = "cuda")]
-    if crate::gpu::gpu(device).is_some() {
-        return Dtype::Bf16;
-    }
-    let _ = device;
-    Dtype::F32
 }

@@ -1,35 +1,30 @@
 //! The workload `c2c`: cache-to-cache fusion of two models, from the prompt to the last new token.
 
-mod against;
 mod axes;
-mod check;
-mod extras;
 mod files;
 mod iteration;
-mod make;
 mod pair;
 mod plan;
-mod prompts;
 mod runner;
-mod spec;
 mod summary;
 #[cfg(test)]
 mod tests;
-mod work;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
+    AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
 };
 
-pub use self::extras::C2cExtras;
+pub(crate) use self::files::C2cExtras;
 use self::{
-    against::AgainstIteration,
-    axes::{ALIASES, AUTO, axes},
-    iteration::JoinedIteration,
-    pair::Pair,
+    axes::{ALIASES, axes},
+    iteration::{AgainstIteration, JoinedIteration},
+    pair::{Pair, Spec},
     plan::settle,
     runner::Runner,
-    spec::Spec,
+};
+use crate::{
+    axis::{AUTO, describe},
+    backend::{Parsed, does_not_apply, is_gpu},
 };
 
 /// Cache-to-cache fusion: the base model answers with the fused cache of a teacher model.
@@ -46,35 +41,23 @@ impl CacheToCache {
             let spec = Spec::of(case).ok()?;
             let pair = Pair::of(&spec).ok()?;
             let gates = pair.weights.gates(&pair.fuser).ok()?;
-            Some(work::stage_work(&pair, &spec, &gates))
+            Some(pair::stage_work(&pair, &spec, &gates))
         };
         of_case().unwrap_or_default()
     }
 }
 
 impl Workload for CacheToCache {
-    fn name(&self) -> &'static str {
-        "c2c"
-    }
-
-    fn about(&self) -> &'static str {
-        "cache-to-cache (C2C) fusion: two models prefill a prompt, their KV caches are fused, the base model answers"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.to_vec()
-    }
-
-    fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
-        settle(given)
-    }
+    describe!(
+        "c2c",
+        "cache-to-cache (C2C) fusion: two models prefill a prompt, their KV caches are fused, the base model answers",
+        axes(),
+        ALIASES,
+        settle
+    );
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
-        let case = &plan::on_device(case, make::is_gpu(device));
+        let case = &plan::on_device(case, is_gpu(device));
         if case.text("dtype").ok() != Some(AUTO) {
             return case.clone();
         }
@@ -106,46 +89,24 @@ impl Workload for CacheToCache {
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let spec = Spec::of(&self.on_device(case, device))?;
-        match Pair::runnable(&spec)? {
-            Ok(pair) => Ok(Box::new(FusionCase { pair, spec, device })),
-            Err(reason) => Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason)))),
-        }
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
-}
-
-/// A parsed case.
-struct FusionCase<'a> {
-    pair: Pair,
-    spec: Spec,
-    device: &'a dyn Device,
-}
-
-impl<'a> ParsedCase<'a> for FusionCase<'a> {
-    fn predicted_bytes(&self) -> Option<u64> {
-        Some(make::needed_bytes(&self.pair, &self.spec, self.device))
-    }
-
-    fn predicted_work(&self) -> Option<Work> {
-        work::work(&self.pair, &self.spec, &self.pair.weights.gates(&self.pair.fuser).ok()?)
-    }
-
-    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
-        let Self { pair, spec, device } = *self;
-        if let Some(reason) = make::refusal(&spec, device) {
-            return Ok(Prepared::DoesNotApply(reason));
-        }
-        let needed = make::needed_bytes(&pair, &spec, device);
-        Prepared::if_it_fits(needed, device, || {
-            let text_tokens = spec.text_tokens;
-            let runner = Runner::new(pair, spec, device)?;
-            Ok(match text_tokens {
-                Some(text_tokens) => Box::new(AgainstIteration::new(runner, text_tokens)),
-                None => Box::new(JoinedIteration::new(runner)),
-            })
-        })
+        let pair = match Pair::runnable(&spec)? {
+            Ok(pair) => pair,
+            Err(reason) => return does_not_apply(reason),
+        };
+        Ok(Box::new(Parsed {
+            bytes: runner::needed_bytes(&pair, &spec, device),
+            refusal: runner::refusal(&spec, device),
+            spec: (pair, spec),
+            device,
+            work: |(pair, spec)| pair::work(pair, spec, &pair.weights.gates(&pair.fuser).ok()?),
+            make: |(pair, spec), device| {
+                let text_tokens = spec.text_tokens;
+                let runner = Runner::new(pair, spec, device)?;
+                Ok(match text_tokens {
+                    Some(text_tokens) => Box::new(AgainstIteration::new(runner, text_tokens)),
+                    None => Box::new(JoinedIteration::new(runner)),
+                })
+            },
+        }))
     }
 }

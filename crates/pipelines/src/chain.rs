@@ -3,20 +3,24 @@
 //! It is the shape that timings are compared on: a stage bound by launching, one bound by arithmetic, and one in which
 //! the host waits.
 
-mod cpu;
-#[cfg(feature = "cuda")]
-mod gpu;
-mod rotation;
+use std::hint::black_box;
 
-use anyhow::bail;
-use laptime_bench::{AxisSpec, Case, Cost, Device, ParsedCase, Prepared, Traffic, ValueKind, Work, Workload};
+use anyhow::{bail, ensure};
+use laptime_bench::{
+    AxisSpec, Case, Device, Iteration, ParsedCase, Prepared, Traffic, ValueKind::OneOf, Work, Workload,
+};
+use laptime_probe::{Lane, stage, sync_point};
+use laptime_stats::Rng;
 
-use crate::crew::threads_axis;
+use crate::{
+    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe},
+    backend::if_gpu,
+    crew::Crew,
+    product::{Element, Multiplied, product_bytes, untouched},
+};
 
-/// Products of the stage `small`.
 pub const SMALL_PRODUCTS: usize = 200;
 
-/// Products of the stage `large`.
 pub const LARGE_PRODUCTS: usize = 20;
 
 /// A chain of 200 small and 20 large products in f32.
@@ -24,65 +28,44 @@ pub const LARGE_PRODUCTS: usize = 20;
 pub struct Chain;
 
 impl Workload for Chain {
-    fn name(&self) -> &'static str {
-        "chain"
-    }
-
-    fn about(&self) -> &'static str {
+    describe!(
+        "chain",
         "multiplies 200 small and 20 large matrices of f32 one after the other and reads a row of each result"
-    }
+    );
 
     fn axes(&self) -> Vec<AxisSpec> {
-        let size = |name, about, default: i64| AxisSpec {
-            name,
-            about,
-            kind: ValueKind::Int { least: 1, most: i64::MAX },
-            default: vec![default.into()],
-            cost: Cost::Middle,
-        };
-        let graph = AxisSpec {
-            name: "graph",
-            about: "whether the products are captured once and replayed as a CUDA graph",
-            kind: ValueKind::OneOf(&["off", "on"]),
-            default: vec!["off".into()],
-            cost: Cost::Middle,
-        };
-        let small = size("small", "rows and columns of the small matrices", 64);
-        let large = size("large", "rows and columns of the large matrices; use more on a GPU, such as 2048", 512);
-        vec![small, large, graph, threads_axis()]
+        axes! {
+            "small", SIZE, [64], Middle, "rows and columns of the small matrices";
+            "large", SIZE, [512], Middle, "rows and columns of the large matrices; use more on a GPU, such as 2048";
+            "graph", OneOf(&["off", "on"]), ["off"], Middle,
+                "whether the products are captured once and replayed as a CUDA graph";
+            "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        }
     }
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let sizes = Sizes { small: case.size("small")?, large: case.size("large")? };
         let (graph, threads) = (case.text("graph")?.to_owned(), case.size("threads")?);
         Ok(Box::new((sizes.work(), move || {
-            #[cfg(feature = "cuda")]
-            if let Some(gpu) = crate::gpu::gpu(device) {
-                return gpu::prepare(sizes, graph == "on", gpu);
-            }
+            if_gpu!(device, gpu => crate::gpu::chain::prepare(sizes, graph == "on", gpu));
             match &*graph {
-                "off" => cpu::prepare(sizes, threads, device),
+                "off" => prepare_on_cpu(sizes, threads, device),
                 "on" => Ok(Prepared::DoesNotApply(format!("device `{}` has no graphs", device.name()))),
                 other => bail!("`chain` has no graph `{other}`"),
             }
         })))
     }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
 }
 
-/// The sizes of both kinds of matrices.
 #[derive(Debug, Clone, Copy)]
-struct Sizes {
-    small: usize,
-    large: usize,
+pub struct Sizes {
+    pub small: usize,
+    pub large: usize,
 }
 
 impl Sizes {
     /// Four matrices of each size: the start of a chain, its factor, and two results that alternate.
-    fn matrix_bytes(self) -> u64 {
+    pub fn matrix_bytes(self) -> u64 {
         self.sum(|size| size.saturating_pow(2).saturating_mul(16))
     }
 
@@ -90,7 +73,7 @@ impl Sizes {
         each(self.small as u64).saturating_add(each(self.large as u64))
     }
 
-    fn work(self) -> Work {
+    pub fn work(self) -> Work {
         let times = |power: u32, factor: u64| {
             let of = |size: usize, products: usize| {
                 (size as u64).saturating_pow(power).saturating_mul(factor).saturating_mul(products as u64)
@@ -99,6 +82,157 @@ impl Sizes {
         };
         Work { flops: times(3, 2), dtype: "f32".to_owned(), bytes: times(2, 12), traffic: Traffic::Read }
     }
+}
+
+fn prepare_on_cpu<'a>(sizes: Sizes, threads: usize, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
+    // One more matrix of each size than a product has.
+    let needed = product_bytes::<f32>(sizes.small, threads)
+        .saturating_add(product_bytes::<f32>(sizes.large, threads))
+        .saturating_add(sizes.matrix_bytes() / 4);
+    Prepared::if_it_fits(needed, device, || {
+        let _stage = stage!("prepare_inputs", small = sizes.small, large = sizes.large);
+        let (small, large) = (Products::new(sizes.small, SMALL_PRODUCTS)?, Products::new(sizes.large, LARGE_PRODUCTS)?);
+        let (crew, lane) = (Crew::for_products(threads)?, device.lane());
+        Ok(Box::new(ChainIteration { sizes, crew, lane, small, large, read: Vec::new() }))
+    })
+}
+
+struct ChainIteration<'a> {
+    sizes: Sizes,
+    crew: Crew,
+    lane: Option<&'a Lane>,
+    small: Products,
+    large: Products,
+    /// The rows that the host read last.
+    read: Vec<f32>,
+}
+
+/// Products of one size, each the next one's left factor.
+struct Products {
+    size: usize,
+    count: usize,
+    start: Vec<f32>,
+    by: Vec<f32>,
+    results: [Vec<f32>; 2],
+}
+
+impl Products {
+    fn new(size: usize, count: usize) -> anyhow::Result<Self> {
+        let results = [untouched(size * size)?, untouched(size * size)?];
+        Ok(Self { size, count, start: start(size, 3), by: rotation(size, 1), results })
+    }
+
+    fn multiply(&mut self, crew: &Crew) {
+        let Self { size, count, start, by, results: [one, other] } = self;
+        f32::multiply(crew, *size, start, by, one, &mut ());
+        let (mut from, mut to) = (one, other);
+        for _ in 1..*count {
+            f32::multiply(crew, *size, from, by, to, &mut ());
+            std::mem::swap(&mut from, &mut to);
+        }
+        black_box(from);
+    }
+
+    fn result(&self) -> &[f32] {
+        &self.results[(self.count - 1) % 2]
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        check_chain(self.size, self.count, &self.start, &self.by, self.result())
+    }
+}
+
+impl Iteration for ChainIteration<'_> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.run()?;
+        self.small.check()?;
+        self.large.check()
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        {
+            let _stage = stage!("small", on = self.lane, size = self.small.size, products = self.small.count);
+            self.small.multiply(&self.crew);
+        }
+        {
+            let _stage = stage!("large", on = self.lane, size = self.large.size, products = self.large.count);
+            self.large.multiply(&self.crew);
+        }
+        let _stage = stage!("read_back", on = self.lane);
+        sync_point!("read_result", {
+            self.read.clear();
+            self.read.extend_from_slice(&self.small.result()[..self.small.size]);
+            self.read.extend_from_slice(&self.large.result()[..self.large.size]);
+        });
+        Ok(())
+    }
+
+    fn work(&self) -> Option<Work> {
+        Some(self.sizes.work())
+    }
+}
+
+/// The tolerance in multiples of the expected rounding error.
+const SLACK: f64 = 8.0;
+
+/// A matrix in row order that turns the plane of two random directions: the product of two reflections.
+pub fn rotation(size: usize, seed: u64) -> Vec<f32> {
+    let (v, w) = (direction(size, seed), direction(size, seed + 1));
+    let along: f64 = v.iter().zip(&w).map(|(v, w)| v * w).sum();
+    let entry = |row: usize, column: usize| {
+        let identity = if row == column { 1.0 } else { 0.0 };
+        identity - 2.0 * v[row] * v[column] - 2.0 * w[row] * w[column] + 4.0 * along * v[row] * w[column]
+    };
+    (0..size)
+        .flat_map(|row| (0..size).map(move |column| (row, column)))
+        .map(|(row, column)| entry(row, column) as f32)
+        .collect()
+}
+
+/// A random direction of length one.
+fn direction(size: usize, seed: u64) -> Vec<f64> {
+    let mut rng = Rng::new(seed);
+    let numbers: Vec<f64> = (0..size).map(|_| rng.uniform() + 0.1).collect();
+    let length = numbers.iter().map(|number| number * number).sum::<f64>().sqrt();
+    numbers.into_iter().map(|number| number / length).collect()
+}
+
+/// The start of a chain: random numbers between -1 and 1.
+pub fn start(size: usize, seed: u64) -> Vec<f32> {
+    let mut rng = Rng::new(seed);
+    (0..size * size).map(|_| (2.0 * rng.uniform() - 1.0) as f32).collect()
+}
+
+/// Checks the first, the last and the middle row of a chain of products against the same in f64.
+pub fn check_chain(size: usize, products: usize, start: &[f32], by: &[f32], result: &[f32]) -> anyhow::Result<()> {
+    for row in [0, size / 2, size - 1] {
+        let should = expected_row(size, products, &start[row * size..][..size], by);
+        let length = should.iter().map(|number| number * number).sum::<f64>().sqrt();
+        // A rotation keeps lengths: each product errs by a rounding of the whole row in each of its additions.
+        let tolerance = SLACK * (size as f64 * products as f64).sqrt() * f32::ROUNDING * length;
+        for (column, (&is, should)) in result[row * size..][..size].iter().zip(&should).enumerate() {
+            // NaN is never within the tolerance.
+            ensure!(
+                (f64::from(is) - should).abs() <= tolerance,
+                "the chain of {products} products is wrong: row {row}, column {column} is {is}, not {should} within \
+                 {tolerance:.1e}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A row of the result: it depends on the same row of the start alone.
+fn expected_row(size: usize, products: usize, start: &[f32], by: &[f32]) -> Vec<f64> {
+    let mut row: Vec<f64> = start.iter().map(|&number| f64::from(number)).collect();
+    for _ in 0..products {
+        let mut next = vec![0.0; size];
+        for (&factor, line) in row.iter().zip(by.chunks(size)) {
+            next.iter_mut().zip(line).for_each(|(sum, &number)| *sum += factor * f64::from(number));
+        }
+        row = next;
+    }
+    row
 }
 
 #[cfg(test)]
@@ -150,5 +284,34 @@ mod tests {
             let prepared = Chain.prepare(&case(8, large, "off", 1), &device).unwrap();
             assert!(matches!(prepared, Prepared::DoesNotFit { needed, available } if needed > available));
         }
+    }
+}
+
+#[cfg(test)]
+mod rotation_tests {
+    use super::*;
+
+    #[test]
+    fn a_rotation_keeps_the_length_of_a_row() {
+        for size in [1, 2, 7, 64] {
+            let row: Vec<f32> = (0..size).map(|at| at as f32 - 1.5).collect();
+            let length = |row: &[f64]| row.iter().map(|number| number * number).sum::<f64>().sqrt();
+            let before: Vec<f64> = row.iter().map(|&number| f64::from(number)).collect();
+            let after = expected_row(size, 200, &row, &rotation(size, 1));
+            assert!((length(&before) - length(&after)).abs() < 1e-4 * length(&before), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_chain_with_a_product_too_few_is_refused() {
+        let size = 40;
+        let (start, by) = (start(size, 3), rotation(size, 1));
+        let result = |products: usize| -> Vec<f32> {
+            let rows = start.chunks(size).flat_map(|row| expected_row(size, products, row, &by));
+            rows.map(|number| number as f32).collect()
+        };
+        check_chain(size, 20, &start, &by, &result(20)).unwrap();
+        let error = check_chain(size, 20, &start, &by, &result(19)).unwrap_err().to_string();
+        assert!(error.starts_with("the chain of 20 products is wrong: row 0, column 0 is "), "{error}");
     }
 }

@@ -4,14 +4,16 @@ use std::{hint::black_box, slice::ChunksMut};
 
 use anyhow::{bail, ensure};
 use half::bf16;
-use laptime_bench::{AxisSpec, Case, Cost, Device, Iteration, Prepared, Traffic, ValueKind, Work, Workload};
+use laptime_bench::{AxisSpec, Case, Device, Iteration, Prepared, Traffic, ValueKind::OneOf, Work, Workload};
 use laptime_probe::stage;
+use pulp::{Arch, NullaryFnOnce};
 
 use crate::{
-    caches::beyond_caches_mib,
-    crew::{Crew, threads_axis},
-    element::untouched,
-    traffic::{Summed, fill, sum},
+    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads},
+    backend::if_gpu,
+    crew::Crew,
+    memory::beyond_caches_mib,
+    product::{Element, untouched},
 };
 
 const MIB: u64 = 1 << 20;
@@ -36,67 +38,44 @@ impl Workload for MemoryCopy {
     }
 
     fn axes(&self) -> Vec<AxisSpec> {
-        let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
-        let (ops, dtypes) = (ValueKind::OneOf(ALL_OPS), ValueKind::OneOf(&["f32", "f64", "bf16"]));
-        let size = "MiB in one buffer; by default four times the largest caches of the machine";
-        vec![
-            axis("op", OP, ops, all_ops(), Cost::Middle),
-            axis(
-                "size",
-                size,
-                ValueKind::Int { least: 1, most: i64::MAX },
-                vec![i64::from(beyond_caches_mib()).into()],
-                Cost::Middle,
-            ),
-            axis(
-                "dtype",
-                "dtype of the values that read sums and write fills",
-                dtypes,
-                vec!["f32".into()],
-                Cost::Middle,
-            ),
-            threads_axis(),
-        ]
+        axes! {
+            "op", OneOf(ALL_OPS), [COPY_OPS[0], COPY_OPS[1], COPY_OPS[2]], Middle,
+                "read sums a buffer, write fills one, copy copies one to another; upload and download go between a GPU and pinned memory, or pageable";
+            "size", SIZE, [i64::from(beyond_caches_mib())], Middle,
+                "MiB in one buffer; by default four times the largest caches of the machine";
+            "dtype", OneOf(&["f32", "f64", "bf16"]), ["f32"], Middle, "dtype of the values that read sums and write fills";
+            "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        }
     }
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        #[cfg(feature = "cuda")]
-        if let Some(gpu) = crate::gpu::gpu(device) {
-            let bytes = (case.size("size")? as u64).saturating_mul(MIB);
-            return crate::gpu::prepare_copy(case.text("op")?, bytes, case.text("dtype")?, gpu);
-        }
-        let op = case.text("op")?;
+        let (op, dtype) = (case.text("op")?, case.text("dtype")?);
+        let bytes = (case.size("size")? as u64).saturating_mul(MIB);
+        if_gpu!(device, gpu => crate::gpu::prepare_copy(op, bytes, dtype, gpu));
         if !COPY_OPS.contains(&op) {
             return Ok(Prepared::DoesNotApply(format!("`{op}` copies between the host and a GPU")));
         }
-        match case.text("dtype")? {
-            "f32" => prepare::<f32>(case, device),
-            "f64" => prepare::<f64>(case, device),
-            "bf16" => prepare::<bf16>(case, device),
+        let threads = case.size("threads")?;
+        match dtype {
+            "f32" => prepare::<f32>(op, bytes, threads, device),
+            "f64" => prepare::<f64>(op, bytes, threads, device),
+            "bf16" => prepare::<bf16>(op, bytes, threads, device),
             other => bail!("`copy` has no dtype `{other}`"),
         }
     }
 }
 
-const OP: &str = "read sums a buffer, write fills one, copy copies one to another; upload and download go between a GPU and \
-                  pinned memory, or pageable";
-
-fn all_ops() -> Vec<laptime_bench::AxisValue> {
-    COPY_OPS.iter().map(|&op| op.into()).collect()
-}
-
-fn prepare<'a, T: Summed>(case: &Case, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
-    let bytes = (case.size("size")? as u64).saturating_mul(MIB);
-    let (op, threads) = (case.text("op")?, case.size("threads")?);
+fn prepare<'a, T: Summed>(op: &str, bytes: u64, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
     let buffers = if op == "copy" { 2 } else { 1 };
     Prepared::if_it_fits(bytes.saturating_mul(buffers), device, || {
         let (crew, count) = (Crew::new(threads)?, usize::try_from(bytes)? / size_of::<T>());
-        Ok(match op {
-            "read" => Box::new(Read::<T> { numbers: pattern(&crew, count)?, sums: vec![0.0; threads], crew }),
-            "write" => Box::new(Write::<T> { numbers: touched(&crew, count)?, value: 0, crew }),
-            "copy" => Box::new(Copied::<T> { from: pattern(&crew, count)?, to: touched(&crew, count)?, crew }),
+        let op = match op {
+            "read" => Op::<T>::Read { numbers: pattern(&crew, count)?, sums: vec![0.0; threads] },
+            "write" => Op::Write { numbers: touched(&crew, count)?, value: 0 },
+            "copy" => Op::Copy { from: pattern(&crew, count)?, to: touched(&crew, count)? },
             other => bail!("`copy` has no op `{other}`"),
-        })
+        };
+        Ok(Box::new(Moved { op, crew }))
     })
 }
 
@@ -131,119 +110,179 @@ pub(crate) fn pattern_at(at: usize) -> u32 {
     (at as u32).wrapping_mul(0x9E37_79B1) >> 29
 }
 
-fn work_of<T: Summed>(numbers: &[T], traffic: Traffic, times: u64) -> Option<Work> {
-    let bytes = times * size_of_val(numbers) as u64;
-    Some(Work { flops: 0, dtype: T::NAME.to_owned(), bytes, traffic })
-}
-
-/// Sums a buffer.
-struct Read<T> {
-    numbers: Vec<T>,
-    /// A sum for each thread.
-    sums: Vec<f64>,
+struct Moved<T> {
+    op: Op<T>,
     crew: Crew,
 }
 
-impl<T: Summed> Read<T> {
+enum Op<T> {
+    /// Sums a buffer; each thread has a sum.
+    Read {
+        numbers: Vec<T>,
+        sums: Vec<f64>,
+    },
+    /// Fills a buffer with a value that differs each time.
+    Write {
+        numbers: Vec<T>,
+        value: u8,
+    },
+    Copy {
+        from: Vec<T>,
+        to: Vec<T>,
+    },
+}
+
+impl<T: Summed> Op<T> {
     fn verify(&self) -> anyhow::Result<()> {
-        let expected: u64 = (0..self.numbers.len()).map(|at| u64::from(pattern_at(at))).sum();
-        let sum: f64 = self.sums.iter().sum();
-        ensure!(sum == expected as f64, "the sum is wrong: it is {sum}, not {expected}");
+        match self {
+            Self::Read { numbers, sums } => {
+                let expected: u64 = (0..numbers.len()).map(|at| u64::from(pattern_at(at))).sum();
+                let sum: f64 = sums.iter().sum();
+                ensure!(sum == expected as f64, "the sum is wrong: it is {sum}, not {expected}");
+            }
+            Self::Write { numbers, value } => {
+                let wrong = numbers.iter().position(|&number| number != T::from_f64(f64::from(*value)));
+                ensure!(wrong.is_none(), "the fill is wrong: number {} was not written", wrong.unwrap_or(0));
+            }
+            Self::Copy { from, to } => {
+                let wrong = from.iter().zip(to).position(|(from, to)| from != to);
+                ensure!(wrong.is_none(), "the copy is wrong: number {} differs", wrong.unwrap_or(0));
+            }
+        }
         Ok(())
     }
 }
 
-impl<T: Summed> Iteration for Read<T> {
+impl<T: Summed> Iteration for Moved<T> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        self.verify()
+        self.op.verify()
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        let _stage = stage!("read", bytes = size_of_val(&self.numbers[..]));
-        let parts = self.numbers.chunks(self.crew.share(self.numbers.len()));
-        self.crew.each(parts.zip(&mut self.sums), |(part, total)| *total = sum(part));
-        black_box(&mut self.sums);
+        let Self { op, crew } = self;
+        match op {
+            Op::Read { numbers, sums } => {
+                let _stage = stage!("read", bytes = size_of_val(&numbers[..]));
+                crew.each(numbers.chunks(crew.share(numbers.len())).zip(&mut *sums), |(part, total)| {
+                    *total = sum(part)
+                });
+                black_box(sums);
+            }
+            Op::Write { numbers, value } => {
+                let _stage = stage!("write", bytes = size_of_val(&numbers[..]));
+                *value = *value % 100 + 1;
+                let number = T::from_f64(f64::from(*value));
+                crew.each(parts(crew, numbers), |part| fill(part, number));
+                black_box(numbers);
+            }
+            Op::Copy { from, to } => {
+                let _stage = stage!("copy", bytes = size_of_val(&from[..]));
+                let from = from.chunks(crew.share(from.len()));
+                crew.each(from.zip(parts(crew, to)), |(from, to)| to.copy_from_slice(from));
+                black_box(to);
+            }
+        }
         Ok(())
     }
 
     fn work(&self) -> Option<Work> {
-        work_of(&self.numbers, Traffic::Read, 1)
+        let (numbers, traffic, times) = match &self.op {
+            Op::Read { numbers, .. } => (numbers, Traffic::Read, 1),
+            Op::Write { numbers, .. } => (numbers, Traffic::Write, 1),
+            Op::Copy { from, .. } => (from, Traffic::Copy, 2),
+        };
+        let bytes = times * size_of_val(&numbers[..]) as u64;
+        Some(Work { flops: 0, dtype: T::NAME.to_owned(), bytes, traffic })
     }
 }
 
-/// Fills a buffer.
-struct Write<T> {
-    numbers: Vec<T>,
-    /// The value that the last iteration wrote; it differs each time.
-    value: u8,
-    crew: Crew,
+/// The number of independent sums: enough that additions wait for memory and not for each other.
+const LANES: usize = 64;
+
+/// Numbers after which the sums are added up in f64, so that whole numbers stay exact.
+const BLOCK: usize = 1 << 16;
+
+pub trait Summed: Element {
+    /// The type in which it is summed.
+    type Sum: std::ops::AddAssign + Copy + Default + Into<f64>;
+
+    fn widened(self) -> Self::Sum;
 }
 
-impl<T: Summed> Write<T> {
-    fn verify(&self) -> anyhow::Result<()> {
-        let wrong = self.numbers.iter().position(|&number| number != self.number());
-        ensure!(wrong.is_none(), "the fill is wrong: number {} was not written", wrong.unwrap_or(0));
-        Ok(())
-    }
+impl Summed for f32 {
+    type Sum = f32;
 
-    fn number(&self) -> T {
-        T::from_f64(f64::from(self.value))
-    }
-}
-
-impl<T: Summed> Iteration for Write<T> {
-    fn check(&mut self) -> anyhow::Result<()> {
-        self.run()?;
-        self.verify()
-    }
-
-    fn run(&mut self) -> anyhow::Result<()> {
-        let _stage = stage!("write", bytes = size_of_val(&self.numbers[..]));
-        self.value = self.value % 100 + 1;
-        let number = self.number();
-        self.crew.each(parts(&self.crew, &mut self.numbers), |part| fill(part, number));
-        black_box(&mut self.numbers);
-        Ok(())
-    }
-
-    fn work(&self) -> Option<Work> {
-        work_of(&self.numbers, Traffic::Write, 1)
+    #[inline(always)]
+    fn widened(self) -> f32 {
+        self
     }
 }
 
-/// Copies a buffer to another.
-struct Copied<T> {
-    from: Vec<T>,
-    to: Vec<T>,
-    crew: Crew,
-}
+impl Summed for f64 {
+    type Sum = f64;
 
-impl<T: Summed> Copied<T> {
-    fn verify(&self) -> anyhow::Result<()> {
-        let wrong = self.from.iter().zip(&self.to).position(|(from, to)| from != to);
-        ensure!(wrong.is_none(), "the copy is wrong: number {} differs", wrong.unwrap_or(0));
-        Ok(())
+    #[inline(always)]
+    fn widened(self) -> f64 {
+        self
     }
 }
 
-impl<T: Summed> Iteration for Copied<T> {
-    fn check(&mut self) -> anyhow::Result<()> {
-        self.run()?;
-        self.verify()
+impl Summed for bf16 {
+    type Sum = f32;
+
+    /// By its bits: the library's conversion also looks for what is no number, which is no part of reading memory.
+    #[inline(always)]
+    fn widened(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+}
+
+/// Adds up the numbers, with the widest vectors that the processor has.
+pub fn sum<T: Summed>(numbers: &[T]) -> f64 {
+    struct Sum<'a, T>(&'a [T]);
+
+    impl<T: Summed> NullaryFnOnce for Sum<'_, T> {
+        type Output = f64;
+
+        #[inline(always)]
+        fn call(self) -> f64 {
+            self.0.chunks(BLOCK).map(sum_block).sum()
+        }
     }
 
-    fn run(&mut self) -> anyhow::Result<()> {
-        let _stage = stage!("copy", bytes = size_of_val(&self.from[..]));
-        let from = self.from.chunks(self.crew.share(self.from.len()));
-        self.crew.each(from.zip(parts(&self.crew, &mut self.to)), |(from, to)| to.copy_from_slice(from));
-        black_box(&mut self.to);
-        Ok(())
+    Arch::new().dispatch(Sum(numbers))
+}
+
+#[inline(always)]
+fn sum_block<T: Summed>(numbers: &[T]) -> f64 {
+    let mut sums = [T::Sum::default(); LANES];
+    let (rows, rest) = numbers.as_chunks::<LANES>();
+    for row in rows {
+        for (sum, number) in sums.iter_mut().zip(row) {
+            *sum += number.widened();
+        }
+    }
+    let rest = rest.iter().map(|number| number.to_f64());
+    sums.into_iter().map(Into::<f64>::into).sum::<f64>() + rest.sum::<f64>()
+}
+
+/// Sets all numbers to one value, with the widest vectors that the processor has.
+pub fn fill<T: Element>(numbers: &mut [T], value: T) {
+    struct Fill<'a, T>(&'a mut [T], T);
+
+    impl<T: Element> NullaryFnOnce for Fill<'_, T> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            for number in self.0 {
+                *number = self.1;
+            }
+        }
     }
 
-    fn work(&self) -> Option<Work> {
-        work_of(&self.from, Traffic::Copy, 2)
-    }
+    Arch::new().dispatch(Fill(numbers, value));
 }
 
 #[cfg(test)]
@@ -312,16 +351,21 @@ mod tests {
     fn a_wrong_result_is_refused() {
         let crew = || Crew::new(2).unwrap();
         let numbers = pattern::<f32>(&crew(), 1000).unwrap();
-        let mut read = Read { numbers: numbers.clone(), sums: vec![0.0; 2], crew: crew() };
-        read.check().unwrap();
-        read.sums[1] += 1.0;
-        let mut write = Write { numbers: numbers.clone(), value: 0, crew: crew() };
-        write.check().unwrap();
-        write.numbers[999] += 1.0;
-        let mut copied = Copied { from: numbers.clone(), to: numbers, crew: crew() };
-        copied.check().unwrap();
-        copied.to[0] += 1.0;
-        let errors = [read.verify(), write.verify(), copied.verify()].map(|result| result.unwrap_err().to_string());
+        let ops = [
+            Op::Read { numbers: numbers.clone(), sums: vec![0.0; 2] },
+            Op::Write { numbers: numbers.clone(), value: 0 },
+            Op::Copy { from: numbers.clone(), to: numbers },
+        ];
+        let errors = ops.map(|op| {
+            let mut moved = Moved { op, crew: crew() };
+            moved.check().unwrap();
+            match &mut moved.op {
+                Op::Read { sums, .. } => sums[1] += 1.0,
+                Op::Write { numbers, .. } => numbers[999] += 1.0,
+                Op::Copy { to, .. } => to[0] += 1.0,
+            }
+            moved.op.verify().unwrap_err().to_string()
+        });
         assert!(errors[0].starts_with("the sum is wrong: it is "), "{}", errors[0]);
         assert_eq!(errors[1], "the fill is wrong: number 999 was not written");
         assert_eq!(errors[2], "the copy is wrong: number 0 differs");
@@ -330,11 +374,42 @@ mod tests {
     #[test]
     fn every_take_writes_another_value() {
         let crew = Crew::new(1).unwrap();
-        let mut write = Write::<bf16> { numbers: touched(&crew, 10).unwrap(), value: 0, crew };
+        let mut write = Moved::<bf16> { op: Op::Write { numbers: touched(&crew, 10).unwrap(), value: 0 }, crew };
+        let ninth =
+            |write: &Moved<bf16>| if let Op::Write { numbers, .. } = &write.op { Some(numbers[9]) } else { None };
         for _ in 0..250 {
-            let before = write.numbers[9];
+            let before = ninth(&write).unwrap();
             write.check().unwrap();
-            assert_ne!(write.numbers[9], before);
+            assert_ne!(ninth(&write), Some(before));
+        }
+    }
+}
+
+#[cfg(test)]
+mod traffic_tests {
+    use super::*;
+
+    fn sums_are_exact<T: Summed>() {
+        for length in [0, 1, 63, 64, 65, BLOCK - 1, BLOCK, 3 * BLOCK + 17] {
+            let numbers: Vec<T> = (0..length).map(|at| T::from_f64((at % 8) as f64)).collect();
+            let expected: usize = (0..length).map(|at| at % 8).sum();
+            assert_eq!(sum(&numbers), expected as f64, "{} of {}", length, T::NAME);
+        }
+    }
+
+    #[test]
+    fn sums_of_small_whole_numbers_are_exact() {
+        sums_are_exact::<f32>();
+        sums_are_exact::<f64>();
+        sums_are_exact::<bf16>();
+    }
+
+    #[test]
+    fn a_fill_reaches_every_number() {
+        for length in [0, 1, 31, 1000] {
+            let mut numbers = vec![bf16::ZERO; length];
+            fill(&mut numbers, bf16::ONE);
+            assert_eq!(numbers, vec![bf16::ONE; length]);
         }
     }
 }

@@ -6,25 +6,10 @@ use std::{
 };
 
 use anyhow::Context;
-use laptime_bench::{AxisSpec, Cost, ValueKind};
 use laptime_models::{
     cpu::settle,
     threads::{self, Threads},
 };
-
-/// The maximum number of threads of a case.
-const MOST_THREADS: i64 = 1024;
-
-/// The axis `threads`, which by default is all processors that this process may use.
-pub fn threads_axis() -> AxisSpec {
-    AxisSpec {
-        name: "threads",
-        about: "number of threads; by default one for each CPU that this process may use",
-        kind: ValueKind::Int { least: 1, most: MOST_THREADS },
-        default: vec![i64::try_from(all_threads()).unwrap_or(MOST_THREADS).min(MOST_THREADS).into()],
-        cost: Cost::Low,
-    }
-}
 
 /// CPUs that this process may use, with affinity and the quota of its control group considered. Asked once: every axis of
 /// threads needs it when the program starts, and the answer takes a dozen system calls.
@@ -40,7 +25,6 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts the threads.
     pub fn new(threads: usize) -> anyhow::Result<Self> {
         if threads <= 1 {
             return Ok(Self { pool: None });
@@ -59,7 +43,6 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Their number.
     pub fn threads(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
     }

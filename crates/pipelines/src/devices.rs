@@ -1,11 +1,15 @@
-//! The devices of this build, by the names that users give.
+//! The devices of this build, by the names that users give, and the GPUs of this machine.
 
 use std::sync::Arc;
 
 use anyhow::bail;
-use laptime_bench::{Device, Devices, NoDevice};
+use laptime_bench::{Device, DeviceState, Devices, NoDevice};
+use laptime_trace::run::PeakGpu;
 
-use crate::cpu::{CPU, CpuDevice};
+use crate::{
+    backend::if_gpu,
+    cpu::{CPU, CpuDevice},
+};
 
 /// The devices that this build has: the CPU, and GPUs if it was built with CUDA.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,9 +26,20 @@ impl Devices for BuiltInDevices {
     }
 }
 
+/// The number of a GPU by the name that a user gives: `cuda` is the first.
+fn cuda_index(name: &str) -> Option<u32> {
+    if name == "cuda" { Some(0) } else { name.strip_prefix("cuda:")?.parse().ok() }
+}
+
 #[cfg(feature = "cuda")]
 fn open_gpu(_: &str, index: u32) -> Result<Arc<dyn Device>, NoDevice> {
     Ok(Arc::new(crate::gpu::CudaDevice::open(index)?))
+}
+
+/// The GPUs that can be used, or why there are none.
+#[cfg(feature = "cuda")]
+pub fn gpus() -> Result<Vec<GpuFound>, NoDevice> {
+    crate::gpu::found()
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -36,9 +51,41 @@ fn open_gpu(name: &str, _: u32) -> Result<Arc<dyn Device>, NoDevice> {
     })
 }
 
-/// The number of a GPU by the name that a user gives: `cuda` is the first.
-fn cuda_index(name: &str) -> Option<u32> {
-    if name == "cuda" { Some(0) } else { name.strip_prefix("cuda:")?.parse().ok() }
+/// The GPUs that can be used, or why there are none.
+#[cfg(not(feature = "cuda"))]
+pub fn gpus() -> Result<Vec<GpuFound>, NoDevice> {
+    open_gpu("cuda", 0).map(|_| Vec::new())
+}
+
+/// The identity of a GPU and whatever else decides its peaks; none for a CPU.
+pub fn peak_gpu(device: &dyn Device) -> Option<PeakGpu> {
+    if_gpu!(device, gpu => gpu.peak_gpu());
+    None
+}
+
+/// A GPU that was found, or why it cannot be used.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GpuFound {
+    /// Its name: `cuda:0`.
+    pub device: String,
+    /// Its model.
+    pub name: String,
+    /// The version of its driver.
+    pub driver: Option<String>,
+    /// The CUDA version that the driver supports: 13.0.
+    pub cuda: Option<String>,
+    /// Its memory, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Its free memory, in bytes.
+    pub free_bytes: Option<u64>,
+    /// The highest clock of its processors, in MHz.
+    pub clock_limit_mhz: Option<f64>,
+    /// Its power limit, in watts.
+    pub power_limit_watts: Option<f64>,
+    /// Its state.
+    pub state: DeviceState,
+    /// Why kernels cannot be recorded, if they cannot: `--timing kernels` needs CUPTI.
+    pub no_kernels: Option<String>,
 }
 
 #[cfg(test)]

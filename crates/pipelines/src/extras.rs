@@ -5,7 +5,6 @@
 //! `laptime::main_with_extras`.
 
 pub(crate) mod files;
-mod hinted;
 pub(crate) mod nano;
 
 use std::{
@@ -21,22 +20,24 @@ use laptime_report::Table;
 use laptime_trace::{Trace, run::Run};
 use serde_json::Value;
 
-pub use self::{hinted::Hinted, nano::own_run};
+pub use self::nano::own_run;
+
+/// The files that were written outside of the run's folder.
+pub type Written = anyhow::Result<Vec<PathBuf>>;
 
 /// What a workload adds to the commands. Everything has a default: nothing.
+#[allow(unused_variables, reason = "the defaults do nothing")]
 pub trait Extras: Send + Sync {
     /// The workload, by its name.
     fn workload(&self) -> &'static str;
 
     /// The flags of a command that only this workload has, in addition to its axes.
     fn flags(&self, command: Command) -> Vec<FlagSpec> {
-        let _ = command;
         Vec::new()
     }
 
     /// Refuses flags and cases that make no sense together, before anything is opened.
     fn check(&self, flags: &Flags, cases: &[Case]) -> anyhow::Result<()> {
-        let _ = (flags, cases);
         Ok(())
     }
 
@@ -47,25 +48,21 @@ pub trait Extras: Send + Sync {
 
     /// Refuses a case that cannot run on a device, before anything is measured.
     fn check_case(&self, case: &Case, device: &dyn Device) -> anyhow::Result<()> {
-        let _ = (case, device);
         Ok(())
     }
 
     /// Whether standard output carries data, so that the tables go to standard error.
     fn uses_standard_output(&self, flags: &Flags) -> bool {
-        let _ = flags;
         false
     }
 
     /// Which of the cases of a profile is only measured for comparison and not recorded.
     fn baseline(&self, cases: &[Case]) -> Option<Case> {
-        let _ = cases;
         None
     }
 
     /// Prints information for the user before the first iteration.
     fn begin(&self, context: &Context<'_>, cases: &[Case], out: &mut dyn Write) -> anyhow::Result<()> {
-        let _ = (context, cases, out);
         Ok(())
     }
 
@@ -73,22 +70,14 @@ pub trait Extras: Send + Sync {
     fn begin_baseline(&self) {}
 
     /// Adds what is known about a profiled case, before its result is written.
-    fn complete(&self, outcome: &mut Outcome, run: &Run, baseline: Option<&CaseResult>) {
-        let _ = (outcome, run, baseline);
-    }
+    fn complete(&self, outcome: &mut Outcome, run: &Run, baseline: Option<&CaseResult>) {}
 
-    /// Prints the summary of a benchmark and writes its files. Returns the files outside of the run's folder.
-    fn finish_bench(
-        &self,
-        context: &Context<'_>,
-        results: &[CaseResult],
-        out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
-        let _ = (context, results, out);
+    /// Prints the summary of a benchmark and writes its files.
+    fn finish_bench(&self, context: &Context<'_>, results: &[CaseResult], out: &mut dyn Write) -> Written {
         Ok(Vec::new())
     }
 
-    /// Prints the summary of a profile and writes its files. Returns the files outside of the run's folder. The first
+    /// Prints the summary of a profile and writes its files. The first
     /// result is the recorded case; there is no trace if it was not measured.
     fn finish_profile(
         &self,
@@ -96,20 +85,17 @@ pub trait Extras: Send + Sync {
         results: &[&CaseResult],
         trace: Option<&Trace>,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
-        let _ = (context, results, trace, out);
+    ) -> Written {
         Ok(Vec::new())
     }
 
-    /// Writes the files of a comparison of warm-ups. Returns the files outside of the run's folder.
-    fn finish_warmups(&self, flags: &Flags, folder: &Path, table: &Table) -> anyhow::Result<Vec<PathBuf>> {
-        let _ = (flags, folder, table);
+    /// Writes the files of a comparison of warm-ups.
+    fn finish_warmups(&self, flags: &Flags, folder: &Path, table: &Table) -> Written {
         Ok(Vec::new())
     }
 
     /// Whether `laptime warmup` with these axis flags compares numbers of warm-up iterations.
     fn compares_warmups(&self, written: &[&str]) -> bool {
-        let _ = written;
         false
     }
 
@@ -125,7 +111,6 @@ pub trait Extras: Send + Sync {
 
     /// The results in such a file.
     fn read_profile(&self, profile: &Value) -> Vec<CaseResult> {
-        let _ = profile;
         Vec::new()
     }
 }
@@ -300,4 +285,35 @@ pub struct Variant {
     pub name: &'static str,
     /// The case.
     pub case: Case,
+}
+
+/// An error with advice that only the code that raised it can give.
+#[derive(Debug)]
+pub struct Hinted {
+    error: anyhow::Error,
+    hint: String,
+}
+
+impl Hinted {
+    /// Adds a hint to an error.
+    pub fn wrap(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Self { error: error.into(), hint: hint.into() })
+    }
+
+    /// The advice.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+}
+
+impl std::fmt::Display for Hinted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Hinted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
 }

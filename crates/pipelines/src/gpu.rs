@@ -1,9 +1,11 @@
 //! A CUDA GPU as a device.
 
+pub(crate) mod attention;
+pub(crate) mod chain;
 mod copy;
 mod listen;
 mod matmul;
-mod second_stream;
+pub(crate) mod models;
 
 use std::{
     any::Any,
@@ -14,7 +16,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::gpus::GpuFound;
 use laptime_bench::{
     AtomicDepth, Depth, Device, DeviceState, GraphReplays, IterationState, KernelRecording, L2, Nanos, NoDevice,
     OutOfMemory, SwitchableClock, Timing, nanos_between,
@@ -23,11 +24,14 @@ use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
 use laptime_trace::run::PeakGpu;
 
-use self::second_stream::SecondStream;
 pub use self::{copy::prepare_copy, matmul::prepare_matmul};
+use crate::devices::GpuFound;
 
 /// How long a reading of the GPU's state is reused: a reading takes longer than many iterations.
 const READING_HOLDS: Duration = Duration::from_millis(50);
+
+/// The workspace of cuBLAS, in bytes.
+const WORKSPACE_BYTES: u64 = 32 << 20;
 
 /// How many times the second-level cache is written to empty it.
 const CACHE_TIMES: u64 = 2;
@@ -88,22 +92,12 @@ impl CudaDevice {
 
     /// Our own kernels, compiled when they are first needed.
     pub fn kernels(&self) -> anyhow::Result<&Kernels> {
-        if self.kernels.get().is_none() {
-            let loaded = Kernels::load(&self.device, &Cache::of_user()).map_err(into_error)?;
-            // If another thread was first, its value is equal.
-            let _ = self.kernels.set(loaded);
-        }
-        self.kernels.get().ok_or_else(|| anyhow::anyhow!("the kernels are not loaded"))
+        once(&self.kernels, || Kernels::load(&self.device, &Cache::of_user()))
     }
 
     /// The same GPU with a second stream and a lane for it.
     pub fn side_stream(&self) -> anyhow::Result<&SecondStream> {
-        if self.side_stream.get().is_none() {
-            let made = SecondStream::new(&self.name, &self.device, self.clock.timing()).map_err(into_error)?;
-            // If another thread was first, its value is equal.
-            let _ = self.side_stream.set(made);
-        }
-        self.side_stream.get().ok_or_else(|| anyhow::anyhow!("there is no second stream"))
+        once(&self.side_stream, || SecondStream::new(&self.name, &self.device, self.clock.timing()))
     }
 
     fn flush_buffer(&self) -> anyhow::Result<Buffer<u8>> {
@@ -125,6 +119,34 @@ impl CudaDevice {
     }
 }
 
+/// A second stream of a GPU, with its own clock and lane.
+pub struct SecondStream {
+    device: laptime_cuda::Device,
+    clock: Arc<SwitchableClock>,
+    lane: Lane,
+}
+
+impl SecondStream {
+    /// Creates the stream with the timing of the first one.
+    fn new(name: &str, first: &laptime_cuda::Device, timing: Timing) -> Result<Self, CudaError> {
+        let device = first.with_new_streams()?;
+        let clock = clock(device.stream())?;
+        clock.set(timing);
+        let lane = Lane::device(&format!("{name} stream 2"), Arc::clone(&clock) as Arc<dyn DeviceClock>);
+        Ok(Self { device, clock, lane })
+    }
+
+    /// The GPU, whose stream is the second one.
+    pub fn cuda(&self) -> &laptime_cuda::Device {
+        &self.device
+    }
+
+    /// The lane of its stages.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+}
+
 /// The clock of a stream under every timing.
 fn clock(stream: &Arc<Stream>) -> Result<Arc<SwitchableClock>, CudaError> {
     let events: Arc<dyn DeviceClock> = Arc::new(EventClock::new(Arc::clone(stream))?);
@@ -141,6 +163,16 @@ fn state_of(reading: &laptime_cuda::nvml::Reading) -> DeviceState {
         temperature_c: reading.celsius.map(f64::from),
         throttled: reading.throttled().iter().map(ToString::to_string).collect(),
     }
+}
+
+/// What is in the cell, made when it is first needed.
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, CudaError>) -> anyhow::Result<&T> {
+    if let Some(known) = cell.get() {
+        return Ok(known);
+    }
+    // If another thread was first, its value is equal.
+    let made = make().map_err(into_error)?;
+    Ok(cell.get_or_init(|| made))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

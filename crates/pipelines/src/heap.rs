@@ -187,6 +187,16 @@ pub fn peak_since_reset() -> Option<u64> {
     Some(peak_bytes()?.saturating_sub(u64::try_from(AT_RESET.load(Relaxed)).unwrap_or(0)))
 }
 
+/// The same place, after its bytes were counted or its refusal was noted.
+fn counted(place: *mut u8, bytes: i64) -> *mut u8 {
+    if place.is_null() {
+        refuse();
+    } else {
+        count(bytes);
+    }
+    place
+}
+
 /// The system's heap with counting.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountingHeap;
@@ -197,23 +207,13 @@ unsafe impl GlobalAlloc for CountingHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of `System`.
         let place = unsafe { System.alloc(layout) };
-        if place.is_null() {
-            refuse();
-        } else {
-            count(layout.size() as i64);
-        }
-        place
+        counted(place, layout.size() as i64)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as for `alloc`. The system's own zeroing is kept: fresh pages need none.
         let place = unsafe { System.alloc_zeroed(layout) };
-        if place.is_null() {
-            refuse();
-        } else {
-            count(layout.size() as i64);
-        }
-        place
+        counted(place, layout.size() as i64)
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
@@ -227,11 +227,6 @@ unsafe impl GlobalAlloc for CountingHeap {
         // SAFETY: the caller got `place` from this heap with this layout, hence from `System`, and vouches for the size.
         let moved = unsafe { System.realloc(place, layout, new_size) };
         // If it failed, the old block is still live and the count stays.
-        if moved.is_null() {
-            refuse();
-        } else {
-            count(new_size as i64 - layout.size() as i64);
-        }
-        moved
+        counted(moved, new_size as i64 - layout.size() as i64)
     }
 }

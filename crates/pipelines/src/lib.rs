@@ -4,20 +4,21 @@
 //! from its shapes. [`measure_peaks`] runs the same workloads to find what a machine reaches.
 
 mod attention;
+mod axis;
+mod backend;
 mod c2c;
-mod caches;
 mod chain;
+mod check;
 mod copy;
 mod cpu;
 mod crew;
 mod devices;
 #[cfg(test)]
+#[path = "tests/difference.rs"]
 mod difference;
-mod element;
 pub mod extras;
 #[cfg(feature = "cuda")]
 pub mod gpu;
-mod gpus;
 pub mod heap;
 mod matmul;
 mod memory;
@@ -25,29 +26,34 @@ mod model;
 mod offload;
 mod peaks;
 mod product;
-mod reference;
-mod traffic;
+mod request;
 mod tts;
 
 use std::sync::Arc;
 
 use laptime_bench::{Interrupt, Workload};
 
-use self::extras::{Extras, Screen};
 pub use self::{
-    attention::{Attention, AttentionExtras},
-    c2c::{C2cExtras, CacheToCache},
+    attention::Attention,
+    c2c::CacheToCache,
     chain::Chain,
     copy::{COPY_OPS, MemoryCopy},
     cpu::CpuDevice,
-    devices::BuiltInDevices,
-    gpus::{GpuFound, gpus, peak_gpu},
+    devices::{BuiltInDevices, GpuFound, gpus, peak_gpu},
     heap::CountingHeap,
     matmul::{MATMUL_DTYPES, Matmul},
-    model::{Model, ModelExtras, folders_without_weights},
-    offload::{BudgetTooSmall, Generated, Observer, OffloadExtras, OffloadPlan, OffloadedLayers, Visits},
+    model::{Model, folders_without_weights},
+    offload::OffloadedLayers,
     peaks::{PeakProgress, PeakSearch, measure_peaks, peaks_below},
-    tts::{TextToSpeech, TtsExtras},
+    tts::TextToSpeech,
+};
+use self::{
+    attention::AttentionExtras,
+    c2c::C2cExtras,
+    extras::{Extras, Screen},
+    model::ModelExtras,
+    offload::OffloadExtras,
+    tts::TtsExtras,
 };
 
 /// The built-in workloads, in the order in which they are listed, and what they add to the commands. A generation ends

@@ -5,16 +5,16 @@ use std::hint::black_box;
 use anyhow::bail;
 use half::{bf16, f16};
 use laptime_bench::{
-    AxisSpec, Case, Cost, Device, Iteration, ParsedCase, Prepared, Traffic, ValueKind, Work, Workload,
+    AxisSpec, Case, Device, Iteration, ParsedCase, Prepared, Traffic, ValueKind::OneOf, Work, Workload,
 };
 use laptime_probe::stage;
 use laptime_stats::Rng;
 
 use crate::{
-    crew::{Crew, threads_axis},
-    element::untouched,
-    product::{Multiplied, product_bytes},
-    reference::check_product,
+    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe},
+    backend::if_gpu,
+    crew::Crew,
+    product::{Multiplied, check_product, product_bytes, untouched},
 };
 
 /// The dtypes of the workload.
@@ -25,30 +25,15 @@ pub const MATMUL_DTYPES: &[&str] = &["f32", "f64", "bf16", "f16"];
 pub struct Matmul;
 
 impl Workload for Matmul {
-    fn name(&self) -> &'static str {
-        "matmul"
-    }
-
-    fn about(&self) -> &'static str {
-        "matrix multiplication of square matrices; bf16 and f16 accumulate in f32"
-    }
+    describe!("matmul", "matrix multiplication of square matrices; bf16 and f16 accumulate in f32");
 
     fn axes(&self) -> Vec<AxisSpec> {
-        let size = AxisSpec {
-            name: "size",
-            about: "rows and columns of the matrices",
-            kind: ValueKind::Int { least: 1, most: i64::MAX },
-            default: vec![1024.into()],
-            cost: Cost::Middle,
-        };
-        let dtype = AxisSpec {
-            name: "dtype",
-            about: "dtype of the matrices; on the CPU bf16 is converted to f32 and back in the iteration; a GPU has no f64",
-            kind: ValueKind::OneOf(MATMUL_DTYPES),
-            default: vec!["f32".into()],
-            cost: Cost::Middle,
-        };
-        vec![size, dtype, threads_axis()]
+        axes! {
+            "size", SIZE, [1024], Middle, "rows and columns of the matrices";
+            "dtype", OneOf(MATMUL_DTYPES), ["f32"], Middle,
+                "dtype of the matrices; on the CPU bf16 is converted to f32 and back in the iteration; a GPU has no f64";
+            "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        }
     }
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
@@ -59,10 +44,7 @@ impl Workload for Matmul {
             _ => 2,
         };
         Ok(Box::new((product_work(size, &dtype, bytes), move || {
-            #[cfg(feature = "cuda")]
-            if let Some(gpu) = crate::gpu::gpu(device) {
-                return crate::gpu::prepare_matmul(size, &dtype, gpu);
-            }
+            if_gpu!(device, gpu => crate::gpu::prepare_matmul(size, &dtype, gpu));
             match &*dtype {
                 "f32" => prepare::<f32>(size, threads, device),
                 "f64" => prepare::<f64>(size, threads, device),
@@ -72,10 +54,6 @@ impl Workload for Matmul {
             }
         })))
     }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
 }
 
 fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
@@ -84,7 +62,6 @@ fn prepare<'a, T: Multiplied>(size: usize, threads: usize, device: &dyn Device) 
     })
 }
 
-/// A prepared matrix product.
 struct MatmulIteration<T: Multiplied> {
     size: usize,
     crew: Crew,
@@ -134,7 +111,7 @@ impl<T: Multiplied> Iteration for MatmulIteration<T> {
 }
 
 /// The work of a product of square matrices whose numbers have this many bytes.
-fn product_work(size: usize, dtype: &str, number_bytes: usize) -> Work {
+pub(crate) fn product_work(size: usize, dtype: &str, number_bytes: usize) -> Work {
     let size = size as u64;
     let flops = size.saturating_pow(3).saturating_mul(2);
     let bytes = size.saturating_pow(2).saturating_mul(3 * number_bytes as u64);

@@ -2,49 +2,33 @@
 
 mod axes;
 mod built_in;
-mod course;
 mod extras;
 mod iteration;
-mod make;
-#[cfg(feature = "cuda")]
-mod on_gpu;
 mod plan;
-#[cfg(test)]
-mod scripted;
-#[cfg(test)]
-mod scripted_trainer;
 mod spec;
-mod test_name;
 #[cfg(test)]
 mod tests;
-mod train_iteration;
-#[cfg(test)]
-mod training_tests;
-mod work;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work,
-    Workload,
+    AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
 };
-use laptime_models::{AdamW, Config, Marks, Options, TrainOptions};
+use laptime_models::{AdamW, Config, Options, TrainOptions};
 
-pub(crate) use self::extras::{NO_SYNC, NO_SYNC_NOTE, PROFILE_FLAGS};
-#[cfg(feature = "cuda")]
-pub(crate) use self::on_gpu::make as decoder_on_gpu;
+pub use self::built_in::folders_without_weights;
 use self::{
     axes::{ALIASES, axes},
-    iteration::ModelIteration,
+    iteration::{ModelIteration, TrainIteration},
     plan::settle,
-    spec::Spec,
-    test_name::{Pass, Training},
-    train_iteration::TrainIteration,
+    spec::{Pass, Spec},
 };
-pub use self::{built_in::folders_without_weights, extras::ModelExtras};
 pub(crate) use self::{
-    built_in::{BuiltIn, checked_weights, decoder, hinted, looks_like_a_folder, with_causes},
-    iteration::into_error,
-    make::Maker,
+    built_in::{BuiltIn, Maker, checked_weights, looks_like_a_folder},
+    extras::ModelExtras,
     plan::{Found, Named},
+};
+use crate::{
+    axis::describe,
+    backend::{Parsed, Target, does_not_apply, marks},
 };
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.
@@ -69,7 +53,6 @@ impl Model {
     }
 }
 
-/// A trainer for a case.
 fn train_options(spec: &Spec, options: &Options) -> TrainOptions {
     TrainOptions {
         dtype: spec.dtype,
@@ -77,7 +60,7 @@ fn train_options(spec: &Spec, options: &Options) -> TrainOptions {
         batch: spec.batch,
         tokens: spec.test.tokens,
         marks: options.marks.clone(),
-        adamw: (spec.test.pass == Pass::Training(Training::Step)).then(AdamW::default),
+        adamw: (spec.test.pass == Pass::Step).then(AdamW::default),
     }
 }
 
@@ -88,21 +71,12 @@ impl Default for Model {
 }
 
 impl Workload for Model {
-    fn name(&self) -> &'static str {
-        "model"
-    }
-
-    fn about(&self) -> &'static str {
-        "runs a decoder: all logits (forward), a prompt (prefill), tokens one by one (decode), or trains it (step)"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.to_vec()
-    }
+    describe!(
+        "model",
+        "runs a decoder: all logits (forward), a prompt (prefill), tokens one by one (decode), or trains it (step)",
+        axes(),
+        ALIASES
+    );
 
     fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
         settle(given, &|named| self.maker.find(named))
@@ -117,7 +91,7 @@ impl Workload for Model {
     }
 
     fn known(&self, case: &Case) -> Vec<Fact> {
-        self.read(case).map(|(found, spec)| work::facts(&found.config, &spec)).unwrap_or_default()
+        self.read(case).map(|(found, spec)| spec::facts(&found.config, &spec)).unwrap_or_default()
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
@@ -133,7 +107,7 @@ impl Workload for Model {
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let (found, spec) = self.read(case)?;
         if let Some(reason) = spec.refusal(found.config.context) {
-            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
+            return does_not_apply(reason);
         }
         let options = Options {
             dtype: spec.dtype,
@@ -142,58 +116,29 @@ impl Workload for Model {
             batch: spec.batch,
             room: spec.room(),
             graph: spec.graph,
-            marks: Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() },
+            marks: marks(device),
             offload: None,
         };
-        Ok(Box::new(ModelCase { maker: &*self.maker, found, spec, options, device }))
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
-}
-
-/// A parsed case.
-struct ModelCase<'a> {
-    maker: &'a dyn Maker,
-    found: Found,
-    spec: Spec,
-    options: Options,
-    device: &'a dyn Device,
-}
-
-impl ModelCase<'_> {
-    fn needed_bytes(&self) -> u64 {
-        let Self { maker, found, spec, options, device } = self;
-        match spec.test.pass {
-            Pass::Training(_) => maker.needed_train_bytes(&found.config, spec, &train_options(spec, options), *device),
-            Pass::Forward | Pass::Prefill | Pass::Decode => maker.needed_bytes(&found.config, spec, options, *device),
-        }
-    }
-}
-
-impl<'a> ParsedCase<'a> for ModelCase<'a> {
-    fn predicted_bytes(&self) -> Option<u64> {
-        Some(self.needed_bytes())
-    }
-
-    fn predicted_work(&self) -> Option<Work> {
-        Some(work::work(&self.found.config, &self.spec))
-    }
-
-    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
-        if let Some(reason) = self.maker.refusal(&self.spec, self.device) {
-            return Ok(Prepared::DoesNotApply(reason));
-        }
-        let needed = self.needed_bytes();
-        let Self { maker, found, spec, options, device } = *self;
-        Prepared::if_it_fits(needed, device, || {
-            if let Pass::Training(part) = spec.test.pass {
-                let made = maker.make_trainer(&found, &spec, train_options(&spec, &options), device)?;
-                return Ok(Box::new(TrainIteration::new(spec, part, made, device)?));
-            }
-            let made = maker.make(&found, &spec, options, device)?;
-            Ok(Box::new(ModelIteration::new(spec, found.config, made, device)?))
-        })
+        let maker = &*self.maker;
+        let bytes = match spec.test.pass.is_training() {
+            true => maker.needed_train_bytes(&found.config, &spec, &train_options(&spec, &options), device),
+            false => maker.needed_bytes(&found.config, &spec, &options, device),
+        };
+        Ok(Box::new(Parsed {
+            bytes,
+            refusal: maker.refusal(&spec, device),
+            spec: (maker, found, spec, options),
+            device,
+            work: |(_, found, spec, _)| Some(spec::work(&found.config, spec)),
+            make: |(maker, found, spec, options), device| {
+                let on = Target { device, threads: spec.threads };
+                if spec.test.pass.is_training() {
+                    let made = maker.trainer(&found, &spec, train_options(&spec, &options), on)?;
+                    return Ok(Box::new(TrainIteration::new(spec, made, device)?));
+                }
+                let made = maker.decoder(&found, &spec, options, on)?;
+                Ok(Box::new(ModelIteration::new(spec, found.config, made, device)?))
+            },
+        }))
     }
 }

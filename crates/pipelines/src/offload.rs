@@ -1,22 +1,14 @@
 //! The workload `offload`: a model with offloaded layers.
 
 mod axes;
-mod budget;
 mod experiment;
 mod extras;
-mod facts;
 mod files;
-mod fit;
 mod iteration;
 mod layers;
 mod live;
-mod make;
-mod observer;
-#[cfg(feature = "cuda")]
-mod on_gpu;
 mod plan;
 mod runner;
-mod spec;
 mod subject;
 #[cfg(test)]
 mod tests;
@@ -24,60 +16,34 @@ mod tests;
 use std::{path::PathBuf, sync::Arc};
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError,
-    Prepared, WarmUp, Work, Workload,
+    AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared,
+    WarmUp, Work, Workload,
 };
+use laptime_models::StreamMode;
+use laptime_report::offload_text::OffloadConfiguration;
 
+pub(crate) use self::extras::OffloadExtras;
 use self::{
-    axes::{ALIASES, AUTO, axes},
-    fit::{Fit, fit, too_small},
+    axes::{ALIASES, axes},
     iteration::OffloadIteration,
-    plan::settle,
-    runner::Runner,
-    spec::Spec,
-    subject::{Subject, usual_model},
+    layers::{BudgetTooSmall, Fit, fit, too_small},
+    plan::{settle, with_layers},
+    runner::{Generated, NoObserver, Observer, Run, Runner},
+    subject::{Spec, Subject, usual_model},
 };
-pub use self::{
-    extras::OffloadExtras,
-    fit::BudgetTooSmall,
-    observer::{Generated, NoObserver, Observer, Visits},
+use crate::{
+    axis::{AUTO, describe},
+    backend::{does_not_apply, into_error, is_gpu},
 };
 
 /// A speech or language model with offloaded layers.
 pub struct OffloadedLayers {
     observer: Arc<dyn Observer>,
-    /// The folder of the layer file on the CPU.
     home: PathBuf,
 }
 
-/// What is known about a case on a device before it is prepared.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OffloadPlan {
-    /// Layers of the model.
-    pub layers: usize,
-    /// Layers kept on the device.
-    pub resident: usize,
-    /// How the others are copied.
-    pub mode: laptime_models::StreamMode,
-    /// Predicted peak memory in bytes.
-    pub needed_bytes: u64,
-    /// Available memory or the memory budget, in bytes.
-    pub budget_bytes: Option<u64>,
-    /// Copies between two clearings of the allocator cache.
-    pub clear_every: Option<usize>,
-    /// Whether the device is a GPU; on the CPU offloaded layers are in a file.
-    pub is_gpu: bool,
-    /// The rate of an emulated link, in GB/s.
-    pub emulated_gbps: Option<f64>,
-    /// Facts about the case.
-    pub facts: Vec<Fact>,
-}
-
-/// Iterations before the first that counts.
-const WARM_UP: usize = 1;
-
-/// Iterations that count.
-const ITERATIONS: usize = 3;
+/// What is known about a case on a device before it is prepared: its configuration, and facts.
+type OffloadPlan = (OffloadConfiguration, Vec<Fact>);
 
 impl OffloadedLayers {
     /// Without an observer.
@@ -86,7 +52,7 @@ impl OffloadedLayers {
     }
 
     /// With an observer that is called for every token.
-    pub fn observed(observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn observed(observer: Arc<dyn Observer>) -> Self {
         Self { observer, home: std::env::temp_dir() }
     }
 
@@ -96,66 +62,39 @@ impl OffloadedLayers {
     }
 
     /// The plan of a case on a device, or why it cannot run.
-    pub fn look(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
+    fn look(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
         let (subject, spec, fit) = read(case, device)?;
         if let Some(reason) = too_small(&subject, &spec, &fit) {
             return Err(BudgetTooSmall(reason).into());
         }
-        let is_gpu = make::is_gpu(device);
-        Ok(OffloadPlan {
-            layers: subject.decoder().layers,
-            resident: fit.resident,
-            mode: spec.mode,
-            needed_bytes: fit.needed,
-            budget_bytes: fit.budget,
-            clear_every: spec.clear_every,
+        let (is_gpu, layers) = (is_gpu(device), subject.decoder().layers);
+        let configuration = OffloadConfiguration {
+            enabled: fit.resident < layers,
             is_gpu,
+            gpu_layers: fit.resident as u64,
+            layers: layers as u64,
+            pin_memory: is_gpu && spec.mode > StreamMode::Sync,
+            prefetch: spec.mode.is_ahead(),
+            async_transfer: spec.mode.is_ahead(),
+            cache_clear_interval: spec.clear_every.map(|copies| copies as u64),
+            mode: spec.mode.name().to_owned(),
             emulated_gbps: spec.link_gbps.filter(|_| !is_gpu),
-            facts: facts::planned(&subject, &spec, &fit, is_gpu),
-        })
-    }
-
-    /// The same case without offloading.
-    pub fn without_offloading(case: &Case) -> Case {
-        plan::without_offloading(case)
-    }
-
-    /// The same case with another number of layers on the device.
-    pub fn with_layers(case: &Case, layers: usize) -> Case {
-        plan::with_stay(case, layers::Stay::Layers(layers))
-    }
-
-    /// The number of layers that a case keeps on the device.
-    pub fn resident_layers(case: &Case) -> anyhow::Result<usize> {
-        let spec = Spec::of(case)?;
-        let subject = Subject::of(&spec)?;
-        let layers = subject.decoder().layers;
-        Ok(match subject.stay {
-            layers::Stay::Layers(count) => count,
-            layers::Stay::Auto => layers,
-        })
+            predicted: Some(fit.needed),
+            budget: fit.budget,
+        };
+        Ok((configuration, iteration::planned(&subject, &spec, &fit, is_gpu)))
     }
 
     /// Runs a case once more for its audio; the noise is seeded. None for a language model without speech.
-    pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Option<Generated>> {
-        let kept = Arc::new(Kept::default());
-        let workload = Self::observed(Arc::clone(&kept) as Arc<dyn Observer>);
-        if let Prepared::Ready(mut iteration) = workload.prepare(case, device)? {
-            iteration.run()?;
-            iteration.readings(laptime_bench::Nanos(0));
+    fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Option<Generated>> {
+        let (subject, spec, fit) = read(case, device)?;
+        if subject.refusal().is_some() || device.available_bytes().is_some_and(|available| fit.needed > available) {
+            return Ok(None);
         }
-        let mut last = kept.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Ok(last.take().filter(|generated| generated.rate > 0))
-    }
-}
-
-/// Keeps the last generation.
-#[derive(Default)]
-struct Kept(std::sync::Mutex<Option<Generated>>);
-
-impl Observer for Kept {
-    fn end(&self, generated: Generated) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(generated);
+        let (home, mut run) = (std::env::temp_dir(), Run::default());
+        let mut runner = Runner::new(case.clone(), (subject, spec), fit, (device, &home), &NoObserver)?;
+        runner.generate(&mut run).map_err(into_error)?;
+        Ok(Some(runner.generated(&run)).filter(|generated| generated.rate > 0))
     }
 }
 
@@ -176,38 +115,17 @@ fn read(case: &Case, device: &dyn Device) -> anyhow::Result<(Subject, Spec, Fit)
 fn with_model(case: &Case, device: &dyn Device) -> Case {
     let is_lm = case.text("pipeline") == Ok("lm");
     match case.text("model") {
-        Ok(AUTO) => case.with("model", usual_model(is_lm, make::is_gpu(device))),
+        Ok(AUTO) => case.with("model", usual_model(is_lm, is_gpu(device))),
         _ => case.clone(),
     }
 }
 
 impl Workload for OffloadedLayers {
-    fn name(&self) -> &'static str {
-        "offload"
-    }
-
-    fn about(&self) -> &'static str {
-        "text to speech with offloaded layers: where each token's time goes"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.to_vec()
-    }
-
-    fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
-        settle(given)
-    }
+    describe!("offload", "text to speech with offloaded layers: where each token's time goes", axes(), ALIASES, settle);
 
     fn usual_settings(&self) -> GivenSettings {
-        GivenSettings {
-            warmup: Some(WarmUp::Iterations(WARM_UP)),
-            iterations: Some(ITERATIONS),
-            ..GivenSettings::default()
-        }
+        let warmup = Some(WarmUp::Iterations(1));
+        GivenSettings { warmup, iterations: Some(3), ..GivenSettings::default() }
     }
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
@@ -216,7 +134,7 @@ impl Workload for OffloadedLayers {
         let case = case.with("model", subject.name.clone()).with("dtype", subject.dtype.word());
         // A case that does not fit is reported when it is prepared.
         let is_open = !fit.fits() && spec.stay == AUTO;
-        if is_open { case } else { Self::with_layers(&case, fit.resident) }
+        if is_open { case } else { with_layers(&case, fit.resident) }
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
@@ -239,17 +157,12 @@ impl Workload for OffloadedLayers {
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let (subject, spec, fit) = read(case, device)?;
         if let Some(reason) = subject.refusal() {
-            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
+            return does_not_apply(reason);
         }
         Ok(Box::new(OffloadCase { workload: self, case: case.clone(), subject, spec, fit, device }))
     }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
 }
 
-/// A parsed case.
 struct OffloadCase<'a> {
     workload: &'a OffloadedLayers,
     case: Case,
@@ -265,7 +178,7 @@ impl<'a> ParsedCase<'a> for OffloadCase<'a> {
     }
 
     fn predicted_work(&self) -> Option<Work> {
-        facts::work(&self.subject, &self.spec)
+        iteration::work(&self.subject, &self.spec)
     }
 
     fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {

@@ -12,10 +12,10 @@ use laptime_stats::Sorted;
 use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
 
 use crate::{
-    caches::beyond_caches_mib,
     copy::MemoryCopy,
     crew::all_threads,
     matmul::{MATMUL_DTYPES, Matmul},
+    memory::beyond_caches_mib,
 };
 
 /// The quantile of rates that counts as the peak, in percent: the very fastest iterations may be clock errors.
@@ -49,11 +49,8 @@ pub struct PeakSearch {
     pub ops: &'static [(Traffic, &'static str)],
 }
 
-/// The ways in which the CPU moves memory.
-const CPU_OPS: &[(Traffic, &str)] = &[(Traffic::Read, "read"), (Traffic::Write, "write"), (Traffic::Copy, "copy")];
-
-/// The ways in which memory of a GPU is moved.
-const GPU_OPS: &[(Traffic, &str)] = &[
+/// The ways in which memory of a GPU is moved; the CPU has the first three.
+const OPS: &[(Traffic, &str)] = &[
     (Traffic::Read, "read"),
     (Traffic::Write, "write"),
     (Traffic::Copy, "copy"),
@@ -79,7 +76,7 @@ impl PeakSearch {
             buffer_mib: GPU_BUFFER_MIB,
             threads: vec![1],
             dtypes: &["f32", "bf16", "f16"],
-            ops: GPU_OPS,
+            ops: OPS,
             ..Self::default()
         }
     }
@@ -98,7 +95,7 @@ impl Default for PeakSearch {
             buffer_mib: beyond_caches_mib() as usize,
             threads,
             dtypes: MATMUL_DTYPES,
-            ops: CPU_OPS,
+            ops: &OPS[..3],
         }
     }
 }
@@ -156,26 +153,17 @@ pub fn peaks_below(device: &dyn Device, search: &PeakSearch, kept: &Peaks) -> an
 #[error("the search for peaks was stopped")]
 struct Stopped;
 
-/// A measured case, with its operations or bytes per second.
+/// A measured case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Tried {
     size: usize,
     threads: usize,
-    rate: Rate,
+    /// Operations or bytes per second: an upper quantile of the iterations.
+    peak: f64,
+    /// Their median.
+    median: f64,
     /// The median of its iterations.
     wall_ns: f64,
-}
-
-/// Operations or bytes per second: an upper quantile of the iterations, and their median.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Rate {
-    peak: f64,
-    median: f64,
-}
-
-/// Returns the one with the highest peak.
-fn best_of(tried: Vec<Tried>) -> Option<Tried> {
-    tried.into_iter().max_by(|a, b| a.rate.peak.total_cmp(&b.rate.peak))
 }
 
 struct Hunt<'a> {
@@ -209,9 +197,9 @@ impl Hunt<'_> {
                 }
             }
         }
-        let Tried { size, threads, rate, .. } = self.best(&Matmul, tried, case)?;
+        let Tried { size, threads, peak, median, .. } = self.best(&Matmul, tried, case)?;
         let (dtype, size, threads) = (dtype.to_owned(), size as u64, threads as u32);
-        Ok(PeakFlops { dtype, flops_s: rate.peak, median: Some(rate.median), size, threads })
+        Ok(PeakFlops { dtype, flops_s: peak, median: Some(median), size, threads })
     }
 
     fn bandwidth(&mut self, traffic: Traffic, op: &str) -> anyhow::Result<Bandwidth> {
@@ -220,9 +208,9 @@ impl Hunt<'_> {
         for &threads in &self.search.threads {
             tried.extend(self.try_case(&MemoryCopy, case(size, threads), size, threads, self.brief())?);
         }
-        let Tried { size, threads, rate, .. } = self.best(&MemoryCopy, tried, case)?;
+        let Tried { size, threads, peak, median, .. } = self.best(&MemoryCopy, tried, case)?;
         let (bytes, threads) = ((size as u64) << 20, threads as u32);
-        Ok(Bandwidth { traffic, bytes_s: rate.peak, median: Some(rate.median), bytes, threads })
+        Ok(Bandwidth { traffic, bytes_s: peak, median: Some(median), bytes, threads })
     }
 
     /// Measures the best of those tried anew, for the record, and goes on to the next peak.
@@ -232,7 +220,10 @@ impl Hunt<'_> {
         tried: Vec<Tried>,
         case: impl Fn(usize, usize) -> Case,
     ) -> anyhow::Result<Tried> {
-        let best = best_of(tried).ok_or_else(|| anyhow!("no case of `{}` fits into memory", workload.name()))?;
+        let best = tried
+            .into_iter()
+            .max_by(|a, b| a.peak.total_cmp(&b.peak))
+            .ok_or_else(|| anyhow!("no case of `{}` fits into memory", workload.name()))?;
         let iterations =
             (self.final_ns() / best.wall_ns.max(1.0)).clamp(LEAST_ITERATIONS as f64, MOST_ITERATIONS as f64) as usize;
         let case = case(best.size, best.threads);
@@ -301,7 +292,7 @@ fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result
     let rates = Sorted::<f64>::from_unsorted(rates).context("an iteration took no time")?;
     let median = rates.median().context("there are no iterations")?;
     let peak = rates.p(PEAK_QUANTILE).context("there are no iterations")?;
-    Ok(Tried { size, threads, rate: Rate { peak, median }, wall_ns: 1e9 * amount / median })
+    Ok(Tried { size, threads, peak, median, wall_ns: 1e9 * amount / median })
 }
 
 /// Shows nothing.
@@ -407,7 +398,7 @@ mod tests {
         // Two of three iterations were slowed down by something else.
         let wall_ns = (0..30).map(|iteration| if iteration % 3 == 0 { 10 } else { 40 }).collect();
         let found = summed_up(&Measured { wall_ns, work: Some(work), ..Measured::default() }, 8, 1).unwrap();
-        assert_eq!((found.rate.peak, found.rate.median), (1e11, 2.5e10));
+        assert_eq!((found.peak, found.median), (1e11, 2.5e10));
     }
 
     #[test]

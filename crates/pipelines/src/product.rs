@@ -7,13 +7,13 @@
 // The kernels take pointers; this file wraps them in slices.
 #![allow(unsafe_code)]
 
+use anyhow::{anyhow, ensure};
+use bytemuck::Zeroable;
 use gemm::Parallelism;
 use half::{bf16, f16};
+use laptime_stats::Rng;
 
-use crate::{
-    crew::Crew,
-    element::{Element, untouched},
-};
+use crate::crew::Crew;
 
 /// The minimum block size of the inner dimension in the kernels.
 pub const BLOCK_DEPTH: usize = 512;
@@ -21,21 +21,17 @@ pub const BLOCK_DEPTH: usize = 512;
 /// Workspace of the kernels per thread, in bytes: the size of a second-level cache.
 const SLAB_BYTES: u64 = 2 << 20;
 
-/// A dtype whose matrices can be multiplied.
 pub trait Multiplied: Element {
     /// The maximum relative error of one addition, in the type in which products are accumulated.
     const SUM_ROUNDING: f64;
 
-    /// Bytes of a number in the kernel's blocks.
     const BLOCK_BYTES: u64;
 
-    /// Additional bytes per matrix entry.
     const WIDENED_BYTES: u64 = 0;
 
     /// What a product needs in addition to the matrices.
     type Scratch: Send;
 
-    /// Allocates it.
     fn scratch(size: usize) -> anyhow::Result<Self::Scratch>;
 
     /// Multiplies `a` and `b` into `c`, square matrices in row order.
@@ -146,6 +142,121 @@ pub fn product_bytes<T: Multiplied>(size: usize, threads: usize) -> u64 {
     matrices.saturating_add(blocks).saturating_add(threads.saturating_mul(SLAB_BYTES))
 }
 
+/// Products up to this size are checked in every entry.
+const ALL_UP_TO: usize = 64;
+
+/// The maximum number of entries that are checked of larger products.
+const MOST_ENTRIES: usize = 1024;
+
+/// Checks a product: every entry of a small one, or one entry in each row and column of a larger one, up to 1024.
+pub fn check_product<T: Multiplied>(size: usize, a: &[T], b: &[T], c: &[T]) -> anyhow::Result<()> {
+    for (row, column) in entries(size) {
+        let should = Expected::of(size, a, b, row, column);
+        let is = c[row * size + column].to_f64();
+        let tolerance = should.tolerance::<T>(size);
+        // NaN is never within the tolerance.
+        ensure!(
+            (is - should.value).abs() <= tolerance,
+            "the product is wrong: row {row}, column {column} is {is}, not {} within {tolerance:.1e}",
+            should.value
+        );
+    }
+    Ok(())
+}
+
+/// The entries to check, as rows and columns.
+fn entries(size: usize) -> Vec<(usize, usize)> {
+    if size <= ALL_UP_TO {
+        return (0..size * size).map(|at| (at / size, at % size)).collect();
+    }
+    let mut rng = Rng::new(size as u64);
+    let mut columns: Vec<usize> = (0..size).collect();
+    rng.shuffle(&mut columns);
+    let step = size.div_ceil(MOST_ENTRIES);
+    // From the last row backwards: edges are where blocks go wrong.
+    columns.into_iter().enumerate().rev().step_by(step).collect()
+}
+
+/// An entry of a product as it should be.
+struct Expected {
+    value: f64,
+    /// The sum of the absolute terms, which relative errors refer to.
+    terms: f64,
+    /// The largest intermediate sum, which is rounded whenever it is stored.
+    reach: f64,
+}
+
+impl Expected {
+    fn of<T: Multiplied>(size: usize, a: &[T], b: &[T], row: usize, column: usize) -> Self {
+        let mut expected = Self { value: 0.0, terms: 0.0, reach: 0.0 };
+        let down = b[column..].iter().step_by(size);
+        for (a, b) in a[row * size..][..size].iter().zip(down) {
+            let term = a.to_f64() * b.to_f64();
+            expected.value += term;
+            expected.terms += term.abs();
+            expected.reach = expected.reach.max(expected.value.abs());
+        }
+        expected
+    }
+
+    /// The tolerance for rounding.
+    ///
+    /// Each of `size` additions errs by at most a rounding of the sum so far, which is below `terms`. In the worst case
+    /// all errors add up; errors of random signs grow with the root of their number, and eight times that is never
+    /// reached. The reference has the same error in f64. Then the result is stored once for each block of the inner dimension.
+    fn tolerance<T: Multiplied>(&self, size: usize) -> f64 {
+        let additions = (size as f64).min(8.0 * (size as f64).sqrt());
+        let added = additions * (T::SUM_ROUNDING + f64::EPSILON) * self.terms;
+        let stores = size.div_ceil(BLOCK_DEPTH) as f64 + 1.0;
+        added + stores * (T::ROUNDING * self.reach + T::SMALLEST)
+    }
+}
+
+pub trait Element: Zeroable + Copy + PartialEq + Send + Sync + 'static {
+    const NAME: &'static str;
+
+    /// The maximum relative error of one rounding: half the distance from 1 to the next number.
+    const ROUNDING: f64;
+
+    /// The maximum absolute error of one rounding near 0 (subnormal numbers).
+    const SMALLEST: f64;
+
+    /// The nearest number of this type.
+    fn from_f64(value: f64) -> Self;
+
+    /// The same number with more digits.
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! element {
+    ($type:ident, digits $digits:literal, smallest $smallest:literal, $from:expr, $to:expr) => {
+        impl Element for $type {
+            const NAME: &'static str = stringify!($type);
+            const ROUNDING: f64 = 1.0 / (1_u64 << $digits) as f64;
+            const SMALLEST: f64 = $smallest;
+
+            fn from_f64(value: f64) -> Self {
+                $from(value)
+            }
+
+            fn to_f64(self) -> f64 {
+                $to(self)
+            }
+        }
+    };
+}
+
+element!(f64, digits 53, smallest 5e-324, std::convert::identity, std::convert::identity);
+element!(f32, digits 24, smallest 1.5e-45, |value| value as f32, f64::from);
+element!(f16, digits 11, smallest 6e-8, f16::from_f64, f16::to_f64);
+element!(bf16, digits 8, smallest 1e-40, bf16::from_f64, bf16::to_f64);
+
+/// Zeros whose pages no thread has touched yet; the system allocates them on the first write.
+pub fn untouched<T: Element>(count: usize) -> anyhow::Result<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(count)
+        .map_err(|()| anyhow!("the system refused {} bytes", count.saturating_mul(size_of::<T>())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +274,96 @@ mod tests {
     fn a_matrix_that_is_too_short_is_never_touched() {
         let crew = Crew::new(1).unwrap();
         f32::multiply(&crew, 2, &[1.0; 4], &[1.0; 3], &mut [0.0; 4], &mut ());
+    }
+}
+
+#[cfg(test)]
+mod reference_tests {
+    use super::*;
+
+    /// Matrices of ones and their product.
+    fn ones(size: usize) -> (Vec<f32>, Vec<f32>) {
+        (vec![1.0; size * size], vec![size as f32; size * size])
+    }
+
+    #[test]
+    fn a_right_product_is_accepted() {
+        for size in [1, 64, 65, 1500] {
+            let (one, product) = ones(size);
+            check_product(size, &one, &one, &product).unwrap();
+        }
+    }
+
+    #[test]
+    fn one_wrong_entry_of_a_small_product_is_refused_wherever_it_is() {
+        let (one, product) = ones(5);
+        for at in 0..25 {
+            let mut wrong = product.clone();
+            wrong[at] += 0.01;
+            let error = check_product(5, &one, &one, &wrong).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("the product is wrong: row {}, column {} is 5.01", at / 5, at % 5)));
+        }
+    }
+
+    #[test]
+    fn a_wrong_row_or_column_of_a_larger_product_is_refused() {
+        let size = 200;
+        let (one, product) = ones(size);
+        for line in [0, 1, 77, 199] {
+            let mut row = product.clone();
+            row[line * size..][..size].fill(199.0);
+            assert!(check_product(size, &one, &one, &row).is_err(), "row {line}");
+            let mut column = product.clone();
+            column.iter_mut().skip(line).step_by(size).for_each(|entry| *entry = 199.0);
+            assert!(check_product(size, &one, &one, &column).is_err(), "column {line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        let (one, mut product) = ones(2);
+        product[3] = f32::NAN;
+        assert!(check_product(2, &one, &one, &product).is_err());
+    }
+
+    #[test]
+    fn a_term_left_out_is_more_than_the_tolerance() {
+        let size = 4096;
+        let all = Expected { value: 0.0, terms: size as f64 / 4.0, reach: 64.0 };
+        assert!(all.tolerance::<f32>(size) < 0.25);
+        assert!(all.tolerance::<f64>(size) < 1e-9);
+    }
+
+    #[test]
+    fn entries_are_never_more_than_is_cheap() {
+        assert_eq!(entries(64).len(), 4096);
+        assert_eq!(entries(1024).len(), 1024);
+        assert!((512..=1024).contains(&entries(5000).len()));
+    }
+}
+
+#[cfg(test)]
+mod element_tests {
+    use super::*;
+
+    fn one_more_digit_is_lost<T: Element>() {
+        let kept = T::from_f64(1.0 + 2.0 * T::ROUNDING).to_f64();
+        assert_eq!(kept, 1.0 + 2.0 * T::ROUNDING, "{}", T::NAME);
+        assert_eq!(T::from_f64(1.0 + T::ROUNDING).to_f64(), 1.0, "{}", T::NAME);
+        assert_eq!(T::from_f64(T::SMALLEST / 4.0).to_f64(), 0.0, "{}", T::NAME);
+    }
+
+    #[test]
+    fn the_roundings_are_those_of_the_types() {
+        one_more_digit_is_lost::<f64>();
+        one_more_digit_is_lost::<f32>();
+        one_more_digit_is_lost::<f16>();
+        one_more_digit_is_lost::<bf16>();
+    }
+
+    #[test]
+    fn more_memory_than_there_are_addresses_is_an_error() {
+        let error = untouched::<f64>(usize::MAX / 8).unwrap_err();
+        assert_eq!(error.to_string(), format!("the system refused {} bytes", usize::MAX / 8 * 8));
     }
 }

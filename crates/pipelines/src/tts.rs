@@ -2,51 +2,38 @@
 
 mod audio;
 mod axes;
-mod check;
-mod corpus;
 mod extras;
 mod files;
-mod header;
 mod iteration;
-mod make;
 mod plan;
-mod playback;
 mod profile;
 mod runner;
-mod spec;
 mod speech;
 #[cfg(test)]
 mod tests;
-mod work;
-
-use std::ops::ControlFlow;
 
 use laptime_bench::{
-    Alias, AxisSpec, Better, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared,
-    WarmUp, Work, Workload,
+    AxisSpec, Better, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared, WarmUp,
+    Work, Workload,
 };
-use laptime_models::tts::Audio;
+use laptime_models::GraphMode;
 
-pub use self::extras::TtsExtras;
+pub(crate) use self::extras::TtsExtras;
 use self::{
-    axes::{ALIASES, AUTO, ON_CPU, ON_GPU, axes},
+    axes::{ALIASES, ON_CPU, ON_GPU, axes},
     iteration::SpeechIteration,
     plan::settle,
-    runner::Runner,
-    spec::Spec,
-    speech::{Speech, find},
+    runner::{Runner, needed_bytes},
+    speech::{Spec, Speech, find},
 };
-use crate::model::into_error;
+use crate::{
+    axis::{AUTO, describe},
+    backend::{Parsed, does_not_apply, is_gpu, no_graphs},
+};
 
 /// Text to speech: a talker and a predictor generate frames of codes, and a codec decodes them to audio.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TextToSpeech;
-
-/// Warm-up iterations, as in qwen3-tts-rs.
-const WARM_UP: usize = 1;
-
-/// Measured iterations, as in qwen3-tts-rs.
-const ITERATIONS: usize = 3;
 
 impl TextToSpeech {
     /// The work of each stage of a case, for all frames together; empty if the case is invalid, or if its weights decide the
@@ -54,33 +41,15 @@ impl TextToSpeech {
     pub fn stage_work(case: &Case) -> Vec<(&'static str, Work)> {
         let of_case = || {
             let spec = Spec::of(case).ok()?;
-            Some(work::stage_work(&Speech::of(&spec).ok()?, &spec))
+            Some(speech::stage_work(&Speech::of(&spec).ok()?, &spec))
         };
         of_case().unwrap_or_default()
     }
 
-    /// Generates the audio of a case. Sampling is seeded, so it is the audio of every iteration.
-    pub fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Audio> {
+    /// A model that is ready to generate a case. Sampling is seeded, so its audio is that of every iteration.
+    pub(crate) fn runner<'a>(case: &Case, device: &'a dyn Device) -> anyhow::Result<Runner<'a>> {
         let (speech, spec) = Self.read(case, device)?;
-        let mut runner = Runner::new(speech, spec, device)?;
-        let spoken = runner.speak().map_err(into_error)?;
-        Ok(runner.audio(spoken.samples))
-    }
-
-    /// Generates a case and passes its audio on in chunks; the listener may stop it. Returns the number of samples.
-    pub fn stream(
-        case: &Case,
-        device: &dyn Device,
-        listener: &mut dyn FnMut(&[f32]) -> ControlFlow<()>,
-    ) -> anyhow::Result<usize> {
-        let (speech, spec) = Self.read(case, device)?;
-        let spoken = Runner::new(speech, spec, device)?.speak_to(listener).map_err(into_error)?;
-        Ok(spoken.samples.len())
-    }
-
-    /// The sample rate of a case's audio; none if the case is invalid.
-    pub fn sample_rate(case: &Case) -> Option<u32> {
-        Some(Speech::of(&Spec::of(case).ok()?).ok()?.config.codec.sample_rate)
+        Runner::new(speech, spec, device)
     }
 
     fn read(&self, case: &Case, device: &dyn Device) -> anyhow::Result<(Speech, Spec)> {
@@ -90,36 +59,16 @@ impl TextToSpeech {
 }
 
 impl Workload for TextToSpeech {
-    fn name(&self) -> &'static str {
-        "tts"
-    }
+    describe!("tts", "text to speech (Qwen3-TTS): talker, code predictor and audio codec", axes(), ALIASES, settle);
 
-    fn about(&self) -> &'static str {
-        "text to speech (Qwen3-TTS): talker, code predictor and audio codec"
-    }
-
-    fn axes(&self) -> Vec<AxisSpec> {
-        axes()
-    }
-
-    fn aliases(&self) -> Vec<Alias> {
-        ALIASES.to_vec()
-    }
-
-    fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
-        settle(given)
-    }
-
+    /// As in qwen3-tts-rs.
     fn usual_settings(&self) -> GivenSettings {
-        GivenSettings {
-            warmup: Some(WarmUp::Iterations(WARM_UP)),
-            iterations: Some(ITERATIONS),
-            ..GivenSettings::default()
-        }
+        let warmup = Some(WarmUp::Iterations(1));
+        GivenSettings { warmup, iterations: Some(3), ..GivenSettings::default() }
     }
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
-        let usual = if make::is_gpu(device) { ON_GPU } else { ON_CPU };
+        let usual = if is_gpu(device) { ON_GPU } else { ON_CPU };
         let named = case.text("model").unwrap_or(AUTO);
         let Ok((config, folder)) = find(if named == AUTO { usual } else { named }) else { return case.clone() };
         let case = if folder.is_none() { case.with("model", config.name) } else { case.clone() };
@@ -150,38 +99,15 @@ impl Workload for TextToSpeech {
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
         let (speech, spec) = self.read(case, device)?;
         if let Some(reason) = speech.refusal() {
-            return Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))));
+            return does_not_apply(reason);
         }
-        Ok(Box::new(SpeechCase { speech, spec, device }))
-    }
-
-    fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
-        self.parse(case, device)?.prepare()
-    }
-}
-
-/// A parsed case.
-struct SpeechCase<'a> {
-    speech: Speech,
-    spec: Spec,
-    device: &'a dyn Device,
-}
-
-impl<'a> ParsedCase<'a> for SpeechCase<'a> {
-    fn predicted_bytes(&self) -> Option<u64> {
-        Some(make::needed_bytes(&self.speech, &self.spec, self.device))
-    }
-
-    fn predicted_work(&self) -> Option<Work> {
-        work::work(&self.speech, &self.spec)
-    }
-
-    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
-        let Self { speech, spec, device } = *self;
-        if let Some(reason) = make::refusal(&spec, device) {
-            return Ok(Prepared::DoesNotApply(reason));
-        }
-        let needed = make::needed_bytes(&speech, &spec, device);
-        Prepared::if_it_fits(needed, device, || Ok(Box::new(SpeechIteration::new(Runner::new(speech, spec, device)?))))
+        Ok(Box::new(Parsed {
+            bytes: needed_bytes(&speech, &spec, device),
+            refusal: no_graphs(device).filter(|_| spec.graph == GraphMode::On),
+            spec: (speech, spec),
+            device,
+            work: |(speech, spec)| speech::work(speech, spec),
+            make: |(speech, spec), device| Ok(Box::new(SpeechIteration::new(Runner::new(speech, spec, device)?))),
+        }))
     }
 }

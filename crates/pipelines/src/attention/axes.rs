@@ -1,142 +1,57 @@
 //! The axes of `attention`, and their aliases.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
+use laptime_bench::{Alias, AxisSpec, ValueKind::*};
 use laptime_models::attention::Kind;
 
-use crate::crew::threads_axis;
+use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, SEED, THREADS, axes, default_threads, from};
 
-/// The value for the device's default dtype.
-pub const AUTO: &str = "auto";
-
-/// The dtypes; `auto` is bf16 on a GPU and f32 on the CPU.
-const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
-
-/// The names of patterns; other sizes are `custom`.
-const PATTERNS: &[&str] = &["tiny", "small", "medium", CUSTOM];
-
-/// The name of a pattern with other sizes.
+/// The name of a pattern with other sizes than the named ones.
 pub const CUSTOM: &str = "custom";
 
-/// Which rows a draw of random columns is for.
-const RANDOM_PER: &[&str] = &["block", "row"];
-
-/// The value for the built-in mask.
+const PATTERNS: &[&str] = &["tiny", "small", "medium", CUSTOM];
 pub const BUILT_IN: &str = "built-in";
 
 /// The longest sequence that layouts support.
 const MOST_TOKENS: i64 = (1 << 21) - 1;
 
-fn axis(name: &'static str, about: &'static str, kind: ValueKind, default: Vec<AxisValue>, cost: Cost) -> AxisSpec {
-    AxisSpec { name, about, kind, default, cost }
-}
-
-fn from(least: i64) -> ValueKind {
-    ValueKind::Int { least, most: i64::from(u32::MAX) }
-}
-
 /// The axes. Kinds change most often, so that what is compared is measured side by side.
 pub fn axes() -> Vec<AxisSpec> {
-    let mut axes = vec![
-        axis(
-            "attention",
-            "kernel: naive stores all scores, dense does not, sparse computes the pairs of the pattern",
-            ValueKind::OneOf(Kind::WORDS),
-            vec!["dense".into(), "sparse".into()],
-            Cost::Low,
-        ),
-        axis(
-            "seq_len",
-            "sequence length; also small (256,512), medium (1024,2048), large (4096,8192)",
-            ValueKind::Int { least: 1, most: MOST_TOKENS },
-            vec![1024.into(), 2048.into(), 4096.into()],
-            Cost::Middle,
-        ),
-        axis("batch_size", "batch size", from(1), vec![1.into()], Cost::Middle),
-        axis("heads", "query heads", from(1), vec![16.into()], Cost::Middle),
-        axis(
-            "kv_heads",
-            "key and value heads; the same number as query heads by default",
-            from(1),
-            vec![16.into()],
-            Cost::Middle,
-        ),
-        axis("head_dim", "size of a head", ValueKind::Int { least: 1, most: 1024 }, vec![64.into()], Cost::Middle),
-        axis(
-            "dtype",
-            "dtype; auto is bf16 on a GPU and f32 on the CPU",
-            ValueKind::OneOf(DTYPES),
-            vec![AUTO.into()],
-            Cost::Middle,
-        ),
-    ];
-    axes.extend(pattern_axes());
-    axes.push(axis(
-        "causal",
-        "causal mask: a token attends only to earlier tokens",
-        ValueKind::Switch,
-        vec![true.into()],
-        Cost::Middle,
-    ));
-    axes.push(axis(
-        "block_mask",
-        "mask file for block-sparse: rows of 0 and 1, as text or JSON; or the built-in mask",
-        ValueKind::Name,
-        vec![BUILT_IN.into()],
-        Cost::Middle,
-    ));
-    axes.push(threads_axis());
-    axes.push(axis(
-        "seed",
-        "seed of inputs and random columns",
-        ValueKind::Int { least: 0, most: i64::MAX },
-        vec![0.into()],
-        Cost::Middle,
-    ));
-    axes
+    let of_inputs = axes! {
+        "attention", OneOf(Kind::WORDS), ["dense", "sparse"], Low,
+            "kernel: naive stores all scores, dense does not, sparse computes the pairs of the pattern";
+        "seq_len", Int { least: 1, most: MOST_TOKENS }, [1024, 2048, 4096], Middle,
+            "sequence length; also small (256,512), medium (1024,2048), large (4096,8192)";
+        "batch_size", from(1), [1], Middle, "batch size";
+        "heads", from(1), [16], Middle, "query heads";
+        "kv_heads", from(1), [16], Middle, "key and value heads; the same number as query heads by default";
+        "head_dim", Int { least: 1, most: 1024 }, [64], Middle, "size of a head";
+        "dtype", OneOf(DTYPES), [AUTO], Middle, "dtype; auto is bf16 on a GPU and f32 on the CPU";
+    };
+    let rest = axes! {
+        "causal", Switch, [true], Middle, "causal mask: a token attends only to earlier tokens";
+        "block_mask", Name, [BUILT_IN], Middle,
+            "mask file for block-sparse: rows of 0 and 1, as text or JSON; or the built-in mask";
+        "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        "seed", SEED, [0], Middle, "seed of inputs and random columns";
+    };
+    [of_inputs, pattern_axes(), rest].concat()
 }
 
 /// The axes of a pattern, which `model` has too.
 pub fn pattern_axes() -> Vec<AxisSpec> {
-    vec![
-        axis(
-            "pattern",
-            "named sizes of window, global tokens and random columns: tiny is 256, 32, 16; small 512, 64, 32; medium 1024, 128, 64",
-            ValueKind::OneOf(PATTERNS),
-            vec!["small".into()],
-            Cost::Middle,
-        ),
-        axis(
-            "window",
-            "window around a token, half of it before the token; by default that of the pattern",
-            from(0),
-            vec![512.into()],
-            Cost::Middle,
-        ),
-        axis(
-            "global",
-            "tokens at the beginning that attend to all and are attended by all; by default that of the pattern",
-            from(0),
-            vec![64.into()],
-            Cost::Middle,
-        ),
-        axis(
-            "random",
-            "random columns per token; by default that of the pattern",
-            from(0),
-            vec![32.into()],
-            Cost::Middle,
-        ),
-        axis(
-            "random_per",
-            "block: 64 tokens share their random columns; row: each token has its own, as in Nano XYZ",
-            ValueKind::OneOf(RANDOM_PER),
-            vec!["block".into()],
-            Cost::Middle,
-        ),
-    ]
+    axes! {
+        "pattern", OneOf(PATTERNS), ["small"], Middle,
+            "named sizes of window, global tokens and random columns: tiny is 256, 32, 16; small 512, 64, 32; medium 1024, 128, 64";
+        "window", from(0), [512], Middle,
+            "window around a token, half of it before the token; by default that of the pattern";
+        "global", from(0), [64], Middle,
+            "tokens at the beginning that attend to all and are attended by all; by default that of the pattern";
+        "random", from(0), [32], Middle, "random columns per token; by default that of the pattern";
+        "random_per", OneOf(&["block", "row"]), ["block"], Middle,
+            "block: 64 tokens share their random columns; row: each token has its own, as in Nano XYZ";
+    }
 }
 
-/// Other names of the axes of a pattern.
 pub const PATTERN_ALIASES: &[Alias] = &[
     Alias::of_axis("patterns", "pattern"),
     Alias::of_axis("window_size", "window"),

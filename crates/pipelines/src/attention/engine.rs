@@ -3,10 +3,11 @@
 use laptime_bench::Device;
 use laptime_models::{
     Marks,
-    attention::{Kept, Sampled},
+    attention::{self, CPU_TILING, CpuAttention, Kept, Kind, Layout, Sampled},
 };
 
-use super::{built::Built, cpu::OnCpu, spec::Spec};
+use super::spec::Spec;
+use crate::backend::{if_gpu, into_error, marks};
 
 /// Prepared attention on a device.
 pub trait Engine {
@@ -19,36 +20,98 @@ pub trait Engine {
     /// The result, by its rows. Waits for the device.
     fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>>;
 
-    /// The name of the kernel.
     fn kernel(&self) -> String;
 }
 
-/// Prepares attention on a device.
-pub fn make<'a>(spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Box<dyn Engine + 'a>> {
-    let marks = Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() };
-    #[cfg(feature = "cuda")]
-    if let Some(gpu) = crate::gpu::gpu(device) {
-        return super::gpu::make(spec, gpu, marks);
-    }
-    Ok(Box::new(OnCpu::new(spec, marks)?))
+/// The size of a built pattern.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Built {
+    /// Pairs of a head that are kept.
+    pub connections: u64,
+    /// Pairs of a head that are computed.
+    pub executed: u64,
+    pub bytes: u64,
 }
 
-/// Bytes of the device that a case needs at most.
-pub fn needed_bytes(spec: &Spec, device: &dyn Device) -> u64 {
-    #[cfg(feature = "cuda")]
-    if crate::gpu::gpu(device).is_some() {
-        return super::gpu::needed_bytes(spec);
+impl Built {
+    /// For stored scores there is nothing to build.
+    pub fn naive(kept: &Kept, length: usize) -> Self {
+        let executed = (length as u64).saturating_mul(length as u64);
+        Self { connections: kept.allowed(length), executed, bytes: 0 }
     }
-    let _ = device;
-    super::cpu::needed_bytes(spec)
+}
+
+pub fn make<'a>(spec: &Spec, device: &'a dyn Device) -> anyhow::Result<Box<dyn Engine + 'a>> {
+    if_gpu!(device, gpu => crate::gpu::attention::make(spec, gpu, marks(device)));
+    Ok(Box::new(OnCpu::new(spec, marks(device))?))
 }
 
 /// Why a device cannot run a case, if it cannot.
 pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
-    #[cfg(feature = "cuda")]
-    if crate::gpu::gpu(device).is_some() {
-        return super::gpu::refusal(spec);
-    }
-    let _ = (spec, device);
+    if_gpu!(device, _gpu => crate::gpu::attention::refusal(spec));
+    let _ = spec;
     None
+}
+
+/// Rows whose kept pairs are checked, one byte each.
+const CHECKED_ROWS: u64 = 128;
+
+struct OnCpu {
+    attention: CpuAttention,
+    kind: Kind,
+    length: usize,
+    is_causal: bool,
+    layout: Option<Layout>,
+    marks: Marks,
+}
+
+impl OnCpu {
+    fn new(spec: &Spec, marks: Marks) -> anyhow::Result<Self> {
+        let Spec { kind, inputs, kept, threads } = spec;
+        let attention = CpuAttention::new(inputs, *threads, *kind == Kind::Naive).map_err(into_error)?;
+        let (length, is_causal) = (inputs.sizes.length, kept.rule().is_causal);
+        Ok(Self { attention, kind: *kind, length, is_causal, layout: None, marks })
+    }
+}
+
+impl Engine for OnCpu {
+    fn build(&mut self, kept: &Kept) -> anyhow::Result<Built> {
+        if self.kind == Kind::Naive {
+            return Ok(Built::naive(kept, self.length));
+        }
+        // The calls never overlap.
+        self.layout = None;
+        let layout = self.layout.insert(Layout::build(kept, self.length, CPU_TILING));
+        let executed = attention::executed(layout);
+        Ok(Built { connections: layout.connections(), executed, bytes: layout.bytes() })
+    }
+
+    fn attend(&mut self) -> anyhow::Result<()> {
+        match &self.layout {
+            Some(layout) => self.attention.attend(&self.marks, layout),
+            None => self.attention.attend_naive(&self.marks, self.is_causal),
+        }
+        Ok(())
+    }
+
+    fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>> {
+        Ok(Box::new(|at| self.attention.row(at)))
+    }
+
+    fn kernel(&self) -> String {
+        match self.kind {
+            Kind::Naive => "gemm, scores stored".to_owned(),
+            _ => format!("tiles of {} x {}", CPU_TILING.rows, CPU_TILING.keys),
+        }
+    }
+}
+
+pub fn needed_bytes(spec: &Spec, device: &dyn Device) -> u64 {
+    if_gpu!(device, _gpu => crate::gpu::attention::needed_bytes(spec));
+    let Spec { kind, inputs, kept, threads } = spec;
+    let (length, is_naive) = (inputs.sizes.length, *kind == Kind::Naive);
+    let layout = if is_naive { 0 } else { Layout::most_bytes(kept, length, CPU_TILING) };
+    let checked = CHECKED_ROWS.saturating_mul(length as u64);
+    let parts = [attention::needed_bytes(&inputs.sizes, inputs.dtype, *threads, is_naive), layout, checked];
+    parts.into_iter().fold(0, u64::saturating_add)
 }

@@ -1,29 +1,26 @@
 //! Prepared attention as an iteration.
 
 use anyhow::ensure;
-use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Traffic, Work};
+use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
 use laptime_models::attention::{Judged, Kind, Reference, tolerance};
 use laptime_probe::{Lane, stage};
 
 use super::{
-    built::Built,
-    engine::{Engine, make},
+    engine::{Built, Engine, make},
     spec::Spec,
 };
+use crate::request::fact;
 
 /// The pattern is built again before iterations until the builds have taken this long in total, to get their spread.
 const BUILDING_NS: u64 = 300_000_000;
 
-/// Prepared attention as an iteration.
 pub struct AttentionIteration<'a> {
     spec: Spec,
     engine: Box<dyn Engine + 'a>,
     device: &'a dyn Device,
     lane: Option<&'a Lane>,
     built: Built,
-    /// How long the last build of the pattern took.
     build_ns: u64,
-    /// How long all builds took together.
     building_ns: u64,
     judged: Option<Judged>,
 }
@@ -40,8 +37,7 @@ impl<'a> AttentionIteration<'a> {
 
     /// The same with a prepared engine.
     pub fn with(spec: Spec, engine: Box<dyn Engine + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
-        let built = Built { connections: 0, executed: 0, bytes: 0 };
-        let lane = device.lane();
+        let (lane, built) = (device.lane(), Built::default());
         let mut iteration = Self { spec, engine, device, lane, built, build_ns: 0, building_ns: 0, judged: None };
         iteration.build()?;
         Ok(iteration)
@@ -61,7 +57,6 @@ impl<'a> AttentionIteration<'a> {
         self.spec.kind != Kind::Naive
     }
 
-    /// The causal pairs.
     fn allowed(&self) -> u64 {
         self.spec.kept.allowed(self.spec.inputs.sizes.length)
     }
@@ -109,24 +104,21 @@ impl Iteration for AttentionIteration<'_> {
     }
 
     fn work(&self) -> Option<Work> {
-        let (sizes, dtype) = (self.spec.inputs.sizes, self.spec.inputs.dtype);
-        let (flops, bytes) = (sizes.flops(self.built.connections), sizes.bytes(dtype));
-        Some(Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read })
+        Some(self.spec.work(self.built.connections))
     }
 
     fn facts(&self) -> Vec<Fact> {
-        let whole = |name: &str, value: u64| Fact::new(name, AxisValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
         let sizes = self.spec.inputs.sizes;
         let length = sizes.length as f64;
         let Built { connections, executed, bytes } = self.built;
         vec![
-            whole("connections", connections),
-            whole("executed_pairs", executed),
-            whole("allowed_pairs", self.allowed()),
+            fact("connections", connections),
+            fact("executed_pairs", executed),
+            fact("allowed_pairs", self.allowed()),
             Fact::new("density", AxisValue::Float(connections as f64 / (length * length))),
-            whole("flops", sizes.flops(executed)),
-            whole("dense_flops", sizes.flops(self.allowed())),
-            whole("pattern_bytes", bytes),
+            fact("flops", sizes.flops(executed)),
+            fact("dense_flops", sizes.flops(self.allowed())),
+            fact("pattern_bytes", bytes),
             Fact::new("kernel", self.engine.kernel()),
             Fact::new("inputs", "synthetic"),
         ]

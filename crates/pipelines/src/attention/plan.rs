@@ -1,16 +1,16 @@
 //! The cases of a request: a pattern's name gives missing sizes, and sizes give the name.
 
-use laptime_bench::{Alias, AxisSpec, Case, Given, MOST_CASES, Plan, PlanError, parse_values, resolve};
+use laptime_bench::{Alias, AxisSpec, Case, Given, Plan, PlanError, resolve};
 use laptime_models::attention::{Kind, PRESETS};
 
 use super::{
     axes::{BUILT_IN, CUSTOM, axes},
     spec::read_mask,
 };
+use crate::request::{is_given, refuse_too_many, refused, words};
 
 const NAME: &str = "attention";
 
-/// Resolves the cases.
 pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
     let given = resolve(aliases, given)?;
     // Unknown axes are refused first.
@@ -18,13 +18,11 @@ pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
     check_masks(&given)?;
     let mut cases = Vec::new();
     for pattern in patterns(&given) {
-        let with = of_pattern(axes(), &pattern);
-        let plan = Plan::settle(NAME, with, &replaced(&given, "pattern", &pattern))?;
-        let made = plan.cases().into_iter().map(|case| with_pattern_name(&with_heads(&case, &given)));
-        cases.extend(made);
-        if cases.len() > MOST_CASES {
-            return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
-        }
+        let mut of_one: Vec<Given> = given.iter().filter(|(name, _)| name != "pattern").cloned().collect();
+        of_one.push(("pattern".to_owned(), vec![pattern.clone()]));
+        let plan = Plan::settle(NAME, of_pattern(axes(), &pattern), &of_one)?;
+        cases.extend(plan.cases().into_iter().map(|case| with_pattern_name(&with_heads(&case, &given))));
+        refuse_too_many(&cases)?;
     }
     // Patterns with the same sizes are one.
     let mut seen = std::collections::HashSet::new();
@@ -38,11 +36,6 @@ pub fn patterns(given: &[Given]) -> Vec<String> {
     if named.is_empty() { vec!["small".to_owned()] } else { named }
 }
 
-fn words(given: &[Given], axis: &str) -> Vec<String> {
-    let words = given.iter().filter(|(name, _)| name == axis).flat_map(|(_, words)| words).map(String::as_str);
-    parse_values(words).unwrap_or_default().iter().map(ToString::to_string).collect()
-}
-
 /// The axes with the sizes of a pattern as defaults.
 pub fn of_pattern(mut axes: Vec<AxisSpec>, pattern: &str) -> Vec<AxisSpec> {
     let Some((_, numbers)) = PRESETS.iter().find(|(name, _)| *name == pattern) else { return axes };
@@ -54,17 +47,10 @@ pub fn of_pattern(mut axes: Vec<AxisSpec>, pattern: &str) -> Vec<AxisSpec> {
     axes
 }
 
-fn replaced(given: &[Given], axis: &str, word: &str) -> Vec<Given> {
-    let mut given: Vec<Given> = given.iter().filter(|(name, _)| name != axis).cloned().collect();
-    given.push((axis.to_owned(), vec![word.to_owned()]));
-    given
-}
-
 /// The number of key heads, by default that of query heads.
 fn with_heads(case: &Case, given: &[Given]) -> Case {
-    let is_given = given.iter().any(|(name, _)| name == "kv_heads");
     match case.get("heads") {
-        Some(heads) if !is_given => case.with("kv_heads", heads.clone()),
+        Some(heads) if !is_given(given, "kv_heads") => case.with("kv_heads", heads.clone()),
         _ => case.clone(),
     }
 }
@@ -81,16 +67,9 @@ fn check_masks(given: &[Given]) -> Result<(), PlanError> {
     let masks: Vec<String> = words(given, "block_mask").into_iter().filter(|name| name != BUILT_IN).collect();
     let is_used = words(given, "attention").iter().any(|kind| kind == Kind::BlockSparse.word());
     if let (Some(mask), false) = (masks.first(), is_used) {
-        return Err(PlanError::Refused {
-            reason: format!("the mask `{mask}` applies to no requested attention"),
-            hint: "`--attention dense,block-sparse` compares it with dense attention".to_owned(),
-        });
+        let reason = format!("the mask `{mask}` applies to no requested attention");
+        return Err(refused(reason, "`--attention dense,block-sparse` compares it with dense attention"));
     }
-    for mask in masks {
-        read_mask(&mask).map_err(|error| PlanError::Refused {
-            reason: format!("{error:#}"),
-            hint: "a mask is square and contains 0 and 1: one row per line, or a list of lists in JSON".to_owned(),
-        })?;
-    }
-    Ok(())
+    let hint = "a mask is square and contains 0 and 1: one row per line, or a list of lists in JSON";
+    masks.iter().try_for_each(|mask| read_mask(mask).map(drop).map_err(|error| refused(format!("{error:#}"), hint)))
 }

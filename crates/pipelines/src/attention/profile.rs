@@ -1,23 +1,18 @@
 //! What `attention` adds to the commands: the profile of Nano XYZ and the lines that it prints.
 
-use std::{io::Write, path::PathBuf};
+use std::io::Write;
 
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_bench::{Case, CaseResult};
-use laptime_report::{Format, tables};
+use laptime_report::tables;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    extras::{
-        Command, Context, Extras, FlagSpec,
-        files::{axis, fact, median_ms, mib, text, write_nano_profile, write_table},
-        nano,
-    },
-    model::{NO_SYNC, NO_SYNC_NOTE, PROFILE_FLAGS},
+use crate::extras::{
+    Command, Context, Extras, FlagSpec, Written,
+    files::{axis, fact, median_ms, mib, text, write_csv, write_nano_profile},
+    nano,
 };
 
-/// The extras of `attention`.
-#[derive(Debug, Clone, Copy, Default)]
 pub struct AttentionExtras;
 
 impl Extras for AttentionExtras {
@@ -26,22 +21,15 @@ impl Extras for AttentionExtras {
     }
 
     fn flags(&self, command: Command) -> Vec<FlagSpec> {
-        if command == Command::Bench { PROFILE_FLAGS.to_vec() } else { Vec::new() }
+        if command == Command::Bench { nano::FLAGS.to_vec() } else { Vec::new() }
     }
 
     fn begin(&self, context: &Context<'_>, _: &[Case], _: &mut dyn Write) -> anyhow::Result<()> {
-        if context.flags.has(NO_SYNC.name) {
-            context.screen.say(NO_SYNC_NOTE);
-        }
+        nano::note_no_sync(context);
         Ok(())
     }
 
-    fn finish_bench(
-        &self,
-        context: &Context<'_>,
-        results: &[CaseResult],
-        out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    fn finish_bench(&self, context: &Context<'_>, results: &[CaseResult], out: &mut dyn Write) -> Written {
         let answer = laptime_analyze::cases(results, context.run.peaks.as_ref());
         if context.is_for_people && context.flags.is_compat() {
             writeln!(out)?;
@@ -50,10 +38,7 @@ impl Extras for AttentionExtras {
         let Some(profile) = profile(&answer) else { return Ok(Vec::new()) };
         let run = (context.run, results);
         let mut outside = write_nano_profile(profile, nano::ATTENTION_FILE, run, context.folder, context.flags)?;
-        if let Some(path) = context.flags.path_ending_in("output", "csv") {
-            write_table(&tables::cases(&answer, &[]), Format::Csv, path)?;
-            outside.push(path.to_owned());
-        }
+        outside.extend(write_csv(&tables::cases(&answer, &[]), context.flags)?);
         Ok(outside)
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use laptime_bench::{AxisValue, Case};
+use laptime_bench::{AxisValue, Case, Traffic, Work};
 use laptime_models::{
     Dtype,
     attention::{AttentionSizes, BlockMask, Kept, Kind, Pattern, Random, Synthetic},
@@ -11,17 +11,13 @@ use laptime_models::{
 use laptime_trace::small_file;
 
 use super::axes::BUILT_IN;
+use crate::request::seed;
 
-/// The parameters of a case.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// The kind.
     pub kind: Kind,
-    /// The inputs.
     pub inputs: Synthetic,
-    /// The pairs that are kept.
     pub kept: Kept,
-    /// Threads of the CPU.
     pub threads: usize,
 }
 
@@ -37,8 +33,8 @@ impl Spec {
             length: case.size("seq_len")?,
         };
         let dtype: Dtype = case.text("dtype")?.parse()?;
-        let seed = u64::try_from(case.int("seed")?)?;
-        let pattern = Pattern { is_causal: is_causal(case), seed, ..pattern(case)? };
+        let (seed, is_causal) = (seed(case)?, case.get("causal") != Some(&AxisValue::Bool(false)));
+        let pattern = Pattern { is_causal, seed, ..pattern(case)? };
         let mask = match case.text("block_mask")? {
             path if kind == Kind::BlockSparse && path != BUILT_IN => Some(read_mask(path)?),
             _ => None,
@@ -52,18 +48,18 @@ impl Spec {
         let sizes = self.inputs.sizes;
         sizes.refusal().or_else(|| self.kept.refusal(sizes.length))
     }
-}
 
-fn is_causal(case: &Case) -> bool {
-    case.get("causal") != Some(&AxisValue::Bool(false))
+    /// The work of an iteration that keeps this many pairs of a head.
+    pub fn work(&self, connections: u64) -> Work {
+        let (sizes, dtype) = (self.inputs.sizes, self.inputs.dtype);
+        let (flops, bytes) = (sizes.flops(connections), sizes.bytes(dtype));
+        Work { flops, dtype: dtype.word().to_owned(), bytes, traffic: Traffic::Read }
+    }
 }
 
 /// The pattern of a case, causal.
 pub fn pattern(case: &Case) -> anyhow::Result<Pattern> {
-    let shared = match case.text("random_per")? {
-        "row" => Random::PerRow,
-        _ => Random::PerBlock,
-    };
+    let shared = if case.text("random_per")? == "row" { Random::PerRow } else { Random::PerBlock };
     Ok(Pattern {
         window: case.size("window")?,
         global: case.size("global")?,
@@ -74,7 +70,6 @@ pub fn pattern(case: &Case) -> anyhow::Result<Pattern> {
     })
 }
 
-/// Reads a mask of blocks from a file.
 pub fn read_mask(path: &str) -> anyhow::Result<BlockMask> {
     let text = small_file::read_text(Path::new(path), small_file::LARGEST_SMALL_FILE)
         .with_context(|| format!("cannot read the mask `{path}`"))?;

@@ -5,8 +5,7 @@ use laptime_models::attention::{Kept, Sampled};
 
 use super::{
     Attention,
-    built::Built,
-    engine::{Engine, make},
+    engine::{Built, Engine, make},
     iteration::AttentionIteration,
     spec::Spec,
 };

@@ -1,29 +1,11 @@
 //! The axes of `c2c`, and their aliases.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
+use laptime_bench::{Alias, AxisSpec, ValueKind::*};
 
-use crate::crew::threads_axis;
+use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, NONE, SEED, THREADS, axes, default_threads, from};
 
-/// The value for the dtype of the base model, and for the default pair of a device.
-pub const AUTO: &str = "auto";
-
-/// The value for a synthetic fuser.
 pub const SYNTHETIC: &str = "synthetic";
-
-/// The value for a prompt of random tokens.
-pub const RANDOM: &str = "random";
-
-/// The value for no file.
-pub const NONE: &str = "none";
-
-/// The dtypes.
-const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
-
-/// In which order the paths of layers are computed.
-const ORDERS: &[&str] = &["batched", "by-layer"];
-
-/// How layers of the two models are paired.
-const ALIGNMENTS: &[&str] = &["last_aligned", "k_nearest"];
+const RANDOM: &str = "random";
 
 /// The pairs that have a name: name, base model, teacher model.
 pub const PAIRS: &[(&str, &str, &str)] = &[("default", "Qwen3-0.6B", "Qwen3-4B-Base"), ("tiny", "tiny", "tiny-qwen2")];
@@ -47,120 +29,36 @@ pub const OF_PROMPT: &[&str] = &["prompt", "prompt_file", "sample"];
 
 /// Axes of a case that is compared with text.
 pub const OF_AGAINST: &[&str] = &["against", "text_tokens"];
-
-/// The value for a comparison with text.
 pub const TEXT: &str = "text";
 
-/// What a case can be compared with.
-const AGAINST: &[&str] = &[NONE, TEXT];
-
-/// The default numbers of tokens that the teacher writes.
-const TEXT_TOKENS: [i64; 5] = [1, 2, 4, 16, 64];
-
-/// The axes.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis =
-        |name, about, kind, default: AxisValue, cost| AxisSpec { name, about, kind, default: vec![default], cost };
-    let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
-    vec![
-        axis(
-            "base_model",
-            "the model that generates the answer: a preset or a folder with a config.json; auto is Qwen3-0.6B on a GPU and tiny on a CPU",
-            ValueKind::Name,
-            AUTO.into(),
-            Cost::High,
-        ),
-        axis(
-            "teacher_model",
-            "the model whose KV cache is fused into the base model's; auto is Qwen3-4B-Base on a GPU and tiny-qwen2 on a CPU",
-            ValueKind::Name,
-            AUTO.into(),
-            Cost::High,
-        ),
-        axis(
-            "preset",
-            "a pair of models; auto is default on a GPU and tiny on a CPU",
-            ValueKind::OneOf(PAIR_NAMES),
-            AUTO.into(),
-            Cost::High,
-        ),
-        axis(
-            "fuser_checkpoint",
-            "folder of a published fuser, or synthetic",
-            ValueKind::Name,
-            SYNTHETIC.into(),
-            Cost::High,
-        ),
-        axis(
-            "prompt_tokens",
-            "length of the random prompt; at most half the context of the models",
-            from(1),
-            AxisValue::Int(PROMPT_TOKENS as i64),
-            Cost::Low,
-        ),
-        axis("max_new_tokens", "tokens to generate", from(1), 32.into(), Cost::Low),
-        axis(
-            "fuse",
-            "batched computes all layers together; by-layer records a stage per layer and path",
-            ValueKind::OneOf(ORDERS),
-            ORDERS[0].into(),
-            Cost::Middle,
-        ),
-        axis(
-            "alignment",
-            "which teacher layer is fused into a base layer, unless the checkpoint says so",
-            ValueKind::OneOf(ALIGNMENTS),
-            ALIGNMENTS[0].into(),
-            Cost::Middle,
-        ),
-        axis(
-            "include_response",
-            "also fuse new tokens: the teacher processes each of them",
-            ValueKind::Switch,
-            false.into(),
-            Cost::Middle,
-        ),
-        axis(
-            "overlap",
-            "prefill both models at the same time, on two GPU streams",
-            ValueKind::Switch,
-            false.into(),
-            Cost::Middle,
-        ),
-        axis(
-            "against",
-            "text compares C2C with a text written by the teacher and read by the base model, and with the base model alone",
-            ValueKind::OneOf(AGAINST),
-            NONE.into(),
-            Cost::High,
-        ),
-        AxisSpec {
-            name: "text_tokens",
-            about: "tokens of that text",
-            kind: from(1),
-            default: TEXT_TOKENS.map(AxisValue::Int).to_vec(),
-            cost: Cost::Low,
-        },
-        axis("dtype", "dtype; auto is that of the base model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
-        axis("prompt", "the prompt, as text", ValueKind::Name, RANDOM.into(), Cost::Low),
-        axis(
-            "prompt_file",
-            "JSONL file with a `prompt` or `question` per line",
-            ValueKind::Name,
-            NONE.into(),
-            Cost::Low,
-        ),
-        axis("samples", "number of lines to use from the file", from(1), 1.into(), Cost::Low),
-        axis("sample", "a single line of the file, counted from 1", from(1), 1.into(), Cost::Low),
-        threads_axis(),
-        axis(
-            "seed",
-            "seed of random tokens and synthetic weights",
-            ValueKind::Int { least: 0, most: i64::MAX },
-            0.into(),
-            Cost::High,
-        ),
-    ]
+    axes! {
+        "base_model", Name, [AUTO], High,
+            "the model that generates the answer: a preset or a folder with a config.json; auto is Qwen3-0.6B on a GPU and tiny on a CPU";
+        "teacher_model", Name, [AUTO], High,
+            "the model whose KV cache is fused into the base model's; auto is Qwen3-4B-Base on a GPU and tiny-qwen2 on a CPU";
+        "preset", OneOf(PAIR_NAMES), [AUTO], High, "a pair of models; auto is default on a GPU and tiny on a CPU";
+        "fuser_checkpoint", Name, [SYNTHETIC], High, "folder of a published fuser, or synthetic";
+        "prompt_tokens", from(1), [PROMPT_TOKENS as i64], Low,
+            "length of the random prompt; at most half the context of the models";
+        "max_new_tokens", from(1), [32], Low, "tokens to generate";
+        "fuse", OneOf(&["batched", "by-layer"]), ["batched"], Middle,
+            "batched computes all layers together; by-layer records a stage per layer and path";
+        "alignment", OneOf(&["last_aligned", "k_nearest"]), ["last_aligned"], Middle,
+            "which teacher layer is fused into a base layer, unless the checkpoint says so";
+        "include_response", Switch, [false], Middle, "also fuse new tokens: the teacher processes each of them";
+        "overlap", Switch, [false], Middle, "prefill both models at the same time, on two GPU streams";
+        "against", OneOf(&[NONE, TEXT]), [NONE], High,
+            "text compares C2C with a text written by the teacher and read by the base model, and with the base model alone";
+        "text_tokens", from(1), [1, 2, 4, 16, 64], Low, "tokens of that text";
+        "dtype", OneOf(DTYPES), [AUTO], High, "dtype; auto is that of the base model";
+        "prompt", Name, [RANDOM], Low, "the prompt, as text";
+        "prompt_file", Name, [NONE], Low, "JSONL file with a `prompt` or `question` per line";
+        "samples", from(1), [1], Low, "number of lines to use from the file";
+        "sample", from(1), [1], Low, "a single line of the file, counted from 1";
+        "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        "seed", SEED, [0], High, "seed of random tokens and synthetic weights";
+    }
 }
 
 /// Aliases, among them the names of the original tool.

@@ -1,4 +1,4 @@
-//! The files of the C2C profiler.
+//! What `c2c` adds to a profile: the files of the C2C profiler and a summary.
 
 use std::{
     fmt::Write as _,
@@ -7,20 +7,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context as _, bail};
 use laptime_analyze::{JoinedStages, Operation, Top};
-use laptime_bench::{AxisValue, Case};
+use laptime_bench::{AxisValue, Case, CaseResult, Depth, Prepared, Timing};
+use laptime_probe::{lap, pause};
 use laptime_trace::{
-    Nanos, Trace,
+    KernelRecords, Nanos, Trace,
     format::write_whole,
     run::{Measured, Peaks, Work},
 };
 use serde_json::{Value, json};
 
-/// The table of stages.
-pub const TABLE_FILE: &str = "demo_timing_data.tsv";
+use super::CacheToCache;
+use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Written};
 
-/// A record for each run.
+pub const TABLE_FILE: &str = "demo_timing_data.tsv";
 pub const RECORDS_FILE: &str = "demo_timing_data.jsonl";
 
 /// The trace of the pass that shows every operation.
@@ -28,28 +29,21 @@ pub const TRACE_FILE: &str = "demo_profiler_trace.json";
 
 /// The operations that took longest in it.
 pub const STATS_FILE: &str = "demo_profiler_stats.json";
-
-/// How many operations are listed.
 const MOST_OPERATIONS: usize = 10;
 
 /// What the files and the summary are computed from.
 pub struct Recording<'a> {
-    /// The case.
     pub case: &'a Case,
-    /// Its measurements.
     pub measured: &'a Measured,
-    /// The recorded iterations.
     pub iterations: Vec<JoinedStages>,
     /// The work of each stage; all decode steps count as one stage.
     pub work: Vec<(&'static str, Work)>,
-    /// The peaks of the device, if they were measured.
     pub peaks: Option<&'a Peaks>,
     /// Whether stages are host times that do not wait for the device.
     pub is_queued: bool,
 }
 
 impl Recording<'_> {
-    /// Writes the four files into a folder.
     pub fn write(&self, operations: &Trace, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let Some(first) = self.iterations.first() else { return Ok(Vec::new()) };
         let at = |name: &str| folder.join(name);
@@ -113,36 +107,28 @@ impl Recording<'_> {
 /// The table of the C2C profiler: its six rows in its order, then ours, then every decode step.
 fn table(iteration: &JoinedStages, calls: u64) -> String {
     let mut text = "Stage\tTime(ms)\tCount\tAvg(ms)\tTotal(ms)\n".to_owned();
-    let mut row = |name: &str, first: f64, count: u64, total: f64| {
+    let row = |text: &mut String, name: &str, first: f64, count: u64, total: f64| {
         let _ = writeln!(text, "{name}\t{first:.4}\t{count}\t{:.4}\t{total:.4}", total / count as f64);
     };
-    let mut stage = |name: &str, times: &[Nanos]| {
+    let stage = |text: &mut String, name: &str, times: &[Nanos]| {
         if let Some(first) = times.first() {
-            row(name, ms(*first), times.len() as u64, ms(sum(times)));
+            row(text, name, ms(*first), times.len() as u64, ms(sum(times)));
         }
     };
-    stage("Base Model Embedding", &iteration.base_embedding);
-    stage("Base Model Prefill (computation)", &iteration.base_prefill);
-    stage("Teacher Model Embedding", &iteration.teacher_embedding);
-    stage("Teacher Model Prefill (computation)", &iteration.teacher_prefill);
+    stage(&mut text, "Base Model Embedding", &iteration.base_embedding);
+    stage(&mut text, "Base Model Prefill (computation)", &iteration.base_prefill);
+    stage(&mut text, "Teacher Model Embedding", &iteration.teacher_embedding);
+    stage(&mut text, "Teacher Model Prefill (computation)", &iteration.teacher_prefill);
     if calls > 0 && !iteration.projector.is_empty() {
         let total = ms(sum(&iteration.projector));
         // Layers that are computed together have no separate times.
-        let first = if iteration.paths.is_empty() {
-            total / calls as f64
-        } else {
-            ms(sum(&iteration.paths[..iteration.paths.len().min(2)]))
-        };
-        row("Projector (KV projection)", first, calls, total);
+        let of_first = &iteration.paths[..iteration.paths.len().min(2)];
+        let first = if of_first.is_empty() { total / calls as f64 } else { ms(sum(of_first)) };
+        row(&mut text, "Projector (KV projection)", first, calls, total);
     }
-    let mut stage = |name: &str, times: &[Nanos]| {
-        if let Some(first) = times.first() {
-            row(name, ms(*first), times.len() as u64, ms(sum(times)));
-        }
-    };
-    stage("Decode Step (per token)", &iteration.steps);
-    stage("Last Token Prefill", &iteration.last_token_prefill);
-    stage("Sampling (per token)", &iteration.sampling);
+    stage(&mut text, "Decode Step (per token)", &iteration.steps);
+    stage(&mut text, "Last Token Prefill", &iteration.last_token_prefill);
+    stage(&mut text, "Sampling (per token)", &iteration.sampling);
     text.push_str("\nDecode Step Details\tStep #\tTime(ms)\t\t\n");
     for (at, step) in iteration.steps.iter().enumerate() {
         let _ = writeln!(text, "\t{}\t{:.4}\t\t", at + 1, ms(*step));
@@ -195,11 +181,83 @@ pub fn average(times: &[Nanos]) -> Option<f64> {
     total(times).map(|total| total / times.len() as f64)
 }
 
-pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
-    numbers.sort_by(f64::total_cmp);
-    let middle = numbers.len() / 2;
-    let upper = *numbers.get(middle)?;
-    Some(if numbers.len().is_multiple_of(2) { f64::midpoint(numbers[middle - 1], upper) } else { upper })
+/// The device on which work is done when a call returns.
+const CPU: &str = "cpu";
+
+/// The recording of single operations, until it is written in the format of the C2C profiler.
+const RECORDING: &str = "operations.pftrace";
+
+pub struct C2cExtras;
+
+impl Extras for C2cExtras {
+    fn workload(&self) -> &'static str {
+        "c2c"
+    }
+
+    fn flags(&self, command: Command) -> Vec<FlagSpec> {
+        if command == Command::Profile { vec![COMPAT, COMPAT_FILES] } else { Vec::new() }
+    }
+
+    fn finish_profile(
+        &self,
+        context: &Context<'_>,
+        results: &[&CaseResult],
+        trace: Option<&Trace>,
+        out: &mut dyn Write,
+    ) -> Written {
+        let (Some(result), Some(trace)) = (results.first(), trace) else { return Ok(Vec::new()) };
+        // A comparison with text generates no answer to summarise.
+        let Some(measured) = result.measured().filter(|_| result.case.get("against").is_none()) else {
+            return Ok(Vec::new());
+        };
+        let (case, iterations, run) = (&result.case, laptime_analyze::joined_stages(trace), context.run);
+        let (work, peaks) = (CacheToCache::stage_work(case), run.peaks.as_ref());
+        let is_queued = result.device != CPU && matches!(run.settings.timing, Timing::Host | Timing::Kernels);
+        let recording = Recording { case, measured, iterations, work, peaks, is_queued };
+        let operations = record_operations(context, case, &context.folder.join(RECORDING))?;
+        recording.write(&operations, context.folder)?;
+        if context.is_for_people {
+            let lines = if context.flags.is_compat() { recording.compat_lines() } else { recording.lines() };
+            writeln!(out)?;
+            lines.iter().try_for_each(|line| context.screen.prose(line, out))?;
+        }
+        if context.flags.has_compat_files() { recording.write(&operations, Path::new(".")) } else { Ok(Vec::new()) }
+    }
+}
+
+/// Records one more iteration at the depth of single operations.
+fn record_operations(context: &Context<'_>, case: &Case, path: &Path) -> anyhow::Result<Trace> {
+    let recording = laptime_trace::record_to(path)?;
+    let kernels = run_once(context, case);
+    let recorded = recording.finish().context("cannot save the recording of operations")?;
+    let kernels = kernels?;
+    let trace = laptime_trace::read(path)?;
+    std::fs::remove_file(path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+    match kernels {
+        Some(records) => Ok(trace.with_kernels(&records, recorded.start_ns)?),
+        None => Ok(trace),
+    }
+}
+
+fn run_once(context: &Context<'_>, case: &Case) -> anyhow::Result<Option<KernelRecords>> {
+    let paused = pause();
+    let device = context.device()?;
+    device.set_depth(Depth::Ops);
+    let Prepared::Ready(mut iteration) = context.workload.prepare(case, &*device)? else {
+        bail!("cannot prepare the case again to record its operations")
+    };
+    iteration.ready()?;
+    iteration.run()?;
+    iteration.ready()?;
+    device.synchronise()?;
+    let kernels = device.record_kernels()?;
+    drop(paused);
+    {
+        let _lap = lap!("iteration", on = device.lane(), iteration = 0_usize);
+        iteration.run()?;
+        device.synchronise()?;
+    }
+    kernels.map(|kernels| kernels.finish()).transpose()
 }
 
 #[cfg(test)]

@@ -1,20 +1,23 @@
-//! A prompt and the answer to it as an iteration.
+//! A prompt and the answer to it as an iteration, and the first token in three ways.
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use laptime_bench::{Fact, Iteration, Nanos, Work};
-use laptime_models::fuser::Fused;
+use laptime_models::{Dtype, ModelError, fuser::Fused};
+use laptime_probe::stage;
+use laptime_stats::Rng;
 
 use super::{
-    check::check_logits,
+    pair::work,
     runner::{Prefills, Read, Runner},
-    work::{whole, work},
 };
-use crate::model::into_error;
+use crate::{
+    backend::into_error,
+    check::{check_close, check_finite},
+    request::fact,
+};
 
-/// A prompt and the answer to it.
 pub struct JoinedIteration<'a> {
     runner: Runner<'a>,
-    /// What the last iteration did.
     last: Last,
 }
 
@@ -34,7 +37,6 @@ struct Last {
 }
 
 impl<'a> JoinedIteration<'a> {
-    /// Prepared models and fuser.
     pub fn new(runner: Runner<'a>) -> Self {
         Self { runner, last: Last::default() }
     }
@@ -54,7 +56,7 @@ impl<'a> JoinedIteration<'a> {
         vec![
             Fact::new("prompt_text", pair.message.clone().unwrap_or_else(random)),
             Fact::new("response", text.unwrap_or_else(numbers)),
-            whole("new_tokens", self.last.tokens.len() as u64),
+            fact("new_tokens", self.last.tokens.len() as u64),
         ]
     }
 }
@@ -122,14 +124,132 @@ impl Iteration for JoinedIteration<'_> {
         let (read, behind) = (&self.last.read, &self.last.fused_behind);
         let mut facts = self.runner.facts();
         facts.extend([
-            whole("teacher_calls", read.teacher_calls.saturating_add(self.last.teacher_steps)),
-            whole("projector_calls", read.fused.layers as u64),
-            whole("closed_paths", read.fused.closed as u64),
+            fact("teacher_calls", read.teacher_calls.saturating_add(self.last.teacher_steps)),
+            fact("projector_calls", read.fused.layers as u64),
+            fact("closed_paths", read.fused.closed as u64),
         ]);
         if behind.layers > 0 {
-            facts.push(whole("response_projector_calls", behind.layers as u64));
+            facts.push(fact("response_projector_calls", behind.layers as u64));
         }
         facts.extend(self.answer());
         facts
+    }
+}
+
+/// How the base model gets to its first token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// With a cache that is fused with the teacher's.
+    Caches,
+    /// After a text that the teacher writes.
+    Text,
+    /// Without a teacher.
+    Alone,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Caches, Self::Text, Self::Alone];
+}
+
+/// The first token in all three ways, in a new order each time.
+pub struct AgainstIteration<'a> {
+    runner: Runner<'a>,
+    text_tokens: usize,
+    rng: Rng,
+    /// Times to the first token, in the order of [`Way::ALL`].
+    first_ns: [u64; 3],
+}
+
+impl<'a> AgainstIteration<'a> {
+    /// Compares the prepared models and fuser with a text of this length.
+    pub fn new(runner: Runner<'a>, text_tokens: usize) -> Self {
+        let rng = Rng::new(runner.spec.seed);
+        Self { runner, text_tokens, rng, first_ns: [0; 3] }
+    }
+
+    /// Runs one way with empty caches.
+    fn go(&mut self, way: Way) -> anyhow::Result<()> {
+        self.runner.be_idle()?;
+        let start = self.runner.device.now();
+        self.read(way).map_err(into_error)?;
+        let tokens = self.runner.sample().map_err(into_error)?;
+        self.first_ns[way as usize] = self.runner.device.now().saturating_sub(start).0;
+        ensure!(tokens.len() == 1, "there are {} first tokens", tokens.len());
+        Ok(())
+    }
+
+    fn read(&mut self, way: Way) -> Result<(), ModelError> {
+        let lane = self.runner.device.lane();
+        match way {
+            Way::Caches => {
+                let _stage = stage!("by_caches", on = lane);
+                self.runner.read().map(drop)
+            }
+            Way::Text => {
+                let _stage = stage!("by_text", on = lane, tokens = self.text_tokens);
+                self.runner.read_with_text(self.text_tokens)
+            }
+            Way::Alone => {
+                let _stage = stage!("alone", on = lane);
+                self.runner.read_alone()
+            }
+        }
+    }
+}
+
+impl Iteration for AgainstIteration<'_> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        for way in Way::ALL {
+            self.go(way)?;
+            let own = self.runner.made.joined.receiver.logits().map_err(into_error)?;
+            let other = if way == Way::Caches { &self.runner.in_other_order } else { &own };
+            check_logits(&own, other, self.runner.pair.dtype)?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        let mut order = Way::ALL.to_vec();
+        self.rng.shuffle(&mut order);
+        order.into_iter().try_for_each(|way| self.go(way))
+    }
+
+    fn readings(&mut self, _: Nanos) -> Vec<Option<f64>> {
+        let [caches, text, alone] = self.first_ns.map(|nanos| nanos as f64);
+        let ms = |nanos: f64| Some(nanos / 1e6);
+        let over = |other: f64| (caches > 0.0).then(|| other / caches);
+        let of_joined = super::JOINED_METRICS - 1;
+        let mut readings = vec![ms(caches)];
+        readings.extend(vec![None; of_joined]);
+        readings.extend([ms(text), ms(alone), over(text), over(alone)]);
+        readings
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        self.runner.facts()
+    }
+}
+
+/// Refuses logits that are not finite, or not those of the other order.
+pub fn check_logits(own: &[f32], other: &[f32], dtype: Dtype) -> anyhow::Result<()> {
+    check_finite("logit", own, 0)?;
+    ensure!(own.len() == other.len(), "there are {} logits, and {} in the other order", own.len(), other.len());
+    check_close(other, own, dtype).map_err(|(at, [other, own])| {
+        anyhow!("fusing is wrong: logit {at} is {own} in the requested order and {other} in the other one")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_that_are_apart_or_no_numbers_are_refused_with_their_place() {
+        check_logits(&[1.0, 2.0], &[1.0, 2.001], Dtype::F32).unwrap();
+        let shown = |own: &[f32], other: &[f32]| check_logits(own, other, Dtype::F32).unwrap_err().to_string();
+        let expected = "fusing is wrong: logit 1 is 2 in the requested order and 2.1 in the other one";
+        assert_eq!(shown(&[1.0, 2.0], &[1.0, 2.1]), expected);
+        assert!(shown(&[f32::NAN], &[0.0]).starts_with("logit 0 is NaN"));
+        assert_eq!(shown(&[1.0], &[]), "there are 1 logits, and 0 in the other order");
     }
 }

@@ -1,40 +1,40 @@
-//! The two models of a case, the fuser between them and the prompt that they read.
+//! A case of `c2c`, read: the two models, the fuser between them, the prompt that they read, and their work.
 
-use laptime_bench::PlanError;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use laptime_bench::{Case, Fact, PlanError, Work};
 use laptime_models::{
-    Dtype, ModelError, Tokenizer,
-    fuser::{Aligned, Aligner, ChatStyle, Choice, FuserConfig, FuserWeights, Prompt, Rendered, Response, SharerMask},
+    Attention, Config, Dtype, ModelError, Stage, Tokenizer,
+    fuser::{
+        Aligned, Aligner, Alignment, ChatStyle, Choice, FuseOrder, FuserConfig, FuserWeights, Gates, Prompt, Rendered,
+        Response, SharerMask,
+    },
 };
 use laptime_stats::Rng;
+use laptime_trace::small_file;
 
-use super::{
-    prompts,
-    spec::{Source, Spec},
+use super::axes::SYNTHETIC;
+use crate::{
+    model::{BuiltIn, Found, Maker, Named, looks_like_a_folder},
+    request::{fact, is_on, plus, seed},
 };
-use crate::model::{BuiltIn, Found, Maker, Named, looks_like_a_folder};
 
 /// The two models of a case, the fuser between them and the prompt that they read.
 #[derive(Debug)]
 pub struct Pair {
-    /// The base model.
     pub base: Found,
-    /// The teacher model.
     pub teacher: Found,
-    /// The configuration of the fuser.
     pub fuser: FuserConfig,
-    /// Where its weights come from.
     pub weights: FuserWeights,
-    /// Their dtype.
     pub dtype: Dtype,
     /// The prompt in the tokens of both.
     pub prompt: Prompt,
-    /// The message, if the prompt is one.
     pub message: Option<String>,
     /// The tokenizer that decodes the answer.
     pub tokenizer: Option<Tokenizer>,
 }
 
-/// Finds a model by the name of a case.
 pub fn find(name: &str) -> Result<Found, PlanError> {
     BuiltIn::default().find(Named::Any(name))
 }
@@ -76,7 +76,7 @@ impl Pair {
         let message = match &spec.prompt {
             Source::Random(_) => None,
             Source::Message(message) => Some(message.clone()),
-            Source::Line(file, line) => Some(prompts::line(file, *line)?),
+            Source::Line(file, line) => Some(prompt_line(file, *line)?),
         };
         let tokenizer = message.as_ref().map(|_| tokenizer(&base)).transpose()?;
         let prompt = match (&message, &tokenizer, &spec.prompt) {
@@ -189,4 +189,161 @@ fn of_message(message: &str, ours: &Tokenizer, base: &Found, teacher: &Found) ->
     }
     let aligned = aligner.align(&own, &rendered(&theirs, teacher)?)?;
     Aligned::prompt(&[aligned], SharerMask::FIRST)
+}
+
+/// The message of a line, counted from 1; lines that are blank are not counted.
+pub fn prompt_line(file: &Path, line: usize) -> anyhow::Result<String> {
+    let all = read_prompts(file)?;
+    let (has, name) = (all.len(), file.display());
+    all.into_iter()
+        .nth(line.saturating_sub(1))
+        .with_context(|| format!("`{name}` has {has} prompts and no line {line}."))
+}
+
+pub fn prompt_count(file: &Path) -> anyhow::Result<usize> {
+    Ok(read_prompts(file)?.len())
+}
+
+fn read_prompts(file: &Path) -> anyhow::Result<Vec<String>> {
+    let name = file.display();
+    let text = small_file::read_text(file, small_file::LARGEST_SMALL_FILE)
+        .with_context(|| format!("cannot read the prompts of `{name}`"))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.map(|(at, line)| prompt_message(line).with_context(|| format!("line {} of `{name}`", at + 1))).collect()
+}
+
+fn prompt_message(line: &str) -> anyhow::Result<String> {
+    let record: serde_json::Value = serde_json::from_str(line).context("it is not JSON")?;
+    let found = ["prompt", "question"].iter().find_map(|key| record.get(key)?.as_str());
+    match found {
+        Some(message) if message.trim().is_empty() => bail!("the prompt is empty"),
+        Some(message) => Ok(message.to_owned()),
+        None => bail!("it has neither a `prompt` nor a `question`"),
+    }
+}
+
+/// The work of each stage of an iteration, in the order of stages; all steps together are one.
+pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str, Work)> {
+    let (base, teacher, dtype) = (&pair.base.config, &pair.teacher.config, pair.dtype);
+    let (before, heard) = (pair.tokens().saturating_sub(1), pair.heard(spec));
+    let mut stages = Vec::new();
+    for (names, config, tokens) in
+        [(["base_embedding", "base_prefill"], base, before), (["teacher_embedding", "teacher_prefill"], teacher, heard)]
+    {
+        if tokens > 0 {
+            let pass = config.prefill_work(1, tokens, 0, Attention::Dense, dtype);
+            let rest = Stage::ALL.into_iter().filter(|stage| *stage != Stage::Embed).map(|stage| pass.work_of(stage));
+            stages.push((names[0], pass.work_of(Stage::Embed)));
+            stages.extend(rest.reduce(plus).map(|rest| (names[1], rest)));
+        }
+    }
+    let fuse = |tokens: usize| pair.fuser.fuse_work(gates, 1, tokens, dtype).work(dtype);
+    let sections = pair.prompt.sections.iter().filter(|section| section.mask.has(0));
+    let fused: usize = sections.map(|section| section.positions.len()).sum();
+    if fused > 0 {
+        stages.push(("projector", fuse(fused)));
+    }
+    stages.push(("last_token_prefill", base.step_work(1, before, dtype).work()));
+    // The teacher has one position less: it has processed the whole prompt when the first step begins.
+    let teacher_tokens = pair.teacher_prompt().len();
+    let steps = (1..spec.new_tokens).map(|step| match spec.response {
+        Response::Plain => base.step_work(1, before + step, dtype).work(),
+        Response::Fused(_) => {
+            let taught = teacher.step_work(1, teacher_tokens + step - 1, dtype).work();
+            [taught, fuse(1)].into_iter().fold(base.step_work(1, before + step, dtype).work(), plus)
+        }
+    });
+    stages.extend(steps.reduce(plus).map(|steps| ("decode", steps)));
+    stages
+}
+
+/// The work of an iteration: all of its stages.
+pub fn work(pair: &Pair, spec: &Spec, gates: &Gates) -> Option<Work> {
+    stage_work(pair, spec, gates).into_iter().map(|(_, work)| work).reduce(plus)
+}
+
+/// Bytes of the weights, both KV caches and the fuser, known before anything is allocated.
+pub fn sizes(pair: &Pair, spec: &Spec) -> Vec<Fact> {
+    let [weights, caches, fuser] = bytes(pair, spec);
+    vec![
+        fact("parameters", pair.base.config.parameters()),
+        fact("teacher_parameters", pair.teacher.config.parameters()),
+        fact("fuser_parameters", pair.fuser.parameters()),
+        fact("weight_bytes", weights),
+        fact("cache_bytes", caches),
+        fact("fuser_bytes", fuser),
+    ]
+}
+
+/// Bytes of the weights of both models, of both caches, and of the fuser's weights.
+pub fn bytes(pair: &Pair, spec: &Spec) -> [u64; 3] {
+    let (base, teacher, dtype) = (&pair.base.config, &pair.teacher.config, pair.dtype);
+    let cache = |config: &Config, positions: usize| config.kv_bytes_per_token(dtype).saturating_mul(positions as u64);
+    let caches = cache(base, pair.positions(spec)).saturating_add(cache(teacher, pair.teacher_positions(spec)));
+    let weights = base.weight_bytes(dtype).saturating_add(teacher.weight_bytes(dtype));
+    [weights, caches, pair.fuser.weight_bytes(dtype)]
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    pub base_model: String,
+    pub teacher_model: String,
+    /// The folder of the fuser; none for a synthetic one.
+    pub checkpoint: Option<PathBuf>,
+    pub prompt: Source,
+    pub new_tokens: usize,
+    /// Whether new tokens are fused too.
+    pub response: Response,
+    pub overlap: bool,
+    /// Tokens of the text that the pair is compared with, if any.
+    pub text_tokens: Option<usize>,
+    pub order: FuseOrder,
+    pub alignment: Alignment,
+    /// None for that of the base model.
+    pub dtype: Option<Dtype>,
+    pub threads: usize,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    Random(usize),
+    Message(String),
+    /// A line of a file, counted from 1.
+    Line(PathBuf, usize),
+}
+
+impl Spec {
+    pub fn of(case: &Case) -> anyhow::Result<Self> {
+        let folder = |name: &str| Some(name).filter(|name| *name != SYNTHETIC).map(PathBuf::from);
+        Ok(Self {
+            base_model: case.text("base_model")?.to_owned(),
+            teacher_model: case.text("teacher_model")?.to_owned(),
+            checkpoint: folder(case.text("fuser_checkpoint")?),
+            prompt: source(case)?,
+            new_tokens: case.size("max_new_tokens")?,
+            response: if is_on(case, "include_response") {
+                Response::Fused(SharerMask::FIRST)
+            } else {
+                Response::Plain
+            },
+            overlap: is_on(case, "overlap"),
+            text_tokens: case.get("against").map(|_| case.size("text_tokens")).transpose()?,
+            order: case.text("fuse")?.parse()?,
+            alignment: case.text("alignment")?.parse()?,
+            dtype: case.text("dtype")?.parse().ok(),
+            threads: case.size("threads")?,
+            seed: seed(case)?,
+        })
+    }
+}
+
+fn source(case: &Case) -> anyhow::Result<Source> {
+    if let Some(message) = case.get("prompt") {
+        return Ok(Source::Message(message.to_string()));
+    }
+    match case.text("prompt_file") {
+        Ok(file) => Ok(Source::Line(PathBuf::from(file), case.size("sample")?)),
+        Err(_) => Ok(Source::Random(case.size("prompt_tokens")?)),
+    }
 }

@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, axis_of, resolve};
-use laptime_models::ModelError;
 
 use super::{
-    axes::{ALIASES, AUTO, NONE, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair},
-    pair::{Pair, find},
-    prompts,
-    spec::Spec,
+    axes::{ALIASES, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair},
+    pair::{Pair, Spec, find, prompt_count},
 };
-use crate::model::with_causes;
+use crate::{
+    axis::{AUTO, NONE},
+    request::{is_given, joined_words, refuse_too_many, refused, text, values_of, whole},
+};
 
 const NAME: &str = "c2c";
 
@@ -23,7 +23,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::settle(NAME, axes(), &resolved)?;
     name_pair(&mut resolved)?;
     let lines = lines(&texts, &resolved)?;
-    let has_length = resolved.iter().any(|(axis, _)| axis == PROMPT_AXIS) || lines.iter().any(|line| !line.is_empty());
+    let has_length = is_given(&resolved, PROMPT_AXIS) || lines.iter().any(|line| !line.is_empty());
     let is_against = is_against(&resolved)?;
     let mut left_out = [OF_PLAN, OF_PROMPT].concat();
     if !is_against {
@@ -36,15 +36,12 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
         let case = with_names(&case)?;
         let case = if has_length { case } else { case.with(PROMPT_AXIS, AUTO) };
         cases.extend(lines.iter().map(|line| with_prompt(&case, line)));
-        if cases.len() > MOST_CASES {
-            return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
-        }
+        refuse_too_many(&cases)?;
     }
     let cases = checked(cases)?;
     Plan::of_cases(without(axes(), OF_PLAN), cases)
 }
 
-/// How many random tokens a prompt has.
 const PROMPT_AXIS: &str = "prompt_tokens";
 
 /// The case with `auto` models resolved for a device, and with the length of its prompt.
@@ -58,7 +55,7 @@ pub fn on_device(case: &Case, is_gpu: bool) -> Case {
     let contexts = ["base_model", "teacher_model"].map(|axis| case.text(axis).ok().and_then(|name| find(name).ok()));
     let shortest = contexts.iter().flatten().map(|found| found.config.context).min().unwrap_or(usize::MAX);
     let tokens = PROMPT_TOKENS.min((shortest / 2).max(1));
-    case.with(PROMPT_AXIS, AxisValue::Int(i64::try_from(tokens).unwrap_or(i64::MAX)))
+    case.with(PROMPT_AXIS, whole(tokens))
 }
 
 /// Flags whose value is a text, not a list.
@@ -76,14 +73,14 @@ fn is_against(given: &[Given]) -> Result<bool, PlanError> {
     let is_against = match of("against").as_deref() {
         None | Some(NONE) => false,
         Some(TEXT) => true,
-        Some(_) => return Err(refused("`against` takes one value".to_owned(), "`--against text`")),
+        Some(_) => return Err(refused("`against` takes one value", "`--against text`")),
     };
     if !is_against && of("text_tokens").is_some() {
-        let reason = "`text_tokens` needs `--against text`".to_owned();
+        let reason = "`text_tokens` needs `--against text`";
         return Err(refused(reason, "`--against text` compares a pair with a text written by the teacher"));
     }
     if is_against && of("max_new_tokens").is_some() {
-        let reason = "`against` compares times to the first token, so `max_new_tokens` does not apply".to_owned();
+        let reason = "`against` compares times to the first token, so `max_new_tokens` does not apply";
         return Err(refused(reason, "leave it out; `--text-tokens` sets the length of the text"));
     }
     Ok(is_against)
@@ -98,7 +95,6 @@ fn until_first_token(axes: Vec<AxisSpec>, is_against: bool) -> Vec<AxisSpec> {
     axes.into_iter().map(one).collect()
 }
 
-/// Fills in the models of a named pair.
 fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
     let Some(name) = given.iter().find(|(axis, _)| axis == "preset").and_then(|(_, words)| words.first()).cloned()
     else {
@@ -112,7 +108,7 @@ fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
         return Err(refused(format!("there is no pair `{name}`"), &format!("pairs: {}", known.join(", "))));
     };
     for (axis, model) in [("base_model", base), ("teacher_model", teacher)] {
-        if !given.iter().any(|(known, _)| known == axis) {
+        if !is_given(given, axis) {
             given.push((axis.to_owned(), vec![(*model).to_owned()]));
         }
     }
@@ -123,30 +119,18 @@ fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
 type OfPrompt = Vec<(String, AxisValue)>;
 
 fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
-    let text = |axis: &str| {
-        let words: Vec<&str> = texts
-            .iter()
-            .filter(|(name, _)| axis_of(ALIASES, name) == axis)
-            .flat_map(|(_, words)| words)
-            .map(String::as_str)
-            .collect();
-        (!words.is_empty()).then(|| words.join(" "))
-    };
     let number = |axis: &str| -> Option<usize> {
         given.iter().find(|(name, _)| name == axis).and_then(|(_, words)| words.first()?.parse().ok())
     };
-    let has_length = given.iter().any(|(name, _)| name == "prompt_tokens");
-    let (message, file) = (text("prompt"), text("prompt_file"));
+    let has_length = is_given(given, PROMPT_AXIS);
+    let [message, file] = ["prompt", "prompt_file"].map(|axis| joined_words(texts, ALIASES, axis, " "));
     if (message.is_some() || file.is_some()) && has_length || message.is_some() && file.is_some() {
-        let reason = "give only one of `prompt`, `prompt_file` and `prompt_tokens`".to_owned();
+        let reason = "give only one of `prompt`, `prompt_file` and `prompt_tokens`";
         return Err(refused(reason, "leave out all but one of them"));
     }
     if file.is_none() && (number("samples").is_some() || number("sample").is_some()) {
-        let reason = "`samples` needs a file of prompts".to_owned();
-        return Err(refused(
-            reason,
-            "`--prompt-file FILE` needs one JSON record per line, with a `prompt` or a `question`",
-        ));
+        let hint = "`--prompt-file FILE` needs one JSON record per line, with a `prompt` or a `question`";
+        return Err(refused("`samples` needs a file of prompts", hint));
     }
     if let Some(message) = message {
         return Ok(vec![vec![("prompt".to_owned(), AxisValue::Text(message))]]);
@@ -159,30 +143,26 @@ fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
 
 fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPrompt>, PlanError> {
     let hint = "each line must be a JSON record with a `prompt` or a `question`";
-    let count = prompts::count(Path::new(file)).map_err(|error| refused(format!("{error:#}"), hint))?;
+    let count = prompt_count(Path::new(file)).map_err(|error| refused(format!("{error:#}"), hint))?;
     let spec = sample.map_or(1..=samples, |sample| sample..=sample);
     if *spec.end() > count {
         let reason = format!("`{file}` has {count} prompts, and {} were requested", spec.end());
         return Err(refused(reason, "use fewer `--samples`"));
     }
-    let one = |sample: usize| {
-        let sample = AxisValue::Int(i64::try_from(sample).unwrap_or(i64::MAX));
-        vec![("prompt_file".to_owned(), AxisValue::Text(file.to_owned())), ("sample".to_owned(), sample)]
-    };
+    let one = |sample: usize| vec![("prompt_file".to_owned(), file.into()), ("sample".to_owned(), whole(sample))];
     Ok(spec.take(MOST_CASES.saturating_add(1)).map(one).collect())
 }
 
 /// The case with models in their own spelling.
 fn with_names(case: &Case) -> Result<Case, PlanError> {
     ["base_model", "teacher_model"].iter().try_fold(case.clone(), |case, axis| {
-        let name = case.get(axis).map(ToString::to_string).unwrap_or_default();
+        let name = text(&case, axis);
         Ok(if name == AUTO { case } else { case.with(axis, find(&name)?.name) })
     })
 }
 
 fn with_prompt(case: &Case, prompt: &OfPrompt) -> Case {
-    let values = case.values().map(|(axis, value)| (axis.to_owned(), value.clone()));
-    Case::new(values.chain(prompt.iter().cloned()).collect())
+    Case::new([values_of(case), prompt.clone()].concat())
 }
 
 /// Refuses pairs, fusers and prompts that cannot be run; lengths only if no case has one that can. A case that depends
@@ -216,15 +196,5 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
 }
 
 fn refusal(error: &anyhow::Error) -> PlanError {
-    match error.downcast_ref::<ModelError>() {
-        Some(model) => {
-            let hint = model.hint().unwrap_or_else(|| "see docs/c2c.md".to_owned());
-            PlanError::Refused { reason: with_causes(model), hint }
-        }
-        None => refused(format!("{error:#}"), "see docs/c2c.md"),
-    }
-}
-
-fn refused(reason: String, hint: &str) -> PlanError {
-    PlanError::Refused { reason, hint: hint.to_owned() }
+    crate::request::refusal(error, "see docs/c2c.md", "see docs/c2c.md")
 }

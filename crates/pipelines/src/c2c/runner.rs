@@ -1,29 +1,23 @@
-//! Two models and a fuser, run stage by stage.
+//! Two models and a fuser on a device, run stage by stage.
 
 use laptime_bench::{Device, Fact};
 use laptime_models::{
-    ModelError, Tokens,
-    fuser::{FuseOrder, Fused, Gates, Response},
+    Config, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights, cpu,
+    fuser::{FuseOptions, FuseOrder, Fused, Fusing, Gates, Joined, Response},
 };
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
-use super::{
-    make::{Loaded, make, set_fuser},
-    pair::Pair,
-    spec::Spec,
-    work::{bytes, sizes, whole},
+use super::pair::{Pair, Spec, bytes, sizes};
+use crate::{
+    backend::{Target, decoder, fuser, if_gpu, into_error, is_gpu, marks, second, second_lane},
+    model::{Found, checked_weights},
+    request::fact,
 };
-use crate::model::into_error;
 
-/// Two prepared models and a fuser.
 pub struct Runner<'a> {
-    /// The models, the fuser and the prompt.
     pub pair: Pair,
-    /// The parameters of the case.
     pub spec: Spec,
-    /// The device.
     pub device: &'a dyn Device,
-    /// Both models and the fuser on the device.
     pub made: Loaded<'a>,
     lane: Option<&'a Lane>,
     /// The first logits with paths computed in the other order.
@@ -33,9 +27,7 @@ pub struct Runner<'a> {
 /// The result of processing a prompt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Read {
-    /// What was fused.
     pub fused: Fused,
-    /// How often the teacher was run.
     pub teacher_calls: u64,
     /// Time of the projectors; none if the device may still be working when the host continues.
     pub projector_ns: Option<u64>,
@@ -44,11 +36,8 @@ pub struct Read {
 /// How long both prompts took to read, each alone and both together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prefills {
-    /// The base model alone.
     pub base_ns: u64,
-    /// The teacher alone.
     pub teacher_ns: u64,
-    /// Both at the same time.
     pub together_ns: u64,
 }
 
@@ -68,19 +57,22 @@ impl Prefills {
 impl<'a> Runner<'a> {
     /// Loads everything, and runs the prompt once in the other order.
     pub fn new(pair: Pair, spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
-        let mut made = make(&pair, &spec, device)?;
-        made.joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
         let other = match spec.order {
             FuseOrder::Batched => FuseOrder::ByLayer,
             FuseOrder::ByLayer => FuseOrder::Batched,
         };
-        set_fuser(&mut made.joined, &pair, &spec, other, device)?;
+        let Loaded { mut joined, weights, teacher_lane } = make(&pair, &spec, other, device)?;
+        joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
         let in_other_order = {
             let _stage = stage!("run_in_other_order");
-            made.joined.read(&pair.prompt, spec.response).map_err(into_error)?;
-            made.joined.receiver.logits().map_err(into_error)?
+            joined.read(&pair.prompt, spec.response).map_err(into_error)?;
+            joined.receiver.logits().map_err(into_error)?
         };
-        set_fuser(&mut made.joined, &pair, &spec, spec.order, device)?;
+        let Joined { receiver, sharers, fuser } = joined;
+        // Two fusers may not fit.
+        drop(fuser);
+        let joined = Joined { receiver, sharers, fuser: load_fuser(&pair, &spec, spec.order, device)? };
+        let made = Loaded { joined, weights, teacher_lane };
         Ok(Self { pair, spec, device, made, lane: device.lane(), in_other_order })
     }
 
@@ -205,7 +197,6 @@ impl<'a> Runner<'a> {
         Ok(text)
     }
 
-    /// The base model alone processes the prompt.
     pub fn read_alone(&mut self) -> Result<(), ModelError> {
         let ids = self.pair.prompt.receiver.clone();
         let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
@@ -241,7 +232,6 @@ impl<'a> Runner<'a> {
         self.device.synchronise()
     }
 
-    /// Which gates of the fuser are open.
     pub fn gates(&self) -> Gates {
         let gates = self.made.joined.fuser.gates().first().cloned();
         gates.unwrap_or_else(|| Gates::open(self.pair.base.config.layers))
@@ -252,7 +242,7 @@ impl<'a> Runner<'a> {
         let mut facts = sizes(&self.pair, &self.spec);
         let known = bytes(&self.pair, &self.spec).into_iter().fold(0, u64::saturating_add);
         if let Some(peak) = self.device.peak_bytes() {
-            facts.push(whole("activation_bytes", peak.saturating_sub(known)));
+            facts.push(fact("activation_bytes", peak.saturating_sub(known)));
         }
         let [base, teacher, fuser] = self.made.weights;
         facts.extend([
@@ -262,6 +252,93 @@ impl<'a> Runner<'a> {
         ]);
         facts
     }
+}
+
+/// Why a device cannot run a case, if it cannot.
+pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
+    let has_streams = is_gpu(device);
+    (spec.overlap && !has_streams).then(|| format!("`{}` has no second stream for the second prompt", device.name()))
+}
+
+pub struct Loaded<'a> {
+    pub joined: Joined<'a>,
+    /// Where the weights of the base model, the teacher model and the fuser come from.
+    pub weights: [&'static str; 3],
+    pub teacher_lane: Option<&'a Lane>,
+}
+
+/// Loads both models and a fuser. If both models run at the same time, the teacher has a stream of its own.
+fn make<'a>(pair: &Pair, spec: &Spec, order: FuseOrder, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
+    let teacher_lane = if spec.overlap { second_lane(device)? } else { device.lane() };
+    let [mut base, mut teacher] = options(pair, spec);
+    base.marks = Marks { embedding: EmbeddingStage::Base, ..marks(device) };
+    teacher.marks = Marks { lane: teacher_lane.cloned(), embedding: EmbeddingStage::Teacher, ..marks(device) };
+    let (weights, of_base) = load(&pair.base, spec)?;
+    let on = Target { device, threads: spec.threads };
+    let receiver = decoder(&pair.base.config, &weights, base, on)?;
+    let (weights, of_teacher) = load(&pair.teacher, spec)?;
+    let sharer = if spec.overlap { second } else { decoder };
+    let sharer = sharer(&pair.teacher.config, &weights, teacher, on)?;
+    let of_fuser = if pair.weights.is_synthetic() { "synthetic" } else { "folder" };
+    pair.weights.check_finite(&pair.fuser).map_err(into_error)?;
+    let joined = Joined { receiver, sharers: vec![sharer], fuser: load_fuser(pair, spec, order, device)? };
+    Ok(Loaded { joined, weights: [of_base, of_teacher, of_fuser], teacher_lane })
+}
+
+fn load(found: &Found, spec: &Spec) -> anyhow::Result<(Weights, &'static str)> {
+    let _stage = stage!("load_weights", model = found.name);
+    checked_weights(found, spec.seed)
+}
+
+fn load_fuser<'a>(
+    pair: &Pair,
+    spec: &Spec,
+    order: FuseOrder,
+    device: &'a dyn Device,
+) -> anyhow::Result<Box<dyn Fusing + 'a>> {
+    let _stage = stage!("load_fuser");
+    let options = FuseOptions { order, marks: marks(device), ..FuseOptions::new(pair.dtype) };
+    fuser(vec![(pair.fuser.clone(), &pair.weights)], options, Target { device, threads: spec.threads })
+}
+
+/// Of both models, without marks.
+fn options(pair: &Pair, spec: &Spec) -> [Options; 2] {
+    let one = |config: &Config, room: usize| Options {
+        dtype: pair.dtype,
+        attention: config.attention_type,
+        kept: None,
+        batch: 1,
+        room: Room::Static(room),
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: None,
+    };
+    [one(&pair.base.config, pair.positions(spec)), one(&pair.teacher.config, pair.teacher_positions(spec).max(1))]
+}
+
+/// Bytes that a case needs at most: of the heap, or of a GPU.
+pub fn needed_bytes(pair: &Pair, spec: &Spec, device: &dyn Device) -> u64 {
+    let [base, teacher] = options(pair, spec);
+    let text = spec.text_tokens.unwrap_or(0);
+    let read = pair.tokens().saturating_add(text);
+    let heard = pair.heard(spec).max(if text > 0 { pair.teacher_prompt().len() } else { 1 });
+    let (fusers, fuse) = (std::slice::from_ref(&pair.fuser), FuseOptions::new(pair.dtype));
+    let sum = |parts: &[u64]| parts.iter().copied().fold(0, u64::saturating_add);
+    if_gpu!(device, _gpu => sum(&[
+        laptime_models::gpu::needed_bytes(&pair.base.config, &base, read, false),
+        laptime_models::gpu::needed_bytes(&pair.teacher.config, &teacher, heard, false),
+        laptime_models::gpu::needed_fuser_bytes(fusers, &fuse, [1, pair.tokens()]),
+    ]));
+    let behind = pair.positions(spec).saturating_sub(read);
+    let behind_heard = pair.teacher_positions(spec).saturating_sub(heard);
+    let (threads, cached) = (spec.threads, cpu::Pass::Cached);
+    sum(&[
+        cpu::needed_bytes(&pair.base.config, &base, cached, [behind, read], threads),
+        cpu::needed_bytes(&pair.teacher.config, &teacher, cached, [behind_heard, heard], threads),
+        cpu::needed_fuser_bytes(fusers, &fuse, [1, pair.tokens()], threads),
+        // The check looks at two rows of logits as f32.
+        (pair.base.config.vocab as u64).saturating_mul(8),
+    ])
 }
 
 #[cfg(test)]

@@ -2,49 +2,42 @@
 
 use laptime_analyze::{JoinedStages, limits};
 use laptime_bench::AxisValue;
+use laptime_stats::spread::median;
 use laptime_trace::Nanos;
 
-use super::files::{Recording, average, median, ms, total};
+use super::files::{Recording, average, ms, total};
+
+/// A stage of the prompt: its name, its names in our summary and in that of the C2C profiler, and its times.
+type OfPrompt = (&'static str, &'static str, &'static str, fn(&JoinedStages) -> &Vec<Nanos>);
+
+const OF_PROMPT: [OfPrompt; 6] = [
+    ("base_embedding", "base embedding", "Base Embedding", |iteration| &iteration.base_embedding),
+    ("base_prefill", "base prefill", "Base Prefill", |iteration| &iteration.base_prefill),
+    ("teacher_embedding", "teacher embedding", "Teacher Embedding", |iteration| &iteration.teacher_embedding),
+    ("teacher_prefill", "teacher prefill", "Teacher Prefill", |iteration| &iteration.teacher_prefill),
+    ("projector", "projector", "Projector", |iteration| &iteration.projector),
+    ("last_token_prefill", "last token", "Last Token Prefill", |iteration| &iteration.last_token_prefill),
+];
 
 impl Recording<'_> {
     /// The summary of a profile. The first token is that of the iteration with the median time to first token, so
     /// that its parts add up; the rest are medians of all iterations.
     pub fn lines(&self) -> Vec<String> {
-        let lines = [self.first_token_line(), self.projector_line(), self.decode_line(), self.overlap_line()];
-        let lines = lines.into_iter().flatten().chain(self.memory()).chain(self.below_limit());
-        lines.map(|line| line.trim_start().to_owned()).collect()
+        let projector = self.projector().filter(|_| self.projector_calls() > 0);
+        let decode = self.decode().map(|(step, steps, limit)| {
+            format!("Decode: {step:.3} ms per token ({steps} tokens, {:.0} tokens/s){limit}", 1e3 / step)
+        });
+        let lines = [self.first_token_line(), projector, decode, self.overlap(), self.memory(), self.below_limit()];
+        lines.into_iter().flatten().map(|line| line.trim_start().to_owned()).collect()
     }
 
     fn first_token_line(&self) -> Option<String> {
         let usual = self.usual()?;
         let first = usual.first_token.map(ms)?;
-        let parts = [
-            ("base embedding", total(&usual.base_embedding)),
-            ("base prefill", total(&usual.base_prefill)),
-            ("teacher embedding", total(&usual.teacher_embedding)),
-            ("teacher prefill", total(&usual.teacher_prefill)),
-            ("projector", total(&usual.projector)),
-            ("last token", total(&usual.last_token_prefill)),
-        ];
-        let parts = parts.into_iter().filter_map(|(name, time)| Some(format!("{name} {:.3}", time?)));
-        let parts = parts.collect::<Vec<_>>().join(" + ");
+        let part = |(_, name, _, times): &OfPrompt| Some(format!("{name} {:.3}", total(times(usual))?));
+        let parts = OF_PROMPT.iter().filter_map(part).collect::<Vec<_>>().join(" + ");
         let timed = if self.is_queued { " (host times; `--timing events` shows device times)" } else { "" };
         Some(format!("First token: {first:.3} ms{}: {parts} ms{timed}", self.first_token_limit(first)))
-    }
-
-    fn projector_line(&self) -> Option<String> {
-        self.projector().filter(|_| self.projector_calls() > 0)
-    }
-
-    fn decode_line(&self) -> Option<String> {
-        let step = self.of(|iteration| average(&iteration.steps)).filter(|step| *step > 0.0)?;
-        let steps = self.iterations.first().map_or(0, |iteration| iteration.steps.len());
-        let limit = self.limit("decode", step * steps as f64);
-        Some(format!("Decode: {step:.3} ms per token ({steps} tokens, {:.0} tokens/s){limit}", 1e3 / step))
-    }
-
-    fn overlap_line(&self) -> Option<String> {
-        self.overlap()
     }
 
     /// The lines that the C2C profiler prints, and a few more.
@@ -54,31 +47,31 @@ impl Recording<'_> {
             1 => format!("Timing Summary (1 recorded iteration{whose}):"),
             count => format!("Timing Summary (the median iteration of {count} by its first token{whose}):"),
         };
-        let lines = [
-            Some(heading),
-            self.stage("Base Embedding", "base_embedding", |iteration| &iteration.base_embedding),
-            self.stage("Base Prefill", "base_prefill", |iteration| &iteration.base_prefill),
-            self.stage("Teacher Embedding", "teacher_embedding", |iteration| &iteration.teacher_embedding),
-            self.stage("Teacher Prefill", "teacher_prefill", |iteration| &iteration.teacher_prefill),
-            self.projector(),
-            self.stage("Last Token Prefill", "last_token_prefill", |iteration| &iteration.last_token_prefill),
+        let first = self.usual().and_then(|usual| usual.first_token).map(ms);
+        let decode = self.decode().map(|(step, steps, limit)| {
+            let (all, rate) = (step * steps as f64, 1e3 / step);
+            format!("  Decode: {all:.3} ms total, {step:.3} ms/token avg ({steps} tokens), {rate:.0} tokens/s{limit}")
+        });
+        let response = self.of(|iteration| total(&iteration.response_projector));
+        let sampling = self.of(|iteration| total(&iteration.sampling));
+        let (teacher, projector) = (self.fact_text("teacher_calls"), self.projector_calls());
+        let [base, other, fuser] = ["base_model", "teacher_model", "fuser_checkpoint"].map(|axis| self.axis(axis));
+        let mut lines = vec![Some(heading)];
+        lines.extend(OF_PROMPT.iter().map(|stage| self.stage(stage)));
+        lines.extend([
             self.between(),
-            self.prefill(),
-            self.first_token(),
-            self.decode(),
-            self.response(),
-            self.sampling(),
+            self.prefill_ms().map(|time| format!("  Total Prefill (sum of the above): {time:.3} ms")),
+            first.map(|first| format!("  First Token (TTFT): {first:.3} ms{}", self.first_token_limit(first))),
+            decode,
+            response.map(|time| format!("  Projector of new tokens (in Decode): {time:.3} ms")),
+            sampling.map(|time| format!("  Sampling: {time:.3} ms")),
             self.overlap(),
             self.memory(),
-            Some(format!("  Calls: teacher {}, projector {}", self.fact_text("teacher_calls"), self.projector_calls())),
-            Some(format!(
-                "  Base model: {}, teacher model: {}, fuser: {}",
-                self.axis("base_model"),
-                self.axis("teacher_model"),
-                self.axis("fuser_checkpoint")
-            )),
-        ];
-        lines.into_iter().flatten().chain(self.below_limit()).collect()
+            Some(format!("  Calls: teacher {teacher}, projector {projector}")),
+            Some(format!("  Base model: {base}, teacher model: {other}, fuser: {fuser}")),
+            self.below_limit(),
+        ]);
+        lines.into_iter().flatten().collect()
     }
 
     /// The iteration with the median time to first token; for an even number the faster of the two in the middle.
@@ -89,16 +82,15 @@ impl Recording<'_> {
     }
 
     fn of(&self, time: impl Fn(&JoinedStages) -> Option<f64>) -> Option<f64> {
-        median(self.iterations.iter().filter_map(time).collect())
+        median(&self.iterations.iter().filter_map(time).collect::<Vec<_>>())
     }
 
-    fn stage(&self, label: &str, name: &str, times: fn(&JoinedStages) -> &Vec<Nanos>) -> Option<String> {
+    fn stage(&self, (name, _, label, times): &OfPrompt) -> Option<String> {
+        if *name == "projector" {
+            return self.projector();
+        }
         let time = total(times(self.usual()?))?;
         Some(format!("  {label}: {time:.3} ms{}", self.limit(name, time)))
-    }
-
-    fn sampling(&self) -> Option<String> {
-        self.of(|iteration| total(&iteration.sampling)).map(|time| format!("  Sampling: {time:.3} ms"))
     }
 
     /// The lower bound of a stage in milliseconds, if peaks were measured.
@@ -118,18 +110,9 @@ impl Recording<'_> {
     /// A note on stages that took less than their limit: the limit is wrong.
     fn below_limit(&self) -> Option<String> {
         let usual = self.usual()?;
-        let times: [(&str, Option<f64>); 7] = [
-            ("base_embedding", total(&usual.base_embedding)),
-            ("base_prefill", total(&usual.base_prefill)),
-            ("teacher_embedding", total(&usual.teacher_embedding)),
-            ("teacher_prefill", total(&usual.teacher_prefill)),
-            ("projector", total(&usual.projector)),
-            ("last_token_prefill", total(&usual.last_token_prefill)),
-            ("decode", self.of(|iteration| total(&iteration.steps))),
-        ];
-        let below = times
-            .into_iter()
-            .filter(|(name, time)| time.zip(self.least(name)).is_some_and(|(time, least)| time < least));
+        let of_prompt = OF_PROMPT.iter().map(|(name, _, _, times)| (*name, total(times(usual))));
+        let times = of_prompt.chain([("decode", self.of(|iteration| total(&iteration.steps)))]);
+        let below = times.filter(|(name, time)| time.zip(self.least(name)).is_some_and(|(time, least)| time < least));
         let names: Vec<String> = below.map(|(name, _)| format!("`{name}`")).collect();
         (!names.is_empty()).then(|| {
             format!(
@@ -160,29 +143,10 @@ impl Recording<'_> {
     /// The time between the stages of the prompt, or their overlap if both models run at the same time.
     fn between(&self) -> Option<String> {
         let usual = self.usual()?;
-        let stages = [
-            &usual.base_embedding,
-            &usual.base_prefill,
-            &usual.teacher_embedding,
-            &usual.teacher_prefill,
-            &usual.projector,
-            &usual.last_token_prefill,
-        ];
-        let parts: f64 = stages.into_iter().filter_map(|times| total(times)).sum();
+        let parts: f64 = OF_PROMPT.iter().filter_map(|(_, _, _, times)| total(times(usual))).sum();
         let rest = self.prefill_ms()? - parts;
-        Some(match rest < 0.0 {
-            true => format!("  Overlap of stages: {rest:.3} ms"),
-            false => format!("  Between stages: {rest:.3} ms"),
-        })
-    }
-
-    fn prefill(&self) -> Option<String> {
-        self.prefill_ms().map(|time| format!("  Total Prefill (sum of the above): {time:.3} ms"))
-    }
-
-    fn first_token(&self) -> Option<String> {
-        let first = self.usual()?.first_token.map(ms)?;
-        Some(format!("  First Token (TTFT): {first:.3} ms{}", self.first_token_limit(first)))
+        let label = if rest < 0.0 { "Overlap of stages" } else { "Between stages" };
+        Some(format!("  {label}: {rest:.3} ms"))
     }
 
     fn first_token_limit(&self, first: f64) -> String {
@@ -192,22 +156,16 @@ impl Recording<'_> {
         limit.unwrap_or_default()
     }
 
-    fn decode(&self) -> Option<String> {
+    /// Milliseconds of a decode step, their number, and the comparison with their limit.
+    fn decode(&self) -> Option<(f64, usize, String)> {
         let step = self.of(|iteration| average(&iteration.steps)).filter(|step| *step > 0.0)?;
         let steps = self.iterations.first().map_or(0, |iteration| iteration.steps.len());
-        let (all, rate) = (step * steps as f64, 1e3 / step);
-        let limit = self.limit("decode", all);
-        Some(format!("  Decode: {all:.3} ms total, {step:.3} ms/token avg ({steps} tokens), {rate:.0} tokens/s{limit}"))
-    }
-
-    fn response(&self) -> Option<String> {
-        let time = self.of(|iteration| total(&iteration.response_projector))?;
-        Some(format!("  Projector of new tokens (in Decode): {time:.3} ms"))
+        Some((step, steps, self.limit("decode", step * steps as f64)))
     }
 
     fn metric(&self, name: &str) -> Option<f64> {
         let metric = self.measured.metrics.iter().find(|metric| metric.name == name)?;
-        median(metric.values.iter().flatten().copied().collect())
+        median(&metric.values.iter().flatten().copied().collect::<Vec<_>>())
     }
 
     /// The time saved by prefilling both models at the same time.
@@ -221,8 +179,8 @@ impl Recording<'_> {
     }
 
     fn memory(&self) -> Option<String> {
-        let mib = |name: &str| match self.fact(name) {
-            Some(AxisValue::Int(bytes)) => Some(format!("{:.2}", *bytes as f64 / f64::from(1 << 20))),
+        let mib = |(name, fact): (&str, &str)| match self.fact(fact) {
+            Some(AxisValue::Int(bytes)) => Some(format!("{name} {:.2}", *bytes as f64 / f64::from(1 << 20))),
             _ => None,
         };
         let parts = [
@@ -231,8 +189,7 @@ impl Recording<'_> {
             ("fuser", "fuser_bytes"),
             ("activations and the rest", "activation_bytes"),
         ];
-        let parts: Vec<String> =
-            parts.iter().filter_map(|(name, fact)| Some(format!("{name} {}", mib(fact)?))).collect();
+        let parts: Vec<String> = parts.into_iter().filter_map(mib).collect();
         (!parts.is_empty()).then(|| format!("  Peak memory (MiB): {}", parts.join(", ")))
     }
 }

@@ -10,7 +10,7 @@ use laptime_analyze::{CaseFigures, MeasuredFigures};
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::{
     format::write_whole,
-    run::{AxisValue, CaseResult, Run},
+    run::{AxisValue, Case, CaseResult, Run},
 };
 use serde_json::{Value, json};
 
@@ -30,6 +30,13 @@ pub fn write_table(table: &Table, format: Format, path: &Path) -> anyhow::Result
     create_parent(path)?;
     let style = TextStyle { verbose: true, ..TextStyle::plain(usize::MAX / 2) };
     write_whole(path, |file| laptime_report::write(table, format, style, file)).map_err(Into::into)
+}
+
+/// Writes a table where `--output` names a `.csv` file.
+pub fn write_csv(table: &Table, flags: &Flags) -> anyhow::Result<Option<PathBuf>> {
+    let Some(path) = flags.path_ending_in("output", "csv") else { return Ok(None) };
+    write_table(table, Format::Csv, path)?;
+    Ok(Some(path.to_owned()))
 }
 
 /// Writes JSON to a file, whole or not at all.
@@ -65,32 +72,37 @@ pub fn write_nano_profile(
     Ok(outside)
 }
 
-/// The median time of an iteration in milliseconds.
+/// The cases that were measured, each once.
+pub fn measured_cases(results: &[CaseResult]) -> Vec<&Case> {
+    let mut cases: Vec<&Case> = Vec::new();
+    for result in results.iter().filter(|result| result.measured().is_some()) {
+        if !cases.contains(&&result.case) {
+            cases.push(&result.case);
+        }
+    }
+    cases
+}
+
 pub fn median_ms(measured: &MeasuredFigures) -> Value {
     json!(measured.wall.median / 1e6)
 }
 
-/// Bytes in MiB.
 pub fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-/// The value of a case on an axis, as text.
 pub fn text(case: &CaseFigures, name: &str) -> String {
     case.id.case.get(name).map(ToString::to_string).unwrap_or_default()
 }
 
-/// The value of a case on an axis, as JSON.
 pub fn axis(case: &CaseFigures, name: &str) -> Value {
     case.id.case.get(name).map_or(Value::Null, json_of)
 }
 
-/// A fact about a case, as JSON.
 pub fn fact(measured: &MeasuredFigures, name: &str) -> Value {
     measured.fact(name).map_or(Value::Null, json_of)
 }
 
-/// A value as JSON.
 pub fn json_of(value: &AxisValue) -> Value {
     match value {
         AxisValue::Int(whole) => json!(whole),

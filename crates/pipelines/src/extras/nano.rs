@@ -5,14 +5,38 @@ use laptime_trace::run::{
 };
 use serde_json::Value;
 
-/// The file of attention.
-pub const ATTENTION_FILE: &str = "attention_profile.json";
+use super::{COMPAT, COMPAT_FILES, Context, FlagSpec};
 
-/// The file of models.
+pub const ATTENTION_FILE: &str = "attention_profile.json";
 pub const MODEL_FILE: &str = "model_profile.json";
 
 /// The key under which profiles written by Laptime contain the run itself; the other keys have one figure per case.
 pub const OWN_KEY: &str = "laptime";
+
+/// A flag of Nano XYZ that has no effect here.
+pub const NO_SYNC: FlagSpec = FlagSpec { name: "no-sync", alias: None, value: None, help: None };
+
+const NO_SYNC_NOTE: &str = "note: `--no-sync` has no effect: iterations are synchronised at both ends, or their \
+                                       times would be wrong; `laptime profile … --timing host,sync` shows the difference";
+
+/// The flags of workloads that write a profile of Nano XYZ.
+pub const FLAGS: [FlagSpec; 5] = [
+    COMPAT,
+    COMPAT_FILES,
+    FlagSpec::path(
+        "output",
+        "FILE",
+        "Also write the table (`.csv`) or the profile in the format of Nano XYZ (`.json`) to this file",
+    ),
+    FlagSpec::path("output-dir", "DIR", "Also write the profile in the format of Nano XYZ into this folder"),
+    NO_SYNC,
+];
+
+pub fn note_no_sync(context: &Context<'_>) {
+    if context.flags.has(NO_SYNC.name) {
+        context.screen.say(NO_SYNC_NOTE);
+    }
+}
 
 /// The run of a profile, if Laptime wrote it.
 pub fn own_run(profile: &Value) -> Option<(Run, Vec<CaseResult>)> {
@@ -29,7 +53,6 @@ const METRICS: [(&str, Better); 4] = [
     ("output_error", Better::Lower),
 ];
 
-/// The results in a profile of attention.
 pub fn attention(profile: &Value) -> Vec<CaseResult> {
     let result = |record: &Value| {
         let axes = [
@@ -47,7 +70,6 @@ pub fn attention(profile: &Value) -> Vec<CaseResult> {
     records(profile).map(result).collect()
 }
 
-/// The results in a profile of models.
 pub fn models(profile: &Value) -> Vec<CaseResult> {
     let result = |record: &Value| {
         let axes = [("model", "preset"), ("pass_type", "mode"), ("seq_len", "seq_len"), ("batch_size", "batch_size")];

@@ -1,20 +1,16 @@
 //! The product of two square matrices on a GPU, by cuBLAS.
 
 use half::{bf16, f16};
-use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
+use laptime_bench::{Device, Iteration, Prepared, Work};
 use laptime_cuda::{Blas, Buffer, Element, Sizes};
 use laptime_probe::stage;
 
-use super::{CudaDevice, into_error};
+use super::{CudaDevice, WORKSPACE_BYTES, into_error};
 use crate::{
     crew::{Crew, all_threads},
-    matmul::random,
-    product::Multiplied,
-    reference::check_product,
+    matmul::{product_work, random},
+    product::{Multiplied, check_product},
 };
-
-/// The workspace of cuBLAS, in bytes.
-const WORKSPACE_BYTES: u64 = 32 << 20;
 
 /// Prepares a product; dtypes without a product do not apply.
 pub fn prepare_matmul<'a>(size: usize, dtype: &str, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
@@ -35,7 +31,6 @@ fn prepare<'a, T: Multiplied + Element>(size: usize, gpu: &'a CudaDevice) -> any
     Prepared::if_it_fits(needed, gpu, || Ok(Box::new(GpuMatmul::<T>::new(size, side, gpu)?)))
 }
 
-/// A prepared matrix product.
 struct GpuMatmul<'a, T> {
     gpu: &'a CudaDevice,
     blas: Blas,
@@ -73,8 +68,6 @@ impl<T: Multiplied + Element> Iteration for GpuMatmul<'_, T> {
     }
 
     fn work(&self) -> Option<Work> {
-        let bytes = (self.size as u64).saturating_pow(2).saturating_mul(3 * size_of::<T>() as u64);
-        let dtype = T::NAME.to_owned();
-        Some(Work { flops: self.sizes.operations(), dtype, bytes, traffic: Traffic::Read })
+        Some(product_work(self.size, T::NAME, size_of::<T>()))
     }
 }

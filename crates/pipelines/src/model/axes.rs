@@ -1,92 +1,36 @@
 //! The axes of `model`, and their aliases.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
+use laptime_bench::{Alias, AxisSpec, ValueKind::*};
 
-use super::test_name::PASSES;
-use crate::{attention::pattern_axes, crew::threads_axis};
+use super::spec::PASSES;
+use crate::{
+    attention::pattern_axes,
+    axis::{ABOUT_THREADS, AUTO, DTYPES, GRAPH, SEED, THREADS, axes, default_threads, from},
+};
 
-/// The dtypes of a model.
-const DTYPES: &[&str] = &["f32", "bf16", "f16"];
-
-/// How attention is computed.
 const ATTENTION: &[&str] = &["naive", "dense", "sparse", "sliding-window"];
-
-/// Whether decode steps are replayed as a graph.
-const GRAPH: &[&str] = &["auto", "on", "off"];
 
 /// The axes, with the defaults for a model that was not named.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, kind, default: Vec<AxisValue>, cost| AxisSpec { name, about, kind, default, cost };
-    let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
-    let names = |names| ValueKind::OneOf(names);
-    let mut axes = vec![
-        axis(
-            "model",
-            "a preset (upper or lower case) or a folder with a config.json; `laptime list models` shows the presets",
-            ValueKind::Name,
-            vec!["tiny".into()],
-            Cost::High,
-        ),
-        axis(
-            "test",
-            "short name of the test: ppN prefills N tokens, tgN decodes N tokens, forwardN runs without a cache, stepN is a training step; @dD adds D cached tokens",
-            ValueKind::Name,
-            vec!["pp512".into(), "tg128".into()],
-            Cost::Low,
-        ),
-        axis(
-            "pass_type",
-            "the pass to run; forward_backward with `--model-size`",
-            names(PASSES),
-            vec!["forward".into()],
-            Cost::Low,
-        ),
-        axis(
-            "seq_len",
-            "sequence length; a length without a pass means forward; also small (256,512), medium (1024,2048), large (4096,8192)",
-            from(1),
-            vec![512.into()],
-            Cost::Low,
-        ),
-        axis("cache_tokens", "tokens in the KV cache before the pass", from(0), vec![0.into()], Cost::Low),
-        axis("batch_size", "batch size; 4 with `--model-size`", from(1), vec![1.into()], Cost::Low),
-        axis(
-            "dtype",
-            "dtype of weights, activations and KV cache; that of the model, or f32 with `--model-size`",
-            names(DTYPES),
-            vec!["f32".into()],
-            Cost::Middle,
-        ),
-        axis(
-            "attention",
-            "attention kernel; that of the model, or naive with `--model-size`; sparse and sliding-window follow the pattern",
-            names(ATTENTION),
-            vec!["dense".into()],
-            Cost::Low,
-        ),
-        axis(
-            "graph",
-            "replay decode steps as a CUDA graph; auto where possible",
-            names(GRAPH),
-            vec!["auto".into()],
-            Cost::Low,
-        ),
-        threads_axis(),
-        axis(
-            "seed",
-            "seed of random tokens and synthetic weights",
-            ValueKind::Int { least: 0, most: i64::MAX },
-            vec![0.into()],
-            Cost::High,
-        ),
-        axis(
-            "reduced",
-            "for small GPUs: `xl` runs 2 sequences of 256 tokens, `2.7B` one of 128",
-            ValueKind::Switch,
-            vec![false.into()],
-            Cost::Low,
-        ),
-    ];
+    let mut axes = axes! {
+        "model", Name, ["tiny"], High,
+            "a preset (upper or lower case) or a folder with a config.json; `laptime list models` shows the presets";
+        "test", Name, ["pp512", "tg128"], Low,
+            "short name of the test: ppN prefills N tokens, tgN decodes N tokens, forwardN runs without a cache, stepN is a training step; @dD adds D cached tokens";
+        "pass_type", OneOf(PASSES), ["forward"], Low, "the pass to run; forward_backward with `--model-size`";
+        "seq_len", from(1), [512], Low,
+            "sequence length; a length without a pass means forward; also small (256,512), medium (1024,2048), large (4096,8192)";
+        "cache_tokens", from(0), [0], Low, "tokens in the KV cache before the pass";
+        "batch_size", from(1), [1], Low, "batch size; 4 with `--model-size`";
+        "dtype", OneOf(&DTYPES[1..]), ["f32"], Middle,
+            "dtype of weights, activations and KV cache; that of the model, or f32 with `--model-size`";
+        "attention", OneOf(ATTENTION), ["dense"], Low,
+            "attention kernel; that of the model, or naive with `--model-size`; sparse and sliding-window follow the pattern";
+        "graph", OneOf(GRAPH), [AUTO], Low, "replay decode steps as a CUDA graph; auto where possible";
+        "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        "seed", SEED, [0], High, "seed of random tokens and synthetic weights";
+        "reduced", Switch, [false], Low, "for small GPUs: `xl` runs 2 sequences of 256 tokens, `2.7B` one of 128";
+    };
     axes.extend(pattern_axes());
     axes
 }

@@ -7,12 +7,31 @@ use laptime_models::{Config, Decoder, GraphMode, ModelError, Options, TrainOptio
 use laptime_probe::stage;
 
 use super::{
-    iteration::into_error,
-    make::{Loaded, Maker},
     plan::{Found, Named},
     spec::Spec,
-    test_name::Pass,
 };
+use crate::{
+    backend::{self, Loaded, Target, hinted, if_gpu, no_graphs},
+    request::{self, refused, with_causes},
+};
+
+pub type Load<T> = anyhow::Result<Loaded<T>>;
+
+/// Creates decoders and trainers of models; tests have one that is scripted.
+pub trait Maker: Send + Sync {
+    fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
+
+    /// Why a device cannot run a case, if it cannot.
+    fn refusal(&self, spec: &Spec, device: &dyn Device) -> Option<String>;
+
+    fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64;
+
+    fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64;
+
+    fn decoder<'a>(&self, found: &Found, spec: &Spec, options: Options, on: Target<'a>) -> Load<dyn Decoder + 'a>;
+
+    fn trainer<'a>(&self, found: &Found, spec: &Spec, options: TrainOptions, on: Target<'a>) -> Load<dyn Trainer + 'a>;
+}
 
 /// Presets, folders with a `config.json`, and models that a program brings.
 #[derive(Debug, Default)]
@@ -28,72 +47,44 @@ impl Maker for BuiltIn {
         {
             return Ok(Found { name: config.name.clone(), config: config.clone() });
         }
-        find(named).map_err(|error| PlanError::Refused {
-            reason: with_causes(&error),
-            hint: error.hint().unwrap_or_else(|| "`laptime list models` shows the built-in models".to_owned()),
+        find(named).map_err(|error| {
+            let usual = || "`laptime list models` shows the built-in models".to_owned();
+            refused(with_causes(&error), &error.hint().unwrap_or_else(usual))
         })
     }
 
     fn refusal(&self, spec: &Spec, device: &dyn Device) -> Option<String> {
-        #[cfg(feature = "cuda")]
-        if crate::gpu::gpu(device).is_some() {
-            return None;
-        }
-        (spec.graph == GraphMode::On).then(|| format!("device `{}` has no graphs", device.name()))
+        no_graphs(device).filter(|_| spec.graph == GraphMode::On)
     }
 
     fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64 {
-        #[cfg(feature = "cuda")]
-        if crate::gpu::gpu(device).is_some() {
-            return super::on_gpu::needed(config, spec, options);
-        }
-        let _ = device;
-        let (pass, rows) = match spec.test.pass {
-            Pass::Forward | Pass::Training(_) => (cpu::Pass::Forward, 1),
-            Pass::Prefill | Pass::Decode => (cpu::Pass::Cached, spec.batch.saturating_mul(2)),
-        };
+        let (tokens, has_cache) = (spec.most_at_once(), spec.test.pass.has_cache());
+        if_gpu!(device, _gpu => laptime_models::gpu::needed_bytes(config, options, tokens, !has_cache));
+        let (pass, rows) =
+            if has_cache { (cpu::Pass::Cached, spec.batch.saturating_mul(2)) } else { (cpu::Pass::Forward, 1) };
         // The check reads logits as f32: one row, or those of a decode step and of the prefill that it is compared with.
-        let logits = [rows, config.vocab, 4].into_iter().fold(1, u64_times);
-        let tokens = spec.most_at_once();
+        let logits = [rows, config.vocab, 4].into_iter().fold(1, |all: u64, of| all.saturating_mul(of as u64));
         let start = spec.positions().saturating_sub(tokens);
         cpu::needed_bytes(config, options, pass, [start, tokens], spec.threads).saturating_add(logits)
     }
 
-    fn make<'a>(
-        &'a self,
-        found: &Found,
-        spec: &Spec,
-        options: Options,
-        device: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>> {
-        let _stage = stage!("load_weights", model = found.name);
-        let (weights, kind) = checked_weights(found, spec.seed)?;
-        let model = decoder(found, &weights, options, spec.threads, device).map_err(into_error)?;
-        Ok(Loaded { model, weights: kind, kept_bytes: 0 })
-    }
-
     fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64 {
-        #[cfg(feature = "cuda")]
-        if crate::gpu::gpu(device).is_some() {
-            return laptime_models::gpu::train_needed_bytes(config, options);
-        }
-        let _ = device;
+        if_gpu!(device, _gpu => laptime_models::gpu::train_needed_bytes(config, options));
         // The check looks at gradients as f32, a tensor at a time.
         let largest = config.tensors().iter().map(|tensor| tensor.count() as u64).max().unwrap_or(0);
         cpu::needed_train_bytes(config, options, spec.threads).saturating_add(largest.saturating_mul(4))
     }
 
-    fn make_trainer<'a>(
-        &'a self,
-        found: &Found,
-        spec: &Spec,
-        options: TrainOptions,
-        device: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>> {
+    fn decoder<'a>(&self, found: &Found, spec: &Spec, options: Options, on: Target<'a>) -> Load<dyn Decoder + 'a> {
         let _stage = stage!("load_weights", model = found.name);
-        let (weights, kind) = checked_weights(found, spec.seed)?;
-        let model = trainer(found, &weights, options, spec.threads, device).map_err(into_error)?;
-        Ok(Loaded { model, weights: kind, kept_bytes: 0 })
+        let (weights, from) = checked_weights(found, spec.seed)?;
+        Ok(Loaded { model: backend::decoder(&found.config, &weights, options, on)?, weights: from })
+    }
+
+    fn trainer<'a>(&self, found: &Found, spec: &Spec, options: TrainOptions, on: Target<'a>) -> Load<dyn Trainer + 'a> {
+        let _stage = stage!("load_weights", model = found.name);
+        let (weights, from) = checked_weights(found, spec.seed)?;
+        Ok(Loaded { model: backend::trainer(&found.config, &weights, options, on)?, weights: from })
     }
 }
 
@@ -123,41 +114,6 @@ pub fn checked_weights(found: &Found, seed: u64) -> anyhow::Result<(Weights, &'s
     Ok((weights, kind))
 }
 
-fn trainer<'a>(
-    found: &Found,
-    weights: &Weights,
-    options: TrainOptions,
-    threads: usize,
-    device: &'a dyn Device,
-) -> Result<Box<dyn Trainer + 'a>, ModelError> {
-    #[cfg(feature = "cuda")]
-    if let Some(gpu) = crate::gpu::gpu(device) {
-        return laptime_models::gpu::trainer(gpu.cuda(), &found.config, weights, options);
-    }
-    let _ = device;
-    cpu::trainer(found.config.clone(), weights, options, threads)
-}
-
-/// A decoder with these weights on a device.
-pub fn decoder<'a>(
-    found: &Found,
-    weights: &Weights,
-    options: Options,
-    threads: usize,
-    device: &'a dyn Device,
-) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-    #[cfg(feature = "cuda")]
-    if let Some(gpu) = crate::gpu::gpu(device) {
-        return super::on_gpu::make(&found.config, weights, options, gpu);
-    }
-    let _ = device;
-    cpu::decoder(found.config.clone(), weights, options, threads)
-}
-
-fn u64_times(product: u64, factor: usize) -> u64 {
-    product.saturating_mul(factor as u64)
-}
-
 fn find(named: Named<'_>) -> Result<Found, ModelError> {
     let name = match named {
         Named::Any(name) if !looks_like_a_folder(name) => {
@@ -173,11 +129,8 @@ fn find(named: Named<'_>) -> Result<Found, ModelError> {
     Ok(Found { name, config })
 }
 
-/// Whether a name is meant as a path: it begins like one, or there is a model in a folder of it that is no preset.
 pub fn looks_like_a_folder(name: &str) -> bool {
-    let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
-    let is_preset = || !name.contains('/') && Config::from_preset(name).is_ok();
-    is_path || Path::new(name).is_dir() && !is_preset()
+    request::looks_like_a_folder(name, |name| Config::from_preset(name).is_ok())
 }
 
 /// The weights of a folder; synthetic ones for a preset, and for a folder that has a `config.json` and no weights.
@@ -190,20 +143,6 @@ fn weights(found: &Found, seed: u64) -> Result<Weights, ModelError> {
         // Weights that exist and cannot be read are an error.
         Err(ModelError::NoWeights { other: None, .. }) => synthetic(),
         opened => opened,
-    }
-}
-
-/// An error in one line, with what caused it.
-pub fn with_causes(error: &ModelError) -> String {
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// An error of weights with what can be done about it: a row of a table has no other place for a hint.
-pub fn hinted(error: ModelError) -> anyhow::Error {
-    match error.hint() {
-        Some(hint) => anyhow::Error::new(error).context(format!("the weights cannot be used ({hint})")),
-        None => into_error(error),
     }
 }
 

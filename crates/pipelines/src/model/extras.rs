@@ -1,11 +1,8 @@
 //! What `model` adds to the commands: the tables of CS336 assignment 2 and the profile of Nano XYZ.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::Path};
 
-use laptime_analyze::{CaseFigures, Cases};
+use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_bench::{AxisValue, Case, CaseResult, Workload};
 use laptime_report::{
     Format, Table,
@@ -14,10 +11,10 @@ use laptime_report::{
 use laptime_trace::run::{Settings, Stop, WarmUp};
 use serde_json::{Map, Value, json};
 
-use super::course;
+use super::axes::COURSE_FLAGS;
 use crate::extras::{
-    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags,
-    files::{axis, fact, folders, json_of, median_ms, mib, text, write_nano_profile, write_table},
+    COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Written,
+    files::{axis, fact, folders, json_of, median_ms, mib, text, write_csv, write_nano_profile, write_table},
     nano,
 };
 
@@ -26,35 +23,8 @@ const COURSE_FOLDER: &str = "results";
 
 /// Forward and backward passes in separate columns.
 const SEPARATE_FILE: &str = "profiling_benchmarking_separate.csv";
-
-/// The comparison of warm-ups.
 const WARMUP_FILE: &str = "profiling_benchmarking_warmup_comparison.csv";
 
-/// The flags by which CS336 assignment 2 names models.
-const COURSE_FLAGS: [&str; 2] = ["model_size", "model_sizes"];
-
-/// A flag of Nano XYZ that has no effect here.
-pub(crate) const NO_SYNC: FlagSpec = FlagSpec { name: "no-sync", alias: None, value: None, help: None };
-
-/// The note about it.
-pub(crate) const NO_SYNC_NOTE: &str = "note: `--no-sync` has no effect: iterations are synchronised at both ends, or their \
-                                       times would be wrong; `laptime profile … --timing host,sync` shows the difference";
-
-/// The flags of workloads that write a profile of Nano XYZ.
-pub(crate) const PROFILE_FLAGS: [FlagSpec; 5] = [
-    COMPAT,
-    COMPAT_FILES,
-    FlagSpec::path(
-        "output",
-        "FILE",
-        "Also write the table (`.csv`) or the profile in the format of Nano XYZ (`.json`) to this file",
-    ),
-    FlagSpec::path("output-dir", "DIR", "Also write the profile in the format of Nano XYZ into this folder"),
-    NO_SYNC,
-];
-
-/// The extras of `model`.
-#[derive(Debug, Clone, Copy, Default)]
 pub struct ModelExtras;
 
 impl Extras for ModelExtras {
@@ -64,28 +34,21 @@ impl Extras for ModelExtras {
 
     fn flags(&self, command: Command) -> Vec<FlagSpec> {
         match command {
-            Command::Bench => PROFILE_FLAGS.to_vec(),
+            Command::Bench => nano::FLAGS.to_vec(),
             Command::Profile => Vec::new(),
-            Command::Warmup => vec![COMPAT_FILES, NO_SYNC],
+            Command::Warmup => vec![COMPAT_FILES, nano::NO_SYNC],
         }
     }
 
     fn begin(&self, context: &Context<'_>, _: &[Case], _: &mut dyn Write) -> anyhow::Result<()> {
-        if context.flags.has(NO_SYNC.name) {
-            context.screen.say(NO_SYNC_NOTE);
-        }
+        nano::note_no_sync(context);
         Ok(())
     }
 
-    fn finish_bench(
-        &self,
-        context: &Context<'_>,
-        results: &[CaseResult],
-        out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    fn finish_bench(&self, context: &Context<'_>, results: &[CaseResult], out: &mut dyn Write) -> Written {
         let answer = laptime_analyze::cases(results, context.run.peaks.as_ref());
         if context.is_for_people && context.flags.is_compat() {
-            course::write(&answer, out)?;
+            print_course(&answer, out)?;
         }
         let parameters = |case: &Case| known(context.workload, case, "parameters");
         let of_course = tables::course(&answer, &parameters, asked_steps(&context.run.settings));
@@ -95,14 +58,11 @@ impl Extras for ModelExtras {
             let (profile, run) = (profile(&answer, context.workload), (context.run, results));
             outside.extend(write_nano_profile(profile, nano::MODEL_FILE, run, context.folder, context.flags)?);
         }
-        if let Some(path) = context.flags.path_ending_in("output", "csv") {
-            write_table(&of_course.unwrap_or_else(|| tables::cases(&answer, &[])), Format::Csv, path)?;
-            outside.push(path.to_owned());
-        }
+        outside.extend(write_csv(&of_course.unwrap_or_else(|| tables::cases(&answer, &[])), context.flags)?);
         Ok(outside)
     }
 
-    fn finish_warmups(&self, flags: &Flags, folder: &Path, table: &Table) -> anyhow::Result<Vec<PathBuf>> {
+    fn finish_warmups(&self, flags: &Flags, folder: &Path, table: &Table) -> Written {
         let folders = folders(folder, COURSE_FOLDER, flags);
         folders.iter().try_for_each(|folder| write_table(table, Format::Csv, &folder.join(WARMUP_FILE)))?;
         Ok(folders.into_iter().skip(1).map(|folder| folder.join(WARMUP_FILE)).collect())
@@ -126,7 +86,6 @@ fn known(workload: &dyn Workload, case: &Case, name: &str) -> Option<AxisValue> 
     workload.known(case).into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
 }
 
-/// The numbers of steps in the settings, where they are fixed.
 fn asked_steps(settings: &Settings) -> AskedSteps {
     let warmup = if let WarmUp::Iterations(iterations) = settings.warmup { Some(iterations) } else { None };
     let measure = if let Stop::Iterations(iterations) = settings.stop { Some(iterations) } else { None };
@@ -134,7 +93,7 @@ fn asked_steps(settings: &Settings) -> AskedSteps {
 }
 
 /// Writes the tables of CS336 assignment 2. Returns the files outside of the run's folder.
-fn write_course(table: &Table, context: &Context<'_>, answer: &Cases) -> anyhow::Result<Vec<PathBuf>> {
+fn write_course(table: &Table, context: &Context<'_>, answer: &Cases) -> Written {
     let settings = &context.run.settings;
     let is_isolated = settings.isolate || settings.runs > 1;
     let name = if is_isolated { "profiling_benchmarking_run_benchmarks" } else { "profiling_benchmarking_direct" };
@@ -226,4 +185,112 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
 /// Whether there is also a forward and backward pass of the same case; its record includes the step.
 fn has_both(answer: &Cases, step: &CaseFigures) -> bool {
     with_pass(answer, step, "forward_backward").is_some()
+}
+
+/// Prints mean, standard deviation and coefficient of variation of a single case; for several cases the ratio of backward
+/// to forward, where both were measured.
+pub fn print_course(answer: &Cases, out: &mut dyn Write) -> anyhow::Result<()> {
+    let lines = match answer.cases.as_slice() {
+        [case] => of_one(case),
+        several => several.iter().filter_map(|case| ratio(answer, case)).collect(),
+    };
+    if !lines.is_empty() {
+        writeln!(out)?;
+    }
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    Ok(out.flush()?)
+}
+
+fn of_one(case: &CaseFigures) -> Vec<String> {
+    let of_model = case.measured.as_ref().filter(|measured| measured.fact("parameters").is_some());
+    of_model.map(|measured| lines(case, measured)).unwrap_or_default()
+}
+
+/// The ratio of backward to forward of the same case, from their medians.
+fn ratio(answer: &Cases, case: &CaseFigures) -> Option<String> {
+    let axis = |name: &str| case.id.case.get(name).map_or_else(String::new, AxisValue::to_string);
+    if axis("pass_type") != "backward" {
+        return None;
+    }
+    let forward = with_pass(answer, case, "forward")?.measured.as_ref()?.wall.median;
+    let backward = case.measured.as_ref()?.wall.median;
+    let (model, tokens, batch) = (axis("model"), axis("seq_len"), axis("batch_size"));
+    let ratio = Some(backward / forward).filter(|ratio| ratio.is_finite())?;
+    Some(format!("Backward over forward: {ratio:.2} ({model}, context length {tokens}, batch size {batch})"))
+}
+
+fn lines(case: &CaseFigures, measured: &MeasuredFigures) -> Vec<String> {
+    let fact = |name: &str| measured.fact(name).map_or_else(String::new, AxisValue::to_string);
+    let axis = |name: &str| case.id.case.get(name).map_or_else(String::new, AxisValue::to_string);
+    let mut lines = vec![
+        format!(
+            "Model: {} (d_model {}, d_ff {}, num_layers {}, num_heads {}, vocab_size {})",
+            axis("model"),
+            fact("hidden"),
+            fact("ffn"),
+            fact("layers"),
+            fact("heads"),
+            fact("vocab"),
+        ),
+        format!(
+            "Batch size: {}, context length: {}, pass type: {}, dtype: {}, attention: {}{}",
+            axis("batch_size"),
+            axis("seq_len"),
+            axis("pass_type"),
+            axis("dtype"),
+            axis("attention"),
+            if axis("reduced") == "true" { ", reduced" } else { "" },
+        ),
+        format!("Parameters: {}", thousands(&fact("parameters"))),
+    ];
+    lines.extend(times(measured.wall.mean, measured.wall.std, measured.wall.n));
+    lines
+}
+
+/// The times. CS336 prints the standard deviation of the population; ours is that of the sample, so both are printed.
+fn times(mean_ns: f64, std_ns: Option<f64>, iterations: usize) -> Vec<String> {
+    let both = |nanos: f64| format!("{:.2} ms ({:.4} s)", nanos / 1e6, nanos / 1e9);
+    let mut lines = vec![format!("Mean time: {}", both(mean_ns))];
+    if let Some(std) = std_ns {
+        let population = std * ((iterations.saturating_sub(1)) as f64 / iterations.max(1) as f64).sqrt();
+        let both_kinds = format!("sample (n - 1); population {:.2} ms", population / 1e6);
+        lines.push(format!("Std dev: {}, {both_kinds}", both(std)));
+        lines.push(format!("Coefficient of variation: {:.2}%", 100.0 * std / mean_ns));
+    }
+    lines
+}
+
+fn thousands(digits: &str) -> String {
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_printed_in_the_words_of_the_course() {
+        let lines = times(308_120_000.0, Some(17_900_000.0), 10);
+        assert_eq!(
+            lines,
+            [
+                "Mean time: 308.12 ms (0.3081 s)",
+                "Std dev: 17.90 ms (0.0179 s), sample (n - 1); population 16.98 ms",
+                "Coefficient of variation: 5.81%",
+            ]
+        );
+        assert_eq!(times(1e6, None, 1), ["Mean time: 1.00 ms (0.0010 s)"], "one iteration has no spread");
+    }
+
+    #[test]
+    fn parameters_are_printed_in_groups_of_three() {
+        assert_eq!(["7", "128625408", "1000"].map(thousands), ["7", "128,625,408", "1,000"]);
+    }
 }

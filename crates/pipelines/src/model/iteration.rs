@@ -1,19 +1,17 @@
-//! A model that is ready to run a pass.
+//! A model that is ready to run a pass, or to be trained.
 
 use anyhow::{Context, ensure};
-use laptime_bench::{Device, Fact, Iteration, Nanos, OutOfMemory, Work};
-use laptime_models::{Config, Decoder, Dtype, ModelError, Replay, Tokens};
+use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
+use laptime_models::{Config, Decoder, ModelError, Replay, TensorSpec, Tokens, Trainer, random_batch};
 use laptime_probe::{Lane, lap, stage, sync_point};
 use laptime_stats::Rng;
 
-use super::{
-    make::Loaded,
-    spec::{CHECKED_STEPS, Spec},
-    test_name::Pass,
-    work::{facts, kept_facts, work},
+use super::spec::{CHECKED_STEPS, Pass, Spec, facts, kept_facts, training_facts, work};
+use crate::{
+    backend::{Loaded, into_error},
+    check::{check_close, check_finite},
 };
 
-/// A model that is ready to run a pass.
 pub struct ModelIteration<'a> {
     spec: Spec,
     config: Config,
@@ -83,8 +81,13 @@ impl<'a> ModelIteration<'a> {
         self.decoder().truncate(prompt).map_err(into_error)?;
         self.decoder().prefill(&tokens).map_err(into_error)?;
         let at_once = self.decoder().logits().map_err(into_error)?;
-        check_finite(&stepped, 0)?;
-        check_equal(&stepped, &at_once, self.spec.dtype)
+        check_finite("logit", &stepped, 0)?;
+        ensure!(stepped.len() == at_once.len(), "steps give {} logits, a prefill {}", stepped.len(), at_once.len());
+        check_close(&stepped, &at_once, self.spec.dtype).map_err(|(at, [step, prefill])| {
+            anyhow::anyhow!(
+                "the cache is wrong: logit {at} is {step} after steps and {prefill} after a prefill of the same tokens"
+            )
+        })
     }
 
     fn check_logits(&mut self) -> anyhow::Result<()> {
@@ -93,7 +96,7 @@ impl<'a> ModelIteration<'a> {
         let (mut seen, mut wrong) = (0, Ok(()));
         let mut look = |row: &[f32]| {
             if wrong.is_ok() {
-                wrong = check_finite(row, seen);
+                wrong = check_finite("logit", row, seen);
             }
             seen += row.len();
         };
@@ -112,38 +115,6 @@ impl<'a> ModelIteration<'a> {
         let length = self.decoder().length();
         ensure!(length == expected, "the cache holds {length} positions, expected {expected}");
         Ok(())
-    }
-}
-
-/// Refuses logits that are not finite, and reports their positions.
-fn check_finite(logits: &[f32], before: usize) -> anyhow::Result<()> {
-    match logits.iter().position(|logit| !logit.is_finite()) {
-        Some(at) => anyhow::bail!("logit {} is {}: the weights may contain NaN or infinity", before + at, logits[at]),
-        None => Ok(()),
-    }
-}
-
-/// The tolerance for logits, relative to the largest: rounding of a few layers, far less than a wrong cache causes.
-fn tolerance(dtype: Dtype) -> f32 {
-    match dtype {
-        Dtype::F32 => 1e-3,
-        Dtype::F16 => 3e-2,
-        Dtype::Bf16 => 1e-1,
-    }
-}
-
-fn check_equal(stepped: &[f32], at_once: &[f32], dtype: Dtype) -> anyhow::Result<()> {
-    ensure!(stepped.len() == at_once.len(), "steps give {} logits, a prefill {}", stepped.len(), at_once.len());
-    let largest = at_once.iter().fold(0.0_f32, |largest, logit| largest.max(logit.abs()));
-    let allowed = tolerance(dtype) * largest;
-    let differs = |(one, other): (&f32, &f32)| (one - other).abs() > allowed || (one - other).is_nan();
-    match stepped.iter().zip(at_once).position(differs) {
-        None => Ok(()),
-        Some(at) => anyhow::bail!(
-            "the cache is wrong: logit {at} is {} after steps and {} after a prefill of the same tokens",
-            stepped[at],
-            at_once[at]
-        ),
     }
 }
 
@@ -173,16 +144,16 @@ impl Iteration for ModelIteration<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let Self { made, tokens, lane, spec, .. } = self;
         let ran = match spec.test.pass {
-            // Training has a separate iteration.
-            Pass::Forward | Pass::Training(_) => {
-                let _stage = stage!("forward", on = *lane, tokens = spec.test.tokens);
-                made.model.forward(tokens)
-            }
             Pass::Prefill => {
                 let _stage = stage!("prefill", on = *lane, tokens = spec.test.tokens);
                 made.model.prefill(tokens)
             }
             Pass::Decode => self.decode(),
+            // Training has a separate iteration.
+            _ => {
+                let _stage = stage!("forward", on = *lane, tokens = spec.test.tokens);
+                made.model.forward(tokens)
+            }
         };
         ran.map_err(into_error)
     }
@@ -192,9 +163,9 @@ impl Iteration for ModelIteration<'_> {
         let rate = (wall.0 > 0).then(|| tokens * 1e9 / wall.0 as f64);
         let wall_ms = wall.0 as f64 / 1e6;
         let (first, each) = match self.spec.test.pass {
-            Pass::Forward | Pass::Training(_) => (None, None),
             Pass::Prefill => (Some(wall_ms), None),
             Pass::Decode => (None, Some(wall_ms / self.spec.test.tokens as f64)),
+            _ => (None, None),
         };
         vec![rate, first, each, None]
     }
@@ -212,10 +183,6 @@ impl Iteration for ModelIteration<'_> {
         }
         facts
     }
-
-    fn kept_bytes(&self) -> u64 {
-        self.made.kept_bytes
-    }
 }
 
 /// How decode steps were run, in words.
@@ -227,15 +194,126 @@ fn replay(replay: &Replay) -> String {
     }
 }
 
-/// An error of a model for the measuring loop, which treats out of memory separately.
-pub fn into_error(error: ModelError) -> anyhow::Error {
-    match error {
-        ModelError::OutOfMemory { bytes } => {
-            let lack = OutOfMemory { needed_bytes: Some(bytes), available_bytes: None };
-            anyhow::Error::new(lack).context(error)
+/// A model that is ready to be trained. Every iteration runs the same batch.
+pub struct TrainIteration<'a> {
+    spec: Spec,
+    made: Loaded<dyn Trainer + 'a>,
+    lane: Option<&'a Lane>,
+    tokens: Tokens,
+    targets: Vec<u32>,
+    steps: u64,
+    /// The loss of the check, if its step was the first.
+    check_loss: Option<f64>,
+}
+
+impl<'a> TrainIteration<'a> {
+    pub fn new(spec: Spec, made: Loaded<dyn Trainer + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
+        let batch = random_batch(made.model.config(), spec.batch, spec.test.tokens, spec.seed);
+        let (tokens, targets) = batch.map_err(into_error)?;
+        Ok(Self { spec, made, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
+    }
+
+    fn forward(&mut self) -> Result<(), ModelError> {
+        let _stage = stage!("forward", on = self.lane, tokens = self.spec.test.tokens);
+        self.made.model.forward(&self.tokens, &self.targets)
+    }
+
+    fn backward(&mut self) -> Result<(), ModelError> {
+        let _stage = stage!("backward", on = self.lane, tokens = self.spec.test.tokens);
+        self.made.model.backward()
+    }
+
+    fn update(&mut self) -> Result<(), ModelError> {
+        let _stage = stage!("optimizer", on = self.lane);
+        self.made.model.update()
+    }
+
+    /// Gradients must be finite numbers, and not all of them 0.
+    fn check_gradients(&mut self) -> anyhow::Result<()> {
+        let mut has_some = false;
+        for tensor in checked_tensors(self.made.model.config()) {
+            let gradient = self.made.model.gradient(&tensor).map_err(into_error)?;
+            check_tensor("the gradient of tensor", &tensor, &gradient)?;
+            has_some |= gradient.iter().any(|number| *number != 0.0);
         }
-        #[cfg(feature = "cuda")]
-        ModelError::Cuda(error) => crate::gpu::into_error(error),
-        other => other.into(),
+        ensure!(has_some, "every gradient is 0");
+        Ok(())
+    }
+
+    /// An update must leave finite numbers.
+    fn check_parameters(&mut self) -> anyhow::Result<()> {
+        for tensor in checked_tensors(self.made.model.config()) {
+            let numbers = self.made.model.parameter(&tensor).map_err(into_error)?;
+            check_tensor("after an update tensor", &tensor, &numbers)?;
+        }
+        Ok(())
+    }
+}
+
+/// The checked tensors: both ends of the model and its first and last layer. All gradients pass through them.
+fn checked_tensors(config: &Config) -> Vec<TensorSpec> {
+    let mut tensors = vec![config.embedding_tensor(), config.final_norm_tensor()];
+    tensors.extend(config.head_tensor());
+    let last = config.layers.saturating_sub(1);
+    tensors.extend(config.layer_tensors(0));
+    if last > 0 {
+        tensors.extend(config.layer_tensors(last));
+    }
+    tensors
+}
+
+fn check_tensor(what: &str, tensor: &TensorSpec, numbers: &[f32]) -> anyhow::Result<()> {
+    match numbers.iter().find(|number| !number.is_finite()) {
+        Some(number) => anyhow::bail!("{what} `{}` holds {number}", tensor.name),
+        None => Ok(()),
+    }
+}
+
+impl Iteration for TrainIteration<'_> {
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.ready()?;
+        self.run()?;
+        let loss = self.made.model.loss().map_err(into_error)?;
+        ensure!(loss.is_finite(), "the loss is {loss}: the weights may contain NaN or infinity");
+        self.check_loss = (self.steps == 1).then_some(f64::from(loss));
+        self.check_gradients()?;
+        if self.spec.test.pass == Pass::Step { self.check_parameters() } else { Ok(()) }
+    }
+
+    fn ready(&mut self) -> anyhow::Result<()> {
+        if self.spec.test.pass == Pass::Backward { self.forward().map_err(into_error) } else { Ok(()) }
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        if self.spec.test.pass != Pass::Backward {
+            self.forward().map_err(into_error)?;
+        }
+        self.backward().map_err(into_error)?;
+        if self.spec.test.pass == Pass::Step {
+            self.update().map_err(into_error)?;
+        }
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
+        let tokens = self.spec.batch as f64 * self.spec.test.tokens as f64;
+        let rate = (wall.0 > 0).then(|| tokens * 1e9 / wall.0 as f64);
+        let loss = self.made.model.loss().ok().map(f64::from);
+        vec![rate, None, None, loss]
+    }
+
+    fn work(&self) -> Option<Work> {
+        Some(work(self.made.model.config(), &self.spec))
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        let mut facts = facts(self.made.model.config(), &self.spec);
+        facts.extend(training_facts(self.made.model.config(), self.made.model.options()));
+        facts.push(Fact::new("weights", self.made.weights));
+        // A curve of losses begins with the first update, which is that of the check.
+        let check_loss = self.check_loss.filter(|_| self.spec.test.pass == Pass::Step);
+        facts.extend(check_loss.map(|loss| Fact::new("check_loss", AxisValue::Float(loss))));
+        facts
     }
 }

@@ -1,13 +1,15 @@
 //! The cases of a request: defaults depend on the flag that names a model, on the model, and on the pass.
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, axis_of, parse_values, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, parse_values, resolve};
 use laptime_models::{Attention, Config};
-
-use crate::attention::{CUSTOM, of_pattern, pattern_axes, patterns, with_pattern_name};
 
 use super::{
     axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes},
-    test_name::{Pass, Test, Training},
+    spec::{Pass, Test},
+};
+use crate::{
+    attention::{CUSTOM, of_pattern, pattern_axes, patterns, with_pattern_name},
+    request::{is_given, refuse_too_many, refused, words},
 };
 
 const NAME: &str = "model";
@@ -17,8 +19,6 @@ const TOKENS: usize = 512;
 
 /// The default number of decoded tokens.
 const DECODED: usize = 128;
-
-/// The batch size of CS336 assignment 2.
 const COURSE_BATCH: i64 = 4;
 
 /// The reduced sizes of CS336 assignment 2 for small GPUs: name, tokens, sequences.
@@ -27,10 +27,8 @@ const REDUCED: [(&str, usize, i64); 2] = [("xl", 256, 2), ("2.7B", 128, 1)];
 /// The axes that select the pass.
 const OF_TESTS: [&str; 3] = ["pass_type", "seq_len", "cache_tokens"];
 
-/// Finds the model of a name.
 pub type Find<'a> = &'a dyn Fn(Named<'_>) -> Result<Found, PlanError>;
 
-/// A model as the user named it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named<'a> {
     /// A preset, or a folder.
@@ -39,12 +37,10 @@ pub enum Named<'a> {
     Folder(&'a str),
 }
 
-/// A model that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// The name in cases: of the preset in its own spelling, or of the folder as it was written.
     pub name: String,
-    /// What it is.
     pub config: Config,
 }
 
@@ -59,9 +55,7 @@ pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
     let mut cases = Vec::new();
     for model in models(given, find)? {
         cases.extend(model.cases(&resolved)?);
-        if cases.len() > MOST_CASES {
-            return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
-        }
+        refuse_too_many(&cases)?;
     }
     Plan::of_cases(axes(), without_unused_pattern(cases, &resolved)?)
 }
@@ -87,20 +81,14 @@ fn without_unused_pattern(cases: Vec<Case>, given: &[Given]) -> Result<Vec<Case>
     Ok(cases.into_iter().map(without).collect())
 }
 
-fn refused(reason: String, hint: &str) -> PlanError {
-    PlanError::Refused { reason, hint: hint.to_owned() }
-}
-
 /// Refuses two flags that set the same thing.
 fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
-    let is_given = |axis: &str| given.iter().find(|(name, _)| axis_of(ALIASES, name) == axis);
-    let length = OF_TESTS.iter().find_map(|axis| is_given(axis));
-    if let (Some(_), Some((other, _))) = (is_given("test"), length) {
+    let of_axis = |axis: &str| given.iter().find(|(name, _)| axis_of(ALIASES, name) == axis);
+    let length = OF_TESTS.iter().find_map(|axis| of_axis(axis));
+    if let (Some(_), Some((other, _))) = (of_axis("test"), length) {
         let reason = format!("`test` and `{other}` both select the pass");
-        return Err(refused(
-            reason,
-            "`--test tg128@d4096` includes pass, length and cached tokens; leave out the other flag",
-        ));
+        let hint = "`--test tg128@d4096` includes pass, length and cached tokens; leave out the other flag";
+        return Err(refused(reason, hint));
     }
     let is_model = |(name, _): &&Given| axis_of(ALIASES, name) == "model";
     let (folders, names): (Vec<&Given>, Vec<&Given>) =
@@ -145,7 +133,7 @@ impl Model {
     /// The cases of this model from short to long, grouped by dtype, because weights are created again for each dtype.
     fn cases(&self, given: &[Given]) -> Result<Vec<Case>, PlanError> {
         let reduced = self.reduced(given);
-        let mut found: Vec<(Key, Case)> = Vec::new();
+        let mut found = Vec::new();
         let tests = self.tests(given, reduced)?;
         for (pattern, &test) in
             self.patterns(given).iter().flat_map(|pattern| tests.iter().map(move |test| (pattern, test)))
@@ -156,10 +144,12 @@ impl Model {
             let plan = Plan::settle(NAME, axes, &of_test)?;
             let dtypes = plan.axes().find(|(axis, _)| axis.name == "dtype").map_or(&[][..], |(_, values)| values);
             for case in plan.cases() {
-                found.push((Key::of(&case, test, dtypes), with_pattern_name(&case)));
+                let dtype = dtypes.iter().position(|dtype| Some(dtype) == case.get("dtype")).unwrap_or(0);
+                let tokens = case.size("batch_size").unwrap_or(1) as u128 * test.tokens as u128;
+                found.push(((dtype, test.pass, tokens, test.cached), with_pattern_name(&case)));
             }
         }
-        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        found.sort_by_key(|(key, _)| *key);
         Ok(found.into_iter().map(|(_, case)| case).collect())
     }
 
@@ -168,7 +158,7 @@ impl Model {
         let is_true = |word: &String| word.split(',').any(|part| part.trim() == "true");
         let is_asked = given.iter().any(|(axis, words)| axis == "reduced" && words.iter().any(is_true));
         // Sizes that were given are not reduced.
-        let is_said = given.iter().any(|(axis, _)| ["batch_size", "seq_len", "test"].contains(&axis.as_str()));
+        let is_said = ["batch_size", "seq_len", "test"].iter().any(|axis| is_given(given, axis));
         let is_asked = is_asked && !is_said;
         let known = REDUCED.iter().find(|(name, ..)| *name == self.found.config.name).filter(|_| is_asked)?;
         Some((known.1, known.2))
@@ -176,9 +166,8 @@ impl Model {
 
     /// The named patterns; by default that of the model, which may have no name.
     fn patterns(&self, given: &[Given]) -> Vec<String> {
-        let is_named = given.iter().any(|(axis, _)| axis == "pattern");
         match &self.found.config.pattern {
-            Some(_) if !is_named => vec![CUSTOM.to_owned()],
+            Some(_) if !is_given(given, "pattern") => vec![CUSTOM.to_owned()],
             _ => patterns(given),
         }
     }
@@ -191,11 +180,10 @@ impl Model {
             Attention::Naive => "naive",
             Attention::Dense => "dense",
         };
+        let batch = reduced.map_or(if self.is_course { COURSE_BATCH } else { 1 }, |(_, batch)| batch);
         let default = |axis: &str| -> Option<AxisValue> {
             match axis {
-                "batch_size" => {
-                    Some(reduced.map_or(if self.is_course { COURSE_BATCH } else { 1 }, |(_, batch)| batch).into())
-                }
+                "batch_size" => Some(batch.into()),
                 "dtype" => Some(if self.is_course { "f32" } else { dtype.word() }.into()),
                 "attention" => Some(word.into()),
                 "window" => pattern.map(|pattern| (pattern.window as i64).into()),
@@ -233,7 +221,7 @@ impl Model {
         let lengths = sizes(given, "seq_len");
         let passes = match (passes(given), self.is_course || !lengths.is_empty()) {
             (Some(passes), _) => passes,
-            (None, true) if self.is_course => vec![Pass::Training(Training::ForwardBackward)],
+            (None, true) if self.is_course => vec![Pass::ForwardBackward],
             (None, true) => vec![Pass::Forward],
             (None, false) => vec![Pass::Prefill, Pass::Decode],
         };
@@ -251,30 +239,11 @@ impl Model {
 
     /// The default length of a pass, at most the context of the model.
     fn length(&self, pass: Pass, cached: usize, reduced: Option<(usize, i64)>) -> usize {
-        let spec = match pass {
-            Pass::Decode => DECODED,
-            Pass::Forward | Pass::Prefill | Pass::Training(_) => reduced.map_or(TOKENS, |(tokens, _)| tokens),
+        let (usual, before) = match pass {
+            Pass::Decode => (DECODED, cached.max(1)),
+            _ => (reduced.map_or(TOKENS, |(tokens, _)| tokens), cached),
         };
-        let before = if pass == Pass::Decode { cached.max(1) } else { cached };
-        spec.min(self.found.config.context.saturating_sub(before)).max(1)
-    }
-}
-
-/// The order of a model's cases: dtype as given, pass, tokens of all sequences.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    dtype: usize,
-    pass: Pass,
-    tokens: u128,
-    cached: usize,
-}
-
-impl Key {
-    fn of(case: &Case, test: Test, dtypes: &[AxisValue]) -> Self {
-        let dtype = dtypes.iter().position(|dtype| Some(dtype) == case.get("dtype")).unwrap_or(0);
-        let batch = case.size("batch_size").unwrap_or(1);
-        let tokens = batch as u128 * test.tokens as u128;
-        Self { dtype, pass: test.pass, tokens, cached: test.cached }
+        usual.min(self.found.config.context.saturating_sub(before)).max(1)
     }
 }
 
@@ -302,9 +271,4 @@ fn passes(given: &[Given]) -> Option<Vec<Pass>> {
 /// The sizes that were given on an axis, which were read before.
 fn sizes(given: &[Given], axis: &str) -> Vec<usize> {
     words(given, axis).iter().filter_map(|word| word.parse().ok()).collect()
-}
-
-fn words(given: &[Given], axis: &str) -> Vec<String> {
-    let words = given.iter().filter(|(name, _)| name == axis).flat_map(|(_, words)| words).map(String::as_str);
-    parse_values(words).unwrap_or_default().iter().map(ToString::to_string).collect()
 }

@@ -1,13 +1,15 @@
 //! The workload on a scripted decoder: cases of a request, calls of an iteration, and checks.
 
+mod scripted;
+mod scripted_trainer;
+mod training;
+
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use laptime_bench::{AxisValue, Case, Iteration, Nanos, PlanError, Prepared, Simulated, Workload};
 
-use super::{
-    Model,
-    scripted::{Calls, Fault, ScriptedMaker},
-};
+use self::scripted::{Calls, Fault, ScriptedMaker};
+use super::Model;
 
 pub fn model(fault: Fault) -> (Model, Arc<Calls>) {
     let calls = Arc::<Calls>::default();

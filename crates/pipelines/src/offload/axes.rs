@@ -1,31 +1,16 @@
 //! The axes of `offload`, and their aliases.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
+use laptime_bench::{Alias, AxisSpec, AxisValue, ValueKind::*};
 
-use crate::crew::threads_axis;
-
-/// The value for the default of the device or model.
-pub const AUTO: &str = "auto";
+use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, NONE, SEED, THREADS, axes, default_threads, from};
 
 /// The value for the default number of resident layers: `auto`, or half of a tiny model.
 pub const USUAL: &str = "usual";
 
 /// The value for all layers: nothing is offloaded.
 pub const ALL: &str = "all";
-
-/// The value for the free memory.
 pub const FREE: &str = "free";
 
-/// The value for no file.
-const NONE: &str = "none";
-
-/// The dtypes.
-const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
-
-/// The model and its prompt.
-const PIPELINES: &[&str] = &["speech", "lm"];
-
-/// How offloaded layers are copied.
 const MODES: &[&str] = &["sync", "pinned", "prefetch", "wrap", "batched"];
 
 /// The axis that is derived from the weights if it is not given.
@@ -42,127 +27,41 @@ pub const FOLDER_FLAG: &str = "model_dir";
 
 /// The flag that takes models and offload presets.
 pub const PRESET_FLAG: &str = "preset";
-
-/// The axis of resident layers.
 pub const LAYERS: &str = "gpu_layers";
 
 /// The names of the flags that set the number of resident layers.
 pub const LAYER_FLAGS: &[&str] = &[LAYERS, "num_gpu_layers", "offload_preset", "auto", "no_offload"];
 
-/// The axes.
-pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
-    let one = |name, about, kind, default: AxisValue, cost| axis(name, about, kind, vec![default], cost);
-    let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
-    let number = |name, about, default| one(name, about, ValueKind::Number, AxisValue::Float(default), Cost::Low);
-    let mut axes = of_model();
-    axes.extend([
-        one(
-            "mode",
-            "how offloaded layers are copied to the device",
-            ValueKind::OneOf(MODES),
-            "wrap".into(),
-            Cost::High,
-        ),
-        one(
-            "memory_budget",
-            "memory that `auto` may use, such as 8GB or 500MiB; `free` is all free memory",
-            ValueKind::Name,
-            FREE.into(),
-            Cost::High,
-        ),
-        number(
-            "link_gbps",
-            "without a GPU, the rate of the emulated link in GB/s; 0 reads the file at full speed",
-            0.0,
-        ),
-        one(
-            "cache_clear_interval",
-            "copies between two clearings of the allocator cache; 0 never clears it",
-            from(0),
-            50.into(),
-            Cost::High,
-        ),
-        number("cfg_scale", "classifier-free guidance scale", 1.3),
-        one(
-            "steps",
-            "diffusion steps per token",
-            ValueKind::Int { least: 1, most: MOST_STEPS },
-            10.into(),
-            Cost::Middle,
-        ),
-        axis(
-            MAX_TOKENS,
-            "maximum number of generated tokens; 20 with synthetic weights, twice the prompt with a checkpoint",
-            from(1),
-            Vec::new(),
-            Cost::Middle,
-        ),
-        threads_axis(),
-        one(
-            "seed",
-            "seed of the noise and of synthetic weights",
-            ValueKind::Int { least: 0, most: i64::MAX },
-            42.into(),
-            Cost::High,
-        ),
-        one("benchmark", "also measure the same case without offloading", ValueKind::Switch, false.into(), Cost::Low),
-        one(
-            "profile",
-            "accepted for compatibility; layers are always profiled",
-            ValueKind::Switch,
-            false.into(),
-            Cost::Low,
-        ),
-    ]);
-    axes
-}
-
 /// The steps of diffusion training, which are the maximum.
 const MOST_STEPS: i64 = 1000;
 
-/// The model, its resident layers and its prompt.
-fn of_model() -> Vec<AxisSpec> {
-    let one =
-        |name, about, kind, default: AxisValue, cost| AxisSpec { name, about, kind, default: vec![default], cost };
-    vec![
-        one(
-            "model",
-            "tiny, 1.5b or 7b with synthetic weights, or the folder of a checkpoint; with `--pipeline lm` any model of `laptime list models`; auto is 7b on a GPU and tiny on a CPU",
-            ValueKind::Name,
-            AUTO.into(),
-            Cost::High,
-        ),
-        one(
-            "pipeline",
-            "text to speech, or only the language model",
-            ValueKind::OneOf(PIPELINES),
-            "speech".into(),
-            Cost::High,
-        ),
-        one(
-            LAYERS,
-            "layers kept on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, or half of the layers of a tiny model",
-            ValueKind::Name,
-            USUAL.into(),
-            Cost::High,
-        ),
-        one("dtype", "dtype; auto is that of the model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
-        one(
-            "txt_path",
-            "a script with lines `Speaker N: text` [default: a short built-in one]",
-            ValueKind::Name,
-            NONE.into(),
-            Cost::Low,
-        ),
-        one(
-            "voice_files",
-            "one WAV file per speaker, in order of first appearance; synthetic voices without them",
-            ValueKind::Name,
-            NONE.into(),
-            Cost::Low,
-        ),
-    ]
+pub fn axes() -> Vec<AxisSpec> {
+    axes! {
+        "model", Name, [AUTO], High,
+            "tiny, 1.5b or 7b with synthetic weights, or the folder of a checkpoint; with `--pipeline lm` any model of `laptime list models`; auto is 7b on a GPU and tiny on a CPU";
+        "pipeline", OneOf(&["speech", "lm"]), ["speech"], High, "text to speech, or only the language model";
+        LAYERS, Name, [USUAL], High,
+            "layers kept on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, or half of the layers of a tiny model";
+        "dtype", OneOf(DTYPES), [AUTO], High, "dtype; auto is that of the model";
+        "txt_path", Name, [NONE], Low, "a script with lines `Speaker N: text` [default: a short built-in one]";
+        "voice_files", Name, [NONE], Low,
+            "one WAV file per speaker, in order of first appearance; synthetic voices without them";
+        "mode", OneOf(MODES), ["wrap"], High, "how offloaded layers are copied to the device";
+        "memory_budget", Name, [FREE], High,
+            "memory that `auto` may use, such as 8GB or 500MiB; `free` is all free memory";
+        "link_gbps", Number, [AxisValue::Float(0.0)], Low,
+            "without a GPU, the rate of the emulated link in GB/s; 0 reads the file at full speed";
+        "cache_clear_interval", from(0), [50], High,
+            "copies between two clearings of the allocator cache; 0 never clears it";
+        "cfg_scale", Number, [AxisValue::Float(1.3)], Low, "classifier-free guidance scale";
+        "steps", Int { least: 1, most: MOST_STEPS }, [10], Middle, "diffusion steps per token";
+        MAX_TOKENS, from(1), [], Middle,
+            "maximum number of generated tokens; 20 with synthetic weights, twice the prompt with a checkpoint";
+        "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        "seed", SEED, [42], High, "seed of the noise and of synthetic weights";
+        "benchmark", Switch, [false], Low, "also measure the same case without offloading";
+        "profile", Switch, [false], Low, "accepted for compatibility; layers are always profiled";
+    }
 }
 
 /// Aliases, among them the names of the original tool.

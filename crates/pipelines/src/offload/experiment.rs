@@ -9,37 +9,37 @@ use laptime_report::{
 };
 
 use super::{
-    OffloadedLayers,
     extras::{check_plan, not_measured},
     files::{CPU, metric},
+    layers::Stay,
+    plan::{with_layers, without_offloading},
+    subject::{Spec, Subject},
 };
 use crate::extras::{Experiment, Hinted, Variant};
 
 /// Layers that the third variant has in addition.
 const MORE: usize = 4;
 
-/// The experiment.
-#[derive(Debug, Clone, Copy, Default)]
 pub struct OffloadExperiment;
 
 impl Experiment for OffloadExperiment {
     /// A case without offloading may be among them: it is a variant anyway.
     fn case(&self, cases: &[Case]) -> Option<Case> {
         let case = cases.last()?;
-        let is_one = |other: &Case| other == case || *other == OffloadedLayers::without_offloading(case);
+        let is_one = |other: &Case| other == case || *other == without_offloading(case);
         cases.iter().all(is_one).then(|| case.clone())
     }
 
     fn variants(&self, case: &Case, device: &dyn Device) -> anyhow::Result<Vec<Variant>> {
-        let plan = check_plan(case, device)?;
-        let (layers, resident) = (plan.layers, plan.resident);
+        let (plan, _) = check_plan(case, device)?;
+        let (layers, resident) = (plan.layers as usize, plan.gpu_layers as usize);
         if resident == layers {
             let error = anyhow::anyhow!("all {layers} layers are on the device, so there is nothing to compare");
             return Err(Hinted::wrap(error, "offload some with `--num-gpu-layers`, or set a `--memory-budget`"));
         }
         let more = (resident + MORE).min(layers - 1);
-        let with = |name, count| Variant { name, case: OffloadedLayers::with_layers(case, count) };
-        let none = Variant { name: "no offload", case: OffloadedLayers::without_offloading(case) };
+        let with = |name, count| Variant { name, case: with_layers(case, count) };
+        let none = Variant { name: "no offload", case: without_offloading(case) };
         let mut variants = vec![with("as requested", resident), none];
         variants.extend((more > resident).then(|| with("more layers", more)));
         Ok(variants)
@@ -56,7 +56,6 @@ impl Experiment for OffloadExperiment {
     }
 }
 
-/// The rate of an emulated link.
 fn emulated(case: &Case, device: &str) -> Option<f64> {
     let rate = case.get("link_gbps")?.to_string().parse::<f64>().ok()?;
     (rate > 0.0 && device == CPU).then_some(rate)
@@ -64,7 +63,11 @@ fn emulated(case: &Case, device: &str) -> Option<f64> {
 
 /// The medians of the rounds of a variant, or why it was not measured.
 fn row((variant, outcomes): &(Variant, Vec<Outcome>)) -> anyhow::Result<TrialRow> {
-    let layers = OffloadedLayers::resident_layers(&variant.case)? as u64;
+    let subject = Subject::of(&Spec::of(&variant.case)?)?;
+    let layers = match subject.stay {
+        Stay::Layers(count) => count,
+        Stay::Auto => subject.decoder().layers,
+    } as u64;
     let reason = outcomes.iter().find_map(not_measured);
     let median = |name: &str| {
         let rounds = outcomes.iter().filter_map(|outcome| match outcome {

@@ -8,7 +8,6 @@ use std::{
 
 use laptime_analyze::{Expected, Offload, OffloadFacts, Thresholds};
 use laptime_bench::{AxisValue, Case, CaseResult, Device, Fact, Interrupt, Outcome, Traffic};
-use laptime_models::StreamMode;
 use laptime_report::{
     Table,
     offload_text::{
@@ -23,17 +22,20 @@ use laptime_trace::{
 };
 
 use super::{
-    BudgetTooSmall, Generated, OffloadPlan, OffloadedLayers,
+    OffloadPlan, OffloadedLayers,
     experiment::OffloadExperiment,
     files::{CPU, generation, metric, name, warn_about_pageable, write_audio},
+    layers::BudgetTooSmall,
     live::{Live, Style},
+    plan::without_offloading,
+    runner::Generated,
 };
-use crate::extras::{COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, Screen};
+use crate::extras::{
+    COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, Screen, Written, files::measured_cases,
+};
 
-/// The folder of the audio.
 const OUTPUT_DIR: FlagSpec = FlagSpec::path("output-dir", "DIR", "Write the audio into this folder");
 
-/// The extras of `offload`.
 pub struct OffloadExtras {
     live: Arc<Live>,
 }
@@ -65,7 +67,7 @@ impl Extras for OffloadExtras {
 
     fn baseline(&self, cases: &[Case]) -> Option<Case> {
         let [all, some] = cases else { return None };
-        (*all == OffloadedLayers::without_offloading(some)).then(|| all.clone())
+        (*all == without_offloading(some)).then(|| all.clone())
     }
 
     fn begin(&self, context: &Context<'_>, cases: &[Case], out: &mut dyn Write) -> anyhow::Result<()> {
@@ -73,14 +75,14 @@ impl Extras for OffloadExtras {
         if context.command != Command::Profile {
             return Ok(());
         }
-        let plan = check_plan(case, &*context.device()?)?;
+        let (plan, facts) = check_plan(case, &*context.device()?)?;
         self.live.show(style(context), plan.emulated_gbps);
         if !context.is_for_people {
             return Ok(());
         }
-        let expected = expected(&plan, context.run.peaks.as_ref());
+        let expected = expected(facts, context.run.peaks.as_ref());
         if context.flags.is_compat() {
-            writeln!(out, "{}", offload_configuration(&configuration(&plan)))?;
+            writeln!(out, "{}", offload_configuration(&plan))?;
             expected.map_or(Ok(()), |expected| writeln!(out, "{}", expected_timing(&expected)))?;
         } else {
             context.screen.prose(&format!("{}\n", headline(&plan, expected.as_ref())), out)?;
@@ -99,12 +101,7 @@ impl Extras for OffloadExtras {
         measured.facts.extend(token.map(|ms| Fact::new("baseline_ms", AxisValue::Float(ms))));
     }
 
-    fn finish_bench(
-        &self,
-        context: &Context<'_>,
-        results: &[CaseResult],
-        out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    fn finish_bench(&self, context: &Context<'_>, results: &[CaseResult], out: &mut dyn Write) -> Written {
         let rows: Vec<Generation> = results.iter().filter_map(generation).collect();
         if context.is_for_people && context.flags.is_compat() && !rows.is_empty() {
             write!(out, "\n{}", benchmark_comparison(&rows))?;
@@ -119,10 +116,12 @@ impl Extras for OffloadExtras {
         results: &[&CaseResult],
         trace: Option<&Trace>,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    ) -> Written {
         let Some(result) = results.first() else { return Ok(Vec::new()) };
         let generated = self.live.generated(&result.case);
-        let answer = trace.zip(result.measured()).and_then(|(trace, measured)| answer(trace, measured));
+        let answer = trace.zip(result.measured()).and_then(|(trace, measured)| {
+            laptime_analyze::offload(trace, OffloadFacts::of(measured), Thresholds::default())
+        });
         if context.is_for_people && context.flags.is_compat() {
             writeln!(out)?;
             let blocks = self.compat_blocks(results, generated.as_ref(), answer.as_ref());
@@ -131,7 +130,9 @@ impl Extras for OffloadExtras {
             let layers = self.live.layer_lines(context.folder);
             show(context, results, generated.as_ref(), answer.as_ref(), &layers, out)?;
         }
-        warn_about_baseline(&results[1..], context.screen);
+        for reason in results[1..].iter().filter_map(|result| not_measured(&result.outcome)) {
+            context.screen.warn(&format!("the baseline without offloading was not measured: {reason}"));
+        }
         warn_about_pageable(results, context.screen);
         if let Outcome::OutOfMemory { .. } = result.outcome {
             context.screen.say("hint: `--auto` keeps as many layers on the device as fit");
@@ -148,18 +149,13 @@ impl Extras for OffloadExtras {
 
 impl OffloadExtras {
     /// Writes the audio of all measured cases. Returns the files outside of the run's folder.
-    fn write_all_audio(&self, context: &Context<'_>, results: &[CaseResult]) -> anyhow::Result<Vec<PathBuf>> {
+    fn write_all_audio(&self, context: &Context<'_>, results: &[CaseResult]) -> Written {
         let mut written: Vec<PathBuf> = Vec::new();
-        let mut done: Vec<&Case> = Vec::new();
-        for result in results.iter().filter(|result| result.measured().is_some()) {
-            if done.contains(&&result.case) {
-                continue;
-            }
-            done.push(&result.case);
-            let generated = match self.live.generated(&result.case) {
+        for case in measured_cases(results) {
+            let generated = match self.live.generated(case) {
                 Some(generated) => Some(generated),
                 // It was generated in another process; noise is seeded, so this is the same audio.
-                None => OffloadedLayers::speak(&result.case, &*context.device()?)?,
+                None => OffloadedLayers::speak(case, &*context.device()?)?,
             };
             let file = generated.map(|generated| write_audio(&generated, audio_folder(context), &written));
             written.extend(file.transpose()?.flatten());
@@ -198,12 +194,6 @@ fn audio_folder<'a>(context: &'a Context<'_>) -> &'a Path {
     context.flags.path(OUTPUT_DIR.name).unwrap_or(context.folder)
 }
 
-fn warn_about_baseline(results: &[&CaseResult], screen: &dyn Screen) {
-    for reason in results.iter().filter_map(|result| not_measured(&result.outcome)) {
-        screen.warn(&format!("the baseline without offloading was not measured: {reason}"));
-    }
-}
-
 /// What will be done with a case, or why it cannot be done, with a hint.
 pub fn check_plan(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
     OffloadedLayers::look(case, device).map_err(|error| {
@@ -215,21 +205,20 @@ pub fn check_plan(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPla
     })
 }
 
-/// The plan in one or two lines.
-fn headline(plan: &OffloadPlan, expected: Option<&Expected>) -> String {
+fn headline(plan: &OffloadConfiguration, expected: Option<&Expected>) -> String {
     let place = if plan.is_gpu { "on the GPU" } else { "in memory" };
-    let (resident, layers) = (plan.resident, plan.layers);
-    let budget = plan.budget_bytes.map_or_else(String::new, |budget| format!(" of {}", mib(budget)));
-    let memory = format!("needs {}{budget}", mib(plan.needed_bytes));
-    let mut line = match resident == layers {
-        true => format!("All {layers} layers {place}, {memory}"),
-        false => {
+    let (resident, layers, mode) = (plan.gpu_layers, plan.layers, &plan.mode);
+    let budget = plan.budget.map_or_else(String::new, |budget| format!(" of {}", mib(budget)));
+    let memory = format!("needs {}{budget}", mib(plan.predicted.unwrap_or(0)));
+    let mut line = match plan.enabled {
+        false => format!("All {layers} layers {place}, {memory}"),
+        true => {
             let source = match (plan.is_gpu, plan.emulated_gbps) {
                 (true, _) => "host memory".to_owned(),
                 (false, None) => "a file".to_owned(),
                 (false, Some(rate)) => format!("a file (emulated link, {rate} GB/s)"),
             };
-            let (offloaded, mode) = (layers - resident, plan.mode.name());
+            let offloaded = layers - resident;
             format!("{resident} of {layers} layers {place}, {offloaded} offloaded to {source}, mode {mode}, {memory}")
         }
     };
@@ -274,7 +263,6 @@ fn show(
     Ok(out.flush()?)
 }
 
-/// A generation in one line.
 fn generation_line(known: &Generation) -> String {
     let Generation { name, seconds, prefilled, generated, .. } = known;
     let per_token = if *generated > 0 { 1e3 * seconds / *generated as f64 } else { 0.0 };
@@ -284,26 +272,8 @@ fn generation_line(known: &Generation) -> String {
     format!("{name}: {seconds:.2} s for {prefilled} + {generated} tokens, {per_token:.2} ms per token{audio}{memory}")
 }
 
-fn configuration(plan: &OffloadPlan) -> OffloadConfiguration {
-    let enabled = plan.resident < plan.layers;
-    OffloadConfiguration {
-        enabled,
-        is_gpu: plan.is_gpu,
-        gpu_layers: plan.resident as u64,
-        layers: plan.layers as u64,
-        pin_memory: plan.is_gpu && plan.mode > StreamMode::Sync,
-        prefetch: plan.mode.is_ahead(),
-        async_transfer: plan.mode.is_ahead(),
-        cache_clear_interval: plan.clear_every.map(|copies| copies as u64),
-        mode: plan.mode.name().to_owned(),
-        emulated_gbps: plan.emulated_gbps,
-        predicted: Some(plan.needed_bytes),
-        budget: plan.budget_bytes,
-    }
-}
-
-fn expected(plan: &OffloadPlan, peaks: Option<&Peaks>) -> Option<Expected> {
-    let mut measured = Measured { facts: plan.facts.clone(), ..Measured::default() };
+fn expected(facts: Vec<Fact>, peaks: Option<&Peaks>) -> Option<Expected> {
+    let mut measured = Measured { facts, ..Measured::default() };
     add_peaks(&mut measured, peaks);
     let facts = OffloadFacts::of(&measured);
     laptime_analyze::expected_of_offload(&facts.sizes?, &facts.rates?)
@@ -323,11 +293,6 @@ fn add_peaks(measured: &mut Measured, peaks: Option<&Peaks>) {
             measured.facts.push(Fact::new(name, AxisValue::Float(rate / 1e9)));
         }
     }
-}
-
-/// The analysis of offloaded layers in a trace.
-fn answer(trace: &Trace, measured: &Measured) -> Option<Offload> {
-    laptime_analyze::offload(trace, OffloadFacts::of(measured), Thresholds::default())
 }
 
 /// Why a case was not measured, in one line.

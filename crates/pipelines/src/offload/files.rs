@@ -8,13 +8,12 @@ use laptime_models::tts::Audio;
 use laptime_report::offload_text::Generation;
 use laptime_trace::run::Measured;
 
-use super::Generated;
+use super::runner::Generated;
 use crate::extras::{Hinted, Screen, files::create_parent};
 
 /// The device without a GPU.
 pub const CPU: &str = "cpu";
 
-/// The name of a configuration.
 pub fn name(layers: u64, resident: u64, mode: &str, is_gpu: bool) -> String {
     match (resident == layers, is_gpu) {
         (true, _) => "no offload".to_owned(),
@@ -42,7 +41,6 @@ pub fn metric(measured: &Measured, name: &str) -> Option<f64> {
     laptime_stats::spread::median(&values)
 }
 
-/// The rate of an emulated link.
 fn emulated(measured: &Measured) -> Option<f64> {
     let is_emulated = measured.fact("link_kind").is_some_and(|kind| kind.to_string() == "emulated");
     number(measured, "link_gbps").filter(|_| is_emulated)
@@ -75,7 +73,6 @@ pub fn generation(result: &CaseResult) -> Option<Generation> {
     })
 }
 
-/// Warns if pinned memory was refused.
 pub fn warn_about_pageable(results: &[&CaseResult], screen: &dyn Screen) {
     let refused = |result: &&CaseResult| Some(result.measured()?.fact("pinned_refused")?.to_string());
     if let Some(reason) = results.iter().find_map(refused) {

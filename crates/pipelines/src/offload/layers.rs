@@ -1,6 +1,14 @@
-//! The number of resident layers: a number, a preset, all of them, or as many as fit.
+//! The number of resident layers: a number, a preset, all of them, or as many as fit into memory.
 
-use super::axes::{ALL, AUTO, USUAL};
+use laptime_bench::Device;
+use laptime_models::{ModelError, most_resident};
+
+use super::{
+    axes::{ALL, FREE, USUAL},
+    runner::needed_bytes,
+    subject::{Spec, Subject},
+};
+use crate::axis::AUTO;
 
 /// The number of layers that presets refer to.
 const OF: usize = 28;
@@ -19,7 +27,6 @@ pub const PRESETS: [(&str, usize); 10] = [
     ("extreme", 4),
 ];
 
-/// The preset of a name, in any spelling.
 pub fn preset(name: &str) -> Option<(&'static str, usize)> {
     let plain = name.trim().to_ascii_lowercase().replace('-', "_");
     PRESETS.into_iter().find(|(known, _)| *known == plain)
@@ -61,6 +68,94 @@ fn share(of_28: usize, layers: usize) -> usize {
     (of_28.saturating_mul(layers).saturating_mul(2) + OF) / (2 * OF)
 }
 
+const UNITS: [(&str, f64); 9] = [
+    ("kib", 1024.0),
+    ("mib", 1_048_576.0),
+    ("gib", 1_073_741_824.0),
+    ("kb", 1e3),
+    ("mb", 1e6),
+    ("gb", 1e9),
+    ("m", 1e6),
+    ("g", 1e9),
+    ("b", 1.0),
+];
+
+/// Bytes of a budget such as `8GB`, `500MiB` or `1.5 gb`; none for the free memory. A number alone means bytes.
+pub fn budget_bytes(text: &str) -> Result<Option<u64>, String> {
+    let plain = text.trim().to_ascii_lowercase();
+    if plain == FREE {
+        return Ok(None);
+    }
+    let (number, unit) =
+        UNITS.iter().find_map(|(unit, size)| Some((plain.strip_suffix(unit)?, *size))).unwrap_or((&plain, 1.0));
+    match number.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(Some((number * unit) as u64)),
+        _ => Err(format!("`{text}` is not a memory size")),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fit {
+    /// The number of resident layers.
+    pub resident: usize,
+    /// Needed bytes; a minimum if nothing fits.
+    pub needed: u64,
+    /// Available bytes, or the budget; none if unknown.
+    pub budget: Option<u64>,
+}
+
+impl Fit {
+    pub fn fits(&self) -> bool {
+        self.budget.is_none_or(|budget| self.needed <= budget)
+    }
+}
+
+/// Finds how many layers stay: those that were asked for, or as many as fit. Where none fit, none stay, and
+/// [`Fit::fits`] says so.
+pub fn fit(subject: &Subject, spec: &Spec, device: &dyn Device) -> Fit {
+    let budget = spec.budget.or_else(|| device.available_bytes());
+    let layers = subject.decoder().layers;
+    let needed = |resident: usize| needed_bytes(subject, spec, resident, device);
+    let resident = match (subject.stay, budget) {
+        (Stay::Layers(asked), _) => asked,
+        (Stay::Auto, None) => layers,
+        (Stay::Auto, Some(budget)) => match most_resident(layers, budget, needed) {
+            Ok(most) => most,
+            Err(ModelError::SmallBudget { least, .. }) => {
+                return Fit { resident: 0, needed: least, budget: Some(budget) };
+            }
+            Err(_) => 0,
+        },
+    };
+    Fit { resident, needed: needed(resident), budget }
+}
+
+/// A memory budget in which the model cannot run.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BudgetTooSmall(pub String);
+
+/// Why a given budget is too small, if it is.
+pub fn too_small(subject: &Subject, spec: &Spec, fit: &Fit) -> Option<String> {
+    let budget = spec.budget.filter(|_| !fit.fits())?;
+    let needed_text = mib(fit.needed.div_ceil(MIB));
+    let what = match (subject.stay, fit.resident) {
+        (Stay::Auto, _) => "the model needs".to_owned(),
+        (Stay::Layers(_), 1) => "with 1 layer on the device it needs".to_owned(),
+        (Stay::Layers(_), layers) => format!("with {layers} layers on the device it needs"),
+    };
+    let set = mib(budget / MIB);
+    Some(format!(
+        "a memory budget of {set} is too small: {what} {needed_text}, so `--memory-budget {needed_text}` is the smallest that works"
+    ))
+}
+
+const MIB: u64 = 1 << 20;
+
+fn mib(count: u64) -> String {
+    format!("{count}MiB")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +187,25 @@ mod tests {
     fn without_a_word_a_tiny_model_keeps_half_and_another_what_fits() {
         assert_eq!((stay("usual", 4, true), stay("usual", 28, false)), (Ok(Stay::Layers(2)), Ok(Stay::Auto)));
         assert_eq!(stay("auto", 4, true), Ok(Stay::Auto));
+    }
+}
+
+#[cfg(test)]
+mod budget_tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        let shown = ["8GB", "500MiB", "1.5 gb", "2g", "7", "free"].map(|text| budget_bytes(text).unwrap());
+        let sizes = [8_000_000_000, 500 << 20, 1_500_000_000, 2_000_000_000, 7].map(Some);
+        assert_eq!(shown[..5], sizes);
+        assert_eq!(shown[5], None);
+    }
+
+    #[test]
+    fn what_is_no_size_is_told() {
+        for text in ["much", "", "-1GB", "0", "nanGB", "infGB"] {
+            assert_eq!(budget_bytes(text), Err(format!("`{text}` is not a memory size")));
+        }
     }
 }

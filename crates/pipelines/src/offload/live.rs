@@ -12,16 +12,11 @@ use laptime_bench::{Case, Interrupt};
 use laptime_models::LayerVisit;
 use laptime_report::offload_text::{LayerLine, profiling_summary};
 
-use super::{Generated, Observer};
+use super::runner::{Generated, Observer};
 use crate::extras::Screen;
 
-/// Tokens between two lines.
 const EVERY_TOKENS: usize = 10;
-
-/// The longest time between two lines.
 const EVERY_NS: u64 = 5_000_000_000;
-
-/// The number of layers that are listed after a profile.
 const MOST_LAYERS: usize = 8;
 
 /// What is printed while tokens are generated.
@@ -46,19 +41,14 @@ pub struct Live {
 
 #[derive(Default)]
 struct State {
-    /// What to print while tokens are generated.
     style: Style,
-    /// Whether tokens are ignored.
     is_paused: bool,
-    /// The rate of an emulated link, in GB/s.
     emulated_gbps: Option<f64>,
     due: Due,
     last: Option<LastToken>,
-    /// The longest generation of each case.
     longest: HashMap<String, Generated>,
 }
 
-/// The last token.
 #[derive(Debug, Clone, PartialEq)]
 struct LastToken {
     number: usize,

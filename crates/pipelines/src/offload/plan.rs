@@ -5,27 +5,27 @@ use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, 
 use laptime_models::ModelError;
 
 use super::{
-    axes::{
-        ALIASES, ALL, AUTO, FOLDER_FLAG, LAYER_FLAGS, LAYERS, MAX_TOKENS, OF_RUN, OF_TEXT, PRESET_FLAG, USUAL, axes,
-    },
+    axes::{ALIASES, ALL, FOLDER_FLAG, LAYER_FLAGS, LAYERS, MAX_TOKENS, OF_RUN, OF_TEXT, PRESET_FLAG, USUAL, axes},
     layers::{Stay, preset},
-    spec::Spec,
-    subject::{Subject, looks_like_a_folder},
+    subject::{Spec, Subject, looks_like_a_folder},
 };
-use crate::model::with_causes;
+use crate::{
+    axis::AUTO,
+    request::{is_given, joined_words, named_folder, refuse_unknown, refused, whole, with_behind},
+};
 
 const NAME: &str = "offload";
 
 /// Resolves the cases. Refuses cases that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
-    let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(named_folder).collect();
+    let folder = |given: Given| named_folder(given, FOLDER_FLAG, looks_like_a_folder);
+    let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(folder).collect();
     refuse_two_ways(&given)?;
     refuse_small_floats(&given)?;
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.into_iter().partition(|(name, _)| is_text(name));
     let mut resolved = resolve(ALIASES, &rest)?;
-    let has = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
     // A budget applies to `auto` layers.
-    if has("memory_budget") && !has(LAYERS) {
+    if is_given(&resolved, "memory_budget") && !is_given(&resolved, LAYERS) {
         resolved.push((LAYERS.to_owned(), vec![AUTO.to_owned()]));
     }
     let plain = plain(&resolved)?;
@@ -36,14 +36,10 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
 
 /// The plan without the axes that are not part of a case.
 fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
-    let is_given = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
-    // Unknown axes are refused with the list of all axes.
-    if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
-        let known = axes().iter().map(|axis| axis.name).collect();
-        return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });
-    }
+    refuse_unknown(NAME, &axes(), resolved)?;
     let is_in_cases = |name: &str| !OF_TEXT.contains(&name) && !OF_RUN.contains(&name);
-    let is_left = |axis: &AxisSpec| is_in_cases(axis.name) && (axis.name != MAX_TOKENS || is_given(MAX_TOKENS));
+    let is_left =
+        |axis: &AxisSpec| is_in_cases(axis.name) && (axis.name != MAX_TOKENS || is_given(resolved, MAX_TOKENS));
     let of_cases: Vec<Given> = resolved.iter().filter(|(name, _)| is_in_cases(name)).cloned().collect();
     Plan::settle(NAME, axes().into_iter().filter(is_left).collect(), &of_cases)
 }
@@ -62,13 +58,6 @@ fn parted((name, words): Given) -> Vec<Given> {
     let (layers, models): (Vec<String>, Vec<String>) = all.partition(|word| preset(word).is_some());
     let parts = [("offload_preset", layers), ("model", models)].into_iter();
     parts.filter(|(_, words)| !words.is_empty()).map(|(name, words)| (name.to_owned(), words)).collect()
-}
-
-/// This flag always names a folder.
-fn named_folder((name, words): Given) -> Given {
-    let as_path = |word: String| if looks_like_a_folder(&word) { word } else { format!("./{word}") };
-    let words = if name == FOLDER_FLAG { words.into_iter().map(as_path).collect() } else { words };
-    (name, words)
 }
 
 /// Flags whose words are paths.
@@ -114,31 +103,17 @@ fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
 
 /// The case with its script and voices, if they were given.
 fn with_texts(case: &Case, texts: &[Given]) -> Case {
-    let mut values = values_of(case);
-    for axis in OF_TEXT {
-        let words = texts.iter().filter(|(name, _)| axis_of(ALIASES, name) == *axis).flat_map(|(_, words)| words);
-        let list: Vec<&str> = words.map(String::as_str).collect();
-        if !list.is_empty() {
-            put_behind(&mut values, "dtype", axis, AxisValue::Text(list.join(",")));
-        }
-    }
-    Case::new(values)
-}
-
-fn values_of(case: &Case) -> Vec<(String, AxisValue)> {
-    case.values().map(|(axis, value)| (axis.to_owned(), value.clone())).collect()
-}
-
-fn put_behind(values: &mut Vec<(String, AxisValue)>, before: &str, axis: &str, value: AxisValue) {
-    let place = values.iter().position(|(known, _)| known == before).map_or(values.len(), |at| at + 1);
-    values.insert(place, (axis.to_owned(), value));
+    OF_TEXT.iter().fold(case.clone(), |case, axis| match joined_words(texts, ALIASES, axis, ",") {
+        Some(list) => with_behind(&case, "dtype", axis, list.into()),
+        None => case,
+    })
 }
 
 /// The case with the model in its own spelling, its layers and its tokens. Refuses what no model can run.
 fn settled(case: &Case) -> Result<Case, PlanError> {
     let spec = Spec::of(case).map_err(|error| refused(format!("{error:#}"), HELP))?;
     if spec.is_lm && (spec.script.is_some() || !spec.voices.is_empty()) {
-        let reason = "`--pipeline lm` uses random tokens, so a script and voices do not apply".to_owned();
+        let reason = "`--pipeline lm` uses random tokens, so a script and voices do not apply";
         return Err(refused(reason, "leave out `--txt-path` and `--voice-files`, or use `--pipeline speech`"));
     }
     check_files(&spec)?;
@@ -150,26 +125,21 @@ fn settled(case: &Case) -> Result<Case, PlanError> {
     if let Some(reason) = subject.refusal() {
         return Err(refused(reason, "split the script, or use fewer `--max-tokens`"));
     }
-    super::make::check_weights(&subject, spec.seed).map_err(|error| refusal(&error.into(), case))?;
+    super::runner::check_weights(&subject, spec.seed).map_err(|error| refusal(&error.into(), case))?;
     let case = if is_open { case.clone() } else { with_stay(&case.with("model", subject.name.clone()), subject.stay) };
-    if spec.max_tokens.is_some() {
-        return Ok(case);
-    }
-    let mut values = values_of(&case);
-    put_behind(&mut values, "steps", MAX_TOKENS, whole(subject.tokens));
-    Ok(Case::new(values))
+    Ok(if spec.max_tokens.is_some() { case } else { with_behind(&case, "steps", MAX_TOKENS, whole(subject.tokens)) })
 }
 
-/// The case with its number of resident layers, if it is a number.
-pub fn with_stay(case: &Case, stay: Stay) -> Case {
+/// The same case with this many layers on the device.
+pub fn with_layers(case: &Case, layers: usize) -> Case {
+    case.with(LAYERS, whole(layers))
+}
+
+fn with_stay(case: &Case, stay: Stay) -> Case {
     match stay {
-        Stay::Layers(layers) => case.with(LAYERS, whole(layers)),
+        Stay::Layers(layers) => with_layers(case, layers),
         Stay::Auto => case.with(LAYERS, AUTO),
     }
-}
-
-fn whole(number: usize) -> AxisValue {
-    AxisValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// Named files must exist.
@@ -210,22 +180,16 @@ pub fn without_offloading(case: &Case) -> Case {
     let case = plain.into_iter().fold(case.clone(), |case, (axis, value)| case.with(axis, value));
     let layers = Spec::of(&case).ok().filter(|spec| spec.model != AUTO);
     let layers = layers.and_then(|spec| Subject::of(&spec).ok()).map(|subject| subject.decoder().layers);
-    layers.map_or_else(|| case.with(LAYERS, ALL), |layers| case.with(LAYERS, whole(layers)))
+    layers.map_or_else(|| case.with(LAYERS, ALL), |layers| with_layers(&case, layers))
 }
 
 const HELP: &str = "see `laptime bench offload --help`";
 
 fn refusal(error: &anyhow::Error, case: &Case) -> PlanError {
-    if let Some(refused) = error.downcast_ref::<PlanError>() {
-        return refused.clone();
-    }
-    match error.chain().find_map(|cause| cause.downcast_ref::<ModelError>()) {
-        Some(model) => {
-            let hint = model.hint().unwrap_or_else(|| hint_of(model, case).to_owned());
-            PlanError::Refused { reason: with_causes(model), hint }
-        }
-        None => refused(format!("{error:#}"), HELP),
-    }
+    let model = error.chain().find_map(|cause| cause.downcast_ref::<ModelError>());
+    let of_model = model.map_or(HELP, |model| hint_of(model, case));
+    let refused = error.downcast_ref::<PlanError>().cloned();
+    refused.unwrap_or_else(|| crate::request::refusal(error, of_model, HELP))
 }
 
 fn hint_of(error: &ModelError, case: &Case) -> &'static str {
@@ -237,8 +201,4 @@ fn hint_of(error: &ModelError, case: &Case) -> &'static str {
     } else {
         "see docs/offload.md"
     }
-}
-
-pub(super) fn refused(reason: String, hint: &str) -> PlanError {
-    PlanError::Refused { reason, hint: hint.to_owned() }
 }

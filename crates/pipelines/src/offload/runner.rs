@@ -1,45 +1,38 @@
-//! One generation, with the times of its tokens.
+//! A model with offloaded layers on a device, and one generation with the times of its tokens.
 
 use std::path::Path;
 
 use laptime_bench::{Case, Device, Nanos};
-use laptime_models::{ModelError, tool_range, vibevoice::VibeVoice};
+use laptime_models::{
+    Attention, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Room, Weights, cpu,
+    tool_range,
+    vibevoice::{ReadingSizes, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
+};
 use laptime_probe::{lap, stage, sync_point};
 
 use super::{
-    fit::Fit,
-    make::{Loaded, make},
-    observer::{Generated, Observer, Visits},
-    spec::Spec,
-    subject::{Kind, Subject},
+    layers::Fit,
+    subject::{Kind, Spec, Subject},
+};
+use crate::{
+    backend::{Target, decoder, hinted, if_gpu, marks, vibevoice},
+    model::checked_weights,
 };
 
-/// A prepared model.
 pub struct Runner<'a> {
-    /// The case.
     pub case: Case,
-    /// The model and its prompt.
     pub subject: Subject,
-    /// The parameters of the case.
     pub spec: Spec,
-    /// The number of resident layers.
     pub fit: Fit,
-    /// The device.
     pub device: &'a dyn Device,
-    /// The model on the device.
     pub made: Loaded<'a>,
-    /// The observer.
     pub observer: &'a dyn Observer,
 }
 
-/// The result of a generation.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
-    /// The audio, if there is any.
     pub samples: Vec<f32>,
-    /// The time of voices and prompt.
     pub prefill_ns: u64,
-    /// The time of each token.
     pub tokens_ns: Vec<u64>,
     /// The time of all tokens, including reading their audio.
     pub generation_ns: u64,
@@ -138,13 +131,16 @@ impl<'a> Runner<'a> {
         self.device.now().saturating_sub(start).0
     }
 
-    /// Passes the result of a generation to the observer.
     pub fn notify_observer(&self, run: &Run) {
+        self.observer.end(self.generated(run));
+    }
+
+    pub fn generated(&self, run: &Run) -> Generated {
         let rate = match &self.subject.kind {
             Kind::Speech { config, .. } => config.sample_rate,
             Kind::Lm { .. } => 0,
         };
-        self.observer.end(Generated {
+        Generated {
             case: self.case.clone(),
             samples: run.samples.clone(),
             rate,
@@ -155,17 +151,184 @@ impl<'a> Runner<'a> {
             layers: [self.subject.decoder().layers, self.fit.resident],
             visits: run.visits,
             memory: [self.device.peak_bytes(), self.device.available_bytes()],
-        });
-    }
-}
-
-/// The speech model of a runner.
-impl Runner<'_> {
-    /// The model; none for a language model alone.
-    pub fn model(&mut self) -> Option<&mut dyn VibeVoice> {
-        match &mut self.made {
-            Loaded::Speech(model) => Some(&mut **model),
-            Loaded::Lm(_) => None,
         }
     }
 }
+
+pub enum Loaded<'a> {
+    Speech(Box<dyn VibeVoice + 'a>),
+    Lm(Box<dyn Decoder + 'a>),
+}
+
+impl Loaded<'_> {
+    pub fn offloading(&self) -> Option<Offloading> {
+        match self {
+            Self::Speech(model) => model.offloading(),
+            Self::Lm(decoder) => decoder.offloading(),
+        }
+    }
+
+    pub fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        match self {
+            Self::Speech(model) => model.layer_visits(),
+            Self::Lm(decoder) => decoder.layer_visits(),
+        }
+    }
+}
+
+/// Reads the names and shapes of a folder's weights.
+pub fn check_weights(subject: &Subject, seed: u64) -> Result<(), ModelError> {
+    match &subject.kind {
+        Kind::Speech { config, .. } => speech_weights(subject, config, seed).map(drop),
+        Kind::Lm { found, .. } => match subject.folder.as_ref().map(|folder| Weights::open(folder, &found.config)) {
+            // Synthetic weights are used instead.
+            None | Some(Err(ModelError::NoWeights { other: None, .. })) => Ok(()),
+            Some(opened) => opened.map(drop),
+        },
+    }
+}
+
+fn speech_weights(subject: &Subject, config: &VibeVoiceConfig, seed: u64) -> Result<VibeVoiceWeights, ModelError> {
+    match &subject.folder {
+        Some(folder) => VibeVoiceWeights::open(folder, config),
+        None => Ok(VibeVoiceWeights::synthetic(seed)),
+    }
+}
+
+/// How layers are offloaded with this many resident layers; none if all are resident.
+fn offload(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Option<Offload> {
+    (resident < subject.decoder().layers).then(|| Offload {
+        mode: spec.mode,
+        resident,
+        home: home.to_owned(),
+        link_gbps: spec.link_gbps,
+        clear_every: spec.clear_every,
+        lane: None,
+    })
+}
+
+pub fn make<'a>(
+    subject: &Subject,
+    spec: &Spec,
+    resident: usize,
+    (device, home): (&'a dyn Device, &Path),
+) -> anyhow::Result<Loaded<'a>> {
+    let _stage = stage!("load_weights", model = subject.name);
+    let (marks, on) = (marks(device), Target { device, threads: spec.threads });
+    match &subject.kind {
+        Kind::Speech { config, .. } => {
+            let weights = speech_weights(subject, config, spec.seed).map_err(hinted)?;
+            weights.check_finite(config).map_err(hinted)?;
+            let options = VibeVoiceOptions { marks, ..vibevoice_options(subject, spec, resident, home) };
+            Ok(Loaded::Speech(vibevoice((**config).clone(), &weights, options, on)?))
+        }
+        Kind::Lm { found, .. } => {
+            let (weights, _) = checked_weights(found, spec.seed)?;
+            let options = Options { marks, ..options(subject, spec, resident, home) };
+            Ok(Loaded::Lm(decoder(&found.config, &weights, options, on)?))
+        }
+    }
+}
+
+/// Prepares a speech model, without marks.
+fn vibevoice_options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> VibeVoiceOptions {
+    let offload = offload(subject, spec, resident, home);
+    VibeVoiceOptions { offload, ..VibeVoiceOptions::new(subject.dtype, subject.positions(), subject.tokens) }
+}
+
+/// Prepares a language model, without marks.
+fn options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Options {
+    Options {
+        dtype: subject.dtype,
+        attention: Attention::Dense,
+        kept: None,
+        batch: 1,
+        room: Room::Static(subject.positions().saturating_add(subject.tokens)),
+        graph: GraphMode::Auto,
+        marks: Marks::default(),
+        offload: offload(subject, spec, resident, home),
+    }
+}
+
+/// Predicted peak memory of a case with this many resident layers: heap or GPU memory.
+pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dyn Device) -> u64 {
+    let (positions, tokens, threads) = (subject.positions(), subject.tokens, spec.threads);
+    match &subject.kind {
+        Kind::Speech { config, prompt, .. } => {
+            let options = vibevoice_options(subject, spec, resident, Path::new(""));
+            let hop = config.token_samples().max(1);
+            let voices = prompt.voices.iter().map(|voice| voice.len() / hop).sum();
+            let reading = ReadingSizes { positions, voices, tokens, steps: spec.steps };
+            if_gpu!(device, _gpu => laptime_models::gpu::needed_vibevoice_bytes(config, &options, reading));
+            // The audio of the previous iteration may still be in memory.
+            let audio = (tokens as u64).saturating_mul(hop as u64).saturating_mul(2 * 4);
+            cpu::needed_vibevoice_bytes(config, &options, reading, threads).saturating_add(audio)
+        }
+        Kind::Lm { found, .. } => {
+            let options = options(subject, spec, resident, Path::new(""));
+            if_gpu!(device, _gpu => laptime_models::gpu::needed_bytes(&found.config, &options, positions, false));
+            let ran = [tokens, positions.max(1)];
+            cpu::needed_bytes(&found.config, &options, cpu::Pass::Cached, ran, threads)
+        }
+    }
+}
+
+/// Is called for every token of a generation, and may stop it. It is called inside iterations, so it must be fast.
+pub trait Observer: Send + Sync {
+    fn begin(&self) {}
+
+    /// A token was generated: its number in this generation (from 1), its time, and the visits of offloaded layers.
+    fn token(&self, _number: usize, _nanos: u64, _visits: &[LayerVisit]) {}
+
+    /// Whether to end the generation after this token.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    /// A generation ended or failed: what was generated so far. This is called outside of iterations.
+    fn end(&self, _generated: Generated) {}
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Generated {
+    pub case: Case,
+    /// The audio; empty where there is none.
+    pub samples: Vec<f32>,
+    pub rate: u32,
+    pub stem: String,
+    pub prefilled: usize,
+    pub prefill_ns: u64,
+    pub tokens_ns: Vec<u64>,
+    /// Layers of the model, and layers kept on the device.
+    pub layers: [usize; 2],
+    pub visits: Visits,
+    /// Peak memory of the device so far, and its free memory, in bytes.
+    pub memory: [Option<u64>; 2],
+}
+
+/// Sums over the visits of offloaded layers. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Visits {
+    pub count: u64,
+    pub ahead: u64,
+    pub wait_ns: f64,
+    pub release_ns: f64,
+    pub copy_ns: f64,
+}
+
+impl Visits {
+    pub fn add(&mut self, visits: &[LayerVisit]) {
+        for visit in visits {
+            self.count += 1;
+            self.ahead += u64::from(visit.is_ahead);
+            self.wait_ns += visit.wait_ns;
+            self.release_ns += visit.release_ns;
+            self.copy_ns += visit.copy_ns;
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {}

@@ -1,28 +1,27 @@
-//! What a case runs: the model and its prompt, known before weights are read.
+//! A case of `offload`, read: its parameters, the model and its prompt, known before weights are read.
 
 use std::path::{Path, PathBuf};
 
+use laptime_bench::Case;
 use laptime_models::{
-    Config, Dtype, ModelError, Tokens,
+    Config, Dtype, ModelError, StreamMode, Tokens,
     vibevoice::{Guidance, Noise, Script, VibeVoiceConfig, Voice, VoicePrompt},
 };
 use laptime_stats::Rng;
 
 use super::{
-    axes::AUTO,
-    layers::{Stay, stay},
-    plan::refused,
-    spec::Spec,
+    axes::{LAYERS, MAX_TOKENS},
+    layers::{Stay, budget_bytes, stay},
 };
-use crate::model::{BuiltIn, Found, Maker, Named};
+use crate::{
+    axis::AUTO,
+    model::{BuiltIn, Found, Maker, Named},
+    request::{self, number, refused, seed, text},
+};
 
 /// What to do about a number of layers that the model does not have.
 const LAYERS_HINT: &str = "`--no-offload` keeps all of them, `--auto` as many as fit";
-
-/// The default model on a GPU.
 const ON_GPU: [&str; 2] = ["7b", "Qwen2.5-7B"];
-
-/// The default model on a CPU.
 const ON_CPU: &str = "tiny";
 
 /// The number of tokens with synthetic weights, which do not decide the end.
@@ -30,46 +29,33 @@ const TOKENS: usize = 20;
 
 /// Positions of the prompt of a language model alone.
 const PROMPT: usize = 32;
-
-/// The name of the built-in script.
 const BUILT_IN: &str = "built_in";
 
-/// The model and prompt of a case.
 #[derive(Debug)]
 pub struct Subject {
-    /// The model and its prompt.
     pub kind: Kind,
     /// The name in cases: of the preset in its own spelling, or of the folder as it was written.
     pub name: String,
     /// The folder of its weights; none for synthetic ones.
     pub folder: Option<PathBuf>,
-    /// The dtype.
     pub dtype: Dtype,
     /// The number of tokens; a maximum if the weights decide the end.
     pub tokens: usize,
     /// The number of resident layers, or as many as fit.
     pub stay: Stay,
-    /// The name of the script.
     pub stem: String,
 }
 
-/// A model and its prompt.
 #[derive(Debug)]
 pub enum Kind {
-    /// A speech model with a script.
     Speech {
-        /// The model.
         config: Box<VibeVoiceConfig>,
-        /// The prompt.
         prompt: VoicePrompt,
         /// Voices whose files were resampled, and from which rate.
         resampled: Vec<(PathBuf, u32)>,
     },
-    /// A language model.
     Lm {
-        /// The model.
         found: Found,
-        /// The prompt tokens.
         prompt: Tokens,
     },
 }
@@ -83,12 +69,9 @@ pub fn usual_model(is_lm: bool, is_gpu: bool) -> &'static str {
     }
 }
 
-/// Whether a name is meant as a path: it begins like one, or there is a folder of it that is no preset.
 pub fn looks_like_a_folder(name: &str) -> bool {
-    let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
-    let is_preset =
-        || !name.contains('/') && (VibeVoiceConfig::from_preset(name).is_ok() || Config::from_preset(name).is_ok());
-    is_path || Path::new(name).is_dir() && !is_preset()
+    let is_preset = |name: &str| VibeVoiceConfig::from_preset(name).is_ok() || Config::from_preset(name).is_ok();
+    request::looks_like_a_folder(name, is_preset)
 }
 
 impl Subject {
@@ -118,12 +101,10 @@ impl Subject {
         })
     }
 
-    /// The language model.
     pub fn decoder(&self) -> &Config {
         self.kind.decoder()
     }
 
-    /// Positions of the prompt.
     pub fn positions(&self) -> usize {
         self.kind.positions()
     }
@@ -162,7 +143,6 @@ impl Subject {
 }
 
 impl Kind {
-    /// The language model.
     pub fn decoder(&self) -> &Config {
         match self {
             Self::Speech { config, .. } => &config.decoder,
@@ -203,8 +183,67 @@ fn speech(name: &str, folder: Option<&Path>, spec: &Spec) -> Result<Kind, ModelE
 }
 
 fn lm(name: &str, spec: &Spec) -> anyhow::Result<Kind> {
-    let found = BuiltIn { own: Vec::new() }.find(Named::Any(name))?;
+    let found = BuiltIn::default().find(Named::Any(name))?;
     let mut rng = Rng::new(spec.seed);
     let ids = (0..PROMPT).map(|_| (rng.uniform() * found.config.vocab as f64) as u32).collect();
     Ok(Kind::Lm { found, prompt: Tokens::one(ids) })
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    pub model: String,
+    pub is_lm: bool,
+    /// The number of resident layers, as given in the case.
+    pub stay: String,
+    /// None for that of the model.
+    pub dtype: Option<Dtype>,
+    /// None for the built-in one.
+    pub script: Option<PathBuf>,
+    /// None for synthetic ones.
+    pub voices: Vec<PathBuf>,
+    pub mode: StreamMode,
+    /// The memory budget in bytes; none for the free memory.
+    pub budget: Option<u64>,
+    pub link_gbps: Option<f64>,
+    /// Copies between two clearings of caches.
+    pub clear_every: Option<usize>,
+    pub cfg_scale: f64,
+    /// Steps of the diffusion head.
+    pub steps: usize,
+    pub max_tokens: Option<usize>,
+    pub threads: usize,
+    pub seed: u64,
+}
+
+impl Spec {
+    pub fn of(case: &Case) -> anyhow::Result<Self> {
+        let link = number(case, "link_gbps")?;
+        anyhow::ensure!(
+            link.is_finite() && link >= 0.0,
+            "the link rate `{link}` GB/s is not valid; use a rate above 0, or 0 for full speed"
+        );
+        let clear = case.size("cache_clear_interval")?;
+        Ok(Self {
+            model: case.text("model")?.to_owned(),
+            is_lm: case.text("pipeline")? == "lm",
+            // A number of layers is one in the case, too.
+            stay: text(case, LAYERS),
+            dtype: case.text("dtype")?.parse().ok(),
+            script: case.text("txt_path").ok().map(PathBuf::from),
+            voices: case.text("voice_files").map(files).unwrap_or_default(),
+            mode: case.text("mode")?.parse()?,
+            budget: budget_bytes(&text(case, "memory_budget")).map_err(anyhow::Error::msg)?,
+            link_gbps: (link > 0.0).then_some(link),
+            clear_every: (clear > 0).then_some(clear),
+            cfg_scale: number(case, "cfg_scale")?,
+            steps: case.size("steps")?,
+            max_tokens: case.size(MAX_TOKENS).ok(),
+            threads: case.size("threads")?,
+            seed: seed(case)?,
+        })
+    }
+}
+
+pub fn files(list: &str) -> Vec<PathBuf> {
+    list.split(',').map(str::trim).filter(|file| !file.is_empty()).map(PathBuf::from).collect()
 }

@@ -201,14 +201,14 @@ fn a_language_model_alone_makes_tokens_and_no_audio() {
 #[test]
 fn as_many_layers_stay_as_the_budget_allows() {
     let device = CpuDevice::new();
-    let plan = |line: &str| OffloadedLayers::look(&cases(line)[0], &device);
+    let plan = |line: &str| OffloadedLayers::look(&cases(line)[0], &device).map(|(plan, _)| plan);
     let all = plan(&format!("{SMALL} --auto")).unwrap();
-    assert_eq!((all.resident, all.layers), (4, 4));
-    let with = |layers: usize| plan(&format!("{SMALL} --num-gpu-layers {layers}")).unwrap().needed_bytes;
+    assert_eq!((all.gpu_layers, all.layers), (4, 4));
+    let with = |layers: usize| plan(&format!("{SMALL} --num-gpu-layers {layers}")).unwrap().predicted.unwrap();
     // Two streamed layers have two buffers: that is as much as all of them.
     for (layers, stay) in [(0, 0), (1, 1), (2, 4)] {
         let values_of = plan(&format!("{SMALL} --memory-budget {}", with(layers))).unwrap();
-        assert_eq!(values_of.resident, stay);
+        assert_eq!(values_of.gpu_layers, stay);
     }
     let error = plan(&format!("{SMALL} --memory-budget 1MiB")).unwrap_err().to_string();
     let least = with(0).min(with(4)).div_ceil(1 << 20);

@@ -14,13 +14,11 @@ use laptime_models::tts::WavStream;
 use super::TextToSpeech;
 use crate::extras::{Hinted, Screen, files::create_parent};
 
-/// The name of standard output.
 const STANDARD_OUTPUT: &str = "-";
 
 /// The context of an error while writing audio.
 const KEPT: &str = "the results were saved, but not the audio";
 
-/// Whether audio goes to standard output.
 pub fn is_standard_output(path: &Path) -> bool {
     path.as_os_str() == STANDARD_OUTPUT
 }
@@ -29,8 +27,9 @@ pub fn is_standard_output(path: &Path) -> bool {
 pub fn write(cases: &[&Case], device: &dyn Device, path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut written = Vec::new();
     for (file, case) in files(path, cases)? {
-        let audio = TextToSpeech::speak(case, device)?;
-        let done = audio.write_wav(&file).context(KEPT);
+        let mut runner = TextToSpeech::runner(case, device)?;
+        let spoken = runner.speak()?;
+        let done = runner.audio(spoken.samples).write_wav(&file).context(KEPT);
         done.map_err(|error| Hinted::wrap(error, "free some space, or name another place with `--wav`"))?;
         written.push(file);
     }
@@ -40,55 +39,42 @@ pub fn write(cases: &[&Case], device: &dyn Device, path: &Path) -> anyhow::Resul
 /// Generates each case once more and writes each chunk as soon as it is generated. Returns the files.
 pub fn stream(cases: &[&Case], device: &dyn Device, path: &Path, screen: &dyn Screen) -> anyhow::Result<Vec<PathBuf>> {
     if is_standard_output(path) {
-        cases
-            .iter()
-            .try_for_each(|case| stream_case(case, device, &mut io::stdout().lock(), "standard output", screen))?;
+        for case in cases {
+            stream_case(case, device, (&mut io::stdout().lock(), "standard output"), |_| Ok(()), screen)?;
+        }
         return Ok(Vec::new());
     }
     let mut written = Vec::new();
     for (file, case) in files(path, cases)? {
         let name = file.display().to_string();
         let mut to = File::create(&file).map_err(|error| not_written(error, &name))?;
-        stream_case(case, device, &mut to, &name, screen)?;
+        stream_case(case, device, (&mut to, &name), finish, screen)?;
         written.push(file);
     }
     Ok(written)
 }
 
-/// A destination of streamed audio.
-trait Destination: Write {
-    /// Puts the final lengths into the header, if the destination can seek.
-    fn finish(stream: WavStream<&mut Self>) -> io::Result<()>;
-}
-
-impl Destination for io::StdoutLock<'_> {
-    fn finish(_: WavStream<&mut Self>) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Destination for File {
-    fn finish(stream: WavStream<&mut Self>) -> io::Result<()> {
-        match stream.finish() {
-            // A named pipe or a device cannot seek.
-            Err(error) if error.kind() == io::ErrorKind::NotSeekable => Ok(()),
-            done => done,
-        }
+/// Puts the final lengths into the header, if the file can seek: a named pipe or a device cannot.
+fn finish(stream: WavStream<&mut File>) -> io::Result<()> {
+    match stream.finish() {
+        Err(error) if error.kind() == io::ErrorKind::NotSeekable => Ok(()),
+        done => done,
     }
 }
 
 /// Generates a case and writes it chunk by chunk, until it ends or the reader is gone.
-fn stream_case<P: Destination>(
+fn stream_case<'a, P: Write>(
     case: &Case,
     device: &dyn Device,
-    to: &mut P,
-    name: &str,
+    (to, name): (&'a mut P, &str),
+    finish: fn(WavStream<&'a mut P>) -> io::Result<()>,
     screen: &dyn Screen,
 ) -> anyhow::Result<()> {
-    let rate = TextToSpeech::sample_rate(case).context("the case has no audio")?;
+    let mut runner = TextToSpeech::runner(case, device)?;
+    let rate = runner.speech.config.codec.sample_rate;
     let (mut stream, mut failure, mut read) = (None, None, 0);
     let mut begun = Some(to);
-    let generated = TextToSpeech::stream(case, device, &mut |chunk| {
+    let spoken = runner.speak_to(&mut |chunk| {
         let result = write_chunk(&mut stream, &mut begun, rate, chunk);
         match result {
             Ok(()) => read += chunk.len(),
@@ -99,18 +85,18 @@ fn stream_case<P: Destination>(
     match (failure, stream) {
         (Some(error), _) if error.kind() == io::ErrorKind::BrokenPipe => {
             let seconds = |samples: usize| samples as f64 / f64::from(rate.max(1));
-            let [read, generated] = [read, generated].map(seconds);
+            let [read, generated] = [read, spoken.samples.len()].map(seconds);
             screen.say(&format!("The reader of {name} stopped: it read {read:.2} s of {generated:.2} s of audio."));
             Ok(())
         }
         (Some(error), _) => Err(not_written(error, name)),
-        (None, Some(stream)) => P::finish(stream).map_err(|error| not_written(error, name)),
+        (None, Some(stream)) => finish(stream).map_err(|error| not_written(error, name)),
         (None, None) => Ok(()),
     }
 }
 
 /// Writes a chunk; the header comes before the first one.
-fn write_chunk<'a, P: Destination>(
+fn write_chunk<'a, P: Write>(
     stream: &mut Option<WavStream<&'a mut P>>,
     to: &mut Option<&'a mut P>,
     rate: u32,

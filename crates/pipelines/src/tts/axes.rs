@@ -1,27 +1,12 @@
 //! The axes of `tts`, and their aliases.
 
-use laptime_bench::{Alias, AxisSpec, AxisValue, Cost, ValueKind};
+use laptime_bench::{Alias, AxisSpec, AxisValue, ValueKind::*};
 
-use super::corpus::LABELS;
-use crate::crew::threads_axis;
+use super::speech::LABELS;
+use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, GRAPH, NONE, SEED, THREADS, axes, default_threads, from};
 
-/// The value for the default of the device or model.
-pub const AUTO: &str = "auto";
-
-/// The default model on a GPU.
 pub const ON_GPU: &str = "0.6b";
-
-/// The default model on a CPU.
 pub const ON_CPU: &str = "tiny";
-
-/// The value for no text.
-const NONE: &str = "none";
-
-/// The dtypes.
-const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
-
-/// Whether frames are replayed as graphs.
-const GRAPH: &[&str] = &[AUTO, "on", "off"];
 
 /// Axes that select the text; a case has those that were given.
 pub const OF_TEXT: &[&str] = &["text", "text_file"];
@@ -32,72 +17,30 @@ pub const FRAMES: &str = "frames";
 /// The flag whose value is always a folder.
 pub const FOLDER_FLAG: &str = "model_dir";
 
-/// The axes.
 pub fn axes() -> Vec<AxisSpec> {
-    let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
-    let one = |name, about, kind, default: AxisValue, cost| axis(name, about, kind, vec![default], cost);
-    let from = |least| ValueKind::Int { least, most: i64::from(u32::MAX) };
-    let number = |name, about, default| one(name, about, ValueKind::Number, AxisValue::Float(default), Cost::Low);
-    let mut axes = of_text();
-    axes.extend([
-        one("dtype", "dtype; auto is that of the model", ValueKind::OneOf(DTYPES), AUTO.into(), Cost::High),
-        one("speaker", "the speaker; an empty name leaves it to the model", ValueKind::Name, "Ryan".into(), Cost::Low),
-        one("language", "the language; auto leaves it to the model", ValueKind::Name, "English".into(), Cost::Low),
-        axis(
-            FRAMES,
-            "number of frames (80 ms each): exact with synthetic weights [default: 4.5 per word], a maximum with a checkpoint [default: 2048]",
-            from(1),
-            Vec::new(),
-            Cost::Middle,
-        ),
-        one(
-            "streaming",
-            "decode audio in chunks while frames are generated",
-            ValueKind::Switch,
-            false.into(),
-            Cost::Low,
-        ),
-        one("chunk_frames", "frames per chunk", from(1), 10.into(), Cost::Low),
-        number("temperature", "sampling temperature of the semantic codes", 0.9),
-        one("top_k", "sample from this many most likely codes; 0 for all", from(0), 50.into(), Cost::Low),
-        number("top_p", "sample from the most likely codes with this total probability; 1 for all", 0.9),
-        number("repetition_penalty", "penalty for repeated codes; 1 for none", 1.05),
-        one("greedy", "always choose the most likely code", ValueKind::Switch, false.into(), Cost::Low),
-        one(
-            "graph",
-            "replay frames as CUDA graphs; auto where possible",
-            ValueKind::OneOf(GRAPH),
-            AUTO.into(),
-            Cost::Middle,
-        ),
-        threads_axis(),
-        one(
-            "seed",
-            "seed of sampling and of synthetic weights",
-            ValueKind::Int { least: 0, most: i64::MAX },
-            42.into(),
-            Cost::High,
-        ),
-    ]);
-    axes
-}
-
-/// The model and its text.
-fn of_text() -> Vec<AxisSpec> {
-    let axis = |name, about, kind, default, cost| AxisSpec { name, about, kind, default, cost };
-    let labels = LABELS.iter().map(|label| AxisValue::from(*label)).collect();
-    vec![
-        axis(
-            "model",
-            "0.6b, 1.7b or tiny, with synthetic weights, or the folder of a checkpoint; auto is 0.6b on a GPU and tiny on a CPU",
-            ValueKind::Name,
-            vec![AUTO.into()],
-            Cost::High,
-        ),
-        axis("label", "built-in texts of 13, 53 and 115 words", ValueKind::OneOf(LABELS), labels, Cost::Low),
-        axis("text", "a text of your own", ValueKind::Name, vec![NONE.into()], Cost::Low),
-        axis("text_file", "a file with your own text", ValueKind::Name, vec![NONE.into()], Cost::Low),
-    ]
+    axes! {
+        "model", Name, [AUTO], High,
+            "0.6b, 1.7b or tiny, with synthetic weights, or the folder of a checkpoint; auto is 0.6b on a GPU and tiny on a CPU";
+        "label", OneOf(LABELS), [LABELS[0], LABELS[1], LABELS[2]], Low, "built-in texts of 13, 53 and 115 words";
+        "text", Name, [NONE], Low, "a text of your own";
+        "text_file", Name, [NONE], Low, "a file with your own text";
+        "dtype", OneOf(DTYPES), [AUTO], High, "dtype; auto is that of the model";
+        "speaker", Name, ["Ryan"], Low, "the speaker; an empty name leaves it to the model";
+        "language", Name, ["English"], Low, "the language; auto leaves it to the model";
+        FRAMES, from(1), [], Middle,
+            "number of frames (80 ms each): exact with synthetic weights [default: 4.5 per word], a maximum with a checkpoint [default: 2048]";
+        "streaming", Switch, [false], Low, "decode audio in chunks while frames are generated";
+        "chunk_frames", from(1), [10], Low, "frames per chunk";
+        "temperature", Number, [AxisValue::Float(0.9)], Low, "sampling temperature of the semantic codes";
+        "top_k", from(0), [50], Low, "sample from this many most likely codes; 0 for all";
+        "top_p", Number, [AxisValue::Float(0.9)], Low,
+            "sample from the most likely codes with this total probability; 1 for all";
+        "repetition_penalty", Number, [AxisValue::Float(1.05)], Low, "penalty for repeated codes; 1 for none";
+        "greedy", Switch, [false], Low, "always choose the most likely code";
+        "graph", OneOf(GRAPH), [AUTO], Middle, "replay frames as CUDA graphs; auto where possible";
+        "threads", THREADS, [default_threads()], Low, ABOUT_THREADS;
+        "seed", SEED, [42], High, "seed of sampling and of synthetic weights";
+    }
 }
 
 /// Aliases, among them the names of the original tool.

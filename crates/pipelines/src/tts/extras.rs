@@ -1,24 +1,21 @@
 //! What `tts` adds to the commands: audio files, the record of qwen3-tts-rs, and stages compared with their limits.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::Path};
 
 use laptime_bench::{Case, CaseResult};
 use laptime_trace::Trace;
 
-use super::{audio, files, header, profile};
-use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted};
+use super::{audio, files, profile};
+use crate::extras::{
+    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted, Written, files::measured_cases,
+};
 
-/// The audio.
 const WAV: FlagSpec = FlagSpec::path(
     "wav",
     "FILE|DIR",
     "Write the audio to this file or into this folder; several cases get one file each, named by their labels",
 );
 
-/// The record of a benchmark.
 const RECORD: FlagSpec =
     FlagSpec::path("json-output", "FILE", "Also write the results to this file, in the JSON format of qwen3-tts-rs");
 
@@ -30,8 +27,6 @@ const STREAM: FlagSpec = FlagSpec::path(
      standard output",
 );
 
-/// The extras of `tts`.
-#[derive(Debug, Clone, Copy, Default)]
 pub struct TtsExtras;
 
 impl Extras for TtsExtras {
@@ -57,17 +52,12 @@ impl Extras for TtsExtras {
 
     fn begin(&self, context: &Context<'_>, _: &[Case], out: &mut dyn Write) -> anyhow::Result<()> {
         if context.command == Command::Bench && context.is_for_people {
-            header::write(context, out)?;
+            files::write_header(context, out)?;
         }
         Ok(())
     }
 
-    fn finish_bench(
-        &self,
-        context: &Context<'_>,
-        results: &[CaseResult],
-        _: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    fn finish_bench(&self, context: &Context<'_>, results: &[CaseResult], _: &mut dyn Write) -> Written {
         let mut outside = files::write_record(context, results, context.flags.path(RECORD.name))?;
         let cases = measured_cases(results);
         if cases.is_empty() {
@@ -88,7 +78,7 @@ impl Extras for TtsExtras {
         results: &[&CaseResult],
         trace: Option<&Trace>,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    ) -> Written {
         let (Some(result), Some(trace)) = (results.first(), trace) else { return Ok(Vec::new()) };
         if context.is_for_people {
             profile::write_lines(context, trace, result, out)?;
@@ -102,17 +92,6 @@ impl Extras for TtsExtras {
         }
         Ok(outside)
     }
-}
-
-/// The cases that were measured, each once.
-fn measured_cases(results: &[CaseResult]) -> Vec<&Case> {
-    let mut cases: Vec<&Case> = Vec::new();
-    for result in results.iter().filter(|result| result.measured().is_some()) {
-        if !cases.contains(&&result.case) {
-            cases.push(&result.case);
-        }
-    }
-    cases
 }
 
 /// Refuses to stream what is not generated in chunks, and several cases to standard output.

@@ -1,9 +1,13 @@
-//! The record of a benchmark in the format of qwen3-tts-rs.
+//! The header and the record of a benchmark in the format of qwen3-tts-rs.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_bench::{CaseResult, Settings, Stop};
+use laptime_trace::run::{Run, WarmUp};
 use serde_json::{Value, json};
 
 use crate::extras::{
@@ -11,7 +15,6 @@ use crate::extras::{
     files::{axis, fact, mib, text, write_json},
 };
 
-/// The record in the run's folder.
 const RECORD_FILE: &str = "e2e_bench.json";
 
 /// Writes the record into the run's folder and to another file. Returns the latter.
@@ -37,8 +40,7 @@ fn record(answer: &Cases, settings: &Settings) -> Value {
     })
 }
 
-/// The number of iterations, if it is fixed.
-pub fn iterations(settings: &Settings) -> Option<usize> {
+fn iterations(settings: &Settings) -> Option<usize> {
     match settings.stop {
         Stop::Iterations(iterations) => Some(iterations),
         Stop::Interval { .. } => None,
@@ -78,4 +80,44 @@ fn stages(measured: &MeasuredFigures) -> Value {
         "generation_frames": fact(measured, "frames_made"),
         "decode_ms": mean("decode_ms"),
     })
+}
+
+/// The CPU governor that keeps the clock constant.
+const STEADY: &str = "performance";
+
+/// Warns about a varying CPU clock; with `--compat` prints device, model and settings.
+pub fn write_header(context: &Context<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let run = context.run;
+    if context.flags.is_compat() {
+        lines(run).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        writeln!(out)?;
+        out.flush()?;
+    }
+    if let Some(governor) = run.environment.machine.governor.as_deref().filter(|governor| *governor != STEADY) {
+        context.screen.warn(&format!("the CPU governor is `{governor}`, not `{STEADY}`: the clock may vary"));
+    }
+    Ok(())
+}
+
+fn lines(run: &Run) -> Vec<String> {
+    let of = |axis: &str| {
+        let values =
+            run.axes.iter().find(|known| known.axis == axis).map(|known| &known.values[..]).unwrap_or_default();
+        values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let warmup = match run.settings.warmup {
+        WarmUp::Iterations(iterations) => iterations.to_string(),
+        WarmUp::Auto => "as many iterations as needed for".to_owned(),
+    };
+    let iterations = iterations(&run.settings)
+        .map_or_else(|| "as many iterations as needed".to_owned(), |iterations| format!("{iterations} iterations"));
+    let mut lines = vec![
+        format!("Device: {}", run.device),
+        format!("Model: {} ({})", of("model"), of("dtype")),
+        format!("Config: {warmup} warmup, {iterations}, seed {}", of("seed")),
+    ];
+    if of("streaming").contains("true") {
+        lines.push(format!("Mode: streaming (measuring TTFA), chunks of {} frames", of("chunk_frames")));
+    }
+    lines
 }

@@ -3,37 +3,33 @@
 use std::path::Path;
 
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, resolve};
-use laptime_models::{Config, ModelError, tts::TtsConfig};
+use laptime_models::{Config, tts::TtsConfig};
 
 use super::{
-    axes::{ALIASES, AUTO, FOLDER_FLAG, FRAMES, OF_TEXT, axes},
-    spec::Spec,
-    speech::{Speech, find, looks_like_a_folder},
+    axes::{ALIASES, FOLDER_FLAG, FRAMES, OF_TEXT, axes},
+    speech::{Spec, Speech, find, looks_like_a_folder},
 };
-use crate::model::with_causes;
+use crate::{
+    axis::AUTO,
+    request::{is_given, joined_words, named_folder, refuse_unknown, refused, values_of, whole, with_behind},
+};
 
 const NAME: &str = "tts";
-
-/// The label of a given text.
 const OWN: &str = "text";
 
 /// Resolves the cases. Refuses cases that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
-    let rest = without_sizes(rest.into_iter().map(named_folder).collect())?;
+    let folder = |given: Given| named_folder(given, FOLDER_FLAG, looks_like_a_folder);
+    let rest = without_sizes(rest.into_iter().map(folder).collect())?;
     let resolved = resolve(ALIASES, &rest)?;
     let text = own_text(&texts, &resolved)?;
-    let is_given = |axis: &str| resolved.iter().any(|(name, _)| name == axis);
+    refuse_unknown(NAME, &axes(), &resolved)?;
     let is_left_out = |axis: &AxisSpec| {
         OF_TEXT.contains(&axis.name)
-            || axis.name == FRAMES && !is_given(FRAMES)
+            || axis.name == FRAMES && !is_given(&resolved, FRAMES)
             || axis.name == "label" && text.is_some()
     };
-    // Unknown axes are refused with the list of all axes.
-    if let Some((unknown, _)) = resolved.iter().find(|(name, _)| axes().iter().all(|axis| axis.name != name)) {
-        let known = axes().iter().map(|axis| axis.name).collect();
-        return Err(PlanError::NoSuchAxis { workload: NAME.to_owned(), axis: unknown.clone(), known });
-    }
     let left = axes().into_iter().filter(|axis| !is_left_out(axis)).collect();
     let plain = Plan::settle(NAME, left, &resolved)?;
     let cases = plain.cases().into_iter().map(|case| with_text(&case, text.as_ref()));
@@ -43,13 +39,6 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
 /// Flags whose value is a text or a path, not a list.
 fn is_text(name: &str) -> bool {
     OF_TEXT.contains(&axis_of(ALIASES, name))
-}
-
-/// This flag always names a folder.
-fn named_folder((name, words): Given) -> Given {
-    let as_path = |word: String| if looks_like_a_folder(&word) { word } else { format!("./{word}") };
-    let words = if name == FOLDER_FLAG { words.into_iter().map(as_path).collect() } else { words };
-    (name, words)
 }
 
 /// Flags that name a size.
@@ -92,31 +81,20 @@ struct Own {
 }
 
 fn own_text(texts: &[Given], given: &[Given]) -> Result<Option<Own>, PlanError> {
-    let of = |axis: &str| {
-        let of_axis = texts.iter().filter(|(name, _)| axis_of(ALIASES, name) == axis);
-        let words: Vec<&str> = of_axis.flat_map(|(_, words)| words).map(String::as_str).collect();
-        (!words.is_empty()).then(|| words.join(" "))
-    };
-    let (text, file) = (of("text"), of("text_file"));
-    let has_label = given.iter().any(|(name, _)| name == "label");
-    if [text.is_some(), file.is_some(), has_label].into_iter().filter(|is_given| *is_given).count() > 1 {
-        let reason = "give only one of `text`, `text_file` and `label`".to_owned();
-        return Err(refused(reason, "leave out all but one of them"));
+    let [text, file] = ["text", "text_file"].map(|axis| joined_words(texts, ALIASES, axis, " "));
+    let several = [text.is_some(), file.is_some(), is_given(given, "label")];
+    if several.into_iter().filter(|is_given| *is_given).count() > 1 {
+        return Err(refused("give only one of `text`, `text_file` and `label`", "leave out all but one of them"));
     }
     let stem = |file: &str| Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    Ok(match (text, file) {
-        (Some(value), _) => Some(Own { label: OWN.to_owned(), axis: "text", value }),
-        (None, Some(value)) => {
-            Some(Own { label: stem(&value).unwrap_or_else(|| OWN.to_owned()), axis: "text_file", value })
-        }
-        (None, None) => None,
-    })
+    let of_text = text.map(|value| Own { label: OWN.to_owned(), axis: "text", value });
+    let label = |file: &str| stem(file).unwrap_or_else(|| OWN.to_owned());
+    Ok(of_text.or_else(|| file.map(|value| Own { label: label(&value), axis: "text_file", value })))
 }
 
 /// The case with its text after the model.
 fn with_text(case: &Case, own: Option<&Own>) -> Case {
-    let mut values: Vec<(String, AxisValue)> =
-        case.values().map(|(axis, value)| (axis.to_owned(), value.clone())).collect();
+    let mut values = values_of(case);
     if let Some(own) = own {
         let behind = values.len().min(1);
         let text = [("label", &own.label), (own.axis, &own.value)];
@@ -153,30 +131,11 @@ fn settled(case: &Case, spec: &Spec, speech: &Speech) -> Result<Case, PlanError>
         preset => find(preset).map_err(|error| refusal(&error.into()))?.0.name,
     };
     let case = case.with("model", name);
-    if spec.frames.is_some() {
-        return Ok(case);
-    }
-    let frames = AxisValue::Int(i64::try_from(speech.frames).unwrap_or(i64::MAX));
-    let mut values: Vec<(String, AxisValue)> =
-        case.values().map(|(axis, value)| (axis.to_owned(), value.clone())).collect();
-    let behind = values.iter().position(|(axis, _)| axis == "language").map_or(values.len(), |at| at + 1);
-    values.insert(behind, (FRAMES.to_owned(), frames));
-    Ok(Case::new(values))
+    Ok(if spec.frames.is_some() { case } else { with_behind(&case, "language", FRAMES, whole(speech.frames)) })
 }
 
 const HELP: &str = "see `laptime bench tts --help`";
 
 fn refusal(error: &anyhow::Error) -> PlanError {
-    let model = error.chain().find_map(|cause| cause.downcast_ref::<ModelError>());
-    match model {
-        Some(model) => {
-            let hint = model.hint().unwrap_or_else(|| "see docs/tts.md".to_owned());
-            PlanError::Refused { reason: with_causes(model), hint }
-        }
-        None => refused(format!("{error:#}"), "name a text file; `--text` takes the text itself"),
-    }
-}
-
-fn refused(reason: String, hint: &str) -> PlanError {
-    PlanError::Refused { reason, hint: hint.to_owned() }
+    crate::request::refusal(error, "see docs/tts.md", "name a text file; `--text` takes the text itself")
 }

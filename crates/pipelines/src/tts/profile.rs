@@ -16,11 +16,7 @@ use crate::extras::Context;
 
 /// The files that qwen3-tts-rs writes into the working directory.
 const FILES: [&str; 2] = ["trace.json", "flamegraph.svg"];
-
-/// The lap of an iteration.
 const ITERATION: &str = "iteration";
-
-/// The lap of a frame.
 const FRAME: &str = "frame";
 
 /// The shortest time of a kernel launch, in nanoseconds.

@@ -1,59 +1,68 @@
-//! One synthesis, at once or in chunks, with the times of its parts.
+//! A text-to-speech model on a device, and one synthesis with it: at once or in chunks, with the times of its parts.
 
 use std::ops::ControlFlow;
 
 use laptime_bench::Device;
 use laptime_models::{
-    ModelError,
-    tts::{Audio, Listener, SpeechOptions, Spoken, speak},
+    cpu,
+    tts::{Audio, Listener, QwenTts, SpeechOptions, Spoken, TtsOptions, speak},
 };
+use laptime_probe::stage;
 
-use super::{
-    make::{Loaded, make},
-    spec::Spec,
-    speech::Speech,
-};
+use super::speech::{Spec, Speech};
+use crate::backend::{Loaded, Target, hinted, if_gpu, into_error, marks, tts};
 
-/// A prepared model with its text.
 pub struct Runner<'a> {
-    /// The text and the model.
     pub speech: Speech,
-    /// The parameters of the case.
     pub spec: Spec,
-    /// The device.
     pub device: &'a dyn Device,
-    /// The model on the device.
-    pub made: Loaded<'a>,
+    pub made: Loaded<dyn QwenTts + 'a>,
 }
 
 impl<'a> Runner<'a> {
-    /// Loads the model.
     pub fn new(speech: Speech, spec: Spec, device: &'a dyn Device) -> anyhow::Result<Self> {
-        let made = make(&speech, &spec, device)?;
-        Ok(Self { speech, spec, device, made })
+        let _stage = stage!("load_weights", model = speech.config.name);
+        let (weights, from) = speech.weights(spec.seed).map_err(hinted)?;
+        weights.check_finite(&speech.config).map_err(hinted)?;
+        let options = TtsOptions { marks: marks(device), ..options(&speech, &spec) };
+        let model = tts(speech.config.clone(), &weights, options, Target { device, threads: spec.threads })?;
+        Ok(Self { speech, spec, device, made: Loaded { model, weights: from } })
     }
 
-    /// Generates the audio once.
-    pub fn speak(&mut self) -> Result<Spoken, ModelError> {
+    pub fn speak(&mut self) -> anyhow::Result<Spoken> {
         self.speak_to(&mut |_| ControlFlow::Continue(()))
     }
 
     /// Generates the audio once and passes it to a listener: in chunks if it is streamed, else at once.
-    pub fn speak_to(&mut self, listener: Listener<'_>) -> Result<Spoken, ModelError> {
+    pub fn speak_to(&mut self, listener: Listener<'_>) -> anyhow::Result<Spoken> {
         let Self { speech, spec, device, made } = self;
         let (sampling, most_frames) = (speech.sampling(spec), speech.frames);
         let options = SpeechOptions { sampling, most_frames, ..SpeechOptions::default() };
         let chunk = spec.streaming.then_some(spec.chunk_frames.max(1));
-        speak(&mut *made.model, &speech.prompt, &options, chunk, &|| device.now().0, listener)
+        speak(&mut *made.model, &speech.prompt, &options, chunk, &|| device.now().0, listener).map_err(into_error)
     }
 
-    /// The audio of samples.
     pub fn audio(&self, samples: Vec<f32>) -> Audio {
         Audio { samples, rate: self.speech.config.codec.sample_rate }
     }
 
-    /// The duration of a frame.
     pub fn frame_ns(&self) -> u64 {
         (1e9 / self.speech.config.codec.frame_rate()).round() as u64
     }
+}
+
+/// Without marks.
+fn options(speech: &Speech, spec: &Spec) -> TtsOptions {
+    TtsOptions { graph: spec.graph, ..TtsOptions::new(speech.dtype, speech.room()) }
+}
+
+/// Bytes that a case needs at most: of the heap, or of a GPU.
+pub fn needed_bytes(speech: &Speech, spec: &Spec, device: &dyn Device) -> u64 {
+    let (config, options) = (&speech.config, options(speech, spec));
+    let text = speech.prompt.positions.len().saturating_add(speech.prompt.following.len()).saturating_add(1);
+    let sizes = [text, speech.frames];
+    if_gpu!(device, _gpu => laptime_models::gpu::needed_tts_bytes(config, &options, sizes));
+    // The check keeps the audio three times: as requested, at once, and in chunks.
+    let samples = (speech.frames as u64).saturating_mul(config.codec.frame_samples() as u64).saturating_mul(4 * 3);
+    cpu::needed_tts_bytes(config, &options, sizes, spec.threads).saturating_add(samples)
 }

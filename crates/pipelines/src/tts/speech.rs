@@ -1,18 +1,19 @@
-//! The text and model of a case: everything that is known before weights are read.
+//! A case of `tts`, read: the text and the model, everything that is known before weights are read.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use laptime_bench::{Case, Fact, Work};
 use laptime_models::{
-    Dtype, ModelError,
-    tts::{Prompt, Sampling, TextFeed, TtsConfig, TtsWeights},
+    Dtype, GraphMode, ModelError, StageWork,
+    tts::{Choice, Prompt, Sampling, TextFeed, TtsConfig, TtsWeights},
 };
-use laptime_trace::small_file;
+use laptime_trace::{run::Traffic, small_file};
 
-use super::{
-    axes::{AUTO, ON_GPU},
-    corpus,
-    spec::{Source, Spec},
+use super::axes::ON_GPU;
+use crate::{
+    axis::AUTO,
+    request::{self, fact, graph, is_on, number, plus, seed},
 };
 
 /// Frames of synthetic weights for two words: 4.5 each, so that 167 words are said in a minute.
@@ -24,16 +25,12 @@ const MOST_FRAMES: usize = 2048;
 /// Bytes of a file that are read at most: no text of more can be said.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The text and model of a case.
 #[derive(Debug)]
 pub struct Speech {
-    /// The configuration of the model.
     pub config: TtsConfig,
     /// The folder of its weights; none for synthetic ones.
     pub folder: Option<PathBuf>,
-    /// The dtype.
     pub dtype: Dtype,
-    /// The text.
     pub text: String,
     /// The text as a prompt of the talker.
     pub prompt: Prompt,
@@ -49,11 +46,8 @@ pub fn find(name: &str) -> Result<(TtsConfig, Option<PathBuf>), ModelError> {
     }
 }
 
-/// Whether a name is meant as a path: it begins like one, or there is a folder of it that is no preset.
 pub fn looks_like_a_folder(name: &str) -> bool {
-    let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
-    let is_preset = || !name.contains('/') && TtsConfig::from_preset(name).is_ok();
-    is_path || Path::new(name).is_dir() && !is_preset()
+    request::looks_like_a_folder(name, |name| TtsConfig::from_preset(name).is_ok())
 }
 
 impl Speech {
@@ -66,7 +60,7 @@ impl Speech {
         let prompt = Prompt::new(&config, &tokenizer, &text, speaker, &spec.language, TextFeed::ByFrame)?;
         spec.sampling.check()?;
         let frames = spec.frames.unwrap_or_else(|| match &folder {
-            None => frames_of(corpus::words(&text)),
+            None => frames_of(count_words(&text)),
             Some(_) => MOST_FRAMES.min(config.talker.context.saturating_sub(prompt.positions.len())),
         });
         let dtype = spec.dtype.unwrap_or(config.talker.dtype);
@@ -79,14 +73,12 @@ impl Speech {
         checked.err().map(|error| error.to_string())
     }
 
-    /// Positions of the talker's cache.
     pub fn room(&self) -> usize {
         self.prompt.positions.len().saturating_add(self.frames)
     }
 
-    /// Words of the text.
     pub fn words(&self) -> usize {
-        corpus::words(&self.text)
+        count_words(&self.text)
     }
 
     /// How codes are sampled; synthetic weights do not decide the end.
@@ -112,15 +104,148 @@ fn text(source: &Source) -> anyhow::Result<String> {
     match source {
         Source::Own(text) => Ok(text.clone()),
         Source::Corpus(label) => {
-            let text = corpus::text(label).with_context(|| format!("there is no text `{label}`"))?;
+            let text = corpus_text(label).with_context(|| format!("there is no text `{label}`"))?;
             Ok(text.to_owned())
         }
-        Source::File(file) => read(file).with_context(|| format!("cannot read the text of `{}`", file.display())),
+        Source::File(file) => small_file::read_text(file, MOST_BYTES)
+            .with_context(|| format!("cannot read the text of `{}`", file.display())),
     }
 }
 
-fn read(file: &Path) -> anyhow::Result<String> {
-    Ok(small_file::read_text(file, MOST_BYTES)?)
+/// The names of the texts, short ones first.
+pub const LABELS: &[&str] = &["short", "medium", "long"];
+
+/// 13 words.
+const SHORT: &str = "The morning train leaves at seven, and the seats by the window fill.";
+
+/// 53 words.
+const MEDIUM: &str = "A lighthouse keeper once wrote down the weather every evening for thirty years. Rain, wind, \
+    fog and the rare clear night all went into the same brown books. When the lamp was finally made automatic, \
+    a young scientist borrowed those pages, and found in them the slow warming of a whole cold sea.";
+
+/// 115 words.
+const LONG: &str = "On the first day of the harvest the whole village walked down to the river before sunrise. Nobody \
+    had asked them to; it was simply what people there had always done. The older ones carried baskets and the \
+    children carried bread, and somewhere behind them a dog barked at the fading stars. When the light came over the \
+    hills, the water turned from grey to silver, and the talking stopped for a while. Then someone laughed, a boat \
+    was pushed from the bank, and the work began. By noon the baskets were full, the bread was gone, and the river \
+    lay quiet again, as though nothing at all had happened there on that long morning.";
+
+pub fn corpus_text(label: &str) -> Option<&'static str> {
+    match label {
+        "short" => Some(SHORT),
+        "medium" => Some(MEDIUM),
+        "long" => Some(LONG),
+        _ => None,
+    }
+}
+
+pub fn count_words(text: &str) -> usize {
+    text.split_whitespace().count()
+}
+
+/// The work of each stage, for all frames together; empty where the weights decide the number of frames.
+pub fn stage_work(speech: &Speech, spec: &Spec) -> Vec<(&'static str, Work)> {
+    if speech.folder.is_some() {
+        return Vec::new();
+    }
+    let Speech { config, prompt, dtype, frames, .. } = speech;
+    let chunk = spec.streaming.then_some(spec.chunk_frames);
+    let stages = config.stage_work([prompt.positions.len(), prompt.following.len()], *frames, chunk, *dtype);
+    stages.into_iter().map(|(name, work)| (name, as_work(work, speech))).collect()
+}
+
+fn as_work(work: StageWork, speech: &Speech) -> Work {
+    let dtype = speech.dtype.word().to_owned();
+    Work { flops: work.flops, dtype, bytes: work.bytes_read(), traffic: Traffic::Read }
+}
+
+/// The work of an iteration: all of its stages.
+pub fn work(speech: &Speech, spec: &Spec) -> Option<Work> {
+    stage_work(speech, spec).into_iter().map(|(_, work)| work).reduce(plus)
+}
+
+/// Facts that are known before anything is allocated.
+pub fn sizes(speech: &Speech) -> Vec<Fact> {
+    let Speech { config, dtype, .. } = speech;
+    vec![
+        fact("words", speech.words() as u64),
+        fact("prompt_positions", speech.prompt.positions.len() as u64),
+        fact("parameters", config.parameters()),
+        fact("weight_bytes", config.weight_bytes(*dtype)),
+        fact("cache_bytes", config.cache_bytes(speech.room(), *dtype)),
+    ]
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    pub model: String,
+    pub text: Source,
+    /// None for that of the model.
+    pub dtype: Option<Dtype>,
+    /// Empty to leave it to the model.
+    pub speaker: String,
+    pub language: String,
+    pub frames: Option<usize>,
+    pub streaming: bool,
+    pub chunk_frames: usize,
+    /// How codes are sampled, without an end.
+    pub sampling: Sampling,
+    pub graph: GraphMode,
+    pub threads: usize,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// One of the built-in ones, by name.
+    Corpus(String),
+    Own(String),
+    File(PathBuf),
+}
+
+impl Spec {
+    pub fn of(case: &Case) -> anyhow::Result<Self> {
+        let seed = seed(case)?;
+        Ok(Self {
+            model: case.text("model")?.to_owned(),
+            text: source(case)?,
+            dtype: case.text("dtype")?.parse().ok(),
+            speaker: case.text("speaker")?.to_owned(),
+            language: case.text("language")?.to_owned(),
+            frames: case.size("frames").ok(),
+            streaming: is_on(case, "streaming"),
+            chunk_frames: case.size("chunk_frames")?,
+            sampling: sampling(case, is_on(case, "greedy"), seed)?,
+            graph: graph(case, "tts")?,
+            threads: case.size("threads")?,
+            seed,
+        })
+    }
+}
+
+fn source(case: &Case) -> anyhow::Result<Source> {
+    if let Some(text) = case.get("text") {
+        return Ok(Source::Own(text.to_string()));
+    }
+    match case.text("text_file") {
+        Ok(file) => Ok(Source::File(PathBuf::from(file))),
+        Err(_) => Ok(Source::Corpus(case.text("label")?.to_owned())),
+    }
+}
+
+/// How codes are chosen: semantic ones as the flags say, those of the predictor as the official package does.
+fn sampling(case: &Case, is_greedy: bool, seed: u64) -> anyhow::Result<Sampling> {
+    let repetition_penalty = number(case, "repetition_penalty")? as f32;
+    let talker = Choice::Drawn {
+        temperature: number(case, "temperature")? as f32,
+        top_k: case.size("top_k")?,
+        top_p: number(case, "top_p")?,
+    };
+    Ok(match is_greedy {
+        true => Sampling { repetition_penalty, seed, ..Sampling::likeliest() },
+        false => Sampling { talker, repetition_penalty, seed, ..Sampling::default() },
+    })
 }
 
 #[cfg(test)]
@@ -137,5 +262,17 @@ mod tests {
     fn a_preset_is_no_folder_even_if_there_is_one_of_its_name() {
         let are_folders = ["tiny", "./tiny", "0.6b", "/x", "models/"].map(looks_like_a_folder);
         assert_eq!(are_folders, [false, true, false, true, true]);
+    }
+}
+
+#[cfg(test)]
+mod corpus_tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_have_as_many_words_as_those_of_the_kit() {
+        let counts: Vec<usize> = LABELS.iter().map(|label| count_words(corpus_text(label).unwrap())).collect();
+        assert_eq!(counts, [13, 53, 115]);
+        assert_eq!(corpus_text("huge"), None);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use laptime_bench::{AxisValue, Case, Device as _, Iteration, Nanos, PlanError, Prepared, Simulated, Workload};
+use laptime_bench::{AxisValue, Case, Device, Iteration, Nanos, PlanError, Prepared, Simulated, Workload};
+
+use laptime_models::tts::Audio;
 
 use super::TextToSpeech;
 use crate::difference::largest_difference;
@@ -43,6 +45,12 @@ fn reading(iteration: &mut dyn Iteration, name: &str) -> Option<f64> {
 
 fn fixture() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/tts").display().to_string()
+}
+
+fn speak(case: &Case, device: &dyn Device) -> Audio {
+    let mut runner = TextToSpeech::runner(case, device).unwrap();
+    let spoken = runner.speak().unwrap();
+    runner.audio(spoken.samples)
 }
 
 #[test]
@@ -141,7 +149,7 @@ fn streaming_and_all_at_once_are_the_same_audio() {
     let device = Simulated::new();
     let audio = |streaming: &str| {
         let case = tiny(&[("label", "short"), ("frames", "64"), ("streaming", streaming)]);
-        TextToSpeech::speak(&case, &device).unwrap()
+        speak(&case, &device)
     };
     let (at_once, streamed) = (audio("false"), audio("true"));
     assert_eq!(at_once.samples.len(), 64 * 1920);
@@ -153,7 +161,7 @@ fn streaming_and_all_at_once_are_the_same_audio() {
 #[test]
 fn every_take_is_the_same_audio_and_another_seed_is_another() {
     let device = Simulated::new();
-    let audio = |seed: &str| TextToSpeech::speak(&tiny(&[("frames", "3"), ("seed", seed)]), &device).unwrap();
+    let audio = |seed: &str| speak(&tiny(&[("frames", "3"), ("seed", seed)]), &device);
     assert_eq!(audio("1"), audio("1"));
     assert_ne!(audio("1"), audio("2"));
 }

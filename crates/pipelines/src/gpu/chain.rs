@@ -7,14 +7,8 @@ use laptime_bench::{Device, Iteration, Prepared, Work};
 use laptime_cuda::{Blas, Buffer, CudaError, Graph, Pinned};
 use laptime_probe::{stage, sync_point};
 
-use super::{
-    LARGE_PRODUCTS, SMALL_PRODUCTS, Sizes,
-    rotation::{check_chain, rotation, start},
-};
-use crate::gpu::{CudaDevice, into_error};
-
-/// The workspace of cuBLAS, in bytes.
-const WORKSPACE_BYTES: u64 = 32 << 20;
+use super::{CudaDevice, WORKSPACE_BYTES, into_error};
+use crate::chain::{LARGE_PRODUCTS, SMALL_PRODUCTS, Sizes, check_chain, rotation, start};
 
 pub fn prepare<'a>(sizes: Sizes, has_graph: bool, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
     let largest = sizes.small.max(sizes.large);
@@ -50,7 +44,6 @@ struct Products {
     start: Buffer<f32>,
     by: Buffer<f32>,
     results: [Buffer<f32>; 2],
-    /// The row that the host reads.
     row: Pinned<f32>,
 }
 

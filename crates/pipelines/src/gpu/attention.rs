@@ -11,16 +11,12 @@ use laptime_models::{
 };
 use laptime_probe::stage;
 
-use super::{built::Built, engine::Engine, spec::Spec};
+use super::{CudaDevice, WORKSPACE_BYTES, into_error};
 use crate::{
-    element,
-    gpu::{CudaDevice, into_error},
+    attention::{Built, Engine, Spec},
+    product,
 };
 
-/// The workspace of cuBLAS, in bytes.
-const WORKSPACE_BYTES: u64 = 32 << 20;
-
-/// The largest head size of the kernels.
 const LARGEST_HEAD: usize = 256;
 
 /// How the kernels divide queries and keys.
@@ -33,7 +29,6 @@ pub fn refusal(spec: &Spec) -> Option<String> {
         .then(|| format!("the kernels have heads of at most {LARGEST_HEAD} numbers, not {head_dim}"))
 }
 
-/// Bytes of the device that a case needs at most.
 pub fn needed_bytes(spec: &Spec) -> u64 {
     let Spec { kind, inputs, kept, .. } = spec;
     let (sizes, bytes) = (inputs.sizes, inputs.dtype.bytes());
@@ -45,7 +40,6 @@ pub fn needed_bytes(spec: &Spec) -> u64 {
     [WORKSPACE_BYTES, sizes.bytes(inputs.dtype), rest].into_iter().fold(0, u64::saturating_add)
 }
 
-/// Creates the inputs.
 pub fn make<'a>(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Box<dyn Engine + 'a>> {
     Ok(match spec.inputs.dtype {
         Dtype::F32 => Box::new(OnGpu::<f32>::new(spec, gpu, marks)?),
@@ -54,7 +48,6 @@ pub fn make<'a>(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Resul
     })
 }
 
-/// Attention on a GPU.
 struct OnGpu<'a, T> {
     gpu: &'a CudaDevice,
     spec: Spec,
@@ -65,7 +58,6 @@ struct OnGpu<'a, T> {
     marks: Marks,
 }
 
-/// How it is computed.
 enum How<T> {
     Blocks(Box<Blocks<T>>),
     Naive(Box<Naive<T>>),
@@ -89,7 +81,7 @@ struct Naive<T> {
     mixed: Buffer<T>,
 }
 
-impl<'a, T: Element + element::Element> OnGpu<'a, T> {
+impl<'a, T: Element + product::Element> OnGpu<'a, T> {
     fn new(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Self> {
         let (device, cache) = (gpu.cuda(), Cache::of_user());
         let sizes = spec.inputs.sizes;
@@ -123,7 +115,7 @@ fn dense(spec: &Spec) -> Built {
             let layout = Layout::build(kept, spec.inputs.sizes.length, GPU_TILING);
             Built { connections: layout.connections(), executed: layout.executed(), bytes: 0 }
         }
-        _ => Built { connections: 0, executed: 0, bytes: 0 },
+        _ => Built::default(),
     }
 }
 
@@ -139,7 +131,7 @@ fn head_sizes(sizes: &AttentionSizes) -> anyhow::Result<HeadSizes> {
     })
 }
 
-impl<T: Element + element::Element> Naive<T> {
+impl<T: Element + product::Element> Naive<T> {
     fn new(spec: &Spec, gpu: &CudaDevice, operations: Operations<T>) -> anyhow::Result<Self> {
         let (device, sizes) = (gpu.cuda(), spec.inputs.sizes);
         let beyond = if spec.kept.rule().is_causal { 0 } else { u32::try_from(sizes.length)? };
@@ -180,7 +172,7 @@ impl<T: Element + element::Element> Naive<T> {
     }
 }
 
-impl<T: Element + element::Element> Engine for OnGpu<'_, T> {
+impl<T: Element + product::Element> Engine for OnGpu<'_, T> {
     fn build(&mut self, kept: &Kept) -> anyhow::Result<Built> {
         let length = self.spec.inputs.sizes.length;
         let How::Blocks(blocks) = &mut self.how else { return Ok(Built::naive(kept, length)) };

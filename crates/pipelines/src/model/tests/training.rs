@@ -5,10 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use laptime_bench::{Nanos, Prepared, Simulated, Workload};
 use laptime_models::{Attention, Config, Dtype};
 
-use super::{
-    scripted::Fault,
-    tests::{cases, model, settled, with_iteration},
-};
+use super::{cases, model, scripted::Fault, settled, with_iteration};
 
 #[test]
 fn the_passes_of_training_stand_behind_the_others() {

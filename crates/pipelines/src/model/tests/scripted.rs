@@ -8,11 +8,10 @@ use std::sync::{
 use laptime_bench::{Device, PlanError};
 use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, TrainOptions, Trainer};
 
-use super::{
-    make::{Loaded, Maker},
-    plan::{Found, Named},
-    scripted_trainer::ScriptedTrainer,
-    spec::Spec,
+use super::scripted_trainer::ScriptedTrainer;
+use crate::{
+    backend::{Loaded, Target},
+    model::{Found, Maker, Named, built_in::Load, spec::Spec},
 };
 
 /// What is wrong with a scripted decoder.
@@ -69,37 +68,25 @@ impl Maker for ScriptedMaker {
         config.weight_bytes(spec.dtype).saturating_add(cache.saturating_mul(spec.batch as u64))
     }
 
-    fn make<'a>(
-        &'a self,
-        found: &Found,
-        _: &Spec,
-        options: Options,
-        _: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Decoder + 'a>> {
+    fn decoder<'a>(&self, found: &Found, _: &Spec, options: Options, _: Target<'a>) -> Load<dyn Decoder + 'a> {
         anyhow::ensure!(self.fault != Fault::Weights, "tensor `model.norm.weight` is missing");
         self.calls.made.fetch_add(1, Relaxed);
         let config = found.config.clone();
         let (fault, calls, batch) = (self.fault, Arc::clone(&self.calls), options.batch);
         let cache = vec![Vec::new(); batch];
         let decoder = Scripted { config, options, fault, calls, cache, chosen: vec![0; batch], logits: Vec::new() };
-        Ok(Loaded { model: Box::new(decoder), weights: "synthetic", kept_bytes: 0 })
+        Ok(Loaded { model: Box::new(decoder), weights: "synthetic" })
     }
 
     fn needed_train_bytes(&self, config: &Config, _: &Spec, options: &TrainOptions, _: &dyn Device) -> u64 {
         config.train_need(options).total()
     }
 
-    fn make_trainer<'a>(
-        &'a self,
-        found: &Found,
-        _: &Spec,
-        options: TrainOptions,
-        _: &'a dyn Device,
-    ) -> anyhow::Result<Loaded<dyn Trainer + 'a>> {
+    fn trainer<'a>(&self, found: &Found, _: &Spec, options: TrainOptions, _: Target<'a>) -> Load<dyn Trainer + 'a> {
         self.calls.made.fetch_add(1, Relaxed);
         let (config, fault, calls) = (found.config.clone(), self.fault, Arc::clone(&self.calls));
         let trainer = ScriptedTrainer { config, options, fault, calls };
-        Ok(Loaded { model: Box::new(trainer), weights: "synthetic", kept_bytes: 0 })
+        Ok(Loaded { model: Box::new(trainer), weights: "synthetic" })
     }
 }
 

@@ -1,0 +1,159 @@
+//! Models on the device of a case. What differs between the CPU and a GPU is asked for here; a build without CUDA has
+//! no GPU.
+
+use laptime_bench::{Device, Iteration, OutOfMemory, ParsedCase, Prepared, Work};
+use laptime_models::{
+    Config, Decoder, Marks, ModelError, Options, TrainOptions, Trainer, Weights, cpu,
+    fuser::{FuseOptions, FuserConfig, FuserWeights, Fusing},
+    tts::{QwenTts, TtsConfig, TtsOptions, TtsWeights},
+    vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
+};
+use laptime_probe::Lane;
+
+/// Returns from the function if the device is a GPU.
+#[cfg(feature = "cuda")]
+macro_rules! if_gpu {
+    ($device:expr, $gpu:ident => $answer:expr) => {
+        if let Some($gpu) = crate::gpu::gpu($device) {
+            return $answer;
+        }
+    };
+}
+
+#[cfg(not(feature = "cuda"))]
+macro_rules! if_gpu {
+    ($device:expr, $gpu:ident => $answer:expr) => {
+        let _ = $device;
+    };
+}
+
+pub(crate) use if_gpu;
+
+pub fn is_gpu(device: &dyn Device) -> bool {
+    if_gpu!(device, _gpu => true);
+    false
+}
+
+/// Why a device cannot replay graphs, if it cannot.
+pub fn no_graphs(device: &dyn Device) -> Option<String> {
+    (!is_gpu(device)).then(|| format!("device `{}` has no graphs", device.name()))
+}
+
+pub fn marks(device: &dyn Device) -> Marks {
+    Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() }
+}
+
+pub struct Loaded<Of: ?Sized> {
+    pub model: Box<Of>,
+    /// Where its weights come from: `synthetic` or `folder`.
+    pub weights: &'static str,
+}
+
+/// Where a model runs.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    pub device: &'a dyn Device,
+    pub threads: usize,
+}
+
+type Made<T> = anyhow::Result<Box<T>>;
+
+/// A decoder. On a GPU, offloaded layers are copied on a second stream.
+pub fn decoder<'a>(config: &Config, weights: &Weights, options: Options, on: Target<'a>) -> Made<dyn Decoder + 'a> {
+    if_gpu!(on.device, gpu => crate::gpu::models::decoder(gpu, config, weights, options));
+    cpu::decoder(config.clone(), weights, options, on.threads).map_err(into_error)
+}
+
+/// A decoder whose work overlaps with that of [`decoder`]: on a GPU it has the second stream.
+pub fn second<'a>(config: &Config, weights: &Weights, options: Options, on: Target<'a>) -> Made<dyn Decoder + 'a> {
+    if_gpu!(on.device, gpu => crate::gpu::models::on_stream(gpu.side_stream()?.cuda(), config, weights, options));
+    decoder(config, weights, options, on)
+}
+
+pub fn second_lane(device: &dyn Device) -> anyhow::Result<Option<&Lane>> {
+    if_gpu!(device, gpu => Ok(Some(gpu.side_stream()?.lane())));
+    Ok(device.lane())
+}
+
+pub fn trainer<'a>(model: &Config, weights: &Weights, options: TrainOptions, on: Target<'a>) -> Made<dyn Trainer + 'a> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::trainer(gpu.cuda(), model, weights, options).map_err(into_error));
+    cpu::trainer(model.clone(), weights, options, on.threads).map_err(into_error)
+}
+
+type Fusers<'f> = Vec<(FuserConfig, &'f FuserWeights)>;
+
+pub fn fuser<'a>(fusers: Fusers<'_>, options: FuseOptions, on: Target<'a>) -> Made<dyn Fusing + 'a> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::fuser(gpu.cuda(), fusers, options).map_err(into_error));
+    cpu::fuser(fusers, options, on.threads).map_err(into_error)
+}
+
+pub fn tts<'a>(config: TtsConfig, weights: &TtsWeights, options: TtsOptions, on: Target<'a>) -> Made<dyn QwenTts + 'a> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::qwen_tts(gpu.cuda(), config, weights, options).map_err(into_error));
+    cpu::qwen_tts(config, weights, options, on.threads).map_err(into_error)
+}
+
+/// On a GPU, offloaded layers are copied on a second stream.
+pub fn vibevoice<'a>(
+    config: VibeVoiceConfig,
+    weights: &VibeVoiceWeights,
+    options: VibeVoiceOptions,
+    on: Target<'a>,
+) -> Made<dyn VibeVoice + 'a> {
+    if_gpu!(on.device, gpu => crate::gpu::models::vibevoice(gpu, config, weights, options));
+    cpu::vibevoice(config, weights, options, on.threads).map_err(into_error)
+}
+
+/// A parsed case whose memory is known.
+pub struct Parsed<'a, S> {
+    pub spec: S,
+    pub device: &'a dyn Device,
+    pub bytes: u64,
+    /// Why the device cannot run it, if it cannot.
+    pub refusal: Option<String>,
+    pub work: fn(&S) -> Option<Work>,
+    pub make: fn(S, &'a dyn Device) -> Made<dyn Iteration + 'a>,
+}
+
+impl<'a, S> ParsedCase<'a> for Parsed<'a, S> {
+    fn predicted_bytes(&self) -> Option<u64> {
+        Some(self.bytes)
+    }
+
+    fn predicted_work(&self) -> Option<Work> {
+        (self.work)(&self.spec)
+    }
+
+    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
+        let Self { spec, device, bytes, refusal, make, .. } = *self;
+        match refusal {
+            Some(reason) => Ok(Prepared::DoesNotApply(reason)),
+            None => Prepared::if_it_fits(bytes, device, || make(spec, device)),
+        }
+    }
+}
+
+/// A parsed case that cannot run on any device.
+pub fn does_not_apply<'a>(reason: String) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
+    Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))))
+}
+
+/// An error of a model for the measuring loop, which treats out of memory separately.
+pub fn into_error(error: ModelError) -> anyhow::Error {
+    match error {
+        ModelError::OutOfMemory { bytes } => {
+            let lack = OutOfMemory { needed_bytes: Some(bytes), available_bytes: None };
+            anyhow::Error::new(lack).context(error)
+        }
+        #[cfg(feature = "cuda")]
+        ModelError::Cuda(error) => crate::gpu::into_error(error),
+        other => other.into(),
+    }
+}
+
+/// An error of weights with what can be done about it: a row of a table has no other place for a hint.
+pub fn hinted(error: ModelError) -> anyhow::Error {
+    match error.hint() {
+        Some(hint) => anyhow::Error::new(error).context(format!("the weights cannot be used ({hint})")),
+        None => into_error(error),
+    }
+}

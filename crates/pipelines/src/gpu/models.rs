@@ -1,0 +1,47 @@
+//! Models on a GPU. Offloaded layers are copied on the second stream.
+
+use laptime_models::{
+    Config, Decoder, Offload, Options, Weights, gpu,
+    vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
+};
+
+use super::CudaDevice;
+use crate::backend::into_error;
+
+pub fn decoder<'a>(
+    gpu: &'a CudaDevice,
+    config: &Config,
+    weights: &Weights,
+    options: Options,
+) -> anyhow::Result<Box<dyn Decoder + 'a>> {
+    let Some(offload) = options.offload.clone() else { return on_stream(gpu.cuda(), config, weights, options) };
+    let side = gpu.side_stream()?;
+    let offload = Offload { lane: Some(side.lane().clone()), ..offload };
+    let model = gpu::GpuModel::load_offloaded(gpu.cuda(), config, weights, options.dtype, &offload);
+    let options = Options { offload: Some(offload), ..options };
+    model.and_then(|model| model.decoder_offloaded(gpu.cuda(), side.cuda(), options)).map_err(into_error)
+}
+
+/// A decoder without offloaded layers, on this stream.
+pub fn on_stream<'a>(
+    stream: &'a laptime_cuda::Device,
+    config: &Config,
+    weights: &Weights,
+    options: Options,
+) -> anyhow::Result<Box<dyn Decoder + 'a>> {
+    let model = gpu::GpuModel::load(stream, config, weights, options.dtype);
+    model.and_then(|model| model.decoder(stream, options)).map_err(into_error)
+}
+
+pub fn vibevoice<'a>(
+    gpu: &'a CudaDevice,
+    config: VibeVoiceConfig,
+    weights: &VibeVoiceWeights,
+    mut options: VibeVoiceOptions,
+) -> anyhow::Result<Box<dyn VibeVoice + 'a>> {
+    let side = options.offload.is_some().then(|| gpu.side_stream()).transpose()?;
+    if let (Some(offload), Some(side)) = (&mut options.offload, side) {
+        offload.lane = Some(side.lane().clone());
+    }
+    gpu::vibevoice(gpu.cuda(), side.map(|side| side.cuda()), config, weights, options).map_err(into_error)
+}

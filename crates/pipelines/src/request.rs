@@ -1,0 +1,127 @@
+//! Reading requests and cases, and refusing them: what several workloads have in common.
+
+use std::path::Path;
+
+use laptime_bench::{
+    Alias, AxisSpec, AxisValue, Case, Fact, Given, MOST_CASES, PlanError, Work, axis_of, parse_values,
+};
+use laptime_models::{GraphMode, ModelError};
+
+pub fn refused(reason: impl Into<String>, hint: &str) -> PlanError {
+    PlanError::Refused { reason: reason.into(), hint: hint.to_owned() }
+}
+
+/// The error of a model with its own hint or this one; any other error with the other hint.
+pub fn refusal(error: &anyhow::Error, of_model: &str, other: &str) -> PlanError {
+    match error.chain().find_map(|cause| cause.downcast_ref::<ModelError>()) {
+        Some(model) => refused(with_causes(model), &model.hint().unwrap_or_else(|| of_model.to_owned())),
+        None => refused(format!("{error:#}"), other),
+    }
+}
+
+/// An error in one line, with what caused it.
+pub fn with_causes(error: &ModelError) -> String {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// Refuses unknown axes with the list of all axes, also of those that are not part of a case.
+pub fn refuse_unknown(workload: &str, axes: &[AxisSpec], given: &[Given]) -> Result<(), PlanError> {
+    match given.iter().find(|(name, _)| axes.iter().all(|axis| axis.name != name)) {
+        None => Ok(()),
+        Some((unknown, _)) => {
+            let (axis, known) = (unknown.clone(), axes.iter().map(|axis| axis.name).collect());
+            Err(PlanError::NoSuchAxis { workload: workload.to_owned(), axis, known })
+        }
+    }
+}
+
+pub fn refuse_too_many(cases: &[Case]) -> Result<(), PlanError> {
+    if cases.len() > MOST_CASES { Err(PlanError::TooManyCases { cases: cases.len() as u128 }) } else { Ok(()) }
+}
+
+pub fn is_given(given: &[Given], axis: &str) -> bool {
+    given.iter().any(|(name, _)| name == axis)
+}
+
+/// The values that were given on an axis, as text.
+pub fn words(given: &[Given], axis: &str) -> Vec<String> {
+    let words = given.iter().filter(|(name, _)| name == axis).flat_map(|(_, words)| words).map(String::as_str);
+    parse_values(words).unwrap_or_default().iter().map(ToString::to_string).collect()
+}
+
+/// The words of an axis whose value is a text or a path and not a list, joined; none if it was not given.
+pub fn joined_words(given: &[Given], aliases: &[Alias], axis: &str, by: &str) -> Option<String> {
+    let of_axis = given.iter().filter(|(name, _)| axis_of(aliases, name) == axis);
+    let words: Vec<&str> = of_axis.flat_map(|(_, words)| words).map(String::as_str).collect();
+    (!words.is_empty()).then(|| words.join(by))
+}
+
+/// The same words as paths if they follow a flag that always names a folder.
+pub fn named_folder((name, mut words): Given, flag: &str, is_folder: fn(&str) -> bool) -> Given {
+    if name == flag {
+        words.iter_mut().filter(|word| !is_folder(word)).for_each(|word| word.insert_str(0, "./"));
+    }
+    (name, words)
+}
+
+/// Whether a name is meant as a path: it begins like one, or there is a folder of it that is no preset.
+pub fn looks_like_a_folder(name: &str, is_preset: impl Fn(&str) -> bool) -> bool {
+    let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
+    is_path || Path::new(name).is_dir() && (name.contains('/') || !is_preset(name))
+}
+
+pub fn values_of(case: &Case) -> Vec<(String, AxisValue)> {
+    case.values().map(|(axis, value)| (axis.to_owned(), value.clone())).collect()
+}
+
+/// The case with one more axis behind another.
+pub fn with_behind(case: &Case, before: &str, axis: &str, value: AxisValue) -> Case {
+    let mut values = values_of(case);
+    let place = values.iter().position(|(known, _)| known == before).map_or(values.len(), |at| at + 1);
+    values.insert(place, (axis.to_owned(), value));
+    Case::new(values)
+}
+
+/// The value of a case on an axis as text; empty if it has none.
+pub fn text(case: &Case, axis: &str) -> String {
+    case.get(axis).map(ToString::to_string).unwrap_or_default()
+}
+
+pub fn is_on(case: &Case, axis: &str) -> bool {
+    case.get(axis) == Some(&AxisValue::Bool(true))
+}
+
+pub fn number(case: &Case, axis: &str) -> anyhow::Result<f64> {
+    match case.get(axis) {
+        Some(AxisValue::Int(value)) => Ok(*value as f64),
+        Some(AxisValue::Float(value)) => Ok(*value),
+        _ => anyhow::bail!("the case has no number on axis `{axis}`"),
+    }
+}
+
+pub fn seed(case: &Case) -> anyhow::Result<u64> {
+    Ok(u64::try_from(case.int("seed")?)?)
+}
+
+pub fn graph(case: &Case, workload: &str) -> anyhow::Result<GraphMode> {
+    match case.text("graph")? {
+        "auto" => Ok(GraphMode::Auto),
+        "on" => Ok(GraphMode::On),
+        "off" => Ok(GraphMode::Off),
+        other => anyhow::bail!("`{workload}` has no graph `{other}`"),
+    }
+}
+
+pub fn whole(number: impl TryInto<i64>) -> AxisValue {
+    AxisValue::Int(number.try_into().unwrap_or(i64::MAX))
+}
+
+pub fn fact(name: &str, number: impl TryInto<i64>) -> Fact {
+    Fact::new(name, whole(number))
+}
+
+pub fn plus(one: Work, other: Work) -> Work {
+    let (flops, bytes) = (one.flops.saturating_add(other.flops), one.bytes.saturating_add(other.bytes));
+    Work { flops, bytes, ..one }
+}
