@@ -48,6 +48,17 @@ impl Table {
         }
     }
 
+    /// Lays out rows by columns and the cells that a row has in them, as [`fields!`] pairs them.
+    pub(crate) fn of<R>(
+        name: &'static str,
+        rows: impl IntoIterator<Item = R>,
+        (columns, cells): (Vec<Column>, impl Fn(R) -> Vec<Cell>),
+    ) -> Self {
+        let mut table = Self::new(name, columns);
+        rows.into_iter().for_each(|row| table.push(cells(row)));
+        table
+    }
+
     /// Adds a row, with one cell per column.
     pub fn push(&mut self, row: impl Into<Vec<Cell>>) {
         let row = row.into();
@@ -141,6 +152,11 @@ impl Column {
         Self { show: Show::MachineOnly, ..self }
     }
 
+    /// Shows the column to people only if this holds.
+    pub fn shown_if(self, is_shown: bool) -> Self {
+        if is_shown { self } else { self.machine_only() }
+    }
+
     /// Shows the column in text and Markdown only.
     pub fn human_only(self) -> Self {
         Self { show: Show::HumanOnly, ..self }
@@ -155,6 +171,19 @@ impl Column {
         }
     }
 }
+
+/// Columns, each with the cell that a row has in it: `fields!(row: &Row => { let … } [("key", "label") => cell, …])`.
+macro_rules! fields {
+    ($row:tt: $type:ty => $({ $($let:tt)* })? [
+        $(($key:expr, $label:expr) $(.$how:ident($($value:expr),*))* => $cell:expr,)*
+    ]) => {
+        (
+            vec![$($crate::Column::new($key, $label)$(.$how($($value),*))*),*],
+            |$row: $type| -> Vec<$crate::Cell> { $($($let)*)? vec![$($cell),*] },
+        )
+    };
+}
+pub(crate) use fields;
 
 /// Whether a column may be left out of a text table that is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

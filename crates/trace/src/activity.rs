@@ -4,11 +4,8 @@
 //! concept), and the classification uses only these. A trace that is written and read again is therefore classified the
 //! same.
 
-use crate::{
-    SYNC,
-    trace::{Span, Trace},
-    value::Value,
-};
+use crate::trace::{Span, Trace};
+use crate::{SYNC, value::Value};
 
 /// The categories that readers assign, as torch.profiler writes them.
 pub mod category {

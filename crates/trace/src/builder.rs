@@ -6,15 +6,13 @@ pub(crate) use self::build::sort_by_key;
 
 use std::collections::{HashMap, TryReserveError};
 
-use crate::{
-    fields::{FieldBlock, FieldBlocks, StoredValue},
-    metadata::Metadata,
-    names::{NameId, Names},
-    time::{Nanos, Origin},
-    trace::{Flow, MarkColumns, OPEN, SpanColumns, Trace, ValueColumns},
-    track::{Process, ProcessId, Track, TrackId, TrackKind},
-    value::{Number, Value},
-};
+use crate::fields::{FieldBlock, FieldBlocks, StoredValue};
+use crate::metadata::Metadata;
+use crate::names::{NameId, Names};
+use crate::time::{Nanos, Origin};
+use crate::trace::{Flow, MarkColumns, OPEN, SpanColumns, Trace, ValueColumns};
+use crate::track::{Process, ProcessId, Track, TrackId, TrackKind};
+use crate::value::{Number, Value};
 
 /// A span in a builder; flows refer to it until the trace is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

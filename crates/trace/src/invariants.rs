@@ -2,14 +2,11 @@
 
 use std::thread;
 
-use crate::{
-    column::Column,
-    fields::{FieldBlock, StoredValue},
-    names::{NameId, differ_in_lowest_bits},
-    time::Nanos,
-    trace::{NO_PARENT, Trace},
-    track::{TrackId, TrackKind},
-};
+use crate::fields::{FieldBlock, StoredValue};
+use crate::names::{NameId, differ_in_lowest_bits};
+use crate::trace::{NO_PARENT, Trace};
+use crate::track::{TrackId, TrackKind};
+use crate::{column::Column, time::Nanos};
 
 /// Why a trace cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

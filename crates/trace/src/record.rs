@@ -8,27 +8,20 @@ mod announce;
 mod at_exit;
 mod waiting;
 
-use std::{
-    fs::File,
-    io,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    thread::JoinHandle,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs::File, io, thread::JoinHandle};
 
 use laptime_probe::{Anchor, Config, DefaultTaken, Recorder, TickMap, Ticks, now};
 
 pub use self::announce::ANNOUNCED;
 use self::waiting::Waiting;
-use crate::{
-    format::{self, Format, ReadError, WriteError},
-    live::LiveWriter,
-    time::Origin,
-};
+use crate::format::{self, Format, ReadError, WriteError};
+use crate::{live::LiveWriter, time::Origin};
 
 /// Why a recording could not be started or finished.
 #[derive(Debug, thiserror::Error)]

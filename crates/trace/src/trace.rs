@@ -13,15 +13,12 @@
 
 use std::{collections::TryReserveError, ops::Range, sync::OnceLock};
 
-use crate::{
-    column::{Cell, Column},
-    fields::{FieldBlock, FieldBlocks, Fields},
-    metadata::Metadata,
-    names::{NameId, Names},
-    time::{Nanos, Origin},
-    track::{Process, ProcessId, Track, TrackId},
-    value::Number,
-};
+use crate::column::{Cell, Column};
+use crate::fields::{FieldBlock, FieldBlocks, Fields};
+use crate::names::{NameId, Names};
+use crate::time::{Nanos, Origin};
+use crate::track::{Process, ProcessId, Track, TrackId};
+use crate::{metadata::Metadata, value::Number};
 
 /// The id of a span in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,10 +7,8 @@ use std::collections::HashMap;
 use laptime_stats::{Group, Interval};
 use laptime_trace::run::CaseResult;
 
-use crate::{
-    by_case::{CaseId, TroubleKind},
-    series::{Clock, Point, Series, clock, draws, middle, series, without},
-};
+use crate::by_case::{CaseId, TroubleKind};
+use crate::series::{Clock, Point, Series, clock, draws, middle, series, without};
 
 /// The axis of attention kinds.
 pub(crate) const KIND: &str = "attention";

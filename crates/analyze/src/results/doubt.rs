@@ -5,10 +5,8 @@ use std::fmt;
 use laptime_stats::SlowStart;
 use laptime_trace::run::WarmUp;
 
-use crate::{
-    limits::Bound,
-    units::{per_cent, three_figures, time},
-};
+use crate::limits::Bound;
+use crate::units::{per_cent, three_figures, time};
 
 /// With fewer iterations in its only process, or fewer processes if there are several, a case has no 95 % interval.
 const FEW_ITERATIONS: usize = 6;

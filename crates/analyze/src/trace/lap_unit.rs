@@ -34,42 +34,18 @@ pub struct LapTime {
     pub span: Option<SpanId>,
 }
 
-/// The source of laps, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LapSource {
-    /// Named by the user.
-    Named,
-    /// Marked by the program with `lap!`.
-    Lap,
-    /// Steps of the profiler.
-    Step,
-    /// Repeated ranges: NVTX, annotations, stages.
-    Range,
-    /// A repeated sequence of kernels.
-    Kernels,
-}
-
-impl LapSource {
-    /// The source for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Named => "named",
-            Self::Lap => "laps",
-            Self::Step => "steps",
-            Self::Range => "ranges",
-            Self::Kernels => "kernels",
-        }
-    }
-
-    /// The source in words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Named => "named",
-            Self::Lap => "laps that the program marked",
-            Self::Step => "steps of the profiler",
-            Self::Range => "ranges that repeat",
-            Self::Kernels => "a sequence of kernels that repeats",
-        }
+laptime_trace::words! {
+    /// The source of laps, best first.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum LapSource: word, words {
+        /// Named by the user.
+        Named = ("named", "named"),
+        /// Marked by the program with `lap!`.
+        Lap = ("laps", "laps that the program marked"),
+        Step = ("steps", "steps of the profiler"),
+        /// Repeated ranges: NVTX, annotations, stages.
+        Range = ("ranges", "ranges that repeat"),
+        Kernels = ("kernels", "a sequence of kernels that repeats"),
     }
 }
 

@@ -5,10 +5,8 @@ use hashbrown::{HashMap, HashSet};
 use laptime_stats::Sorted;
 use laptime_trace::{SpanId, Trace, TrackId};
 
-use crate::{
-    devices::{DeviceWork, Work, pauses},
-    lap_unit::LapUnit,
-};
+use crate::devices::{DeviceWork, Work, pauses};
+use crate::lap_unit::LapUnit;
 
 /// The launches of a device.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,12 +4,8 @@ use std::io::Write;
 
 use laptime_analyze::{TOPICS, Topic, explain, rule as finding_rule};
 
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    near::nearest,
-    output::{OutputArgs, wrapped},
-};
+use crate::output::{OutputArgs, wrapped};
+use crate::{cli::Status, failure::Hinted, near::nearest};
 
 /// Explain a note or finding: its rule, threshold, meaning and remedy
 #[derive(Debug, clap::Args)]

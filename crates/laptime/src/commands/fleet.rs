@@ -1,20 +1,14 @@
 //! Several traces as one input: one row each, with outliers named.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_analyze::{Figure, Fleet, FleetRow};
 use laptime_trace::Trace;
 
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    output::{OutputArgs, warn},
-    trace_input::trace_of,
-};
+use crate::output::{OutputArgs, warn};
+use crate::{cli::Status, failure::Hinted, trace_input::trace_of};
 
 /// The traces to read
 #[derive(Debug, clap::Args)]

@@ -10,12 +10,8 @@ use laptime_bench::{
 use laptime_pipelines::extras::{Command, Context, Flags};
 use laptime_trace::run::Run;
 
-use crate::{
-    app::App,
-    commands::slurm::SlurmArgs,
-    failure::Hinted,
-    output::{FormatArgs, Terminal},
-};
+use crate::output::{FormatArgs, Terminal};
+use crate::{app::App, commands::slurm::SlurmArgs, failure::Hinted};
 
 /// The flags of every command that measures.
 #[derive(Debug, Clone, Args)]

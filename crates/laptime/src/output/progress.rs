@@ -1,9 +1,7 @@
 //! A bar on standard error while cases are measured. It is drawn between iterations, never by a clock of its own.
 
-use std::{
-    io::IsTerminal,
-    time::{Duration, Instant},
-};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use laptime_bench::{Case, Phase};

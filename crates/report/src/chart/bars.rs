@@ -1,15 +1,10 @@
 //! Grouped bars, each with its value above it if there is space.
 
+use super::font::{self, Weight};
+use super::geometry::{At, Rect};
+use super::picture::{Anchor, Shape, Text};
 use super::{
-    BarSeries, Bars, Quantity, Reading,
-    font::{self, Weight},
-    frame::Frame,
-    geometry::{At, Rect},
-    labels::SIZE,
-    legend::Names,
-    lines::whisker,
-    picture::{Anchor, Shape, Text},
-    style::Style,
+    BarSeries, Bars, Quantity, Reading, frame::Frame, labels::SIZE, legend::Names, lines::whisker, style::Style,
 };
 
 /// The share of a group that bars fill.

@@ -2,11 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{
-    font::Weight,
-    geometry::At,
-    picture::{Anchor, Colour, Look, Picture, Shape, Text},
-};
+use super::picture::{Anchor, Colour, Look, Picture, Shape, Text};
+use super::{font::Weight, geometry::At};
 use crate::visible::visible;
 
 /// Fonts of nearly the same widths come next, so that text fits if DejaVu Sans is missing.

@@ -117,6 +117,12 @@ impl Axes {
         self.marks.iter().map(&mut column).collect()
     }
 
+    /// A table with these columns and those of the axes before them.
+    pub(super) fn table(&self, name: &'static str, own: Vec<Column>) -> Table {
+        let columns = self.columns(&mut Taken::by(&own));
+        Table::new(name, [columns, own].concat())
+    }
+
     /// The cells of a case.
     pub(super) fn cells(&self, id: &CaseId) -> Vec<Cell> {
         self.marks.iter().map(|axis| axis.source.cell(id)).collect()

@@ -2,10 +2,8 @@
 
 use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, WarmUpStudy};
 
-use super::{
-    axes::{Axes, Taken},
-    troubles::capital,
-};
+use super::axes::{Axes, Taken};
+use super::troubles::capital;
 use crate::{Cell, Column, Table, layout::OneUnit};
 
 /// A first iteration that is slower by less is not reported.

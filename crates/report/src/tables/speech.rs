@@ -3,10 +3,8 @@
 use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, SharedDoubt};
 use laptime_trace::run::AxisValue;
 
-use super::{
-    axes::{Axes, Taken},
-    troubles,
-};
+use super::axes::{Axes, Taken};
+use super::troubles;
 use crate::{Cell, Column, Table};
 
 /// The workload of these cases.

@@ -3,10 +3,8 @@
 use laptime_analyze::{CaseId, Trouble, TroubleKind};
 
 use super::axes::Axes;
-use crate::{
-    Cell, Table,
-    layout::{in_one_unit, single},
-};
+use crate::layout::{in_one_unit, single};
+use crate::{Cell, Table};
 
 /// The most sentences of this kind under a table.
 pub(super) const MOST: usize = 8;

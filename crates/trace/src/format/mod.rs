@@ -1,10 +1,8 @@
 //! Readers and writers: one module per format. Readers detect the format by content, writers choose it by extension.
 
-use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{MapAccess, Visitor},
-};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// One value on an axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

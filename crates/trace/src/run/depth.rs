@@ -4,31 +4,19 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// How deep the stages of a workload are marked; deeper stages cost more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Depth {
-    /// Stages and laps.
-    #[default]
-    Pipeline,
-    /// Also the layers of models.
-    Layer,
-    /// Also every operation.
-    Ops,
-}
-
-impl Depth {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Pipeline, Self::Layer, Self::Ops];
-
-    /// The word on the command line.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Pipeline => "pipeline",
-            Self::Layer => "layer",
-            Self::Ops => "ops",
-        }
+crate::words! {
+    /// How deep the stages of a workload are marked; deeper stages cost more.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Depth, ALL: word {
+        /// Stages and laps.
+        #[default]
+        Pipeline = "pipeline",
+        /// Also the layers of models.
+        Layer = "layer",
+        /// Also every operation.
+        Ops = "ops",
     }
 }
 

@@ -4,24 +4,16 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// The state of a device's L2 cache at the start of an iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum L2 {
-    /// Cold: a buffer larger than the cache was written before the iteration.
-    Cold,
-    /// Warm: as the previous iteration left it.
-    Warm,
-}
-
-impl L2 {
-    /// The word on the command line.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Cold => "cold",
-            Self::Warm => "warm",
-        }
+crate::words! {
+    /// The state of a device's L2 cache at the start of an iteration.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum L2: word {
+        /// Cold: a buffer larger than the cache was written before the iteration.
+        Cold = "cold",
+        /// Warm: as the previous iteration left it.
+        Warm = "warm",
     }
 }
 

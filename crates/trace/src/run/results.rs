@@ -1,11 +1,9 @@
 //! `results.jsonl`: one case result per line, written so that an interrupted run keeps everything it finished.
 
-use std::{
-    collections::HashMap,
-    fs::{File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom, Write},
-    path::{Path, PathBuf},
-};
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, de::DeserializeOwned};
 

@@ -4,34 +4,21 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// How iterations and stages are timed on a device that runs concurrently with the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Timing {
-    /// With the host clock only.
-    #[default]
-    Host,
-    /// With marks on the device's stream that are read later, without waiting.
-    Events,
-    /// With the host clock, synchronising the device at both ends of every stage.
-    Sync,
-    /// With the device's records of every kernel and copy.
-    Kernels,
-}
-
-impl Timing {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Host, Self::Events, Self::Sync, Self::Kernels];
-
-    /// The word on the command line.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Events => "events",
-            Self::Sync => "sync",
-            Self::Kernels => "kernels",
-        }
+crate::words! {
+    /// How iterations and stages are timed on a device that runs concurrently with the host.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Timing, ALL: word {
+        /// With the host clock only.
+        #[default]
+        Host = "host",
+        /// With marks on the device's stream that are read later, without waiting.
+        Events = "events",
+        /// With the host clock, synchronising the device at both ends of every stage.
+        Sync = "sync",
+        /// With the device's records of every kernel and copy.
+        Kernels = "kernels",
     }
 }
 

@@ -4,28 +4,17 @@ use laptime_trace::run::Steal;
 
 use super::GpuHealth;
 
-/// The level of a result, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// Good.
-    Good,
-    /// Neither good nor bad, or unknown; worth knowing.
-    Note,
-    /// Timings may be off or noisy because of it.
-    Doubt,
-    /// Timings are meaningless.
-    Bad,
-}
-
-impl Level {
-    /// The level for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Note => "note",
-            Self::Doubt => "warning",
-            Self::Bad => "bad",
-        }
+laptime_trace::words! {
+    /// The level of a result, best first.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Level: word {
+        Good = "good",
+        /// Neither good nor bad, or unknown; worth knowing.
+        Note = "note",
+        /// Timings may be off or noisy because of it.
+        Doubt = "warning",
+        /// Timings are meaningless.
+        Bad = "bad",
     }
 }
 

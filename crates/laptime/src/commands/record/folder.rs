@@ -1,24 +1,16 @@
 //! Makes the trace and `record.json` of what was recorded.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::ExitStatus,
-};
+use std::path::{Path, PathBuf};
+use std::{fs, process::ExitStatus};
 
 use anyhow::Context;
 use laptime_capture::part::Kind;
 use laptime_trace::{Activity, Trace, format::write_whole};
 use serde_json::json;
 
-use super::{
-    assemble::{Observations, Start, assemble, not_recorded},
-    lap_window::LapWindow,
-    launch::exit_code,
-    overhead::Overhead,
-    parts::{self, Process},
-    redact,
-};
+use super::assemble::{Observations, Start, assemble, not_recorded};
+use super::parts::{self, Process};
+use super::{lap_window::LapWindow, launch::exit_code, overhead::Overhead, redact};
 use crate::run_folder::TRACE_FILE;
 
 /// The file that describes a recording.

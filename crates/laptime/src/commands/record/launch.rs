@@ -1,22 +1,14 @@
 //! Starts the program, and hands signals and its exit status through.
 
-use std::{
-    ffi::OsString,
-    io,
-    os::unix::process::ExitStatusExt,
-    path::Path,
-    process::{Child, Command, ExitStatus},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
+use std::{ffi::OsString, io, os::unix::process::ExitStatusExt, path::Path, thread};
 
-use laptime_capture::{
-    FOLDER_VARIABLE,
-    process::{self, HeldSignals},
-};
+use laptime_capture::FOLDER_VARIABLE;
+use laptime_capture::process::{self, HeldSignals};
 
 use crate::failure::Hinted;
 

@@ -3,13 +3,10 @@
 use std::{borrow::Cow, fs::File, ops::Range, sync::Arc};
 
 use hashbrown::HashMap;
-use parquet::{
-    basic::{ConvertedType, LogicalType, Repetition, Type as Physical},
-    data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type},
-    errors::ParquetError,
-    file::writer::{SerializedColumnWriter, SerializedRowGroupWriter},
-    schema::types::Type,
-};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::file::writer::{SerializedColumnWriter, SerializedRowGroupWriter};
+use parquet::{errors::ParquetError, schema::types::Type};
 
 /// The number of rows that are handed to the encoder at once.
 const BATCH: usize = 1 << 14;
