@@ -41,3 +41,31 @@ macro_rules! words {
         }
     };
 }
+
+/// Reads and prints an enum of [`words!`] by its word: the error of a word that is none of them, and the words to use.
+macro_rules! read_by_word {
+    ($name:ident, $error:ident, $is_no:literal) => {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.word())
+            }
+        }
+
+        #[doc = concat!("A word is not ", $is_no, ".")]
+        #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+        #[error("`{word}` is not {}", $is_no)]
+        pub struct $error {
+            word: String,
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $error;
+
+            fn from_str(word: &str) -> Result<Self, $error> {
+                let known = Self::ALL.into_iter().find(|known| known.word() == word);
+                known.ok_or_else(|| $error { word: word.to_owned() })
+            }
+        }
+    };
+}
+pub(crate) use read_by_word;

@@ -13,30 +13,30 @@ const LEAST_ITERATIONS: usize = 6;
 laptime_trace::words! {
     /// A part of a cold start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum ColdWork, ALL: word {
+    pub enum ColdWork, ALL: word, meaning {
         /// The driver and a context.
-        Context = "context",
+        Context = ("context", "opening the device"),
         /// Reading and starting libraries.
-        Libraries = "libraries",
-        Compile = "compile",
+        Libraries = ("libraries", "starting libraries"),
+        Compile = ("compile", "compiling kernels"),
         /// Loading compiled kernels on the device.
-        Load = "load",
+        Load = ("load", "loading kernels"),
         /// The first matrix product of each size, for which cuBLAS selects and loads a kernel.
-        FirstProducts = "first_products",
+        FirstProducts = ("first_products", "loading cuBLAS kernels"),
         /// Capturing a step as a graph.
-        Capture = "capture",
+        Capture = ("capture", "capturing a graph"),
         /// Generating or reading weights and inputs.
-        Weights = "weights",
-        Allocate = "allocate",
-        Threads = "threads",
+        Weights = ("weights", "weights and inputs"),
+        Allocate = ("allocate", "allocating memory"),
+        Threads = ("threads", "starting threads"),
         /// Filling the KV cache before the first iteration.
-        Prompt = "prompt",
+        Prompt = ("prompt", "filling the KV cache"),
         /// Autotuning: trying variants to find the fastest.
-        Autotune = "autotune",
+        Autotune = ("autotune", "trying variants"),
         /// Page faults: memory that is touched for the first time.
-        FirstTouch = "first_touch",
+        FirstTouch = ("first_touch", "page faults (estimate)"),
         /// Code without a mark.
-        Rest = "rest",
+        Rest = ("rest", "not marked"),
     }
 }
 

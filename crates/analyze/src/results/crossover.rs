@@ -68,21 +68,14 @@ pub struct Ratio {
 
 /// At which of the measured lengths a kind takes less than the other.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Answer {
     /// At every length.
     Always,
-    /// At some lengths; at lengths in neither list the difference is unclear.
-    AtSome {
-        /// The lengths at which it takes less.
-        less: Vec<u64>,
-        /// The lengths at which it takes more.
-        more: Vec<u64>,
-    },
-    /// At none.
-    Never {
-        /// The extrapolated crossing, if it is not far beyond the longest length.
-        extrapolated: Option<f64>,
-    },
+    /// It takes less at some lengths and more at others; at lengths in neither list the difference is unclear.
+    AtSome { less: Vec<u64>, more: Vec<u64> },
+    /// At none; the extrapolated crossing, if it is not far beyond the longest length.
+    Never { extrapolated: Option<f64> },
     /// From this length on.
     From(Crossing),
     /// Up to this length.

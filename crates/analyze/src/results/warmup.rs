@@ -72,28 +72,16 @@ laptime_trace::words! {
 
 /// What to do about the warm-up of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Advice {
     /// All processes were steady from the first iteration on.
     NoneNeeded,
     /// The first iterations should be left out.
-    LeaveOut {
-        /// How many.
-        iterations: usize,
-    },
+    LeaveOut { iterations: usize },
     /// Some processes did not reach a steady state.
-    NeverSteady {
-        /// How many.
-        processes: usize,
-        /// Of how many.
-        of: usize,
-    },
+    NeverSteady { processes: usize, of: usize },
     /// Some processes had too few iterations, and all others reached a steady state.
-    TooShort {
-        /// How many.
-        processes: usize,
-        /// Of how many.
-        of: usize,
-    },
+    TooShort { processes: usize, of: usize },
 }
 
 impl fmt::Display for Advice {

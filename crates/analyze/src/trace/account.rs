@@ -97,19 +97,19 @@ pub enum Owner {
 laptime_trace::words! {
     /// The kind of an entry.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    pub enum EntryKind: word {
-        Kernel = "kernel",
+    pub enum EntryKind: word, plural {
+        Kernel = ("kernel", "kernels"),
         /// Kernels that exchange data with other devices, while nothing is computed.
-        Communication = "communication",
+        Communication = ("communication", "communication"),
         /// Copies while no kernel runs.
-        Copy = "copy",
+        Copy = ("copy", "copies"),
         /// The device was idle, for one cause.
-        Gap = "gap",
+        Gap = ("gap", "gaps"),
         /// A thread in a stage or an operation.
-        Stage = "stage",
+        Stage = ("stage", "stages"),
         /// A thread in a sync.
-        Wait = "wait",
-        Nothing = "nothing",
+        Wait = ("wait", "syncs"),
+        Nothing = ("nothing", "nothing recorded"),
     }
 }
 

@@ -51,21 +51,12 @@ laptime_trace::words! {
 
 /// Why there are no laps.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum NoLaps {
-    /// Nothing has the given name; these units repeat.
-    NoSuchName {
-        /// The name.
-        name: String,
-        /// Possible units, with their number of laps.
-        known: Vec<(String, u64)>,
-    },
+    /// Nothing has the given name; these units repeat this often.
+    NoSuchName { name: String, known: Vec<(String, u64)> },
     /// The unit has more than [`MOST_LAPS`] laps.
-    TooMany {
-        /// The name.
-        name: String,
-        /// How many laps it has.
-        count: u64,
-    },
+    TooMany { name: String, count: u64 },
     /// Nothing repeats.
     NothingRepeats,
 }

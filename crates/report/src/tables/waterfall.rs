@@ -1,6 +1,6 @@
 //! The difference between two traces, as a table.
 
-use laptime_analyze::{EntryKind, LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per};
+use laptime_analyze::{LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per};
 
 use super::{overview, troubles::capital};
 use crate::layout::{in_one_unit, single};
@@ -119,20 +119,8 @@ fn kinds(answer: &Waterfall) -> Option<String> {
     let cells: [Cell; KINDS] = std::array::from_fn(|at| changed.get(at).map(|(_, change)| shift(*change)).into());
     let changes = in_one_unit(cells);
     let parts: Vec<String> =
-        changed.iter().zip(changes).map(|((kind, _), change)| format!("{} {change}", plural(*kind))).collect();
+        changed.iter().zip(changes).map(|((kind, _), change)| format!("{} {change}", kind.plural())).collect();
     (!parts.is_empty()).then(|| format!("{}.", capital(&parts.join(", "))))
-}
-
-const fn plural(kind: EntryKind) -> &'static str {
-    match kind {
-        EntryKind::Kernel => "kernels",
-        EntryKind::Communication => "communication",
-        EntryKind::Copy => "copies",
-        EntryKind::Gap => "gaps",
-        EntryKind::Stage => "stages",
-        EntryKind::Wait => "syncs",
-        EntryKind::Nothing => "nothing recorded",
-    }
 }
 
 fn times(per: &Per) -> String {

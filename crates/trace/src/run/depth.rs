@@ -1,7 +1,5 @@
 //! How deep the stages of a workload are marked.
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Serialize};
 
 crate::words! {
@@ -20,27 +18,7 @@ crate::words! {
     }
 }
 
-impl fmt::Display for Depth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-/// Why a word is not a depth.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is not a depth; use `pipeline`, `layer` or `ops`")]
-pub struct NoDepth {
-    word: String,
-}
-
-impl FromStr for Depth {
-    type Err = NoDepth;
-
-    fn from_str(word: &str) -> Result<Self, NoDepth> {
-        let found = Self::ALL.into_iter().find(|depth| depth.word() == word);
-        found.ok_or_else(|| NoDepth { word: word.to_owned() })
-    }
-}
+crate::words::read_by_word!(Depth, NoDepth, "a depth; use `pipeline`, `layer` or `ops`");
 
 #[cfg(test)]
 mod tests {

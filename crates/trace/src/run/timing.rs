@@ -1,7 +1,5 @@
 //! How time is measured on a device.
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Serialize};
 
 crate::words! {
@@ -22,27 +20,7 @@ crate::words! {
     }
 }
 
-impl fmt::Display for Timing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-/// Why a word is not a timing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is not a timing; use `host`, `events`, `sync` or `kernels`")]
-pub struct NoTiming {
-    word: String,
-}
-
-impl FromStr for Timing {
-    type Err = NoTiming;
-
-    fn from_str(word: &str) -> Result<Self, NoTiming> {
-        let known = Self::ALL.into_iter().find(|timing| timing.word() == word);
-        known.ok_or_else(|| NoTiming { word: word.to_owned() })
-    }
-}
+crate::words::read_by_word!(Timing, NoTiming, "a timing; use `host`, `events`, `sync` or `kernels`");
 
 #[cfg(test)]
 mod tests {
