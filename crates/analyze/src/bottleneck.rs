@@ -104,7 +104,7 @@ impl Bottleneck {
         let reasoning = rule.map_or("an upper bound: the time in which the finding was seen", |rule| rule.gain);
         let fix = |framework: &str, text: &str| Fix { framework: framework.to_owned(), text: text.to_owned() };
         let mut fixes = vec![fix("any", next)];
-        fixes.extend(rule.into_iter().flat_map(|rule| rule.fixes).map(|(framework, text)| fix(framework, text)));
+        fixes.extend(rule.into_iter().flat_map(|rule| &rule.fixes).map(|(framework, text)| fix(framework, text)));
         Reported {
             id: (*id).to_owned(),
             severity: self.severity,

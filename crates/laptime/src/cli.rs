@@ -105,7 +105,6 @@ enum Plain {
 /// How a command ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
     Done,
     /// Done, and the answer is a failure such as a regression.
     BadNews,

@@ -250,7 +250,6 @@ impl TraceBuilder {
         }
     }
 
-    /// The block with more fields.
     fn add_stored(&mut self, block: FieldBlock, more: &[(NameId, StoredValue)]) -> FieldBlock {
         self.scratch.clear();
         self.scratch.extend(self.fields.fields(block));
@@ -353,7 +352,6 @@ impl TraceBuilder {
         (self.spans.track.get(span.at()), self.spans.start[span.at()]) == (track, time.0)
     }
 
-    /// Discards a span.
     pub(crate) fn discard_span(&mut self, span: SpanEntry) {
         self.set_flag(span, DISCARDED);
     }
@@ -390,7 +388,6 @@ impl TraceBuilder {
         &self.tracks[id.index()]
     }
 
-    /// The track of a span.
     pub(crate) fn track_of(&self, span: SpanEntry) -> TrackId {
         self.spans.track.get(span.at())
     }
@@ -406,7 +403,6 @@ impl TraceBuilder {
         self.spans.category.set(span.at(), category);
     }
 
-    /// The field of a span with this name.
     pub(crate) fn field_of(&self, span: SpanEntry, name: NameId) -> Option<StoredValue> {
         let mut fields = self.fields.fields(self.spans.fields.get(span.at()));
         fields.find(|(known, _)| *known == name).map(|(_, value)| value)
@@ -420,7 +416,6 @@ impl TraceBuilder {
         self.flows.retain(|(from, to)| kept[from.at()] && kept[to.at()]);
     }
 
-    /// The start of a span.
     pub(crate) fn start_of(&self, span: SpanEntry) -> Nanos {
         Nanos(self.spans.start[span.at()])
     }

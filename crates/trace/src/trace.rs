@@ -51,7 +51,6 @@ pub(crate) const NO_PARENT: u32 = u32::MAX;
 /// The span was still open when the recording ended.
 pub(crate) const OPEN: u8 = 1;
 
-/// The columns of the spans.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpanColumns {
     pub start: Vec<u64>,
@@ -85,7 +84,6 @@ impl SpanColumns {
     }
 }
 
-/// The columns of the marks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MarkColumns {
     pub time: Vec<u64>,
@@ -103,7 +101,6 @@ impl MarkColumns {
     }
 }
 
-/// The columns of the values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ValueColumns {
     pub time: Vec<u64>,

@@ -15,7 +15,6 @@ pub struct CaseId {
     pub case: Case,
 }
 
-/// The processes of one case.
 #[derive(Debug)]
 pub(crate) struct Processes<'a> {
     pub(crate) id: CaseId,

@@ -65,7 +65,6 @@ pub fn launch_figures(trace: &Trace, device: &DeviceWork, unit: Option<&LapUnit>
     }
 }
 
-/// The first work of each launch.
 fn first_of_launches(device: &DeviceWork) -> Vec<usize> {
     let mut seen: HashSet<SpanId> = HashSet::new();
     let is_first = |work: &Work, seen: &mut HashSet<SpanId>| work.launch.is_some_and(|launch| seen.insert(launch));

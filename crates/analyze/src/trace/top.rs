@@ -225,7 +225,6 @@ impl Rows {
         rows
     }
 
-    /// The row of a span.
     fn of(&self, span: SpanId) -> Option<usize> {
         (self.of_span.get(span.index()) as usize).checked_sub(1)
     }

@@ -61,7 +61,7 @@ fn text(topic: &Topic) -> String {
     let parts = parts.map(|(name, text)| format!("\n{}\n", wrapped(&format!("{name}: {text}"))));
     let mut text = format!("{id}: {title}\n{}", parts.concat());
     if let Some(finding) = finding_rule(id) {
-        for (framework, fix) in finding.fixes {
+        for (framework, fix) in &finding.fixes {
             text += &format!("\n{}\n", wrapped(&format!("{framework}: {fix}")));
         }
         text += &format!("\n{}\n", wrapped(&format!("Gain: {}.", finding.gain)));

@@ -72,7 +72,6 @@ pub fn run(
     Err(Hinted::wrap(error, "the warnings above give the reasons; the table shows the others"))
 }
 
-/// The rows of one trace.
 fn of_trace(
     trace: &Trace,
     label: &str,

@@ -117,7 +117,6 @@ fn warn_if_missing(written: anyhow::Result<()>) {
     }
 }
 
-/// The page of one table.
 pub fn of_table(table: &Table) -> Page {
     laptime_page::of_comparison(&Comparison { title: table.name, verdict: "", tables: vec![("Figures", table)] })
 }

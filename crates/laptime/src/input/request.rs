@@ -120,7 +120,6 @@ pub struct PlaceArgs {
 /// A request to measure something.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The command.
     pub command: Command,
     pub workload: Option<String>,
     /// Values by axis name, as given.
@@ -346,7 +345,6 @@ impl Order<'_> {
 
 /// What is measured; everything is resolved except `auto`.
 pub struct Order<'a> {
-    /// The workload.
     pub workload: &'a dyn Workload,
     /// Its axes with their values.
     pub plan: Plan,

@@ -67,7 +67,6 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// The format.
     pub fn format(&self) -> Format {
         self.format.unwrap_or(Format::Text)
     }

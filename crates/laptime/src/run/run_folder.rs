@@ -47,7 +47,6 @@ impl Tentative {
         make(request, what, now).map(|folder| Self { folder: Some(folder) })
     }
 
-    /// A file in it.
     pub fn join(&self, file: &str) -> PathBuf {
         self.folder.as_deref().unwrap_or(Path::new("")).join(file)
     }

@@ -16,7 +16,6 @@ use crate::{
 
 /// A run with its folder.
 pub struct Session {
-    /// The folder.
     pub folder: PathBuf,
     /// What is in its `run.json`.
     pub run: Run,
@@ -30,11 +29,9 @@ pub struct Session {
 
 /// A run after its sweep.
 pub struct Finished {
-    /// The folder.
     pub folder: PathBuf,
     /// What is in its `run.json`.
     pub run: Run,
-    /// The results of its cases.
     pub results: Vec<CaseResult>,
     /// The number of results that it should have.
     pub expected: usize,

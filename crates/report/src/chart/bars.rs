@@ -23,7 +23,6 @@ pub(crate) fn slot(bars: &Bars, group: usize, series: usize, frame: &Frame) -> (
     ((left + right) / 2.0 + from_middle, 0.92 * width)
 }
 
-/// Draws all bars.
 pub(crate) fn draw(bars: &Bars, quantity: Quantity, names: &Names<'_>, frame: &Frame) -> Vec<Shape> {
     let digits = digits(bars, quantity, frame);
     let mut shapes = Vec::new();

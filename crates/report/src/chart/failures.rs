@@ -58,7 +58,6 @@ fn of_bars(at: usize, series: &BarSeries, groups: usize) -> Row<'_> {
     Row::of(at, &series.name, readings.map(|(group, reading)| (group as f64, reading)))
 }
 
-/// The height of the rows.
 pub(crate) fn height(content: &Content) -> f64 {
     match rows(content).len() {
         0 => 0.0,

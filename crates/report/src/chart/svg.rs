@@ -9,7 +9,6 @@ use crate::visible::visible;
 /// Fonts of nearly the same widths come next, so that text fits if DejaVu Sans is missing.
 const FONTS: &str = "DejaVu Sans, Verdana, sans-serif";
 
-/// Writes a picture.
 pub(crate) fn write(picture: &Picture) -> String {
     let mut out = String::new();
     let (width, height) = (number(picture.width), number(picture.height));

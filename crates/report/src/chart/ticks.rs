@@ -5,7 +5,6 @@
 use super::quantity::{Quantity, Unit, with_unit};
 use super::{Scale, axis::Reach};
 
-/// A tick.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) value: f64,

@@ -3,7 +3,7 @@
 use laptime_analyze::Ab;
 use laptime_stats::{Judged, Level, Reason, Verdict, compare::MOST_ADVISED};
 
-use crate::table::{Cell, Table, fields};
+use crate::table::{Cell, Table, table};
 
 /// Lays out two variants, one row each, with the verdict below.
 pub fn ab(answer: &Ab) -> Table {
@@ -11,40 +11,36 @@ pub fn ab(answer: &Ab) -> Table {
     let [a, b] = &answer.variants;
     // The verdict is about B, compared with A.
     let rows = [("A", a, comparison.a, None), ("B", b, comparison.b, Some(judged))];
-    let mut table = Table::of(
-        "variants",
-        rows,
-        fields!((label, what, level, judged): (&str, &String, Level, Option<&Judged>) => {
-            let nanos = |nanos: f64| Cell::Nanos(nanos.round() as u64);
-            let interval = judged.and_then(|judged| judged.interval);
-            let reason = judged.and_then(|judged| match judged.verdict {
-                Verdict::Unclear(reason) => Some(reason.to_string()),
-                _ => None,
-            });
-        } [
-            ("variant", "variant") => Cell::text(label),
-            ("what", "what").machine_only() => Cell::text(what),
-            ("processes", "processes") => Cell::Count(level.processes as u64),
-            ("iterations", "iterations").drop(3) => Cell::Count(level.iterations as u64),
-            ("typical_ms", "typical") => nanos(level.typical),
-            ("typical_lo_ms", "").in_unit_of("typical_ms").machine_only() =>
-                level.interval.map(|ends| nanos(ends.low)).into(),
-            ("typical_hi_ms", "").in_unit_of("typical_ms").machine_only() =>
-                level.interval.map(|ends| nanos(ends.high)).into(),
-            ("typical_ci", "95 % CI").in_unit_of("typical_ms").human_only() =>
-                level.interval.map(|ends| Cell::range(nanos(ends.low), nanos(ends.high))).into(),
-            ("between", "process spread").drop(1) => level.between.map(Cell::Share).into(),
-            ("within", "iteration spread").drop(2) => level.within.map(Cell::Share).into(),
-            ("difference", "").machine_only() => judged.map(|judged| Cell::Number(judged.difference)).into(),
-            ("difference_lo", "").machine_only() => interval.map(|ends| Cell::Number(ends.low)).into(),
-            ("difference_hi", "").machine_only() => interval.map(|ends| Cell::Number(ends.high)).into(),
-            ("margin", "").machine_only() => judged.map(|judged| Cell::Number(judged.margin)).into(),
-            ("verdict", "").machine_only() => judged.map(|judged| Cell::text(word(judged.verdict))).into(),
-            ("reason", "").machine_only() => reason.map(Cell::text).into(),
-            ("processes_needed", "").machine_only() =>
-                judged.and_then(|judged| judged.needed).map(|needed| Cell::Count(needed as u64)).into(),
-        ]),
-    );
+    let mut table = table!("variants", rows, (label, what, level, judged): (&str, &String, Level, Option<&Judged>) => {
+        let nanos = |nanos: f64| Cell::Nanos(nanos.round() as u64);
+        let interval = judged.and_then(|judged| judged.interval);
+        let reason = judged.and_then(|judged| match judged.verdict {
+            Verdict::Unclear(reason) => Some(reason.to_string()),
+            _ => None,
+        });
+    } [
+        ("variant", "variant") => Cell::text(label),
+        ("what", "what").machine_only() => Cell::text(what),
+        ("processes", "processes") => Cell::Count(level.processes as u64),
+        ("iterations", "iterations").drop(3) => Cell::Count(level.iterations as u64),
+        ("typical_ms", "typical") => nanos(level.typical),
+        ("typical_lo_ms", "").in_unit_of("typical_ms").machine_only() =>
+            level.interval.map(|ends| nanos(ends.low)).into(),
+        ("typical_hi_ms", "").in_unit_of("typical_ms").machine_only() =>
+            level.interval.map(|ends| nanos(ends.high)).into(),
+        ("typical_ci", "95 % CI").in_unit_of("typical_ms").human_only() =>
+            level.interval.map(|ends| Cell::range(nanos(ends.low), nanos(ends.high))).into(),
+        ("between", "process spread").drop(1) => level.between.map(Cell::Share).into(),
+        ("within", "iteration spread").drop(2) => level.within.map(Cell::Share).into(),
+        ("difference", "").machine_only() => judged.map(|judged| Cell::Number(judged.difference)).into(),
+        ("difference_lo", "").machine_only() => interval.map(|ends| Cell::Number(ends.low)).into(),
+        ("difference_hi", "").machine_only() => interval.map(|ends| Cell::Number(ends.high)).into(),
+        ("margin", "").machine_only() => judged.map(|judged| Cell::Number(judged.margin)).into(),
+        ("verdict", "").machine_only() => judged.map(|judged| Cell::text(word(judged.verdict))).into(),
+        ("reason", "").machine_only() => reason.map(Cell::text).into(),
+        ("processes_needed", "").machine_only() =>
+            judged.and_then(|judged| judged.needed).map(|needed| Cell::Count(needed as u64)).into(),
+    ]);
     table.machine_fact("difference", Cell::Number(judged.difference));
     table.machine_fact("difference_lo", judged.interval.map(|ends| Cell::Number(ends.low)));
     table.machine_fact("difference_hi", judged.interval.map(|ends| Cell::Number(ends.high)));

@@ -3,7 +3,7 @@
 use laptime_audit::{Answer, Certainty, Placed, Problem, Seen, Unplaced};
 
 use super::syncs::short;
-use crate::{Cell, Table, layout::single, table::fields};
+use crate::{Cell, Table, layout::single, table::table};
 
 /// Unreadable files that are named; the rest is counted.
 const NAMED: usize = 5;
@@ -26,32 +26,28 @@ impl Listed {
 
 /// Lays out the sites of an audit.
 pub fn audit(answer: &Answer, listed: Listed) -> Table {
-    let mut table = Table::of(
-        "sites",
-        answer.sites.iter().filter(|placed| listed.has(placed)),
-        fields!(placed: &Placed => {
-            let site = &placed.site;
-            let seen = placed.seen.as_ref();
-            let known = seen.filter(|seen| seen.count > 0);
-        } [
-            ("site", "site").human_only().whole() => Cell::text(format!("{}:{}", placed.path, site.line)),
-            ("file", "file").machine_only() => Cell::text(placed.path.clone()),
-            ("line", "line").machine_only() => Cell::Whole(i64::from(site.line)),
-            ("column", "column").machine_only() => Cell::Whole(i64::from(site.column)),
-            ("call", "call").whole() => Cell::text(site.call.clone()),
-            ("function", "function").drop(5) => text(&site.function),
-            ("loop_depth", "loops") => Cell::Count(u64::from(site.loop_depth)),
-            ("certainty", "sync").drop(6) => Cell::text(site.certainty.word()),
-            ("in_test", "in").drop(4).shown_if(listed.tests) =>
-                if site.is_test { Cell::text("test") } else { Cell::Empty },
-            ("allowed", "allowed").drop(3).shown_if(listed.allowed) =>
-                Cell::from(site.allowed.as_ref().map(|reason| Cell::text(reason_or(reason)))),
-            ("recorded", "recorded") => Cell::from(known.map(|seen| Cell::Count(seen.count))),
-            ("waited_ms", "waited") => Cell::from(known.and_then(|seen| seen.total).map(Cell::Nanos)),
-            ("waits_per_lap", "per lap").drop(1) => Cell::from(known.and_then(|seen| seen.a_lap).map(Cell::Number)),
-            ("run", "in the run").drop(2) => Cell::from(seen.map(|seen| Cell::text(seen_word(seen)))),
-        ]),
-    );
+    let mut table = table!("sites", answer.sites.iter().filter(|placed| listed.has(placed)), placed: &Placed => {
+        let site = &placed.site;
+        let seen = placed.seen.as_ref();
+        let known = seen.filter(|seen| seen.count > 0);
+    } [
+        ("site", "site").human_only().whole() => Cell::text(format!("{}:{}", placed.path, site.line)),
+        ("file", "file").machine_only() => Cell::text(placed.path.clone()),
+        ("line", "line").machine_only() => Cell::Whole(i64::from(site.line)),
+        ("column", "column").machine_only() => Cell::Whole(i64::from(site.column)),
+        ("call", "call").whole() => Cell::text(site.call.clone()),
+        ("function", "function").drop(5) => text(&site.function),
+        ("loop_depth", "loops") => Cell::Count(u64::from(site.loop_depth)),
+        ("certainty", "sync").drop(6) => Cell::text(site.certainty.word()),
+        ("in_test", "in").drop(4).shown_if(listed.tests) =>
+            if site.is_test { Cell::text("test") } else { Cell::Empty },
+        ("allowed", "allowed").drop(3).shown_if(listed.allowed) =>
+            Cell::from(site.allowed.as_ref().map(|reason| Cell::text(reason_or(reason)))),
+        ("recorded", "recorded") => Cell::from(known.map(|seen| Cell::Count(seen.count))),
+        ("waited_ms", "waited") => Cell::from(known.and_then(|seen| seen.total).map(Cell::Nanos)),
+        ("waits_per_lap", "per lap").drop(1) => Cell::from(known.and_then(|seen| seen.a_lap).map(Cell::Number)),
+        ("run", "in the run").drop(2) => Cell::from(seen.map(|seen| Cell::text(seen_word(seen)))),
+    ]);
     for unplaced in answer.unplaced.iter().flatten() {
         table.push(unplaced_row(unplaced));
     }

@@ -64,7 +64,6 @@ impl Source {
     }
 }
 
-/// The cell of a value on an axis.
 pub(super) fn value(value: &AxisValue) -> Cell {
     match value {
         AxisValue::Int(whole) => Cell::Whole(*whole),
@@ -123,7 +122,6 @@ impl Axes {
         Table::new(name, [columns, own].concat())
     }
 
-    /// The cells of a case.
     pub(super) fn cells(&self, id: &CaseId) -> Vec<Cell> {
         self.marks.iter().map(|axis| axis.source.cell(id)).collect()
     }

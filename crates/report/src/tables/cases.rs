@@ -10,13 +10,15 @@ use crate::{Cell, Column, Table, layout::single, table::fields};
 /// Lays out the cases of a run, with the doubts about them as notes.
 pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let (metrics, facts) = (metric_names(answer), fact_names(answer));
-    let any = |is: fn(&MeasuredFigures) -> bool| answer.cases.iter().filter_map(|case| case.measured.as_ref()).any(is);
+    let measured = || answer.cases.iter().filter_map(|case| case.measured.as_ref());
+    let metrics = distinct(measured().flat_map(|case| &case.metrics).map(|metric| &metric.name));
+    let facts = distinct(measured().flat_map(|case| &case.facts).map(|fact| &fact.name));
+    let any = |is: fn(&MeasuredFigures) -> bool| measured().any(is);
     // The times of an iteration.
     let (of_times, times) = fields!(case: &CaseFigures => {
         let measured = case.measured.as_ref();
         let wall = measured.map(|figures| &figures.wall);
-        let time = |figure: fn(&Figures) -> Option<f64>| nanos(wall.and_then(figure));
+        let time = |figure: fn(&Figures) -> Option<f64>| Cell::nanos(wall.and_then(figure));
         let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
         let count = |figure: fn(&Figures) -> usize| Cell::from(wall.map(|wall| Cell::Count(figure(wall) as u64)));
         let low = || time(|wall| wall.interval.map(|interval| interval.low));
@@ -32,9 +34,9 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         ("mean_ms", "mean").machine_only() => time(|wall| Some(wall.mean)),
         ("std_ms", "std").machine_only() => time(|wall| wall.std),
         ("device_ms", "device").in_unit_of("median_ms").drop(4).shown_if(any(|figures| figures.device_ns.is_some())) =>
-            nanos(measured.and_then(|figures| figures.device_ns)),
+            Cell::nanos(measured.and_then(|figures| figures.device_ns)),
         ("busy_ms", "busy").in_unit_of("median_ms").drop(4).shown_if(any(|figures| figures.busy_ns.is_some())) =>
-            nanos(measured.and_then(|figures| figures.busy_ns)),
+            Cell::nanos(measured.and_then(|figures| figures.busy_ns)),
         ("min_ms", "min").machine_only() => time(|wall| Some(wall.min)),
         ("max_ms", "max").machine_only() => time(|wall| Some(wall.max)),
         ("p5_ms", "p5").machine_only() => time(|wall| wall.p5),
@@ -52,13 +54,14 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         let mib = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
         let known = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
         let known_state = measured.map(|figures| &figures.state).filter(|state| state.of > 0);
-        let state = |figure: fn(&StateFigures) -> Option<f64>| Cell::from(known_state.and_then(figure).map(Cell::Number));
+        let state =
+            |figure: fn(&StateFigures) -> Option<f64>| Cell::from(known_state.and_then(figure).map(Cell::Number));
     } [
         ("gflop", "").machine_only() => Cell::from(limits.gflop.map(Cell::Number)),
         ("gb", "").machine_only() => Cell::from(limits.gb.map(Cell::Number)),
         ("gflop_s", "GFLOP/s").drop(5) => Cell::from(limits.gflop_s.map(Cell::Number)),
         ("gb_s", "GB/s").drop(6) => Cell::from(limits.gb_s.map(Cell::Number)),
-        ("limit_ms", "").machine_only() => nanos(limits.limit_ns),
+        ("limit_ms", "").machine_only() => Cell::nanos(limits.limit_ns),
         ("limit_by", "").machine_only() => Cell::from(limits.bound.map(|bound| Cell::text(bound.word()))),
         ("x_limit", "x limit").drop(3) => Cell::from(limits.x_limit.map(Cell::Number)),
         ("mfu", "mfu").drop(6) => Cell::from(limits.mfu.map(Cell::Share)),
@@ -71,9 +74,9 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         ("temperature_c", "").machine_only() => state(|state| state.temperature_c),
         ("throttled_iterations", "").machine_only() =>
             Cell::from(known_state.map(|state| Cell::Count(state.throttled as u64))),
-        ("prepare_ms", "").machine_only() => known(|figures| nanos(Some(figures.prepare_ns))),
-        ("check_ms", "").machine_only() => known(|figures| nanos(Some(figures.check_ns))),
-        ("first_iteration_ms", "").machine_only() => known(|figures| nanos(Some(figures.first_iteration_ns))),
+        ("prepare_ms", "").machine_only() => known(|figures| Cell::nanos(figures.prepare_ns)),
+        ("check_ms", "").machine_only() => known(|figures| Cell::nanos(figures.check_ns)),
+        ("first_iteration_ms", "").machine_only() => known(|figures| Cell::nanos(figures.first_iteration_ns)),
         ("warmup_iterations", "").machine_only() => known(|figures| Cell::Count(figures.warmup_iterations as u64)),
         ("stop_reason", "").machine_only() => known(|figures| Cell::text(stopped(figures.stopped).0)),
         ("half_width", "").machine_only() => known(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
@@ -88,13 +91,13 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
     let mut columns = axes.columns(&mut taken);
     columns.extend(of_times);
     for name in &metrics {
-        columns.push(Column::new(taken.take(name), name.clone()).drop(2));
+        columns.push(Column::new(taken.take(name), (*name).clone()).drop(2));
         columns.push(Column::new(taken.take(&format!("{name}_lo")), "").machine_only());
         columns.push(Column::new(taken.take(&format!("{name}_hi")), "").machine_only());
     }
     columns.extend(of_rates);
     columns.extend(facts.iter().map(|name| {
-        let shown = SHOWN_FACTS.iter().find(|(fact, _)| fact == name);
+        let shown = SHOWN_FACTS.iter().find(|(fact, _)| fact == *name);
         Column::new(taken.take(name), shown.map_or("", |(_, label)| *label)).drop(2).shown_if(shown.is_some())
     }));
     let mut table = Table::new("cases", columns);
@@ -102,56 +105,35 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         let measured = case.measured.as_ref();
         let mut cells = [axes.cells(&case.id), times(case)].concat();
         for name in &metrics {
-            let known = measured.and_then(|figures| figures.metrics.iter().find(|metric| metric.name == *name));
+            let known = measured.and_then(|figures| figures.metrics.iter().find(|metric| metric.name == **name));
             cells.extend(metric_cells(known));
         }
         cells.extend(rates(case));
-        let fact = |name: &String| Cell::from(measured.and_then(|figures| figures.fact(name)).map(axes::value));
+        let fact = |name: &&String| Cell::from(measured.and_then(|figures| figures.fact(name)).map(axes::value));
         cells.extend(facts.iter().map(fact));
         table.push(cells);
     }
     if let Some(first) = answer.cases.first() {
         axes.add_common(&mut table, &first.id);
     }
-    let processes = |case: &CaseFigures| case.measured.as_ref().map_or(0, |figures| figures.wall.processes);
-    let outcomes = answer.cases.iter().map(|case| troubles::Outcome {
-        id: &case.id,
-        troubles: &case.troubles,
-        measured: processes(case),
-    });
-    troubles::add_notes(&mut table, &axes, outcomes);
+    troubles::add_cases(&mut table, &axes, answer.cases.iter());
     add_peaks(&mut table, answer);
     doubts.iter().for_each(|doubt| table.warn(doubt.note()));
     table
 }
 
-fn metric_names(answer: &Cases) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for metric in answer.cases.iter().filter_map(|case| case.measured.as_ref()).flat_map(|case| &case.metrics) {
-        if !names.contains(&metric.name) {
-            names.push(metric.name.clone());
-        }
-    }
-    names
-}
-
 /// Facts about cases that people see, with their labels.
 const SHOWN_FACTS: [(&str, &str); 2] = [("mass_kept", "mass kept"), ("output_error", "output error")];
 
-/// The names of all facts about cases.
-fn fact_names(answer: &Cases) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for fact in answer.cases.iter().filter_map(|case| case.measured.as_ref()).flat_map(|case| &case.facts) {
-        if !names.contains(&fact.name) {
-            names.push(fact.name.clone());
+/// Each name once, in order.
+fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
+    let mut names: Vec<&String> = Vec::new();
+    all.for_each(|name| {
+        if !names.contains(&name) {
+            names.push(name)
         }
-    }
+    });
     names
-}
-
-/// A time in fractional nanoseconds.
-pub(super) fn nanos(value: Option<f64>) -> Cell {
-    Cell::from(value.filter(|value| value.is_finite()).map(|value| Cell::Nanos(value.round() as u64)))
 }
 
 fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {

@@ -5,7 +5,7 @@ use laptime_stats::compare::{LEAST_PROCESSES, MOST_ADVISED};
 use laptime_stats::{Interval, Reason, Verdict};
 
 use super::axes::{Axes, Taken};
-use super::{ab::rounded, cases::nanos, troubles};
+use super::{ab::rounded, troubles};
 use crate::{Cell, Column, Table, table::fields};
 
 /// Lays out how two runs compare.
@@ -36,7 +36,7 @@ pub fn compare(answer: &Compared) -> Table {
             let ends = side.and_then(|side| side.interval);
             let values = [side.map(|side| side.median), ends.map(|ends| ends.low), ends.map(|ends| ends.high)];
             row.extend(values.map(|value| match answer.metric {
-                None => nanos(value),
+                None => Cell::nanos(value),
                 Some(_) => Cell::from(value.map(Cell::Number)),
             }));
         }

@@ -3,23 +3,19 @@
 use laptime_analyze::{CriticalPath, PathPart, Prediction};
 
 use super::overview;
-use crate::{Cell, Table, kernel_name::short, layout::single, table::fields};
+use crate::{Cell, Table, kernel_name::short, layout::single, table::table};
 
 /// How wide names are in notes.
 const NAME_WIDTH: usize = 60;
 
 /// Lays out the kinds on the path, most time first.
 pub fn critical_path(answer: &CriticalPath) -> Table {
-    let mut table = Table::of(
-        "path",
-        &answer.kinds,
-        fields!(part: &PathPart => [
-            ("kind", "on the path") => Cell::text(part.kind.word()),
-            ("time_ms", "time") => Cell::Nanos(part.time.0),
-            ("share", "share") => Cell::Share(part.share),
-            ("count", "count") => Cell::Count(part.count),
-        ]),
-    );
+    let mut table = table!("path", &answer.kinds, part: &PathPart => [
+        ("kind", "on the path") => Cell::text(part.kind.word()),
+        ("time_ms", "time") => Cell::Nanos(part.time.0),
+        ("share", "share") => Cell::Share(part.share),
+        ("count", "count") => Cell::Count(part.count),
+    ]);
     table.fact("length_ms", "critical path", Cell::Nanos(answer.length.0));
     overview::add(&mut table, &answer.overview);
     if let Some(prediction) = &answer.prediction {

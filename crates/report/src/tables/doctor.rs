@@ -2,24 +2,20 @@
 
 use laptime_analyze::{Check, Doctor, Level};
 
-use crate::{Cell, Table, table::fields};
+use crate::{Cell, Table, table::table};
 
 /// Lays out the checks, with the verdict and what to do about each problem below.
 pub fn doctor(answer: &Doctor) -> Table {
-    let mut table = Table::of(
-        "checks",
-        &answer.checks,
-        fields!(check: &Check => {
-            let text = |text: Option<String>| Cell::from(text.map(Cell::Text));
-        } [
-            ("check", "check") => Cell::text(check.word()),
-            ("result", "result") => Cell::text(check.level().word()),
-            ("value", "value") => Cell::text(check.seen()),
-            ("limit", "limit").drop(1) => text(check.limit()),
-            ("meaning", "meaning").machine_only() => text(check.meaning()),
-            ("next", "next").machine_only() => text(check.next()),
-        ]),
-    );
+    let mut table = table!("checks", &answer.checks, check: &Check => {
+        let text = |text: Option<String>| Cell::from(text.map(Cell::Text));
+    } [
+        ("check", "check") => Cell::text(check.word()),
+        ("result", "result") => Cell::text(check.level().word()),
+        ("value", "value") => Cell::text(check.seen()),
+        ("limit", "limit").drop(1) => text(check.limit()),
+        ("meaning", "meaning").machine_only() => text(check.meaning()),
+        ("next", "next").machine_only() => text(check.next()),
+    ]);
     table.machine_fact("result", Cell::text(answer.level().word()));
     table.machine_fact("finest_share", Cell::from(answer.finest.map(Cell::Share)));
     table.note(answer.verdict());

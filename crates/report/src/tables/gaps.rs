@@ -5,7 +5,7 @@ use laptime_analyze::{
 };
 
 use super::overview;
-use crate::{Cell, Column, Table, kernel_name::short, layout::single, table::fields};
+use crate::{Cell, Column, Table, kernel_name::short, layout::single, table::table};
 
 /// Host functions that are named; the rest is summed up.
 const NAMED: usize = 6;
@@ -110,27 +110,23 @@ fn doing(did: &HostTime) -> &str {
 pub fn gap_list(answer: &Gaps) -> Table {
     let has_several = answer.devices.len() > 1;
     let longest = answer.devices.iter().flat_map(|device| device.longest.iter().map(move |gap| (device, gap)));
-    let mut table = Table::of(
-        "gaps",
-        longest,
-        fields!((device, gap): (&DeviceGaps, &LongGap) => {
-            let short = |name: Option<&str>| Cell::from(name.map(|name| Cell::text(short(name, NAME_WIDTH))));
-            let whole = |name: Option<&str>| Cell::from(name.map(Cell::text));
-        } [
-            ("device", "device").shown_if(has_several) => Cell::text(device.name.clone()),
-            ("start_ms", "at") => Cell::Nanos(gap.start.0),
-            ("length_ms", "gap") => Cell::Nanos(gap.length.0),
-            ("why", "cause").human_only() => Cell::text(gap.cause.words()),
-            ("cause", "cause").machine_only() => Cell::text(gap.cause.key()),
-            ("did", "host").human_only().drop(1) => short(gap.host.as_deref()),
-            ("host", "host").machine_only() => whole(gap.host.as_deref()),
-            ("next", "next work").human_only().drop(2) => short(Some(&gap.after)),
-            ("after", "after").machine_only() => whole(Some(&gap.after)),
-            ("last", "previous work").human_only().drop(3) => short(gap.before.as_deref()),
-            ("before", "before").machine_only() => whole(gap.before.as_deref()),
-            ("lap", "lap").drop(4) => whole(gap.lap.as_deref()),
-        ]),
-    );
+    let mut table = table!("gaps", longest, (device, gap): (&DeviceGaps, &LongGap) => {
+        let short = |name: Option<&str>| Cell::from(name.map(|name| Cell::text(short(name, NAME_WIDTH))));
+        let whole = |name: Option<&str>| Cell::from(name.map(Cell::text));
+    } [
+        ("device", "device").shown_if(has_several) => Cell::text(device.name.clone()),
+        ("start_ms", "at") => Cell::Nanos(gap.start.0),
+        ("length_ms", "gap") => Cell::Nanos(gap.length.0),
+        ("why", "cause").human_only() => Cell::text(gap.cause.words()),
+        ("cause", "cause").machine_only() => Cell::text(gap.cause.key()),
+        ("did", "host").human_only().drop(1) => short(gap.host.as_deref()),
+        ("host", "host").machine_only() => whole(gap.host.as_deref()),
+        ("next", "next work").human_only().drop(2) => short(Some(&gap.after)),
+        ("after", "after").machine_only() => whole(Some(&gap.after)),
+        ("last", "previous work").human_only().drop(3) => short(gap.before.as_deref()),
+        ("before", "before").machine_only() => whole(gap.before.as_deref()),
+        ("lap", "lap").drop(4) => whole(gap.lap.as_deref()),
+    ]);
     let more: u64 = answer.devices.iter().map(|device| device.count - device.longest.len() as u64).sum();
     if more > 0 {
         let are = if more == 1 { "gap is" } else { "gaps are" };

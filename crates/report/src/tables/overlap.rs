@@ -3,30 +3,27 @@
 use laptime_analyze::{DeviceOverlap, Note, Overlap, Traffic};
 
 use super::overview;
-use crate::{Cell, Table, layout::single, table::fields};
+use crate::{Cell, Table, layout::single, table::table};
 
 /// Lays out one row per copy direction and communication family, below their totals.
 pub fn overlap(answer: &Overlap) -> Table {
     let rows = answer.devices.iter().flat_map(rows);
-    let mut table = Table::of(
-        "overlap",
-        rows,
-        fields!((device, depth, label, part, traffic): (&DeviceOverlap, usize, &str, &str, &Traffic) => [
-            ("what", "what").human_only() => Cell::tree(depth, label, label),
-            ("device", "device").shown_if(answer.devices.len() > 1) => Cell::text(device.name.clone()),
-            ("part", "part").machine_only() => Cell::text(part),
-            ("path", "path").machine_only() => Cell::text(if depth == 0 { "all" } else { label }),
-            ("count", "count").drop(2) => Cell::Count(traffic.count),
-            ("total_bytes", "bytes").drop(3) => Cell::from(traffic.bytes.map(Cell::Bytes)),
-            ("time_ms", "time") => Cell::Nanos(traffic.time.0),
-            // A total over directions of different speed has no rate.
-            ("gb_s", "GB/s").drop(1) => Cell::from(traffic.gb_s().filter(|_| depth > 0).map(Cell::Number)),
-            ("hidden_ms", "hidden").in_unit_of("time_ms") => Cell::Nanos(traffic.hidden.0),
-            ("exposed_ms", "exposed").in_unit_of("time_ms") => Cell::Nanos(traffic.exposed().0),
-            ("hidden", "hidden") => Cell::from(traffic.hidden_share().map(Cell::Share)),
-            ("alone_ms", "alone").machine_only() => Cell::Nanos(traffic.alone.0),
-        ]),
-    );
+    let mut table = table!("overlap", rows, (device, depth, label, part, traffic):
+        (&DeviceOverlap, usize, &str, &str, &Traffic) => [
+        ("what", "what").human_only() => Cell::tree(depth, label, label),
+        ("device", "device").shown_if(answer.devices.len() > 1) => Cell::text(device.name.clone()),
+        ("part", "part").machine_only() => Cell::text(part),
+        ("path", "path").machine_only() => Cell::text(if depth == 0 { "all" } else { label }),
+        ("count", "count").drop(2) => Cell::Count(traffic.count),
+        ("total_bytes", "bytes").drop(3) => Cell::from(traffic.bytes.map(Cell::Bytes)),
+        ("time_ms", "time") => Cell::Nanos(traffic.time.0),
+        // A total over directions of different speed has no rate.
+        ("gb_s", "GB/s").drop(1) => Cell::from(traffic.gb_s().filter(|_| depth > 0).map(Cell::Number)),
+        ("hidden_ms", "hidden").in_unit_of("time_ms") => Cell::Nanos(traffic.hidden.0),
+        ("exposed_ms", "exposed").in_unit_of("time_ms") => Cell::Nanos(traffic.exposed().0),
+        ("hidden", "hidden") => Cell::from(traffic.hidden_share().map(Cell::Share)),
+        ("alone_ms", "alone").machine_only() => Cell::Nanos(traffic.alone.0),
+    ]);
     add_remarks(&mut table, answer);
     table
 }

@@ -3,7 +3,12 @@
 use laptime_analyze::{CollectiveClass, MatchedCollective, RankPart, RankRow, Ranks, rank_ranges};
 use serde_json::json;
 
-use crate::{Cell, Column, Table, format::PROSE, table::fields, wrap};
+use crate::{
+    Cell, Column, Table,
+    format::PROSE,
+    table::{fields, table},
+    wrap,
+};
 
 /// What a row of the table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,33 +70,25 @@ pub fn ranks(answer: &Ranks, by: RanksBy, is_whole: bool) -> Table {
     table
 }
 
-fn nanos(time: f64) -> Cell {
-    if time.is_finite() { Cell::Nanos(time.max(0.0).round() as u64) } else { Cell::Empty }
-}
-
 fn by_collective(answer: &Ranks) -> Table {
     let has_limit = answer.classes.iter().any(|class| class.limit.is_some());
-    Table::of(
-        "collectives",
-        &answer.classes,
-        fields!(class: &CollectiveClass => {
-            let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
-        } [
-            ("collective", "collective") => Cell::text(class.kind.words()),
-            ("communicator", "group") => Cell::text(class.title.clone()),
-            ("communicators", "groups").machine_only() => Cell::Count(class.communicators),
-            ("ranks", "ranks").drop(3) => Cell::Count(class.size.into()),
-            ("count", "count") => Cell::Count(class.count),
-            ("message_bytes", "bytes") => Cell::from(class.bytes.map(Cell::Bytes)),
-            ("skew_ms", "skew") => class.skew.map_or(Cell::Empty, nanos),
-            ("transfer_ms", "transfer").in_unit_of("skew_ms") => nanos(class.transfer),
-            ("algorithm_gb_s", "alg GB/s").drop(5) => number(class.algorithm_gb_s()),
-            ("bus_gb_s", "bus GB/s").drop(1) => number(class.bus_gb_s()),
-            ("limit_gb_s", "limit").drop(2).shown_if(has_limit) => number(class.limit),
-            ("last_rank", "last rank") => Cell::from(class.last.map(|(rank, _)| Cell::Whole(answer.number(rank).into()))),
-            ("last_share", "share").drop(0) => Cell::from(class.last.map(|(_, share)| Cell::Share(share))),
-        ]),
-    )
+    table!("collectives", &answer.classes, class: &CollectiveClass => {
+        let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
+    } [
+        ("collective", "collective") => Cell::text(class.kind.words()),
+        ("communicator", "group") => Cell::text(class.title.clone()),
+        ("communicators", "groups").machine_only() => Cell::Count(class.communicators),
+        ("ranks", "ranks").drop(3) => Cell::Count(class.size.into()),
+        ("count", "count") => Cell::Count(class.count),
+        ("message_bytes", "bytes") => Cell::from(class.bytes.map(Cell::Bytes)),
+        ("skew_ms", "skew") => Cell::nanos(class.skew),
+        ("transfer_ms", "transfer").in_unit_of("skew_ms") => Cell::nanos(class.transfer),
+        ("algorithm_gb_s", "alg GB/s").drop(5) => number(class.algorithm_gb_s()),
+        ("bus_gb_s", "bus GB/s").drop(1) => number(class.bus_gb_s()),
+        ("limit_gb_s", "limit").drop(2).shown_if(has_limit) => number(class.limit),
+        ("last_rank", "last rank") => Cell::from(class.last.map(|(rank, _)| Cell::Whole(answer.number(rank).into()))),
+        ("last_share", "share").drop(0) => Cell::from(class.last.map(|(_, share)| Cell::Share(share))),
+    ])
 }
 
 const PART_COLUMNS: [(&str, &str, u8); 7] = [
@@ -119,9 +116,9 @@ fn by_rank(answer: &Ranks) -> Table {
     let (mut columns, before) = fields!(row: &RankRow => [
         ("trace", "trace").drop(5) => Cell::text(row.label.clone()),
         ("rank", "rank") => rank_cell(row.rank),
-        ("step_ms", "step") => nanos(row.step),
-        ("late_ms", "late").in_unit_of("step_ms") => nanos(row.late),
-        ("waiting_ms", "waiting").in_unit_of("step_ms") => nanos(row.waiting),
+        ("step_ms", "step") => Cell::nanos(row.step),
+        ("late_ms", "late").in_unit_of("step_ms") => Cell::nanos(row.late),
+        ("waiting_ms", "waiting").in_unit_of("step_ms") => Cell::nanos(row.waiting),
     ]);
     let (others, after) = fields!(row: &RankRow => [
         ("last", "last").drop(5) => Cell::Count(row.last),
@@ -132,7 +129,7 @@ fn by_rank(answer: &Ranks) -> Table {
         ("clock_uncertainty_ms", "±").machine_only() => Cell::Nanos(row.clock.uncertainty),
     ]);
     columns.extend(part_columns().chain(others));
-    let parts = |row: &RankRow| row.parts.map(|time| nanos(time.into())).to_vec();
+    let parts = |row: &RankRow| row.parts.map(|time| Cell::nanos(f64::from(time))).to_vec();
     Table::of("ranks", rows, (columns, |row: &RankRow| [before(row), parts(row), after(row)].concat()))
 }
 
@@ -143,7 +140,7 @@ fn by_step(answer: &Ranks) -> Table {
     let mut table = Table::new("steps", columns);
     for (row, step) in answer.ranks.iter().flat_map(|row| row.steps.iter().map(move |step| (row, step))) {
         let mut cells = vec![rank_cell(row.rank), Cell::Whole(step.number as i64), Cell::Nanos(step.end - step.start)];
-        cells.extend(step.parts.iter().map(|time| nanos((*time).into())));
+        cells.extend(step.parts.iter().map(|time| Cell::nanos(f64::from(*time))));
         table.push(cells);
     }
     table
@@ -154,34 +151,30 @@ fn by_call(answer: &Ranks) -> Table {
     let mut calls: Vec<&MatchedCollective> = answer.collectives.iter().collect();
     calls.sort_by_key(|call| call.start);
     let first = calls.first().map_or(0, |call| call.start);
-    Table::of(
-        "collectives",
-        calls,
-        fields!(call: &MatchedCollective => {
-            let communicator = answer.communicators.get(call.communicator as usize);
-        } [
-            ("collective", "collective") => Cell::text(call.kind.words()),
-            ("communicator", "group") =>
-                Cell::text(communicator.map_or_else(String::new, laptime_analyze::Communicator::label)),
-            ("step", "step") => Cell::from(call.step.map(|step| Cell::Whole(step as i64))),
-            ("ranks", "ranks").drop(3) => Cell::Count(call.ranks.into()),
-            ("start_ms", "start").drop(2) => Cell::Nanos(call.start.abs_diff(first)),
-            ("message_bytes", "bytes").drop(1) => Cell::from(call.bytes.map(Cell::Bytes)),
-            ("skew_ms", "skew") => Cell::from(call.skew.map(Cell::Nanos)),
-            ("transfer_ms", "transfer").in_unit_of("skew_ms") => Cell::Nanos(call.transfer),
-            ("last_rank", "last rank") => Cell::from(call.last.map(|rank| Cell::Whole(answer.number(rank).into()))),
-            ("uncertainty_ms", "±").drop(4) => Cell::Nanos(call.uncertainty),
-        ]),
-    )
+    table!("collectives", calls, call: &MatchedCollective => {
+        let communicator = answer.communicators.get(call.communicator as usize);
+    } [
+        ("collective", "collective") => Cell::text(call.kind.words()),
+        ("communicator", "group") =>
+            Cell::text(communicator.map_or_else(String::new, laptime_analyze::Communicator::label)),
+        ("step", "step") => Cell::from(call.step.map(|step| Cell::Whole(step as i64))),
+        ("ranks", "ranks").drop(3) => Cell::Count(call.ranks.into()),
+        ("start_ms", "start").drop(2) => Cell::Nanos(call.start.abs_diff(first)),
+        ("message_bytes", "bytes").drop(1) => Cell::from(call.bytes.map(Cell::Bytes)),
+        ("skew_ms", "skew") => Cell::from(call.skew.map(Cell::Nanos)),
+        ("transfer_ms", "transfer").in_unit_of("skew_ms") => Cell::Nanos(call.transfer),
+        ("last_rank", "last rank") => Cell::from(call.last.map(|rank| Cell::Whole(answer.number(rank).into()))),
+        ("uncertainty_ms", "±").drop(4) => Cell::Nanos(call.uncertainty),
+    ])
 }
 
 /// Figures of the whole job, for programs; people read them in the answer.
 fn add_facts(table: &mut Table, answer: &Ranks) {
     table.machine_fact("rank_count", Cell::Count(answer.ranks.len() as u64));
     table.machine_fact("step_count", Cell::Count(answer.steps.len() as u64));
-    table.machine_fact("step_ms", answer.step.map_or(Cell::Empty, nanos));
-    table.machine_fact("waiting_ms", nanos(answer.waiting));
-    table.machine_fact("transfer_ms", nanos(answer.transfer));
+    table.machine_fact("step_ms", Cell::nanos(answer.step));
+    table.machine_fact("waiting_ms", Cell::nanos(answer.waiting));
+    table.machine_fact("transfer_ms", Cell::nanos(answer.transfer));
     let uncertainty = answer.ranks.iter().map(|row| row.clock.uncertainty).max();
     table.machine_fact("clock_uncertainty_ms", Cell::from(uncertainty.map(Cell::Nanos)));
     let ms = |time: f64| time / 1e6;

@@ -15,7 +15,8 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
     let high = |exponent: Option<Exponent>| number(exponent.and_then(|exponent| Some(exponent.interval?.high)));
     let (own, cells) = fields!(series: &ScalingSeries => {
         // An exponent of time without an interval is left out.
-        let [time, last] = [series.time.overall, series.time.last].map(|time| time.filter(|time| time.interval.is_some()));
+        let known = |time: Option<Exponent>| time.filter(|time| time.interval.is_some());
+        let [time, last] = [series.time.overall, series.time.last].map(known);
     } [
         ("lengths", "tokens") => Cell::text(lengths(&series.lengths)),
         ("time_exponent", "time N^") => value(time),

@@ -4,7 +4,7 @@ use laptime_analyze::{Per, Stage, Stages};
 use laptime_trace::{DEEPEST, Nanos};
 
 use super::overview;
-use crate::{Cell, Table, figures, layout::single, table::fields};
+use crate::{Cell, Table, figures, layout::single, table::table};
 
 /// Which stages are shown; a note counts the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,39 +59,35 @@ pub fn stages(answer: &Stages) -> Table {
 pub fn stages_within(answer: &Stages, limits: StageLimits) -> Table {
     let is_chosen = limits.chosen(answer);
     let chosen = answer.stages.iter().enumerate().filter(|(at, _)| is_chosen[*at]);
-    let mut table = Table::of(
-        "stages",
-        chosen,
-        fields!((at, stage): (usize, &Stage) => {
-            let nanos = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
-            let kind = match (stage.is_lap, stage.is_wait, stage.host) {
-                (true, ..) => "lap",
-                (_, true, _) => "wait",
-                (_, _, None) => "device",
-                _ => "stage",
-            };
-            // The tree shows which lap it is; machines get the name.
-            let (unit, per) = match &stage.per {
-                Per::Call => ("call", "call"),
-                Per::Lap(name) => ("lap", name.as_str()),
-            };
-        } [
-            ("path", "stage") => Cell::tree(stage.depth, label(stage), answer.path(at).join("/")),
-            ("name", "name").machine_only() => Cell::text(stage.name.clone()),
-            ("depth", "depth").machine_only() => Cell::Count(stage.depth as u64),
-            ("kind", "kind").machine_only() => Cell::text(kind),
-            ("count", "count") => Cell::Count(stage.count),
-            ("host_ms", "host") => nanos(stage.host),
-            ("host_share", "share").drop(1) => Cell::from(stage.share.map(Cell::Share)),
-            ("host_self_ms", "self").in_unit_of("host_ms").drop(3) => nanos(stage.host_self),
-            ("device_ms", "device").in_unit_of("host_ms") => nanos(stage.device),
-            ("median_ms", "median") => Cell::Nanos(stage.median.round() as u64),
-            ("p95_ms", "p95").in_unit_of("median_ms").drop(4) => Cell::Nanos(stage.p95.round() as u64),
-            ("unit", "per").human_only() => Cell::text(unit),
-            ("per", "per").machine_only() => Cell::text(per),
-            ("open", "open").machine_only() => Cell::Count(stage.open),
-        ]),
-    );
+    let mut table = table!("stages", chosen, (at, stage): (usize, &Stage) => {
+        let nanos = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
+        let kind = match (stage.is_lap, stage.is_wait, stage.host) {
+            (true, ..) => "lap",
+            (_, true, _) => "wait",
+            (_, _, None) => "device",
+            _ => "stage",
+        };
+        // The tree shows which lap it is; machines get the name.
+        let (unit, per) = match &stage.per {
+            Per::Call => ("call", "call"),
+            Per::Lap(name) => ("lap", name.as_str()),
+        };
+    } [
+        ("path", "stage") => Cell::tree(stage.depth, label(stage), answer.path(at).join("/")),
+        ("name", "name").machine_only() => Cell::text(stage.name.clone()),
+        ("depth", "depth").machine_only() => Cell::Count(stage.depth as u64),
+        ("kind", "kind").machine_only() => Cell::text(kind),
+        ("count", "count") => Cell::Count(stage.count),
+        ("host_ms", "host") => nanos(stage.host),
+        ("host_share", "share").drop(1) => Cell::from(stage.share.map(Cell::Share)),
+        ("host_self_ms", "self").in_unit_of("host_ms").drop(3) => nanos(stage.host_self),
+        ("device_ms", "device").in_unit_of("host_ms") => nanos(stage.device),
+        ("median_ms", "median") => Cell::Nanos(stage.median.round() as u64),
+        ("p95_ms", "p95").in_unit_of("median_ms").drop(4) => Cell::Nanos(stage.p95.round() as u64),
+        ("unit", "per").human_only() => Cell::text(unit),
+        ("per", "per").machine_only() => Cell::text(per),
+        ("open", "open").machine_only() => Cell::Count(stage.open),
+    ]);
     overview::add(&mut table, &answer.overview);
     add_left_out(&mut table, answer, limits, &is_chosen);
     if answer.too_deep > 0 {

@@ -4,7 +4,7 @@ use laptime_analyze::{GroupTime, Operation, Top};
 use laptime_trace::Nanos;
 
 use super::overview;
-use crate::{Cell, Table, table::fields};
+use crate::{Cell, Table, table::table};
 
 /// Which names are shown, and in which order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,32 +53,28 @@ pub enum Sort {
 /// Lays out names.
 pub fn top(answer: &Top, ranking: &Ranking) -> Table {
     let chosen = chosen(answer, ranking);
-    let mut table = Table::of(
-        "operations",
-        chosen.iter().copied().take(ranking.most),
-        fields!(operation: &Operation => {
-            let time = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
-            let is_on_device = operation.kind.is_on_device();
-            let on_host = |time: Nanos| (!is_on_device).then_some(time);
-            let device_total = if is_on_device { Some(operation.total) } else { operation.launched };
-        } [
-            ("name", "name") => Cell::name(operation.name.clone()),
-            ("kind", "kind").drop(2) => Cell::text(operation.kind.word()),
-            ("group", "group").drop(5) => Cell::text(operation.group.word()),
-            ("count", "count") => Cell::Count(operation.count),
-            ("self_ms", "self") => Cell::Nanos(operation.own.0),
-            ("self_share", "share") => Cell::Share(operation.own_share),
-            ("total_ms", "total").in_unit_of("self_ms").drop(1) => Cell::Nanos(operation.total.0),
-            ("launched_self", "device self").in_unit_of("self_ms").human_only().drop(3) => time(operation.launched_own),
-            ("launched", "device total").in_unit_of("self_ms").human_only().drop(4) => time(operation.launched),
-            ("median_ms", "median").drop(6) => Cell::Nanos(operation.median.round() as u64),
-            ("max_ms", "longest").in_unit_of("median_ms").drop(7) => Cell::Nanos(operation.longest.0),
-            ("host_self_ms", "").machine_only() => time(on_host(operation.own)),
-            ("host_total_ms", "").machine_only() => time(on_host(operation.total)),
-            ("device_self_ms", "").machine_only() => time(device_own(operation)),
-            ("device_total_ms", "").machine_only() => time(device_total),
-        ]),
-    );
+    let mut table = table!("operations", chosen.iter().copied().take(ranking.most), operation: &Operation => {
+        let time = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
+        let is_on_device = operation.kind.is_on_device();
+        let on_host = |time: Nanos| (!is_on_device).then_some(time);
+        let device_total = if is_on_device { Some(operation.total) } else { operation.launched };
+    } [
+        ("name", "name") => Cell::name(operation.name.clone()),
+        ("kind", "kind").drop(2) => Cell::text(operation.kind.word()),
+        ("group", "group").drop(5) => Cell::text(operation.group.word()),
+        ("count", "count") => Cell::Count(operation.count),
+        ("self_ms", "self") => Cell::Nanos(operation.own.0),
+        ("self_share", "share") => Cell::Share(operation.own_share),
+        ("total_ms", "total").in_unit_of("self_ms").drop(1) => Cell::Nanos(operation.total.0),
+        ("launched_self", "device self").in_unit_of("self_ms").human_only().drop(3) => time(operation.launched_own),
+        ("launched", "device total").in_unit_of("self_ms").human_only().drop(4) => time(operation.launched),
+        ("median_ms", "median").drop(6) => Cell::Nanos(operation.median.round() as u64),
+        ("max_ms", "longest").in_unit_of("median_ms").drop(7) => Cell::Nanos(operation.longest.0),
+        ("host_self_ms", "").machine_only() => time(on_host(operation.own)),
+        ("host_total_ms", "").machine_only() => time(on_host(operation.total)),
+        ("device_self_ms", "").machine_only() => time(device_own(operation)),
+        ("device_total_ms", "").machine_only() => time(device_total),
+    ]);
     add_facts(&mut table, answer);
     add_profiler(&mut table, answer);
     add_overlap(&mut table, answer, chosen.iter().copied());
@@ -158,22 +154,18 @@ fn add_overlap<'a>(table: &mut Table, answer: &Top, mut shown: impl Iterator<Ite
 pub fn groups(answer: &Top) -> Table {
     let mut groups: Vec<&GroupTime> = answer.groups.iter().collect();
     groups.sort_by_key(|group| std::cmp::Reverse((group.device, group.host)));
-    let mut table = Table::of(
-        "groups",
-        groups,
-        fields!(group: &GroupTime => {
-            let time = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
-            let count = |count: u64| if count == 0 { Cell::Empty } else { Cell::Count(count) };
-        } [
-            ("group", "group") => Cell::text(group.group.word()),
-            ("device_ms", "device") => time(group.device),
-            ("device_share", "share") => Cell::from(group.device_share.map(Cell::Share)),
-            ("device_count", "kernels") => count(group.device_count),
-            ("host_self_ms", "host self") => time(group.host),
-            ("host_share", "share") => Cell::from(group.host_share.map(Cell::Share)),
-            ("host_count", "host spans").drop(1) => count(group.host_count),
-        ]),
-    );
+    let mut table = table!("groups", groups, group: &GroupTime => {
+        let time = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
+        let count = |count: u64| if count == 0 { Cell::Empty } else { Cell::Count(count) };
+    } [
+        ("group", "group") => Cell::text(group.group.word()),
+        ("device_ms", "device") => time(group.device),
+        ("device_share", "share") => Cell::from(group.device_share.map(Cell::Share)),
+        ("device_count", "kernels") => count(group.device_count),
+        ("host_self_ms", "host self") => time(group.host),
+        ("host_share", "share") => Cell::from(group.host_share.map(Cell::Share)),
+        ("host_count", "host spans").drop(1) => count(group.host_count),
+    ]);
     add_facts(&mut table, answer);
     add_profiler(&mut table, answer);
     let all: f64 = answer.groups.iter().filter_map(|group| group.device_share).sum();

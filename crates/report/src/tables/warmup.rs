@@ -2,7 +2,7 @@
 
 use laptime_analyze::{Advice, Averaged, CaseId, WarmUp, WarmUpProcess, WarmUps};
 
-use super::{axes::Axes, cases::nanos, troubles};
+use super::{axes::Axes, troubles};
 use crate::layout::{in_one_unit, single};
 use crate::{Cell, Table, curve::curve, table::fields};
 
@@ -27,10 +27,10 @@ pub fn warmup(answer: &WarmUps) -> Table {
         ("prepare_ms", "prepare").drop(6) => Cell::Nanos(process.prepare_ns),
         ("check_ms", "check").drop(5) => Cell::Nanos(process.check_ns),
         ("first_iteration_ms", "first") => Cell::from(process.iterations_ns.first().map(|&first| Cell::Nanos(first))),
-        ("steady_ms", "steady").in_unit_of("first_iteration_ms") => nanos(process.steady_ns),
+        ("steady_ms", "steady").in_unit_of("first_iteration_ms") => Cell::nanos(process.steady_ns),
         ("iterations_until_steady", "leave out") => count(process.until_steady),
-        ("extra_ms", "extra").in_unit_of("first_iteration_ms").drop(2) => nanos(process.extra_ns),
-        ("mean_ms", "mean").in_unit_of("first_iteration_ms").drop(3) => nanos(Some(process.mean_ns)),
+        ("extra_ms", "extra").in_unit_of("first_iteration_ms").drop(2) => Cell::nanos(process.extra_ns),
+        ("mean_ms", "mean").in_unit_of("first_iteration_ms").drop(3) => Cell::nanos(process.mean_ns),
         ("mean_error", "error").drop(3) => error.into(),
         ("leave_out", "").machine_only() => count(case.leave_out()),
         ("curve", "first iterations").human_only().drop(1) => Cell::text(curve(shown)),
@@ -83,7 +83,7 @@ fn add_averaged(table: &mut Table, answer: &WarmUps, axes: &Axes) {
 
 fn sentence(averaged: Averaged) -> String {
     let times = [Some(averaged.mean_ns), averaged.std_ns, Some(averaged.steady_ns)];
-    let [mean, std, steady] = in_one_unit(times.map(nanos));
+    let [mean, std, steady] = in_one_unit(times.map(Cell::nanos));
     let spread = if std.is_empty() { mean } else { format!("{mean} (standard deviation {std})") };
     format!("{spread}, {} against the steady {steady}", single(&Cell::Change(averaged.error)))
 }

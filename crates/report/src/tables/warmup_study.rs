@@ -3,7 +3,7 @@
 use laptime_analyze::{ColdStart, ColdWork, Distance, Note, SharedDoubt, WarmUpRow, WarmUpRows, WarmUpStudy};
 
 use super::axes::{Axes, Taken};
-use super::{cases::nanos, troubles};
+use super::troubles;
 use crate::{Cell, Column, Table, table::fields};
 
 /// Lays out the results for different numbers of warm-up iterations: the columns of CS336 assignment 2, then more, with
@@ -21,15 +21,16 @@ pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
         let count = |count: usize| Cell::Count(count as u64);
     } [
         ("warmup_steps", "warm-up") => count(row.warmup_iterations),
-        ("mean_time_ms", "mean") => nanos(iterations.map(|iterations| iterations.mean)),
-        ("std_time_ms", "std").in_unit_of("mean_time_ms") => nanos(iterations.and_then(|iterations| iterations.std)),
+        ("mean_time_ms", "mean") => Cell::nanos(iterations.map(|iterations| iterations.mean)),
+        ("std_time_ms", "std").in_unit_of("mean_time_ms") =>
+            Cell::nanos(iterations.and_then(|iterations| iterations.std)),
         ("cv_percent", "cv (%)") => Cell::from(cv.map(Cell::Number)),
         ("from_5_ms", "from 5").in_unit_of("mean_time_ms").drop(3) => shift(row.from_reference),
         ("from_5", "from 5") => change(row.from_reference),
         ("from_steady_ms", "from steady").in_unit_of("mean_time_ms").drop(2) => shift(row.from_steady),
         ("from_steady", "from steady") => change(row.from_steady),
-        ("first_iteration_ms", "first iteration").in_unit_of("mean_time_ms").drop(4) => nanos(row.first_ns),
-        ("steady_ms", "steady").in_unit_of("mean_time_ms").machine_only() => nanos(case.steady_ns),
+        ("first_iteration_ms", "first iteration").in_unit_of("mean_time_ms").drop(4) => Cell::nanos(row.first_ns),
+        ("steady_ms", "steady").in_unit_of("mean_time_ms").machine_only() => Cell::nanos(case.steady_ns),
         ("n", "iterations").drop(5) => Cell::from(iterations.map(|iterations| count(iterations.n))),
         ("processes", "processes").drop(6) => Cell::from(iterations.map(|iterations| count(iterations.processes))),
     ]);

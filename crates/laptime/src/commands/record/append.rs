@@ -12,7 +12,6 @@ pub struct OwnTrace {
     pub pid: u32,
     /// Its time zero on the monotonic clock.
     pub start_ns: u64,
-    /// The trace.
     pub trace: Trace,
 }
 

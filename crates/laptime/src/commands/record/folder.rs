@@ -42,7 +42,6 @@ pub fn of_rank(out: Option<&Path>, variable: impl Fn(&str) -> Option<String>) ->
 /// How and when the program ended.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
-    /// Its exit status.
     pub status: ExitStatus,
     /// When, since 1970.
     pub unix_ns: i64,
@@ -53,9 +52,7 @@ pub struct End {
 pub struct Recording {
     /// What every process recorded.
     pub processes: Vec<Process>,
-    /// All of it.
     pub trace: Trace,
-    /// The recording overhead.
     pub overhead: Overhead,
     /// Python stacks that were sampled, and why none were.
     pub samples: (usize, Option<String>),
@@ -99,7 +96,6 @@ impl Recording {
         Kind::ALL.into_iter().map(|kind| (kind, count(kind))).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Writes the trace.
     pub fn write_trace(&self, folder: &Path) -> anyhow::Result<()> {
         laptime_trace::write(&self.trace, folder.join(TRACE_FILE))?;
         Ok(())

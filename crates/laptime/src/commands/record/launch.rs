@@ -40,7 +40,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it.
     pub fn start(words: &[OsString], library: &Path, folder: &Path, signals: HeldSignals) -> anyhow::Result<Self> {
         let (program, arguments) = words.split_first().ok_or_else(|| anyhow::anyhow!("no command was given"))?;
         let mut command = Command::new(program);

@@ -48,7 +48,6 @@ pub struct Process {
 pub struct Range {
     /// When.
     pub host_ns: u64,
-    /// The thread.
     pub thread: u32,
     /// What happened.
     pub action: RangeAction,
@@ -58,7 +57,6 @@ pub struct Range {
     pub domain: Arc<str>,
     /// Its category; empty is none.
     pub category: Arc<str>,
-    /// Its payload.
     pub payload: Option<part::Payload>,
 }
 

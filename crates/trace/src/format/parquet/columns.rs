@@ -110,7 +110,6 @@ impl<'a> Column<'a> {
         Self { name: name.into(), cells: Cells::NumberMap(Box::new(cell)), is_required: true }
     }
 
-    /// Its type.
     pub(super) fn schema(&self) -> Result<Type, ParquetError> {
         let repetition = if self.is_required { Repetition::REQUIRED } else { Repetition::OPTIONAL };
         match &self.cells {

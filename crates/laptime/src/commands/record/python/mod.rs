@@ -50,9 +50,7 @@ pub struct Sample {
 pub struct Line {
     /// The file, as the code names it.
     pub file: Arc<str>,
-    /// The function.
     pub function: Arc<str>,
-    /// The line number.
     pub number: u32,
 }
 
