@@ -4,26 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{diagnose::rule, explain::explain, finding::Finding};
 
-/// The severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    /// It slows the run down.
-    Bad,
-    /// It is neither good nor bad.
-    Notable,
-    /// It is normal in this mode.
-    Normal,
-}
-
-impl Severity {
-    /// The word in tables.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Bad => "bad",
-            Self::Notable => "notable",
-            Self::Normal => "normal",
-        }
+laptime_trace::words! {
+    /// The severity of a finding.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Severity: word {
+        /// It slows the run down.
+        Bad = "bad",
+        /// It is neither good nor bad.
+        Notable = "notable",
+        /// It is normal in this mode.
+        Normal = "normal",
     }
 }
 
@@ -113,7 +104,7 @@ impl Bottleneck {
         let reasoning = rule.map_or("an upper bound: the time in which the finding was seen", |rule| rule.gain);
         let fix = |framework: &str, text: &str| Fix { framework: framework.to_owned(), text: text.to_owned() };
         let mut fixes = vec![fix("any", next)];
-        fixes.extend(rule.into_iter().flat_map(|rule| rule.fixes).map(|(framework, text)| fix(framework, text)));
+        fixes.extend(rule.into_iter().flat_map(|rule| &rule.fixes).map(|(framework, text)| fix(framework, text)));
         Reported {
             id: (*id).to_owned(),
             severity: self.severity,

@@ -6,27 +6,21 @@ mod kernels;
 mod limits;
 pub(crate) mod rules;
 
-use laptime_trace::{
-    Trace,
-    run::{CaseResult, Peaks},
-};
+use laptime_trace::Trace;
+use laptime_trace::run::{CaseResult, Peaks};
 
 use self::charges::Charges;
 pub use self::{
     limits::{FindingLimits, NoLimit},
     rules::{RULES, Rule, rule},
 };
+use crate::bottleneck::{Bottleneck, Severity};
+use crate::python_lines::{LineShares, idle_lines};
+use crate::timeline::{Prepared, Timeline};
+use crate::units::{per_cent, three_figures};
 use crate::{
-    bottleneck::{Bottleneck, Severity},
-    cases::cases,
-    finding::Finding,
-    gap_verdict::VerdictKind,
-    gaps::parts_and_verdict,
-    overview::Overview,
+    cases::cases, finding::Finding, gap_verdict::VerdictKind, gaps::parts_and_verdict, overview::Overview,
     profiling::FAR_FROM_LIMIT,
-    python_lines::{LineShares, idle_lines},
-    timeline::{Prepared, Timeline},
-    units::{per_cent, three_figures},
 };
 
 /// Up to this many times its hardware limit, a case counts as near it.

@@ -1,13 +1,8 @@
 //! What every note means: the rule with its threshold, why it matters and what to do.
 //!
-//! This is the one source of these texts: `laptime explain`, the report and the page on notes print them.
+//! `explain/topics.txt` is the one source of these texts: `laptime explain`, the report and the page on notes print them.
 
-mod bottlenecks;
-mod measuring;
-mod offloading;
-mod ranks;
-mod report;
-mod traces;
+use std::sync::LazyLock;
 
 use crate::diagnose::rules;
 
@@ -37,40 +32,42 @@ pub fn current_id(id: &str) -> &str {
     rules::RENAMED.iter().find(|(old, _)| *old == id).map_or(id, |(_, new)| new)
 }
 
-const GROUPS: [&[Topic]; 7] = [
-    measuring::TOPICS,
-    traces::TOPICS,
-    &rules::TOPICS,
-    bottlenecks::TOPICS,
-    ranks::TOPICS,
-    offloading::TOPICS,
-    report::TOPICS,
-];
+/// An entry of the texts: its group, its id and its lines.
+pub(crate) struct Entry {
+    pub(crate) group: &'static str,
+    pub(crate) id: &'static str,
+    pub(crate) lines: Vec<(&'static str, &'static str)>,
+}
 
-const COUNT: usize = {
-    let (mut count, mut group) = (0, 0);
-    while group < GROUPS.len() {
-        count += GROUPS[group].len();
-        group += 1;
+impl Entry {
+    /// The text behind a key; empty if there is none.
+    pub(crate) fn get(&self, key: &str) -> &'static str {
+        self.lines.iter().find(|(known, _)| *known == key).map_or("", |(_, text)| text)
     }
-    count
-};
+
+    pub(crate) fn topic(&self) -> Topic {
+        let [title, rule, meaning, remedy] = ["title", "rule", "meaning", "remedy"].map(|key| self.get(key));
+        Topic { id: self.id, title, rule, meaning, remedy }
+    }
+}
+
+/// Reads the texts.
+pub(crate) fn entries() -> Vec<Entry> {
+    let (mut group, mut entries) = ("", Vec::<Entry>::new());
+    for line in include_str!("explain/topics.txt").lines() {
+        if let Some(id) = line.strip_prefix("## ") {
+            entries.push(Entry { group, id, lines: Vec::new() });
+        } else if let Some(name) = line.strip_prefix("# ") {
+            group = name;
+        } else if let (Some(entry), Some(line)) = (entries.last_mut(), line.split_once(": ")) {
+            entry.lines.push(line);
+        }
+    }
+    entries
+}
 
 /// All topics: measuring, trace checks, findings, other notes, ranks, offloading, reports; in alphabetical order within each.
-pub const TOPICS: &[Topic] = &{
-    let mut all = [GROUPS[0][0]; COUNT];
-    let (mut at, mut group) = (0, 0);
-    while group < GROUPS.len() {
-        let mut topic = 0;
-        while topic < GROUPS[group].len() {
-            all[at] = GROUPS[group][topic];
-            at += 1;
-            topic += 1;
-        }
-        group += 1;
-    }
-    all
-};
+pub static TOPICS: LazyLock<Vec<Topic>> = LazyLock::new(|| entries().iter().map(Entry::topic).collect());
 
 #[cfg(test)]
 mod tests;

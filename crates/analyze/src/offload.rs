@@ -16,6 +16,7 @@ mod tokens;
 use laptime_stats::spread::median;
 use laptime_trace::Trace;
 
+use self::layers::{by_pass, layers};
 pub use self::{
     expected::{Expected, Rates, Sizes, expected},
     experiment::{Conclusion, Experiment, ExperimentLimits, Trial, experiment},
@@ -25,16 +26,10 @@ pub use self::{
     thresholds::{AUDIO_OF_A_TOKEN, Thresholds},
     tokens::{LEAST_TOKENS, Token, TokenPart},
 };
-use self::{
-    gather::gather,
-    layers::{by_pass, layers},
-    tokens::steps,
-};
-use crate::{
-    bottleneck::Bottleneck,
-    figures::{Figures, numbers},
-    overview::{Overview, overview},
-};
+use self::{gather::gather, tokens::steps};
+use crate::bottleneck::Bottleneck;
+use crate::figures::{Figures, numbers};
+use crate::overview::{Overview, overview};
 
 /// The analysis of a run with offloaded layers.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,14 +4,8 @@ use std::collections::HashMap;
 
 use laptime_trace::{Activity, NameId, PYTHON_SAMPLE, SpanId, Trace, TrackId, TrackKind};
 
-use crate::{
-    devices::DeviceWork,
-    host_tree::is_loading,
-    idle_pieces::{IdleKind, Piece},
-    intervals::Stretches,
-    timeline::Timeline,
-    units::per_cent,
-};
+use crate::idle_pieces::{IdleKind, Piece};
+use crate::{devices::DeviceWork, host_tree::is_loading, intervals::Stretches, timeline::Timeline, units::per_cent};
 
 /// A line is named if at least this many samples stand behind it.
 pub const LEAST_SAMPLES: u64 = 30;

@@ -17,6 +17,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use laptime_stats::spread::median;
 
+use self::clocks::{bases, clocks};
+use self::findings::{per_step, slow_links, step_length, stragglers};
+use self::matching::{Matched, matched};
+use self::measure::{Measured, measure};
 pub use self::{
     clocks::RankClock,
     collective::{CollectiveKind, Communicator, RankCollective, ranges, rank_collectives},
@@ -25,14 +29,7 @@ pub use self::{
     pipeline::{Pipeline, PipelineStage, STAGE_IMBALANCE},
     rank::{RankPart, RankParts, RankStep, RankTrace},
 };
-use self::{
-    clocks::{bases, clocks},
-    findings::{per_step, slow_links, step_length, stragglers},
-    inputs::chosen,
-    matching::{Matched, matched},
-    measure::{Measured, measure},
-    pipeline::pipeline,
-};
+use self::{inputs::chosen, pipeline::pipeline};
 use crate::note::Note;
 
 /// The ranks of a job compared. Times are nanoseconds.

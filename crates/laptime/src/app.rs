@@ -1,23 +1,15 @@
 //! What every command knows: the workloads and devices, the build, and whether the user wants to stop.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
-};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
 use laptime_bench::{Device, Interrupt, NoDevice, OpenOnce, Registry, Workload};
-use laptime_pipelines::{
-    BuiltInDevices,
-    extras::{Extras, NoExtras},
-};
+use laptime_pipelines::BuiltInDevices;
+use laptime_pipelines::extras::{Extras, NoExtras};
 use laptime_trace::run::{Build, Environment, Gpu};
 
-use crate::{
-    estimate,
-    failure::Hinted,
-    near::nearest,
-    output::{Terminal, say},
-};
+use crate::output::{Terminal, say};
+use crate::{estimate, failure::Hinted, near::nearest};
 
 /// What every command knows.
 pub struct App {

@@ -2,22 +2,14 @@
 
 use std::{ffi::OsString, io::Write as _};
 
-use clap::{
-    Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand};
 use laptime_bench::{Alias, AliasTarget, AxisSpec, ValueKind, Workload};
 use laptime_pipelines::extras::{Command, FlagSpec};
 
-use crate::{
-    app::App,
-    commands::{self, warmup_study},
-    failure,
-    near::nearest,
-    output::DetailArgs,
-    request::{OUTPUT, PlaceArgs, Request, RunArgs},
-    screen,
-};
+use crate::commands::{self, warmup_study};
+use crate::request::{OUTPUT, PlaceArgs, Request, RunArgs};
+use crate::{app::App, failure, near::nearest, output::DetailArgs, screen};
 
 /// Profile and benchmark transformer pipelines
 ///
@@ -113,7 +105,6 @@ enum Plain {
 /// How a command ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
     Done,
     /// Done, and the answer is a failure such as a regression.
     BadNews,

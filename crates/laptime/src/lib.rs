@@ -37,12 +37,10 @@ use laptime_bench::{Launch, Workload};
 use laptime_pipelines::extras::Extras;
 pub use laptime_pipelines::{CountingHeap, extras};
 
-use crate::{
-    app::App,
-    input::{near, request, run_input, source_files, trace_input},
-    output::{absent, failure, http, progress, screen},
-    run::{estimate, fresh_process, keeper, kept_peaks, moment, run_folder, session, shell, stdout_guard},
-};
+use crate::app::App;
+use crate::input::{near, request, run_input, source_files, trace_input};
+use crate::output::{absent, failure, http, progress, screen};
+use crate::run::{estimate, fresh_process, keeper, kept_peaks, moment, run_folder, session, shell, stdout_guard};
 
 /// The exit status of an error.
 const COULD_NOT: u8 = 2;

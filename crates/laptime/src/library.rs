@@ -3,13 +3,8 @@
 //! A command reads its traces and writes its tables through `output`. While [`ask`] runs one, the traces come from
 //! memory and the tables go to the caller; nothing is printed.
 
-use std::{
-    cell::RefCell,
-    ffi::OsString,
-    fmt,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
+use std::{cell::RefCell, ffi::OsString, fmt, sync::Arc};
 
 use laptime_report::Table;
 use laptime_trace::{Trace, run::CaseResult};

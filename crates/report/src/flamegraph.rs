@@ -35,25 +35,14 @@ pub enum Weights {
 
 /// Why a flame graph could not be drawn.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum FlameError {
-    /// There is no stack, or no stack with a weight.
     #[error("nothing to draw: all stacks have weight 0")]
     Empty,
-
-    /// A line is not a folded stack.
     #[error("line {line} is not a folded stack: `{text}`, expected `a;b;c 123`")]
-    Line {
-        /// The number of the line, counted from one.
-        line: usize,
-        /// The beginning of the line.
-        text: String,
-    },
-
-    /// The sum of the weights exceeds 64 bits.
+    Line { line: usize, text: String },
     #[error("the weights of all stacks add up to more than {}", u64::MAX)]
     TooHeavy,
-
-    /// The drawing could not be written.
     #[error("cannot write the flame graph")]
     Write(#[from] io::Error),
 }

@@ -48,6 +48,17 @@ impl Table {
         }
     }
 
+    /// Lays out rows by columns and the cells that a row has in them, as `fields!` pairs them.
+    pub fn of<R>(
+        name: &'static str,
+        rows: impl IntoIterator<Item = R>,
+        (columns, cells): (Vec<Column>, impl Fn(R) -> Vec<Cell>),
+    ) -> Self {
+        let mut table = Self::new(name, columns);
+        rows.into_iter().for_each(|row| table.push(cells(row)));
+        table
+    }
+
     /// Adds a row, with one cell per column.
     pub fn push(&mut self, row: impl Into<Vec<Cell>>) {
         let row = row.into();
@@ -141,6 +152,11 @@ impl Column {
         Self { show: Show::MachineOnly, ..self }
     }
 
+    /// Shows the column to people only if this holds.
+    pub fn shown_if(self, is_shown: bool) -> Self {
+        if is_shown { self } else { self.machine_only() }
+    }
+
     /// Shows the column in text and Markdown only.
     pub fn human_only(self) -> Self {
         Self { show: Show::HumanOnly, ..self }
@@ -155,6 +171,31 @@ impl Column {
         }
     }
 }
+
+/// Columns, each with the cell that a row has in it: `fields!(row: &Row => { let … } [("key", "label") => cell, …])`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! fields {
+    ($row:tt: $type:ty => $({ $($let:tt)* })? [
+        $(($key:expr, $label:expr) $(.$how:ident($($value:expr),*))* => $cell:expr,)*
+    ]) => {
+        (
+            vec![$($crate::Column::new($key, $label)$(.$how($($value),*))*),*],
+            |$row: $type| -> Vec<$crate::Cell> { $($($let)*)? vec![$($cell),*] },
+        )
+    };
+}
+pub use fields;
+
+/// A table of rows: `table!("name", rows, row: &Row => [("key", "label") => cell, …])`, with columns as in [`fields!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! table {
+    ($name:expr, $rows:expr, $($fields:tt)+) => {
+        $crate::Table::of($name, $rows, $crate::fields!($($fields)+))
+    };
+}
+pub use table;
 
 /// Whether a column may be left out of a text table that is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,6 +293,11 @@ impl Cell {
     /// Creates an interval; it is empty if an end is unknown.
     pub fn range(low: Self, high: Self) -> Self {
         if low.is_empty() || high.is_empty() { Self::Empty } else { Self::Range(Box::new([low, high])) }
+    }
+
+    /// Creates a duration from fractional nanoseconds; it is empty if the time is unknown.
+    pub fn nanos(time: impl Into<Option<f64>>) -> Self {
+        time.into().filter(|time| time.is_finite()).map(|time| Self::Nanos(time.round() as u64)).into()
     }
 
     /// Whether there is nothing to show.

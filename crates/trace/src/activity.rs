@@ -4,11 +4,8 @@
 //! concept), and the classification uses only these. A trace that is written and read again is therefore classified the
 //! same.
 
-use crate::{
-    SYNC,
-    trace::{Span, Trace},
-    value::Value,
-};
+use crate::trace::{Span, Trace};
+use crate::{SYNC, value::Value};
 
 /// The categories that readers assign, as torch.profiler writes them.
 pub mod category {
@@ -159,41 +156,24 @@ fn xpu_activity(name: &str) -> Option<Activity> {
     })
 }
 
-/// The kind of memory that a copy reads or writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MemoryKind {
-    /// Pageable host memory: the copy goes through a driver buffer and cannot overlap.
-    Pageable,
-    /// Pinned host memory.
-    Pinned,
-    /// Host memory of unknown kind.
-    Host,
-    /// Device memory.
-    Device,
-    /// Managed memory.
-    Managed,
-    /// A device array, for textures.
-    Array,
-    /// Unknown.
-    Unknown,
+crate::words! {
+    /// The kind of memory that a copy reads or writes, with its word in the names of copies.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum MemoryKind, ALL: word {
+        /// Pageable host memory: the copy goes through a driver buffer and cannot overlap.
+        Pageable = "Pageable",
+        Pinned = "Pinned",
+        /// Host memory of unknown kind.
+        Host = "Host",
+        Device = "Device",
+        Managed = "Managed",
+        /// A device array, for textures.
+        Array = "Array",
+        Unknown = "Unknown",
+    }
 }
 
 impl MemoryKind {
-    const ALL: [(Self, &'static str); 7] = [
-        (Self::Pageable, "Pageable"),
-        (Self::Pinned, "Pinned"),
-        (Self::Host, "Host"),
-        (Self::Device, "Device"),
-        (Self::Managed, "Managed"),
-        (Self::Array, "Array"),
-        (Self::Unknown, "Unknown"),
-    ];
-
-    /// The kind as a word, as in the names of copies.
-    pub fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("Unknown", |(_, word)| word)
-    }
-
     /// The direction of a copy, as in the names of copies: `HtoD`.
     pub fn direction_to(self, to: Self) -> &'static str {
         match (self, to) {
@@ -211,12 +191,12 @@ impl MemoryKind {
 
     /// Parses the kind, ignoring case: `pageable`.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(word)).map(|(kind, _)| *kind)
+        Self::ALL.into_iter().find(|kind| kind.word().eq_ignore_ascii_case(word))
     }
 
     fn from_words(words: &str) -> Self {
-        let is_first = |word: &str| words.trim_start().starts_with(word);
-        Self::ALL.iter().find(|(_, word)| is_first(word)).map_or(Self::Unknown, |(kind, _)| *kind)
+        let is_first = |kind: &Self| words.trim_start().starts_with(kind.word());
+        Self::ALL.into_iter().find(is_first).unwrap_or(Self::Unknown)
     }
 }
 

@@ -6,15 +6,13 @@ pub(crate) use self::build::sort_by_key;
 
 use std::collections::{HashMap, TryReserveError};
 
-use crate::{
-    fields::{FieldBlock, FieldBlocks, StoredValue},
-    metadata::Metadata,
-    names::{NameId, Names},
-    time::{Nanos, Origin},
-    trace::{Flow, MarkColumns, OPEN, SpanColumns, Trace, ValueColumns},
-    track::{Process, ProcessId, Track, TrackId, TrackKind},
-    value::{Number, Value},
-};
+use crate::fields::{FieldBlock, FieldBlocks, StoredValue};
+use crate::metadata::Metadata;
+use crate::names::{NameId, Names};
+use crate::time::{Nanos, Origin};
+use crate::trace::{Flow, MarkColumns, OPEN, SpanColumns, Trace, ValueColumns};
+use crate::track::{Process, ProcessId, Track, TrackId, TrackKind};
+use crate::value::{Number, Value};
 
 /// A span in a builder; flows refer to it until the trace is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -252,7 +250,6 @@ impl TraceBuilder {
         }
     }
 
-    /// The block with more fields.
     fn add_stored(&mut self, block: FieldBlock, more: &[(NameId, StoredValue)]) -> FieldBlock {
         self.scratch.clear();
         self.scratch.extend(self.fields.fields(block));
@@ -355,7 +352,6 @@ impl TraceBuilder {
         (self.spans.track.get(span.at()), self.spans.start[span.at()]) == (track, time.0)
     }
 
-    /// Discards a span.
     pub(crate) fn discard_span(&mut self, span: SpanEntry) {
         self.set_flag(span, DISCARDED);
     }
@@ -392,7 +388,6 @@ impl TraceBuilder {
         &self.tracks[id.index()]
     }
 
-    /// The track of a span.
     pub(crate) fn track_of(&self, span: SpanEntry) -> TrackId {
         self.spans.track.get(span.at())
     }
@@ -408,7 +403,6 @@ impl TraceBuilder {
         self.spans.category.set(span.at(), category);
     }
 
-    /// The field of a span with this name.
     pub(crate) fn field_of(&self, span: SpanEntry, name: NameId) -> Option<StoredValue> {
         let mut fields = self.fields.fields(self.spans.fields.get(span.at()));
         fields.find(|(known, _)| *known == name).map(|(_, value)| value)
@@ -422,7 +416,6 @@ impl TraceBuilder {
         self.flows.retain(|(from, to)| kept[from.at()] && kept[to.at()]);
     }
 
-    /// The start of a span.
     pub(crate) fn start_of(&self, span: SpanEntry) -> Nanos {
         Nanos(self.spans.start[span.at()])
     }

@@ -3,11 +3,8 @@
 //! A block is a count, followed for each field by its name and kind in one number and its value; numbers use seven bits
 //! per byte. A field needs three to six bytes, where a pair of plain values needs twenty-four.
 
-use crate::{
-    column::Cell,
-    names::{NameId, Names, differ_in_lowest_bits},
-    value::Value,
-};
+use crate::names::{NameId, Names, differ_in_lowest_bits};
+use crate::{column::Cell, value::Value};
 
 /// A stored field: strings are interned.
 #[derive(Debug, Clone, Copy)]

@@ -2,59 +2,27 @@
 
 use std::thread;
 
-use crate::{
-    column::Column,
-    fields::{FieldBlock, StoredValue},
-    names::{NameId, differ_in_lowest_bits},
-    time::Nanos,
-    trace::{NO_PARENT, Trace},
-    track::{TrackId, TrackKind},
-};
+use crate::fields::{FieldBlock, StoredValue};
+use crate::names::{NameId, differ_in_lowest_bits};
+use crate::trace::{NO_PARENT, Trace};
+use crate::track::{TrackId, TrackKind};
+use crate::{column::Column, time::Nanos};
 
 /// Why a trace cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum InvalidTrace {
-    /// A span or mark is on a counter track, or a value is on another track.
     #[error("`{name}` does not belong on a track of kind `{kind}`")]
-    WrongTrack {
-        /// The kind of event.
-        name: String,
-        /// The kind of the track.
-        kind: &'static str,
-    },
-
-    /// A time is beyond what the formats can represent.
+    WrongTrack { name: String, kind: &'static str },
     #[error("`{name}` ends {nanos} ns after the origin, beyond the range of a trace")]
-    TooLate {
-        /// What ends at this time.
-        name: String,
-        /// The time.
-        nanos: u128,
-    },
-
-    /// There are too many items for their handles.
+    TooLate { name: String, nanos: u128 },
     #[error("the trace has more than {most} {what}")]
-    TooMany {
-        /// The kind of item.
-        what: &'static str,
-        /// The maximum.
-        most: u64,
-    },
-
-    /// A handle of another trace was used.
+    TooMany { what: &'static str, most: u64 },
     #[error("a {what} of another trace was used")]
-    Foreign {
-        /// The kind of handle.
-        what: &'static str,
-    },
-
-    /// An invariant is violated; this is a bug in the builder.
+    Foreign { what: &'static str },
     #[error("the trace violates an invariant: {rule}")]
-    Broken {
-        /// The violated rule.
-        rule: &'static str,
-    },
+    Broken { rule: &'static str },
 }
 
 /// The fields of a trace with this many spans are checked on a second thread.

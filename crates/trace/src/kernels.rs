@@ -50,50 +50,26 @@ pub struct DeviceWork {
 
 /// The kind of device work.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum WorkKind {
-    /// A kernel.
+    /// A kernel, with its name as people read it, its launch, and its node in a graph, as far as known.
     Kernel {
-        /// Its name, as people read it.
         name: Arc<str>,
-        /// Blocks in each direction.
         grid: [u32; 3],
-        /// The block size in each dimension.
         block: [u32; 3],
-        /// Registers per thread, if they are known.
         registers: Option<u16>,
-        /// Bytes of shared memory per block, if they are known.
         shared_bytes: Option<u64>,
-        /// The graph that it belongs to.
         graph: Option<u64>,
-        /// Its node in that graph.
         node: Option<u64>,
     },
     /// A graph as a whole, without its kernels.
-    Graph {
-        /// The graph id.
-        graph: u64,
-    },
+    Graph { graph: u64 },
     /// A copy.
-    Copy {
-        /// The source memory.
-        from: crate::MemoryKind,
-        /// The destination memory.
-        to: crate::MemoryKind,
-        /// The number of bytes.
-        bytes: u64,
-        /// The graph that it belongs to.
-        graph: Option<u64>,
-    },
+    Copy { from: crate::MemoryKind, to: crate::MemoryKind, bytes: u64, graph: Option<u64> },
     /// A memset.
-    Memset {
-        /// The number of bytes.
-        bytes: u64,
-    },
-    /// A synchronisation, as reported by the driver; not device work.
-    Sync {
-        /// The kind of synchronisation: `Stream Sync`, `Context Sync`, `Event Sync`, `Stream Wait Event`.
-        name: String,
-    },
+    Memset { bytes: u64 },
+    /// A synchronisation, as reported by the driver: `Stream Sync`, `Context Sync`, `Event Sync`, `Stream Wait Event`.
+    Sync { name: String },
 }
 
 impl WorkKind {

@@ -41,6 +41,7 @@ mod time;
 mod trace;
 mod track;
 mod value;
+mod words;
 
 #[cfg(feature = "record")]
 mod live;

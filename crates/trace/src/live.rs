@@ -5,30 +5,20 @@ mod host_lane;
 mod thread;
 mod timeline;
 
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-    sync::Arc,
-};
+use std::io::{self, Write};
+use std::{collections::HashMap, sync::Arc};
 
 use laptime_probe::{
     Batch, FieldValue, Fields, LaneId, LaneStamp, RawEvent, RawKind, Site, SiteKind, ThreadIdentity, TickMap, Ticks,
     events,
 };
 
-use self::{
-    device::DeviceLane,
-    host_lane::HostLane,
-    thread::Thread,
-    timeline::{Opening, Timeline},
-};
-use crate::{
-    LAP, SYNC,
-    format::pftrace::{Sequence, TrackPlace, TrackText, Writer},
-    time::{Nanos, Origin},
-    track::TrackKind,
-    value::{Number, Value},
-};
+use self::timeline::{Opening, Timeline};
+use self::{device::DeviceLane, host_lane::HostLane, thread::Thread};
+use crate::format::pftrace::{Sequence, TrackPlace, TrackText, Writer};
+use crate::time::{Nanos, Origin};
+use crate::value::{Number, Value};
+use crate::{LAP, SYNC, track::TrackKind};
 
 /// Fields that are stored until a span ends.
 pub type OwnFields = Vec<(&'static str, FieldValue)>;

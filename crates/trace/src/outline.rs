@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::{
-    fields::Fields,
-    trace::{Span, SpanId, Trace},
-    track::{Track, TrackId, TrackKind},
-};
+use crate::fields::Fields;
+use crate::trace::{Span, SpanId, Trace};
+use crate::track::{Track, TrackId, TrackKind};
 
 impl Trace {
     /// The whole content as indented text: tracks, spans by nesting, marks, values, flows.

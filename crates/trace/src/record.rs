@@ -8,67 +8,34 @@ mod announce;
 mod at_exit;
 mod waiting;
 
-use std::{
-    fs::File,
-    io,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    thread::JoinHandle,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs::File, io, thread::JoinHandle};
 
 use laptime_probe::{Anchor, Config, DefaultTaken, Recorder, TickMap, Ticks, now};
 
 pub use self::announce::ANNOUNCED;
 use self::waiting::Waiting;
-use crate::{
-    format::{self, Format, ReadError, WriteError},
-    live::LiveWriter,
-    time::Origin,
-};
+use crate::format::{self, Format, ReadError, WriteError};
+use crate::{live::LiveWriter, time::Origin};
 
 /// Why a recording could not be started or finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum RecordError {
-    /// Another recording is running.
     #[error("cannot record to `{path}`", path = path.display())]
-    Taken {
-        /// The requested file.
-        path: PathBuf,
-        /// The cause.
-        source: DefaultTaken,
-    },
-
-    /// The extension is not a format for recordings.
+    Taken { path: PathBuf, source: DefaultTaken },
     #[error("`{path}` does not have a trace extension; use `.pftrace`, `.json` or `.json.gz`", path = path.display())]
-    Extension {
-        /// The name.
-        path: PathBuf,
-    },
-
-    /// The file cannot be created or written.
+    Extension { path: PathBuf },
     #[error("cannot write `{path}`", path = path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-
-    /// The recording is complete, but cannot be converted to the requested format.
+    Write { path: PathBuf, source: io::Error },
     #[error("cannot convert the recording `{recorded}`", recorded = recorded.display())]
-    Convert {
-        /// The recording.
-        recorded: PathBuf,
-        /// The cause.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-
-    /// The writer thread panicked.
+    Convert { recorded: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("the writer thread of the recording panicked")]
     WriterDied,
 }

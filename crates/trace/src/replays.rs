@@ -5,16 +5,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{
-    STAMPED,
-    builder::TraceBuilder,
-    invariants::InvalidTrace,
-    kernels::Stretch,
-    time::Nanos,
-    trace::{SpanId, Trace},
-    track::{TrackId, TrackKind},
-    value::Value,
-};
+use crate::trace::{SpanId, Trace};
+use crate::track::{TrackId, TrackKind};
+use crate::{STAMPED, builder::TraceBuilder, invariants::InvalidTrace, kernels::Stretch, time::Nanos, value::Value};
 
 /// The span field with the id of a graph replay.
 pub const REPLAY: &str = "replay";

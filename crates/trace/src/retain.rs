@@ -2,15 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    builder::TraceBuilder,
-    column::Column,
-    invariants::InvalidTrace,
-    metadata::rank_in_title,
-    time::Nanos,
-    trace::{SpanId, Trace},
-    track::{ProcessId, TrackId},
-};
+use crate::trace::{SpanId, Trace};
+use crate::track::{ProcessId, TrackId};
+use crate::{builder::TraceBuilder, column::Column, invariants::InvalidTrace, metadata::rank_in_title, time::Nanos};
 
 impl Trace {
     /// The trace with only the spans that `is_kept` accepts, and the flows between them. Marks and values stay.

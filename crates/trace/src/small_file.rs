@@ -1,10 +1,7 @@
 //! Reads whole files with a size limit: a device such as `/dev/zero` never ends.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::Path,
-};
+use std::io::{self, Read};
+use std::{fs::File, path::Path};
 
 /// The size limit of a configuration, a prompt, a plan, a tokenizer or a source file.
 pub const LARGEST_SMALL_FILE: u64 = 256 << 20;

@@ -13,15 +13,12 @@
 
 use std::{collections::TryReserveError, ops::Range, sync::OnceLock};
 
-use crate::{
-    column::{Cell, Column},
-    fields::{FieldBlock, FieldBlocks, Fields},
-    metadata::Metadata,
-    names::{NameId, Names},
-    time::{Nanos, Origin},
-    track::{Process, ProcessId, Track, TrackId},
-    value::Number,
-};
+use crate::column::{Cell, Column};
+use crate::fields::{FieldBlock, FieldBlocks, Fields};
+use crate::names::{NameId, Names};
+use crate::time::{Nanos, Origin};
+use crate::track::{Process, ProcessId, Track, TrackId};
+use crate::{metadata::Metadata, value::Number};
 
 /// The id of a span in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +51,6 @@ pub(crate) const NO_PARENT: u32 = u32::MAX;
 /// The span was still open when the recording ended.
 pub(crate) const OPEN: u8 = 1;
 
-/// The columns of the spans.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpanColumns {
     pub start: Vec<u64>,
@@ -88,7 +84,6 @@ impl SpanColumns {
     }
 }
 
-/// The columns of the marks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MarkColumns {
     pub time: Vec<u64>,
@@ -106,7 +101,6 @@ impl MarkColumns {
     }
 }
 
-/// The columns of the values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ValueColumns {
     pub time: Vec<u64>,

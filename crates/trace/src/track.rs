@@ -41,36 +41,20 @@ impl TrackId {
     }
 }
 
-/// What a track shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TrackKind {
-    /// A host thread.
-    Thread,
-    /// A logical track of the host, independent of threads.
-    Lane,
-    /// A device stream.
-    Stream,
-    /// A copy engine of a device.
-    Copy,
-    /// A curve.
-    Counter,
+crate::words! {
+    /// What a track shows.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum TrackKind, ALL: words {
+        Thread = "host thread",
+        /// A logical track of the host, independent of threads.
+        Lane = "host lane",
+        Stream = "device stream",
+        Copy = "copy engine",
+        Counter = "counter",
+    }
 }
 
 impl TrackKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Thread, Self::Lane, Self::Stream, Self::Copy, Self::Counter];
-
-    /// The kind as text, as stored in the formats.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Thread => "host thread",
-            Self::Lane => "host lane",
-            Self::Stream => "device stream",
-            Self::Copy => "copy engine",
-            Self::Counter => "counter",
-        }
-    }
-
     /// Finds a kind by its text.
     pub fn from_words(words: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.words() == words)

@@ -6,25 +6,15 @@ use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Activity, NameId, SpanId, Trace, TrackId};
 
-use super::{
-    limits::FindingLimits,
-    plural,
-    rules::{UNKNOWN, rule},
-    upper,
-};
+use super::rules::{UNKNOWN, rule};
+use super::{limits::FindingLimits, plural, upper};
+use crate::bottleneck::{Bottleneck, Evidence, Severity};
+use crate::devices::{DeviceWork, Work, WorkKind};
+use crate::python_lines::{line_of_samples, source_line};
+use crate::units::{per_cent, time};
 use crate::{
-    bottleneck::{Bottleneck, Evidence, Severity},
-    devices::{DeviceWork, Work, WorkKind},
-    finding::Finding,
-    gap_cause::is_pageable,
-    gap_verdict::VerdictKind,
-    gaps::is_within_device,
-    host_tree::HostPlace,
-    idle_pieces::IdleKind,
-    intervals::Stretches,
-    python_lines::{line_of_samples, source_line},
-    timeline::Timeline,
-    units::{per_cent, time},
+    finding::Finding, gap_cause::is_pageable, gap_verdict::VerdictKind, gaps::is_within_device, host_tree::HostPlace,
+    idle_pieces::IdleKind, intervals::Stretches, timeline::Timeline,
 };
 
 /// Shares are of at least this share of the time, however little one-off initialisation leaves of it.

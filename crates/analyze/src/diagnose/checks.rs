@@ -4,21 +4,14 @@ use std::collections::BTreeMap;
 
 use laptime_stats::spread::median;
 
-use super::{
-    charges::Charges,
-    limits::FindingLimits,
-    plural,
-    rules::{Rule, rule},
-};
-use crate::{
-    bottleneck::{Bottleneck, Severity},
-    finding::Finding,
-    lap_unit::{LapSource, LapUnit},
-    laps::{cold_laps, slow_limit},
-    timeline::Timeline,
-    top::{OperationKind, top},
-    units::{per_cent, time},
-};
+use super::rules::{Rule, rule};
+use super::{charges::Charges, limits::FindingLimits, plural};
+use crate::bottleneck::{Bottleneck, Severity};
+use crate::lap_unit::{LapSource, LapUnit};
+use crate::laps::{cold_laps, slow_limit};
+use crate::top::{OperationKind, top};
+use crate::units::{per_cent, time};
+use crate::{finding::Finding, timeline::Timeline};
 
 /// With fewer laps, none counts as slow.
 const LEAST_LAPS: usize = 8;

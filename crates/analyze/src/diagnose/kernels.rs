@@ -3,16 +3,12 @@
 use std::{collections::HashMap, hash::Hash};
 
 use laptime_stats::spread::median;
-use laptime_trace::{
-    Activity, SpanId, Trace, Value,
-    run::{Peaks, Traffic},
-};
+use laptime_trace::run::{Peaks, Traffic};
+use laptime_trace::{Activity, SpanId, Trace, Value};
 
 use super::{charges::Charges, limits::FindingLimits};
-use crate::{
-    devices::{DeviceWork, Work, WorkKind},
-    timeline::Timeline,
-};
+use crate::devices::{DeviceWork, Work, WorkKind};
+use crate::timeline::Timeline;
 
 /// Kernels of one kind are compared from this many in each third of the trace on.
 const LEAST_KERNELS: usize = 8;

@@ -25,22 +25,12 @@ pub struct Limits {
     pub mbu: Option<f64>,
 }
 
-/// The origin of a lower bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
-    /// Arithmetic.
-    Arithmetic,
-    /// Memory.
-    Memory,
-}
-
-impl Bound {
-    /// The word in tables.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Arithmetic => "arithmetic",
-            Self::Memory => "memory",
-        }
+laptime_trace::words! {
+    /// The origin of a lower bound.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Bound: word {
+        Arithmetic = "arithmetic",
+        Memory = "memory",
     }
 }
 

@@ -32,25 +32,16 @@ impl Default for ExperimentLimits {
     }
 }
 
-/// The conclusion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conclusion {
-    /// A token takes hardly longer than without offloading.
-    Minimal,
-    /// A token takes longer; more layers do not help, and copies do not explain it.
-    Broken,
-    /// A token takes longer by the time of its copies, and more layers help.
-    NeedsLayers,
-}
-
-impl Conclusion {
-    /// The conclusion in words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Minimal => "overhead minimal",
-            Self::Broken => "offloading broken",
-            Self::NeedsLayers => "works, needs more GPU layers",
-        }
+laptime_trace::words! {
+    /// The conclusion.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Conclusion: words {
+        /// A token takes hardly longer than without offloading.
+        Minimal = "overhead minimal",
+        /// A token takes longer; more layers do not help, and copies do not explain it.
+        Broken = "offloading broken",
+        /// A token takes longer by the time of its copies, and more layers help.
+        NeedsLayers = "works, needs more GPU layers",
     }
 }
 

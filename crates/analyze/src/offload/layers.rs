@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, HashMap};
 
 use laptime_stats::spread::median;
 
-use super::{
-    gather::{Gathered, Pass, Stretch},
-    tokens::TokenPart,
-};
+use super::gather::{Gathered, Pass, Stretch};
+use super::tokens::TokenPart;
 
 /// A wait below this share of its copy counts as zero.
 pub const HIT: f64 = 0.1;
 
-/// How the copy of a layer arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prefetch {
-    /// It was issued ahead, and compute hardly waited for it.
-    Hit,
-    /// It was issued ahead, and compute still waited.
-    Late,
-    /// It was issued when the layer was needed.
-    Miss,
+laptime_trace::words! {
+    /// How the copy of a layer arrived.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Prefetch: word {
+        /// It was issued ahead, and compute hardly waited for it.
+        Hit = "hit",
+        /// It was issued ahead, and compute still waited.
+        Late = "late",
+        /// It was issued when the layer was needed.
+        Miss = "miss",
+    }
 }
 
 /// Which forward pass of a token.
@@ -101,17 +101,6 @@ impl OffloadedLayer {
         let counted = [(self.hits, Prefetch::Hit), (self.late, Prefetch::Late), (self.misses, Prefetch::Miss)];
         // Among equals the last, which is the worst.
         counted.into_iter().filter(|(count, _)| *count > 0).max_by_key(|(count, _)| *count).map(|(_, kind)| kind)
-    }
-}
-
-impl Prefetch {
-    /// The word in tables.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Late => "late",
-            Self::Miss => "miss",
-        }
     }
 }
 

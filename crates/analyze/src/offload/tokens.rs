@@ -1,60 +1,31 @@
 //! The parts of tokens.
 
-use super::{
-    gather::{Gathered, Pass, Stage},
-    layers::length,
-    names,
-    replay::Step,
-};
+use super::gather::{Gathered, Pass, Stage};
+use super::{layers::length, names, replay::Step};
 use crate::figures::{Figures, numbers};
 
 /// From this many tokens on, the first is left out of medians: it is cold, and no earlier pass could prefetch for it.
 pub const LEAST_TOKENS: usize = 3;
 
-/// A part of a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TokenPart {
-    /// The forward pass of the positive stream.
-    Positive,
-    /// The forward pass of the negative stream.
-    Negative,
-    /// One forward pass of all streams.
-    Transformer,
-    /// The diffusion head.
-    Diffusion,
-    /// Decoding the latent to audio.
-    AudioDecode,
-    /// Encoding the audio again.
-    SemanticEncode,
-    /// The rest of the token.
-    Other,
+laptime_trace::words! {
+    /// A part of a token.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum TokenPart, ALL: word {
+        Positive = names::POSITIVE,
+        Negative = names::NEGATIVE,
+        /// One forward pass of all streams.
+        Transformer = names::TRANSFORMER,
+        Diffusion = names::DIFFUSION,
+        /// Decoding the latent to audio.
+        AudioDecode = names::AUDIO_DECODE,
+        /// Encoding the audio again.
+        SemanticEncode = names::SEMANTIC_ENCODE,
+        /// The rest of the token.
+        Other = "other",
+    }
 }
 
 impl TokenPart {
-    /// All parts, in the order of a token.
-    pub const ALL: [Self; 7] = [
-        Self::Positive,
-        Self::Negative,
-        Self::Transformer,
-        Self::Diffusion,
-        Self::AudioDecode,
-        Self::SemanticEncode,
-        Self::Other,
-    ];
-
-    /// The name in stages and tables.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Positive => names::POSITIVE,
-            Self::Negative => names::NEGATIVE,
-            Self::Transformer => names::TRANSFORMER,
-            Self::Diffusion => names::DIFFUSION,
-            Self::AudioDecode => names::AUDIO_DECODE,
-            Self::SemanticEncode => names::SEMANTIC_ENCODE,
-            Self::Other => "other",
-        }
-    }
-
     /// Whether it is a forward pass of the language model.
     pub const fn is_transformer(self) -> bool {
         matches!(self, Self::Positive | Self::Negative | Self::Transformer)

@@ -7,62 +7,42 @@ use std::collections::HashMap;
 
 use laptime_trace::{Fields, NameId, SpanId, Trace, Value};
 
-use crate::{
-    devices::{DeviceWork, Work, WorkKind, devices},
-    lap_unit::{LapUnit, unit_if_any},
-};
+use crate::devices::{DeviceWork, Work, WorkKind, devices};
+use crate::lap_unit::{LapUnit, unit_if_any};
 
-/// The kind of a collective.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum CollectiveKind {
-    /// Every rank gets the reduction of all inputs.
-    AllReduce,
-    /// Every rank gets all inputs.
-    AllGather,
-    /// Every rank gets a part of the reduction.
-    ReduceScatter,
-    /// Every rank sends a part to every other.
-    AllToAll,
-    /// No rank continues before all have arrived.
-    Barrier,
-    /// One rank sends to all.
-    Broadcast,
-    /// One rank gets the reduction.
-    Reduce,
-    /// One rank gets all inputs.
-    Gather,
-    /// One rank sends a part to each.
-    Scatter,
-    /// To one other rank.
-    Send,
-    /// From one other rank.
-    Recv,
-    /// Sends and receives in one kernel.
-    SendRecv,
-    /// Unknown.
-    Other,
+laptime_trace::words! {
+    /// The kind of a collective.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum CollectiveKind: key {
+        /// Every rank gets the reduction of all inputs.
+        AllReduce = "all_reduce",
+        /// Every rank gets all inputs.
+        AllGather = "all_gather",
+        /// Every rank gets a part of the reduction.
+        ReduceScatter = "reduce_scatter",
+        /// Every rank sends a part to every other.
+        AllToAll = "all_to_all",
+        /// No rank continues before all have arrived.
+        Barrier = "barrier",
+        /// One rank sends to all.
+        Broadcast = "broadcast",
+        /// One rank gets the reduction.
+        Reduce = "reduce",
+        /// One rank gets all inputs.
+        Gather = "gather",
+        /// One rank sends a part to each.
+        Scatter = "scatter",
+        /// To one other rank.
+        Send = "send",
+        /// From one other rank.
+        Recv = "recv",
+        /// Sends and receives in one kernel.
+        SendRecv = "send_recv",
+        Other = "other",
+    }
 }
 
 impl CollectiveKind {
-    /// The kind for machines.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::AllReduce => "all_reduce",
-            Self::AllGather => "all_gather",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::AllToAll => "all_to_all",
-            Self::Barrier => "barrier",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-            Self::Send => "send",
-            Self::Recv => "recv",
-            Self::SendRecv => "send_recv",
-            Self::Other => "other",
-        }
-    }
-
     /// The kind in words.
     pub const fn words(self) -> &'static str {
         match self {

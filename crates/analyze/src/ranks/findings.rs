@@ -4,12 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use laptime_stats::spread::{mad, median};
 
-use super::{
-    collective::CollectiveKind,
-    matching::Matched,
-    measure::{Measured, StepCost},
-    rank::{RankPart, RankTrace},
-};
+use super::measure::{Measured, StepCost};
+use super::rank::{RankPart, RankTrace};
+use super::{collective::CollectiveKind, matching::Matched};
 
 /// A straggler or a slow link costs at least this share of a step.
 pub const LEAST_COST: f64 = 0.01;

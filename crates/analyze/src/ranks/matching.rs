@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{
-    collective::{CollectiveKind, Communicator},
-    rank::{Call, RankTrace},
-};
+use super::collective::{CollectiveKind, Communicator};
+use super::rank::{Call, RankTrace};
 use crate::note::Note;
 
 /// A collective on all ranks that recorded it.

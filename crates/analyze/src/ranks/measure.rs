@@ -2,12 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{
-    clocks::RankClock,
-    collective::CollectiveKind,
-    matching::{Instance, Matched},
-    rank::{Call, RankPart, RankParts, RankTrace},
-};
+use super::matching::{Instance, Matched};
+use super::rank::{Call, RankPart, RankParts, RankTrace};
+use super::{clocks::RankClock, collective::CollectiveKind};
 
 /// One collective on all its ranks. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq)]

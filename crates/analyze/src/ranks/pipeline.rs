@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use laptime_stats::spread::median;
 
-use super::{
-    collective::CollectiveKind,
-    rank::{RankPart, RankTrace},
-};
+use super::collective::CollectiveKind;
+use super::rank::{RankPart, RankTrace};
 
 /// A stage that computes this much longer than the median stage is an imbalance.
 pub const STAGE_IMBALANCE: f64 = 1.1;

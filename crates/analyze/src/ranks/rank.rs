@@ -7,51 +7,33 @@ use std::collections::HashSet;
 use laptime_trace::Trace;
 
 use super::collective::{CollectiveKind, Communicator, Describer, communication, kind_of, step_of};
-use crate::{
-    devices::{DeviceWork, WorkKind},
-    idle_pieces::{IdleKind, IdlePieces},
-    intervals::Stretches,
-    lap_unit::LapUnit,
-    timeline::{Prepared, Timeline},
-};
+use crate::devices::{DeviceWork, WorkKind};
+use crate::idle_pieces::{IdleKind, IdlePieces};
+use crate::timeline::{Prepared, Timeline};
+use crate::{intervals::Stretches, lap_unit::LapUnit};
 
-/// What a rank did with its time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RankPart {
-    /// Kernels computed.
-    Compute,
-    /// Communication ran, and no compute.
-    Communication,
-    /// Copies ran, or the GPU waited for one.
-    Copy,
-    /// The GPU was idle while the host loaded data.
-    Loading,
-    /// The GPU was idle because the host launched too late.
-    Host,
-    /// The GPU was idle after a host sync.
-    Sync,
-    /// The GPU was idle for another reason.
-    Other,
+laptime_trace::words! {
+    /// What a rank did with its time.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum RankPart, ALL: key {
+        /// Kernels computed.
+        Compute = "compute",
+        /// Communication ran, and no compute.
+        Communication = "communication",
+        /// Copies ran, or the GPU waited for one.
+        Copy = "copy",
+        /// The GPU was idle while the host loaded data.
+        Loading = "data_loading",
+        /// The GPU was idle because the host launched too late.
+        Host = "host",
+        /// The GPU was idle after a host sync.
+        Sync = "sync",
+        /// The GPU was idle for another reason.
+        Other = "other",
+    }
 }
 
 impl RankPart {
-    /// All parts, in the order of tables.
-    pub const ALL: [Self; 7] =
-        [Self::Compute, Self::Communication, Self::Copy, Self::Loading, Self::Host, Self::Sync, Self::Other];
-
-    /// The part for machines.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Compute => "compute",
-            Self::Communication => "communication",
-            Self::Copy => "copy",
-            Self::Loading => "data_loading",
-            Self::Host => "host",
-            Self::Sync => "sync",
-            Self::Other => "other",
-        }
-    }
-
     /// The part in words.
     pub const fn words(self) -> &'static str {
         match self {

@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use laptime_stats::Group;
 use laptime_trace::run::{AxisValue, CaseResult};
 
-use crate::{
-    by_case::{CaseId, Processes, by_case},
-    cases::known_values,
-    crossover::{Answer, Crossing, Logs, Ratio, answer, words},
-    series::{draws, without},
-};
+use crate::by_case::{CaseId, Processes, by_case};
+use crate::cases::known_values;
+use crate::crossover::{Answer, Crossing, Logs, Ratio, answer, words};
+use crate::series::{draws, without};
 
 /// The axis of the text length.
 const TEXT: &str = "text_tokens";

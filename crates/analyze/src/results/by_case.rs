@@ -15,7 +15,6 @@ pub struct CaseId {
     pub case: Case,
 }
 
-/// The processes of one case.
 #[derive(Debug)]
 pub(crate) struct Processes<'a> {
     pub(crate) id: CaseId,
@@ -68,26 +67,14 @@ pub struct Trouble {
 
 /// Why a process has no figures.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum TroubleKind {
     /// The case cannot run here.
-    Skipped {
-        /// Why not.
-        reason: String,
-    },
-    /// It needs more memory than there is.
-    OutOfMemory {
-        /// Bytes it needs, if that is known.
-        needed_bytes: Option<u64>,
-        /// Bytes there are, if that is known.
-        available_bytes: Option<u64>,
-    },
-    /// It failed.
-    Failed {
-        /// The chain of causes, outermost first.
-        errors: Vec<String>,
-        /// Iterations that were finished before.
-        iterations: usize,
-    },
+    Skipped { reason: String },
+    /// It needs more memory than there is, as far as known.
+    OutOfMemory { needed_bytes: Option<u64>, available_bytes: Option<u64> },
+    /// It failed after these iterations: the chain of causes, outermost first.
+    Failed { errors: Vec<String>, iterations: usize },
     /// It ended before the first measured iteration.
     NoIterations,
 }

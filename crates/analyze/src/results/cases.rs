@@ -3,11 +3,9 @@
 use laptime_stats::{Mark, SlowStart, Sorted, Steadiness, marks, slow_start, spread::median, steadiness};
 use laptime_trace::run::{AxisValue, Better, CaseResult, DeviceState, Fact, Measured, Peaks, Steady, StopReason};
 
-use crate::{
-    by_case::{CaseId, Processes, Trouble, by_case},
-    figures::{Figures, numbers},
-    limits::{Limits, limits},
-};
+use crate::by_case::{CaseId, Processes, Trouble, by_case};
+use crate::figures::{Figures, numbers};
+use crate::limits::{Limits, limits};
 
 /// The cases of a run, in the order in which they were measured.
 #[derive(Debug, Clone, PartialEq, Default)]

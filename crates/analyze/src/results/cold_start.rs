@@ -10,74 +10,37 @@ use crate::measured::is_iteration;
 /// With fewer iterations, the second half is no steady state.
 const LEAST_ITERATIONS: usize = 6;
 
-/// A part of a cold start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ColdWork {
-    /// The driver and a context.
-    Context,
-    /// Reading and starting libraries.
-    Libraries,
-    /// Compiling kernels.
-    Compile,
-    /// Loading compiled kernels on the device.
-    Load,
-    /// The first matrix product of each size, for which cuBLAS selects and loads a kernel.
-    FirstProducts,
-    /// Capturing a step as a graph.
-    Capture,
-    /// Generating or reading weights and inputs.
-    Weights,
-    /// Allocating memory.
-    Allocate,
-    /// Starting threads.
-    Threads,
-    /// Filling the KV cache before the first iteration.
-    Prompt,
-    /// Autotuning: trying variants to find the fastest.
-    Autotune,
-    /// Page faults: memory that is touched for the first time.
-    FirstTouch,
-    /// Code without a mark.
-    Rest,
+laptime_trace::words! {
+    /// A part of a cold start.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ColdWork, ALL: word, meaning {
+        /// The driver and a context.
+        Context = ("context", "opening the device"),
+        /// Reading and starting libraries.
+        Libraries = ("libraries", "starting libraries"),
+        Compile = ("compile", "compiling kernels"),
+        /// Loading compiled kernels on the device.
+        Load = ("load", "loading kernels"),
+        /// The first matrix product of each size, for which cuBLAS selects and loads a kernel.
+        FirstProducts = ("first_products", "loading cuBLAS kernels"),
+        /// Capturing a step as a graph.
+        Capture = ("capture", "capturing a graph"),
+        /// Generating or reading weights and inputs.
+        Weights = ("weights", "weights and inputs"),
+        Allocate = ("allocate", "allocating memory"),
+        Threads = ("threads", "starting threads"),
+        /// Filling the KV cache before the first iteration.
+        Prompt = ("prompt", "filling the KV cache"),
+        /// Autotuning: trying variants to find the fastest.
+        Autotune = ("autotune", "trying variants"),
+        /// Page faults: memory that is touched for the first time.
+        FirstTouch = ("first_touch", "page faults (estimate)"),
+        /// Code without a mark.
+        Rest = ("rest", "not marked"),
+    }
 }
 
 impl ColdWork {
-    /// All parts, in the order of tables.
-    pub const ALL: [Self; 13] = [
-        Self::Context,
-        Self::Libraries,
-        Self::Compile,
-        Self::Load,
-        Self::FirstProducts,
-        Self::Capture,
-        Self::Weights,
-        Self::Allocate,
-        Self::Threads,
-        Self::Prompt,
-        Self::Autotune,
-        Self::FirstTouch,
-        Self::Rest,
-    ];
-
-    /// The name for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Context => "context",
-            Self::Libraries => "libraries",
-            Self::Compile => "compile",
-            Self::Load => "load",
-            Self::FirstProducts => "first_products",
-            Self::Capture => "capture",
-            Self::Weights => "weights",
-            Self::Allocate => "allocate",
-            Self::Threads => "threads",
-            Self::Prompt => "prompt",
-            Self::Autotune => "autotune",
-            Self::FirstTouch => "first_touch",
-            Self::Rest => "rest",
-        }
-    }
-
     /// The part that a stage of this name belongs to, and whether it is counted.
     fn of_stage(name: &str) -> Option<(Self, bool)> {
         Some(match name {

@@ -3,12 +3,10 @@
 use laptime_stats::{Group, Interval, Judged, Reason, Verdict, judge_all};
 use laptime_trace::run::{Better, CaseResult, Measured, Run};
 
-use crate::{
-    by_case::{CaseId, Processes, Trouble, by_case},
-    cases::known_values,
-    differences::{Difference, differences},
-    figures::{Figures, numbers},
-};
+use crate::by_case::{CaseId, Processes, Trouble, by_case};
+use crate::cases::known_values;
+use crate::differences::{Difference, differences};
+use crate::figures::{Figures, numbers};
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]

@@ -7,10 +7,8 @@ use std::collections::HashMap;
 use laptime_stats::{Group, Interval};
 use laptime_trace::run::CaseResult;
 
-use crate::{
-    by_case::{CaseId, TroubleKind},
-    series::{Clock, Point, Series, clock, draws, middle, series, without},
-};
+use crate::by_case::{CaseId, TroubleKind};
+use crate::series::{Clock, Point, Series, clock, draws, middle, series, without};
 
 /// The axis of attention kinds.
 pub(crate) const KIND: &str = "attention";
@@ -70,21 +68,14 @@ pub struct Ratio {
 
 /// At which of the measured lengths a kind takes less than the other.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Answer {
     /// At every length.
     Always,
-    /// At some lengths; at lengths in neither list the difference is unclear.
-    AtSome {
-        /// The lengths at which it takes less.
-        less: Vec<u64>,
-        /// The lengths at which it takes more.
-        more: Vec<u64>,
-    },
-    /// At none.
-    Never {
-        /// The extrapolated crossing, if it is not far beyond the longest length.
-        extrapolated: Option<f64>,
-    },
+    /// It takes less at some lengths and more at others; at lengths in neither list the difference is unclear.
+    AtSome { less: Vec<u64>, more: Vec<u64> },
+    /// At none; the extrapolated crossing, if it is not far beyond the longest length.
+    Never { extrapolated: Option<f64> },
     /// From this length on.
     From(Crossing),
     /// Up to this length.

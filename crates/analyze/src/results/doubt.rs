@@ -5,10 +5,8 @@ use std::fmt;
 use laptime_stats::SlowStart;
 use laptime_trace::run::WarmUp;
 
-use crate::{
-    limits::Bound,
-    units::{per_cent, three_figures, time},
-};
+use crate::limits::Bound;
+use crate::units::{per_cent, three_figures, time};
 
 /// With fewer iterations in its only process, or fewer processes if there are several, a case has no 95 % interval.
 const FEW_ITERATIONS: usize = 6;
@@ -24,95 +22,32 @@ const RUNS: u32 = 10;
 
 /// A reason to distrust a figure.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Doubt {
     /// The program was built without optimisation.
-    Unoptimised {
-        /// The level of optimisation.
-        opt_level: String,
-    },
+    Unoptimised { opt_level: String },
     /// Other processes were running when the run started.
-    Loaded {
-        /// The load average.
-        load: f64,
-        /// CPUs.
-        cpus: u32,
-    },
+    Loaded { load: f64, cpus: u32 },
     /// The run was interrupted.
-    Interrupted {
-        /// Iterations until then.
-        iterations: usize,
-    },
-    /// The device was throttled.
-    Throttled {
-        /// At the end of how many iterations.
-        iterations: usize,
-        /// Of how many.
-        of: usize,
-        /// Why.
-        reasons: Vec<String>,
-    },
-    /// The case does more work per second than the measured peak.
-    BeyondPeak {
-        /// Its rate as a share of the peak: above 1.
-        share: f64,
-        /// Which peak.
-        bound: Bound,
-    },
+    Interrupted { iterations: usize },
+    /// The device was throttled at the end of some iterations.
+    Throttled { iterations: usize, of: usize, reasons: Vec<String> },
+    /// The case does more work per second than the measured peak: its share of the peak is above 1.
+    BeyondPeak { share: f64, bound: Bound },
     /// The first iterations are slow.
-    SlowStart {
-        /// What was seen.
-        slow: SlowStart,
-        /// The iterations that were left out.
-        warmup: WarmUp,
-    },
-    /// The timings did not reach a steady state.
-    NeverSteady {
-        /// Processes without a steady state.
-        processes: usize,
-        /// Processes that were measured.
-        of: usize,
-    },
-    /// The iterations became slower and did not recover.
-    BecameSlower {
-        /// By how much, as a share.
-        by: f64,
-    },
-    /// Some iterations are outliers.
-    Outliers {
-        /// How many.
-        iterations: usize,
-        /// Of how many.
-        of: usize,
-        /// The furthest outlier / the median of its process.
-        furthest: f64,
-    },
-    /// The time limit was reached before the interval was narrow.
-    TimeUp {
-        /// The half-width of the interval, as a share of the median.
-        half_width: Option<f64>,
-        /// The requested half-width.
-        within: f64,
-        /// The time limit, in nanoseconds.
-        at_most_ns: u64,
-    },
+    SlowStart { slow: SlowStart, warmup: WarmUp },
+    /// The timings of some processes did not reach a steady state.
+    NeverSteady { processes: usize, of: usize },
+    /// The iterations became slower by this share and did not recover.
+    BecameSlower { by: f64 },
+    /// Some iterations are outliers, the furthest by this factor of the median of its process.
+    Outliers { iterations: usize, of: usize, furthest: f64 },
+    /// The time limit was reached before the half-width of the interval, a share of the median, was as requested.
+    TimeUp { half_width: Option<f64>, within: f64, at_most_ns: u64 },
     /// There are too few iterations, or processes if there are several, for a 95 % interval.
-    FewIterations {
-        /// How many iterations.
-        iterations: usize,
-        /// How many processes.
-        processes: usize,
-    },
-    /// Processes differ more than their iterations.
-    ProcessesDiffer {
-        /// The spread between processes.
-        between: f64,
-        /// The spread within one.
-        within: f64,
-        /// Processes.
-        processes: usize,
-        /// The requested number of processes.
-        runs: u32,
-    },
+    FewIterations { iterations: usize, processes: usize },
+    /// The spread between processes is larger than that of their iterations.
+    ProcessesDiffer { between: f64, within: f64, processes: usize, runs: u32 },
     /// Each case ran in one process, which is not enough for a comparison.
     OneProcess,
 }

@@ -5,13 +5,9 @@ use std::{collections::BTreeSet, fmt, mem::discriminant};
 use laptime_stats::compare::LEAST_PROCESSES;
 use laptime_trace::run::{Environment, Settings, Steady, Stop, StopReason};
 
-use crate::{
-    by_case::CaseId,
-    cases::{CaseFigures, Cases, MeasuredFigures},
-    doubt::{BETWEEN_OVER_WITHIN, Doubt, LOAD_EACH},
-    limits::Bound,
-    note::Note,
-};
+use crate::cases::{CaseFigures, Cases, MeasuredFigures};
+use crate::doubt::{BETWEEN_OVER_WITHIN, Doubt, LOAD_EACH};
+use crate::{by_case::CaseId, limits::Bound, note::Note};
 
 /// The share of outliers from which on they are reported.
 const OUTLIER_SHARE: f64 = 0.05;

@@ -11,14 +11,12 @@ pub use self::{
 
 use laptime_trace::run::{AxisValue, Case, CaseResult, Run, Settings};
 
-use crate::{
-    cases::{CaseFigures, Cases, MeasuredFigures, cases},
-    crossover::{Crossovers, KIND, crossovers},
-    doubts::{SharedDoubt, doubts},
-    scaling::{Scaling, scaling},
-    series::{LengthSeries, length_series},
-    warmup::{WarmUps, warmup},
-};
+use crate::cases::{CaseFigures, Cases, MeasuredFigures, cases};
+use crate::crossover::{Crossovers, KIND, crossovers};
+use crate::doubts::{SharedDoubt, doubts};
+use crate::scaling::{Scaling, scaling};
+use crate::series::{LengthSeries, length_series};
+use crate::warmup::{WarmUps, warmup};
 
 /// The axis for the run, if there are several.
 pub const RUN_AXIS: &str = "run";

@@ -3,11 +3,8 @@
 use laptime_stats::{Group, Interval};
 use laptime_trace::run::CaseResult;
 
-use crate::{
-    by_case::CaseId,
-    finding::Finding,
-    series::{Clock, Point, Series, clock, draws, middle, series},
-};
+use crate::series::{Clock, Point, Series, clock, draws, middle, series};
+use crate::{by_case::CaseId, finding::Finding};
 
 /// The fewest lengths for a fit: two points always fit a line.
 pub const LEAST_LENGTHS: usize = 3;

@@ -5,10 +5,8 @@ use std::collections::HashMap;
 use laptime_stats::{Group, Interval, summary::LEVEL};
 use laptime_trace::run::{AxisValue, Case, CaseResult, Measured};
 
-use crate::{
-    by_case::{CaseId, Processes, TroubleKind, by_case},
-    figures::{Figures, SEED, numbers},
-};
+use crate::by_case::{CaseId, Processes, TroubleKind, by_case};
+use crate::figures::{Figures, SEED, numbers};
 
 /// The axis of lengths.
 pub(crate) const LENGTH: &str = "seq_len";
@@ -22,22 +20,14 @@ pub(crate) const RESAMPLES: usize = 2000;
 /// The fewest iterations per length, or processes if there are several, for a 95 % interval.
 pub const INTERVAL_ITERATIONS: usize = 6;
 
-/// The clock of a series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clock {
-    /// The host clock: the time of an iteration.
-    Wall,
-    /// The device clock, if every iteration of the series has it.
-    Device,
-}
-
-impl Clock {
-    /// The words in tables.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Wall => "time of an iteration",
-            Self::Device => "time on the device",
-        }
+laptime_trace::words! {
+    /// The clock of a series.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Clock: words {
+        /// The host clock: the time of an iteration.
+        Wall = "time of an iteration",
+        /// The device clock, if every iteration of the series has it.
+        Device = "time on the device",
     }
 }
 

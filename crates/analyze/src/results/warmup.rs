@@ -5,10 +5,8 @@ use std::fmt;
 use laptime_stats::{Sorted, Steadiness, Summary, spread::median, steadiness, steady::LEAST_SAMPLES};
 use laptime_trace::run::{CaseResult, Measured};
 
-use crate::{
-    by_case::{CaseId, Processes, Trouble, by_case},
-    figures::{SEED, numbers},
-};
+use crate::by_case::{CaseId, Processes, Trouble, by_case};
+use crate::figures::{SEED, numbers};
 
 /// The number of iterations to recommend if there were too few: the steady part must be a third of them.
 const ENOUGH_ITERATIONS: usize = 3 * LEAST_SAMPLES;
@@ -56,58 +54,34 @@ pub struct WarmUpProcess {
     pub mean_ns: f64,
 }
 
-/// How the iterations of a process behave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// Steady from the first iteration on.
-    Flat,
-    /// Slower at first, then steady.
-    WarmUp,
-    /// Faster at first, then steady.
-    SlowDown,
-    /// Not steady at the end.
-    NoSteadyState,
-    /// Too few iterations for an answer.
-    TooShort,
-}
-
-impl Answer {
-    /// The words in tables.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Flat => "flat",
-            Self::WarmUp => "warm-up",
-            Self::SlowDown => "slow-down",
-            Self::NoSteadyState => "no steady state",
-            Self::TooShort => "too short",
-        }
+laptime_trace::words! {
+    /// How the iterations of a process behave.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Answer: words {
+        /// Steady from the first iteration on.
+        Flat = "flat",
+        /// Slower at first, then steady.
+        WarmUp = "warm-up",
+        /// Faster at first, then steady.
+        SlowDown = "slow-down",
+        /// Not steady at the end.
+        NoSteadyState = "no steady state",
+        TooShort = "too short",
     }
 }
 
 /// What to do about the warm-up of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Advice {
     /// All processes were steady from the first iteration on.
     NoneNeeded,
     /// The first iterations should be left out.
-    LeaveOut {
-        /// How many.
-        iterations: usize,
-    },
+    LeaveOut { iterations: usize },
     /// Some processes did not reach a steady state.
-    NeverSteady {
-        /// How many.
-        processes: usize,
-        /// Of how many.
-        of: usize,
-    },
+    NeverSteady { processes: usize, of: usize },
     /// Some processes had too few iterations, and all others reached a steady state.
-    TooShort {
-        /// How many.
-        processes: usize,
-        /// Of how many.
-        of: usize,
-    },
+    TooShort { processes: usize, of: usize },
 }
 
 impl fmt::Display for Advice {

@@ -3,14 +3,11 @@
 use laptime_stats::spread::median;
 use laptime_trace::run::{Case, CaseResult, Environment, Settings};
 
-use crate::{
-    by_case::{CaseId, Trouble, by_case},
-    cases::cases,
-    cold_start::{ColdStart, middle_start},
-    doubts::{SharedDoubt, doubts},
-    figures::{Figures, numbers},
-    warmup::warmup,
-};
+use crate::by_case::{CaseId, Trouble, by_case};
+use crate::cold_start::{ColdStart, middle_start};
+use crate::doubts::{SharedDoubt, doubts};
+use crate::figures::{Figures, numbers};
+use crate::{cases::cases, warmup::warmup};
 
 /// The reference number of warm-up iterations, as in CS336 assignment 2.
 pub const REFERENCE_ITERATIONS: usize = 5;

@@ -1,24 +1,17 @@
 //! Assigns every moment of a trace to one entry, so that the entries add up to the whole.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap},
-};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use laptime_stats::Sorted;
 use laptime_trace::{Activity, SpanId, Trace, TrackId, TrackKind};
 
+use crate::devices::{DeviceWork, Devices, Work, WorkKind, devices, pauses};
+use crate::lap_unit::{LapUnit, NoLaps, family, lap_unit};
+use crate::waits::{Found, waits};
 use crate::{
-    check::check,
-    devices::{DeviceWork, Devices, Work, WorkKind, devices, pauses},
-    families::Families,
-    finding::Finding,
-    gap_cause::device_gaps,
-    group::Group,
-    host::Host,
+    check::check, families::Families, finding::Finding, gap_cause::device_gaps, group::Group, host::Host,
     intervals::Stretches,
-    lap_unit::{LapUnit, NoLaps, family, lap_unit},
-    waits::{Found, waits},
 };
 
 /// How device work is grouped.
@@ -101,37 +94,22 @@ pub enum Owner {
     Thread(String),
 }
 
-/// The kind of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum EntryKind {
-    /// Kernels.
-    Kernel,
-    /// Kernels that exchange data with other devices, while nothing is computed.
-    Communication,
-    /// Copies while no kernel runs.
-    Copy,
-    /// The device was idle, for one cause.
-    Gap,
-    /// A thread in a stage or an operation.
-    Stage,
-    /// A thread in a sync.
-    Wait,
-    /// Nothing was recorded.
-    Nothing,
-}
-
-impl EntryKind {
-    /// The kind for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Communication => "communication",
-            Self::Copy => "copy",
-            Self::Gap => "gap",
-            Self::Stage => "stage",
-            Self::Wait => "wait",
-            Self::Nothing => "nothing",
-        }
+laptime_trace::words! {
+    /// The kind of an entry.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum EntryKind: word, plural {
+        Kernel = ("kernel", "kernels"),
+        /// Kernels that exchange data with other devices, while nothing is computed.
+        Communication = ("communication", "communication"),
+        /// Copies while no kernel runs.
+        Copy = ("copy", "copies"),
+        /// The device was idle, for one cause.
+        Gap = ("gap", "gaps"),
+        /// A thread in a stage or an operation.
+        Stage = ("stage", "stages"),
+        /// A thread in a sync.
+        Wait = ("wait", "syncs"),
+        Nothing = ("nothing", "nothing recorded"),
     }
 }
 

@@ -6,10 +6,8 @@ use hashbrown::HashMap;
 
 use laptime_trace::{Activity, SpanId, Trace, TrackId, Value};
 
-use crate::{
-    devices::{DeviceWork, Devices, Work, devices, uncertainty},
-    finding::Finding,
-};
+use crate::devices::{DeviceWork, Devices, Work, devices, uncertainty};
+use crate::finding::Finding;
 
 /// The share of a stream's time in which its kernels may overlap: with dependent launches, a kernel can start before
 /// the previous one has finished.

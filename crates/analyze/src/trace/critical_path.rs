@@ -5,12 +5,9 @@ use std::collections::BTreeMap;
 
 use laptime_trace::{Nanos, Trace};
 
-use crate::{
-    group::Group,
-    overview::Overview,
-    replay::{Bound, Changes, Graph, Replay, Time},
-    timeline::{Prepared, Timeline},
-};
+use crate::replay::{Bound, Changes, Graph, Replay, Time};
+use crate::timeline::{Prepared, Timeline};
+use crate::{group::Group, overview::Overview};
 
 /// Names that are listed.
 const MOST_NAMES: usize = 10;

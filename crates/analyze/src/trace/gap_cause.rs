@@ -4,12 +4,10 @@ use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Activity, SpanId, Trace, TrackId};
 
-use crate::{
-    devices::{DeviceWork, Devices, Work, WorkKind, uncertainty},
-    gap_charge::{Charge, Leads},
-    host::Host,
-    waits::{Found, Place},
-};
+use crate::devices::{DeviceWork, Devices, Work, WorkKind, uncertainty};
+use crate::gap_charge::{Charge, Leads};
+use crate::host::Host;
+use crate::waits::{Found, Place};
 
 /// The longest pause of a device between two queued pieces of work.
 pub const TURNAROUND: u64 = 20_000;
@@ -49,66 +47,26 @@ impl Gap {
     }
 }
 
-/// Why a device was idle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cause {
-    /// The host launched the next work too late.
-    Host,
-    /// The host waited for the device; without that sync the next work would have been launched in time.
-    Sync,
-    /// The host was blocked by a copy, or the next work waited for one.
-    Copy,
-    /// The next work waited for another stream.
-    Stream,
-    /// The pause of the device between two queued pieces of work.
-    Turnaround,
-    /// The stream waited for an event that the trace does not explain.
-    StreamWait,
-    /// The next work was queued but did not start, for an unknown reason.
-    HeldBack,
-    /// The launch of the next work is not in the trace.
-    NoLaunch,
-}
-
-impl Cause {
-    /// All causes, in the order of tables.
-    pub const ALL: [Self; 8] = [
-        Self::Host,
-        Self::Sync,
-        Self::Copy,
-        Self::Stream,
-        Self::Turnaround,
-        Self::StreamWait,
-        Self::HeldBack,
-        Self::NoLaunch,
-    ];
-
-    /// The cause for machines.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Sync => "sync",
-            Self::Copy => "copy",
-            Self::Stream => "stream",
-            Self::Turnaround => "turnaround",
-            Self::StreamWait => "unexplained_wait",
-            Self::HeldBack => "unexplained_queued",
-            Self::NoLaunch => "unexplained_launch",
-        }
-    }
-
-    /// The cause in words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Host => "waiting for the host",
-            Self::Sync => "after a host sync",
-            Self::Copy => "waiting for a copy",
-            Self::Stream => "waiting for a stream",
-            Self::Turnaround => "turnaround",
-            Self::StreamWait => "unexplained: stream wait",
-            Self::HeldBack => "unexplained: queued",
-            Self::NoLaunch => "unexplained: no launch",
-        }
+laptime_trace::words! {
+    /// Why a device was idle.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Cause, ALL: key, words {
+        /// The host launched the next work too late.
+        Host = ("host", "waiting for the host"),
+        /// The host waited for the device; without that sync the next work would have been launched in time.
+        Sync = ("sync", "after a host sync"),
+        /// The host was blocked by a copy, or the next work waited for one.
+        Copy = ("copy", "waiting for a copy"),
+        /// The next work waited for another stream.
+        Stream = ("stream", "waiting for a stream"),
+        /// The pause of the device between two queued pieces of work.
+        Turnaround = ("turnaround", "turnaround"),
+        /// The stream waited for an event that the trace does not explain.
+        StreamWait = ("unexplained_wait", "unexplained: stream wait"),
+        /// The next work was queued but did not start, for an unknown reason.
+        HeldBack = ("unexplained_queued", "unexplained: queued"),
+        /// The launch of the next work is not in the trace.
+        NoLaunch = ("unexplained_launch", "unexplained: no launch"),
     }
 }
 

@@ -8,11 +8,9 @@ use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{SpanId, Trace, TrackId, activity::category};
 
-use crate::{
-    devices::{DeviceWork, Devices},
-    host::Host,
-    waits::{Found, Place},
-};
+use crate::devices::{DeviceWork, Devices};
+use crate::host::Host;
+use crate::waits::{Found, Place};
 
 /// Idle time charged to a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,7 @@
 //! The verdict on the gaps of a device, with its figures.
 
-use crate::{
-    gap_cause::Cause,
-    gaps::{Part, PartKind},
-    host_tree::HostPlace,
-};
+use crate::gaps::{Part, PartKind};
+use crate::{gap_cause::Cause, host_tree::HostPlace};
 
 /// From this share of the window on, the device counts as saturated.
 pub const BUSY: f64 = 0.9;
@@ -115,96 +112,42 @@ impl Basis {
     }
 }
 
-/// The main cause of a device's idle time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VerdictKind {
-    /// The device is busy almost all the time.
-    Saturated,
-    /// The host launches work too late.
-    Host,
-    /// The host waits for the device and launches the next work only then.
-    Sync,
-    /// The host loads data.
-    DataLoading,
-    /// One-off initialisation: the recording includes the warm-up.
-    ColdStart,
-    /// The host allocates or frees memory.
-    Allocation,
-    /// The host is busy launching.
-    Launch,
-    /// Copies.
-    Copies,
-    /// Kernels that exchange data with other devices.
-    Communication,
-    /// Streams that wait for each other.
-    Streams,
-    /// The device's own time between kernels.
-    Turnaround,
-    /// The trace does not explain it.
-    Unexplained,
-    /// There is too little work for a verdict.
-    TooLittle,
+laptime_trace::words! {
+    /// The main cause of a device's idle time.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum VerdictKind, ALL: key, id {
+        /// The device is busy almost all the time.
+        Saturated = ("saturated", "saturated"),
+        /// The host launches work too late.
+        Host = ("host", "host-starved"),
+        /// The host waits for the device and launches the next work only then.
+        Sync = ("sync", "sync-in-loop"),
+        /// The host loads data.
+        DataLoading = ("data-loading", "data-loading"),
+        /// One-off initialisation: the recording includes the warm-up.
+        ColdStart = ("cold-start", "cold-start"),
+        /// The host allocates or frees memory.
+        Allocation = ("allocation", "allocation-in-loop"),
+        /// The host is busy launching.
+        Launch = ("launch", "launch-bound"),
+        Copies = ("copies", "exposed-copy"),
+        /// Kernels that exchange data with other devices.
+        Communication = ("communication", "exposed-communication"),
+        /// Streams that wait for each other.
+        Streams = ("streams", "stream-bound"),
+        /// The device's own time between kernels.
+        Turnaround = ("turnaround", "tiny-kernels"),
+        /// The trace does not explain it.
+        Unexplained = ("unexplained", "unexplained-idle"),
+        /// There is too little work for a verdict.
+        TooLittle = ("too-little", "too-little"),
+    }
 }
 
 impl VerdictKind {
-    /// All verdicts.
-    pub const ALL: [Self; 13] = [
-        Self::Saturated,
-        Self::Host,
-        Self::Sync,
-        Self::DataLoading,
-        Self::ColdStart,
-        Self::Allocation,
-        Self::Launch,
-        Self::Copies,
-        Self::Communication,
-        Self::Streams,
-        Self::Turnaround,
-        Self::Unexplained,
-        Self::TooLittle,
-    ];
-
     /// The verdicts about the host. Among equals the last one is used.
     pub const OF_HOST: [Self; 7] =
         [Self::ColdStart, Self::Turnaround, Self::Launch, Self::Allocation, Self::Sync, Self::DataLoading, Self::Host];
-
-    /// The verdict for machines.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Saturated => "saturated",
-            Self::Host => "host",
-            Self::Sync => "sync",
-            Self::DataLoading => "data-loading",
-            Self::ColdStart => "cold-start",
-            Self::Allocation => "allocation",
-            Self::Launch => "launch",
-            Self::Copies => "copies",
-            Self::Communication => "communication",
-            Self::Streams => "streams",
-            Self::Turnaround => "turnaround",
-            Self::Unexplained => "unexplained",
-            Self::TooLittle => "too-little",
-        }
-    }
-
-    /// The id that `laptime explain` takes.
-    pub const fn id(self) -> &'static str {
-        match self {
-            Self::Saturated => "saturated",
-            Self::Host => "host-starved",
-            Self::Sync => "sync-in-loop",
-            Self::DataLoading => "data-loading",
-            Self::ColdStart => "cold-start",
-            Self::Allocation => "allocation-in-loop",
-            Self::Launch => "launch-bound",
-            Self::Copies => "exposed-copy",
-            Self::Communication => "exposed-communication",
-            Self::Streams => "stream-bound",
-            Self::Turnaround => "tiny-kernels",
-            Self::Unexplained => "unexplained-idle",
-            Self::TooLittle => "too-little",
-        }
-    }
 
     fn of(kind: PartKind) -> Option<Self> {
         match kind {

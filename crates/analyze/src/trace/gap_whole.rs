@@ -5,14 +5,10 @@ use hashbrown::{HashMap, HashSet};
 use laptime_stats::Sorted;
 use laptime_trace::{Nanos, Trace};
 
-use crate::{
-    finding::Finding,
-    gap_cause::{Cause, Gap, Judge, Judged, whole_gaps},
-    gaps::{LapIdle, LongGap, doing_by_name},
-    lap_unit::LapUnit,
-    timeline::Timeline,
-    units::{per_cent, time},
-};
+use crate::gap_cause::{Cause, Gap, Judge, Judged, whole_gaps};
+use crate::gaps::{LapIdle, LongGap, doing_by_name};
+use crate::units::{per_cent, time};
+use crate::{finding::Finding, lap_unit::LapUnit, timeline::Timeline};
 
 /// A lap with more idle time than the median lap is reported if the difference is this share of the window.
 const OUTSTANDING: f64 = 0.01;

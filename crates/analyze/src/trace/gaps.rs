@@ -5,22 +5,16 @@ use hashbrown::HashMap;
 use laptime_stats::Sorted;
 use laptime_trace::{NameId, Nanos, Trace};
 
-use crate::{
-    devices::{DeviceWork, Work, WorkKind},
-    families::Families,
-    finding::Finding,
-    fleet::{Figure, Unit},
-    gap_cause::{Cause, Doing, Gap, Judge, Judged, is_pageable, whole_gaps},
-    gap_verdict::{Basis, Verdict, verdict},
-    gap_whole::{drained, idlest, longest},
-    idle_pieces::IdlePieces,
-    intervals::Stretches,
-    lap_unit::{LapSource, NoLaps, family},
-    launch_figures::{LaunchFigures, launch_figures},
-    overview::Overview,
-    python_lines::{LineShares, idle_lines},
-    timeline::{Prepared, Timeline},
-};
+use crate::devices::{DeviceWork, Work, WorkKind};
+use crate::fleet::{Figure, Unit};
+use crate::gap_cause::{Cause, Doing, Gap, Judge, Judged, is_pageable, whole_gaps};
+use crate::gap_verdict::{Basis, Verdict, verdict};
+use crate::gap_whole::{drained, idlest, longest};
+use crate::lap_unit::{LapSource, NoLaps, family};
+use crate::launch_figures::{LaunchFigures, launch_figures};
+use crate::python_lines::{LineShares, idle_lines};
+use crate::timeline::{Prepared, Timeline};
+use crate::{families::Families, finding::Finding, idle_pieces::IdlePieces, intervals::Stretches, overview::Overview};
 
 /// When devices were idle, and why.
 #[derive(Debug, Clone, PartialEq)]

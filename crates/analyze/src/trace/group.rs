@@ -5,59 +5,33 @@ mod rules;
 
 use laptime_trace::Activity;
 
-use self::{
-    levels::{Levels, levels},
-    rules::{NOT_ATTENTION, RULES, plain},
-};
+use self::levels::{Levels, levels};
+use self::rules::{NOT_ATTENTION, RULES, plain};
 
-/// A kind of work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Group {
-    /// Matrix products, including convolutions.
-    Matmul,
-    /// Attention, whole or in parts: scores, softmax, KV cache, RoPE.
-    Attention,
-    /// Layer, RMS, batch and group norms.
-    Norm,
-    /// Activations, with or without their gates.
-    Activation,
-    /// Embedding tables: lookups, gradients and caches.
-    Embedding,
-    /// Copies and memsets, casts and layout changes.
-    Copy,
-    /// Communication with other devices.
-    Communication,
-    /// Everything else.
-    Other,
+laptime_trace::words! {
+    /// A kind of work.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Group, ALL: word {
+        /// Matrix products, including convolutions.
+        Matmul = "matmul",
+        /// Attention, whole or in parts: scores, softmax, KV cache, RoPE.
+        Attention = "attention",
+        /// Layer, RMS, batch and group norms.
+        Norm = "norm",
+        /// Activations, with or without their gates.
+        Activation = "activation",
+        /// Embedding tables: lookups, gradients and caches.
+        Embedding = "embedding",
+        /// Copies and memsets, casts and layout changes.
+        Copy = "copy",
+        /// Communication with other devices.
+        Communication = "communication",
+        /// Everything else.
+        Other = "other",
+    }
 }
 
 impl Group {
-    /// All groups, in the order of tables.
-    pub const ALL: [Self; 8] = [
-        Self::Matmul,
-        Self::Attention,
-        Self::Norm,
-        Self::Activation,
-        Self::Embedding,
-        Self::Copy,
-        Self::Communication,
-        Self::Other,
-    ];
-
-    /// The group for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Matmul => "matmul",
-            Self::Attention => "attention",
-            Self::Norm => "norm",
-            Self::Activation => "activation",
-            Self::Embedding => "embedding",
-            Self::Copy => "copy",
-            Self::Communication => "communication",
-            Self::Other => "other",
-        }
-    }
-
     /// The group of a span, by its kind and name.
     ///
     /// The name of a kernel is a C++ declaration. Its function decides; then the namespaces around the function; then

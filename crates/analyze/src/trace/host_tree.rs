@@ -4,11 +4,8 @@ use hashbrown::HashMap;
 
 use laptime_trace::{Activity, Column, NameId, Nanos, SpanId, Trace};
 
-use crate::{
-    families::Families,
-    lap_unit::{STEPS, family},
-    one_off::OneOffs,
-};
+use crate::lap_unit::{STEPS, family};
+use crate::{families::Families, one_off::OneOffs};
 
 /// The place of most of some time is the innermost one with this share of it.
 const MOST: f64 = 0.5;

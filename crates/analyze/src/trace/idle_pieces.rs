@@ -4,16 +4,12 @@ use hashbrown::HashMap;
 
 use laptime_trace::{Activity, SpanId, Trace, TrackId, activity::category};
 
+use crate::devices::{Devices, WorkKind};
+use crate::gap_cause::{Cause, Doing, Gap, Judge, Judged, whole_gaps};
+use crate::host_tree::{HostTree, HostWork};
+use crate::waits::{Found, Place};
 use crate::{
-    devices::{Devices, WorkKind},
-    gap_cause::{Cause, Doing, Gap, Judge, Judged, whole_gaps},
-    gap_verdict::HostSplit,
-    host_tree::{HostTree, HostWork},
-    intervals::Stretches,
-    lap_unit::LapUnit,
-    one_off::OneOffs,
-    python_lines::loading_samples,
-    waits::{Found, Place},
+    gap_verdict::HostSplit, intervals::Stretches, lap_unit::LapUnit, one_off::OneOffs, python_lines::loading_samples,
 };
 
 /// A host that is late by at most this much in a gap is busy launching; later ones do something else.
@@ -25,42 +21,23 @@ pub(crate) const TINY: u64 = 10_000;
 /// A pageable copy of fewer bytes is a sync that reads or writes a value, like `.item()`.
 const SMALL_COPY: u64 = 64 << 10;
 
-/// Why a device was idle, as findings name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum IdleKind {
-    Sync,
-    Loading,
-    Starting,
-    Allocation,
-    Profiler,
-    Interpreter,
-    Launch,
-    Tiny,
-    Host,
-    PageableCopy,
-    Copy,
-    Stream,
-    Unexplained,
-}
-
-impl IdleKind {
-    /// The id of the finding.
-    pub(crate) const fn id(self) -> &'static str {
-        match self {
-            Self::Sync => "sync-in-loop",
-            Self::Loading => "data-loading",
-            Self::Starting => "cold-start",
-            Self::Allocation => "allocation-in-loop",
-            Self::Profiler => "profiler-overhead",
-            Self::Interpreter => "interpreter-contention",
-            Self::Launch => "launch-bound",
-            Self::Tiny => "tiny-kernels",
-            Self::Host => "host-starved",
-            Self::PageableCopy => "pageable-copy",
-            Self::Copy => "exposed-copy",
-            Self::Stream => "stream-bound",
-            Self::Unexplained => "unexplained-idle",
-        }
+laptime_trace::words! {
+    /// Why a device was idle, as findings name it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub(crate) enum IdleKind: id {
+        Sync = "sync-in-loop",
+        Loading = "data-loading",
+        Starting = "cold-start",
+        Allocation = "allocation-in-loop",
+        Profiler = "profiler-overhead",
+        Interpreter = "interpreter-contention",
+        Launch = "launch-bound",
+        Tiny = "tiny-kernels",
+        Host = "host-starved",
+        PageableCopy = "pageable-copy",
+        Copy = "exposed-copy",
+        Stream = "stream-bound",
+        Unexplained = "unexplained-idle",
     }
 }
 

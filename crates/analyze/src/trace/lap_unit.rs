@@ -34,62 +34,29 @@ pub struct LapTime {
     pub span: Option<SpanId>,
 }
 
-/// The source of laps, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LapSource {
-    /// Named by the user.
-    Named,
-    /// Marked by the program with `lap!`.
-    Lap,
-    /// Steps of the profiler.
-    Step,
-    /// Repeated ranges: NVTX, annotations, stages.
-    Range,
-    /// A repeated sequence of kernels.
-    Kernels,
-}
-
-impl LapSource {
-    /// The source for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Named => "named",
-            Self::Lap => "laps",
-            Self::Step => "steps",
-            Self::Range => "ranges",
-            Self::Kernels => "kernels",
-        }
-    }
-
-    /// The source in words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Named => "named",
-            Self::Lap => "laps that the program marked",
-            Self::Step => "steps of the profiler",
-            Self::Range => "ranges that repeat",
-            Self::Kernels => "a sequence of kernels that repeats",
-        }
+laptime_trace::words! {
+    /// The source of laps, best first.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum LapSource: word, words {
+        /// Named by the user.
+        Named = ("named", "named"),
+        /// Marked by the program with `lap!`.
+        Lap = ("laps", "laps that the program marked"),
+        Step = ("steps", "steps of the profiler"),
+        /// Repeated ranges: NVTX, annotations, stages.
+        Range = ("ranges", "ranges that repeat"),
+        Kernels = ("kernels", "a sequence of kernels that repeats"),
     }
 }
 
 /// Why there are no laps.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum NoLaps {
-    /// Nothing has the given name; these units repeat.
-    NoSuchName {
-        /// The name.
-        name: String,
-        /// Possible units, with their number of laps.
-        known: Vec<(String, u64)>,
-    },
+    /// Nothing has the given name; these units repeat this often.
+    NoSuchName { name: String, known: Vec<(String, u64)> },
     /// The unit has more than [`MOST_LAPS`] laps.
-    TooMany {
-        /// The name.
-        name: String,
-        /// How many laps it has.
-        count: u64,
-    },
+    TooMany { name: String, count: u64 },
     /// Nothing repeats.
     NothingRepeats,
 }

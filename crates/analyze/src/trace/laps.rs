@@ -11,12 +11,9 @@ pub use self::{
     parts::{LapPart, PartDifference},
 };
 use self::{each::each, parts::Parts};
-use crate::{
-    fleet::{Figure, Unit},
-    lap_unit::{LapSource, NoLaps, lap_unit},
-    overview::Overview,
-    timeline::Prepared,
-};
+use crate::fleet::{Figure, Unit};
+use crate::lap_unit::{LapSource, NoLaps, lap_unit};
+use crate::{overview::Overview, timeline::Prepared};
 
 /// With fewer laps, none counts as slow.
 pub const LEAST_LAPS: usize = 3;

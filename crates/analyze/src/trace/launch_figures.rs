@@ -5,10 +5,8 @@ use hashbrown::{HashMap, HashSet};
 use laptime_stats::Sorted;
 use laptime_trace::{SpanId, Trace, TrackId};
 
-use crate::{
-    devices::{DeviceWork, Work, pauses},
-    lap_unit::LapUnit,
-};
+use crate::devices::{DeviceWork, Work, pauses};
+use crate::lap_unit::LapUnit;
 
 /// The launches of a device.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +65,6 @@ pub fn launch_figures(trace: &Trace, device: &DeviceWork, unit: Option<&LapUnit>
     }
 }
 
-/// The first work of each launch.
 fn first_of_launches(device: &DeviceWork) -> Vec<usize> {
     let mut seen: HashSet<SpanId> = HashSet::new();
     let is_first = |work: &Work, seen: &mut HashSet<SpanId>| work.launch.is_some_and(|launch| seen.insert(launch));

@@ -4,11 +4,8 @@ use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Activity, NameId, SpanId, Trace, TrackId};
 
-use crate::{
-    intervals::Stretches,
-    lap_unit::{LapSource, LapUnit},
-    laps::cold_laps,
-};
+use crate::lap_unit::{LapSource, LapUnit};
+use crate::{intervals::Stretches, laps::cold_laps};
 
 /// A longer runtime call does more than its name suggests.
 const LONG: u64 = 1_000_000;

@@ -8,14 +8,9 @@ use std::collections::BTreeMap;
 use laptime_trace::{Nanos, Trace};
 
 pub use self::path::{Family, Path};
-use crate::{
-    devices::{DeviceWork, Devices, Work, WorkKind},
-    finding::Finding,
-    fleet::{Figure, Unit},
-    intervals::Stretches,
-    overview::Overview,
-    timeline::Prepared,
-};
+use crate::devices::{DeviceWork, Devices, Work, WorkKind};
+use crate::fleet::{Figure, Unit};
+use crate::{finding::Finding, intervals::Stretches, overview::Overview, timeline::Prepared};
 
 /// The times of copies and communication, and how much of them is hidden.
 #[derive(Debug, Clone, PartialEq)]

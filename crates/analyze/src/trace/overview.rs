@@ -2,13 +2,9 @@
 
 use laptime_trace::{Nanos, Trace, TrackKind};
 
-use crate::{
-    check::check,
-    devices::{Devices, pauses},
-    finding::Finding,
-    timeline::Prepared,
-    waits::{Found, waiting},
-};
+use crate::devices::{Devices, pauses};
+use crate::waits::{Found, waiting};
+use crate::{check::check, finding::Finding, timeline::Prepared};
 
 /// The totals of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]

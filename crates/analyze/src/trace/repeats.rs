@@ -4,10 +4,8 @@ use hashbrown::HashMap;
 
 use laptime_trace::{NameId, Trace, TrackId};
 
-use crate::{
-    devices::{DeviceWork, Devices, Work, WorkKind},
-    lap_unit::LapTime,
-};
+use crate::devices::{DeviceWork, Devices, Work, WorkKind};
+use crate::lap_unit::LapTime;
 
 /// The fewest repetitions of a sequence.
 const LEAST_TURNS: usize = 3;

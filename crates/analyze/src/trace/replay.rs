@@ -8,14 +8,10 @@ use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Activity, ProcessId, SpanId, Trace, TrackId};
 
+use crate::devices::{Work, WorkKind, uncertainty};
+use crate::gap_cause::{LAUNCH, TURNAROUND};
 use crate::{
-    devices::{Work, WorkKind, uncertainty},
-    gap_cause::{LAUNCH, TURNAROUND},
-    group::Group,
-    host_tree::is_loading,
-    idle_pieces::is_allocation,
-    intervals::Stretches,
-    timeline::Timeline,
+    group::Group, host_tree::is_loading, idle_pieces::is_allocation, intervals::Stretches, timeline::Timeline,
     waits::Place,
 };
 

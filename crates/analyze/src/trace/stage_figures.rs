@@ -2,12 +2,9 @@
 
 use laptime_trace::Trace;
 
-use crate::{
-    devices::devices,
-    fleet::{Figure, Unit},
-    intervals::Stretches,
-    waits::{waiting, waits},
-};
+use crate::fleet::{Figure, Unit};
+use crate::waits::{waiting, waits};
+use crate::{devices::devices, intervals::Stretches};
 
 /// The figures of a trace as a whole.
 pub const STAGE_FIGURES: [Figure; 5] = [

@@ -4,14 +4,9 @@ use hashbrown::HashMap;
 use laptime_stats::{Sorted, quantile_by};
 use laptime_trace::{Activity, Column, DEEPEST, NameId, Nanos, STAMPED, Span, SpanId, Trace};
 
-use crate::{
-    device_time::{device_time, is_on_device},
-    families::Families,
-    intervals::total,
-    lap_unit::{family, is_lap},
-    overview::Overview,
-    timeline::Prepared,
-};
+use crate::device_time::{device_time, is_on_device};
+use crate::lap_unit::{family, is_lap};
+use crate::{families::Families, intervals::total, overview::Overview, timeline::Prepared};
 
 /// The stages of a trace, parents before children, siblings in order of first start.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,16 +4,12 @@ use std::collections::HashMap;
 
 use laptime_trace::{NameId, Nanos, Trace};
 
-use crate::{
-    devices::{DeviceWork, Devices},
-    diagnose::{Diagnosis, diagnose_of},
-    gaps::{DeviceGaps, gaps_of},
-    group::Group,
-    intervals::Stretches,
-    overlap::{DeviceOverlap, overlap_of},
-    overview::Overview,
-    timeline::{Prepared, Timeline},
-};
+use crate::devices::{DeviceWork, Devices};
+use crate::diagnose::{Diagnosis, diagnose_of};
+use crate::gaps::{DeviceGaps, gaps_of};
+use crate::overlap::{DeviceOverlap, overlap_of};
+use crate::timeline::{Prepared, Timeline};
+use crate::{group::Group, intervals::Stretches, overview::Overview};
 
 /// The figures of a trace.
 #[derive(Debug, Clone, PartialEq)]

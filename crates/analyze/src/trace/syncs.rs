@@ -10,26 +10,19 @@ use hashbrown::HashMap;
 
 use laptime_trace::{Nanos, Trace, TrackId};
 
+use self::groups::{Grouped, grouped};
+use self::meanwhile::Meanwhile;
 pub use self::{
     budget::{Budget, Judged, Limit, NoBudget, Over, Spent},
     groups::WaitGroup,
     places::{WaitPlace, WaitPlaces, wait_places},
 };
-use self::{
-    groups::{Grouped, grouped},
-    meanwhile::Meanwhile,
-};
+use crate::fleet::{Figure, Unit};
+use crate::lap_unit::{LapSource, LapTime, LapUnit, NoLaps, lap_names};
+use crate::timeline::{Prepared, Timeline};
 pub use crate::waits::WaitKind;
-use crate::{
-    devices::Devices,
-    fleet::{Figure, Unit},
-    intervals::Stretches,
-    lap_unit::{LapSource, LapTime, LapUnit, NoLaps, lap_names},
-    overview::Overview,
-    quantile::median_with_zeros,
-    timeline::{Prepared, Timeline},
-    waits::{Found, waiting},
-};
+use crate::waits::{Found, waiting};
+use crate::{devices::Devices, intervals::Stretches, overview::Overview, quantile::median_with_zeros};
 
 /// The syncs of a trace.
 #[derive(Debug, Clone, PartialEq)]

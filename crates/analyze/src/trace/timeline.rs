@@ -2,27 +2,23 @@
 
 use std::thread;
 
-use laptime_trace::{
-    Trace,
-    run::{CaseResult, Peaks},
-};
+use laptime_trace::Trace;
+use laptime_trace::run::{CaseResult, Peaks};
 
-use crate::{
-    devices::{Devices, devices},
-    diagnose::{Diagnosis, diagnose_of},
-    gap_cause::{Gap, Judged, judged_gaps},
-    gaps::{Gaps, gaps_of},
-    idle_pieces::{IdlePieces, Splitter},
-    lap_unit::{LapUnit, NoLaps, unit_if_any},
-    laps::{Laps, laps_of},
-    one_off::OneOffs,
-    overview::{Overview, overview_of},
-    stages::{Stages, stages_of},
-    summary::{TraceSummary, summary_of},
-    syncs::{Syncs, syncs_of},
-    top::{Top, top_of},
-    waits::{Found, waits},
-};
+use crate::devices::{Devices, devices};
+use crate::diagnose::{Diagnosis, diagnose_of};
+use crate::gap_cause::{Gap, Judged, judged_gaps};
+use crate::gaps::{Gaps, gaps_of};
+use crate::idle_pieces::{IdlePieces, Splitter};
+use crate::lap_unit::{LapUnit, NoLaps, unit_if_any};
+use crate::laps::{Laps, laps_of};
+use crate::one_off::OneOffs;
+use crate::overview::{Overview, overview_of};
+use crate::stages::{Stages, stages_of};
+use crate::summary::{TraceSummary, summary_of};
+use crate::syncs::{Syncs, syncs_of};
+use crate::top::{Top, top_of};
+use crate::waits::{Found, waits};
 
 /// What most analyses of a trace begin with: computed once, for any number of answers.
 pub struct Prepared<'a> {

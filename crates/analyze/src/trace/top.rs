@@ -9,15 +9,10 @@ use laptime_stats::quantile_by;
 use laptime_trace::{Activity, Column, NameId, Nanos, Span, SpanId, Trace};
 
 use self::{launched::Launched, open_names::OpenNames};
+use crate::fleet::{Figure, Unit};
+use crate::lap_unit::{family, is_lap};
 use crate::{
-    devices::Devices,
-    families::Families,
-    fleet::{Figure, Unit},
-    group::Group,
-    intervals::total,
-    lap_unit::{family, is_lap},
-    overview::Overview,
-    timeline::Prepared,
+    devices::Devices, families::Families, group::Group, intervals::total, overview::Overview, timeline::Prepared,
 };
 
 /// The names of a trace, most self time first.
@@ -35,54 +30,30 @@ pub struct Top {
     pub overview: Overview,
 }
 
-/// The kind of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum OperationKind {
-    /// A host stage.
-    Stage,
-    /// One lap.
-    Lap,
-    /// A host sync.
-    Wait,
-    /// A framework operation.
-    Operation,
-    /// A Python function.
-    Python,
-    /// A launch call.
-    Launch,
-    /// Another runtime or driver call.
-    Call,
-    /// Something else on the host.
-    Other,
-    /// A kernel, or a graph as a whole.
-    Kernel,
-    /// A copy on a device.
-    Copy,
-    /// A memset on a device.
-    Memset,
-    /// A device stage, if nothing finer was recorded.
-    Device,
+laptime_trace::words! {
+    /// The kind of an operation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum OperationKind: word {
+        Stage = "stage",
+        Lap = "lap",
+        Wait = "wait",
+        Operation = "operation",
+        Python = "python",
+        Launch = "launch",
+        /// Another runtime or driver call.
+        Call = "call",
+        /// Something else on the host.
+        Other = "other",
+        /// A kernel, or a graph as a whole.
+        Kernel = "kernel",
+        Copy = "copy",
+        Memset = "memset",
+        /// A device stage, if nothing finer was recorded.
+        Device = "device",
+    }
 }
 
 impl OperationKind {
-    /// The kind for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Stage => "stage",
-            Self::Lap => "lap",
-            Self::Wait => "wait",
-            Self::Operation => "operation",
-            Self::Python => "python",
-            Self::Launch => "launch",
-            Self::Call => "call",
-            Self::Other => "other",
-            Self::Kernel => "kernel",
-            Self::Copy => "copy",
-            Self::Memset => "memset",
-            Self::Device => "device",
-        }
-    }
-
     /// Whether it runs on a device.
     pub const fn is_on_device(self) -> bool {
         matches!(self, Self::Kernel | Self::Copy | Self::Memset | Self::Device)
@@ -254,7 +225,6 @@ impl Rows {
         rows
     }
 
-    /// The row of a span.
     fn of(&self, span: SpanId) -> Option<usize> {
         (self.of_span.get(span.index()) as usize).checked_sub(1)
     }

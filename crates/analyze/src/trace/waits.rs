@@ -5,30 +5,19 @@ use laptime_trace::{
     Activity, CopyPath, MarkId, MemoryKind, NameId, ProcessId, SYNC, Span, SpanId, Trace, TrackId, activity::category,
 };
 
-use crate::{
-    devices::{Devices, Work, WorkKind, uncertainty},
-    intervals::Stretches,
-};
+use crate::devices::{Devices, Work, WorkKind, uncertainty};
+use crate::intervals::Stretches;
 
-/// The kind of a sync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WaitKind {
-    /// A call that waits by design: `cudaStreamSynchronize`, a synchronous copy.
-    Call,
-    /// The program marked it with `sync_point!`.
-    Marked,
-    /// A call that should not wait but did: the trace shows that it lasted until work of a device was done.
-    Implicit,
-}
-
-impl WaitKind {
-    /// The kind for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Call => "call",
-            Self::Marked => "marked",
-            Self::Implicit => "implicit",
-        }
+laptime_trace::words! {
+    /// The kind of a sync.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum WaitKind: word {
+        /// A call that waits by design: `cudaStreamSynchronize`, a synchronous copy.
+        Call = "call",
+        /// The program marked it with `sync_point!`.
+        Marked = "marked",
+        /// A call that should not wait but did: the trace shows that it lasted until work of a device was done.
+        Implicit = "implicit",
     }
 }
 

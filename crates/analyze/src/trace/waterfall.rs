@@ -2,10 +2,8 @@
 
 use hashbrown::HashMap;
 
-use crate::{
-    account::{Account, Accounts, EntryKind, LapsCovered, Owner},
-    finding::Finding,
-};
+use crate::account::{Account, Accounts, EntryKind, LapsCovered, Owner};
+use crate::finding::Finding;
 
 /// The difference between two traces.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,27 +1,18 @@
 //! `laptime ab`: two variants in fresh processes, interleaved, with a verdict.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::{io::Write, time::Duration};
 
 use laptime_bench::{Case, CaseResult, GivenSettings, Interrupt, Job, Outcome, Seconds, Share, WarmUp};
 use laptime_stats::{Rng, Verdict};
 use laptime_trace::run::{AxisValue, AxisValues, Measured, RESULTS_FILE, ResultsWriter, Run, SCHEMA, StopReason};
 
+use crate::cli::{self, Status};
+use crate::output::{FormatArgs, say, warn, write_to_screen};
+use crate::shell::{self, Ended};
 use crate::{
-    app::App,
-    cli::{self, Status},
-    commands::page,
-    failure::Hinted,
-    fresh_process,
-    moment::Moment,
-    output::{FormatArgs, say, warn, write_to_screen},
-    progress::Progress,
-    run_folder,
+    app::App, commands::page, failure::Hinted, fresh_process, moment::Moment, progress::Progress, run_folder,
     session::command_line,
-    shell::{self, Ended},
 };
 
 /// Compare two commands or settings, interleaved, with a verdict

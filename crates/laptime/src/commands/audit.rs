@@ -1,9 +1,7 @@
 //! `laptime audit syncs`: calls in source code that make the host wait for a device.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_analyze::WaitPlace;
@@ -11,13 +9,8 @@ use laptime_audit::{Answer, Limits, Recorded, Rule, Rules, RulesFile, Seen};
 use laptime_report::tables::{self, Listed};
 use laptime_trace::small_file;
 
-use crate::{
-    absent,
-    cli::Status,
-    failure::Hinted,
-    output::{OutputArgs, warn},
-    source_files,
-};
+use crate::output::{OutputArgs, warn};
+use crate::{absent, cli::Status, failure::Hinted, source_files};
 
 /// The rules file that is read if a path contains it.
 const RULES_FILE: &str = "laptime-audit.toml";

@@ -1,24 +1,16 @@
 //! `laptime bench`: a workload over its axes.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
+use std::{io::Write, sync::Arc};
 
 use laptime_bench::{AxisValue, Case, CaseResult, Device, GivenSettings, Outcome, Settings, Timing};
 use laptime_report::{Cell, Column, Format, Table};
 
-use crate::{
-    app::App,
-    cli::Status,
-    commands::{fit, page, slurm},
-    failure::Hinted,
-    output::{FormatArgs, say, write_file, write_to_screen},
-    request::{OUTPUT, Order, Request},
-    run_folder, screen,
-    session::{Finished, Session},
-};
+use crate::commands::{fit, page, slurm};
+use crate::output::{FormatArgs, say, write_file, write_to_screen};
+use crate::request::{OUTPUT, Order, Request};
+use crate::session::{Finished, Session};
+use crate::{app::App, cli::Status, failure::Hinted, run_folder, screen};
 
 /// Runs the command.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {

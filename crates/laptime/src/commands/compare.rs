@@ -1,23 +1,15 @@
 //! `laptime compare`: two runs, case by case, with a verdict; or two traces, with what differs between them.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use laptime_analyze::{Comparing, Difference, RunResults};
 use laptime_bench::Share;
 use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
 
 use super::compare_traces;
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    near::nearest,
-    output::{OutputArgs, warn},
-    run_folder::TRACE_FILE,
-    trace_input::STDIN,
-};
+use crate::output::{OutputArgs, warn};
+use crate::{cli::Status, failure::Hinted, near::nearest, run_folder::TRACE_FILE, trace_input::STDIN};
 
 /// Compare two runs case by case, or two traces step by step
 ///

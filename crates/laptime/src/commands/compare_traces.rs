@@ -6,13 +6,8 @@ use clap::ValueEnum;
 use laptime_analyze::{Accounts, By, Dividing, NoAccount, Owner};
 use laptime_trace::Trace;
 
-use crate::{
-    absent,
-    cli::Status,
-    commands::page,
-    failure::Hinted,
-    output::{OutputArgs, warn_of_loss},
-};
+use crate::output::{OutputArgs, warn_of_loss};
+use crate::{absent, cli::Status, commands::page, failure::Hinted};
 
 /// For traces
 #[derive(Debug, clap::Args)]

@@ -4,20 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_report::{FlameError, FlameOptions, Weights, flamegraph};
-use laptime_trace::{
-    Trace,
-    format::{
-        folded::{By, stacks},
-        write_whole,
-    },
+use laptime_trace::Trace;
+use laptime_trace::format::{
+    folded::{By, stacks},
+    write_whole,
 };
 
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    output::{loss, read_trace, warn},
-    trace_input::trace_of,
-};
+use crate::output::{loss, read_trace, warn};
+use crate::{cli::Status, failure::Hinted, trace_input::trace_of};
 
 /// Convert a trace to another format, or draw a flame graph
 ///

@@ -6,12 +6,8 @@ use laptime_analyze::{Changes, CriticalPath, Group};
 use laptime_report::tables;
 
 use super::finding_gate::assignment;
-use crate::{
-    absent,
-    cli::Status,
-    failure::Hinted,
-    output::{OutputArgs, warn_of_loss},
-};
+use crate::output::{OutputArgs, warn_of_loss};
+use crate::{absent, cli::Status, failure::Hinted};
 
 /// Show what decides the total time, and predict it with changes
 ///

@@ -1,31 +1,20 @@
 //! `laptime diagnose`: the bottleneck of a run or trace.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
+use std::{io::Write, sync::Arc};
 
 use laptime_analyze::{Bottleneck, Conclusion, FindingLimits, Offload, OffloadFacts, Severity, Thresholds};
 use laptime_report::{Table, offload_text, tables};
-use laptime_trace::{
-    Trace,
-    run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results},
-};
+use laptime_trace::Trace;
+use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
 
-use crate::{
-    app::App,
-    cli::Status,
-    commands::{
-        experiment,
-        finding_gate::{GateArgs, assignment, unknown_finding},
-        ranks,
-    },
-    failure::Hinted,
-    output::{OutputArgs, warn, warn_of_loss},
-    run_folder::TRACE_FILE,
-    trace_input::trace_files,
+use crate::commands::{
+    experiment,
+    finding_gate::{GateArgs, assignment, unknown_finding},
+    ranks,
 };
+use crate::output::{OutputArgs, warn, warn_of_loss};
+use crate::{app::App, cli::Status, failure::Hinted, run_folder::TRACE_FILE, trace_input::trace_files};
 
 /// Find the bottleneck in a run or trace, and what fixing it would bring
 ///

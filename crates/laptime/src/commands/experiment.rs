@@ -7,14 +7,9 @@ use laptime_bench::{Case, GivenSettings, Outcome, Settings, Stop, WarmUp};
 use laptime_pipelines::extras::{Experiment, Variant};
 use laptime_trace::run::{RESULTS_FILE, Run, read_results};
 
+use crate::output::{OutputArgs, write_to_screen};
 use crate::{
-    app::App,
-    cli::read_bench,
-    commands::profile::Silent,
-    failure::Hinted,
-    output::{OutputArgs, write_to_screen},
-    progress::Progress,
-    request::Request,
+    app::App, cli::read_bench, commands::profile::Silent, failure::Hinted, progress::Progress, request::Request,
     stdout_guard::StdoutGuard,
 };
 

@@ -4,12 +4,8 @@ use std::io::Write;
 
 use laptime_analyze::{TOPICS, Topic, explain, rule as finding_rule};
 
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    near::nearest,
-    output::{OutputArgs, wrapped},
-};
+use crate::output::{OutputArgs, wrapped};
+use crate::{cli::Status, failure::Hinted, near::nearest};
 
 /// Explain a note or finding: its rule, threshold, meaning and remedy
 #[derive(Debug, clap::Args)]
@@ -65,7 +61,7 @@ fn text(topic: &Topic) -> String {
     let parts = parts.map(|(name, text)| format!("\n{}\n", wrapped(&format!("{name}: {text}"))));
     let mut text = format!("{id}: {title}\n{}", parts.concat());
     if let Some(finding) = finding_rule(id) {
-        for (framework, fix) in finding.fixes {
+        for (framework, fix) in &finding.fixes {
             text += &format!("\n{}\n", wrapped(&format!("{framework}: {fix}")));
         }
         text += &format!("\n{}\n", wrapped(&format!("Gain: {}.", finding.gain)));

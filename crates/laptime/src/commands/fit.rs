@@ -5,16 +5,10 @@ use std::io::Write;
 use laptime_bench::{Case, CaseResult, Device, Outcome, ValueKind, Workload};
 use laptime_report::Format;
 
-use crate::{
-    app::App,
-    cli::Status,
-    commands::bench,
-    failure::Hinted,
-    near::nearest,
-    output::{say, wrapped_for_screen},
-    request::{Order, Request},
-    session::{Finished, Session},
-};
+use crate::output::{say, wrapped_for_screen};
+use crate::request::{Order, Request};
+use crate::session::{Finished, Session};
+use crate::{app::App, cli::Status, commands::bench, failure::Hinted, near::nearest};
 
 /// The maximum number of attempts for a case that was predicted to fit and did not.
 const MOST_TRIES: usize = 12;

@@ -1,20 +1,14 @@
 //! Several traces as one input: one row each, with outliers named.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_analyze::{Figure, Fleet, FleetRow};
 use laptime_trace::Trace;
 
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    output::{OutputArgs, warn},
-    trace_input::trace_of,
-};
+use crate::output::{OutputArgs, warn};
+use crate::{cli::Status, failure::Hinted, trace_input::trace_of};
 
 /// The traces to read
 #[derive(Debug, clap::Args)]
@@ -78,7 +72,6 @@ pub fn run(
     Err(Hinted::wrap(error, "the warnings above give the reasons; the table shows the others"))
 }
 
-/// The rows of one trace.
 fn of_trace(
     trace: &Trace,
     label: &str,

@@ -7,12 +7,8 @@ use laptime_report::tables;
 use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
-use crate::{
-    absent,
-    cli::Status,
-    failure::Hinted,
-    output::{OutputArgs, warn_of_loss},
-};
+use crate::output::{OutputArgs, warn_of_loss};
+use crate::{absent, cli::Status, failure::Hinted};
 
 /// Show when a device was idle, and the cause of each gap
 ///

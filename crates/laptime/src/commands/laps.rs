@@ -5,12 +5,9 @@ use std::io::Write;
 use laptime_analyze::Laps;
 use laptime_report::tables;
 
-use crate::{
-    absent,
-    cli::Status,
-    commands::fleet::{self, TracesArgs},
-    output::{OutputArgs, warn_of_loss},
-};
+use crate::commands::fleet::{self, TracesArgs};
+use crate::output::{OutputArgs, warn_of_loss};
+use crate::{absent, cli::Status};
 
 /// Show the time of each lap, which laps are slow, and how they differ
 ///

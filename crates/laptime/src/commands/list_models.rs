@@ -1,70 +1,43 @@
 //! `laptime list models`: the built-in models and their sizes.
 
 use laptime_models::Config;
-use laptime_report::{Cell, Column, Table};
+use laptime_report::{Cell, Table, table};
 
 /// Bytes of a MiB.
 const MEBIBYTE: f64 = 1_048_576.0;
 
 /// The models with their dimensions, parameters and footprint.
 pub fn table() -> Table {
-    let mut table = Table::new("models", columns());
-    for config in Config::presets() {
-        table.push(row(&config));
-    }
+    let mut table = table!("models", Config::presets(), config: Config => {
+        let whole = |size: usize| Cell::Whole(i64::try_from(size).unwrap_or(i64::MAX));
+        let heads = if config.heads == config.kv_heads {
+            config.heads.to_string()
+        } else {
+            format!("{}/{}", config.heads, config.kv_heads)
+        };
+    } [
+        ("model", "model") => Cell::text(&config.name),
+        ("family", "family").drop(2) => Cell::text(config.family.word()),
+        ("layers", "layers") => whole(config.layers),
+        ("hidden", "hidden") => whole(config.hidden),
+        ("heads", "heads").drop(1).human_only() => Cell::text(heads),
+        ("heads", "heads").machine_only() => whole(config.heads),
+        ("kv_heads", "kv heads").machine_only() => whole(config.kv_heads),
+        ("head_dim", "head dim").drop(5) => whole(config.head_dim),
+        ("ffn", "ffn").drop(6) => whole(config.ffn),
+        ("vocab", "vocab").drop(4) => whole(config.vocab),
+        ("context", "context") => whole(config.context),
+        ("parameters", "parameters") => Cell::Count(config.parameters()),
+        ("dtype", "dtype").drop(3) => Cell::text(config.dtype.word()),
+        ("weight_mib", "weights (MiB)").human_only() =>
+            Cell::Number(config.weight_bytes(config.dtype) as f64 / MEBIBYTE),
+        ("weight_bytes", "weights").machine_only() => Cell::Bytes(config.weight_bytes(config.dtype)),
+        ("kv_token_bytes", "KV") => Cell::Bytes(config.kv_bytes_per_token(config.dtype)),
+        ("attention", "attention").machine_only() => Cell::text(config.attention_type.word()),
+    ]);
     table.note("Heads: query heads / key-value heads. Weights and KV cache (per token) are in this `dtype`.");
     table.note(
         "`laptime bench model --preset NAME` measures one. Case does not matter; `qwen3_0.6b` and `Qwen/Qwen3-0.6B` work too.",
     );
     table
-}
-
-fn columns() -> [Column; 17] {
-    [
-        Column::new("model", "model"),
-        Column::new("family", "family").drop(2),
-        Column::new("layers", "layers"),
-        Column::new("hidden", "hidden"),
-        Column::new("heads", "heads").drop(1).human_only(),
-        Column::new("heads", "heads").machine_only(),
-        Column::new("kv_heads", "kv heads").machine_only(),
-        Column::new("head_dim", "head dim").drop(5),
-        Column::new("ffn", "ffn").drop(6),
-        Column::new("vocab", "vocab").drop(4),
-        Column::new("context", "context"),
-        Column::new("parameters", "parameters"),
-        Column::new("dtype", "dtype").drop(3),
-        Column::new("weight_mib", "weights (MiB)").human_only(),
-        Column::new("weight_bytes", "weights").machine_only(),
-        Column::new("kv_token_bytes", "KV"),
-        Column::new("attention", "attention").machine_only(),
-    ]
-}
-
-fn row(config: &Config) -> [Cell; 17] {
-    let whole = |size: usize| Cell::Whole(i64::try_from(size).unwrap_or(i64::MAX));
-    let heads = if config.heads == config.kv_heads {
-        config.heads.to_string()
-    } else {
-        format!("{}/{}", config.heads, config.kv_heads)
-    };
-    [
-        Cell::text(&config.name),
-        Cell::text(config.family.word()),
-        whole(config.layers),
-        whole(config.hidden),
-        Cell::text(heads),
-        whole(config.heads),
-        whole(config.kv_heads),
-        whole(config.head_dim),
-        whole(config.ffn),
-        whole(config.vocab),
-        whole(config.context),
-        Cell::Count(config.parameters()),
-        Cell::text(config.dtype.word()),
-        Cell::Number(config.weight_bytes(config.dtype) as f64 / MEBIBYTE),
-        Cell::Bytes(config.weight_bytes(config.dtype)),
-        Cell::Bytes(config.kv_bytes_per_token(config.dtype)),
-        Cell::text(config.attention_type.word()),
-    ]
 }

@@ -1,9 +1,7 @@
 //! `laptime man`: manual pages.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use laptime_trace::format::write_whole;
 

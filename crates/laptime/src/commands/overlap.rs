@@ -6,11 +6,8 @@ use laptime_analyze::Overlap;
 use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
-use crate::{
-    absent,
-    cli::Status,
-    output::{OutputArgs, warn_of_loss},
-};
+use crate::output::{OutputArgs, warn_of_loss};
+use crate::{absent, cli::Status};
 
 /// Show how much of copies and communication overlaps with compute
 ///

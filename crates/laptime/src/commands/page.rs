@@ -1,27 +1,18 @@
 //! `report.html`: the page of a run or a trace.
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use laptime_analyze::{ProfiledRun, Profiling};
 use laptime_page::{About, Comparison, OnDiagnosis, Page, Viewer};
 use laptime_report::Table;
-use laptime_trace::{
-    Trace,
-    format::write_whole,
-    run::{CaseResult, RESULTS_FILE, RUN_FILE, Run},
-    small_file,
-};
+use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run};
+use laptime_trace::{Trace, format::write_whole, small_file};
 
-use crate::{
-    app::App,
-    output::{read_trace, warn},
-    run_folder::{self, PAGE_FILE, TRACE_FILE},
-    trace_input::trace_of,
-};
+use crate::output::{read_trace, warn};
+use crate::run_folder::{self, PAGE_FILE, TRACE_FILE};
+use crate::{app::App, trace_input::trace_of};
 
 /// What a recording writes about itself.
 const RECORD_FILE: &str = "record.json";
@@ -126,7 +117,6 @@ fn warn_if_missing(written: anyhow::Result<()>) {
     }
 }
 
-/// The page of one table.
 pub fn of_table(table: &Table) -> Page {
     laptime_page::of_comparison(&Comparison { title: table.name, verdict: "", tables: vec![("Figures", table)] })
 }

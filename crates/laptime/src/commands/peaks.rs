@@ -5,15 +5,8 @@ use std::io::Write;
 use laptime_pipelines::{PeakProgress, PeakSearch};
 use laptime_trace::run::Peaks;
 
-use crate::{
-    app::App,
-    cli::Status,
-    failure::Hinted,
-    kept_peaks,
-    moment::Moment,
-    output::{OutputArgs, say, warn},
-    progress::Progress,
-};
+use crate::output::{OutputArgs, say, warn};
+use crate::{app::App, cli::Status, failure::Hinted, kept_peaks, moment::Moment, progress::Progress};
 
 /// Measure peak FLOP/s and memory bandwidth, for MFU, MBU and limits
 ///

@@ -12,25 +12,16 @@ use laptime_page::About;
 use laptime_pipelines::extras::Extras;
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
-use laptime_trace::{
-    Recorded, Trace,
-    format::{folded::By, write_whole},
-    run::{ResultsWriter, Run},
-};
+use laptime_trace::format::{folded::By, write_whole};
+use laptime_trace::run::{ResultsWriter, Run};
+use laptime_trace::{Recorded, Trace};
 
-use crate::{
-    app::App,
-    cli::Status,
-    commands::{bench, convert, page},
-    failure::Hinted,
-    moment::Moment,
-    output::{read_trace, say, warn, write_file, write_to_screen},
-    progress::Progress,
-    request::{Order, Request},
-    run_folder::{self, TRACE_FILE, Tentative},
-    session::{Session, describe},
-    stdout_guard::StdoutGuard,
-};
+use crate::commands::{bench, convert, page};
+use crate::output::{read_trace, say, warn, write_file, write_to_screen};
+use crate::request::{Order, Request};
+use crate::run_folder::{self, TRACE_FILE, Tentative};
+use crate::session::{Session, describe};
+use crate::{app::App, cli::Status, failure::Hinted, moment::Moment, progress::Progress, stdout_guard::StdoutGuard};
 
 /// The number of stages shown.
 const MOST_STAGES: usize = 40;

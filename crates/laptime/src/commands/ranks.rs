@@ -1,27 +1,19 @@
 //! `laptime ranks`: the ranks of a job compared.
 
-use std::{
-    collections::HashMap,
-    io::Write,
-    path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
 };
+use std::{collections::HashMap, io::Write};
 
 use anyhow::Context;
 use laptime_analyze::{Note, RankTrace, Ranks};
 use laptime_report::tables::RanksBy;
 
 use super::{fleet::labels, page};
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    output::OutputArgs,
-    progress::Progress,
-    trace_input::{read, trace_files},
-};
+use crate::trace_input::{read, trace_files};
+use crate::{cli::Status, failure::Hinted, output::OutputArgs, progress::Progress};
 
 /// Compare the ranks of a job: which rank is late, which collective waits, and whether the network is slow
 ///

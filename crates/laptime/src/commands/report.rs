@@ -1,27 +1,17 @@
 //! `laptime report`: runs and traces as a page, runs also as charts, tables and a document.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use laptime_analyze::Profiling;
-use laptime_report::{
-    Format, Table,
-    chart::{Chart, Theme},
-    profiling::{self, MadeFiles},
-};
+use laptime_report::chart::{Chart, Theme};
+use laptime_report::profiling::{self, MadeFiles};
+use laptime_report::{Format, Table};
 use laptime_trace::format::write_whole;
 
-use crate::{
-    app::App,
-    cli::Status,
-    commands::page,
-    failure::Hinted,
-    output::{say, warn, wrapped_for_screen, write_file},
-    run_folder::{self, PAGE_FILE},
-    run_input,
-};
+use crate::output::{say, warn, wrapped_for_screen, write_file};
+use crate::run_folder::{self, PAGE_FILE};
+use crate::{app::App, cli::Status, commands::page, failure::Hinted, run_input};
 
 /// The document, and the names of the other files of a report.
 pub const DOCUMENT: &str = "profiling_report.md";

@@ -3,17 +3,13 @@
 use std::io::Write;
 
 use laptime_analyze::{measured, stages};
-use laptime_report::{
-    Table,
-    tables::{self, StageLimits},
-};
+use laptime_report::Table;
+use laptime_report::tables::{self, StageLimits};
 use laptime_trace::Trace;
 
-use crate::{
-    cli::Status,
-    commands::fleet::{self, TracesArgs},
-    output::{OutputArgs, warn_of_loss},
-};
+use crate::cli::Status;
+use crate::commands::fleet::{self, TracesArgs};
+use crate::output::{OutputArgs, warn_of_loss};
 
 /// Show the stage tree with host and device time
 ///

@@ -1,25 +1,17 @@
 //! `laptime suite`: benchmarks attention and models, and writes a report on both.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use laptime_bench::{GivenSettings, Seconds};
 use laptime_trace::run::RESULTS_FILE;
 
 use super::{bench, report};
-use crate::{
-    app::App,
-    cli::{Status, read_bench},
-    estimate::{Estimate, words},
-    failure::{self, Hinted},
-    kept_peaks,
-    moment::Moment,
-    output::say,
-    run_folder, run_input, screen,
-};
+use crate::cli::{Status, read_bench};
+use crate::estimate::{Estimate, words};
+use crate::failure::{self, Hinted};
+use crate::{app::App, kept_peaks, moment::Moment, output::say, run_folder, run_input, screen};
 
 /// Where Nano XYZ keeps its reports.
 const KIT_REPORTS: &str = "profiling/reports";

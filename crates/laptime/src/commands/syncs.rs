@@ -6,12 +6,8 @@ use laptime_analyze::{Budget, Figure, Judged, LineShares, Syncs, Unit};
 use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
-use crate::{
-    absent,
-    cli::Status,
-    failure::Hinted,
-    output::{OutputArgs, warn, warn_of_loss},
-};
+use crate::output::{OutputArgs, warn, warn_of_loss};
+use crate::{absent, cli::Status, failure::Hinted};
 
 /// Show where the host waits for a device, for how long, and whether the device was busy
 ///

@@ -5,11 +5,9 @@ use std::io::Write;
 use laptime_analyze::Top;
 use laptime_report::tables::{self, Ranking, Side, Sort};
 
-use crate::{
-    cli::Status,
-    commands::fleet::{self, TracesArgs},
-    output::{OutputArgs, warn_of_loss},
-};
+use crate::cli::Status;
+use crate::commands::fleet::{self, TracesArgs};
+use crate::output::{OutputArgs, warn_of_loss};
 
 /// Rank names by self time: the time spent in them and not in anything they call
 ///

@@ -1,21 +1,13 @@
 //! `laptime tour`: five commands that find a bottleneck, fix it and prove it, with what each of them shows.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-use crate::{
-    cli::Status,
-    commands::page,
-    failure::Hinted,
-    moment::Moment,
-    output::wrapped_for_screen,
-    run_folder::{self, PAGE_FILE},
-};
+use crate::run_folder::{self, PAGE_FILE};
+use crate::{cli::Status, commands::page, failure::Hinted, moment::Moment, output::wrapped_for_screen};
 
 /// Find a bottleneck, fix it and prove it, in five commands
 ///

@@ -4,29 +4,22 @@
 //! the token of the printed address, a request must name this server as its host (a foreign name that resolves to
 //! 127.0.0.1 does not), and of other origins only Perfetto's may read, and only the trace.
 
-use std::{
-    fs::File,
-    io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
+use std::{fs::File, thread};
 
 use anyhow::Context;
 use laptime_page::{Viewer, data::MOST_SPANS};
 use laptime_trace::{Trace, format};
 
-use crate::{
-    cli::Status,
-    commands::page,
-    http::{self, Request, Response},
-    output::{read_trace, say},
-    trace_input::trace_of,
-};
+use crate::http::{self, Request, Response};
+use crate::output::{read_trace, say};
+use crate::{cli::Status, commands::page, trace_input::trace_of};
 
 /// Look at a trace of any size in the browser
 ///

@@ -1,21 +1,14 @@
 //! `laptime warmup`: how many iterations until a workload is steady.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use laptime_bench::{GivenSettings, WarmUp};
 
-use crate::{
-    app::App,
-    cli::Status,
-    commands::{bench, warmup_study},
-    failure::Hinted,
-    output::{warn, write_to_screen},
-    request::{OUTPUT, Request},
-    session::Session,
-};
+use crate::commands::{bench, warmup_study};
+use crate::output::{warn, write_to_screen};
+use crate::request::{OUTPUT, Request};
+use crate::{app::App, cli::Status, failure::Hinted, session::Session};
 
 /// Default iterations per process: enough to see a level after a warm-up of a third of them.
 const ITERATIONS: usize = 60;

@@ -1,10 +1,7 @@
 //! `laptime warmup --warmups`: compares numbers of warm-up iterations, each in fresh processes.
 
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fs, io::Write};
 
 use anyhow::Context;
 use clap::{Arg, ArgAction};
@@ -14,18 +11,11 @@ use laptime_report::{Format, tables};
 use laptime_stats::Rng;
 use laptime_trace::run::{ResultsWriter, Run};
 
+use crate::output::{say, warn, write_file, write_to_screen};
+use crate::request::{OUTPUT, Order, Request};
 use crate::{
-    app::App,
-    cli::Status,
-    commands::bench,
-    failure::Hinted,
-    fresh_process,
-    moment::Moment,
-    output::{say, warn, write_file, write_to_screen},
-    progress::Progress,
-    request::{OUTPUT, Order, Request},
-    run_folder,
-    session::describe,
+    app::App, cli::Status, commands::bench, failure::Hinted, fresh_process, moment::Moment, progress::Progress,
+    run_folder, session::describe,
 };
 
 /// The numbers of warm-up iterations that CS336 assignment 2 compares.

@@ -10,12 +10,8 @@ use laptime_bench::{
 use laptime_pipelines::extras::{Command, Context, Flags};
 use laptime_trace::run::Run;
 
-use crate::{
-    app::App,
-    commands::slurm::SlurmArgs,
-    failure::Hinted,
-    output::{FormatArgs, Terminal},
-};
+use crate::output::{FormatArgs, Terminal};
+use crate::{app::App, commands::slurm::SlurmArgs, failure::Hinted};
 
 /// The flags of every command that measures.
 #[derive(Debug, Clone, Args)]
@@ -124,7 +120,6 @@ pub struct PlaceArgs {
 /// A request to measure something.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The command.
     pub command: Command,
     pub workload: Option<String>,
     /// Values by axis name, as given.
@@ -350,7 +345,6 @@ impl Order<'_> {
 
 /// What is measured; everything is resolved except `auto`.
 pub struct Order<'a> {
-    /// The workload.
     pub workload: &'a dyn Workload,
     /// Its axes with their values.
     pub plan: Plan,

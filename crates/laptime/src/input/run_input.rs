@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use laptime_analyze::ProfiledRun;
 use laptime_pipelines::extras::{Extras, own_run};
-use laptime_trace::{
-    run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results},
-    small_file,
-};
+use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
+use laptime_trace::small_file;
 use serde_json::Value;
 
 use crate::{app::App, failure::Hinted, output::warn};

@@ -1,14 +1,11 @@
 //! Source files: finds them in folders, reads them, and audits them on all CPUs.
 
-use std::{
-    collections::HashSet,
-    io,
-    path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering::Relaxed},
 };
+use std::{collections::HashSet, io};
 
 use anyhow::Context;
 use laptime_audit::{Audited, AuditedFile, Language, Problem, Rules, RulesFile};

@@ -1,9 +1,7 @@
 //! Traces as users name them: a file, or a run folder that contains one.
 
-use std::{
-    io::{self, BufReader},
-    path::{Path, PathBuf},
-};
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
 
 use laptime_trace::{ReadError, Trace};
 

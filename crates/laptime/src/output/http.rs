@@ -1,10 +1,7 @@
 //! The small part of HTTP/1.1 that a page on this machine needs: one request per connection, GET and OPTIONS, no bodies.
 
-use std::{
-    io::{self, BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    time::Duration,
-};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::{net::TcpStream, time::Duration};
 
 /// The longest head of a request, in bytes.
 const LONGEST_HEAD: u64 = 8 << 10;

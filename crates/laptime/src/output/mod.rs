@@ -6,23 +6,19 @@ pub mod http;
 pub mod progress;
 pub mod screen;
 
-use std::{
-    io::{self, IsTerminal, Write},
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use laptime_pipelines::extras::Screen;
 use laptime_report::{Format, Table, TextStyle};
-use laptime_trace::{
-    Trace,
-    format::{NO_EVENTS, write_whole},
-};
+use laptime_trace::Trace;
+use laptime_trace::format::{NO_EVENTS, write_whole};
 
 use crate::{commands::page, failure::Hinted, library, screen::Content, trace_input::trace_of};
 
@@ -71,7 +67,6 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// The format.
     pub fn format(&self) -> Format {
         self.format.unwrap_or(Format::Text)
     }

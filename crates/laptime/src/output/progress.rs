@@ -1,9 +1,7 @@
 //! A bar on standard error while cases are measured. It is drawn between iterations, never by a clock of its own.
 
-use std::{
-    io::IsTerminal,
-    time::{Duration, Instant},
-};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use laptime_bench::{Case, Phase};
@@ -45,7 +43,6 @@ impl Progress {
         Self { bar, began: Instant::now(), case: String::new(), phase: "", iterations: 0, left }
     }
 
-    /// A case begins.
     pub fn begin(&mut self, case: &Case, run: u32, runs: u32) {
         let process = if runs > 1 { format!("process {} of {runs}, ", run + 1) } else { String::new() };
         self.case = visible(&format!("{process}{case}")).into_owned();

@@ -4,10 +4,8 @@
 //! `Screen` shows them as escapes. Two kinds of content pass: tables, whose names the report has escaped already and which
 //! bring their own colours, and machine formats, which must reach a pipe byte for byte.
 
-use std::{
-    cell::Cell,
-    io::{self, IsTerminal, Write},
-};
+use std::cell::Cell;
+use std::io::{self, IsTerminal, Write};
 
 use laptime_report::visible_lines;
 

@@ -32,7 +32,6 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates the cases of a run.
     pub fn of_run(app: &App, run: &Run, cases: &[Case]) -> Self {
         Self::of(app, &run.workload, cases, &run.device, &run.settings, run.peaks.as_ref())
     }

@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_bench::Device;
-use laptime_trace::{
-    format::write_whole,
-    run::{Machine, PeakGpu, Peaks, SCHEMA},
-    small_file,
-};
+use laptime_trace::run::{Machine, PeakGpu, Peaks, SCHEMA};
+use laptime_trace::{format::write_whole, small_file};
 
 /// The folder: `LAPTIME_HOME`, else the user's data folder; none if there is no home.
 fn folder() -> Option<PathBuf> {

@@ -7,7 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Moment(u64);
 
 impl Moment {
-    /// This moment.
     pub fn now() -> Self {
         Self(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
     }

@@ -1,18 +1,13 @@
 //! The folder of a run: `runs/<what>-<time>`.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
-use crate::{
-    failure::{Hinted, place_hint},
-    moment::Moment,
-    output::say,
-};
+use crate::failure::{Hinted, place_hint};
+use crate::{moment::Moment, output::say};
 
 /// The trace of a run.
 pub const TRACE_FILE: &str = "trace.pftrace";
@@ -52,7 +47,6 @@ impl Tentative {
         make(request, what, now).map(|folder| Self { folder: Some(folder) })
     }
 
-    /// A file in it.
     pub fn join(&self, file: &str) -> PathBuf {
         self.folder.as_deref().unwrap_or(Path::new("")).join(file)
     }

@@ -1,31 +1,21 @@
 //! A run in its folder: started or resumed, measured, saved.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use laptime_bench::{Case, CaseResult, Device, GivenSettings, Job, Plan, Swept, sweep};
 use laptime_trace::run::{AxisValues, RESULTS_FILE, RUN_FILE, Results, Run, SCHEMA, read_results};
 
+use crate::output::{say, warn};
+use crate::request::{Order, Request};
 use crate::{
-    app::App,
-    estimate::Estimate,
-    failure::Hinted,
-    keeper::Keeper,
-    kept_peaks,
-    moment::Moment,
-    output::{say, warn},
-    progress::Progress,
-    request::{Order, Request},
-    run_folder,
-    stdout_guard::StdoutGuard,
+    app::App, estimate::Estimate, failure::Hinted, keeper::Keeper, kept_peaks, moment::Moment, progress::Progress,
+    run_folder, stdout_guard::StdoutGuard,
 };
 
 /// A run with its folder.
 pub struct Session {
-    /// The folder.
     pub folder: PathBuf,
     /// What is in its `run.json`.
     pub run: Run,
@@ -39,11 +29,9 @@ pub struct Session {
 
 /// A run after its sweep.
 pub struct Finished {
-    /// The folder.
     pub folder: PathBuf,
     /// What is in its `run.json`.
     pub run: Run,
-    /// The results of its cases.
     pub results: Vec<CaseResult>,
     /// The number of results that it should have.
     pub expected: usize,

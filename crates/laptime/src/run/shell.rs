@@ -1,17 +1,13 @@
 //! A shell command that is timed: it ends by itself, at a time limit or when somebody asks to stop, and then all that it
 //! started ends with it.
 
-use std::{
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    time::{Duration, Instant},
-};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use laptime_bench::{
-    Interrupt,
-    process::{ask_group_to_end, in_own_group, kill_group, last_lines},
-};
+use laptime_bench::Interrupt;
+use laptime_bench::process::{ask_group_to_end, in_own_group, kill_group, last_lines};
 
 /// How a command ended.
 #[derive(Debug)]

@@ -1,15 +1,10 @@
 //! Grouped bars, each with its value above it if there is space.
 
+use super::font::{self, Weight};
+use super::geometry::{At, Rect};
+use super::picture::{Anchor, Shape, Text};
 use super::{
-    BarSeries, Bars, Quantity, Reading,
-    font::{self, Weight},
-    frame::Frame,
-    geometry::{At, Rect},
-    labels::SIZE,
-    legend::Names,
-    lines::whisker,
-    picture::{Anchor, Shape, Text},
-    style::Style,
+    BarSeries, Bars, Quantity, Reading, frame::Frame, labels::SIZE, legend::Names, lines::whisker, style::Style,
 };
 
 /// The share of a group that bars fill.
@@ -28,7 +23,6 @@ pub(crate) fn slot(bars: &Bars, group: usize, series: usize, frame: &Frame) -> (
     ((left + right) / 2.0 + from_middle, 0.92 * width)
 }
 
-/// Draws all bars.
 pub(crate) fn draw(bars: &Bars, quantity: Quantity, names: &Names<'_>, frame: &Frame) -> Vec<Shape> {
     let digits = digits(bars, quantity, frame);
     let mut shapes = Vec::new();

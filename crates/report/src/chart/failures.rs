@@ -1,14 +1,9 @@
 //! Cases without a value, at the upper edge: a cross for each, and one word per kind.
 
+use super::font::{self, Weight};
+use super::picture::{Anchor, Look, Shape, Text};
 use super::{
-    BarSeries, Content, Line, Reading, bars,
-    font::{self, Weight},
-    frame::Frame,
-    geometry::At,
-    labels::SIZE,
-    legend::Names,
-    picture::{Anchor, Look, Shape, Text},
-    style::Style,
+    BarSeries, Content, Line, Reading, bars, frame::Frame, geometry::At, labels::SIZE, legend::Names, style::Style,
 };
 
 /// The height of a row.
@@ -63,7 +58,6 @@ fn of_bars(at: usize, series: &BarSeries, groups: usize) -> Row<'_> {
     Row::of(at, &series.name, readings.map(|(group, reading)| (group as f64, reading)))
 }
 
-/// The height of the rows.
 pub(crate) fn height(content: &Content) -> f64 {
     match rows(content).len() {
         0 => 0.0,

@@ -1,16 +1,11 @@
 //! The frame of a panel: axes, tick labels and grid lines.
 
-use super::{
-    Axis, Content, Panel, Scale, Theme,
-    axis::Ruler,
-    failures,
-    font::{self, Weight},
-    geometry::{At, Rect},
-    panel::{reach_x, reach_y},
-    picture::{Anchor, Shape, Text},
-    references,
-    ticks::{Tick, Ticks, ticks},
-};
+use super::font::{self, Weight};
+use super::geometry::{At, Rect};
+use super::panel::{reach_x, reach_y};
+use super::picture::{Anchor, Shape, Text};
+use super::ticks::{Tick, Ticks, ticks};
+use super::{Axis, Content, Panel, Scale, Theme, axis::Ruler, failures, references};
 
 /// The size of numbers along an axis.
 const TICK: f64 = 12.0;

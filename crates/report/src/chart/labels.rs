@@ -1,10 +1,8 @@
 //! Labels next to points and lines, where there is space.
 
-use super::{
-    font::{self, Weight},
-    geometry::{At, Rect},
-    picture::{Anchor, Colour, Shape, Text},
-};
+use super::font::{self, Weight};
+use super::geometry::{At, Rect};
+use super::picture::{Anchor, Colour, Shape, Text};
 
 /// The size of labels inside a panel.
 pub(crate) const SIZE: f64 = 12.0;

@@ -1,13 +1,10 @@
 //! A chart as a picture: title, panels, legend, from top to bottom.
 
-use super::{
-    Chart, Content, Panel, Theme,
-    font::{self, Weight},
-    geometry::{At, Rect},
-    legend::{self, Names},
-    panel,
-    picture::{Anchor, Colour, Picture, Shape, Text},
-};
+use super::font::{self, Weight};
+use super::geometry::{At, Rect};
+use super::legend::{self, Names};
+use super::picture::{Anchor, Colour, Picture, Shape, Text};
+use super::{Chart, Content, Panel, Theme, panel};
 
 /// The width of every picture. Font sizes are chosen for it.
 const WIDTH: f64 = 800.0;

@@ -2,14 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{
-    BarSeries, Chart, Content, Line, Panel, Point, Reading, Theme,
-    font::{self, Weight},
-    geometry::{At, Rect},
-    lines::whisker,
-    picture::{Anchor, Shape, Text},
-    style::{LookNumber, Style},
-};
+use super::font::{self, Weight};
+use super::geometry::{At, Rect};
+use super::picture::{Anchor, Shape, Text};
+use super::style::{LookNumber, Style};
+use super::{BarSeries, Chart, Content, Line, Panel, Point, Reading, Theme, lines::whisker};
 
 /// The size of names.
 const SIZE: f64 = 13.0;

@@ -1,15 +1,9 @@
 //! Lines with their intervals and markers.
 
-use super::{
-    Line, Panel, Point, Reading,
-    frame::Frame,
-    geometry::At,
-    labels::{Taken, positions},
-    legend::Names,
-    panel::figure,
-    picture::{Colour, Look, Shape},
-    style::{MARKER, Style},
-};
+use super::labels::{Taken, positions};
+use super::picture::{Colour, Look, Shape};
+use super::style::{MARKER, Style};
+use super::{Line, Panel, Point, Reading, frame::Frame, geometry::At, legend::Names, panel::figure};
 
 /// The smallest distance between markers of one line; those between are left out.
 const APART: f64 = 7.0;

@@ -141,14 +141,10 @@ pub struct Point {
 
 /// The value at a position.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Reading {
     /// A value, with an optional interval.
-    Measured {
-        /// The value.
-        value: f64,
-        /// Its interval.
-        interval: Option<[f64; 2]>,
-    },
+    Measured { value: f64, interval: Option<[f64; 2]> },
     /// Nothing: a gap in the line. NaN and values beyond `1e150` are gaps too.
     Missing,
     /// A failed case with a word, such as `out of memory`. It is marked at the upper edge.
@@ -177,34 +173,14 @@ pub struct BarSeries {
 
 /// A reference line.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Reference {
     /// A constant.
-    Level {
-        /// The value.
-        y: f64,
-        /// Its label.
-        label: String,
-    },
+    Level { y: f64, label: String },
     /// A power of `x` through a point, on two logarithmic axes.
-    Slope {
-        /// A point on it.
-        through: [f64; 2],
-        /// The power.
-        exponent: f64,
-        /// Its label, such as `∝ N²`.
-        label: String,
-    },
-    /// A roofline: it rises with `x` up to a value and stays there.
-    Roof {
-        /// The slope: `y` per `x`.
-        slope: f64,
-        /// The maximum of `y`.
-        most: f64,
-        /// The label of the rising part.
-        slope_label: String,
-        /// The label of the level part.
-        label: String,
-    },
+    Slope { through: [f64; 2], exponent: f64, label: String },
+    /// A roofline: it rises with `x` up to the most and stays there. Both parts have a label.
+    Roof { slope: f64, most: f64, slope_label: String, label: String },
 }
 
 /// A highlighted range of the horizontal axis, with a position inside.

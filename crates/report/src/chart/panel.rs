@@ -1,16 +1,9 @@
 //! One panel: the ranges of its axes, and everything in it from back to front.
 
+use super::axis::{Reach, has_place};
 use super::{
-    Content, Panel, Point, Quantity, Reading, Reference, Scale, Theme,
-    axis::{Reach, has_place},
-    bars, failures,
-    frame::frame,
-    geometry::Rect,
-    labels::Taken,
-    legend::Names,
-    lines,
-    picture::Shape,
-    references,
+    Content, Panel, Point, Quantity, Reading, Reference, Scale, Theme, bars, failures, frame::frame, geometry::Rect,
+    labels::Taken, legend::Names, lines, picture::Shape, references,
 };
 
 /// Draws a panel in a cell of the picture.

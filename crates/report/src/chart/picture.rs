@@ -4,7 +4,6 @@
 
 use super::{font::Weight, geometry::At, geometry::Rect};
 
-/// A picture.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Picture {
     /// Its description, for screen readers.

@@ -5,12 +5,8 @@ use tiny_skia::{
 };
 use ttf_parser::OutlineBuilder;
 
-use super::{
-    font,
-    geometry::At,
-    picture::{Anchor, Colour, Look, Picture, Shape, Stroke, Text},
-    svg::HALO,
-};
+use super::picture::{Anchor, Colour, Look, Picture, Shape, Stroke, Text};
+use super::{font, geometry::At, svg::HALO};
 use crate::visible::visible;
 
 const WIDTHS: std::ops::RangeInclusive<u32> = 200..=6_400;

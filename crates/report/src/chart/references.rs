@@ -1,14 +1,9 @@
 //! Reference lines and highlighted ranges.
 
-use super::{
-    Panel, Reference, Stretch,
-    font::{self, Weight},
-    frame::Frame,
-    geometry::At,
-    geometry::Rect,
-    labels::{SIZE, Taken, spread},
-    picture::{Anchor, Look, Shape, Text},
-};
+use super::font::{self, Weight};
+use super::labels::{SIZE, Taken, spread};
+use super::picture::{Anchor, Look, Shape, Text};
+use super::{Panel, Reference, Stretch, frame::Frame, geometry::At, geometry::Rect};
 
 /// The dashes of references, finer than those of lines.
 const DASH: &[f32] = &[4.0, 3.0];

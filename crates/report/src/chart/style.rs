@@ -3,10 +3,8 @@
 //! The colours are those of Okabe and Ito, which colour-blind readers can distinguish; colours that are too faint on a
 //! background are left out there.
 
-use super::{
-    geometry::{At, Rect},
-    picture::{Colour, Look, Shape, Stroke},
-};
+use super::geometry::{At, Rect};
+use super::picture::{Colour, Look, Shape, Stroke};
 
 /// The background of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

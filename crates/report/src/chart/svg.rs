@@ -2,17 +2,13 @@
 
 use std::fmt::Write;
 
-use super::{
-    font::Weight,
-    geometry::At,
-    picture::{Anchor, Colour, Look, Picture, Shape, Text},
-};
+use super::picture::{Anchor, Colour, Look, Picture, Shape, Text};
+use super::{font::Weight, geometry::At};
 use crate::visible::visible;
 
 /// Fonts of nearly the same widths come next, so that text fits if DejaVu Sans is missing.
 const FONTS: &str = "DejaVu Sans, Verdana, sans-serif";
 
-/// Writes a picture.
 pub(crate) fn write(picture: &Picture) -> String {
     let mut out = String::new();
     let (width, height) = (number(picture.width), number(picture.height));

@@ -2,13 +2,9 @@
 //!
 //! Lengths and sizes have ticks at powers of two, others at 1, 2 and 5 times powers of ten; as many as fit.
 
-use super::{
-    Scale,
-    axis::Reach,
-    quantity::{Quantity, Unit, with_unit},
-};
+use super::quantity::{Quantity, Unit, with_unit};
+use super::{Scale, axis::Reach};
 
-/// A tick.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) value: f64,

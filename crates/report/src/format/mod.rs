@@ -16,37 +16,22 @@ use laptime_analyze::Note;
 
 use crate::table::Table;
 
-/// An output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Aligned columns for a terminal.
-    Text,
-    /// A Markdown table.
-    Md,
-    /// Comma-separated values with a header.
-    Csv,
-    /// Tab-separated values with a header.
-    Tsv,
-    /// One object with the facts, the rows and the notes.
-    Json,
-    /// One object per row and line.
-    Jsonl,
-}
-
-impl Format {
-    /// All formats, in the order of help texts.
-    pub const ALL: [Self; 6] = [Self::Text, Self::Md, Self::Csv, Self::Tsv, Self::Json, Self::Jsonl];
-
-    /// Returns the name of the format for `--format`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Md => "md",
-            Self::Csv => "csv",
-            Self::Tsv => "tsv",
-            Self::Json => "json",
-            Self::Jsonl => "jsonl",
-        }
+laptime_trace::words! {
+    /// An output format.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Format, ALL: name {
+        /// Aligned columns for a terminal.
+        Text = "text",
+        /// A Markdown table.
+        Md = "md",
+        /// Comma-separated values with a header.
+        Csv = "csv",
+        /// Tab-separated values with a header.
+        Tsv = "tsv",
+        /// One object with the facts, the rows and the notes.
+        Json = "json",
+        /// One object per row and line.
+        Jsonl = "jsonl",
     }
 }
 

@@ -52,7 +52,6 @@ pub fn attention_summary(answer: &Profiling) -> Option<Table> {
 pub(super) struct Together<'a> {
     /// What they have in common.
     pub(super) id: CaseId,
-    /// The cases.
     pub(super) cases: Vec<&'a CaseFigures>,
 }
 

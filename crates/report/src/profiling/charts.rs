@@ -93,7 +93,6 @@ fn machine<'a>(answer: &Profiling, mut ids: impl Iterator<Item = &'a CaseId>) ->
     machines.all(|other| other.as_ref() == Some(&name)).then_some(name)
 }
 
-/// The name of a device.
 pub(super) fn device_name(machine: &Machine, device: &str) -> Option<String> {
     if let Some(number) = device.strip_prefix("cuda:") {
         return machine.gpus.get(number.parse::<usize>().ok()?).map(|gpu| gpu.name.clone());

@@ -4,14 +4,8 @@ use laptime_analyze::{KeyFinding, NamedRun, Profiling, ProfilingPart};
 use laptime_trace::run::{Environment, Run, Settings, Stop, WarmUp};
 
 use super::{attention_summary, charts::device_name, model_summary};
-use crate::{
-    Cell, Format, Table, TextStyle,
-    format::escape_prose,
-    layout::single,
-    tables::{crossovers, scaling},
-    visible::visible,
-    write,
-};
+use crate::tables::{crossovers, scaling};
+use crate::{Cell, Format, Table, TextStyle, format::escape_prose, layout::single, visible::visible, write};
 
 /// Files of the report with the same content.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,11 +3,8 @@
 use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Mode, Passes, Profiling};
 use laptime_trace::run::Case;
 
-use super::{
-    attention_summary::{Together, by_series},
-    labels::Labels,
-    mean, megabytes,
-};
+use super::attention_summary::{Together, by_series};
+use super::{labels::Labels, mean, megabytes};
 use crate::{Cell, Column, Table};
 
 /// The columns of Nano XYZ in its order, then further columns.

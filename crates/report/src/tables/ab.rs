@@ -3,38 +3,44 @@
 use laptime_analyze::Ab;
 use laptime_stats::{Judged, Level, Reason, Verdict, compare::MOST_ADVISED};
 
-use crate::table::{Cell, Column, Table};
+use crate::table::{Cell, Table, table};
 
 /// Lays out two variants, one row each, with the verdict below.
 pub fn ab(answer: &Ab) -> Table {
-    let columns = [
-        Column::new("variant", "variant"),
-        Column::new("what", "what").machine_only(),
-        Column::new("processes", "processes"),
-        Column::new("iterations", "iterations").drop(3),
-        Column::new("typical_ms", "typical"),
-        Column::new("typical_lo_ms", "").in_unit_of("typical_ms").machine_only(),
-        Column::new("typical_hi_ms", "").in_unit_of("typical_ms").machine_only(),
-        Column::new("typical_ci", "95 % CI").in_unit_of("typical_ms").human_only(),
-        Column::new("between", "process spread").drop(1),
-        Column::new("within", "iteration spread").drop(2),
-        Column::new("difference", "").machine_only(),
-        Column::new("difference_lo", "").machine_only(),
-        Column::new("difference_hi", "").machine_only(),
-        Column::new("margin", "").machine_only(),
-        Column::new("verdict", "").machine_only(),
-        Column::new("reason", "").machine_only(),
-        Column::new("processes_needed", "").machine_only(),
-    ];
-    let mut table = Table::new("variants", columns);
-    let comparison = &answer.comparison;
-    for (label, (what, level)) in ["A", "B"].into_iter().zip(answer.variants.iter().zip([comparison.a, comparison.b])) {
-        let mut cells = row(label, what, &level);
-        // The verdict is about B, compared with A.
-        cells.extend(if label == "A" { [const { Cell::Empty }; 7] } else { judged(&comparison.judged) });
-        table.push(cells);
-    }
-    let judged = &comparison.judged;
+    let (comparison, judged) = (&answer.comparison, &answer.comparison.judged);
+    let [a, b] = &answer.variants;
+    // The verdict is about B, compared with A.
+    let rows = [("A", a, comparison.a, None), ("B", b, comparison.b, Some(judged))];
+    let mut table = table!("variants", rows, (label, what, level, judged): (&str, &String, Level, Option<&Judged>) => {
+        let nanos = |nanos: f64| Cell::Nanos(nanos.round() as u64);
+        let interval = judged.and_then(|judged| judged.interval);
+        let reason = judged.and_then(|judged| match judged.verdict {
+            Verdict::Unclear(reason) => Some(reason.to_string()),
+            _ => None,
+        });
+    } [
+        ("variant", "variant") => Cell::text(label),
+        ("what", "what").machine_only() => Cell::text(what),
+        ("processes", "processes") => Cell::Count(level.processes as u64),
+        ("iterations", "iterations").drop(3) => Cell::Count(level.iterations as u64),
+        ("typical_ms", "typical") => nanos(level.typical),
+        ("typical_lo_ms", "").in_unit_of("typical_ms").machine_only() =>
+            level.interval.map(|ends| nanos(ends.low)).into(),
+        ("typical_hi_ms", "").in_unit_of("typical_ms").machine_only() =>
+            level.interval.map(|ends| nanos(ends.high)).into(),
+        ("typical_ci", "95 % CI").in_unit_of("typical_ms").human_only() =>
+            level.interval.map(|ends| Cell::range(nanos(ends.low), nanos(ends.high))).into(),
+        ("between", "process spread").drop(1) => level.between.map(Cell::Share).into(),
+        ("within", "iteration spread").drop(2) => level.within.map(Cell::Share).into(),
+        ("difference", "").machine_only() => judged.map(|judged| Cell::Number(judged.difference)).into(),
+        ("difference_lo", "").machine_only() => interval.map(|ends| Cell::Number(ends.low)).into(),
+        ("difference_hi", "").machine_only() => interval.map(|ends| Cell::Number(ends.high)).into(),
+        ("margin", "").machine_only() => judged.map(|judged| Cell::Number(judged.margin)).into(),
+        ("verdict", "").machine_only() => judged.map(|judged| Cell::text(word(judged.verdict))).into(),
+        ("reason", "").machine_only() => reason.map(Cell::text).into(),
+        ("processes_needed", "").machine_only() =>
+            judged.and_then(|judged| judged.needed).map(|needed| Cell::Count(needed as u64)).into(),
+    ]);
     table.machine_fact("difference", Cell::Number(judged.difference));
     table.machine_fact("difference_lo", judged.interval.map(|ends| Cell::Number(ends.low)));
     table.machine_fact("difference_hi", judged.interval.map(|ends| Cell::Number(ends.high)));
@@ -45,38 +51,6 @@ pub fn ab(answer: &Ab) -> Table {
     }
     table.note(sentence(judged, comparison.a.processes.min(comparison.b.processes)));
     table
-}
-
-fn row(label: &str, what: &str, level: &Level) -> Vec<Cell> {
-    let nanos = |nanos: f64| Cell::Nanos(nanos.round() as u64);
-    vec![
-        Cell::text(label),
-        Cell::text(what),
-        Cell::Count(level.processes as u64),
-        Cell::Count(level.iterations as u64),
-        nanos(level.typical),
-        level.interval.map(|ends| nanos(ends.low)).into(),
-        level.interval.map(|ends| nanos(ends.high)).into(),
-        level.interval.map(|ends| Cell::range(nanos(ends.low), nanos(ends.high))).into(),
-        level.between.map(Cell::Share).into(),
-        level.within.map(Cell::Share).into(),
-    ]
-}
-
-fn judged(judged: &Judged) -> [Cell; 7] {
-    let reason = match judged.verdict {
-        Verdict::Unclear(reason) => Cell::text(reason.to_string()),
-        _ => Cell::Empty,
-    };
-    [
-        Cell::Number(judged.difference),
-        judged.interval.map(|ends| Cell::Number(ends.low)).into(),
-        judged.interval.map(|ends| Cell::Number(ends.high)).into(),
-        Cell::Number(judged.margin),
-        Cell::text(word(judged.verdict)),
-        reason,
-        judged.needed.map(|needed| Cell::Count(needed as u64)).into(),
-    ]
 }
 
 fn word(verdict: Verdict) -> &'static str {

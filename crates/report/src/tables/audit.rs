@@ -3,7 +3,7 @@
 use laptime_audit::{Answer, Certainty, Placed, Problem, Seen, Unplaced};
 
 use super::syncs::short;
-use crate::{Cell, Column, Table, layout::single};
+use crate::{Cell, Table, layout::single, table::table};
 
 /// Unreadable files that are named; the rest is counted.
 const NAMED: usize = 5;
@@ -26,57 +26,34 @@ impl Listed {
 
 /// Lays out the sites of an audit.
 pub fn audit(answer: &Answer, listed: Listed) -> Table {
-    let shown_if = |is_shown: bool, column: Column| if is_shown { column } else { column.machine_only() };
-    let mut table = Table::new(
-        "sites",
-        [
-            Column::new("site", "site").human_only().whole(),
-            Column::new("file", "file").machine_only(),
-            Column::new("line", "line").machine_only(),
-            Column::new("column", "column").machine_only(),
-            Column::new("call", "call").whole(),
-            Column::new("function", "function").drop(5),
-            Column::new("loop_depth", "loops"),
-            Column::new("certainty", "sync").drop(6),
-            shown_if(listed.tests, Column::new("in_test", "in").drop(4)),
-            shown_if(listed.allowed, Column::new("allowed", "allowed").drop(3)),
-            Column::new("recorded", "recorded"),
-            Column::new("waited_ms", "waited"),
-            Column::new("waits_per_lap", "per lap").drop(1),
-            Column::new("run", "in the run").drop(2),
-        ],
-    );
-    for placed in answer.sites.iter().filter(|placed| listed.has(placed)) {
-        table.push(site_row(placed));
-    }
+    let mut table = table!("sites", answer.sites.iter().filter(|placed| listed.has(placed)), placed: &Placed => {
+        let site = &placed.site;
+        let seen = placed.seen.as_ref();
+        let known = seen.filter(|seen| seen.count > 0);
+    } [
+        ("site", "site").human_only().whole() => Cell::text(format!("{}:{}", placed.path, site.line)),
+        ("file", "file").machine_only() => Cell::text(placed.path.clone()),
+        ("line", "line").machine_only() => Cell::Whole(i64::from(site.line)),
+        ("column", "column").machine_only() => Cell::Whole(i64::from(site.column)),
+        ("call", "call").whole() => Cell::text(site.call.clone()),
+        ("function", "function").drop(5) => text(&site.function),
+        ("loop_depth", "loops") => Cell::Count(u64::from(site.loop_depth)),
+        ("certainty", "sync").drop(6) => Cell::text(site.certainty.word()),
+        ("in_test", "in").drop(4).shown_if(listed.tests) =>
+            if site.is_test { Cell::text("test") } else { Cell::Empty },
+        ("allowed", "allowed").drop(3).shown_if(listed.allowed) =>
+            Cell::from(site.allowed.as_ref().map(|reason| Cell::text(reason_or(reason)))),
+        ("recorded", "recorded") => Cell::from(known.map(|seen| Cell::Count(seen.count))),
+        ("waited_ms", "waited") => Cell::from(known.and_then(|seen| seen.total).map(Cell::Nanos)),
+        ("waits_per_lap", "per lap").drop(1) => Cell::from(known.and_then(|seen| seen.a_lap).map(Cell::Number)),
+        ("run", "in the run").drop(2) => Cell::from(seen.map(|seen| Cell::text(seen_word(seen)))),
+    ]);
     for unplaced in answer.unplaced.iter().flatten() {
         table.push(unplaced_row(unplaced));
     }
     add_facts(&mut table, answer);
     add_notes(&mut table, answer, listed);
     table
-}
-
-fn site_row(placed: &Placed) -> Vec<Cell> {
-    let site = &placed.site;
-    let seen = placed.seen.as_ref();
-    let known = seen.filter(|seen| seen.count > 0);
-    vec![
-        Cell::text(format!("{}:{}", placed.path, site.line)),
-        Cell::text(placed.path.clone()),
-        Cell::Whole(i64::from(site.line)),
-        Cell::Whole(i64::from(site.column)),
-        Cell::text(site.call.clone()),
-        text(&site.function),
-        Cell::Count(u64::from(site.loop_depth)),
-        Cell::text(site.certainty.word()),
-        if site.is_test { Cell::text("test") } else { Cell::Empty },
-        Cell::from(site.allowed.as_ref().map(|reason| Cell::text(reason_or(reason)))),
-        Cell::from(known.map(|seen| Cell::Count(seen.count))),
-        Cell::from(known.and_then(|seen| seen.total).map(Cell::Nanos)),
-        Cell::from(known.and_then(|seen| seen.a_lap).map(Cell::Number)),
-        Cell::from(seen.map(|seen| Cell::text(seen_word(seen)))),
-    ]
 }
 
 fn unplaced_row(unplaced: &Unplaced) -> Vec<Cell> {

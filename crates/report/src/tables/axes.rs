@@ -64,7 +64,6 @@ impl Source {
     }
 }
 
-/// The cell of a value on an axis.
 pub(super) fn value(value: &AxisValue) -> Cell {
     match value {
         AxisValue::Int(whole) => Cell::Whole(*whole),
@@ -117,7 +116,12 @@ impl Axes {
         self.marks.iter().map(&mut column).collect()
     }
 
-    /// The cells of a case.
+    /// A table with these columns and those of the axes before them.
+    pub(super) fn table(&self, name: &'static str, own: Vec<Column>) -> Table {
+        let columns = self.columns(&mut Taken::by(&own));
+        Table::new(name, [columns, own].concat())
+    }
+
     pub(super) fn cells(&self, id: &CaseId) -> Vec<Cell> {
         self.marks.iter().map(|axis| axis.source.cell(id)).collect()
     }

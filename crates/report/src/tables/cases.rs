@@ -3,194 +3,137 @@
 use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, SharedDoubt, StateFigures};
 use laptime_trace::run::{Steady, StopReason};
 
-use super::{
-    axes::{self, Axes, Taken},
-    troubles,
-};
-use crate::{Cell, Column, Table, layout::single};
+use super::axes::{self, Axes, Taken};
+use super::troubles;
+use crate::{Cell, Column, Table, layout::single, table::fields};
 
 /// Lays out the cases of a run, with the doubts about them as notes.
 pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let (metrics, facts) = (metric_names(answer), fact_names(answer));
-    let mut table = Table::new("cases", columns(answer, &axes, &metrics, &facts));
+    let measured = || answer.cases.iter().filter_map(|case| case.measured.as_ref());
+    let metrics = distinct(measured().flat_map(|case| &case.metrics).map(|metric| &metric.name));
+    let facts = distinct(measured().flat_map(|case| &case.facts).map(|fact| &fact.name));
+    let any = |is: fn(&MeasuredFigures) -> bool| measured().any(is);
+    // The times of an iteration.
+    let (of_times, times) = fields!(case: &CaseFigures => {
+        let measured = case.measured.as_ref();
+        let wall = measured.map(|figures| &figures.wall);
+        let time = |figure: fn(&Figures) -> Option<f64>| Cell::nanos(wall.and_then(figure));
+        let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
+        let count = |figure: fn(&Figures) -> usize| Cell::from(wall.map(|wall| Cell::Count(figure(wall) as u64)));
+        let low = || time(|wall| wall.interval.map(|interval| interval.low));
+        let high = || time(|wall| wall.interval.map(|interval| interval.high));
+    } [
+        ("outcome", "outcome").shown_if(answer.cases.iter().any(|case| case.measured.is_none())) =>
+            Cell::text(case.outcome()),
+        ("n", "n").drop(1) => count(|wall| wall.n),
+        ("median_ms", "median") => time(|wall| Some(wall.median)),
+        ("median_lo_ms", "").in_unit_of("median_ms").machine_only() => low(),
+        ("median_hi_ms", "").in_unit_of("median_ms").machine_only() => high(),
+        ("median_ci", "95 % CI").in_unit_of("median_ms").human_only() => Cell::range(low(), high()),
+        ("mean_ms", "mean").machine_only() => time(|wall| Some(wall.mean)),
+        ("std_ms", "std").machine_only() => time(|wall| wall.std),
+        ("device_ms", "device").in_unit_of("median_ms").drop(4).shown_if(any(|figures| figures.device_ns.is_some())) =>
+            Cell::nanos(measured.and_then(|figures| figures.device_ns)),
+        ("busy_ms", "busy").in_unit_of("median_ms").drop(4).shown_if(any(|figures| figures.busy_ns.is_some())) =>
+            Cell::nanos(measured.and_then(|figures| figures.busy_ns)),
+        ("min_ms", "min").machine_only() => time(|wall| Some(wall.min)),
+        ("max_ms", "max").machine_only() => time(|wall| Some(wall.max)),
+        ("p5_ms", "p5").machine_only() => time(|wall| wall.p5),
+        ("p95_ms", "p95").in_unit_of("median_ms").drop(7) => time(|wall| wall.p95),
+        ("p99_ms", "p99").machine_only() => time(|wall| wall.p99),
+        ("between", "process spread").drop(8) => share(|wall| wall.between),
+        ("within", "iteration spread").drop(9) => share(|wall| wall.within),
+        ("processes", "processes").drop(4).shown_if(any(|figures| figures.wall.processes > 1)) =>
+            count(|wall| wall.processes),
+    ]);
+    // Rates relative to the hardware, and how the measurement went.
+    let (of_rates, rates) = fields!(case: &CaseFigures => {
+        let measured = case.measured.as_ref();
+        let limits = measured.and_then(|figures| figures.limits).unwrap_or_default();
+        let mib = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
+        let known = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
+        let known_state = measured.map(|figures| &figures.state).filter(|state| state.of > 0);
+        let state =
+            |figure: fn(&StateFigures) -> Option<f64>| Cell::from(known_state.and_then(figure).map(Cell::Number));
+    } [
+        ("gflop", "").machine_only() => Cell::from(limits.gflop.map(Cell::Number)),
+        ("gb", "").machine_only() => Cell::from(limits.gb.map(Cell::Number)),
+        ("gflop_s", "GFLOP/s").drop(5) => Cell::from(limits.gflop_s.map(Cell::Number)),
+        ("gb_s", "GB/s").drop(6) => Cell::from(limits.gb_s.map(Cell::Number)),
+        ("limit_ms", "").machine_only() => Cell::nanos(limits.limit_ns),
+        ("limit_by", "").machine_only() => Cell::from(limits.bound.map(|bound| Cell::text(bound.word()))),
+        ("x_limit", "x limit").drop(3) => Cell::from(limits.x_limit.map(Cell::Number)),
+        ("mfu", "mfu").drop(6) => Cell::from(limits.mfu.map(Cell::Share)),
+        ("mbu", "mbu").drop(6) => Cell::from(limits.mbu.map(Cell::Share)),
+        ("peak_mib", "peak (MiB)").drop(4) => Cell::from(measured.and_then(|figures| figures.peak_bytes).map(mib)),
+        ("peak_rss_mib", "").machine_only() =>
+            Cell::from(measured.and_then(|figures| figures.peak_rss_bytes).map(mib)),
+        ("clock_mhz", "").machine_only() => state(|state| state.clock_mhz),
+        ("power_w", "").machine_only() => state(|state| state.power_watts),
+        ("temperature_c", "").machine_only() => state(|state| state.temperature_c),
+        ("throttled_iterations", "").machine_only() =>
+            Cell::from(known_state.map(|state| Cell::Count(state.throttled as u64))),
+        ("prepare_ms", "").machine_only() => known(|figures| Cell::nanos(figures.prepare_ns)),
+        ("check_ms", "").machine_only() => known(|figures| Cell::nanos(figures.check_ns)),
+        ("first_iteration_ms", "").machine_only() => known(|figures| Cell::nanos(figures.first_iteration_ns)),
+        ("warmup_iterations", "").machine_only() => known(|figures| Cell::Count(figures.warmup_iterations as u64)),
+        ("stop_reason", "").machine_only() => known(|figures| Cell::text(stopped(figures.stopped).0)),
+        ("half_width", "").machine_only() => known(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
+        ("steady_state", "").machine_only() => known(|figures| Cell::text(steady(figures.steady))),
+        ("outliers", "").machine_only() => known(|figures| Cell::Count(figures.course.outliers as u64)),
+        ("troubled_processes", "").machine_only() => Cell::Count(case.troubles.len() as u64),
+        ("reason", "").machine_only() =>
+            Cell::from(case.troubles.first().map(|trouble| Cell::text(troubles::reason(&trouble.kind)))),
+    ]);
+    let mut taken = Taken::by(&of_times);
+    of_rates.iter().for_each(|column| drop(taken.take(&column.key)));
+    let mut columns = axes.columns(&mut taken);
+    columns.extend(of_times);
+    for name in &metrics {
+        columns.push(Column::new(taken.take(name), (*name).clone()).drop(2));
+        columns.push(Column::new(taken.take(&format!("{name}_lo")), "").machine_only());
+        columns.push(Column::new(taken.take(&format!("{name}_hi")), "").machine_only());
+    }
+    columns.extend(of_rates);
+    columns.extend(facts.iter().map(|name| {
+        let shown = SHOWN_FACTS.iter().find(|(fact, _)| fact == *name);
+        Column::new(taken.take(name), shown.map_or("", |(_, label)| *label)).drop(2).shown_if(shown.is_some())
+    }));
+    let mut table = Table::new("cases", columns);
     for case in &answer.cases {
-        table.push(row(case, &axes, &metrics, &facts));
+        let measured = case.measured.as_ref();
+        let mut cells = [axes.cells(&case.id), times(case)].concat();
+        for name in &metrics {
+            let known = measured.and_then(|figures| figures.metrics.iter().find(|metric| metric.name == **name));
+            cells.extend(metric_cells(known));
+        }
+        cells.extend(rates(case));
+        let fact = |name: &&String| Cell::from(measured.and_then(|figures| figures.fact(name)).map(axes::value));
+        cells.extend(facts.iter().map(fact));
+        table.push(cells);
     }
     if let Some(first) = answer.cases.first() {
         axes.add_common(&mut table, &first.id);
     }
-    let processes = |case: &CaseFigures| case.measured.as_ref().map_or(0, |figures| figures.wall.processes);
-    let outcomes = answer.cases.iter().map(|case| troubles::Outcome {
-        id: &case.id,
-        troubles: &case.troubles,
-        measured: processes(case),
-    });
-    troubles::add_notes(&mut table, &axes, outcomes);
+    troubles::add_cases(&mut table, &axes, answer.cases.iter());
     add_peaks(&mut table, answer);
     doubts.iter().for_each(|doubt| table.warn(doubt.note()));
     table
 }
 
-fn metric_names(answer: &Cases) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for metric in answer.cases.iter().filter_map(|case| case.measured.as_ref()).flat_map(|case| &case.metrics) {
-        if !names.contains(&metric.name) {
-            names.push(metric.name.clone());
-        }
-    }
-    names
-}
-
 /// Facts about cases that people see, with their labels.
 const SHOWN_FACTS: [(&str, &str); 2] = [("mass_kept", "mass kept"), ("output_error", "output error")];
 
-/// The names of all facts about cases.
-fn fact_names(answer: &Cases) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for fact in answer.cases.iter().filter_map(|case| case.measured.as_ref()).flat_map(|case| &case.facts) {
-        if !names.contains(&fact.name) {
-            names.push(fact.name.clone());
+/// Each name once, in order.
+fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
+    let mut names: Vec<&String> = Vec::new();
+    all.for_each(|name| {
+        if !names.contains(&name) {
+            names.push(name)
         }
-    }
+    });
     names
-}
-
-fn columns(answer: &Cases, axes: &Axes, metrics: &[String], facts: &[String]) -> Vec<Column> {
-    let (before, after) = (figure_columns(answer), other_columns());
-    let mut taken = Taken::by(&before);
-    after.iter().for_each(|column| drop(taken.take(&column.key)));
-    let mut columns = axes.columns(&mut taken);
-    columns.extend(before);
-    for name in metrics {
-        columns.push(Column::new(taken.take(name), name.clone()).drop(2));
-        columns.push(Column::new(taken.take(&format!("{name}_lo")), "").machine_only());
-        columns.push(Column::new(taken.take(&format!("{name}_hi")), "").machine_only());
-    }
-    columns.extend(after);
-    columns.extend(facts.iter().map(|name| {
-        let key = taken.take(name);
-        match SHOWN_FACTS.iter().find(|(fact, _)| fact == name) {
-            Some((_, label)) => Column::new(key, *label).drop(2),
-            None => Column::new(key, "").machine_only(),
-        }
-    }));
-    columns
-}
-
-/// The times of an iteration.
-fn figure_columns(answer: &Cases) -> Vec<Column> {
-    let some = |is_shown: fn(&CaseFigures) -> bool, column: Column| match answer.cases.iter().any(is_shown) {
-        true => column,
-        false => column.machine_only(),
-    };
-    let several = |case: &CaseFigures| case.measured.as_ref().is_some_and(|figures| figures.wall.processes > 1);
-    let has_device = |case: &CaseFigures| case.measured.as_ref().is_some_and(|figures| figures.device_ns.is_some());
-    let has_busy = |case: &CaseFigures| case.measured.as_ref().is_some_and(|figures| figures.busy_ns.is_some());
-    let in_median = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("median_ms");
-    vec![
-        some(|case| case.measured.is_none(), Column::new("outcome", "outcome")),
-        Column::new("n", "n").drop(1),
-        Column::new("median_ms", "median"),
-        in_median("median_lo_ms", "").machine_only(),
-        in_median("median_hi_ms", "").machine_only(),
-        in_median("median_ci", "95 % CI").human_only(),
-        Column::new("mean_ms", "mean").machine_only(),
-        Column::new("std_ms", "std").machine_only(),
-        some(has_device, in_median("device_ms", "device").drop(4)),
-        some(has_busy, in_median("busy_ms", "busy").drop(4)),
-        Column::new("min_ms", "min").machine_only(),
-        Column::new("max_ms", "max").machine_only(),
-        Column::new("p5_ms", "p5").machine_only(),
-        in_median("p95_ms", "p95").drop(7),
-        Column::new("p99_ms", "p99").machine_only(),
-        Column::new("between", "process spread").drop(8),
-        Column::new("within", "iteration spread").drop(9),
-        some(several, Column::new("processes", "processes").drop(4)),
-    ]
-}
-
-/// Rates relative to the hardware, and how the measurement went.
-fn other_columns() -> Vec<Column> {
-    let machine = |key: &'static str| Column::new(key, "").machine_only();
-    vec![
-        machine("gflop"),
-        machine("gb"),
-        Column::new("gflop_s", "GFLOP/s").drop(5),
-        Column::new("gb_s", "GB/s").drop(6),
-        machine("limit_ms"),
-        machine("limit_by"),
-        Column::new("x_limit", "x limit").drop(3),
-        Column::new("mfu", "mfu").drop(6),
-        Column::new("mbu", "mbu").drop(6),
-        Column::new("peak_mib", "peak (MiB)").drop(4),
-        machine("peak_rss_mib"),
-        machine("clock_mhz"),
-        machine("power_w"),
-        machine("temperature_c"),
-        machine("throttled_iterations"),
-        machine("prepare_ms"),
-        machine("check_ms"),
-        machine("first_iteration_ms"),
-        machine("warmup_iterations"),
-        machine("stop_reason"),
-        machine("half_width"),
-        machine("steady_state"),
-        machine("outliers"),
-        machine("troubled_processes"),
-        machine("reason"),
-    ]
-}
-
-fn row(case: &CaseFigures, axes: &Axes, metrics: &[String], facts: &[String]) -> Vec<Cell> {
-    let measured = case.measured.as_ref();
-    let mut cells = axes.cells(&case.id);
-    cells.push(Cell::text(case.outcome()));
-    cells.extend(wall_cells(measured));
-    for name in metrics {
-        let known = measured.and_then(|figures| figures.metrics.iter().find(|metric| metric.name == *name));
-        cells.extend(metric_cells(known));
-    }
-    cells.extend(limit_cells(measured));
-    cells.extend(state_cells(measured));
-    cells.push(Cell::Count(case.troubles.len() as u64));
-    cells.push(Cell::from(case.troubles.first().map(|trouble| Cell::text(troubles::reason(&trouble.kind)))));
-    cells.extend(facts.iter().map(|name| Cell::from(measured.and_then(|figures| figures.fact(name)).map(axes::value))));
-    cells
-}
-
-/// A time in fractional nanoseconds.
-pub(super) fn nanos(value: Option<f64>) -> Cell {
-    Cell::from(value.filter(|value| value.is_finite()).map(|value| Cell::Nanos(value.round() as u64)))
-}
-
-fn wall_cells(measured: Option<&MeasuredFigures>) -> [Cell; 17] {
-    let wall = measured.map(|figures| &figures.wall);
-    let time = |figure: fn(&Figures) -> Option<f64>| nanos(wall.and_then(figure));
-    let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
-    let count = |figure: fn(&Figures) -> usize| Cell::from(wall.map(|wall| Cell::Count(figure(wall) as u64)));
-    [
-        count(|wall| wall.n),
-        time(|wall| Some(wall.median)),
-        time(|wall| wall.interval.map(|interval| interval.low)),
-        time(|wall| wall.interval.map(|interval| interval.high)),
-        Cell::range(
-            time(|wall| wall.interval.map(|interval| interval.low)),
-            time(|wall| wall.interval.map(|interval| interval.high)),
-        ),
-        time(|wall| Some(wall.mean)),
-        time(|wall| wall.std),
-        nanos(measured.and_then(|figures| figures.device_ns)),
-        nanos(measured.and_then(|figures| figures.busy_ns)),
-        time(|wall| Some(wall.min)),
-        time(|wall| Some(wall.max)),
-        time(|wall| wall.p5),
-        time(|wall| wall.p95),
-        time(|wall| wall.p99),
-        share(|wall| wall.between),
-        share(|wall| wall.within),
-        count(|wall| wall.processes),
-    ]
 }
 
 fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {
@@ -198,44 +141,6 @@ fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {
     let interval = figures.and_then(|figures| figures.interval);
     let values = [figures.map(|figures| figures.median), interval.map(|ends| ends.low), interval.map(|ends| ends.high)];
     values.map(|value| Cell::from(value.map(Cell::Number)))
-}
-
-fn limit_cells(measured: Option<&MeasuredFigures>) -> [Cell; 9] {
-    let limits = measured.and_then(|figures| figures.limits).unwrap_or_default();
-    [
-        Cell::from(limits.gflop.map(Cell::Number)),
-        Cell::from(limits.gb.map(Cell::Number)),
-        Cell::from(limits.gflop_s.map(Cell::Number)),
-        Cell::from(limits.gb_s.map(Cell::Number)),
-        nanos(limits.limit_ns),
-        Cell::from(limits.bound.map(|bound| Cell::text(bound.word()))),
-        Cell::from(limits.x_limit.map(Cell::Number)),
-        Cell::from(limits.mfu.map(Cell::Share)),
-        Cell::from(limits.mbu.map(Cell::Share)),
-    ]
-}
-
-fn state_cells(measured: Option<&MeasuredFigures>) -> [Cell; 14] {
-    let mib = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
-    let known = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
-    let known_state = measured.map(|figures| &figures.state).filter(|state| state.of > 0);
-    let state = |figure: fn(&StateFigures) -> Option<f64>| Cell::from(known_state.and_then(figure).map(Cell::Number));
-    [
-        Cell::from(measured.and_then(|figures| figures.peak_bytes).map(mib)),
-        Cell::from(measured.and_then(|figures| figures.peak_rss_bytes).map(mib)),
-        state(|state| state.clock_mhz),
-        state(|state| state.power_watts),
-        state(|state| state.temperature_c),
-        Cell::from(known_state.map(|state| Cell::Count(state.throttled as u64))),
-        known(|figures| nanos(Some(figures.prepare_ns))),
-        known(|figures| nanos(Some(figures.check_ns))),
-        known(|figures| nanos(Some(figures.first_iteration_ns))),
-        known(|figures| Cell::Count(figures.warmup_iterations as u64)),
-        known(|figures| Cell::text(stopped(figures.stopped).0)),
-        known(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
-        known(|figures| Cell::text(steady(figures.steady))),
-        known(|figures| Cell::Count(figures.course.outliers as u64)),
-    ]
 }
 
 /// Why sampling stopped, and the half-width of the interval then, as a share of the median.

@@ -2,10 +2,8 @@
 
 use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, WarmUpStudy};
 
-use super::{
-    axes::{Axes, Taken},
-    troubles::capital,
-};
+use super::axes::{Axes, Taken};
+use super::troubles::capital;
 use crate::{Cell, Column, Table, layout::OneUnit};
 
 /// A first iteration that is slower by less is not reported.
@@ -54,7 +52,7 @@ fn add_rows(table: &mut Table, case: &WarmUpRows, start: &ColdStart, axes: &Axes
         let count = Cell::from((count > 0).then_some(Cell::Count(count)));
         let shift = |part: Option<&ColdPart>| Cell::from(part.map(|part| Cell::Shift(part.nanos)));
         let before = Cell::from(before.map(|part| Cell::Nanos(part.nanos.unsigned_abs())));
-        table.push(row(case, axes, [Cell::text(work.word()), before, shift(first), count, Cell::text(meaning(work))]));
+        table.push(row(case, axes, [Cell::text(work.word()), before, shift(first), count, Cell::text(work.meaning())]));
     }
     let first = Cell::from(start.beyond_ns().map(Cell::Shift));
     let all = [Cell::text("all"), Cell::Nanos(start.before_ns), first, Cell::Empty, Cell::Empty];
@@ -63,25 +61,6 @@ fn add_rows(table: &mut Table, case: &WarmUpRows, start: &ColdStart, axes: &Axes
 
 fn row(case: &WarmUpRows, axes: &Axes, own: [Cell; 5]) -> Vec<Cell> {
     axes.cells(&case.id).into_iter().chain(own).collect()
-}
-
-/// The meaning of a part.
-fn meaning(work: ColdWork) -> &'static str {
-    match work {
-        ColdWork::Context => "opening the device",
-        ColdWork::Libraries => "starting libraries",
-        ColdWork::Compile => "compiling kernels",
-        ColdWork::Load => "loading kernels",
-        ColdWork::FirstProducts => "loading cuBLAS kernels",
-        ColdWork::Capture => "capturing a graph",
-        ColdWork::Weights => "weights and inputs",
-        ColdWork::Allocate => "allocating memory",
-        ColdWork::Threads => "starting threads",
-        ColdWork::Prompt => "filling the KV cache",
-        ColdWork::Autotune => "trying variants",
-        ColdWork::FirstTouch => "page faults (estimate)",
-        ColdWork::Rest => "not marked",
-    }
 }
 
 /// A part in a sentence: `compiling 26 kernels`.

@@ -1,42 +1,53 @@
 //! The comparison of two runs as a table.
 
 use laptime_analyze::{Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Tally, Trouble, Which};
-use laptime_stats::{
-    Interval, Reason, Verdict,
-    compare::{LEAST_PROCESSES, MOST_ADVISED},
-};
+use laptime_stats::compare::{LEAST_PROCESSES, MOST_ADVISED};
+use laptime_stats::{Interval, Reason, Verdict};
 
-use super::{
-    ab::rounded,
-    axes::{Axes, Taken},
-    cases::nanos,
-    troubles,
-};
-use crate::{Cell, Column, Table};
+use super::axes::{Axes, Taken};
+use super::{ab::rounded, troubles};
+use crate::{Cell, Column, Table, table::fields};
 
 /// Lays out how two runs compare.
 pub fn compare(answer: &Compared) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let own = columns(answer);
-    let mut columns = axes.columns(&mut Taken::by(&own));
-    columns.extend(own);
-    let mut table = Table::new("comparisons", columns);
+    let (of_difference, difference) = fields!(case: &ComparedCase => {
+        let pair = case.pair.as_ref().ok();
+        let end = |end: fn(Interval) -> f64| Cell::from(pair.and_then(|pair| Some(Cell::Change(end(pair.interval?)))));
+    } [
+        ("difference", "change") => Cell::from(pair.map(|pair| Cell::Change(pair.difference))),
+        ("difference_lo", "").machine_only() => end(|ends| ends.low),
+        ("difference_hi", "").machine_only() => end(|ends| ends.high),
+        ("difference_ci", "95 % CI").human_only().drop(2) => Cell::range(end(|ends| ends.low), end(|ends| ends.high)),
+        ("margin", "").machine_only() => Cell::from(pair.map(|pair| Cell::Share(pair.margin))),
+        ("verdict", "verdict") => Cell::text(verdict(case)),
+        ("why", "why").human_only().drop(3) => Cell::from(why(case).map(Cell::text)),
+        ("reason", "").machine_only() => Cell::from(reason(case).map(Cell::text)),
+        ("processes_needed", "").machine_only() =>
+            Cell::from(pair.and_then(|pair| Some(Cell::Count(pair.needed? as u64)))),
+    ]);
+    let others = [of_difference, side_columns()].concat();
+    let own = [value_columns(answer, &mut Taken::by(&others)), others].concat();
+    let mut table = axes.table("comparisons", own);
     for case in &answer.cases {
+        let pair = case.pair.as_ref().ok();
         let mut row = axes.cells(&case.id);
-        row.extend(cells(answer, case));
+        for side in [pair.map(|pair| pair.a), pair.map(|pair| pair.b)] {
+            let ends = side.and_then(|side| side.interval);
+            let values = [side.map(|side| side.median), ends.map(|ends| ends.low), ends.map(|ends| ends.high)];
+            row.extend(values.map(|value| match answer.metric {
+                None => Cell::nanos(value),
+                Some(_) => Cell::from(value.map(Cell::Number)),
+            }));
+        }
+        row.extend(difference(case));
+        row.extend(side_cells(pair.map(|pair| &pair.a)));
+        row.extend(side_cells(pair.map(|pair| &pair.b)));
         table.push(row);
     }
     add_facts(&mut table, answer, &axes);
     add_notes(&mut table, answer, &axes);
     table
-}
-
-/// The columns of the values, then those of the difference and of the sides.
-fn columns(answer: &Compared) -> Vec<Column> {
-    let others = [difference_columns(), side_columns()].concat();
-    let mut columns = value_columns(answer, &mut Taken::by(&others));
-    columns.extend(others);
-    columns
 }
 
 /// The typical value of each side with its interval: times in milliseconds, or the metric under its name.
@@ -52,52 +63,9 @@ fn value_columns(answer: &Compared, taken: &mut Taken) -> Vec<Column> {
     columns
 }
 
-fn difference_columns() -> Vec<Column> {
-    vec![
-        Column::new("difference", "change"),
-        Column::new("difference_lo", "").machine_only(),
-        Column::new("difference_hi", "").machine_only(),
-        Column::new("difference_ci", "95 % CI").human_only().drop(2),
-        Column::new("margin", "").machine_only(),
-        Column::new("verdict", "verdict"),
-        Column::new("why", "why").human_only().drop(3),
-        Column::new("reason", "").machine_only(),
-        Column::new("processes_needed", "").machine_only(),
-    ]
-}
-
 fn side_columns() -> Vec<Column> {
     let keys = ["a_n", "a_processes", "a_between", "a_within", "b_n", "b_processes", "b_between", "b_within"];
     keys.map(|key| Column::new(key, "").machine_only()).to_vec()
-}
-
-fn cells(answer: &Compared, case: &ComparedCase) -> Vec<Cell> {
-    let pair = case.pair.as_ref().ok();
-    let value = |value: Option<f64>| match answer.metric.is_none() {
-        true => nanos(value),
-        false => Cell::from(value.map(Cell::Number)),
-    };
-    let end = |end: fn(Interval) -> f64| Cell::from(pair.and_then(|pair| Some(Cell::Change(end(pair.interval?)))));
-    let mut cells = Vec::new();
-    for side in [pair.map(|pair| pair.a), pair.map(|pair| pair.b)] {
-        let ends = side.and_then(|side| side.interval);
-        let values = [side.map(|side| side.median), ends.map(|ends| ends.low), ends.map(|ends| ends.high)];
-        cells.extend(values.map(value));
-    }
-    cells.extend([
-        Cell::from(pair.map(|pair| Cell::Change(pair.difference))),
-        end(|ends| ends.low),
-        end(|ends| ends.high),
-        Cell::range(end(|ends| ends.low), end(|ends| ends.high)),
-        Cell::from(pair.map(|pair| Cell::Share(pair.margin))),
-        Cell::text(verdict(case)),
-        Cell::from(why(case).map(Cell::text)),
-        Cell::from(reason(case).map(Cell::text)),
-        Cell::from(pair.and_then(|pair| Some(Cell::Count(pair.needed? as u64)))),
-    ]);
-    cells.extend(side_cells(pair.map(|pair| &pair.a)));
-    cells.extend(side_cells(pair.map(|pair| &pair.b)));
-    cells
 }
 
 fn side_cells(side: Option<&Figures>) -> [Cell; 4] {

@@ -3,40 +3,11 @@
 use laptime_analyze::{CaseFigures, Cases, Figures, TroubleKind};
 use laptime_trace::run::{AxisValue, Case};
 
-use super::{axes::value, cases::nanos};
-use crate::{Cell, Column, Table};
+use super::axes::value;
+use crate::{Cell, Column, Table, table::table};
 
 /// Passes without a KV cache: those of CS336 assignment 2, and the training step.
 const PASSES: [&str; 4] = ["forward", "backward", "forward_backward", "step"];
-
-/// The columns of CS336 assignment 2 in its order, then further columns.
-const COLUMNS: [&str; 25] = [
-    "model_size",
-    "context_length",
-    "batch_size",
-    "warmup_steps",
-    "measure_steps",
-    "pass_type",
-    "num_params",
-    "mean_time_ms",
-    "std_time_ms",
-    "cv_percent",
-    "error",
-    "dtype",
-    "attention",
-    "device",
-    "outcome",
-    "reason",
-    "processes",
-    "median_ms",
-    "low_ms",
-    "high_ms",
-    "tok_s",
-    "loss",
-    "mfu",
-    "peak_mib",
-    "activation_bytes",
-];
 
 /// The requested steps; none if a stop rule decides.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,59 +23,76 @@ pub struct AskedSteps {
 ///
 /// `std_time_ms` is the standard deviation of the sample.
 pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, asked: AskedSteps) -> Option<Table> {
-    let mut table = Table::new("course", COLUMNS.map(|name| Column::new(name, name)));
-    for case in answer.cases.iter().filter(|case| is_of_course(case)) {
-        table.push(row(case, parameters, asked));
-    }
+    let table = table!("course", answer.cases.iter().filter(|case| is_of_course(case)), case: &CaseFigures => {
+        let measured = case.measured.as_ref();
+        let wall = measured.map(|measured| &measured.wall);
+        let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
+        let number = |number: Option<f64>| Cell::from(number.map(Cell::Number));
+        let text = |text: &str| if text.is_empty() { Cell::Empty } else { Cell::text(text) };
+        let interval = wall.and_then(|wall| wall.interval);
+        let metric =
+            |name: &str| number(measured.and_then(|measured| measured.metric(name)).map(|figures| figures.median));
+        let limits = measured.and_then(|measured| measured.limits.as_ref());
+        let peak = measured.and_then(|measured| measured.peak_bytes).map(|bytes| bytes as f64 / f64::from(1 << 20));
+    } [
+        ("model_size", "model_size") => axis(case, "model"),
+        ("context_length", "context_length") => axis(case, "seq_len"),
+        ("batch_size", "batch_size") => axis(case, "batch_size"),
+        ("warmup_steps", "warmup_steps") =>
+            count(measured.map(|measured| measured.warmup_iterations).or(asked.warmup)),
+        ("measure_steps", "measure_steps") => count(wall.map(|wall| wall.n).or(asked.measure)),
+        ("pass_type", "pass_type") => axis(case, "pass_type"),
+        ("num_params", "num_params") => match fact(case, "parameters") {
+            Cell::Empty => Cell::from(parameters(&case.id.case).as_ref().map(value)),
+            known => known,
+        },
+        ("mean_time_ms", "mean_time_ms") => Cell::nanos(wall.map(|wall| wall.mean)),
+        ("std_time_ms", "std_time_ms") => Cell::nanos(wall.and_then(|wall| wall.std)),
+        ("cv_percent", "cv_percent") => number(wall.and_then(cv_percent)),
+        ("error", "error") => text(error(case)),
+        ("dtype", "dtype") => axis(case, "dtype"),
+        ("attention", "attention") => axis(case, "attention"),
+        ("device", "device") => text(&case.id.device),
+        ("outcome", "outcome") => text(case.outcome()),
+        ("reason", "reason") => reason(case).map(Cell::text).into(),
+        ("processes", "processes") => count(wall.map(|wall| wall.processes)),
+        ("median_ms", "median_ms") => Cell::nanos(wall.map(|wall| wall.median)),
+        ("low_ms", "low_ms") => Cell::nanos(interval.map(|interval| interval.low)),
+        ("high_ms", "high_ms") => Cell::nanos(interval.map(|interval| interval.high)),
+        ("tok_s", "tok_s") => metric("tok_s"),
+        ("loss", "loss") => metric("loss"),
+        ("mfu", "mfu") => number(limits.and_then(|limits| limits.mfu)),
+        ("peak_mib", "peak_mib") => number(peak),
+        ("activation_bytes", "activation_bytes") => fact(case, "activation_bytes"),
+    ]);
     (!table.rows.is_empty()).then_some(table)
 }
-
-/// The columns of the table of separate passes of CS336 assignment 2, then further columns.
-const SEPARATE: [&str; 12] = [
-    "model_size",
-    "context_length",
-    "batch_size",
-    "forward_mean_ms",
-    "forward_std_ms",
-    "backward_mean_ms",
-    "backward_std_ms",
-    "ratio",
-    "error",
-    "dtype",
-    "attention",
-    "device",
-];
 
 /// Lays out backward and forward passes of the same case, with the ratio of their means. None if there is no such pair.
 pub fn course_separate(answer: &Cases) -> Option<Table> {
-    let mut table = Table::new("separate", SEPARATE.map(|name| Column::new(name, name)));
     let backward = answer.cases.iter().filter(|case| is_of_course(case) && pass(case) == "backward");
-    for (backward, forward) in backward.filter_map(|case| Some((case, with_pass(answer, case, "forward")?))) {
-        table.push(separate_row(forward, backward));
-    }
+    let pairs = backward.filter_map(|case| Some((with_pass(answer, case, "forward")?, case)));
+    let table = table!("separate", pairs, (forward, backward): (&CaseFigures, &CaseFigures) => {
+        let wall = |case: &CaseFigures| case.measured.as_ref().map(|measured| measured.wall);
+        let (before, after) = (wall(forward), wall(backward));
+        let mean = |wall: Option<Figures>| wall.map(|wall| wall.mean);
+        let ratio = mean(before).filter(|mean| *mean > 0.0).zip(mean(after)).map(|(before, after)| after / before);
+        let error = [forward, backward].into_iter().map(error).find(|error| !error.is_empty());
+    } [
+        ("model_size", "model_size") => axis(backward, "model"),
+        ("context_length", "context_length") => axis(backward, "seq_len"),
+        ("batch_size", "batch_size") => axis(backward, "batch_size"),
+        ("forward_mean_ms", "forward_mean_ms") => Cell::nanos(mean(before)),
+        ("forward_std_ms", "forward_std_ms") => Cell::nanos(before.and_then(|wall| wall.std)),
+        ("backward_mean_ms", "backward_mean_ms") => Cell::nanos(mean(after)),
+        ("backward_std_ms", "backward_std_ms") => Cell::nanos(after.and_then(|wall| wall.std)),
+        ("ratio", "ratio") => Cell::from(ratio.map(Cell::Number)),
+        ("error", "error") => Cell::from(error.map(Cell::text)),
+        ("dtype", "dtype") => axis(backward, "dtype"),
+        ("attention", "attention") => axis(backward, "attention"),
+        ("device", "device") => Cell::text(&backward.id.device),
+    ]);
     (!table.rows.is_empty()).then_some(table)
-}
-
-fn separate_row(forward: &CaseFigures, backward: &CaseFigures) -> Vec<Cell> {
-    let wall = |case: &CaseFigures| case.measured.as_ref().map(|measured| measured.wall);
-    let (before, after) = (wall(forward), wall(backward));
-    let mean = |wall: Option<Figures>| wall.map(|wall| wall.mean);
-    let ratio = mean(before).filter(|mean| *mean > 0.0).zip(mean(after)).map(|(before, after)| after / before);
-    let error = [forward, backward].into_iter().map(error).find(|error| !error.is_empty());
-    vec![
-        axis(backward, "model"),
-        axis(backward, "seq_len"),
-        axis(backward, "batch_size"),
-        nanos(mean(before)),
-        nanos(before.and_then(|wall| wall.std)),
-        nanos(mean(after)),
-        nanos(after.and_then(|wall| wall.std)),
-        Cell::from(ratio.map(Cell::Number)),
-        Cell::from(error.map(Cell::text)),
-        axis(backward, "dtype"),
-        axis(backward, "attention"),
-        Cell::text(&backward.id.device),
-    ]
 }
 
 /// The case that differs only in its pass.
@@ -172,48 +160,6 @@ fn reason(case: &CaseFigures) -> Option<String> {
 
 fn cv_percent(wall: &Figures) -> Option<f64> {
     wall.std.filter(|_| wall.mean > 0.0).map(|std| 100.0 * std / wall.mean)
-}
-
-fn row(case: &CaseFigures, parameters: &dyn Fn(&Case) -> Option<AxisValue>, asked: AskedSteps) -> Vec<Cell> {
-    let measured = case.measured.as_ref();
-    let wall = measured.map(|measured| &measured.wall);
-    let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
-    let number = |number: Option<f64>| Cell::from(number.map(Cell::Number));
-    let text = |text: &str| if text.is_empty() { Cell::Empty } else { Cell::text(text) };
-    let interval = wall.and_then(|wall| wall.interval);
-    let metric = |name: &str| number(measured.and_then(|measured| measured.metric(name)).map(|figures| figures.median));
-    let limits = measured.and_then(|measured| measured.limits.as_ref());
-    let peak = measured.and_then(|measured| measured.peak_bytes).map(|bytes| bytes as f64 / f64::from(1 << 20));
-    vec![
-        axis(case, "model"),
-        axis(case, "seq_len"),
-        axis(case, "batch_size"),
-        count(measured.map(|measured| measured.warmup_iterations).or(asked.warmup)),
-        count(wall.map(|wall| wall.n).or(asked.measure)),
-        axis(case, "pass_type"),
-        match fact(case, "parameters") {
-            Cell::Empty => Cell::from(parameters(&case.id.case).as_ref().map(value)),
-            known => known,
-        },
-        nanos(wall.map(|wall| wall.mean)),
-        nanos(wall.and_then(|wall| wall.std)),
-        number(wall.and_then(cv_percent)),
-        text(error(case)),
-        axis(case, "dtype"),
-        axis(case, "attention"),
-        text(&case.id.device),
-        text(case.outcome()),
-        reason(case).map(Cell::text).into(),
-        count(wall.map(|wall| wall.processes)),
-        nanos(wall.map(|wall| wall.median)),
-        nanos(interval.map(|interval| interval.low)),
-        nanos(interval.map(|interval| interval.high)),
-        metric("tok_s"),
-        metric("loss"),
-        number(limits.and_then(|limits| limits.mfu)),
-        number(peak),
-        fact(case, "activation_bytes"),
-    ]
 }
 
 #[cfg(test)]

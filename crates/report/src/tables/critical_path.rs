@@ -1,28 +1,21 @@
 //! The critical path of a trace, as a table.
 
-use laptime_analyze::{CriticalPath, Prediction};
+use laptime_analyze::{CriticalPath, PathPart, Prediction};
 
 use super::overview;
-use crate::{Cell, Column, Table, kernel_name::short, layout::single};
+use crate::{Cell, Table, kernel_name::short, layout::single, table::table};
 
 /// How wide names are in notes.
 const NAME_WIDTH: usize = 60;
 
 /// Lays out the kinds on the path, most time first.
 pub fn critical_path(answer: &CriticalPath) -> Table {
-    let mut table = Table::new(
-        "path",
-        [
-            Column::new("kind", "on the path"),
-            Column::new("time_ms", "time"),
-            Column::new("share", "share"),
-            Column::new("count", "count"),
-        ],
-    );
-    for part in &answer.kinds {
-        let cells = [Cell::Nanos(part.time.0), Cell::Share(part.share), Cell::Count(part.count)];
-        table.push([Cell::text(part.kind.word())].into_iter().chain(cells).collect::<Vec<_>>());
-    }
+    let mut table = table!("path", &answer.kinds, part: &PathPart => [
+        ("kind", "on the path") => Cell::text(part.kind.word()),
+        ("time_ms", "time") => Cell::Nanos(part.time.0),
+        ("share", "share") => Cell::Share(part.share),
+        ("count", "count") => Cell::Count(part.count),
+    ]);
     table.fact("length_ms", "critical path", Cell::Nanos(answer.length.0));
     overview::add(&mut table, &answer.overview);
     if let Some(prediction) = &answer.prediction {

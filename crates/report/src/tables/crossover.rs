@@ -2,11 +2,8 @@
 
 use laptime_analyze::{Crossover, Crossovers, Ratio};
 
-use super::{
-    axes::{Axes, Taken},
-    troubles::capital,
-};
-use crate::{Cell, Column, Table};
+use super::{axes::Axes, troubles::capital};
+use crate::{Cell, Table, table::fields};
 
 /// Lays out how much faster and smaller a kind is, one row per length, with the answers as notes. None if there is only
 /// one kind.
@@ -15,14 +12,23 @@ pub fn crossovers(answer: &Crossovers) -> Option<Table> {
         return None;
     }
     let axes = Axes::of(answer.pairs.iter().map(|pair| &pair.id));
-    let own = columns();
-    let mut columns = axes.columns(&mut Taken::by(&own));
-    columns.extend(own);
-    let mut table = Table::new("crossover", columns);
-    for pair in &answer.pairs {
-        for cells in rows(pair) {
-            table.push([axes.cells(&pair.id), cells].concat());
-        }
+    let (own, cells) = fields!((pair, faster): (&Crossover, &Ratio) => {
+        let smaller = pair.smaller.iter().find(|smaller| smaller.length == faster.length);
+        let low = Cell::from(faster.interval.map(|ends| Cell::Number(ends.low)));
+        let high = Cell::from(faster.interval.map(|ends| Cell::Number(ends.high)));
+    } [
+        ("kind", "attention") => Cell::text(&pair.kind),
+        ("against", "compared with") => Cell::text(&pair.base),
+        ("length", "tokens") => Cell::Whole(i64::try_from(faster.length).unwrap_or(i64::MAX)),
+        ("times_faster", "speed-up") => Cell::Number(faster.ratio),
+        ("times_faster_lo", "").machine_only() => low.clone(),
+        ("times_faster_hi", "").machine_only() => high.clone(),
+        ("times_faster_ci", "95 % CI").human_only() => Cell::range(low, high),
+        ("times_smaller", "memory ratio") => Cell::from(smaller.map(|smaller| Cell::Number(smaller.ratio))),
+    ]);
+    let mut table = axes.table("crossover", own);
+    for (pair, faster) in answer.pairs.iter().flat_map(|pair| pair.faster.iter().map(move |faster| (pair, faster))) {
+        table.push([axes.cells(&pair.id), cells((pair, faster))].concat());
     }
     for pair in &answer.pairs {
         let of = axes.name(&pair.id).map_or_else(String::new, |name| format!("`{name}`: "));
@@ -37,37 +43,4 @@ pub fn crossovers(answer: &Crossovers) -> Option<Table> {
 pub(crate) fn sentences(pair: &Crossover) -> Vec<String> {
     let said = [pair.time_sentence(), pair.memory_sentence(), pair.alone_sentence()];
     said.into_iter().flatten().map(|sentence| capital(&sentence)).collect()
-}
-
-fn columns() -> Vec<Column> {
-    vec![
-        Column::new("kind", "attention"),
-        Column::new("against", "compared with"),
-        Column::new("length", "tokens"),
-        Column::new("times_faster", "speed-up"),
-        Column::new("times_faster_lo", "").machine_only(),
-        Column::new("times_faster_hi", "").machine_only(),
-        Column::new("times_faster_ci", "95 % CI").human_only(),
-        Column::new("times_smaller", "memory ratio"),
-    ]
-}
-
-fn rows(pair: &Crossover) -> impl Iterator<Item = Vec<Cell>> {
-    pair.faster.iter().map(|faster| {
-        let smaller = pair.smaller.iter().find(|smaller| smaller.length == faster.length);
-        vec![
-            Cell::text(&pair.kind),
-            Cell::text(&pair.base),
-            Cell::Whole(i64::try_from(faster.length).unwrap_or(i64::MAX)),
-            Cell::Number(faster.ratio),
-            end(faster, |ends| ends.low),
-            end(faster, |ends| ends.high),
-            Cell::range(end(faster, |ends| ends.low), end(faster, |ends| ends.high)),
-            Cell::from(smaller.map(|smaller| Cell::Number(smaller.ratio))),
-        ]
-    })
-}
-
-fn end(ratio: &Ratio, of: fn(laptime_stats::Interval) -> f64) -> Cell {
-    Cell::from(ratio.interval.map(|ends| Cell::Number(of(ends))))
 }

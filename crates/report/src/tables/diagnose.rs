@@ -5,15 +5,11 @@ use laptime_analyze::{
 };
 
 use super::overview;
-use crate::{Cell, Column, Table, layout::single};
-
-fn nanos(time: f64) -> Cell {
-    if time.is_finite() { Cell::Nanos(time.max(0.0).round() as u64) } else { Cell::Empty }
-}
-
-fn maybe(time: Option<f64>) -> Cell {
-    time.map_or(Cell::Empty, nanos)
-}
+use crate::{
+    Cell, Table,
+    layout::single,
+    table::{fields, table},
+};
 
 /// Lays out the bottlenecks of a run with offloaded layers, the most important first.
 pub fn offload_findings(answer: &Offload) -> Table {
@@ -38,7 +34,7 @@ fn headline(answer: &Offload, first: &Bottleneck) -> String {
         format!(", RTF {rtf:.2} -> {:.2}", rtf - gain / audio)
     });
     let after = (answer.length.median - gain).max(0.0);
-    let [before, after] = [answer.length.median, after].map(|time| single(&nanos(time)));
+    let [before, after] = [answer.length.median, after].map(|time| single(&Cell::nanos(time)));
     format!("{bottleneck} A token takes {before}; without this limit it would take {after} at best{rtf}.")
 }
 
@@ -61,8 +57,8 @@ pub fn diagnosis(answer: &Diagnosis) -> Table {
         table.note(format!("Main bottleneck: {} [{}].", title(first), first.finding.rule));
     }
     if let Some(whole) = answer.whole_ns {
-        table.machine_fact("whole_ms", nanos(whole));
-        table.machine_fact("gain_together_ms", nanos(answer.together_ns));
+        table.machine_fact("whole_ms", Cell::nanos(whole));
+        table.machine_fact("gain_together_ms", Cell::nanos(answer.together_ns));
     }
     add_notes(&mut table, &answer.findings);
     answer.remarks.iter().for_each(|remark| table.note(remark.clone()));
@@ -70,43 +66,24 @@ pub fn diagnosis(answer: &Diagnosis) -> Table {
 }
 
 fn of_findings(findings: &[Bottleneck], gain: &'static str, whole: Option<f64>) -> Table {
-    let mut table = Table::new(
-        "findings",
-        [
-            Column::new("id", "finding"),
-            Column::new("severity", "severity"),
-            Column::new("gain_ms", gain),
-            Column::new("gain_share", "share"),
-            Column::new("where", "where").human_only().drop(1),
-            Column::new("title", "title").machine_only(),
-            Column::new("summary", "summary").machine_only(),
-            Column::new("threshold", "threshold").machine_only(),
-            Column::new("meaning", "meaning").machine_only(),
-            Column::new("evidence", "evidence").machine_only(),
-            Column::new("gain", "gain").machine_only(),
-            Column::new("fixes", "fixes").machine_only(),
-        ],
-    );
     let json = |value: serde_json::Result<serde_json::Value>| Cell::Json(value.unwrap_or_default());
-    for found in findings {
+    table!("findings", findings, found: &Bottleneck => {
         let reported = found.reported(whole);
         let place = place(&found.evidence);
-        table.push([
-            Cell::text(reported.id),
-            Cell::text(found.severity.word()),
-            maybe(found.gain_ns),
-            Cell::from(reported.gain.as_ref().and_then(|gain| gain.share).map(Cell::Share)),
-            Cell::from(place.map(Cell::Name)),
-            Cell::text(reported.title),
-            Cell::text(reported.summary),
-            Cell::text(reported.threshold),
-            Cell::text(reported.meaning),
-            json(serde_json::to_value(&reported.evidence)),
-            json(serde_json::to_value(&reported.gain)),
-            json(serde_json::to_value(&reported.fixes)),
-        ]);
-    }
-    table
+    } [
+        ("id", "finding") => Cell::text(reported.id),
+        ("severity", "severity") => Cell::text(found.severity.word()),
+        ("gain_ms", gain) => Cell::nanos(found.gain_ns),
+        ("gain_share", "share") => Cell::from(reported.gain.as_ref().and_then(|gain| gain.share).map(Cell::Share)),
+        ("where", "where").human_only().drop(1) => Cell::from(place.map(Cell::Name)),
+        ("title", "title").machine_only() => Cell::text(reported.title),
+        ("summary", "summary").machine_only() => Cell::text(reported.summary),
+        ("threshold", "threshold").machine_only() => Cell::text(reported.threshold),
+        ("meaning", "meaning").machine_only() => Cell::text(reported.meaning),
+        ("evidence", "evidence").machine_only() => json(serde_json::to_value(&reported.evidence)),
+        ("gain", "gain").machine_only() => json(serde_json::to_value(&reported.gain)),
+        ("fixes", "fixes").machine_only() => json(serde_json::to_value(&reported.fixes)),
+    ])
 }
 
 /// The evidence of the first finding and what to try; the others with `--verbose`.
@@ -128,7 +105,7 @@ fn add_notes(table: &mut Table, findings: &[Bottleneck]) {
 /// Facts about the whole run.
 fn add_run(table: &mut Table, answer: &Offload) {
     let share = |share: Option<f64>| share.map_or(Cell::Empty, Cell::Share);
-    table.fact("token_ms", "token", nanos(answer.length.median));
+    table.fact("token_ms", "token", Cell::nanos(answer.length.median));
     if let Some(rtf) = answer.rtf() {
         table.fact("rtf", "RTF", Cell::Number(rtf));
     }
@@ -167,36 +144,35 @@ fn add_thresholds(table: &mut Table, answer: &Offload) {
         ("post_bad_ms", limits.post_bad_ns),
         ("token_good_ms", limits.token_good_ns),
     ] {
-        table.machine_fact(key, nanos(time));
+        table.machine_fact(key, Cell::nanos(time));
     }
 }
 
 /// Lays out the offloaded layers.
 pub fn offload_layers(answer: &Offload) -> Table {
-    let mut table = Table::new(
-        "layers",
-        [
-            Column::new("layer", "layer"),
-            Column::new("pass", "pass"),
-            Column::new("tag", "tag"),
-            Column::new("prefetch", "prefetch"),
-            Column::new("copy_ms", "copy"),
-            Column::new("copy_bytes", "bytes").drop(4),
-            Column::new("gb_s", "GB/s").drop(2),
-            Column::new("pinned", "pinned").drop(3),
-            Column::new("issued_ahead_ms", "issued").in_unit_of("copy_ms").drop(5),
-            Column::new("finished_ahead_ms", "finished").in_unit_of("copy_ms").drop(5),
-            Column::new("exposed_ms", "wait").in_unit_of("copy_ms"),
-            Column::new("compute_ms", "compute").in_unit_of("copy_ms"),
-            Column::new("release_ms", "release").in_unit_of("copy_ms"),
-            Column::new("hidden", "hidden"),
-            Column::new("hits", "hits").machine_only(),
-            Column::new("late", "late").machine_only(),
-            Column::new("misses", "misses").machine_only(),
-        ],
-    );
     let has_kinds = answer.passes.iter().any(|layer| layer.pass.is_some_and(|pass| pass.place > 0));
-    answer.passes.iter().for_each(|layer| table.push(layer_row(layer, has_kinds)));
+    let mut table = table!("layers", &answer.passes, layer: &OffloadedLayer => {
+        let text = |text: Option<&'static str>| Cell::from(text.map(Cell::text));
+        let shift = |time: Option<f64>| Cell::from(time.map(|time| Cell::Shift(time.round() as i64)));
+    } [
+        ("layer", "layer") => Cell::Whole(i64::try_from(layer.layer).unwrap_or(i64::MAX)),
+        ("pass", "pass") => Cell::from(layer.pass.filter(|_| has_kinds).map(|pass| Cell::text(pass.label()))),
+        ("tag", "tag") => text(layer.tag()),
+        ("prefetch", "prefetch") => text(layer.prefetch().map(laptime_analyze::Prefetch::word)),
+        ("copy_ms", "copy") => Cell::nanos(layer.copy_ns),
+        ("copy_bytes", "bytes").drop(4) => Cell::from(layer.bytes.map(Cell::Bytes)),
+        ("gb_s", "GB/s").drop(2) => Cell::from(layer.gb_s().map(Cell::Number)),
+        ("pinned", "pinned").drop(3) => Cell::from(layer.pinned.map(Cell::Bool)),
+        ("issued_ahead_ms", "issued").in_unit_of("copy_ms").drop(5) => shift(layer.issued_ahead_ns),
+        ("finished_ahead_ms", "finished").in_unit_of("copy_ms").drop(5) => shift(layer.finished_ahead_ns),
+        ("exposed_ms", "wait").in_unit_of("copy_ms") => Cell::nanos(layer.exposed_ns),
+        ("compute_ms", "compute").in_unit_of("copy_ms") => Cell::nanos(layer.compute_ns),
+        ("release_ms", "release").in_unit_of("copy_ms") => Cell::nanos(layer.release_ns),
+        ("hidden", "hidden") => Cell::from(layer.hidden().map(Cell::Share)),
+        ("hits", "hits").machine_only() => Cell::Count(layer.hits),
+        ("late", "late").machine_only() => Cell::Count(layer.late),
+        ("misses", "misses").machine_only() => Cell::Count(layer.misses),
+    ]);
     add_run(&mut table, answer);
     overview::add(&mut table, &answer.overview);
     table.legend(
@@ -206,57 +182,23 @@ pub fn offload_layers(answer: &Offload) -> Table {
     table
 }
 
-fn layer_row(layer: &OffloadedLayer, has_kinds: bool) -> Vec<Cell> {
-    let text = |text: Option<&'static str>| Cell::from(text.map(Cell::text));
-    let shift = |time: Option<f64>| Cell::from(time.map(|time| Cell::Shift(time.round() as i64)));
-    vec![
-        Cell::Whole(i64::try_from(layer.layer).unwrap_or(i64::MAX)),
-        Cell::from(layer.pass.filter(|_| has_kinds).map(|pass| Cell::text(pass.label()))),
-        text(layer.tag()),
-        text(layer.prefetch().map(laptime_analyze::Prefetch::word)),
-        maybe(layer.copy_ns),
-        Cell::from(layer.bytes.map(Cell::Bytes)),
-        Cell::from(layer.gb_s().map(Cell::Number)),
-        Cell::from(layer.pinned.map(Cell::Bool)),
-        shift(layer.issued_ahead_ns),
-        shift(layer.finished_ahead_ns),
-        maybe(layer.exposed_ns),
-        maybe(layer.compute_ns),
-        maybe(layer.release_ns),
-        Cell::from(layer.hidden().map(Cell::Share)),
-        Cell::Count(layer.hits),
-        Cell::Count(layer.late),
-        Cell::Count(layer.misses),
-    ]
-}
-
 /// Lays out the parts of a token, next to the expected times.
 pub fn offload_tokens(answer: &Offload) -> Table {
-    let mut table = Table::new(
-        "parts",
-        [
-            Column::new("part", "part"),
-            Column::new("median_ms", "median"),
-            Column::new("median_lo_ms", "").in_unit_of("median_ms").machine_only(),
-            Column::new("median_hi_ms", "").in_unit_of("median_ms").machine_only(),
-            Column::new("median_ci", "95 % CI").in_unit_of("median_ms").human_only().drop(1),
-            Column::new("share", "share").drop(2),
-            Column::new("expected_ms", "expected").in_unit_of("median_ms"),
-        ],
-    );
     let whole = answer.length.median;
     let expected = answer.expected.as_ref();
-    let mut push = |depth, label: &str, time: f64, interval: Option<(f64, f64)>, expected: Option<f64>| {
-        table.push([
-            Cell::tree(depth, label, label),
-            nanos(time),
-            maybe(interval.map(|(low, _)| low)),
-            maybe(interval.map(|(_, high)| high)),
-            interval.map_or(Cell::Empty, |(low, high)| Cell::range(nanos(low), nanos(high))),
-            if whole > 0.0 { Cell::Share(time / whole) } else { Cell::Empty },
-            maybe(expected),
-        ]);
-    };
+    let (columns, cells) = fields!((depth, label, time, interval, expected):
+        (usize, &str, f64, Option<(f64, f64)>, Option<f64>) => [
+        ("part", "part") => Cell::tree(depth, label, label),
+        ("median_ms", "median") => Cell::nanos(time),
+        ("median_lo_ms", "").in_unit_of("median_ms").machine_only() => Cell::nanos(interval.map(|(low, _)| low)),
+        ("median_hi_ms", "").in_unit_of("median_ms").machine_only() => Cell::nanos(interval.map(|(_, high)| high)),
+        ("median_ci", "95 % CI").in_unit_of("median_ms").human_only().drop(1) =>
+            interval.map_or(Cell::Empty, |(low, high)| Cell::range(Cell::nanos(low), Cell::nanos(high))),
+        ("share", "share").drop(2) => if whole > 0.0 { Cell::Share(time / whole) } else { Cell::Empty },
+        ("expected_ms", "expected").in_unit_of("median_ms") => Cell::nanos(expected),
+    ]);
+    let mut table = Table::new("parts", columns);
+    let mut push = |depth, label, time, interval, expected| table.push(cells((depth, label, time, interval, expected)));
     let reach = |figures: &laptime_analyze::Figures| figures.interval.map(|found| (found.low, found.high));
     push(0, "token", whole, reach(&answer.length), expected.map(|expected| expected.total));
     let usual = &answer.usual;
@@ -300,28 +242,16 @@ pub struct TrialRow {
 
 /// Lays out the runs of an experiment and the conclusion, with the rate of an emulated link.
 pub fn experiment(rows: &[TrialRow], answer: &Experiment, emulated_gbps: Option<f64>) -> Table {
-    let mut table = Table::new(
-        "experiment",
-        [
-            Column::new("run", "run"),
-            Column::new("gpu_layers", "layers on GPU"),
-            Column::new("token_ms", "token"),
-            Column::new("exposed_ms", "wait").in_unit_of("token_ms"),
-            Column::new("copy_ms", "copies").in_unit_of("token_ms"),
-            Column::new("outcome", "outcome").drop(1),
-        ],
-    );
-    for row in rows {
-        let of = |time: fn(&Trial) -> Option<f64>| maybe(row.trial.as_ref().and_then(time));
-        table.push([
-            Cell::text(row.name),
-            Cell::Count(row.layers),
-            of(|trial| Some(trial.token_ns)),
-            of(|trial| trial.exposed_ns),
-            of(|trial| trial.copied_ns),
-            Cell::text(if row.trial.is_some() { "ok" } else { "not measured" }),
-        ]);
-    }
+    let mut table = table!("experiment", rows, row: &TrialRow => {
+        let of = |time: fn(&Trial) -> Option<f64>| Cell::nanos(row.trial.as_ref().and_then(time));
+    } [
+        ("run", "run") => Cell::text(row.name),
+        ("gpu_layers", "layers on GPU") => Cell::Count(row.layers),
+        ("token_ms", "token") => of(|trial| Some(trial.token_ns)),
+        ("exposed_ms", "wait").in_unit_of("token_ms") => of(|trial| trial.exposed_ns),
+        ("copy_ms", "copies").in_unit_of("token_ms") => of(|trial| trial.copied_ns),
+        ("outcome", "outcome").drop(1) => Cell::text(if row.trial.is_some() { "ok" } else { "not measured" }),
+    ]);
     table.fact("conclusion", "conclusion", Cell::text(answer.conclusion.words()));
     for (key, ratio) in ratios(answer) {
         table.machine_fact(key, ratio.map_or(Cell::Empty, Cell::Number));

@@ -2,24 +2,20 @@
 
 use laptime_analyze::{Check, Doctor, Level};
 
-use crate::{Cell, Column, Table};
+use crate::{Cell, Table, table::table};
 
 /// Lays out the checks, with the verdict and what to do about each problem below.
 pub fn doctor(answer: &Doctor) -> Table {
-    let mut table = Table::new(
-        "checks",
-        [
-            Column::new("check", "check"),
-            Column::new("result", "result"),
-            Column::new("value", "value"),
-            Column::new("limit", "limit").drop(1),
-            Column::new("meaning", "meaning").machine_only(),
-            Column::new("next", "next").machine_only(),
-        ],
-    );
-    for check in &answer.checks {
-        table.push(row(check));
-    }
+    let mut table = table!("checks", &answer.checks, check: &Check => {
+        let text = |text: Option<String>| Cell::from(text.map(Cell::Text));
+    } [
+        ("check", "check") => Cell::text(check.word()),
+        ("result", "result") => Cell::text(check.level().word()),
+        ("value", "value") => Cell::text(check.seen()),
+        ("limit", "limit").drop(1) => text(check.limit()),
+        ("meaning", "meaning").machine_only() => text(check.meaning()),
+        ("next", "next").machine_only() => text(check.next()),
+    ]);
     table.machine_fact("result", Cell::text(answer.level().word()));
     table.machine_fact("finest_share", Cell::from(answer.finest.map(Cell::Share)));
     table.note(answer.verdict());
@@ -31,18 +27,6 @@ pub fn doctor(answer: &Doctor) -> Table {
         table.legend(note);
     }
     table
-}
-
-fn row(check: &Check) -> Vec<Cell> {
-    let text = |text: Option<String>| Cell::from(text.map(Cell::Text));
-    vec![
-        Cell::text(check.word()),
-        Cell::text(check.level().word()),
-        Cell::text(check.seen()),
-        text(check.limit()),
-        text(check.meaning()),
-        text(check.next()),
-    ]
 }
 
 /// What failed checks mean and what to do; checks with the same text share a line.

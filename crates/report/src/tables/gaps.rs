@@ -5,7 +5,7 @@ use laptime_analyze::{
 };
 
 use super::overview;
-use crate::{Cell, Column, Table, kernel_name::short, layout::single};
+use crate::{Cell, Column, Table, kernel_name::short, layout::single, table::table};
 
 /// Host functions that are named; the rest is summed up.
 const NAMED: usize = 6;
@@ -109,27 +109,24 @@ fn doing(did: &HostTime) -> &str {
 /// Lays out the longest gaps one by one.
 pub fn gap_list(answer: &Gaps) -> Table {
     let has_several = answer.devices.len() > 1;
-    let device = Column::new("device", "device");
-    let mut table = Table::new(
-        "gaps",
-        [
-            if has_several { device } else { device.machine_only() },
-            Column::new("start_ms", "at"),
-            Column::new("length_ms", "gap"),
-            Column::new("why", "cause").human_only(),
-            Column::new("cause", "cause").machine_only(),
-            Column::new("did", "host").human_only().drop(1),
-            Column::new("host", "host").machine_only(),
-            Column::new("next", "next work").human_only().drop(2),
-            Column::new("after", "after").machine_only(),
-            Column::new("last", "previous work").human_only().drop(3),
-            Column::new("before", "before").machine_only(),
-            Column::new("lap", "lap").drop(4),
-        ],
-    );
-    for device in &answer.devices {
-        device.longest.iter().for_each(|gap| table.push(gap_row(device, gap)));
-    }
+    let longest = answer.devices.iter().flat_map(|device| device.longest.iter().map(move |gap| (device, gap)));
+    let mut table = table!("gaps", longest, (device, gap): (&DeviceGaps, &LongGap) => {
+        let short = |name: Option<&str>| Cell::from(name.map(|name| Cell::text(short(name, NAME_WIDTH))));
+        let whole = |name: Option<&str>| Cell::from(name.map(Cell::text));
+    } [
+        ("device", "device").shown_if(has_several) => Cell::text(device.name.clone()),
+        ("start_ms", "at") => Cell::Nanos(gap.start.0),
+        ("length_ms", "gap") => Cell::Nanos(gap.length.0),
+        ("why", "cause").human_only() => Cell::text(gap.cause.words()),
+        ("cause", "cause").machine_only() => Cell::text(gap.cause.key()),
+        ("did", "host").human_only().drop(1) => short(gap.host.as_deref()),
+        ("host", "host").machine_only() => whole(gap.host.as_deref()),
+        ("next", "next work").human_only().drop(2) => short(Some(&gap.after)),
+        ("after", "after").machine_only() => whole(Some(&gap.after)),
+        ("last", "previous work").human_only().drop(3) => short(gap.before.as_deref()),
+        ("before", "before").machine_only() => whole(gap.before.as_deref()),
+        ("lap", "lap").drop(4) => whole(gap.lap.as_deref()),
+    ]);
     let more: u64 = answer.devices.iter().map(|device| device.count - device.longest.len() as u64).sum();
     if more > 0 {
         let are = if more == 1 { "gap is" } else { "gaps are" };
@@ -137,25 +134,6 @@ pub fn gap_list(answer: &Gaps) -> Table {
     }
     add_around(&mut table, answer);
     table
-}
-
-fn gap_row(device: &DeviceGaps, gap: &LongGap) -> Vec<Cell> {
-    let short = |name: Option<&str>| Cell::from(name.map(|name| Cell::text(short(name, NAME_WIDTH))));
-    let whole = |name: Option<&str>| Cell::from(name.map(Cell::text));
-    vec![
-        Cell::text(device.name.clone()),
-        Cell::Nanos(gap.start.0),
-        Cell::Nanos(gap.length.0),
-        Cell::text(gap.cause.words()),
-        Cell::text(gap.cause.key()),
-        short(gap.host.as_deref()),
-        whole(gap.host.as_deref()),
-        short(Some(&gap.after)),
-        whole(Some(&gap.after)),
-        short(gap.before.as_deref()),
-        whole(gap.before.as_deref()),
-        whole(gap.lap.as_deref()),
-    ]
 }
 
 /// What both tables show below their rows: the verdict, then launches, laps and how to read the parts.

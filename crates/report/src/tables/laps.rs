@@ -5,13 +5,9 @@ use laptime_analyze::{
 };
 use laptime_stats::Summary;
 
-use super::{cases::nanos, overview, troubles::capital};
-use crate::{
-    Cell, Column, Table,
-    curve::curve,
-    kernel_name::short,
-    layout::{in_one_unit, single},
-};
+use super::{overview, troubles::capital};
+use crate::layout::{in_one_unit, single};
+use crate::{Cell, Table, curve::curve, kernel_name::short, table::table};
 
 /// The most blocks in the curve.
 const BLOCKS: usize = 60;
@@ -21,21 +17,6 @@ const NAME_IN_A_SENTENCE: usize = 48;
 
 /// Lays out the figures of all laps, with the slow laps and their causes below.
 pub fn laps(answer: &Laps) -> Table {
-    let in_median = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("median_ms");
-    let columns = [
-        Column::new("time", "per lap"),
-        Column::new("n", "n"),
-        Column::new("median_ms", "median"),
-        Column::new("share", "share").drop(3),
-        in_median("mean_ms", "mean").drop(4),
-        in_median("std_ms", "std").drop(5),
-        in_median("min_ms", "shortest").drop(2),
-        in_median("p5_ms", "p5").drop(7),
-        in_median("p95_ms", "p95").drop(1),
-        in_median("p99_ms", "p99").drop(6),
-        in_median("max_ms", "longest"),
-    ];
-    let mut table = Table::new("figures", columns);
     let figures = &answer.figures;
     let rows = [
         ("length", Some(&figures.length)),
@@ -44,33 +25,27 @@ pub fn laps(answer: &Laps) -> Table {
         ("device idle", figures.idle.as_ref()),
         ("host syncs", figures.waiting.as_ref()),
     ];
-    for (name, summary) in rows {
-        if let Some(summary) = summary {
-            // A period is not part of a lap.
-            let whole = (name != "period").then_some(figures.length.median);
-            table.push(row(name, summary, whole));
-        }
-    }
+    let rows = rows.into_iter().filter_map(|(name, summary)| Some((name, summary?)));
+    let mut table = table!("figures", rows, (name, summary): (&str, &Summary) => {
+        // A period is not part of a lap.
+        let whole = (name != "period").then_some(figures.length.median);
+        let share = whole.filter(|whole| *whole > 0.0).map(|whole| Cell::Share(summary.median / whole));
+    } [
+        ("time", "per lap") => Cell::text(name),
+        ("n", "n") => Cell::Count(summary.n as u64),
+        ("median_ms", "median") => Cell::nanos(summary.median),
+        ("share", "share").drop(3) => share.into(),
+        ("mean_ms", "mean").in_unit_of("median_ms").drop(4) => Cell::nanos(summary.mean),
+        ("std_ms", "std").in_unit_of("median_ms").drop(5) => Cell::nanos(summary.std),
+        ("min_ms", "shortest").in_unit_of("median_ms").drop(2) => Cell::nanos(summary.min),
+        ("p5_ms", "p5").in_unit_of("median_ms").drop(7) => Cell::nanos(summary.p5),
+        ("p95_ms", "p95").in_unit_of("median_ms").drop(1) => Cell::nanos(summary.p95),
+        ("p99_ms", "p99").in_unit_of("median_ms").drop(6) => Cell::nanos(summary.p99),
+        ("max_ms", "longest").in_unit_of("median_ms") => Cell::nanos(summary.max),
+    ]);
     add_facts(&mut table, answer);
     add_notes(&mut table, answer);
     table
-}
-
-fn row(name: &str, summary: &Summary, whole: Option<f64>) -> Vec<Cell> {
-    let share = whole.filter(|whole| *whole > 0.0).map(|whole| Cell::Share(summary.median / whole));
-    vec![
-        Cell::text(name),
-        Cell::Count(summary.n as u64),
-        nanos(Some(summary.median)),
-        share.into(),
-        nanos(Some(summary.mean)),
-        nanos(summary.std),
-        nanos(Some(summary.min)),
-        nanos(summary.p5),
-        nanos(summary.p95),
-        nanos(summary.p99),
-        nanos(Some(summary.max)),
-    ]
 }
 
 fn add_facts(table: &mut Table, answer: &Laps) {
@@ -84,7 +59,7 @@ fn add_facts(table: &mut Table, answer: &Laps) {
     table.machine_fact("source", Cell::text(answer.source.word()));
     table.machine_fact("cold", Cell::Count(answer.cold as u64));
     table.machine_fact("slow", Cell::Count(answer.slow_count() as u64));
-    table.machine_fact("limit_ms", nanos(answer.limit));
+    table.machine_fact("limit_ms", Cell::nanos(answer.limit));
     table.machine_fact("slope_ms", Cell::from(answer.trend.map(|trend| Cell::Number(trend.slope / 1e6))));
     overview::add(table, &answer.overview);
 }
@@ -156,7 +131,7 @@ fn slow(answer: &Laps) -> String {
     let Some(limit) = answer.limit else {
         return "There are too few laps to find slow ones.".to_owned();
     };
-    let limit = single(&nanos(Some(limit)));
+    let limit = single(&Cell::nanos(limit));
     match answer.slow_count() {
         0 => format!("No lap is slow (longer than {limit})."),
         1 => format!("1 lap is slow (longer than {limit})."),
@@ -168,7 +143,7 @@ fn slow(answer: &Laps) -> String {
 fn sentence(answer: &Laps, slow: &SlowLap) -> String {
     let Some(lap) = answer.laps.get(slow.at) else { return String::new() };
     let median = answer.figures.length.median;
-    let [length, usual] = in_one_unit([lap.length() as f64, median].map(|time| nanos(Some(time))));
+    let [length, usual] = in_one_unit([lap.length() as f64, median].map(|time| Cell::nanos(time)));
     let times = lap.length() as f64 / median.max(1.0);
     let why: Vec<String> = slow.more.iter().map(difference).collect();
     let why = if why.is_empty() { "many small differences".to_owned() } else { why.join(", ") };
@@ -180,7 +155,7 @@ fn called(answer: &Laps, lap: &Lap) -> String {
 }
 
 fn difference(difference: &PartDifference) -> String {
-    let more = single(&nanos(Some(difference.more)));
+    let more = single(&Cell::nanos(difference.more));
     let name = |name: &str| short(name, NAME_IN_A_SENTENCE).into_owned();
     let count = match difference.usual_count {
         usual if usual == difference.count as f64 => String::new(),
@@ -198,53 +173,34 @@ fn difference(difference: &PartDifference) -> String {
 
 fn trend_sentence(trend: Trend) -> String {
     let how = if trend.slope > 0.0 { "longer" } else { "shorter" };
-    let slope = single(&nanos(Some(trend.slope.abs())));
+    let slope = single(&Cell::nanos(Some(trend.slope.abs())));
     let share = 100.0 * trend.share.abs();
     format!("Laps get {how} by {slope} per lap, {share:.1} % of the median in total.")
 }
 
 /// Lays out every lap.
 pub fn each_lap(answer: &Laps) -> Table {
-    let in_length = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("length_ms");
-    let columns = [
-        Column::new("lap", "lap"),
-        Column::new("start_ms", "start").drop(2),
-        Column::new("length_ms", "length"),
-        in_length("busy_ms", "device busy").drop(1),
-        in_length("idle_ms", "device idle"),
-        Column::new("waits", "syncs"),
-        in_length("waits_ms", "in syncs").drop(3),
-        Column::new("launches", "launches"),
-        Column::new("slow", "slow"),
-        Column::new("why", "why").machine_only(),
-    ];
-    let mut table = Table::new("laps", columns);
-    for (at, lap) in answer.laps.iter().enumerate() {
-        table.push(lap_row(answer, at, lap));
-    }
+    let mut table = table!("laps", answer.laps.iter().enumerate(), (at, lap): (usize, &Lap) => {
+        let time = |time: Option<u64>| Cell::from(time.map(Cell::Nanos));
+        let slow = match (lap.is_cold, lap.is_slow) {
+            (true, _) => Cell::text("cold"),
+            (_, true) => Cell::text("slow"),
+            _ => Cell::Empty,
+        };
+        let why = answer.slow.iter().find(|slow| slow.at == at);
+    } [
+        ("lap", "lap") => Cell::name(lap.label.clone()),
+        ("start_ms", "start").drop(2) => Cell::Nanos(lap.start.saturating_sub(answer.begin)),
+        ("length_ms", "length") => Cell::Nanos(lap.length()),
+        ("busy_ms", "device busy").in_unit_of("length_ms").drop(1) => time(lap.busy),
+        ("idle_ms", "device idle").in_unit_of("length_ms") => time(lap.idle()),
+        ("waits", "syncs") => Cell::Count(lap.waits),
+        ("waits_ms", "in syncs").in_unit_of("length_ms").drop(3) => Cell::Nanos(lap.waiting),
+        ("launches", "launches") => Cell::from(lap.launches.map(Cell::Count)),
+        ("slow", "slow") => slow,
+        ("why", "why").machine_only() => Cell::from(why.map(|slow| Cell::text(sentence(answer, slow)))),
+    ]);
     add_facts(&mut table, answer);
     add_notes(&mut table, answer);
     table
-}
-
-fn lap_row(answer: &Laps, at: usize, lap: &Lap) -> Vec<Cell> {
-    let time = |time: Option<u64>| Cell::from(time.map(Cell::Nanos));
-    let slow = match (lap.is_cold, lap.is_slow) {
-        (true, _) => Cell::text("cold"),
-        (_, true) => Cell::text("slow"),
-        _ => Cell::Empty,
-    };
-    let why = answer.slow.iter().find(|slow| slow.at == at);
-    vec![
-        Cell::name(lap.label.clone()),
-        Cell::Nanos(lap.start.saturating_sub(answer.begin)),
-        Cell::Nanos(lap.length()),
-        time(lap.busy),
-        time(lap.idle()),
-        Cell::Count(lap.waits),
-        Cell::Nanos(lap.waiting),
-        Cell::from(lap.launches.map(Cell::Count)),
-        slow,
-        Cell::from(why.map(|slow| Cell::text(sentence(answer, slow)))),
-    ]
 }

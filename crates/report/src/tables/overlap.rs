@@ -3,78 +3,46 @@
 use laptime_analyze::{DeviceOverlap, Note, Overlap, Traffic};
 
 use super::overview;
-use crate::{Cell, Column, Table, layout::single};
+use crate::{Cell, Table, layout::single, table::table};
 
 /// Lays out one row per copy direction and communication family, below their totals.
 pub fn overlap(answer: &Overlap) -> Table {
-    let device = Column::new("device", "device");
-    let mut table = Table::new(
-        "overlap",
-        [
-            Column::new("what", "what").human_only(),
-            if answer.devices.len() > 1 { device } else { device.machine_only() },
-            Column::new("part", "part").machine_only(),
-            Column::new("path", "path").machine_only(),
-            Column::new("count", "count").drop(2),
-            Column::new("total_bytes", "bytes").drop(3),
-            Column::new("time_ms", "time"),
-            Column::new("gb_s", "GB/s").drop(1),
-            Column::new("hidden_ms", "hidden").in_unit_of("time_ms"),
-            Column::new("exposed_ms", "exposed").in_unit_of("time_ms"),
-            Column::new("hidden", "hidden"),
-            Column::new("alone_ms", "alone").machine_only(),
-        ],
-    );
-    for device in &answer.devices {
-        add_device(&mut table, device);
-    }
+    let rows = answer.devices.iter().flat_map(rows);
+    let mut table = table!("overlap", rows, (device, depth, label, part, traffic):
+        (&DeviceOverlap, usize, &str, &str, &Traffic) => [
+        ("what", "what").human_only() => Cell::tree(depth, label, label),
+        ("device", "device").shown_if(answer.devices.len() > 1) => Cell::text(device.name.clone()),
+        ("part", "part").machine_only() => Cell::text(part),
+        ("path", "path").machine_only() => Cell::text(if depth == 0 { "all" } else { label }),
+        ("count", "count").drop(2) => Cell::Count(traffic.count),
+        ("total_bytes", "bytes").drop(3) => Cell::from(traffic.bytes.map(Cell::Bytes)),
+        ("time_ms", "time") => Cell::Nanos(traffic.time.0),
+        // A total over directions of different speed has no rate.
+        ("gb_s", "GB/s").drop(1) => Cell::from(traffic.gb_s().filter(|_| depth > 0).map(Cell::Number)),
+        ("hidden_ms", "hidden").in_unit_of("time_ms") => Cell::Nanos(traffic.hidden.0),
+        ("exposed_ms", "exposed").in_unit_of("time_ms") => Cell::Nanos(traffic.exposed().0),
+        ("hidden", "hidden") => Cell::from(traffic.hidden_share().map(Cell::Share)),
+        ("alone_ms", "alone").machine_only() => Cell::Nanos(traffic.alone.0),
+    ]);
     add_remarks(&mut table, answer);
     table
 }
 
-fn add_device(table: &mut Table, device: &DeviceOverlap) {
+/// The rows of a device: their depth, label and part, and the traffic.
+fn rows(device: &DeviceOverlap) -> Vec<(&DeviceOverlap, usize, &str, &str, &Traffic)> {
+    let copies = device.copies.iter().map(|(path, traffic)| (device, 1, path.words(), "copies", traffic));
+    let families = device.communication.iter();
+    let families = families.map(|(family, traffic)| (device, 1, family.word(), "communication", traffic));
+    let mut rows = Vec::new();
     if let Some(all) = &device.all_copies {
-        let whole = Place { depth: 0, label: "copy and compute", part: "copies", path: "all" };
-        table.push(row(device, &whole, all));
-        for (path, traffic) in &device.copies {
-            let place = Place { depth: 1, label: path.words(), part: "copies", path: path.words() };
-            table.push(row(device, &place, traffic));
-        }
+        rows.push((device, 0, "copy and compute", "copies", all));
+        rows.extend(copies);
     }
     if let Some(all) = &device.all_communication {
-        let whole = Place { depth: 0, label: "communication and compute", part: "communication", path: "all" };
-        table.push(row(device, &whole, all));
-        for (family, traffic) in &device.communication {
-            let place = Place { depth: 1, label: family.word(), part: "communication", path: family.word() };
-            table.push(row(device, &place, traffic));
-        }
+        rows.push((device, 0, "communication and compute", "communication", all));
+        rows.extend(families);
     }
-}
-
-/// The labels of a row, for people and for machines.
-struct Place {
-    depth: usize,
-    label: &'static str,
-    part: &'static str,
-    path: &'static str,
-}
-
-fn row(device: &DeviceOverlap, place: &Place, traffic: &Traffic) -> Vec<Cell> {
-    vec![
-        Cell::tree(place.depth, place.label, place.label),
-        Cell::text(device.name.clone()),
-        Cell::text(place.part),
-        Cell::text(place.path),
-        Cell::Count(traffic.count),
-        Cell::from(traffic.bytes.map(Cell::Bytes)),
-        Cell::Nanos(traffic.time.0),
-        // A total over directions of different speed has no rate.
-        Cell::from(traffic.gb_s().filter(|_| place.path != "all").map(Cell::Number)),
-        Cell::Nanos(traffic.hidden.0),
-        Cell::Nanos(traffic.exposed().0),
-        Cell::from(traffic.hidden_share().map(Cell::Share)),
-        Cell::Nanos(traffic.alone.0),
-    ]
+    rows
 }
 
 fn add_remarks(table: &mut Table, answer: &Overlap) {

@@ -3,7 +3,12 @@
 use laptime_analyze::{CollectiveClass, MatchedCollective, RankPart, RankRow, Ranks, rank_ranges};
 use serde_json::json;
 
-use crate::{Cell, Column, Table, format::PROSE, wrap};
+use crate::{
+    Cell, Column, Table,
+    format::PROSE,
+    table::{fields, table},
+    wrap,
+};
 
 /// What a row of the table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,54 +70,25 @@ pub fn ranks(answer: &Ranks, by: RanksBy, is_whole: bool) -> Table {
     table
 }
 
-fn nanos(time: f64) -> Cell {
-    if time.is_finite() { Cell::Nanos(time.max(0.0).round() as u64) } else { Cell::Empty }
-}
-
 fn by_collective(answer: &Ranks) -> Table {
     let has_limit = answer.classes.iter().any(|class| class.limit.is_some());
-    let limit = Column::new("limit_gb_s", "limit").drop(2);
-    let mut table = Table::new(
-        "collectives",
-        [
-            Column::new("collective", "collective"),
-            Column::new("communicator", "group"),
-            Column::new("communicators", "groups").machine_only(),
-            Column::new("ranks", "ranks").drop(3),
-            Column::new("count", "count"),
-            Column::new("message_bytes", "bytes"),
-            Column::new("skew_ms", "skew"),
-            Column::new("transfer_ms", "transfer").in_unit_of("skew_ms"),
-            Column::new("algorithm_gb_s", "alg GB/s").drop(5),
-            Column::new("bus_gb_s", "bus GB/s").drop(1),
-            if has_limit { limit } else { limit.machine_only() },
-            Column::new("last_rank", "last rank"),
-            Column::new("last_share", "share").drop(0),
-        ],
-    );
-    for class in &answer.classes {
-        table.push(class_row(answer, class));
-    }
-    table
-}
-
-fn class_row(answer: &Ranks, class: &CollectiveClass) -> Vec<Cell> {
-    let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
-    vec![
-        Cell::text(class.kind.words()),
-        Cell::text(class.title.clone()),
-        Cell::Count(class.communicators),
-        Cell::Count(class.size.into()),
-        Cell::Count(class.count),
-        Cell::from(class.bytes.map(Cell::Bytes)),
-        class.skew.map_or(Cell::Empty, nanos),
-        nanos(class.transfer),
-        number(class.algorithm_gb_s()),
-        number(class.bus_gb_s()),
-        number(class.limit),
-        Cell::from(class.last.map(|(rank, _)| Cell::Whole(answer.number(rank).into()))),
-        Cell::from(class.last.map(|(_, share)| Cell::Share(share))),
-    ]
+    table!("collectives", &answer.classes, class: &CollectiveClass => {
+        let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
+    } [
+        ("collective", "collective") => Cell::text(class.kind.words()),
+        ("communicator", "group") => Cell::text(class.title.clone()),
+        ("communicators", "groups").machine_only() => Cell::Count(class.communicators),
+        ("ranks", "ranks").drop(3) => Cell::Count(class.size.into()),
+        ("count", "count") => Cell::Count(class.count),
+        ("message_bytes", "bytes") => Cell::from(class.bytes.map(Cell::Bytes)),
+        ("skew_ms", "skew") => Cell::nanos(class.skew),
+        ("transfer_ms", "transfer").in_unit_of("skew_ms") => Cell::nanos(class.transfer),
+        ("algorithm_gb_s", "alg GB/s").drop(5) => number(class.algorithm_gb_s()),
+        ("bus_gb_s", "bus GB/s").drop(1) => number(class.bus_gb_s()),
+        ("limit_gb_s", "limit").drop(2).shown_if(has_limit) => number(class.limit),
+        ("last_rank", "last rank") => Cell::from(class.last.map(|(rank, _)| Cell::Whole(answer.number(rank).into()))),
+        ("last_share", "share").drop(0) => Cell::from(class.last.map(|(_, share)| Cell::Share(share))),
+    ])
 }
 
 const PART_COLUMNS: [(&str, &str, u8); 7] = [
@@ -135,45 +111,26 @@ fn rank_cell(rank: Option<u32>) -> Cell {
 
 /// One row per rank, those that cost most first.
 fn by_rank(answer: &Ranks) -> Table {
-    let mut columns = vec![
-        Column::new("trace", "trace").drop(5),
-        Column::new("rank", "rank"),
-        Column::new("step_ms", "step"),
-        Column::new("late_ms", "late").in_unit_of("step_ms"),
-        Column::new("waiting_ms", "waiting").in_unit_of("step_ms"),
-    ];
-    columns.extend(part_columns());
-    columns.extend([
-        Column::new("last", "last").drop(5),
-        Column::new("steps", "steps").machine_only(),
-        Column::new("communication_kernels", "kernels").machine_only(),
-        Column::new("communication_total_ms", "communication").machine_only(),
-        Column::new("clock_offset_ms", "clock").drop(7),
-        Column::new("clock_uncertainty_ms", "±").machine_only(),
-    ]);
-    let mut table = Table::new("ranks", columns);
     let mut rows: Vec<&RankRow> = answer.ranks.iter().collect();
     rows.sort_by(|one, other| other.late.total_cmp(&one.late).then(one.rank.cmp(&other.rank)));
-    for row in rows {
-        let mut cells = vec![
-            Cell::text(row.label.clone()),
-            rank_cell(row.rank),
-            nanos(row.step),
-            nanos(row.late),
-            nanos(row.waiting),
-        ];
-        cells.extend(row.parts.iter().map(|time| nanos((*time).into())));
-        cells.extend([
-            Cell::Count(row.last),
-            Cell::Count(row.steps.len() as u64),
-            Cell::Count(row.kernels),
-            Cell::Nanos(row.communication),
-            Cell::Shift(row.clock.offset),
-            Cell::Nanos(row.clock.uncertainty),
-        ]);
-        table.push(cells);
-    }
-    table
+    let (mut columns, before) = fields!(row: &RankRow => [
+        ("trace", "trace").drop(5) => Cell::text(row.label.clone()),
+        ("rank", "rank") => rank_cell(row.rank),
+        ("step_ms", "step") => Cell::nanos(row.step),
+        ("late_ms", "late").in_unit_of("step_ms") => Cell::nanos(row.late),
+        ("waiting_ms", "waiting").in_unit_of("step_ms") => Cell::nanos(row.waiting),
+    ]);
+    let (others, after) = fields!(row: &RankRow => [
+        ("last", "last").drop(5) => Cell::Count(row.last),
+        ("steps", "steps").machine_only() => Cell::Count(row.steps.len() as u64),
+        ("communication_kernels", "kernels").machine_only() => Cell::Count(row.kernels),
+        ("communication_total_ms", "communication").machine_only() => Cell::Nanos(row.communication),
+        ("clock_offset_ms", "clock").drop(7) => Cell::Shift(row.clock.offset),
+        ("clock_uncertainty_ms", "±").machine_only() => Cell::Nanos(row.clock.uncertainty),
+    ]);
+    columns.extend(part_columns().chain(others));
+    let parts = |row: &RankRow| row.parts.map(|time| Cell::nanos(f64::from(time))).to_vec();
+    Table::of("ranks", rows, (columns, |row: &RankRow| [before(row), parts(row), after(row)].concat()))
 }
 
 /// One row per rank and step.
@@ -183,7 +140,7 @@ fn by_step(answer: &Ranks) -> Table {
     let mut table = Table::new("steps", columns);
     for (row, step) in answer.ranks.iter().flat_map(|row| row.steps.iter().map(move |step| (row, step))) {
         let mut cells = vec![rank_cell(row.rank), Cell::Whole(step.number as i64), Cell::Nanos(step.end - step.start)];
-        cells.extend(step.parts.iter().map(|time| nanos((*time).into())));
+        cells.extend(step.parts.iter().map(|time| Cell::nanos(f64::from(*time))));
         table.push(cells);
     }
     table
@@ -191,49 +148,33 @@ fn by_step(answer: &Ranks) -> Table {
 
 /// One row per collective.
 fn by_call(answer: &Ranks) -> Table {
-    let mut table = Table::new(
-        "collectives",
-        [
-            Column::new("collective", "collective"),
-            Column::new("communicator", "group"),
-            Column::new("step", "step"),
-            Column::new("ranks", "ranks").drop(3),
-            Column::new("start_ms", "start").drop(2),
-            Column::new("message_bytes", "bytes").drop(1),
-            Column::new("skew_ms", "skew"),
-            Column::new("transfer_ms", "transfer").in_unit_of("skew_ms"),
-            Column::new("last_rank", "last rank"),
-            Column::new("uncertainty_ms", "±").drop(4),
-        ],
-    );
     let mut calls: Vec<&MatchedCollective> = answer.collectives.iter().collect();
     calls.sort_by_key(|call| call.start);
     let first = calls.first().map_or(0, |call| call.start);
-    for call in calls {
+    table!("collectives", calls, call: &MatchedCollective => {
         let communicator = answer.communicators.get(call.communicator as usize);
-        table.push([
-            Cell::text(call.kind.words()),
+    } [
+        ("collective", "collective") => Cell::text(call.kind.words()),
+        ("communicator", "group") =>
             Cell::text(communicator.map_or_else(String::new, laptime_analyze::Communicator::label)),
-            Cell::from(call.step.map(|step| Cell::Whole(step as i64))),
-            Cell::Count(call.ranks.into()),
-            Cell::Nanos(call.start.abs_diff(first)),
-            Cell::from(call.bytes.map(Cell::Bytes)),
-            Cell::from(call.skew.map(Cell::Nanos)),
-            Cell::Nanos(call.transfer),
-            Cell::from(call.last.map(|rank| Cell::Whole(answer.number(rank).into()))),
-            Cell::Nanos(call.uncertainty),
-        ]);
-    }
-    table
+        ("step", "step") => Cell::from(call.step.map(|step| Cell::Whole(step as i64))),
+        ("ranks", "ranks").drop(3) => Cell::Count(call.ranks.into()),
+        ("start_ms", "start").drop(2) => Cell::Nanos(call.start.abs_diff(first)),
+        ("message_bytes", "bytes").drop(1) => Cell::from(call.bytes.map(Cell::Bytes)),
+        ("skew_ms", "skew") => Cell::from(call.skew.map(Cell::Nanos)),
+        ("transfer_ms", "transfer").in_unit_of("skew_ms") => Cell::Nanos(call.transfer),
+        ("last_rank", "last rank") => Cell::from(call.last.map(|rank| Cell::Whole(answer.number(rank).into()))),
+        ("uncertainty_ms", "±").drop(4) => Cell::Nanos(call.uncertainty),
+    ])
 }
 
 /// Figures of the whole job, for programs; people read them in the answer.
 fn add_facts(table: &mut Table, answer: &Ranks) {
     table.machine_fact("rank_count", Cell::Count(answer.ranks.len() as u64));
     table.machine_fact("step_count", Cell::Count(answer.steps.len() as u64));
-    table.machine_fact("step_ms", answer.step.map_or(Cell::Empty, nanos));
-    table.machine_fact("waiting_ms", nanos(answer.waiting));
-    table.machine_fact("transfer_ms", nanos(answer.transfer));
+    table.machine_fact("step_ms", Cell::nanos(answer.step));
+    table.machine_fact("waiting_ms", Cell::nanos(answer.waiting));
+    table.machine_fact("transfer_ms", Cell::nanos(answer.transfer));
     let uncertainty = answer.ranks.iter().map(|row| row.clock.uncertainty).max();
     table.machine_fact("clock_uncertainty_ms", Cell::from(uncertainty.map(Cell::Nanos)));
     let ms = |time: f64| time / 1e6;

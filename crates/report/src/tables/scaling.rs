@@ -2,19 +2,38 @@
 
 use laptime_analyze::{Clock, Exponent, INTERVAL_ITERATIONS, LEAST_LENGTHS, Note, Scaling, ScalingSeries};
 
-use super::axes::{Axes, Taken};
-use crate::{Cell, Column, Table};
+use super::axes::Axes;
+use crate::{Cell, Table, table::fields};
 
 /// Lays out exponents, one row per series, with findings as notes. None if no length was doubled.
 pub fn scaling(answer: &Scaling) -> Option<Table> {
     let first = answer.series.first()?;
     let axes = Axes::of(answer.series.iter().map(|series| &series.id));
-    let own = columns();
-    let mut columns = axes.columns(&mut Taken::by(&own));
-    columns.extend(own);
-    let mut table = Table::new("scaling", columns);
+    let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
+    let value = |exponent: Option<Exponent>| number(exponent.map(|exponent| exponent.value));
+    let low = |exponent: Option<Exponent>| number(exponent.and_then(|exponent| Some(exponent.interval?.low)));
+    let high = |exponent: Option<Exponent>| number(exponent.and_then(|exponent| Some(exponent.interval?.high)));
+    let (own, cells) = fields!(series: &ScalingSeries => {
+        // An exponent of time without an interval is left out.
+        let known = |time: Option<Exponent>| time.filter(|time| time.interval.is_some());
+        let [time, last] = [series.time.overall, series.time.last].map(known);
+    } [
+        ("lengths", "tokens") => Cell::text(lengths(&series.lengths)),
+        ("time_exponent", "time N^") => value(time),
+        ("time_exponent_lo", "").machine_only() => low(time),
+        ("time_exponent_hi", "").machine_only() => high(time),
+        ("time_exponent_ci", "95 % CI").human_only().drop(2) => Cell::range(low(time), high(time)),
+        ("last_time_exponent", "last time N^") => value(last),
+        ("last_time_exponent_lo", "").machine_only() => low(last),
+        ("last_time_exponent_hi", "").machine_only() => high(last),
+        ("last_time_exponent_ci", "95 % CI").human_only().drop(3) => Cell::range(low(last), high(last)),
+        ("memory_exponent", "memory N^") => value(series.memory.overall),
+        ("last_memory_exponent", "last memory N^") => value(series.memory.last),
+        ("quadratic_work", "N² work").drop(1) => Cell::from(series.quadratic_work.map(Cell::Share)),
+    ]);
+    let mut table = axes.table("scaling", own);
     for series in &answer.series {
-        table.push([axes.cells(&series.id), cells_of(series)].concat());
+        table.push([axes.cells(&series.id), cells(series)].concat());
     }
     if answer.series.len() == 1 {
         axes.add_common(&mut table, &first.id);
@@ -32,46 +51,6 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
         table.note(format!("{} [{}]. Try: {}.", finding.evidence, finding.rule, finding.next));
     }
     Some(table)
-}
-
-fn columns() -> Vec<Column> {
-    vec![
-        Column::new("lengths", "tokens"),
-        Column::new("time_exponent", "time N^"),
-        Column::new("time_exponent_lo", "").machine_only(),
-        Column::new("time_exponent_hi", "").machine_only(),
-        Column::new("time_exponent_ci", "95 % CI").human_only().drop(2),
-        Column::new("last_time_exponent", "last time N^"),
-        Column::new("last_time_exponent_lo", "").machine_only(),
-        Column::new("last_time_exponent_hi", "").machine_only(),
-        Column::new("last_time_exponent_ci", "95 % CI").human_only().drop(3),
-        Column::new("memory_exponent", "memory N^"),
-        Column::new("last_memory_exponent", "last memory N^"),
-        Column::new("quadratic_work", "N² work").drop(1),
-    ]
-}
-
-fn cells_of(series: &ScalingSeries) -> Vec<Cell> {
-    let mut cells = vec![Cell::text(lengths(&series.lengths))];
-    cells.extend(with_ends(series.time.overall));
-    cells.extend(with_ends(series.time.last));
-    cells.push(value(series.memory.overall));
-    cells.push(value(series.memory.last));
-    cells.push(Cell::from(series.quadratic_work.map(Cell::Share)));
-    cells
-}
-
-fn value(exponent: Option<Exponent>) -> Cell {
-    Cell::from(exponent.map(|exponent| Cell::Number(exponent.value)))
-}
-
-/// An exponent of time with its interval; without an interval it is left out.
-fn with_ends(exponent: Option<Exponent>) -> [Cell; 4] {
-    let exponent = exponent.filter(|exponent| exponent.interval.is_some());
-    let interval = exponent.and_then(|exponent| exponent.interval);
-    let [low, high] = [interval.map(|ends| ends.low), interval.map(|ends| ends.high)];
-    let [low, high] = [low, high].map(|end| Cell::from(end.map(Cell::Number)));
-    [value(exponent), low.clone(), high.clone(), Cell::range(low, high)]
 }
 
 /// The shortest and the longest length: `512-8192`.

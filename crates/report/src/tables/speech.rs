@@ -3,10 +3,8 @@
 use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, SharedDoubt};
 use laptime_trace::run::AxisValue;
 
-use super::{
-    axes::{Axes, Taken},
-    troubles,
-};
+use super::axes::{Axes, Taken};
+use super::troubles;
 use crate::{Cell, Column, Table};
 
 /// The workload of these cases.
@@ -163,13 +161,7 @@ fn add_notes(table: &mut Table, cases: &[&CaseFigures], axes: &Axes, is_streamin
     if let Some(first) = cases.first() {
         axes.add_common(table, &first.id);
     }
-    let processes = |case: &CaseFigures| case.measured.as_ref().map_or(0, |figures| figures.wall.processes);
-    let outcomes = cases.iter().map(|case| troubles::Outcome {
-        id: &case.id,
-        troubles: &case.troubles,
-        measured: processes(case),
-    });
-    troubles::add_notes(table, &Axes::of(cases.iter().map(|case| &case.id)), outcomes);
+    troubles::add_cases(table, &Axes::of(cases.iter().map(|case| &case.id)), cases.iter().copied());
     table.legend(
         "Wall is the mean of the iterations ± their standard deviation. RTF is wall time / audio; lower is better. Tok/s \
          is frames per second. Mem is the peak memory of the device. p50, p95 and p99 are the time per frame in the \

@@ -4,7 +4,7 @@ use laptime_analyze::{Per, Stage, Stages};
 use laptime_trace::{DEEPEST, Nanos};
 
 use super::overview;
-use crate::{Cell, Column, Table, figures, layout::single};
+use crate::{Cell, Table, figures, layout::single, table::table};
 
 /// Which stages are shown; a note counts the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,29 +57,37 @@ pub fn stages(answer: &Stages) -> Table {
 
 /// Lays out the stages with the most time, with a note on how many are left out.
 pub fn stages_within(answer: &Stages, limits: StageLimits) -> Table {
-    let mut table = Table::new(
-        "stages",
-        [
-            Column::new("path", "stage"),
-            Column::new("name", "name").machine_only(),
-            Column::new("depth", "depth").machine_only(),
-            Column::new("kind", "kind").machine_only(),
-            Column::new("count", "count"),
-            Column::new("host_ms", "host"),
-            Column::new("host_share", "share").drop(1),
-            Column::new("host_self_ms", "self").in_unit_of("host_ms").drop(3),
-            Column::new("device_ms", "device").in_unit_of("host_ms"),
-            Column::new("median_ms", "median"),
-            Column::new("p95_ms", "p95").in_unit_of("median_ms").drop(4),
-            Column::new("unit", "per").human_only(),
-            Column::new("per", "per").machine_only(),
-            Column::new("open", "open").machine_only(),
-        ],
-    );
     let is_chosen = limits.chosen(answer);
-    for (at, stage) in answer.stages.iter().enumerate().filter(|(at, _)| is_chosen[*at]) {
-        table.push(row(stage, answer.path(at).join("/")));
-    }
+    let chosen = answer.stages.iter().enumerate().filter(|(at, _)| is_chosen[*at]);
+    let mut table = table!("stages", chosen, (at, stage): (usize, &Stage) => {
+        let nanos = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
+        let kind = match (stage.is_lap, stage.is_wait, stage.host) {
+            (true, ..) => "lap",
+            (_, true, _) => "wait",
+            (_, _, None) => "device",
+            _ => "stage",
+        };
+        // The tree shows which lap it is; machines get the name.
+        let (unit, per) = match &stage.per {
+            Per::Call => ("call", "call"),
+            Per::Lap(name) => ("lap", name.as_str()),
+        };
+    } [
+        ("path", "stage") => Cell::tree(stage.depth, label(stage), answer.path(at).join("/")),
+        ("name", "name").machine_only() => Cell::text(stage.name.clone()),
+        ("depth", "depth").machine_only() => Cell::Count(stage.depth as u64),
+        ("kind", "kind").machine_only() => Cell::text(kind),
+        ("count", "count") => Cell::Count(stage.count),
+        ("host_ms", "host") => nanos(stage.host),
+        ("host_share", "share").drop(1) => Cell::from(stage.share.map(Cell::Share)),
+        ("host_self_ms", "self").in_unit_of("host_ms").drop(3) => nanos(stage.host_self),
+        ("device_ms", "device").in_unit_of("host_ms") => nanos(stage.device),
+        ("median_ms", "median") => Cell::Nanos(stage.median.round() as u64),
+        ("p95_ms", "p95").in_unit_of("median_ms").drop(4) => Cell::Nanos(stage.p95.round() as u64),
+        ("unit", "per").human_only() => Cell::text(unit),
+        ("per", "per").machine_only() => Cell::text(per),
+        ("open", "open").machine_only() => Cell::Count(stage.open),
+    ]);
     overview::add(&mut table, &answer.overview);
     add_left_out(&mut table, answer, limits, &is_chosen);
     if answer.too_deep > 0 {
@@ -111,37 +119,6 @@ fn add_left_out(table: &mut Table, answer: &Stages, limits: StageLimits, is_chos
 
 fn stages_are(count: u64) -> String {
     if count == 1 { "1 stage is".to_owned() } else { format!("{} stages are", figures::count(count)) }
-}
-
-fn row(stage: &Stage, path: String) -> Vec<Cell> {
-    let nanos = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
-    let kind = match (stage.is_lap, stage.is_wait, stage.host) {
-        (true, ..) => "lap",
-        (_, true, _) => "wait",
-        (_, _, None) => "device",
-        _ => "stage",
-    };
-    // The tree shows which lap it is; machines get the name.
-    let (unit, per) = match &stage.per {
-        Per::Call => ("call", "call"),
-        Per::Lap(name) => ("lap", name.as_str()),
-    };
-    vec![
-        Cell::tree(stage.depth, label(stage), path),
-        Cell::text(stage.name.clone()),
-        Cell::Count(stage.depth as u64),
-        Cell::text(kind),
-        Cell::Count(stage.count),
-        nanos(stage.host),
-        Cell::from(stage.share.map(Cell::Share)),
-        nanos(stage.host_self),
-        nanos(stage.device),
-        Cell::Nanos(stage.median.round() as u64),
-        Cell::Nanos(stage.p95.round() as u64),
-        Cell::text(unit),
-        Cell::text(per),
-        Cell::Count(stage.open),
-    ]
 }
 
 /// Laps and syncs have a suffix; machines read the column `kind`.

@@ -5,107 +5,58 @@ use laptime_analyze::{
 };
 
 use super::overview;
-use crate::{
-    Cell, Column, Table,
-    layout::{in_one_unit, single},
-};
+use crate::layout::{in_one_unit, single};
+use crate::{Cell, Table, table::table};
 
 /// Laps over budget, and sites that cause it, that are named; the rest is counted.
 const NAMED: usize = 5;
 
 /// Lays out syncs by call and site.
 pub fn syncs(answer: &Syncs, judged: Option<&Judged>) -> Table {
-    let over = Column::new("over_budget", "over budget");
     let is_over = judged.is_some_and(|judged| !judged.is_kept());
-    let mut table = Table::new(
-        "syncs",
-        [
-            Column::new("site", "site").machine_only(),
-            Column::new("short_site", "site").human_only(),
-            Column::new("call", "call").machine_only(),
-            Column::new("call_with_kind", "call").human_only(),
-            Column::new("kind", "kind").machine_only(),
-            Column::new("stage", "stage").drop(7),
-            Column::new("count", "count"),
-            Column::new("waits_per_lap", "per lap").drop(1),
-            Column::new("total_ms", "total"),
-            Column::new("median_ms", "median").drop(4),
-            Column::new("max_ms", "longest").in_unit_of("median_ms").drop(5),
-            Column::new("busy_share", "busy").drop(2),
-            Column::new("cost_ms", "cost").drop(3),
-            if is_over { over } else { over.machine_only() },
-        ],
-    );
-    for (at, group) in answer.groups.iter().enumerate() {
-        let cause = judged.and_then(|judged| judged.causes.iter().find(|(cause, _)| *cause == at));
-        table.push(group_row(group, cause.map(|(_, spent)| spent.waits)));
-    }
+    let mut table = table!("syncs", answer.groups.iter().enumerate(), (at, group): (usize, &WaitGroup) => {
+        let over = judged.and_then(|judged| judged.causes.iter().find(|(cause, _)| *cause == at));
+    } [
+        ("site", "site").machine_only() => site(group, str::to_owned),
+        ("short_site", "site").human_only() => site(group, short),
+        ("call", "call").machine_only() => Cell::text(group.call.clone()),
+        ("call_with_kind", "call").human_only() => Cell::text(call(group)),
+        ("kind", "kind").machine_only() => Cell::text(group.kind.word()),
+        ("stage", "stage").drop(7) => Cell::from(group.stage.clone().map(Cell::text)),
+        ("count", "count") => Cell::Count(group.count),
+        ("waits_per_lap", "per lap").drop(1) => Cell::from(group.a_lap.map(Cell::Number)),
+        ("total_ms", "total") => nanos(group.total.map(|total| total.0)),
+        ("median_ms", "median").drop(4) => nanos(group.median.map(|median| median.round() as u64)),
+        ("max_ms", "longest").in_unit_of("median_ms").drop(5) => nanos(group.longest.map(|longest| longest.0)),
+        ("busy_share", "busy").drop(2) => Cell::from(group.busy_share.map(Cell::Share)),
+        ("cost_ms", "cost").drop(3) => nanos(group.cost.map(|cost| cost.0)),
+        ("over_budget", "over budget").shown_if(is_over) => Cell::from(over.map(|(_, spent)| Cell::Count(spent.waits))),
+    ]);
     add_remarks(&mut table, answer, judged);
     table
-}
-
-fn group_row(group: &WaitGroup, over: Option<u64>) -> Vec<Cell> {
-    vec![
-        site(group, str::to_owned),
-        site(group, short),
-        Cell::text(group.call.clone()),
-        Cell::text(call(group)),
-        Cell::text(group.kind.word()),
-        Cell::from(group.stage.clone().map(Cell::text)),
-        Cell::Count(group.count),
-        Cell::from(group.a_lap.map(Cell::Number)),
-        nanos(group.total.map(|total| total.0)),
-        nanos(group.median.map(|median| median.round() as u64)),
-        nanos(group.longest.map(|longest| longest.0)),
-        Cell::from(group.busy_share.map(Cell::Share)),
-        nanos(group.cost.map(|cost| cost.0)),
-        Cell::from(over.map(Cell::Count)),
-    ]
 }
 
 /// Lays out every sync.
 pub fn waits(answer: &Syncs, judged: Option<&Judged>) -> Table {
-    let mut table = Table::new(
-        "waits",
-        [
-            Column::new("site", "site").machine_only(),
-            Column::new("short_site", "site").human_only(),
-            Column::new("call", "call").machine_only(),
-            Column::new("call_with_kind", "call").human_only(),
-            Column::new("kind", "kind").machine_only(),
-            Column::new("stage", "stage").drop(5),
-            Column::new("lap", "lap").drop(2),
-            Column::new("start_ms", "start"),
-            Column::new("length_ms", "length"),
-            Column::new("busy_ms", "busy").in_unit_of("length_ms").drop(1),
-            Column::new("idle_ms", "idle").in_unit_of("length_ms").drop(4),
-            Column::new("cost_ms", "cost").drop(3),
-        ],
-    );
-    for wait in &answer.waits {
-        table.push(wait_row(answer, wait));
-    }
+    let mut table = table!("waits", &answer.waits, wait: &Wait => {
+        let group = &answer.groups[wait.group];
+        let stage = wait.stage.and_then(|stage| answer.stages.get(stage));
+    } [
+        ("site", "site").machine_only() => site(group, str::to_owned),
+        ("short_site", "site").human_only() => site(group, short),
+        ("call", "call").machine_only() => Cell::text(group.call.clone()),
+        ("call_with_kind", "call").human_only() => Cell::text(call(group)),
+        ("kind", "kind").machine_only() => Cell::text(group.kind.word()),
+        ("stage", "stage").drop(5) => Cell::from(stage.cloned().map(Cell::text)),
+        ("lap", "lap").drop(2) => Cell::from(laps(answer, wait).map(Cell::text)),
+        ("start_ms", "start") => Cell::Nanos(wait.start.0),
+        ("length_ms", "length") => nanos(wait.length.map(|length| length.0)),
+        ("busy_ms", "busy").in_unit_of("length_ms").drop(1) => nanos(wait.busy.map(|busy| busy.0)),
+        ("idle_ms", "idle").in_unit_of("length_ms").drop(4) => nanos(wait.idle().map(|idle| idle.0)),
+        ("cost_ms", "cost").drop(3) => nanos(wait.cost.map(|cost| cost.0)),
+    ]);
     add_remarks(&mut table, answer, judged);
     table
-}
-
-fn wait_row(answer: &Syncs, wait: &Wait) -> Vec<Cell> {
-    let group = &answer.groups[wait.group];
-    let stage = wait.stage.and_then(|stage| answer.stages.get(stage));
-    vec![
-        site(group, str::to_owned),
-        site(group, short),
-        Cell::text(group.call.clone()),
-        Cell::text(call(group)),
-        Cell::text(group.kind.word()),
-        Cell::from(stage.cloned().map(Cell::text)),
-        Cell::from(laps(answer, wait).map(Cell::text)),
-        Cell::Nanos(wait.start.0),
-        nanos(wait.length.map(|length| length.0)),
-        nanos(wait.busy.map(|busy| busy.0)),
-        nanos(wait.idle().map(|idle| idle.0)),
-        nanos(wait.cost.map(|cost| cost.0)),
-    ]
 }
 
 /// The lap in which a sync started, and the one in which it ended if that is another.

@@ -4,7 +4,7 @@ use laptime_analyze::{GroupTime, Operation, Top};
 use laptime_trace::Nanos;
 
 use super::overview;
-use crate::{Cell, Column, Table};
+use crate::{Cell, Table, table::table};
 
 /// Which names are shown, and in which order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,11 +52,29 @@ pub enum Sort {
 
 /// Lays out names.
 pub fn top(answer: &Top, ranking: &Ranking) -> Table {
-    let mut table = Table::new("operations", columns());
     let chosen = chosen(answer, ranking);
-    for operation in chosen.iter().take(ranking.most) {
-        table.push(row(operation));
-    }
+    let mut table = table!("operations", chosen.iter().copied().take(ranking.most), operation: &Operation => {
+        let time = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
+        let is_on_device = operation.kind.is_on_device();
+        let on_host = |time: Nanos| (!is_on_device).then_some(time);
+        let device_total = if is_on_device { Some(operation.total) } else { operation.launched };
+    } [
+        ("name", "name") => Cell::name(operation.name.clone()),
+        ("kind", "kind").drop(2) => Cell::text(operation.kind.word()),
+        ("group", "group").drop(5) => Cell::text(operation.group.word()),
+        ("count", "count") => Cell::Count(operation.count),
+        ("self_ms", "self") => Cell::Nanos(operation.own.0),
+        ("self_share", "share") => Cell::Share(operation.own_share),
+        ("total_ms", "total").in_unit_of("self_ms").drop(1) => Cell::Nanos(operation.total.0),
+        ("launched_self", "device self").in_unit_of("self_ms").human_only().drop(3) => time(operation.launched_own),
+        ("launched", "device total").in_unit_of("self_ms").human_only().drop(4) => time(operation.launched),
+        ("median_ms", "median").drop(6) => Cell::Nanos(operation.median.round() as u64),
+        ("max_ms", "longest").in_unit_of("median_ms").drop(7) => Cell::Nanos(operation.longest.0),
+        ("host_self_ms", "").machine_only() => time(on_host(operation.own)),
+        ("host_total_ms", "").machine_only() => time(on_host(operation.total)),
+        ("device_self_ms", "").machine_only() => time(device_own(operation)),
+        ("device_total_ms", "").machine_only() => time(device_total),
+    ]);
     add_facts(&mut table, answer);
     add_profiler(&mut table, answer);
     add_overlap(&mut table, answer, chosen.iter().copied());
@@ -68,27 +86,6 @@ pub fn top(answer: &Top, ranking: &Ranking) -> Table {
         table.note(format!("No name contains `{}`.", ranking.matching));
     }
     table
-}
-
-fn columns() -> [Column; 15] {
-    let in_own = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("self_ms");
-    [
-        Column::new("name", "name"),
-        Column::new("kind", "kind").drop(2),
-        Column::new("group", "group").drop(5),
-        Column::new("count", "count"),
-        Column::new("self_ms", "self"),
-        Column::new("self_share", "share"),
-        in_own("total_ms", "total").drop(1),
-        in_own("launched_self", "device self").human_only().drop(3),
-        in_own("launched", "device total").human_only().drop(4),
-        Column::new("median_ms", "median").drop(6),
-        Column::new("max_ms", "longest").in_unit_of("median_ms").drop(7),
-        Column::new("host_self_ms", "").machine_only(),
-        Column::new("host_total_ms", "").machine_only(),
-        Column::new("device_self_ms", "").machine_only(),
-        Column::new("device_total_ms", "").machine_only(),
-    ]
 }
 
 fn chosen<'a>(answer: &'a Top, ranking: &Ranking) -> Vec<&'a Operation> {
@@ -114,30 +111,6 @@ fn chosen<'a>(answer: &'a Top, ranking: &Ranking) -> Vec<&'a Operation> {
 
 fn device_own(operation: &Operation) -> Option<Nanos> {
     if operation.kind.is_on_device() { Some(operation.own) } else { operation.launched_own }
-}
-
-fn row(operation: &Operation) -> Vec<Cell> {
-    let time = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
-    let is_on_device = operation.kind.is_on_device();
-    let on_host = |time: Nanos| (!is_on_device).then_some(time);
-    let device_total = if is_on_device { Some(operation.total) } else { operation.launched };
-    vec![
-        Cell::name(operation.name.clone()),
-        Cell::text(operation.kind.word()),
-        Cell::text(operation.group.word()),
-        Cell::Count(operation.count),
-        Cell::Nanos(operation.own.0),
-        Cell::Share(operation.own_share),
-        Cell::Nanos(operation.total.0),
-        time(operation.launched_own),
-        time(operation.launched),
-        Cell::Nanos(operation.median.round() as u64),
-        Cell::Nanos(operation.longest.0),
-        time(on_host(operation.own)),
-        time(on_host(operation.total)),
-        time(device_own(operation)),
-        time(device_total),
-    ]
 }
 
 fn add_facts(table: &mut Table, answer: &Top) {
@@ -179,21 +152,20 @@ fn add_overlap<'a>(table: &mut Table, answer: &Top, mut shown: impl Iterator<Ite
 
 /// Lays out the time per kind of work.
 pub fn groups(answer: &Top) -> Table {
-    let columns = [
-        Column::new("group", "group"),
-        Column::new("device_ms", "device"),
-        Column::new("device_share", "share"),
-        Column::new("device_count", "kernels"),
-        Column::new("host_self_ms", "host self"),
-        Column::new("host_share", "share"),
-        Column::new("host_count", "host spans").drop(1),
-    ];
-    let mut table = Table::new("groups", columns);
     let mut groups: Vec<&GroupTime> = answer.groups.iter().collect();
     groups.sort_by_key(|group| std::cmp::Reverse((group.device, group.host)));
-    for group in groups {
-        table.push(group_row(group));
-    }
+    let mut table = table!("groups", groups, group: &GroupTime => {
+        let time = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
+        let count = |count: u64| if count == 0 { Cell::Empty } else { Cell::Count(count) };
+    } [
+        ("group", "group") => Cell::text(group.group.word()),
+        ("device_ms", "device") => time(group.device),
+        ("device_share", "share") => Cell::from(group.device_share.map(Cell::Share)),
+        ("device_count", "kernels") => count(group.device_count),
+        ("host_self_ms", "host self") => time(group.host),
+        ("host_share", "share") => Cell::from(group.host_share.map(Cell::Share)),
+        ("host_count", "host spans").drop(1) => count(group.host_count),
+    ]);
     add_facts(&mut table, answer);
     add_profiler(&mut table, answer);
     let all: f64 = answer.groups.iter().filter_map(|group| group.device_share).sum();
@@ -202,18 +174,4 @@ pub fn groups(answer: &Top) -> Table {
         table.legend(format!("Groups overlap on the device, so their shares add up to {all:.1} %."));
     }
     table
-}
-
-fn group_row(group: &GroupTime) -> Vec<Cell> {
-    let time = |time: Option<Nanos>| Cell::from(time.map(|time| Cell::Nanos(time.0)));
-    let count = |count: u64| if count == 0 { Cell::Empty } else { Cell::Count(count) };
-    vec![
-        Cell::text(group.group.word()),
-        time(group.device),
-        Cell::from(group.device_share.map(Cell::Share)),
-        count(group.device_count),
-        time(group.host),
-        Cell::from(group.host_share.map(Cell::Share)),
-        count(group.host_count),
-    ]
 }

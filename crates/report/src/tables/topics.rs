@@ -1,43 +1,29 @@
 //! The notes that can be explained, as a table.
 
-use laptime_analyze::{RULES, TOPICS};
+use laptime_analyze::{RULES, Rule, TOPICS, Topic};
 
-use crate::{Cell, Column, Table};
+use crate::{Cell, Table, table::table};
 
 /// Lists the findings of `laptime diagnose` on any trace, with their thresholds.
 pub fn finding_rules() -> Table {
-    let mut table = Table::new(
-        "findings",
-        [
-            Column::new("id", "id").whole(),
-            Column::new("title", "about"),
-            Column::new("threshold", "threshold"),
-            Column::new("may_be_bad", "may be bad").drop(1),
-            Column::new("gain", "gain").machine_only(),
-        ],
-    );
-    for rule in RULES {
+    table!("findings", RULES.iter(), rule: &Rule => {
         let threshold = if rule.limit > 0.0 { Cell::Share(rule.limit) } else { Cell::Empty };
-        table.push([
-            Cell::text(rule.topic.id),
-            Cell::text(rule.topic.title),
-            threshold,
-            Cell::Bool(rule.may_be_bad),
-            Cell::text(rule.gain),
-        ]);
-    }
-    table
+    } [
+        ("id", "id").whole() => Cell::text(rule.topic.id),
+        ("title", "about") => Cell::text(rule.topic.title),
+        ("threshold", "threshold") => threshold,
+        ("may_be_bad", "may be bad").drop(1) => Cell::Bool(rule.may_be_bad),
+        ("gain", "gain").machine_only() => Cell::text(rule.gain),
+    ])
 }
 
 /// Lists every note with its subject.
 pub fn topics() -> Table {
-    let columns = ["rule", "meaning", "remedy"].map(|name| Column::new(name, name).machine_only());
-    let mut table = Table::new(
-        "topics",
-        [Column::new("id", "id").whole(), Column::new("title", "about")].into_iter().chain(columns).collect::<Vec<_>>(),
-    );
-    for topic in TOPICS {
-        table.push([topic.id, topic.title, topic.rule, topic.meaning, topic.remedy].map(Cell::text));
-    }
-    table
+    table!("topics", TOPICS.iter(), topic: &Topic => [
+        ("id", "id").whole() => Cell::text(topic.id),
+        ("title", "about") => Cell::text(topic.title),
+        ("rule", "rule").machine_only() => Cell::text(topic.rule),
+        ("meaning", "meaning").machine_only() => Cell::text(topic.meaning),
+        ("remedy", "remedy").machine_only() => Cell::text(topic.remedy),
+    ])
 }

@@ -1,12 +1,10 @@
 //! Cases without figures, and why.
 
-use laptime_analyze::{CaseId, Trouble, TroubleKind};
+use laptime_analyze::{CaseFigures, CaseId, Trouble, TroubleKind};
 
 use super::axes::Axes;
-use crate::{
-    Cell, Table,
-    layout::{in_one_unit, single},
-};
+use crate::layout::{in_one_unit, single};
+use crate::{Cell, Table};
 
 /// The most sentences of this kind under a table.
 pub(super) const MOST: usize = 8;
@@ -45,6 +43,16 @@ pub(super) struct Outcome<'a> {
     pub(super) troubles: &'a [Trouble],
     /// How many processes were measured.
     pub(super) measured: usize,
+}
+
+/// Adds one sentence per reason of measured cases.
+pub(super) fn add_cases<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator<Item = &'a CaseFigures>) {
+    let measured = |case: &CaseFigures| case.measured.as_ref().map_or(0, |figures| figures.wall.processes);
+    add_notes(
+        table,
+        axes,
+        cases.map(|case| Outcome { id: &case.id, troubles: &case.troubles, measured: measured(case) }),
+    );
 }
 
 /// Adds one sentence per reason, with the cases it applies to.

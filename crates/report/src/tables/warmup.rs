@@ -2,16 +2,9 @@
 
 use laptime_analyze::{Advice, Averaged, CaseId, WarmUp, WarmUpProcess, WarmUps};
 
-use super::{
-    axes::{Axes, Taken},
-    cases::nanos,
-    troubles,
-};
-use crate::{
-    Cell, Column, Table,
-    curve::curve,
-    layout::{in_one_unit, single},
-};
+use super::{axes::Axes, troubles};
+use crate::layout::{in_one_unit, single};
+use crate::{Cell, Table, curve::curve, table::fields};
 
 /// How many iterations the curve shows.
 const SHOWN: usize = 12;
@@ -22,14 +15,31 @@ const LEAST_ERROR: f64 = 0.01;
 /// Lays out how the first iterations of each process behave.
 pub fn warmup(answer: &WarmUps) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let own = columns(answer);
-    let mut columns = axes.columns(&mut Taken::by(&own));
-    columns.extend(own);
-    let mut table = Table::new("warmups", columns);
-    for case in &answer.cases {
-        for process in &case.processes {
-            table.push(row(case, process, &axes));
-        }
+    let is_several = answer.cases.iter().any(|case| case.processes.len() > 1);
+    let (own, cells) = fields!((case, process): (&WarmUp, &WarmUpProcess) => {
+        let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
+        let error = process.steady_ns.map(|steady| Cell::Change(process.mean_ns / steady - 1.0));
+        let shown = &process.iterations_ns[..process.iterations_ns.len().min(SHOWN)];
+    } [
+        ("run", "run").shown_if(is_several) => Cell::Count(u64::from(process.run)),
+        ("answer", "timings") => Cell::text(process.answer.words()),
+        ("n", "iterations").drop(4) => count(Some(process.iterations_ns.len())),
+        ("prepare_ms", "prepare").drop(6) => Cell::Nanos(process.prepare_ns),
+        ("check_ms", "check").drop(5) => Cell::Nanos(process.check_ns),
+        ("first_iteration_ms", "first") => Cell::from(process.iterations_ns.first().map(|&first| Cell::Nanos(first))),
+        ("steady_ms", "steady").in_unit_of("first_iteration_ms") => Cell::nanos(process.steady_ns),
+        ("iterations_until_steady", "leave out") => count(process.until_steady),
+        ("extra_ms", "extra").in_unit_of("first_iteration_ms").drop(2) => Cell::nanos(process.extra_ns),
+        ("mean_ms", "mean").in_unit_of("first_iteration_ms").drop(3) => Cell::nanos(process.mean_ns),
+        ("mean_error", "error").drop(3) => error.into(),
+        ("leave_out", "").machine_only() => count(case.leave_out()),
+        ("curve", "first iterations").human_only().drop(1) => Cell::text(curve(shown)),
+    ]);
+    let mut table = axes.table("warmups", own);
+    for (case, process) in
+        answer.cases.iter().flat_map(|case| case.processes.iter().map(move |process| (case, process)))
+    {
+        table.push([axes.cells(&case.id), cells((case, process))].concat());
     }
     if let Some(first) = answer.cases.first() {
         axes.add_common(&mut table, &first.id);
@@ -43,50 +53,6 @@ pub fn warmup(answer: &WarmUps) -> Table {
     });
     troubles::add_notes(&mut table, &axes, outcomes);
     table
-}
-
-fn columns(answer: &WarmUps) -> Vec<Column> {
-    let in_first = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("first_iteration_ms");
-    let run = Column::new("run", "run");
-    let is_several = answer.cases.iter().any(|case| case.processes.len() > 1);
-    vec![
-        if is_several { run } else { run.machine_only() },
-        Column::new("answer", "timings"),
-        Column::new("n", "iterations").drop(4),
-        Column::new("prepare_ms", "prepare").drop(6),
-        Column::new("check_ms", "check").drop(5),
-        Column::new("first_iteration_ms", "first"),
-        in_first("steady_ms", "steady"),
-        Column::new("iterations_until_steady", "leave out"),
-        in_first("extra_ms", "extra").drop(2),
-        in_first("mean_ms", "mean").drop(3),
-        Column::new("mean_error", "error").drop(3),
-        Column::new("leave_out", "").machine_only(),
-        Column::new("curve", "first iterations").human_only().drop(1),
-    ]
-}
-
-fn row(case: &WarmUp, process: &WarmUpProcess, axes: &Axes) -> Vec<Cell> {
-    let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
-    let error = process.steady_ns.map(|steady| Cell::Change(process.mean_ns / steady - 1.0));
-    let shown = &process.iterations_ns[..process.iterations_ns.len().min(SHOWN)];
-    let mut cells = axes.cells(&case.id);
-    cells.extend([
-        Cell::Count(u64::from(process.run)),
-        Cell::text(process.answer.words()),
-        count(Some(process.iterations_ns.len())),
-        Cell::Nanos(process.prepare_ns),
-        Cell::Nanos(process.check_ns),
-        Cell::from(process.iterations_ns.first().map(|&first| Cell::Nanos(first))),
-        nanos(process.steady_ns),
-        count(process.until_steady),
-        nanos(process.extra_ns),
-        nanos(Some(process.mean_ns)),
-        error.into(),
-        count(case.leave_out()),
-        Cell::text(curve(shown)),
-    ]);
-    cells
 }
 
 /// One sentence per advice, with the cases it applies to.
@@ -117,7 +83,7 @@ fn add_averaged(table: &mut Table, answer: &WarmUps, axes: &Axes) {
 
 fn sentence(averaged: Averaged) -> String {
     let times = [Some(averaged.mean_ns), averaged.std_ns, Some(averaged.steady_ns)];
-    let [mean, std, steady] = in_one_unit(times.map(nanos));
+    let [mean, std, steady] = in_one_unit(times.map(Cell::nanos));
     let spread = if std.is_empty() { mean } else { format!("{mean} (standard deviation {std})") };
     format!("{spread}, {} against the steady {steady}", single(&Cell::Change(averaged.error)))
 }

@@ -2,26 +2,44 @@
 
 use laptime_analyze::{ColdStart, ColdWork, Distance, Note, SharedDoubt, WarmUpRow, WarmUpRows, WarmUpStudy};
 
-use super::{
-    axes::{Axes, Taken},
-    cases::nanos,
-    troubles,
-};
-use crate::{Cell, Column, Table};
+use super::axes::{Axes, Taken};
+use super::troubles;
+use crate::{Cell, Column, Table, table::fields};
 
 /// Lays out the results for different numbers of warm-up iterations: the columns of CS336 assignment 2, then more, with
 /// doubts as notes.
 pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let (mut columns, paid) = (columns(), Paid::of(answer));
+    let paid = Paid::of(answer);
+    let (mut columns, cells) = fields!((case, row): (&WarmUpRows, &WarmUpRow) => {
+        let iterations = row.iterations.as_ref();
+        let cv = iterations.and_then(|iterations| {
+            iterations.std.filter(|_| iterations.mean > 0.0).map(|std| 100.0 * std / iterations.mean)
+        });
+        let shift = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Shift(off.nanos.round() as i64)));
+        let change = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Change(off.share)));
+        let count = |count: usize| Cell::Count(count as u64);
+    } [
+        ("warmup_steps", "warm-up") => count(row.warmup_iterations),
+        ("mean_time_ms", "mean") => Cell::nanos(iterations.map(|iterations| iterations.mean)),
+        ("std_time_ms", "std").in_unit_of("mean_time_ms") =>
+            Cell::nanos(iterations.and_then(|iterations| iterations.std)),
+        ("cv_percent", "cv (%)") => Cell::from(cv.map(Cell::Number)),
+        ("from_5_ms", "from 5").in_unit_of("mean_time_ms").drop(3) => shift(row.from_reference),
+        ("from_5", "from 5") => change(row.from_reference),
+        ("from_steady_ms", "from steady").in_unit_of("mean_time_ms").drop(2) => shift(row.from_steady),
+        ("from_steady", "from steady") => change(row.from_steady),
+        ("first_iteration_ms", "first iteration").in_unit_of("mean_time_ms").drop(4) => Cell::nanos(row.first_ns),
+        ("steady_ms", "steady").in_unit_of("mean_time_ms").machine_only() => Cell::nanos(case.steady_ns),
+        ("n", "iterations").drop(5) => Cell::from(iterations.map(|iterations| count(iterations.n))),
+        ("processes", "processes").drop(6) => Cell::from(iterations.map(|iterations| count(iterations.processes))),
+    ]);
     columns.extend(paid.columns());
     let of_axes = axes.columns(&mut Taken::by(&columns));
     columns.extend(of_axes);
     let mut table = Table::new("warmup_study", columns);
-    for case in &answer.cases {
-        for row in &case.rows {
-            table.push(cells(row, case, &paid, &axes));
-        }
+    for (case, row) in answer.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
+        table.push([cells((case, row)), paid.cells(case.cold.as_ref()), axes.cells(&case.id)].concat());
     }
     if let Some(first) = answer.cases.first() {
         axes.add_common(&mut table, &first.id);
@@ -56,24 +74,6 @@ pub fn warmup_laps(answer: &WarmUpStudy) -> Table {
         }
     }
     table
-}
-
-fn columns() -> Vec<Column> {
-    let in_mean = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("mean_time_ms");
-    vec![
-        Column::new("warmup_steps", "warm-up"),
-        Column::new("mean_time_ms", "mean"),
-        in_mean("std_time_ms", "std"),
-        Column::new("cv_percent", "cv (%)"),
-        in_mean("from_5_ms", "from 5").drop(3),
-        Column::new("from_5", "from 5"),
-        in_mean("from_steady_ms", "from steady").drop(2),
-        Column::new("from_steady", "from steady"),
-        in_mean("first_iteration_ms", "first iteration").drop(4),
-        in_mean("steady_ms", "steady").machine_only(),
-        Column::new("n", "iterations").drop(5),
-        Column::new("processes", "processes").drop(6),
-    ]
 }
 
 /// The cost of a cold start by part, for machines: the parts that at least one case has.
@@ -123,33 +123,6 @@ impl Paid {
         cells.extend(self.first.iter().map(first));
         cells
     }
-}
-
-fn cells(row: &WarmUpRow, case: &WarmUpRows, paid: &Paid, axes: &Axes) -> Vec<Cell> {
-    let iterations = row.iterations.as_ref();
-    let cv = iterations.and_then(|iterations| {
-        iterations.std.filter(|_| iterations.mean > 0.0).map(|std| 100.0 * std / iterations.mean)
-    });
-    let shift = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Shift(off.nanos.round() as i64)));
-    let change = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Change(off.share)));
-    let count = |count: usize| Cell::Count(count as u64);
-    let mut cells = vec![
-        count(row.warmup_iterations),
-        nanos(iterations.map(|iterations| iterations.mean)),
-        nanos(iterations.and_then(|iterations| iterations.std)),
-        Cell::from(cv.map(Cell::Number)),
-        shift(row.from_reference),
-        change(row.from_reference),
-        shift(row.from_steady),
-        change(row.from_steady),
-        nanos(row.first_ns),
-        nanos(case.steady_ns),
-        Cell::from(iterations.map(|iterations| count(iterations.n))),
-        Cell::from(iterations.map(|iterations| count(iterations.processes))),
-    ];
-    cells.extend(paid.cells(case.cold.as_ref()));
-    cells.extend(axes.cells(&case.id));
-    cells
 }
 
 /// Notes cases without a steady state, for which rows have no reference.

@@ -1,59 +1,41 @@
 //! The difference between two traces, as a table.
 
-use laptime_analyze::{EntryKind, LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per};
+use laptime_analyze::{LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per};
 
 use super::{overview, troubles::capital};
-use crate::{
-    Cell, Column, Table,
-    layout::{in_one_unit, single},
-};
+use crate::layout::{in_one_unit, single};
+use crate::{Cell, Table, table::fields};
 
 /// Kinds that a sentence lists at most.
 const KINDS: usize = 4;
 
 /// Lays out the steps from trace a to trace b.
 pub fn waterfall(answer: &Waterfall) -> Table {
-    let in_a = |key: &'static str, label: &'static str| Column::new(key, label).in_unit_of("a_ms");
-    let mut table = Table::new(
-        "steps",
-        [
-            Column::new("name", "name"),
-            Column::new("kind", "kind").drop(2),
-            Column::new("a_ms", "a"),
-            in_a("b_ms", "b"),
-            in_a("change_ms", "change"),
-            Column::new("change_share", "of total").machine_only(),
-            in_a("reached_ms", "sum").drop(1),
-            Column::new("a_count", "a count").drop(3),
-            Column::new("b_count", "b count").drop(3),
-        ],
-    );
+    let (columns, cells) = fields!((step, change, reached): (&Step, i64, f64) => {
+        let time = |time: Option<f64>| Cell::from(time.map(nanos));
+    } [
+        ("name", "name") => Cell::name(step.name.clone()),
+        ("kind", "kind").drop(2) => step.kind.map(|kind| Cell::text(kind.word())).into(),
+        ("a_ms", "a") => time(step.times[0]),
+        ("b_ms", "b").in_unit_of("a_ms") => time(step.times[1]),
+        ("change_ms", "change").in_unit_of("a_ms") => Cell::Shift(change),
+        ("change_share", "of total").machine_only() => Cell::Change(step.change() / answer.totals[0]),
+        ("reached_ms", "sum").in_unit_of("a_ms").drop(1) => nanos(reached),
+        ("a_count", "a count").drop(3) => count(step.times[0], step.counts[0]),
+        ("b_count", "b count").drop(3) => count(step.times[1], step.counts[1]),
+    ]);
+    let mut table = Table::new("steps", columns);
     let mut reached = answer.totals[0];
     for step in &answer.steps {
         let before = reached;
         reached += step.change();
         // Differences of rounded sums add up exactly.
         let change = reached.round() as i64 - before.round() as i64;
-        table.push(row(step, answer, change, reached));
+        table.push(cells((step, change, reached)));
     }
     table.push(total(answer));
     add_facts(&mut table, answer);
     table
-}
-
-fn row(step: &Step, answer: &Waterfall, change: i64, reached: f64) -> Vec<Cell> {
-    let time = |time: Option<f64>| Cell::from(time.map(nanos));
-    vec![
-        Cell::name(step.name.clone()),
-        step.kind.map(|kind| Cell::text(kind.word())).into(),
-        time(step.times[0]),
-        time(step.times[1]),
-        Cell::Shift(change),
-        Cell::Change(step.change() / answer.totals[0]),
-        nanos(reached),
-        count(step.times[0], step.counts[0]),
-        count(step.times[1], step.counts[1]),
-    ]
 }
 
 fn count(time: Option<f64>, count: f64) -> Cell {
@@ -137,20 +119,8 @@ fn kinds(answer: &Waterfall) -> Option<String> {
     let cells: [Cell; KINDS] = std::array::from_fn(|at| changed.get(at).map(|(_, change)| shift(*change)).into());
     let changes = in_one_unit(cells);
     let parts: Vec<String> =
-        changed.iter().zip(changes).map(|((kind, _), change)| format!("{} {change}", plural(*kind))).collect();
+        changed.iter().zip(changes).map(|((kind, _), change)| format!("{} {change}", kind.plural())).collect();
     (!parts.is_empty()).then(|| format!("{}.", capital(&parts.join(", "))))
-}
-
-const fn plural(kind: EntryKind) -> &'static str {
-    match kind {
-        EntryKind::Kernel => "kernels",
-        EntryKind::Communication => "communication",
-        EntryKind::Copy => "copies",
-        EntryKind::Gap => "gaps",
-        EntryKind::Stage => "stages",
-        EntryKind::Wait => "syncs",
-        EntryKind::Nothing => "nothing recorded",
-    }
 }
 
 fn times(per: &Per) -> String {

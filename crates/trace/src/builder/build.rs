@@ -4,16 +4,9 @@
 //! is in memory twice.
 
 use super::{DISCARDED, FlowPlace, SpanEntry, TraceBuilder};
-use crate::{
-    column::Column,
-    format::counted,
-    invariants::InvalidTrace,
-    lanes,
-    names::NameId,
-    time::Nanos,
-    trace::{Flow, MarkColumns, NO_PARENT, SpanColumns, SpanId, Trace, ValueColumns},
-    track::{Track, TrackId, TrackKind},
-};
+use crate::trace::{Flow, MarkColumns, NO_PARENT, SpanColumns, SpanId, Trace, ValueColumns};
+use crate::track::{Track, TrackId, TrackKind};
+use crate::{column::Column, format::counted, invariants::InvalidTrace, lanes, names::NameId, time::Nanos};
 
 impl TraceBuilder {
     /// Sorts, nests and checks the collected parts.

@@ -1,11 +1,9 @@
 //! A memory limit for compressed files: a few megabytes can unpack to billions of events.
 
-use std::{
-    io::{self, BufRead, Read},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::io::{self, BufRead, Read};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use super::ReadError;

@@ -5,10 +5,8 @@
 
 use std::{collections::HashMap, fmt::Write};
 
-use crate::{
-    DEEPEST,
-    trace::{SpanId, Trace},
-};
+use crate::DEEPEST;
+use crate::trace::{SpanId, Trace};
 
 /// Whose time is summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,20 +1,12 @@
 //! Opens an input and detects its format by content.
 
-use std::{
-    fs::File,
-    io::{self, BufRead, BufReader, Read},
-    path::Path,
-};
+use std::io::{self, BufRead, BufReader, Read};
+use std::{fs::File, path::Path};
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{
-    ReadError, Unsupported,
-    budget::{Budget, Packed},
-    chrome, folded,
-    map::Map,
-    pftrace,
-};
+use super::budget::{Budget, Packed};
+use super::{ReadError, Unsupported, chrome, folded, map::Map, pftrace};
 use crate::trace::Trace;
 
 /// Reads a trace of any known format, on several threads if it is large.

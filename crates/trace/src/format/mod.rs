@@ -1,10 +1,8 @@
 //! Readers and writers: one module per format. Readers detect the format by content, writers choose it by extension.
 
-use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 
@@ -72,86 +70,32 @@ impl Format {
 /// Why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum ReadError {
-    /// The file cannot be opened.
     #[error("cannot open `{path}`", path = path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-
-    /// It is a folder.
+    Open { path: PathBuf, source: io::Error },
     #[error("`{path}` is a folder, not a trace", path = path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-    },
-
-    /// Reading failed.
+    Folder { path: PathBuf },
     #[error("cannot read the file")]
     Read(#[from] io::Error),
-
-    /// The file is empty.
     #[error("the file is empty")]
     Empty,
-
-    /// It is not a trace.
     #[error("this is not a trace: {found}")]
-    NotATrace {
-        /// What it looks like.
-        found: String,
-    },
-
-    /// It is a Perfetto trace of something else.
+    NotATrace { found: String },
     #[error("this is not a trace: it is a Perfetto trace without track events; it contains {contents}")]
-    NoTrackEvents {
-        /// What it has instead.
-        contents: String,
-    },
-
-    /// It is another tool's format, which cannot be read.
+    NoTrackEvents { contents: String },
     #[error("this is {}, which cannot be read", .0.format)]
     Unsupported(Unsupported),
-
-    /// It is a write-only format.
     #[error("{format} contain only part of a trace and cannot be read")]
-    OneWay {
-        /// The name of the format.
-        format: &'static str,
-    },
-
-    /// It is a format that this build cannot read.
+    OneWay { format: &'static str },
     #[error("this is {format}, which this build cannot read")]
-    NotBuilt {
-        /// The name of the format.
-        format: &'static str,
-        /// The crate feature that reads it.
-        feature: &'static str,
-    },
-
-    /// The database cannot be read.
+    NotBuilt { format: &'static str, feature: &'static str },
     #[error("this is an SQLite database that cannot be read")]
     Database(#[source] Box<dyn std::error::Error + Send + Sync>),
-
-    /// It unpacks to far more than a real trace of its size.
     #[error("{} MiB of compressed data unpack to events that need {} MiB of memory", .packed >> 20, .needed >> 20)]
-    TooLarge {
-        /// The number of compressed bytes read.
-        packed: u64,
-        /// The memory needed for their events.
-        needed: u64,
-    },
-
-    /// Out of memory.
+    TooLarge { packed: u64, needed: u64 },
     #[error("cannot allocate memory for more events; those read so far take {} MiB", .needed >> 20)]
-    Memory {
-        /// The memory used by the events before it.
-        needed: u64,
-    },
-
-    /// Its content is not a valid trace.
+    Memory { needed: u64 },
     #[error("the trace is inconsistent")]
     Invalid(#[from] InvalidTrace),
 }
@@ -159,22 +103,12 @@ pub enum ReadError {
 /// Why a trace could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum WriteError {
-    /// The extension is not a known format.
     #[error("`{path}` has no known format extension", path = path.display())]
-    Extension {
-        /// The name.
-        path: PathBuf,
-    },
-
-    /// The file cannot be created or written.
+    Extension { path: PathBuf },
     #[error("cannot write `{path}`", path = path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 /// Writes a trace in the format given by the file name.

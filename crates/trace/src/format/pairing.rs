@@ -2,13 +2,8 @@
 
 use hashbrown::HashMap;
 
-use crate::{
-    builder::{SpanEntry, TraceBuilder, sort_by_key},
-    column::Column,
-    fields::FieldBlock,
-    format::counted,
-    time::Nanos,
-};
+use crate::builder::{SpanEntry, TraceBuilder, sort_by_key};
+use crate::{column::Column, fields::FieldBlock, format::counted, time::Nanos};
 
 /// How a span ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

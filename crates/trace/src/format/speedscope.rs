@@ -2,10 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::{
-    trace::{Span, Trace},
-    track::TrackId,
-};
+use crate::trace::{Span, Trace};
+use crate::track::TrackId;
 
 /// Writes the spans of a trace; the format cannot store fields, flows, marks and values.
 pub fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {

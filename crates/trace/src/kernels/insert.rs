@@ -3,17 +3,11 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{DeviceWork, HostCall, KernelRecords, Stretch, WorkKind};
+use crate::builder::{SpanEntry, TraceBuilder};
+use crate::track::{ProcessId, Track, TrackId, TrackKind};
 use crate::{
-    activity::category,
-    builder::{SpanEntry, TraceBuilder},
-    fields::StoredValue,
-    format::launches::Launches,
-    invariants::InvalidTrace,
-    names::NameId,
-    time::Nanos,
-    trace::Trace,
-    track::{ProcessId, Track, TrackId, TrackKind},
-    value::Value,
+    activity::category, fields::StoredValue, format::launches::Launches, invariants::InvalidTrace, names::NameId,
+    time::Nanos, trace::Trace, value::Value,
 };
 
 impl Trace {

@@ -1,17 +1,12 @@
 //! A device stream: marks in order, written as the device reaches them.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-    sync::Arc,
-};
+use std::io::{self, Write};
+use std::{collections::BTreeMap, sync::Arc};
 
 use laptime_probe::{DeviceClock, LaneId, Resolved, Stamp, TickMap};
 
-use super::{
-    thread::Key,
-    timeline::{Opening, Timeline},
-};
+use super::thread::Key;
+use super::timeline::{Opening, Timeline};
 use crate::{format::pftrace::Writer, time::Nanos};
 
 enum Pending {

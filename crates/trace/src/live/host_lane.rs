@@ -5,14 +5,10 @@
 
 use std::io::{self, Write};
 
-use super::{
-    thread::Key,
-    timeline::{Opening, Timeline},
-};
-use crate::{
-    format::pftrace::{TrackPlace, Writer},
-    time::Nanos,
-};
+use super::thread::Key;
+use super::timeline::{Opening, Timeline};
+use crate::format::pftrace::{TrackPlace, Writer};
+use crate::time::Nanos;
 
 pub struct HostLane {
     place: TrackPlace,

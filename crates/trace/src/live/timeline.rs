@@ -9,10 +9,8 @@ use std::io::{self, Write};
 use laptime_probe::FieldValue;
 
 use super::{OwnFields, shown, thread::Key};
-use crate::{
-    format::pftrace::{Begin, Sequence, TrackPlace, Writer},
-    time::Nanos,
-};
+use crate::format::pftrace::{Begin, Sequence, TrackPlace, Writer};
+use crate::time::Nanos;
 
 /// The start of a span.
 #[derive(Debug, Clone)]

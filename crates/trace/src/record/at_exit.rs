@@ -4,10 +4,8 @@
 // The standard library has no exit hook; C has.
 #![allow(unsafe_code)]
 
-use std::{
-    sync::{Arc, Mutex, Once, Weak},
-    thread::Thread,
-};
+use std::sync::{Arc, Mutex, Once, Weak};
+use std::thread::Thread;
 
 use super::Control;
 

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{MapAccess, Visitor},
-};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// One value on an axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,29 +45,16 @@ impl fmt::Display for AxisValue {
     }
 }
 
-impl From<i64> for AxisValue {
-    fn from(value: i64) -> Self {
-        Self::Int(value)
-    }
+macro_rules! axis_value_from {
+    ($($type:ty => $variant:ident,)*) => {
+        $(impl From<$type> for AxisValue {
+            fn from(value: $type) -> Self {
+                Self::$variant(value.into())
+            }
+        })*
+    };
 }
-
-impl From<bool> for AxisValue {
-    fn from(value: bool) -> Self {
-        Self::Bool(value)
-    }
-}
-
-impl From<String> for AxisValue {
-    fn from(value: String) -> Self {
-        Self::Text(value)
-    }
-}
-
-impl From<&str> for AxisValue {
-    fn from(value: &str) -> Self {
-        Self::Text(value.to_owned())
-    }
-}
+axis_value_from!(i64 => Int, bool => Bool, String => Text, &str => Text,);
 
 /// One case of a plan: a value on each axis, in the order of the workload's axes.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -1,58 +1,24 @@
 //! How deep the stages of a workload are marked.
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Serialize};
 
-/// How deep the stages of a workload are marked; deeper stages cost more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Depth {
-    /// Stages and laps.
-    #[default]
-    Pipeline,
-    /// Also the layers of models.
-    Layer,
-    /// Also every operation.
-    Ops,
-}
-
-impl Depth {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Pipeline, Self::Layer, Self::Ops];
-
-    /// The word on the command line.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Pipeline => "pipeline",
-            Self::Layer => "layer",
-            Self::Ops => "ops",
-        }
+crate::words! {
+    /// How deep the stages of a workload are marked; deeper stages cost more.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Depth, ALL: word {
+        /// Stages and laps.
+        #[default]
+        Pipeline = "pipeline",
+        /// Also the layers of models.
+        Layer = "layer",
+        /// Also every operation.
+        Ops = "ops",
     }
 }
 
-impl fmt::Display for Depth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-/// Why a word is not a depth.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is not a depth; use `pipeline`, `layer` or `ops`")]
-pub struct NoDepth {
-    word: String,
-}
-
-impl FromStr for Depth {
-    type Err = NoDepth;
-
-    fn from_str(word: &str) -> Result<Self, NoDepth> {
-        let found = Self::ALL.into_iter().find(|depth| depth.word() == word);
-        found.ok_or_else(|| NoDepth { word: word.to_owned() })
-    }
-}
+crate::words::read_by_word!(Depth, NoDepth, "a depth; use `pipeline`, `layer` or `ops`");
 
 #[cfg(test)]
 mod tests {

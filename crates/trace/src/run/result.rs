@@ -274,33 +274,22 @@ pub struct Work {
     pub traffic: Traffic,
 }
 
-/// The direction of memory traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Traffic {
-    /// Only or mostly reads.
-    Read,
-    /// Writes.
-    Write,
-    /// Reads and writes in equal parts.
-    Copy,
-    /// From the host's memory to the device's.
-    Upload,
-    /// From the device's memory to the host's.
-    Download,
-}
-
-impl Traffic {
-    /// The word used in tables.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Copy => "copy",
-            Self::Upload => "upload",
-            Self::Download => "download",
-        }
+crate::words! {
+    /// The direction of memory traffic.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Traffic: word {
+        /// Only or mostly reads.
+        Read = "read",
+        /// Writes.
+        Write = "write",
+        /// Reads and writes in equal parts.
+        Copy = "copy",
+        /// From the host's memory to the device's.
+        Upload = "upload",
+        /// From the device's memory to the host's.
+        Download = "download",
     }
 }
 

@@ -1,11 +1,9 @@
 //! `results.jsonl`: one case result per line, written so that an interrupted run keeps everything it finished.
 
-use std::{
-    collections::HashMap,
-    fs::{File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom, Write},
-    path::{Path, PathBuf},
-};
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -18,44 +16,16 @@ pub const RESULTS_FILE: &str = "results.jsonl";
 /// Why a file of a run cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum RunFileError {
-    /// The file cannot be opened or read.
     #[error("cannot read `{path}`", path = path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-
-    /// The file cannot be written.
+    Open { path: PathBuf, source: io::Error },
     #[error("cannot write `{path}`", path = path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-
-    /// The content is invalid.
+    Write { path: PathBuf, source: io::Error },
     #[error("`{path}`{place} is not a run record", path = path.display(), place = place(*line))]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The line, if it has several records.
-        line: Option<usize>,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
-
-    /// It was written by an unsupported version.
+    Content { path: PathBuf, line: Option<usize>, source: serde_json::Error },
     #[error("`{path}` has schema {found}; this build reads schemas {OLDEST_SCHEMA} to {SCHEMA}", path = path.display())]
-    Schema {
-        /// The file.
-        path: PathBuf,
-        /// Its schema.
-        found: u32,
-    },
+    Schema { path: PathBuf, found: u32 },
 }
 
 fn place(line: Option<usize>) -> String {

@@ -1,61 +1,26 @@
 //! How time is measured on a device.
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Serialize};
 
-/// How iterations and stages are timed on a device that runs concurrently with the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Timing {
-    /// With the host clock only.
-    #[default]
-    Host,
-    /// With marks on the device's stream that are read later, without waiting.
-    Events,
-    /// With the host clock, synchronising the device at both ends of every stage.
-    Sync,
-    /// With the device's records of every kernel and copy.
-    Kernels,
-}
-
-impl Timing {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Host, Self::Events, Self::Sync, Self::Kernels];
-
-    /// The word on the command line.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Events => "events",
-            Self::Sync => "sync",
-            Self::Kernels => "kernels",
-        }
+crate::words! {
+    /// How iterations and stages are timed on a device that runs concurrently with the host.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Timing, ALL: word {
+        /// With the host clock only.
+        #[default]
+        Host = "host",
+        /// With marks on the device's stream that are read later, without waiting.
+        Events = "events",
+        /// With the host clock, synchronising the device at both ends of every stage.
+        Sync = "sync",
+        /// With the device's records of every kernel and copy.
+        Kernels = "kernels",
     }
 }
 
-impl fmt::Display for Timing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-/// Why a word is not a timing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is not a timing; use `host`, `events`, `sync` or `kernels`")]
-pub struct NoTiming {
-    word: String,
-}
-
-impl FromStr for Timing {
-    type Err = NoTiming;
-
-    fn from_str(word: &str) -> Result<Self, NoTiming> {
-        let known = Self::ALL.into_iter().find(|timing| timing.word() == word);
-        known.ok_or_else(|| NoTiming { word: word.to_owned() })
-    }
-}
+crate::words::read_by_word!(Timing, NoTiming, "a timing; use `host`, `events`, `sync` or `kernels`");
 
 #[cfg(test)]
 mod tests {

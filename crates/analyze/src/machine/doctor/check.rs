@@ -4,172 +4,71 @@ use laptime_trace::run::Steal;
 
 use super::GpuHealth;
 
-/// The level of a result, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// Good.
-    Good,
-    /// Neither good nor bad, or unknown; worth knowing.
-    Note,
-    /// Timings may be off or noisy because of it.
-    Doubt,
-    /// Timings are meaningless.
-    Bad,
-}
-
-impl Level {
-    /// The level for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Note => "note",
-            Self::Doubt => "warning",
-            Self::Bad => "bad",
-        }
+laptime_trace::words! {
+    /// The level of a result, best first.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Level: word {
+        Good = "good",
+        /// Neither good nor bad, or unknown; worth knowing.
+        Note = "note",
+        /// Timings may be off or noisy because of it.
+        Doubt = "warning",
+        /// Timings are meaningless.
+        Bad = "bad",
     }
 }
 
 /// One check, with its evidence.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Check {
     /// How the program was built.
-    Build {
-        /// The profile.
-        profile: String,
-        /// The level of optimisation.
-        opt_level: String,
-        /// Whether debug assertions are checked.
-        has_assertions: bool,
-    },
-    /// The CPU frequency governor.
-    Governor {
-        /// The governor, if known.
-        governor: Option<String>,
-        /// Whether it is a virtual machine, which rarely reports it.
-        is_virtual: bool,
-    },
-    /// Whether the CPU may boost its clock.
-    Boost {
-        /// Whether it may, if known.
-        is_on: Option<bool>,
-        /// Whether the CPU is from Intel, which has its own switch.
-        is_intel: bool,
-    },
-    /// Whether other machines share the hardware.
-    VirtualMachine {
-        /// Its kind, if it is one.
-        name: Option<String>,
-    },
-    /// Whether CPU time is limited.
-    Quota {
-        /// The CPU quota, if there is one.
-        granted: Option<f64>,
-        /// CPUs that the process may use.
-        cpus: u32,
-    },
-    /// The load of the machine.
-    Load {
-        /// The load average of the last minute, if known.
-        load: Option<f64>,
-        /// CPUs that the process may use.
-        cpus: u32,
-    },
-    /// Time in which spinning threads were interrupted.
-    LostTime {
-        /// The spinning threads.
-        threads: u32,
-        /// The share of their time.
-        share: f64,
-        /// The number of pauses.
-        gaps: u64,
-    },
+    Build { profile: String, opt_level: String, has_assertions: bool },
+    /// The CPU frequency governor, if known; a virtual machine rarely reports it.
+    Governor { governor: Option<String>, is_virtual: bool },
+    /// Whether the CPU may boost its clock, if known; Intel has its own switch.
+    Boost { is_on: Option<bool>, is_intel: bool },
+    /// Whether other machines share the hardware: the kind of the virtual machine, if it is one.
+    VirtualMachine { name: Option<String> },
+    /// The CPU quota, if there is one, and the CPUs that the process may use.
+    Quota { granted: Option<f64>, cpus: u32 },
+    /// The load average of the last minute, if known.
+    Load { load: Option<f64>, cpus: u32 },
+    /// The share of their time in which spinning threads were interrupted, and how often.
+    LostTime { threads: u32, share: f64, gaps: u64 },
     /// The longest interruption of such a thread.
-    LongestGap {
-        /// The spinning threads.
-        threads: u32,
-        /// How long.
-        nanos: u64,
-    },
-    /// How even the speed of such threads was.
-    Pace {
-        /// The spinning threads.
-        threads: u32,
-        /// The spread of the speed, as a share of the median.
-        spread: f64,
-    },
+    LongestGap { threads: u32, nanos: u64 },
+    /// How even the speed of such threads was: its spread as a share of the median.
+    Pace { threads: u32, spread: f64 },
     /// Time that a hypervisor gave to other machines.
-    Steal {
-        /// The ticks, if known.
-        steal: Option<Steal>,
-    },
-    /// The clock of all timings.
-    ClockSource {
-        /// The clock of the probe: `tsc` or `monotonic`.
-        clock: String,
-        /// The clock source of the kernel, if known.
-        kernel: Option<String>,
-        /// Whether the TSC has a constant rate; none if there is none.
-        is_invariant: Option<bool>,
-    },
-    /// The resolution and cost of that clock.
-    Clock {
-        /// The smallest step, if there was one.
-        step_ns: Option<f64>,
-        /// The cost of a reading.
-        reading_ns: f64,
-    },
-    /// Free memory.
-    Memory {
-        /// Free bytes, if known.
-        available: Option<u64>,
-        /// Total bytes, if known.
-        total: Option<u64>,
-    },
-    /// Whether a GPU is usable.
-    Gpu {
-        /// The GPUs that the driver lists.
-        gpus: Vec<String>,
-        /// The driver's version, if it is loaded.
-        driver: Option<String>,
-        /// Whether the program was built with CUDA.
-        has_cuda: bool,
-        /// Why none is usable, if so.
-        unusable: Option<String>,
-    },
+    Steal { steal: Option<Steal> },
+    /// The clock of all timings: `tsc` or `monotonic`, the clock source of the kernel, and whether the TSC has a constant rate.
+    ClockSource { clock: String, kernel: Option<String>, is_invariant: Option<bool> },
+    /// The smallest step of that clock, if there was one, and the cost of a reading.
+    Clock { step_ns: Option<f64>, reading_ns: f64 },
+    /// Free and total bytes, if known.
+    Memory { available: Option<u64>, total: Option<u64> },
+    /// The GPUs that the driver lists, and why none is usable, if so.
+    Gpu { gpus: Vec<String>, driver: Option<String>, has_cuda: bool, unusable: Option<String> },
     /// The state of a GPU.
-    GpuState {
-        /// The state.
-        health: GpuHealth,
-    },
-    /// Whether kernels of a GPU can be recorded.
-    KernelRecords {
-        /// The GPU.
-        device: String,
-        /// Why not, if not.
-        reason: Option<String>,
-    },
+    GpuState { health: GpuHealth },
+    /// Whether kernels of a GPU can be recorded, and why not.
+    KernelRecords { device: String, reason: Option<String> },
     /// Whether the peaks of a device are known.
-    Peaks {
-        /// The device.
-        device: String,
-        /// Their state.
-        state: PeaksState,
-    },
+    Peaks { device: String, state: PeaksState },
 }
 
 /// The state of the peaks of a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum PeaksState {
     /// They were not measured.
     NotMeasured,
     /// They were measured, and a short test did not exceed them.
     Measured,
-    /// A short test exceeded them, so they were measured on a busy machine.
-    TooLow {
-        /// The test result / the stored peak.
-        times: f64,
-    },
+    /// A short test exceeded them by this factor, so they were measured on a busy machine.
+    TooLow { times: f64 },
 }
 
 impl Check {

@@ -1,11 +1,8 @@
 //! Whether the link is the bottleneck, or slower than measured.
 
 use super::{Bottleneck, Severity};
-use crate::{
-    finding::Finding,
-    offload::Offload,
-    units::{per_cent, three_figures, time},
-};
+use crate::units::{per_cent, three_figures, time};
+use crate::{finding::Finding, offload::Offload};
 
 /// The time of smaller copies is mostly latency.
 pub(super) const SMALL: u64 = 4 << 20;

@@ -1,11 +1,9 @@
 //! Findings about the other parts of a token.
 
 use super::{Bottleneck, Severity};
-use crate::{
-    finding::Finding,
-    offload::{Offload, TokenPart},
-    units::{per_cent, time},
-};
+use crate::finding::Finding;
+use crate::offload::{Offload, TokenPart};
+use crate::units::{per_cent, time};
 
 /// The largest part of a slow token, memory stalls, and a slow host.
 pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {

@@ -1,11 +1,9 @@
 //! Whether copies are prefetched, and whether releases block compute.
 
 use super::{Bottleneck, Severity};
-use crate::{
-    finding::Finding,
-    offload::{Offload, OffloadedLayer, Prefetch},
-    units::{per_cent, time},
-};
+use crate::finding::Finding;
+use crate::offload::{Offload, OffloadedLayer, Prefetch};
+use crate::units::{per_cent, time};
 
 /// Findings about prefetching.
 pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {

@@ -1,18 +1,13 @@
 //! The key findings of a report, each with an optional recommendation.
 
 use super::{ColdRun, Part, Profiling, RUN_AXIS};
-use crate::{
-    by_case::{CaseId, Trouble, TroubleKind},
-    cases::{CaseFigures, MeasuredFigures},
-    crossover::{Answer, Crossover, words::list},
-    doubts::{SharedDoubt, Varying},
-    explain::explain,
-    finding::Finding,
-    scaling::{Exponent, ScalingSeries},
-    series::without,
-    units::{per_cent, three_figures, time},
-    warmup::WarmUp,
-};
+use crate::by_case::{CaseId, Trouble, TroubleKind};
+use crate::cases::{CaseFigures, MeasuredFigures};
+use crate::crossover::{Answer, Crossover, words::list};
+use crate::doubts::{SharedDoubt, Varying};
+use crate::scaling::{Exponent, ScalingSeries};
+use crate::units::{per_cent, three_figures, time};
+use crate::{explain::explain, finding::Finding, series::without, warmup::WarmUp};
 
 /// From this many times its hardware limit on, a case should be profiled.
 pub const FAR_FROM_LIMIT: f64 = 3.0;

@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use laptime_trace::run::{AxisValue, Case, CaseResult};
 
 use super::Part;
-use crate::{
-    cases::CaseFigures,
-    series::{LENGTH, without},
-};
+use crate::cases::CaseFigures;
+use crate::series::{LENGTH, without};
 
-/// The purpose of a pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Mode {
-    /// A pass over all tokens at once, without gradients.
-    Inference,
-    /// Forward and backward, with or without the optimiser's step.
-    Training,
+laptime_trace::words! {
+    /// The purpose of a pass.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Mode: word {
+        /// A pass over all tokens at once, without gradients.
+        Inference = "inference",
+        /// Forward and backward, with or without the optimiser's step.
+        Training = "training",
+    }
 }
 
 impl Mode {
@@ -26,14 +26,6 @@ impl Mode {
             "forward" | "prefill" | "inference" => Some(Self::Inference),
             "forward_backward" | "step" | "training" => Some(Self::Training),
             _ => None,
-        }
-    }
-
-    /// The word in tables.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Inference => "inference",
-            Self::Training => "training",
         }
     }
 }

@@ -4,12 +4,10 @@ use std::collections::HashSet;
 
 use laptime_trace::{Activity, SpanId, Trace};
 
-use crate::{
-    devices::{Devices, Work},
-    intervals::Stretches,
-    lap_unit::{LapSource, LapUnit},
-    waits::{Found, waiting},
-};
+use crate::devices::{Devices, Work};
+use crate::intervals::Stretches;
+use crate::lap_unit::{LapSource, LapUnit};
+use crate::waits::{Found, waiting};
 
 /// One lap.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,11 +7,9 @@ use hashbrown::HashMap;
 
 use laptime_trace::{NameId, SpanId, Trace, TrackId};
 
-use crate::{
-    devices::{Devices, Work},
-    host::Host,
-    lap_unit::{LapSource, LapUnit},
-};
+use crate::devices::{Devices, Work};
+use crate::host::Host;
+use crate::lap_unit::{LapSource, LapUnit};
 
 /// How many differences are listed per lap.
 const TOLD: usize = 3;

@@ -2,48 +2,32 @@
 
 use laptime_trace::{Activity, MemoryKind, Span, Value};
 
-/// The direction of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Path {
-    /// From pinned host memory to a device.
-    UploadPinned,
-    /// From pageable host memory to a device.
-    UploadPageable,
-    /// From host memory of unknown kind to a device.
-    Upload,
-    /// From a device to pinned host memory.
-    DownloadPinned,
-    /// From a device to pageable host memory.
-    DownloadPageable,
-    /// From a device to host memory of unknown kind.
-    Download,
-    /// Within a device.
-    Within,
-    /// From one device to another.
-    Peer,
-    /// A memset.
-    Memset,
-    /// Unknown.
-    Unknown,
+laptime_trace::words! {
+    /// The direction of a copy.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Path: words {
+        /// From pinned host memory to a device.
+        UploadPinned = "HtoD pinned",
+        /// From pageable host memory to a device.
+        UploadPageable = "HtoD pageable",
+        /// From host memory of unknown kind to a device.
+        Upload = "HtoD",
+        /// From a device to pinned host memory.
+        DownloadPinned = "DtoH pinned",
+        /// From a device to pageable host memory.
+        DownloadPageable = "DtoH pageable",
+        /// From a device to host memory of unknown kind.
+        Download = "DtoH",
+        /// Within a device.
+        Within = "DtoD",
+        /// From one device to another.
+        Peer = "peer",
+        Memset = "memset",
+        Unknown = "unknown",
+    }
 }
 
 impl Path {
-    /// The path in words, as profilers write it.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::UploadPinned => "HtoD pinned",
-            Self::UploadPageable => "HtoD pageable",
-            Self::Upload => "HtoD",
-            Self::DownloadPinned => "DtoH pinned",
-            Self::DownloadPageable => "DtoH pageable",
-            Self::Download => "DtoH",
-            Self::Within => "DtoD",
-            Self::Peer => "peer",
-            Self::Memset => "memset",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// Whether it goes from the host to a device.
     pub fn is_upload(self) -> bool {
         matches!(self, Self::UploadPinned | Self::UploadPageable | Self::Upload)
@@ -124,36 +108,21 @@ fn way(name: &str) -> Way {
     }
 }
 
-/// The collective of a kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
-    /// All-reduce.
-    AllReduce,
-    /// All-gather.
-    AllGather,
-    /// Reduce-scatter.
-    ReduceScatter,
-    /// Send and receive.
-    SendRecv,
-    /// All-to-all.
-    AllToAll,
-    /// Any other: broadcast, barrier.
-    Other,
+laptime_trace::words! {
+    /// The collective of a kernel.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Family: word {
+        AllReduce = "AllReduce",
+        AllGather = "AllGather",
+        ReduceScatter = "ReduceScatter",
+        SendRecv = "SendRecv",
+        AllToAll = "AllToAll",
+        /// Any other: broadcast, barrier.
+        Other = "other",
+    }
 }
 
 impl Family {
-    /// The family for machines.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::AllReduce => "AllReduce",
-            Self::AllGather => "AllGather",
-            Self::ReduceScatter => "ReduceScatter",
-            Self::SendRecv => "SendRecv",
-            Self::AllToAll => "AllToAll",
-            Self::Other => "other",
-        }
-    }
-
     /// The family of a kernel by its name; the first match.
     pub(super) fn of(name: &str) -> Self {
         let name = name.to_ascii_lowercase();

@@ -5,18 +5,10 @@ use hashbrown::HashMap;
 use laptime_stats::Sorted;
 use laptime_trace::{Nanos, Trace};
 
-use super::{
-    Cost, Wait, WaitKind,
-    meanwhile::Meanwhile,
-    sites::{Site, Sites, without_number},
-    total_cost,
-};
-use crate::{
-    devices::Devices,
-    lap_unit::LapUnit,
-    quantile::median_with_zeros,
-    waits::{Found, Place},
-};
+use super::sites::{Site, Sites, without_number};
+use super::{Cost, Wait, WaitKind, meanwhile::Meanwhile, total_cost};
+use crate::waits::{Found, Place};
+use crate::{devices::Devices, lap_unit::LapUnit, quantile::median_with_zeros};
 
 /// Syncs of one call at one site.
 #[derive(Debug, Clone, PartialEq)]

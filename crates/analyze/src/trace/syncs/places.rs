@@ -5,11 +5,9 @@ use hashbrown::HashMap;
 use laptime_trace::{Fields, Nanos, Trace, Value};
 
 use super::sites::{Site, Sites};
-use crate::{
-    devices::devices,
-    lap_unit::{NoLaps, unit_if_any},
-    waits::{Found, Place, waits},
-};
+use crate::devices::devices;
+use crate::lap_unit::{NoLaps, unit_if_any};
+use crate::waits::{Found, Place, waits};
 
 /// The syncs of a trace by source location.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,11 +4,8 @@ use hashbrown::HashMap;
 
 use laptime_trace::{Activity, NameId, SYNC, Span, SpanId, Trace, TrackId};
 
-use crate::{
-    host::Host,
-    lap_unit::counted,
-    waits::{Found, Place},
-};
+use crate::waits::{Found, Place};
+use crate::{host::Host, lap_unit::counted};
 
 /// How many innermost names of a path are shown.
 const MOST_NAMES: usize = 8;

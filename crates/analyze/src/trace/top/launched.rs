@@ -3,10 +3,8 @@
 use laptime_trace::{DEEPEST, SpanId, Trace};
 
 use super::Rows;
-use crate::{
-    devices::{Devices, Work},
-    group::Group,
-};
+use crate::devices::{Devices, Work};
+use crate::group::Group;
 
 /// Device time per row. Overlapping work of one device counts once; devices are added.
 pub struct Launched {

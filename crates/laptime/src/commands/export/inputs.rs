@@ -14,14 +14,12 @@ pub enum Input {
     Trace {
         /// The file.
         path: PathBuf,
-        /// The run.
         run: Option<String>,
     },
     /// The results of a run.
     Results {
         /// The folder of the run.
         folder: PathBuf,
-        /// The run.
         run: String,
     },
 }
@@ -40,11 +38,9 @@ impl Input {
 pub struct ReadRun {
     /// The manifest, if there is one.
     pub run: Option<Run>,
-    /// The results.
     pub results: Vec<CaseResult>,
 }
 
-/// Reads the results of a folder.
 pub fn read_run(folder: &Path) -> anyhow::Result<ReadRun> {
     let read = read_results(&folder.join(RESULTS_FILE))?;
     if read.was_cut {

@@ -4,22 +4,17 @@ mod inputs;
 mod nodes;
 mod tables;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_report::{Cell, Column, Table};
 use laptime_trace::{Trace, format::parquet::Part, run::fingerprint};
 
 use self::inputs::{Input, inputs, rank_in};
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    output::{FormatArgs, warn, write_to_screen},
-};
+use crate::output::{FormatArgs, warn, write_to_screen};
+use crate::{cli::Status, failure::Hinted};
 
 /// Export traces and runs as Parquet tables, for DuckDB, Spark and other query engines
 ///

@@ -1,13 +1,10 @@
 //! `laptime export --slurm`: every node of a job converts the files that it has.
 
-use std::{
-    ffi::OsString,
-    fs::{self, File},
-    io::{self, Write},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::UNIX_EPOCH,
-};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{ffi::OsString, time::UNIX_EPOCH};
 
 use anyhow::Context;
 use laptime_trace::run::fingerprint;

@@ -2,14 +2,12 @@
 
 use laptime_analyze::{Cause, DeviceSummary, Group, Laps, PartKind, Prepared, Reported, TraceSummary, Traffic};
 use laptime_stats::Sorted;
-use laptime_trace::{
-    Nanos, Trace,
-    format::{
-        WriteError,
-        parquet::{self, Column, Part},
-    },
-    run::{CaseResult, Outcome},
+use laptime_trace::format::{
+    WriteError,
+    parquet::{self, Column, Part},
 };
+use laptime_trace::run::{CaseResult, Outcome};
+use laptime_trace::{Nanos, Trace};
 
 use super::inputs::ReadRun;
 

@@ -1,10 +1,7 @@
 //! Merges the traces that programs recorded of themselves with `laptime-probe`.
 
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{collections::HashMap, fs};
 
 use laptime_trace::{ANNOUNCED, Nanos, SpanEntry, SpanId, Trace, TraceBuilder, Track, TrackId, TrackKind};
 
@@ -15,7 +12,6 @@ pub struct OwnTrace {
     pub pid: u32,
     /// Its time zero on the monotonic clock.
     pub start_ns: u64,
-    /// The trace.
     pub trace: Trace,
 }
 

@@ -1,9 +1,7 @@
 //! Puts what all processes recorded into one trace.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use laptime_capture::part::{Payload, RangeAction, State};
 use laptime_trace::{
@@ -12,12 +10,10 @@ use laptime_trace::{
 };
 use serde_json::json;
 
-use super::{
-    append::{OwnTrace, append},
-    clocks::Reading,
-    parts::{Process, Range},
-    python::{Line, Samples},
-};
+use super::append::{OwnTrace, append};
+use super::clocks::Reading;
+use super::parts::{Process, Range};
+use super::python::{Line, Samples};
 
 /// When the trace begins.
 #[derive(Debug, Clone, Copy)]

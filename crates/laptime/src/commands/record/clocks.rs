@@ -1,13 +1,11 @@
 //! Clocks, power and throttling of the GPUs, read from outside the program while it runs.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use laptime_capture::control::Control;
 

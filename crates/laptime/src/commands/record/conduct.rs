@@ -1,10 +1,8 @@
 //! Decides when processes record: windows, requests from other terminals, and short pauses to measure the cost.
 
-use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use laptime_capture::control::{Control, RecordingMode};
 

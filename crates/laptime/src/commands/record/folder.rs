@@ -1,24 +1,16 @@
 //! Makes the trace and `record.json` of what was recorded.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::ExitStatus,
-};
+use std::path::{Path, PathBuf};
+use std::{fs, process::ExitStatus};
 
 use anyhow::Context;
 use laptime_capture::part::Kind;
 use laptime_trace::{Activity, Trace, format::write_whole};
 use serde_json::json;
 
-use super::{
-    assemble::{Observations, Start, assemble, not_recorded},
-    lap_window::LapWindow,
-    launch::exit_code,
-    overhead::Overhead,
-    parts::{self, Process},
-    redact,
-};
+use super::assemble::{Observations, Start, assemble, not_recorded};
+use super::parts::{self, Process};
+use super::{lap_window::LapWindow, launch::exit_code, overhead::Overhead, redact};
 use crate::run_folder::TRACE_FILE;
 
 /// The file that describes a recording.
@@ -50,7 +42,6 @@ pub fn of_rank(out: Option<&Path>, variable: impl Fn(&str) -> Option<String>) ->
 /// How and when the program ended.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
-    /// Its exit status.
     pub status: ExitStatus,
     /// When, since 1970.
     pub unix_ns: i64,
@@ -61,9 +52,7 @@ pub struct End {
 pub struct Recording {
     /// What every process recorded.
     pub processes: Vec<Process>,
-    /// All of it.
     pub trace: Trace,
-    /// The recording overhead.
     pub overhead: Overhead,
     /// Python stacks that were sampled, and why none were.
     pub samples: (usize, Option<String>),
@@ -107,7 +96,6 @@ impl Recording {
         Kind::ALL.into_iter().map(|kind| (kind, count(kind))).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Writes the trace.
     pub fn write_trace(&self, folder: &Path) -> anyhow::Result<()> {
         laptime_trace::write(&self.trace, folder.join(TRACE_FILE))?;
         Ok(())

@@ -1,31 +1,19 @@
 //! Records the GPU work of this process itself, for `laptime.record` in Python: the library that `laptime record` injects
 //! writes the same parts, and they are assembled in the same way.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::Context;
-use laptime_capture::{
-    CONTROL_FILE,
-    control::{Control, RecordingMode, Settings},
-    monotonic_nanos,
-    part::State,
-};
+use laptime_capture::control::{Control, RecordingMode, Settings};
+use laptime_capture::{CONTROL_FILE, monotonic_nanos, part::State};
 use laptime_trace::{Activity, Nanos};
 
-use super::{
-    RING_BYTES, RING_PART_BYTES, append,
-    assemble::{Observations, Start},
-    folder::{PARTS_FOLDER, Recording},
-    library, parts,
-    python::Sampler,
-    socket, start,
-};
+use super::assemble::{Observations, Start};
+use super::folder::{PARTS_FOLDER, Recording};
+use super::{RING_BYTES, RING_PART_BYTES, append, library, parts, python::Sampler, socket, start};
 
 /// The recorder of this process. It is made once: the library stays loaded and writes to the same place.
 struct Recorder {

@@ -1,22 +1,14 @@
 //! Starts the program, and hands signals and its exit status through.
 
-use std::{
-    ffi::OsString,
-    io,
-    os::unix::process::ExitStatusExt,
-    path::Path,
-    process::{Child, Command, ExitStatus},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
+use std::{ffi::OsString, io, os::unix::process::ExitStatusExt, path::Path, thread};
 
-use laptime_capture::{
-    FOLDER_VARIABLE,
-    process::{self, HeldSignals},
-};
+use laptime_capture::FOLDER_VARIABLE;
+use laptime_capture::process::{self, HeldSignals};
 
 use crate::failure::Hinted;
 
@@ -48,7 +40,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it.
     pub fn start(words: &[OsString], library: &Path, folder: &Path, signals: HeldSignals) -> anyhow::Result<Self> {
         let (program, arguments) = words.split_first().ok_or_else(|| anyhow::anyhow!("no command was given"))?;
         let mut command = Command::new(program);

@@ -16,41 +16,24 @@ mod redact;
 mod socket;
 mod summary;
 
-use std::{
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{ffi::OsString, fs, thread};
 
 use anyhow::Context;
 use laptime_bench::Seconds;
-use laptime_capture::{
-    CONTROL_FILE,
-    control::{Control, LapSettings, Settings},
-    monotonic_nanos,
-    process::{self, HeldSignals},
-};
+use laptime_capture::control::{Control, LapSettings, Settings};
+use laptime_capture::process::{self, HeldSignals};
+use laptime_capture::{CONTROL_FILE, monotonic_nanos};
 
+use self::assemble::{Observations, Start};
+use self::conduct::{Conductor, Plan};
+use self::folder::{End, Known, PARTS_FOLDER, Recording};
 use self::{
-    assemble::{Observations, Start},
-    clocks::Clocks,
-    conduct::{Conductor, Plan},
-    folder::{End, Known, PARTS_FOLDER, Recording},
-    lap_window::LapWindow,
-    launch::Program,
-    overhead::Overhead,
-    python::Sampler,
-    socket::Request,
+    clocks::Clocks, lap_window::LapWindow, launch::Program, overhead::Overhead, python::Sampler, socket::Request,
 };
-use crate::{
-    cli::Status,
-    failure::Hinted,
-    moment::Moment,
-    output::{say, warn},
-    run_folder,
-};
+use crate::output::{say, warn};
+use crate::{cli::Status, failure::Hinted, moment::Moment, run_folder};
 
 /// If only the recent past is kept, a process keeps at most this many bytes.
 const RING_BYTES: u64 = 64 << 20;

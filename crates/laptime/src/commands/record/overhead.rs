@@ -31,7 +31,6 @@ pub enum Overhead {
     Measured {
         /// The median over pauses.
         share: f64,
-        /// The interval.
         interval: (f64, f64),
         /// Pauses behind it.
         pauses: usize,
@@ -44,10 +43,7 @@ pub enum Overhead {
         reason: String,
     },
     /// It was not measured, because of this flag.
-    NotMeasured {
-        /// The flag.
-        flag: &'static str,
-    },
+    NotMeasured { flag: &'static str },
 }
 
 impl Overhead {

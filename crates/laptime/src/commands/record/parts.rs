@@ -1,26 +1,16 @@
 //! Reads the parts that the processes of a program left behind.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fs,
-    io::{self, Read},
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::{fs, sync::Arc, thread};
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use laptime_capture::{
-    PART_ENDING,
-    cupti::{self, Wait, WaitKind, Work},
-    demangle::readable,
-    part::{self, Anchor, Call, Device, Event, Kind, Part, RangeAction, State},
-};
-use laptime_trace::{
-    KernelRecords, MemoryKind,
-    kernels::{DeviceWork, HostCall, Stretch, WorkKind},
-    metadata::rank_title,
-};
+use laptime_capture::cupti::{self, Wait, WaitKind, Work};
+use laptime_capture::part::{self, Anchor, Call, Device, Event, Kind, Part, RangeAction, State};
+use laptime_capture::{PART_ENDING, demangle::readable};
+use laptime_trace::kernels::{DeviceWork, HostCall, Stretch, WorkKind};
+use laptime_trace::{KernelRecords, MemoryKind, metadata::rank_title};
 
 /// What one process recorded, on the monotonic clock.
 #[derive(Debug, Default)]
@@ -58,7 +48,6 @@ pub struct Process {
 pub struct Range {
     /// When.
     pub host_ns: u64,
-    /// The thread.
     pub thread: u32,
     /// What happened.
     pub action: RangeAction,
@@ -68,7 +57,6 @@ pub struct Range {
     pub domain: Arc<str>,
     /// Its category; empty is none.
     pub category: Arc<str>,
-    /// Its payload.
     pub payload: Option<part::Payload>,
 }
 

@@ -1,14 +1,10 @@
 //! The control socket: `laptime record start|stop|dump` in one terminal, the recorder in another.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader, Read, Write},
-    os::unix::net::{UnixListener, UnixStream},
-    path::{Path, PathBuf},
-    sync::mpsc::{Sender, channel},
-    thread,
-    time::Duration,
-};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::{fs, thread, time::Duration};
 
 use anyhow::Context;
 use laptime_capture::process;
@@ -20,28 +16,21 @@ use crate::failure::Hinted;
 const LONGEST_REQUEST: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A request to a recorder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
-    /// Record from now on.
-    Start,
-    /// Record nothing from now on.
-    Stop,
-    /// Write a trace of what was recorded so far.
-    Dump,
+laptime_trace::words! {
+    /// A request to a recorder.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Request: word {
+        /// Record from now on.
+        Start = "start",
+        /// Record nothing from now on.
+        Stop = "stop",
+        /// Write a trace of what was recorded so far.
+        Dump = "dump",
+    }
 }
 
 impl Request {
     const ALL: [Self; 3] = [Self::Start, Self::Stop, Self::Dump];
-
-    /// Its word on the socket.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Stop => "stop",
-            Self::Dump => "dump",
-        }
-    }
 }
 
 /// A request, and where the answer goes.

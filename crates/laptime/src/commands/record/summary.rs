@@ -3,11 +3,8 @@
 use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, thread};
 
 use super::{folder::Recording, overhead::Overhead};
-use crate::{
-    commands::page,
-    output::say,
-    run_folder::{PAGE_FILE, TRACE_FILE},
-};
+use crate::run_folder::{PAGE_FILE, TRACE_FILE};
+use crate::{commands::page, output::say};
 use laptime_analyze::{Diagnosis, LineShares, Waiting};
 use laptime_page::About;
 

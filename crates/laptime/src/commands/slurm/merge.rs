@@ -1,17 +1,13 @@
 //! Joins the results of tasks: one run folder per node, because timings of different nodes are not comparable.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_bench::slurm::Submission;
-use laptime_trace::{
-    format::write_whole,
-    run::{AxisValues, CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results},
-};
+use laptime_trace::format::write_whole;
+use laptime_trace::run::{AxisValues, CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
 
 use crate::{run_folder, session::Finished};
 

@@ -4,12 +4,8 @@ mod merge;
 mod queue;
 pub mod task;
 
-use std::{
-    collections::BTreeMap,
-    io::Write,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::Context;
 use laptime_bench::{
@@ -18,22 +14,13 @@ use laptime_bench::{
 };
 use laptime_report::{Cell, Column, Table};
 
+use self::merge::{finished_in, merge, node_of};
+use self::queue::{is_available, queue, sbatch};
 pub use self::task::Args as TaskArgs;
-use self::{
-    merge::{finished_in, merge, node_of},
-    queue::{is_available, queue, sbatch},
-};
+use crate::output::{FormatArgs, say, warn, write_to_screen};
 use crate::{
-    app::App,
-    cli::Status,
-    commands::bench,
-    failure::Hinted,
-    moment::Moment,
-    near::nearest,
-    output::{FormatArgs, say, warn, write_to_screen},
-    progress::Progress,
-    request::Request,
-    run_folder,
+    app::App, cli::Status, commands::bench, failure::Hinted, moment::Moment, near::nearest, progress::Progress,
+    request::Request, run_folder,
 };
 
 /// How often the queue is asked.

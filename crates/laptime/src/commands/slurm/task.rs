@@ -6,12 +6,8 @@ use anyhow::Context;
 use laptime_bench::{GivenSettings, Plan, slurm::Submission};
 
 use super::merge::{finished_in, merge};
-use crate::{
-    app::App,
-    cli::{self, Status},
-    failure::Hinted,
-    session::Session,
-};
+use crate::cli::{self, Status};
+use crate::{app::App, failure::Hinted, session::Session};
 
 /// Run a task of a sweep that `laptime bench --slurm` submitted
 #[derive(Debug, clap::Args)]

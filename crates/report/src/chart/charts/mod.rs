@@ -32,7 +32,6 @@ const fn axis(label: &'static str, quantity: Quantity, scale: Scale) -> Axis {
     Axis { label, quantity, scale }
 }
 
-/// The axis of sequence lengths.
 const LENGTHS: Axis = axis("sequence length (tokens)", Quantity::Tokens, Scale::Log);
 
 /// A panel with lines only; none if no value can be drawn.

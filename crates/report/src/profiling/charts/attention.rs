@@ -7,10 +7,8 @@ use laptime_analyze::{
 };
 
 use super::{memory_line, subtitle, time_line};
-use crate::{
-    chart::{Line, Point, charts as drawn},
-    profiling::labels::Labels,
-};
+use crate::chart::{Line, Point, charts as drawn};
+use crate::profiling::labels::Labels;
 
 /// The reference kind of the ratios.
 const BASE: &str = "dense";

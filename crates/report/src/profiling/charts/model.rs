@@ -6,10 +6,8 @@ use laptime_analyze::{CaseId, LengthSeries, Mode, Profiling, ProfilingPart};
 use laptime_trace::run::Case;
 
 use super::{memory_line, subtitle, time_line};
-use crate::{
-    chart::{Line, Point, charts as drawn},
-    profiling::labels::Labels,
-};
+use crate::chart::{Line, Point, charts as drawn};
+use crate::profiling::labels::Labels;
 
 /// Fills the chart of models.
 pub(super) fn models(answer: &Profiling) -> drawn::Models {

@@ -4,10 +4,8 @@ use laptime_analyze::{CaseFigures, Limits, Profiling, ProfilingPart, RUN_AXIS};
 use laptime_trace::run::{Peaks, Traffic};
 
 use super::device_name;
-use crate::{
-    chart::{Line, Point, charts as drawn},
-    profiling::labels::Labels,
-};
+use crate::chart::{Line, Point, charts as drawn};
+use crate::profiling::labels::Labels;
 
 /// Fills the roofline of the first run with peaks of its device, with the cases that have limits.
 pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {

@@ -2,18 +2,12 @@
 
 use hashbrown::DefaultHashBuilder;
 
-use super::{
-    FLOAT,
-    cache::{Key, NameCache},
-    lexer::{Fault, Lexer, Part, Text, on_one_line},
-    row::{Number, OTHER_PHASE, Row, Time},
-    time::nanos,
-    walk::Walk,
-};
-use crate::{
-    fields::StoredValue,
-    names::{NameId, Names},
-};
+use super::cache::{Key, NameCache};
+use super::lexer::{Fault, Lexer, Part, Text, on_one_line};
+use super::row::{Number, OTHER_PHASE, Row, Time};
+use super::{FLOAT, time::nanos, walk::Walk};
+use crate::fields::StoredValue;
+use crate::names::{NameId, Names};
 
 /// How far parsing got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

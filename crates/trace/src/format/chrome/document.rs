@@ -5,10 +5,8 @@
 
 use hashbrown::DefaultHashBuilder;
 
-use super::{
-    batch::{Batch, Stop},
-    walk::Walk,
-};
+use super::batch::{Batch, Stop};
+use super::walk::Walk;
 
 /// A longer event counts as damage.
 const LONGEST_EVENT: usize = 64 << 20;

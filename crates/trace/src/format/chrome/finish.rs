@@ -4,21 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::{
-    SCHEMA,
-    document::{Document, End},
-    meta,
-    read::{At, Reader},
-    tracks::OwnTrack,
-    xprof,
-};
-use crate::{
-    format::{NO_EVENTS, ReadError, Unsupported, counted, pairing::Unpaired},
-    metadata::SOURCE,
-    time::{Nanos, Origin},
-    trace::Trace,
-    track::TrackKind,
-};
+use super::document::{Document, End};
+use super::read::{At, Reader};
+use super::{SCHEMA, meta, tracks::OwnTrack, xprof};
+use crate::format::{NO_EVENTS, ReadError, Unsupported, counted, pairing::Unpaired};
+use crate::time::{Nanos, Origin};
+use crate::{metadata::SOURCE, trace::Trace, track::TrackKind};
 
 /// Counts of what was not read, by kind.
 #[derive(Debug, Default)]

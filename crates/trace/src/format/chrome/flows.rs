@@ -4,12 +4,8 @@
 use std::collections::HashMap;
 
 use super::tracks::{AsyncId, Tracks};
-use crate::{
-    builder::{FlowPlace, SpanEntry, TraceBuilder},
-    names::NameId,
-    time::Nanos,
-    track::TrackId,
-};
+use crate::builder::{FlowPlace, SpanEntry, TraceBuilder};
+use crate::{names::NameId, time::Nanos, track::TrackId};
 
 /// The key that connects the ends of one flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

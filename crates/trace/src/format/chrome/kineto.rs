@@ -2,13 +2,8 @@
 //! instants.
 
 use super::{batch::Batch, row::Row};
-use crate::{
-    activity::Activity,
-    builder::SpanEntry,
-    fields::StoredValue,
-    format::launches::Launches,
-    names::{NameId, Names},
-};
+use crate::names::{NameId, Names};
+use crate::{activity::Activity, builder::SpanEntry, fields::StoredValue, format::launches::Launches};
 
 /// What a category says about an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

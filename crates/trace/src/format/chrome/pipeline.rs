@@ -5,18 +5,13 @@
 //! is, or the chunk is parsed again from the end of the chunk before it. A wrong guess therefore costs time and never
 //! an event. Memory is bounded by the few chunks and batches in flight.
 
-use std::{
-    io,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
-    thread,
-};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::{io, thread};
 
 use hashbrown::DefaultHashBuilder;
 
-use super::{
-    batch::{Batch, Stop},
-    document::{Document, Sink},
-};
+use super::batch::{Batch, Stop};
+use super::document::{Document, Sink};
 
 /// The chunk size: large enough that names repeat, small compared with the resulting trace. Chunks of 64 KiB to 1 MiB
 /// are equally fast for large files; small files need less time and memory with small chunks.

@@ -4,28 +4,18 @@ use std::io::{self, BufRead, Read};
 
 use hashbrown::DefaultHashBuilder;
 
-use super::{
-    batch::Batch,
-    document::{Document, Sink},
-    finish::Counts,
-    flows::{BoundEnd, FlowKey, Flows, OtherEnd, OwnEnd, Step},
-    kineto::{self, Class},
-    pipeline::{CHUNK, Cut, read_chunks, thread_count},
-    row::{Number as Numbered, OTHER_PHASE, Row, Time},
-    stream::Chunks,
-    tracks::{AsyncId, Place, Tracks},
-};
-use crate::{
-    builder::{SpanEntry, TraceBuilder},
-    fields::{FieldBlock, StoredValue},
-    format::{ReadError, budget::Budget, filled, launches::Launches, pairing::Ending},
-    metadata::SOURCE,
-    names::{NameId, Names},
-    time::Nanos,
-    trace::Trace,
-    track::TrackId,
-    value::Number,
-};
+use super::document::{Document, Sink};
+use super::flows::{BoundEnd, FlowKey, Flows, OtherEnd, OwnEnd, Step};
+use super::kineto::{self, Class};
+use super::pipeline::{CHUNK, Cut, read_chunks, thread_count};
+use super::row::{Number as Numbered, OTHER_PHASE, Row, Time};
+use super::tracks::{AsyncId, Place, Tracks};
+use super::{batch::Batch, finish::Counts, stream::Chunks};
+use crate::builder::{SpanEntry, TraceBuilder};
+use crate::fields::{FieldBlock, StoredValue};
+use crate::format::{ReadError, budget::Budget, filled, launches::Launches, pairing::Ending};
+use crate::names::{NameId, Names};
+use crate::{metadata::SOURCE, time::Nanos, trace::Trace, track::TrackId, value::Number};
 
 /// Reads a trace from a stream, on this thread.
 pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {

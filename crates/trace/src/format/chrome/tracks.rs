@@ -3,12 +3,8 @@
 use std::collections::HashMap;
 
 use super::{batch::Batch, row::Number};
-use crate::{
-    builder::TraceBuilder,
-    format::pairing::Pairs,
-    names::NameId,
-    track::{Track, TrackId, TrackKind},
-};
+use crate::track::{Track, TrackId, TrackKind};
+use crate::{builder::TraceBuilder, format::pairing::Pairs, names::NameId};
 
 /// The ids of a thread or stream; device streams are numbered separately from host threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,23 +1,16 @@
 //! Writes a trace as Chrome's JSON, one event per line.
 
-use std::{
-    collections::{HashMap, HashSet},
-    io::{self, Write},
-};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
 
 use serde_json::{Value as Json, json};
 
-use super::{
-    FLOAT, SCHEMA, meta,
-    ties::{Tie, Ties},
-    time::Micros,
-};
-use crate::{
-    fields::Fields,
-    trace::{Flow, Mark, Span, Trace, ValuePoint},
-    track::{Track, TrackId, TrackKind},
-    value::{Number, Value},
-};
+use super::ties::{Tie, Ties};
+use super::{FLOAT, SCHEMA, meta, time::Micros};
+use crate::fields::Fields;
+use crate::trace::{Flow, Mark, Span, Trace, ValuePoint};
+use crate::track::{Track, TrackId, TrackKind};
+use crate::value::{Number, Value};
 
 /// Writes a trace.
 pub fn write(trace: &Trace, out: impl Write) -> io::Result<()> {

@@ -2,14 +2,10 @@
 //! `/device:GPU:0`, streams as threads such as `Stream #13(Compute)`, launches by `correlation_id`.
 
 use super::{read::Reader, tracks::Line};
-use crate::{
-    activity::{MemoryKind, category},
-    builder::{SpanEntry, TraceBuilder},
-    fields::StoredValue,
-    format::launches::Launches,
-    names::NameId,
-    track::{TrackId, TrackKind},
-};
+use crate::activity::{MemoryKind, category};
+use crate::builder::{SpanEntry, TraceBuilder};
+use crate::track::{TrackId, TrackKind};
+use crate::{fields::StoredValue, format::launches::Launches, names::NameId};
 
 /// What a row of a device shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

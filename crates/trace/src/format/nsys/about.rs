@@ -5,12 +5,8 @@ use std::collections::HashMap;
 use serde_json::{Map, Value as Json};
 
 use super::{Reader, places::GlobalId};
-use crate::{
-    builder::TraceBuilder,
-    metadata::{DEVICES, SOURCE},
-    names::NameId,
-    time::Origin,
-};
+use crate::metadata::{DEVICES, SOURCE};
+use crate::{builder::TraceBuilder, names::NameId, time::Origin};
 
 /// A longer string is the content of a captured file and not a name.
 const LONGEST_NAME: usize = 1 << 16;

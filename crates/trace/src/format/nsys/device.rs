@@ -1,10 +1,7 @@
 //! Device work: kernels, graphs, copies, memsets, synchronisations.
 
-use super::{
-    Reader,
-    places::GlobalId,
-    table::{Row, Tables},
-};
+use super::table::{Row, Tables};
+use super::{Reader, places::GlobalId};
 use crate::{activity::category, fields::StoredValue, names::NameId, value::Value};
 
 /// The common columns of device work, in this order.

@@ -2,12 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{
-    Reader,
-    device::correlation_of,
-    places::GlobalId,
-    table::{Row, Tables},
-};
+use super::table::{Row, Tables};
+use super::{Reader, device::correlation_of, places::GlobalId};
 use crate::{activity::category, builder::SpanEntry, fields::StoredValue, names::NameId, time::Nanos};
 
 /// The kinds of NVTX events that are read, as numbered by `ENUM_NSYS_EVENT_TYPE`; the text variants come from files.

@@ -17,12 +17,8 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, limits::Limit};
 
 use self::{places::Places, table::Tables};
-use crate::{
-    builder::TraceBuilder,
-    format::{ReadError, launches::Launches},
-    time::Nanos,
-    trace::Trace,
-};
+use crate::format::{ReadError, launches::Launches};
+use crate::{builder::TraceBuilder, time::Nanos, trace::Trace};
 
 /// A longer string or blob is not read.
 const LONGEST_VALUE: i32 = 64 << 20;

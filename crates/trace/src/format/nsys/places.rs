@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    builder::TraceBuilder,
-    names::NameId,
-    track::{Track, TrackId, TrackKind},
-};
+use crate::track::{Track, TrackId, TrackKind};
+use crate::{builder::TraceBuilder, names::NameId};
 
 /// A process and a thread in one number, as packed by Nsight Systems: 24 bits each, the thread in the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

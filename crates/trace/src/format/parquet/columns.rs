@@ -3,13 +3,10 @@
 use std::{borrow::Cow, fs::File, ops::Range, sync::Arc};
 
 use hashbrown::HashMap;
-use parquet::{
-    basic::{ConvertedType, LogicalType, Repetition, Type as Physical},
-    data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type},
-    errors::ParquetError,
-    file::writer::{SerializedColumnWriter, SerializedRowGroupWriter},
-    schema::types::Type,
-};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::file::writer::{SerializedColumnWriter, SerializedRowGroupWriter};
+use parquet::{errors::ParquetError, schema::types::Type};
 
 /// The number of rows that are handed to the encoder at once.
 const BATCH: usize = 1 << 14;
@@ -113,7 +110,6 @@ impl<'a> Column<'a> {
         Self { name: name.into(), cells: Cells::NumberMap(Box::new(cell)), is_required: true }
     }
 
-    /// Its type.
     pub(super) fn schema(&self) -> Result<Type, ParquetError> {
         let repetition = if self.is_required { Repetition::REQUIRED } else { Repetition::OPTIONAL };
         match &self.cells {

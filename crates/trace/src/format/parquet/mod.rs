@@ -6,24 +6,19 @@
 mod columns;
 mod tables;
 
-use std::{
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::{io, sync::Arc};
 
-use ::parquet::{
-    basic::{Compression, Encoding},
-    errors::ParquetError,
-    file::{
-        metadata::KeyValue,
-        properties::{EnabledStatistics, WriterProperties},
-        reader::{FileReader, SerializedFileReader},
-        writer::SerializedFileWriter,
-    },
-    schema::types::{ColumnPath, Type},
+use ::parquet::basic::{Compression, Encoding};
+use ::parquet::errors::ParquetError;
+use ::parquet::file::{
+    metadata::KeyValue,
+    properties::{EnabledStatistics, WriterProperties},
+    reader::{FileReader, SerializedFileReader},
+    writer::SerializedFileWriter,
 };
+use ::parquet::schema::types::{ColumnPath, Type};
 
 use self::columns::Texts;
 pub use self::{

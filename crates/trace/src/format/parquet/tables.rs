@@ -1,11 +1,8 @@
 //! The tables of a trace: spans, flows, marks and values.
 
 use super::{Column, Part};
-use crate::{
-    format::WriteError,
-    trace::{NO_PARENT, Trace},
-    track::TrackId,
-};
+use crate::trace::{NO_PARENT, Trace};
+use crate::{format::WriteError, track::TrackId};
 
 /// Writes the spans. A span's `id` is its number in the trace, which `parent` and flows refer to.
 pub fn spans(trace: &Trace, part: &Part) -> Result<(), WriteError> {

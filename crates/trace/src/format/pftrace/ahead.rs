@@ -1,11 +1,7 @@
 //! Inflates the blocks of a file on a thread of its own, while earlier ones are read.
 
-use std::{
-    collections::VecDeque,
-    io::Read,
-    sync::mpsc::{Receiver, SendError, SyncSender, sync_channel},
-    thread,
-};
+use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
+use std::{collections::VecDeque, io::Read, thread};
 
 use flate2::bufread::ZlibDecoder;
 

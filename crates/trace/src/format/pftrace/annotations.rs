@@ -3,11 +3,9 @@
 use hashbrown::HashMap;
 use serde_json::{Map, Value as Json};
 
-use super::{
-    packet::{Annotation, Event},
-    proto::InternedName,
-    wire::{Damaged, Fields, varint},
-};
+use super::packet::{Annotation, Event};
+use super::proto::InternedName;
+use super::wire::{Damaged, Fields, varint};
 use crate::{builder::TraceBuilder, fields::StoredValue, names::NameId};
 
 /// The depth of dictionaries and arrays that counts as damage.

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use prost::{
-    bytes::Buf,
-    encoding::{DecodeContext, decode_key, skip_field},
-};
+use prost::bytes::Buf;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 /// Packets by the field of their data.
 #[derive(Debug, Default)]

@@ -1,16 +1,12 @@
 //! Passes a whole trace to the writer, each lane in order of time.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io::{self, Write},
-};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 
 use super::write::{Begin, Sequence, TrackPlace, TrackText, Writer};
-use crate::{
-    time::Nanos,
-    trace::{Mark, Span, SpanId, Trace, ValuePoint},
-    track::{Track, TrackId},
-};
+use crate::time::Nanos;
+use crate::trace::{Mark, Span, SpanId, Trace, ValuePoint};
+use crate::track::{Track, TrackId};
 
 pub fn write_all<W: Write>(trace: &Trace, mut writer: Writer<W>) -> io::Result<()> {
     writer.origin(&trace.origin)?;

@@ -6,26 +6,18 @@ use flate2::bufread::ZlibDecoder;
 use hashbrown::HashMap;
 use prost::Message;
 
-use super::{
-    OPEN, PACKET_TAG, VOID,
-    ahead::{self, AHEAD, Ahead, Block, COMPRESSED},
-    annotations::{AnnotationNames, Interned, intern, name_of},
-    clock::{Clocks, SharedClocks},
-    contents::Contents,
-    meta,
-    packet::{Event, Packet},
-    proto::{COUNTER, ChromeMetadata, INSTANT, SLICE_BEGIN, SLICE_END, TracePacket},
-    tracks::Tracks,
-    wire::{self, Damaged},
-};
-use crate::{
-    builder::{SpanEntry, TraceBuilder},
-    fields::{FieldBlock, StoredValue},
-    format::{NO_EVENTS, ReadError, budget::Budget, counted, filled, is_damage, pairing::Ending},
-    names::NameId,
-    time::{Nanos, Origin},
-    trace::Trace,
-};
+use super::ahead::{self, AHEAD, Ahead, Block, COMPRESSED};
+use super::annotations::{AnnotationNames, Interned, intern, name_of};
+use super::clock::{Clocks, SharedClocks};
+use super::packet::{Event, Packet};
+use super::proto::{COUNTER, ChromeMetadata, INSTANT, SLICE_BEGIN, SLICE_END, TracePacket};
+use super::wire::{self, Damaged};
+use super::{OPEN, PACKET_TAG, VOID, contents::Contents, meta, tracks::Tracks};
+use crate::builder::{SpanEntry, TraceBuilder};
+use crate::fields::{FieldBlock, StoredValue};
+use crate::format::{NO_EVENTS, ReadError, budget::Budget, counted, filled, is_damage, pairing::Ending};
+use crate::time::{Nanos, Origin};
+use crate::{names::NameId, trace::Trace};
 
 /// A longer packet counts as damage.
 const LONGEST_PACKET: u64 = 64 << 20;

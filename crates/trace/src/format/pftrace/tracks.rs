@@ -4,17 +4,12 @@
 
 use hashbrown::HashMap;
 
-use super::{
-    LANE, ON_DEVICE,
-    proto::{CounterDescriptor, TrackDescriptor},
-};
-use crate::{
-    builder::{SpanEntry, TraceBuilder},
-    fields::FieldBlock,
-    format::pairing::{Ending, Pairs, Unpaired},
-    names::NameId,
-    track::{Track, TrackId, TrackKind},
-};
+use super::proto::{CounterDescriptor, TrackDescriptor};
+use super::{LANE, ON_DEVICE};
+use crate::builder::{SpanEntry, TraceBuilder};
+use crate::format::pairing::{Ending, Pairs, Unpaired};
+use crate::track::{Track, TrackId, TrackKind};
+use crate::{fields::FieldBlock, names::NameId};
 
 /// The placeholder of a track without events.
 const NOWHERE: TrackId = TrackId(u32::MAX);

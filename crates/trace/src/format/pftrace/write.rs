@@ -5,21 +5,15 @@ use std::io::{self, Write};
 use flate2::{Compression, write::ZlibEncoder};
 use prost::{Message, encoding::encode_varint};
 
-use super::{
-    BOOTTIME, INCREMENTAL, LANE, ON_DEVICE, OPEN, PACKET_TAG, REALTIME, SCHEMA, VOID,
-    encode::{Interned, field, put_fixed, put_length, put_varint},
-    events, meta,
-    proto::{
-        ChromeEventBundle, ChromeMetadata, Clock, ClockSnapshot, CounterDescriptor, PacketDefaults, ProcessDescriptor,
-        SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEventDefaults,
-    },
+use super::encode::{Interned, field, put_fixed, put_length, put_varint};
+use super::proto::{
+    ChromeEventBundle, ChromeMetadata, Clock, ClockSnapshot, CounterDescriptor, PacketDefaults, ProcessDescriptor,
+    SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEventDefaults,
 };
-use crate::{
-    time::{Nanos, Origin},
-    trace::Trace,
-    track::TrackKind,
-    value::{Number, Value},
-};
+use super::{BOOTTIME, INCREMENTAL, LANE, ON_DEVICE, OPEN, PACKET_TAG, REALTIME, SCHEMA, VOID, events, meta};
+use crate::time::{Nanos, Origin};
+use crate::value::{Number, Value};
+use crate::{trace::Trace, track::TrackKind};
 
 /// The block size for compression. Blocks of 64 KiB compress within 2 % of blocks of 1 MiB.
 ///

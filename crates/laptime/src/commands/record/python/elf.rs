@@ -37,7 +37,6 @@ pub fn mapped(pid: u32) -> Vec<Mapped> {
 /// The value of a symbol of a 64-bit ELF file: an offset from where it is loaded, or an address if it is not movable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
-    /// The value.
     pub value: u64,
     /// Whether the value is an address.
     pub is_address: bool,

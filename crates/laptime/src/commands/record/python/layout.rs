@@ -10,11 +10,9 @@ pub struct Layout {
     pub minor: u32,
     /// `_PyRuntime` to its first interpreter.
     pub interpreters: u64,
-    /// An interpreter to the next.
     pub next_interpreter: u64,
     /// An interpreter to its newest thread.
     pub threads: u64,
-    /// A thread to the next.
     pub next_thread: u64,
     /// A thread to its number (of the threading library).
     pub thread_id: u64,

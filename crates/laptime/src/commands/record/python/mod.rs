@@ -8,22 +8,17 @@ mod layout;
 mod lines;
 mod reader;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fs, io,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{fs, io, path::Path};
 
-use laptime_capture::{
-    control::{Control, RecordingMode},
-    monotonic_nanos,
-};
+use laptime_capture::control::{Control, RecordingMode};
+use laptime_capture::monotonic_nanos;
 
 use self::reader::{Interpreter, Symbols};
 use super::socket::parent;
@@ -55,9 +50,7 @@ pub struct Sample {
 pub struct Line {
     /// The file, as the code names it.
     pub file: Arc<str>,
-    /// The function.
     pub function: Arc<str>,
-    /// The line number.
     pub number: u32,
 }
 

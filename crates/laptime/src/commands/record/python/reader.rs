@@ -4,11 +4,8 @@ use std::{collections::HashMap, fs, io, os::unix::fs::MetadataExt, sync::Arc};
 
 use laptime_capture::process::read_memory;
 
-use super::{
-    Line, elf,
-    layout::{Layout, SELF_DESCRIPTION_BYTES},
-    lines,
-};
+use super::layout::{Layout, SELF_DESCRIPTION_BYTES};
+use super::{Line, elf, lines};
 
 /// Deeper stacks are cut at the outer end.
 const DEEPEST: usize = 128;
