@@ -130,6 +130,7 @@ pub fn start(state: &'static State) {
         if let Some(anchor) = session.anchor() {
             state.output().encoder.anchor(anchor);
         }
+        state.output().info("calls", if session.switches_calls { "one by one" } else { "by callbacks, or all" });
         state.output().write();
     }
 }

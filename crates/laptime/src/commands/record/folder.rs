@@ -155,6 +155,7 @@ fn of_process(process: &Process) -> serde_json::Value {
         "cupti": info("cupti"),
         "kernels": process.kernels(),
         "calls": process.records.calls.len(),
+        "calls_recorded": info("calls"),
         "inner_calls": process.inner_calls,
         "ended": process.has_ended(),
         "memory": {
