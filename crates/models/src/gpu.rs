@@ -1,6 +1,6 @@
 //! The decoder on a GPU: cuBLAS and kernels of our own for passes over many tokens, a few fused kernels for one token.
 
-mod apart;
+mod apart_tests;
 mod cache;
 mod decoder;
 mod device_cache;
@@ -25,7 +25,7 @@ use laptime_cuda::{CudaError, Device, Region};
 use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, decoder::generic::GenericDecoder};
 
 #[doc(hidden)]
-pub use self::apart::logits_alone_and_apart;
+pub use self::apart_tests::logits_alone_and_apart;
 use self::{
     decoder::GpuPasses,
     streamed::Homes,

@@ -39,7 +39,6 @@ pub mod vibevoice;
 mod weights;
 mod work;
 
-pub(crate) use self::error::Done;
 pub use self::{
     config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
     decoder::{Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
@@ -52,7 +51,8 @@ pub use self::{
     synthetic::Fill,
     tensors::{LinearTensors, Role, TensorSpec},
     tokenizer::{TokenRole, Tokenizer},
-    train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, TrainSizes, Trainer, random_batch},
+    train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, Trainer, random_batch},
     weights::{HasTensors, TensorData, Weights, WeightsOf},
     work::{PassWork, Stage, StageWork},
 };
+pub(crate) use self::{error::Done, train::TrainSizes};

@@ -13,10 +13,10 @@ mod work;
 
 pub use self::{
     batch::random_batch,
-    memory::{TrainMemory, TrainNeed, TrainSizes},
+    memory::{TrainMemory, TrainNeed},
     work::BackwardWork,
 };
-pub(crate) use self::{ledger::Ledger, trainer::ModelTrainer};
+pub(crate) use self::{ledger::Ledger, memory::TrainSizes, trainer::ModelTrainer};
 use crate::{Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens};
 
 /// How a trainer is made ready. Everything that a step needs is allocated for these sizes, once.

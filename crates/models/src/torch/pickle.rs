@@ -78,17 +78,18 @@ impl Value {
     }
 
     fn kind(&self) -> String {
-        match self {
-            Self::Nothing => "nothing".to_owned(),
-            Self::Whole(_) => "a number".to_owned(),
-            Self::Text(_) => "a text".to_owned(),
-            Self::Tuple(_) => "a tuple".to_owned(),
-            Self::Dict(_) => "a dict".to_owned(),
-            Self::Named(name) => format!("`{name}`"),
-            Self::Storage(_) => "a storage".to_owned(),
-            Self::Tensor(_) => "a tensor".to_owned(),
-            Self::Mark => "a mark".to_owned(),
-        }
+        let kind = match self {
+            Self::Nothing => "nothing",
+            Self::Whole(_) => "a number",
+            Self::Text(_) => "a text",
+            Self::Tuple(_) => "a tuple",
+            Self::Dict(_) => "a dict",
+            Self::Named(name) => return format!("`{name}`"),
+            Self::Storage(_) => "a storage",
+            Self::Tensor(_) => "a tensor",
+            Self::Mark => "a mark",
+        };
+        kind.to_owned()
     }
 
     fn count(&self) -> Option<usize> {
@@ -150,6 +151,9 @@ fn not_read(reason: &str) -> Fault {
     Fault::NotRead(reason.to_owned())
 }
 
+/// What the pickle holds, at its end.
+type Stepped = Result<Option<Value>, Fault>;
+
 /// A pickle that is followed step by step.
 struct Machine<'a> {
     pickle: &'a [u8],
@@ -159,28 +163,31 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Takes one step; gives what the pickle holds, at its end.
-    fn step(&mut self) -> Result<Option<Value>, Fault> {
+    fn step(&mut self) -> Stepped {
         let [step] = self.take::<1>()?;
-        match step {
-            0x80 => self.check_protocol()?,
-            b'(' => self.stack.push(Value::Mark),
-            b')' => self.stack.push(Value::Tuple(Rc::default())),
-            b'}' => self.stack.push(Value::Dict(Items::default())),
-            b'N' | 0x88 | 0x89 => self.stack.push(Value::Nothing),
-            b'K' | b'M' | b'J' | 0x8a => self.whole(step)?,
+        let value = match step {
+            0x80 => return self.check_protocol(),
+            b'(' => Value::Mark,
+            b')' => Value::Tuple(Rc::default()),
+            b'}' => Value::Dict(Items::default()),
+            b'N' | 0x88 | 0x89 => Value::Nothing,
+            b'K' => Value::Whole(i64::from(u8::from_le_bytes(self.take()?))),
+            b'M' => Value::Whole(i64::from(u16::from_le_bytes(self.take()?))),
+            b'J' => Value::Whole(i64::from(i32::from_le_bytes(self.take()?))),
+            0x8a => Value::Whole(self.long()?),
             b'X' => self.text()?,
-            b'c' => self.named()?,
-            b'q' | b'r' => self.keep(step)?,
+            b'c' => Value::Named(format!("{}.{}", self.line()?, self.line()?).into()),
+            b'q' | b'r' => return self.keep(step),
             b'h' | b'j' => self.fetch(step)?,
             b't' | 0x85..=0x87 => self.tuple(step)?,
-            b's' | b'u' => self.set_items(step)?,
+            b's' | b'u' => return self.set_items(step),
             b'Q' => self.storage()?,
             b'R' => self.call()?,
-            b'b' => self.build()?,
+            b'b' => return self.build(),
             b'.' => return self.pop().map(Some),
             other => return Err(not_read(&format!("its pickle has a step {other:#04x}, which torch does not write"))),
-        }
+        };
+        self.stack.push(value);
         Ok(None)
     }
 
@@ -199,22 +206,11 @@ impl Machine<'_> {
         self.stack.pop().ok_or_else(|| self.damaged())
     }
 
-    fn check_protocol(&mut self) -> Result<(), Fault> {
+    fn check_protocol(&mut self) -> Stepped {
         match self.take()? {
-            [2] => Ok(()),
+            [2] => Ok(None),
             [other] => Err(not_read(&format!("its pickle is of protocol {other}, and torch writes 2"))),
         }
-    }
-
-    fn whole(&mut self, step: u8) -> Result<(), Fault> {
-        let number = match step {
-            b'K' => i64::from(u8::from_le_bytes(self.take()?)),
-            b'M' => i64::from(u16::from_le_bytes(self.take()?)),
-            b'J' => i64::from(i32::from_le_bytes(self.take()?)),
-            _ => self.long()?,
-        };
-        self.stack.push(Value::Whole(number));
-        Ok(())
     }
 
     /// A number of up to eight bytes, low byte first, with the sign in the highest bit.
@@ -230,19 +226,12 @@ impl Machine<'_> {
         Ok(number)
     }
 
-    fn text(&mut self) -> Result<(), Fault> {
+    fn text(&mut self) -> Result<Value, Fault> {
         let length = u32::from_le_bytes(self.take()?) as usize;
         let bytes = self.pickle.get(self.at..).and_then(|rest| rest.get(..length)).ok_or_else(|| self.damaged())?;
         let text = std::str::from_utf8(bytes).map_err(|_| self.damaged())?;
-        self.stack.push(Value::Text(text.into()));
         self.at += length;
-        Ok(())
-    }
-
-    fn named(&mut self) -> Result<(), Fault> {
-        let (module, name) = (self.line()?, self.line()?);
-        self.stack.push(Value::Named(format!("{module}.{name}").into()));
-        Ok(())
+        Ok(Value::Text(text.into()))
     }
 
     fn line(&mut self) -> Result<String, Fault> {
@@ -259,7 +248,7 @@ impl Machine<'_> {
         }
     }
 
-    fn keep(&mut self, step: u8) -> Result<(), Fault> {
+    fn keep(&mut self, step: u8) -> Stepped {
         let index = self.index(step == b'q')?;
         let value = match self.stack.last() {
             None => return Err(self.damaged()),
@@ -268,19 +257,16 @@ impl Machine<'_> {
             Some(value) => value.clone(),
         };
         self.kept.insert(index, value);
-        Ok(())
+        Ok(None)
     }
 
-    fn fetch(&mut self, step: u8) -> Result<(), Fault> {
+    fn fetch(&mut self, step: u8) -> Result<Value, Fault> {
         let index = self.index(step == b'h')?;
         match self.kept.get(&index).cloned() {
             None => Err(self.damaged()),
             // What was put in since it was kept would be missing.
             Some(Value::Dict(_)) => Err(not_read("its pickle has one dict twice")),
-            Some(value) => {
-                self.stack.push(value);
-                Ok(())
-            }
+            Some(value) => Ok(value),
         }
     }
 
@@ -291,7 +277,7 @@ impl Machine<'_> {
         Ok(values)
     }
 
-    fn tuple(&mut self, step: u8) -> Result<(), Fault> {
+    fn tuple(&mut self, step: u8) -> Result<Value, Fault> {
         let values = match step {
             b't' => self.behind_mark()?,
             _ => {
@@ -301,11 +287,10 @@ impl Machine<'_> {
         };
         let mut items = Items::default();
         items.add(values)?;
-        self.stack.push(Value::Tuple(Rc::new(items)));
-        Ok(())
+        Ok(Value::Tuple(Rc::new(items)))
     }
 
-    fn set_items(&mut self, step: u8) -> Result<(), Fault> {
+    fn set_items(&mut self, step: u8) -> Stepped {
         let values = match step {
             b'u' => self.behind_mark()?,
             _ => {
@@ -314,13 +299,13 @@ impl Machine<'_> {
             }
         };
         match self.stack.last_mut() {
-            Some(Value::Dict(items)) if values.len().is_multiple_of(2) => items.add(values),
+            Some(Value::Dict(items)) if values.len().is_multiple_of(2) => items.add(values).map(|()| None),
             _ => Err(self.damaged()),
         }
     }
 
     /// A storage: `("storage", type, name in the archive, device, numbers)`.
-    fn storage(&mut self) -> Result<(), Fault> {
+    fn storage(&mut self) -> Result<Value, Fault> {
         let Value::Tuple(items) = self.pop()? else { return Err(self.damaged()) };
         let [Value::Text(word), Value::Named(class), Value::Text(key), _, count] = items.values.as_slice() else {
             return Err(not_read("its pickle refers to something that is no storage"));
@@ -328,24 +313,21 @@ impl Machine<'_> {
         let count = count.count().filter(|_| **word == *"storage").ok_or_else(|| self.damaged())?;
         let known = STORAGES.into_iter().find(|(name, _)| class.strip_prefix("torch.") == Some(*name));
         let Some((_, stored_as)) = known else { return Err(not_read(&format!("its numbers are in a `{class}`"))) };
-        self.stack.push(Value::Storage(Rc::new(Storage { key: key.to_string(), stored_as, count })));
-        Ok(())
+        Ok(Value::Storage(Rc::new(Storage { key: key.to_string(), stored_as, count })))
     }
 
     /// The calls that a state dict needs; none is made, what they would give is put together here.
-    fn call(&mut self) -> Result<(), Fault> {
+    fn call(&mut self) -> Result<Value, Fault> {
         let (with, what) = (self.pop()?, self.pop()?);
         let (Value::Tuple(with), Value::Named(what)) = (with, what) else { return Err(self.damaged()) };
-        let made = match (&*what, with.values.as_slice()) {
+        Ok(match (&*what, with.values.as_slice()) {
             ("collections.OrderedDict", []) => Value::Dict(Items::default()),
             ("torch._utils._rebuild_tensor_v2", [storage, offset, shape, strides, ..]) => {
                 Value::Tensor(Rc::new(self.tensor([storage, offset, shape, strides])?))
             }
             ("torch._utils._rebuild_parameter", [tensor @ Value::Tensor(_), ..]) => tensor.clone(),
             _ => return Err(not_read(&format!("its pickle calls `{what}`, and nothing of a pickle is executed here"))),
-        };
-        self.stack.push(made);
-        Ok(())
+        })
     }
 
     fn tensor(&self, [storage, offset, shape, strides]: [&Value; 4]) -> Result<Place, Fault> {
@@ -359,10 +341,10 @@ impl Machine<'_> {
     }
 
     /// Attributes of a dict, such as the versions of its modules, which say nothing about its tensors.
-    fn build(&mut self) -> Result<(), Fault> {
+    fn build(&mut self) -> Stepped {
         self.pop()?;
         match self.stack.last() {
-            Some(Value::Dict(_)) => Ok(()),
+            Some(Value::Dict(_)) => Ok(None),
             Some(other) => Err(not_read(&format!("its pickle sets attributes of {}", other.kind()))),
             None => Err(self.damaged()),
         }

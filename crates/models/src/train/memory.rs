@@ -83,25 +83,18 @@ impl Config {
 }
 
 /// How many numbers the buffers of a trainer have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TrainSizes {
-    /// Tokens of all sequences.
+#[derive(Clone, Copy)]
+pub(crate) struct TrainSizes {
     pub rows: usize,
-    /// The residual stream.
     pub stream: usize,
-    /// Queries, keys and values.
     pub qkv: usize,
-    /// Queries alone, and what attention gives.
     pub attended: usize,
     /// The weights of naive attention; none of fused.
     pub scores: usize,
     /// A number in f32 for each row of fused attention; none of naive.
     pub row_sums: usize,
-    /// Gate and up.
     pub gate_up: usize,
-    /// What goes through the gates.
     pub activated: usize,
-    /// Logits of every position.
     pub logits: usize,
     /// Cosines and sines of all positions, in f32.
     pub rotation: usize,
@@ -109,7 +102,6 @@ pub struct TrainSizes {
 }
 
 impl TrainSizes {
-    /// Those of a trainer with these options.
     pub fn new(config: &Config, options: &TrainOptions) -> Self {
         let rows = options.batch.saturating_mul(options.tokens);
         let of = |width: usize| rows.saturating_mul(width);
@@ -130,7 +122,6 @@ impl TrainSizes {
         }
     }
 
-    /// Bytes that forward keeps of a layer.
     pub fn layer_bytes(&self) -> u64 {
         self.bytes(|numbers, floats| KeptLayer::new(self, numbers, floats).map(drop))
     }
@@ -140,7 +131,6 @@ impl TrainSizes {
         self.bytes(|numbers, floats| Kept::new(self, 0, numbers, floats).map(drop))
     }
 
-    /// Bytes that forward keeps.
     pub fn activation_bytes(&self, layers: usize) -> u64 {
         self.layer_bytes().saturating_mul(layers as u64).saturating_add(self.head_bytes())
     }

@@ -1,6 +1,5 @@
 //! Tests everything in this crate that needs a GPU, in one program that runs without cargo.
 //!
-//! It prints one table and exits with 0 if all tests passed, 1 if a test failed, and 2 if there is no GPU.
 //! `laptime-gpu-test NAME…` runs the tests whose names contain one of the words; `laptime-gpu-test --compile sm_90`
 //! compiles every kernel, which only needs the compiler's library.
 
@@ -15,6 +14,7 @@ mod decode_sample;
 mod decode_speed;
 mod diffusion_speed;
 mod graphs;
+mod harness;
 mod kernels;
 mod machine;
 mod memory;
@@ -33,31 +33,7 @@ use std::{
 
 use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, decode as step, nvrtc};
 
-/// The result of a test: its measurements, or why it failed.
-type Answer = Result<String, Failed>;
-
-/// Why a test failed.
-#[derive(Debug)]
-enum Failed {
-    /// A result is wrong.
-    Wrong(String),
-    /// Something that the test needs is missing.
-    Skipped(String),
-}
-
-impl From<CudaError> for Failed {
-    fn from(error: CudaError) -> Self {
-        match error {
-            CudaError::Missing { .. } => Self::Skipped(error.to_string()),
-            other => Self::Wrong(other.to_string()),
-        }
-    }
-}
-
-/// Fails the test with this message unless the condition holds.
-fn expect(holds: bool, words: impl FnOnce() -> String) -> Result<(), Failed> {
-    if holds { Ok(()) } else { Err(Failed::Wrong(words())) }
-}
+use self::harness::{Answer, Failed, Test, expect, median, refuse, run};
 
 /// The inputs of every test.
 struct Bench {
@@ -73,9 +49,7 @@ impl Bench {
     }
 }
 
-type Test = (&'static str, fn(&Bench) -> Answer);
-
-const TESTS: &[Test] = &[
+const TESTS: &[Test<Bench>] = &[
     ("the device says what it is", machine::facts),
     ("the card is read by NVML", machine::card),
     ("kernels are compiled once and then cached", kernels::cached),
@@ -176,46 +150,9 @@ fn main() -> ExitCode {
     let status = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--compile", architecture] => compile_all(architecture),
         [memory::LOSE_CONTEXT] => memory::lose_context(),
-        _ => run(&arguments),
+        _ => run(Bench::open(), TESTS, &arguments),
     };
     status.unwrap_or(ExitCode::from(2))
-}
-
-fn run(words: &[String]) -> io::Result<ExitCode> {
-    let bench = match Bench::open() {
-        Ok(bench) => bench,
-        Err(error) => return refuse(&error),
-    };
-    let mut out = io::stdout();
-    writeln!(out, "{:<50} {:<8} {:>8}  figures", "test", "result", "seconds")?;
-    let mut failed = 0;
-    for (name, test) in TESTS.iter().filter(|(name, _)| chosen(name, words)) {
-        let began = Instant::now();
-        let (result, figures) = match test(&bench) {
-            Ok(figures) => ("ok", figures),
-            Err(Failed::Skipped(why)) => ("skipped", why),
-            Err(Failed::Wrong(why)) => ("FAILED", why),
-        };
-        failed += u32::from(result == "FAILED");
-        let figures = figures.replace('\n', &format!("\n{:70}", ""));
-        writeln!(out, "{name:<50} {result:<8} {:>8.2}  {figures}", began.elapsed().as_secs_f64())?;
-        out.flush()?;
-    }
-    writeln!(out, "{failed} failed")?;
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn chosen(name: &str, words: &[String]) -> bool {
-    words.is_empty() || words.iter().any(|word| name.contains(word.as_str()))
-}
-
-fn refuse(error: &CudaError) -> io::Result<ExitCode> {
-    let mut out = io::stderr();
-    writeln!(out, "error: {error}")?;
-    if let Some(hint) = error.hint() {
-        writeln!(out, "\nhint: {hint}")?;
-    }
-    Ok(ExitCode::from(2))
 }
 
 /// Compiles every kernel, on as many threads as there are cores.
@@ -250,12 +187,6 @@ fn compile_one(source: nvrtc::Source<'_>, options: &[String], architecture: &str
     // The exit status reports failures too.
     let _ = writeln!(io::stdout(), "{:<20} {architecture} {bytes:>7} bytes  {}", source.file, options.join(" "));
     Ok(())
-}
-
-/// The median; zero without values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// The host time of an operation, in seconds: the median of several runs.

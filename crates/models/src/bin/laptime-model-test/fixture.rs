@@ -34,7 +34,7 @@ impl Fixture {
     fn open(bench: &Bench, name: &'static str) -> Result<Self, Failed> {
         let folder = bench.fixtures.join(name);
         let file = folder.join("expected.json");
-        let told = |error: &dyn std::fmt::Display| Failed(format!("{}: {error}", file.display()));
+        let told = |error: &dyn std::fmt::Display| Failed::Wrong(format!("{}: {error}", file.display()));
         let text = std::fs::read_to_string(&file).map_err(|error| told(&error))?;
         let expected: Expected = serde_json::from_str(&text).map_err(|error| told(&error))?;
         let (config, weights) = match &expected.config {

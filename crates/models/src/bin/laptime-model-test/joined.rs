@@ -41,7 +41,7 @@ struct Case {
 impl Expected {
     fn open(bench: &Bench) -> Result<Self, Failed> {
         let file = bench.fixtures.join("c2c/expected.json");
-        let told = |error: &dyn std::fmt::Display| Failed(format!("{}: {error}", file.display()));
+        let told = |error: &dyn std::fmt::Display| Failed::Wrong(format!("{}: {error}", file.display()));
         let text = std::fs::read_to_string(&file).map_err(|error| told(&error))?;
         serde_json::from_str(&text).map_err(|error| told(&error))
     }
@@ -145,7 +145,7 @@ pub fn fixtures(bench: &Bench) -> Answer {
 pub fn two_streams(bench: &Bench) -> Answer {
     let expected = Expected::open(bench)?;
     let sharing = Device::open(bench.device.facts().index)?;
-    let case = expected.cases.get("long").ok_or_else(|| Failed("there is no case `long`".to_owned()))?;
+    let case = expected.cases.get("long").ok_or_else(|| Failed::Wrong("there is no case `long`".to_owned()))?;
     for _ in 0..20 {
         let mut joined = joined(bench, &sharing, &case.sharers, FuseOptions::new(Dtype::F32))?;
         let prompt = expected.prompt(1)?;

@@ -1,9 +1,10 @@
 //! The decoder on a GPU, against the fixtures and against the CPU, in one program that needs no cargo where it runs.
 //!
-//! `laptime-model-test FIXTURES [WORD…]` runs the tests whose names contain one of the words. It prints one table and
-//! exits with 0 if all held, 1 if something did not, and 2 if there is no GPU to test.
+//! `laptime-model-test FIXTURES [WORD…]` runs the tests whose names contain one of the words.
 
 mod fixture;
+#[path = "../../../../cuda/src/bin/laptime-gpu-test/harness.rs"]
+mod harness;
 mod joined;
 mod learn;
 mod offload;
@@ -16,38 +17,17 @@ mod speed;
 mod stages;
 mod tts;
 
-use std::{
-    env,
-    io::{self, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{env, path::PathBuf, process::ExitCode};
 
 use laptime_cuda::Device;
 use laptime_models::ModelError;
 
-/// What a test answers: figures, or why it did not hold.
-type Answer = Result<String, Failed>;
-
-/// Why a test did not hold, in words.
-#[derive(Debug)]
-struct Failed(String);
+use self::harness::{Answer, Failed, Test, expect, run};
 
 impl From<ModelError> for Failed {
     fn from(error: ModelError) -> Self {
-        Self(error.to_string())
+        Self::Wrong(error.to_string())
     }
-}
-
-impl From<laptime_cuda::CudaError> for Failed {
-    fn from(error: laptime_cuda::CudaError) -> Self {
-        Self(error.to_string())
-    }
-}
-
-/// Fails the test with these words unless the condition holds.
-fn expect(holds: bool, words: impl FnOnce() -> String) -> Result<(), Failed> {
-    if holds { Ok(()) } else { Err(Failed(words())) }
 }
 
 /// What every test is given.
@@ -56,9 +36,7 @@ struct Bench {
     fixtures: PathBuf,
 }
 
-type Test = (&'static str, fn(&Bench) -> Answer);
-
-const TESTS: &[Test] = &[
+const TESTS: &[Test<Bench>] = &[
     ("logits of every position are the fixtures'", right::forward),
     ("greedy tokens are the fixtures', with and without a graph", right::greedy),
     ("greedy tokens are the fixtures' when many sequences run together", right::many),
@@ -109,26 +87,6 @@ fn main() -> ExitCode {
     let mut words = env::args().skip(1);
     let fixtures = PathBuf::from(words.next().unwrap_or_else(|| "crates/models/tests/fixtures".to_owned()));
     let words: Vec<String> = words.collect();
-    let mut out = io::stdout().lock();
-    let device = match Device::open(0) {
-        Ok(device) => device,
-        Err(error) => {
-            // If the stream is closed, there is nobody left to tell.
-            let _ = writeln!(out, "there is no GPU to test: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let bench = Bench { device, fixtures };
-    let is_wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
-    let mut failed = 0;
-    for (name, test) in TESTS.iter().filter(|(name, _)| is_wanted(name)) {
-        let (mark, told) = match test(&bench) {
-            Ok(told) => ("ok", told),
-            Err(Failed(why)) => ("FAILED", why),
-        };
-        failed += usize::from(mark == "FAILED");
-        let _ = writeln!(out, "{mark:6}  {name}\n        {}", told.replace('\n', "\n        "));
-        let _ = out.flush();
-    }
-    ExitCode::from(u8::from(failed > 0))
+    let bench = Device::open(0).map(|device| Bench { device, fixtures });
+    run(bench, TESTS, &words).unwrap_or(ExitCode::from(2))
 }

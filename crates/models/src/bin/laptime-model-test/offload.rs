@@ -95,7 +95,7 @@ fn visits(decoder: &mut dyn Decoder, mode: StreamMode, streamed: usize, how: &st
         expect(visit.is_ahead == is_ahead, || format!("{how}: visit {at} was asked for at another time"))?;
         expect((visit.release_ns > 0.0) == (mode == StreamMode::Sync), || format!("{how}: {visit:?}"))?;
     }
-    let told = decoder.offloading().ok_or_else(|| Failed(format!("{how}: nothing is streamed")))?;
+    let told = decoder.offloading().ok_or_else(|| Failed::Wrong(format!("{how}: nothing is streamed")))?;
     let home = if mode == StreamMode::Sync { Home::Pageable } else { Home::Pinned };
     expect((told.streamed, told.layers, &told.home) == (streamed, 6, &home), || format!("{how}: {told:?}"))?;
     expect(decoder.layer_visits()?.is_empty(), || format!("{how}: a visit was told twice"))
@@ -138,7 +138,7 @@ pub fn refused(bench: &Bench) -> Answer {
     let mut told = Vec::new();
     for attempt in attempts {
         match attempt {
-            Ok(()) => return Err(Failed("what cannot be done was done".to_owned())),
+            Ok(()) => return Err(Failed::Wrong("what cannot be done was done".to_owned())),
             Err(error) => told.push(error.to_string()),
         }
     }
@@ -189,7 +189,7 @@ pub fn out_of_memory(bench: &Bench) -> Answer {
         if is_short {
             let taken = take_all(&bench.device)?;
             let Err(error) = decoder.step() else {
-                return Err(Failed("a step went without memory".to_owned()));
+                return Err(Failed::Wrong("a step went without memory".to_owned()));
             };
             told = format!("{} GB taken: {error}", taken.iter().map(Buffer::bytes).sum::<usize>() / 1_000_000_000);
         }

@@ -7,6 +7,7 @@ use laptime_models::{Config, Dtype, LayerVisit, Offload, Replay, StreamMode, Tok
 
 use crate::{
     Answer, Bench, Failed, expect,
+    harness::median,
     offload::{offload, options},
 };
 
@@ -84,11 +85,6 @@ fn milliseconds(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// A token where all layers stay, with the graph.
 fn resident(bench: &Bench, config: &Config, weights: &Weights) -> Result<(String, f64), Failed> {
     let model = GpuModel::load(&bench.device, config, weights, Dtype::Bf16)?;
@@ -104,7 +100,7 @@ fn resident(bench: &Bench, config: &Config, weights: &Weights) -> Result<(String
     }
     let token = median(tokens.split_off(1));
     let Replay::Graph { nodes } = decoder.replay() else {
-        return Err(Failed(format!("there is no graph: {:?}", decoder.replay())));
+        return Err(Failed::Wrong(format!("there is no graph: {:?}", decoder.replay())));
     };
     Ok((format!("all layers stay, graph of {nodes} nodes: token {token:.3} ms"), token))
 }

@@ -86,7 +86,7 @@ pub fn greedy(bench: &Bench) -> Answer {
             check_greedy(&chosen, &fixture, 1, &format!("{kind:?} {graph:?} {room:?}"))?;
             if graph == GraphMode::On {
                 let Replay::Graph { nodes } = decoder.replay() else {
-                    return Err(Failed(format!("{}: no graph: {:?}", fixture.name, decoder.replay())));
+                    return Err(Failed::Wrong(format!("{}: no graph: {:?}", fixture.name, decoder.replay())));
                 };
                 told.push(format!("{} {nodes} nodes", fixture.name));
             }
@@ -299,9 +299,9 @@ pub fn refused(bench: &Bench) -> Answer {
 /// The words of a refusal, which names its reason; a failure of the GPU is none.
 fn refusal(what: &str, reason: &str, attempt: Result<(), ModelError>) -> Answer {
     match attempt {
-        Ok(()) => Err(Failed(format!("{what} was done"))),
-        Err(ModelError::Cuda(error)) => Err(Failed(format!("{what} failed on the GPU: {error}"))),
+        Ok(()) => Err(Failed::Wrong(format!("{what} was done"))),
+        Err(ModelError::Cuda(error)) => Err(Failed::Wrong(format!("{what} failed on the GPU: {error}"))),
         Err(error) if error.to_string().contains(reason) => Ok(error.to_string()),
-        Err(error) => Err(Failed(format!("{what} was refused for another reason: {error}"))),
+        Err(error) => Err(Failed::Wrong(format!("{what} was refused for another reason: {error}"))),
     }
 }

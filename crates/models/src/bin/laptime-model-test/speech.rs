@@ -63,9 +63,10 @@ struct Fixture {
 impl Fixture {
     fn open(bench: &Bench) -> Result<Self, Failed> {
         let folder = bench.fixtures.join("speech");
-        let text = std::fs::read_to_string(folder.join("expected.json")).map_err(|error| Failed(error.to_string()))?;
+        let text =
+            std::fs::read_to_string(folder.join("expected.json")).map_err(|error| Failed::Wrong(error.to_string()))?;
         let config = VibeVoiceConfig::from_folder(&folder)?;
-        let expected = serde_json::from_str(&text).map_err(|error| Failed(error.to_string()))?;
+        let expected = serde_json::from_str(&text).map_err(|error| Failed::Wrong(error.to_string()))?;
         Ok(Self { weights: VibeVoiceWeights::open(&folder, &config)?, config, expected })
     }
 

@@ -6,7 +6,7 @@ use laptime_models::{
     Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, PassWork, Room, Tokens, Weights, gpu::GpuModel,
 };
 
-use crate::{Answer, Bench, Failed, expect};
+use crate::{Answer, Bench, Failed, expect, harness};
 
 pub fn small(bench: &Bench) -> Answer {
     preset(bench, "Qwen3-0.6B")
@@ -50,8 +50,7 @@ pub fn median(bench: &Bench, times: usize, mut run: impl FnMut() -> Result<(), F
             taken.push(milliseconds(began));
         }
     }
-    taken.sort_by(f64::total_cmp);
-    Ok(taken[taken.len() / 2])
+    Ok(harness::median(taken))
 }
 
 fn preset(bench: &Bench, name: &str) -> Answer {

@@ -14,7 +14,7 @@ const TOKENS: usize = 32;
 
 /// Runs something while it is recorded; the names of its stages, in their order.
 fn recorded(act: impl FnOnce() -> Result<(), Failed>) -> Result<Vec<String>, Failed> {
-    let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
+    let failed = |error: &dyn std::fmt::Display| Failed::Wrong(error.to_string());
     let path = std::env::temp_dir().join(format!("laptime-model-test-{}.pftrace", std::process::id()));
     let recording = laptime_trace::record_to(&path).map_err(|error| failed(&error))?;
     act()?;

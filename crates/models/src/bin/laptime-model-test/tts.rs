@@ -62,13 +62,14 @@ struct Fixture {
 impl Fixture {
     fn open(bench: &Bench) -> Result<Self, Failed> {
         let folder = bench.fixtures.join("tts");
-        let text = std::fs::read_to_string(folder.join("expected.json")).map_err(|error| Failed(error.to_string()))?;
+        let text =
+            std::fs::read_to_string(folder.join("expected.json")).map_err(|error| Failed::Wrong(error.to_string()))?;
         let config = TtsConfig::from_folder(&folder)?;
         Ok(Self {
             weights: TtsWeights::open(&folder, &config)?,
             tokenizer: config.tokenizer(Some(&folder))?,
             config,
-            expected: serde_json::from_str(&text).map_err(|error| Failed(error.to_string()))?,
+            expected: serde_json::from_str(&text).map_err(|error| Failed::Wrong(error.to_string()))?,
         })
     }
 
