@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use laptime_bench::{AxisValue, Case, Device, Iteration, Nanos, PlanError, Prepared, Simulated, Workload};
-
 use laptime_models::tts::Audio;
 
 use super::TextToSpeech;
