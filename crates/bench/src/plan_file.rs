@@ -1,9 +1,7 @@
 //! A plan file: TOML with the workload, the values on its axes and the settings.
 
-use std::{
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use laptime_trace::small_file;
 use serde::{Deserialize, Deserializer, de};

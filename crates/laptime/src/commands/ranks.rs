@@ -27,19 +27,15 @@ pub struct Args {
     /// Traces of the ranks, or folders with them
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
-
     /// What a row of the table is
     #[arg(long, value_enum, default_value_t = By::Collective)]
     by: By,
-
     /// The limit of the links between the ranks, in GB/s per direction
     #[arg(long, value_name = "GB/S")]
     link: Option<f64>,
-
     /// Show all rows, and how well the clocks of the ranks are aligned
     #[arg(long)]
     all: bool,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -70,8 +66,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         return Ok(Status::Done);
     }
     let is_whole = args.all || !args.output.is_for_people();
-    args.output.write(&laptime_report::tables::ranks(&answer, by, is_whole), out)?;
-    Ok(Status::Done)
+    args.output.write(&laptime_report::tables::ranks(&answer, by, is_whole), out)
 }
 
 /// Ranks whose timelines are written next to the page: the first stragglers, and a rank to compare them with.

@@ -1,6 +1,6 @@
 //! The recording overhead, shown below a table of a recording.
 
-use laptime_analyze::{MOST_OVERHEAD, Note, Overhead};
+use laptime_analyze::{MOST_OVERHEAD, Note, Overhead, plural};
 use laptime_stats::Cost;
 
 use crate::table::{Cell, Table};
@@ -31,8 +31,10 @@ pub fn add_overhead(table: &mut Table, overhead: &Overhead) {
 fn sentence(overhead: &Overhead, cost: Cost) -> String {
     let pairs = cost.pairs;
     let Some(interval) = cost.interval else {
-        let pairs = if pairs == 1 { "1 pair".to_owned() } else { format!("{pairs} pairs") };
-        return format!("Recording overhead: unknown ({pairs} of iterations; at least 6 are needed)");
+        return format!(
+            "Recording overhead: unknown ({} of iterations; at least 6 are needed)",
+            plural(pairs, "pair", "pairs")
+        );
     };
     let [share, low, high] = [cost.share, interval.low, interval.high].map(|share| 100.0 * share);
     let digits = if high.abs() < 1.0 { 2 } else { 1 };
@@ -59,6 +61,10 @@ mod tests {
         assert!(text(&[(1.02, 1.0); 30]).starts_with("Recording overhead: 2.0 % (2.0 to 2.0 %)"));
         let noise: Vec<(f64, f64)> = (0..30).map(|at| (1.0 + 0.01 * f64::from(at % 7 - 3), 1.0)).collect();
         assert!(text(&noise).starts_with("Recording overhead: none measurable (-"), "{}", text(&noise));
-        assert_eq!(text(&[(1.111, 1.0)]), "Recording overhead: unknown (1 pair of iterations; at least 6 are needed)");
+        assert_eq!(
+            text(&[(1.111, 1.0)]),
+            "Recording overhead: unknown (1 pair of iterations; at least 6 are needed)",
+            plural(pairs, "pair", "pairs")
+        );
     }
 }
