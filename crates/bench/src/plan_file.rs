@@ -24,25 +24,12 @@ pub struct PlanFile {
 
 /// Why a plan file cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum PlanFileError {
-    /// The file cannot be read.
     #[error("cannot read the plan file `{path}`", path = path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// The content is invalid.
+    Open { path: PathBuf, source: std::io::Error },
     #[error("plan file `{path}`, line {line}: {reason}", path = path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The line.
-        line: usize,
-        /// What is wrong.
-        reason: String,
-    },
+    Content { path: PathBuf, line: usize, reason: String },
 }
 
 #[derive(Debug, Deserialize)]

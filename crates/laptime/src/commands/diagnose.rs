@@ -232,11 +232,11 @@ struct Read {
 impl Read {
     fn of(args: &Args, path: &Path) -> anyhow::Result<Self> {
         if !path.is_dir() {
-            return Ok(Self { trace: Some(trace(args, path)?), results: Vec::new(), run: None });
+            return Ok(Self { trace: Some(args.output.read_trace(path)?), results: Vec::new(), run: None });
         }
         let file = [TRACE_FILE, "trace.json"].map(|name| path.join(name)).into_iter().find(|file| file.is_file());
         let read = Self {
-            trace: file.map(|file| trace(args, &file)).transpose()?,
+            trace: file.map(|file| args.output.read_trace(&file)).transpose()?,
             results: results(path)?,
             run: if path.join(RUN_FILE).is_file() { Some(Run::read(path)?) } else { None },
         };
@@ -247,11 +247,6 @@ impl Read {
         }
         Ok(read)
     }
-}
-
-fn trace(args: &Args, path: &Path) -> anyhow::Result<Arc<Trace>> {
-    let trace = args.output.read_trace(path)?;
-    Ok(trace)
 }
 
 fn results(folder: &Path) -> anyhow::Result<Vec<CaseResult>> {

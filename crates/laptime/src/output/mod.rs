@@ -295,10 +295,7 @@ pub fn warn(warning: &str) {
 
 /// The number of dropped events, in words.
 pub fn loss(trace: &Trace) -> String {
-    match trace.lost {
-        1 => "1 event was dropped while recording".to_owned(),
-        lost => format!("{lost} events were dropped while recording"),
-    }
+    format!("{} dropped while recording", laptime_analyze::plural(trace.lost, "event was", "events were"))
 }
 
 #[cfg(test)]

@@ -31,10 +31,8 @@ pub fn add_overhead(table: &mut Table, overhead: &Overhead) {
 fn sentence(overhead: &Overhead, cost: Cost) -> String {
     let pairs = cost.pairs;
     let Some(interval) = cost.interval else {
-        return format!(
-            "Recording overhead: unknown ({} of iterations; at least 6 are needed)",
-            plural(pairs, "pair", "pairs")
-        );
+        let pairs = plural(pairs, "pair", "pairs");
+        return format!("Recording overhead: unknown ({pairs} of iterations; at least 6 are needed)");
     };
     let [share, low, high] = [cost.share, interval.low, interval.high].map(|share| 100.0 * share);
     let digits = if high.abs() < 1.0 { 2 } else { 1 };
@@ -61,10 +59,6 @@ mod tests {
         assert!(text(&[(1.02, 1.0); 30]).starts_with("Recording overhead: 2.0 % (2.0 to 2.0 %)"));
         let noise: Vec<(f64, f64)> = (0..30).map(|at| (1.0 + 0.01 * f64::from(at % 7 - 3), 1.0)).collect();
         assert!(text(&noise).starts_with("Recording overhead: none measurable (-"), "{}", text(&noise));
-        assert_eq!(
-            text(&[(1.111, 1.0)]),
-            "Recording overhead: unknown (1 pair of iterations; at least 6 are needed)",
-            plural(pairs, "pair", "pairs")
-        );
+        assert_eq!(text(&[(1.111, 1.0)]), "Recording overhead: unknown (1 pair of iterations; at least 6 are needed)");
     }
 }
