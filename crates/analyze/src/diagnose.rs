@@ -19,8 +19,8 @@ use crate::python_lines::{LineShares, idle_lines};
 use crate::timeline::{Prepared, Timeline};
 use crate::units::{per_cent, three_figures};
 use crate::{
-    cases::cases, finding::Finding, gap_verdict::VerdictKind, gaps::parts_and_verdict, overview::Overview,
-    profiling::FAR_FROM_LIMIT,
+    cases::cases, finding::Finding, gap_verdict::VerdictKind, gaps::parts_and_verdict, note::plural,
+    overview::Overview, profiling::FAR_FROM_LIMIT,
 };
 
 /// Up to this many times its hardware limit, a case counts as near it.
@@ -165,10 +165,6 @@ fn far(evidence: String, gain_ns: f64) -> Bottleneck {
         next: "record the case with `laptime profile`, then run `laptime diagnose` on the recording".into(),
     };
     Bottleneck { severity: Severity::Notable, finding, gain_ns: Some(gain_ns), evidence: Vec::new() }
-}
-
-fn plural(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
 fn upper(text: &str) -> String {

@@ -69,7 +69,7 @@ pub use self::{
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
     measured::{Measured, measured},
-    note::Note,
+    note::{Note, plural},
     offload::{
         AUDIO_OF_A_TOKEN, BUFFERS, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS, Minimum,
         Offload, OffloadFacts, OffloadedLayer, PassKind, Prefetch, Rates, Sizes, Step as ReplayStep, Thresholds, Token,

@@ -25,3 +25,9 @@ impl fmt::Display for Note {
         write!(f, "{} [{}]", self.text, self.id)
     }
 }
+
+/// A count with its noun: `plural(2, "lap is", "laps are")` is `2 laps are`.
+pub fn plural<N: Copy + fmt::Display + TryInto<u64>>(count: N, one: &str, many: &str) -> String {
+    let is_one = count.try_into().is_ok_and(|count| count == 1);
+    format!("{count} {}", if is_one { one } else { many })
+}

@@ -1,11 +1,7 @@
 //! Audit results: of one text, and of many files together.
 
-use crate::{
-    paths::Language,
-    rules::Certainty,
-    rules_file::{Allow, RulesFile},
-    site::Site,
-};
+use crate::rules_file::{Allow, RulesFile};
+use crate::{paths::Language, rules::Certainty, site::Site};
 
 /// What was found in one text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

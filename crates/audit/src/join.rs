@@ -1,9 +1,7 @@
 //! Joins sites in source code with the host syncs that a run recorded.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap},
-};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::answer::{Answer, Placed, Recorded, Seen, Unplaced};
 

@@ -9,17 +9,12 @@ mod scope;
 
 use tree_sitter::{Node, Parser, Tree};
 
-use self::{
-    calls::{Called, Calls},
-    imports::Imports,
-    scope::{Frame, Scopes},
-};
-use crate::{
-    answer::{Audited, Problem},
-    comments::{Lines, Markers},
-    rules::Rules,
-    site::Site,
-};
+use self::calls::{Called, Calls};
+use self::imports::Imports;
+use self::scope::{Frame, Scopes};
+use crate::answer::{Audited, Problem};
+use crate::comments::{Lines, Markers};
+use crate::{rules::Rules, site::Site};
 
 /// Finds the host syncs in Python source.
 pub fn audit_python(text: &str, rules: &Rules) -> Audited {

@@ -2,12 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::{
-    paths::Language,
-    pattern::{matches, matches_path},
-    rules::{Certainty, Rule},
-    site::Site,
-};
+use crate::pattern::{matches, matches_path};
+use crate::rules::{Certainty, Rule};
+use crate::{paths::Language, site::Site};
 
 /// The content of a rules file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

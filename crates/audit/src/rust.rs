@@ -13,12 +13,9 @@ mod visit;
 use proc_macro2::{LineColumn, TokenStream};
 
 use self::{nesting::Nesting, statements::statement_lines, visit::Visitor};
-use crate::{
-    answer::{Audited, Problem},
-    comments::{Lines, MARKER, Markers},
-    rules::Rules,
-    site::Site,
-};
+use crate::answer::{Audited, Problem};
+use crate::comments::{Lines, MARKER, Markers};
+use crate::{rules::Rules, site::Site};
 
 /// Bytes of stack per nesting level; more than parsing, visiting and dropping need in a debug build.
 const STACK_PER_STEP: usize = 32 * 1024;

@@ -8,41 +8,18 @@ use laptime_trace::run::AxisValue;
 
 /// Why the values of an axis cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum AxisError {
-    /// A value between two commas is missing, or no value was given.
     #[error("a value is missing in `{text}`")]
-    Missing {
-        /// The input.
-        text: String,
-    },
-
-    /// The end of a range is smaller than its start.
+    Missing { text: String },
     #[error("the range `{text}` ends before it starts")]
-    Backwards {
-        /// The input.
-        text: String,
-    },
-
-    /// A range never reaches its end.
+    Backwards { text: String },
     #[error("the range `{text}` never reaches its end: the step must be at least 1, the factor at least 2")]
-    Endless {
-        /// The input.
-        text: String,
-    },
-
-    /// A range multiplies 0.
+    Endless { text: String },
     #[error("the range `{text}` starts at 0 and cannot grow by a factor")]
-    FromZero {
-        /// The input.
-        text: String,
-    },
-
-    /// A range has too many values.
+    FromZero { text: String },
     #[error("the range `{text}` has more than {MOST_VALUES} values")]
-    TooMany {
-        /// The input.
-        text: String,
-    },
+    TooMany { text: String },
 }
 
 /// The maximum number of values per axis.

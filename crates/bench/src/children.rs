@@ -1,26 +1,17 @@
 //! The parent side of fresh processes. If a child crashes, is killed or hangs, its case is recorded as failed and the
 //! sweep continues.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    time::Duration,
-};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use anyhow::Context;
 use laptime_trace::run::{Case, CaseResult, Outcome};
 
-use crate::{
-    cold::EmptyCaches,
-    interrupt::Interrupt,
-    job::Job,
-    launch::Launch,
-    process::{in_own_group, kill_group, last_lines},
-    sink::Sink,
-    sweep::Swept,
-    worker::{MARK, Message, OUT_OF_MEMORY_STATUS, STOP, WORKER},
-};
+use crate::process::{in_own_group, kill_group, last_lines};
+use crate::worker::{MARK, Message, OUT_OF_MEMORY_STATUS, STOP, WORKER};
+use crate::{cold::EmptyCaches, interrupt::Interrupt, job::Job, launch::Launch, sink::Sink, sweep::Swept};
 
 /// Fresh processes of a program that calls [`serve_if_requested`](crate::serve_if_requested).
 #[derive(Debug, Clone)]

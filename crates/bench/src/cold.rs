@@ -1,11 +1,9 @@
 //! Cold starts: empty caches for a fresh process, and page faults on its trace.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::{self, Command},
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
-};
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::{fs, io};
 
 use laptime_probe::{recording, stage, value};
 

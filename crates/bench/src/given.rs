@@ -33,27 +33,14 @@ pub struct GivenSettings {
 
 /// Why settings contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum SettingsError {
-    /// Two stop rules.
     #[error("`iterations` and `{other}` are conflicting stop rules")]
-    TwoRules {
-        /// The other rule.
-        other: &'static str,
-    },
-    /// The minimum time is longer than the maximum time.
+    TwoRules { other: &'static str },
     #[error("`min-time` ({least:?}) is longer than `max-time` ({most:?})")]
-    TimesCross {
-        /// The minimum time.
-        least: Duration,
-        /// The maximum time.
-        most: Duration,
-    },
-    /// A count is zero.
+    TimesCross { least: Duration, most: Duration },
     #[error("`{what}` must be at least 1")]
-    None {
-        /// The setting.
-        what: &'static str,
-    },
+    None { what: &'static str },
 }
 
 /// The default rule: the median known within 2 %, at least 20 iterations and 0.1 s, at most 10 s.
@@ -143,23 +130,12 @@ pub struct Share(pub f64);
 
 /// Why a quantity cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum NoQuantity {
-    /// The text is not a quantity of this kind.
     #[error("`{text}` is not a {what}; examples: {example}")]
-    NoSuch {
-        /// The input.
-        text: String,
-        /// The expected kind.
-        what: &'static str,
-        /// Examples.
-        example: &'static str,
-    },
-    /// A share above 1 without a percent sign.
+    NoSuch { text: String, what: &'static str, example: &'static str },
     #[error("`{text}` is more than 1; write `{text}%` for a percentage")]
-    WithoutPerCent {
-        /// The input.
-        text: String,
-    },
+    WithoutPerCent { text: String },
 }
 
 impl FromStr for Seconds {

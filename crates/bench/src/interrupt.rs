@@ -1,9 +1,7 @@
 //! A request to stop, which may arrive at any time.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 type Wake = Box<dyn Fn() + Send>;
 

@@ -1,25 +1,16 @@
 //! Measures one case, from preparation to result.
 
-use std::{
-    cell::Cell,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use laptime_probe::{lap, stage};
 use laptime_stats::{Steadiness, steadiness};
-use laptime_trace::{
-    Nanos,
-    kernels::Stretch,
-    run::{Case, DeviceState, Measured, Metric, Outcome, Settings, Steady, StopReason, Timing, WarmUp},
-};
+use laptime_trace::run::{Case, DeviceState, Measured, Metric, Outcome, Settings, Steady, StopReason, Timing, WarmUp};
+use laptime_trace::{Nanos, kernels::Stretch};
 
-use crate::{
-    cold::mark_page_faults,
-    sink::{Phase, Sink},
-    stop::reason_to_stop,
-    trouble::OutOfMemory,
-    workload::{Device, Iteration, IterationState, KernelRecording, MetricSpec, Workload},
-};
+use crate::sink::{Phase, Sink};
+use crate::workload::{Device, Iteration, IterationState, KernelRecording, MetricSpec, Workload};
+use crate::{cold::mark_page_faults, stop::reason_to_stop, trouble::OutOfMemory};
 
 /// How often the start of the steady state may move before the timings count as not steady.
 const MOST_CUTS: usize = 3;

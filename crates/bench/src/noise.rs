@@ -5,10 +5,8 @@
 //! of readings, unless the core changes its speed. The arithmetic works with any clock and is tested with synthetic
 //! ones.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use laptime_probe::{Anchor, TickMap, clock_name, has_invariant_counter, now};
 use laptime_stats::spread::{MAD_TO_STD, mad, median};

@@ -78,53 +78,18 @@ pub enum Cost {
 
 /// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum PlanError {
-    /// The workload has no such axis.
     #[error("workload `{workload}` has no axis `{axis}`")]
-    NoSuchAxis {
-        /// The workload.
-        workload: String,
-        /// The requested axis.
-        axis: String,
-        /// The axes of the workload.
-        known: Vec<&'static str>,
-    },
-
-    /// The values of an axis cannot be parsed.
+    NoSuchAxis { workload: String, axis: String, known: Vec<&'static str> },
     #[error("cannot parse the values of axis `{axis}`")]
-    Values {
-        /// The axis.
-        axis: &'static str,
-        /// The cause.
-        source: AxisError,
-    },
-
-    /// The axis does not accept this value.
+    Values { axis: &'static str, source: AxisError },
     #[error("axis `{axis}` takes {expected}, not `{value}`")]
-    Value {
-        /// The axis.
-        axis: &'static str,
-        /// The accepted values.
-        expected: String,
-        /// The given value.
-        value: String,
-    },
-
-    /// The given values contradict each other or refer to something that does not exist.
+    Value { axis: &'static str, expected: String, value: String },
     #[error("{reason}")]
-    Refused {
-        /// What is wrong.
-        reason: String,
-        /// The hint.
-        hint: String,
-    },
-
-    /// There are too many cases.
+    Refused { reason: String, hint: String },
     #[error("the plan has {cases} cases; the maximum is {MOST_CASES}")]
-    TooManyCases {
-        /// The number of cases.
-        cases: u128,
-    },
+    TooManyCases { cases: u128 },
 }
 
 /// The maximum number of cases in a plan.

@@ -1,9 +1,7 @@
 //! A plan file: TOML with the workload, the values on its axes and the settings.
 
-use std::{
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use laptime_trace::small_file;
 use serde::{Deserialize, Deserializer, de};
@@ -26,25 +24,12 @@ pub struct PlanFile {
 
 /// Why a plan file cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum PlanFileError {
-    /// The file cannot be read.
     #[error("cannot read the plan file `{path}`", path = path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// The content is invalid.
+    Open { path: PathBuf, source: std::io::Error },
     #[error("plan file `{path}`, line {line}: {reason}", path = path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The line.
-        line: usize,
-        /// What is wrong.
-        reason: String,
-    },
+    Content { path: PathBuf, line: usize, reason: String },
 }
 
 #[derive(Debug, Deserialize)]

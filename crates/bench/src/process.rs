@@ -1,9 +1,7 @@
 //! Child processes: groups that end together, and the tail of their output.
 
-use std::{
-    io::{ErrorKind, Read},
-    process::{Child, Command},
-};
+use std::io::{ErrorKind, Read};
+use std::process::{Child, Command};
 
 /// The maximum number of bytes kept per stream.
 const KEPT_BYTES: usize = 64 << 10;

@@ -2,18 +2,12 @@
 
 use laptime_probe::{lap, pause, stage};
 use laptime_stats::{Rng, cost_of_first};
-use laptime_trace::{
-    GraphReplays, KernelRecords, Nanos,
-    kernels::Stretch,
-    run::{Case, Depth, L2, Outcome, StopReason, Timing},
-};
+use laptime_trace::run::{Case, Depth, L2, Outcome, StopReason, Timing};
+use laptime_trace::{GraphReplays, KernelRecords, Nanos, kernels::Stretch};
 
-use crate::{
-    measure::{One, Taken, check, guarded, kernels, prepare, run_one},
-    sink::Sink,
-    stop::is_looked_at,
-    workload::{Device, Iteration, KernelRecording, Workload},
-};
+use crate::measure::{One, Taken, check, guarded, kernels, prepare, run_one};
+use crate::workload::{Device, Iteration, KernelRecording, Workload};
+use crate::{sink::Sink, stop::is_looked_at};
 
 /// How a case is profiled.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,18 +2,11 @@
 
 use std::sync::Mutex;
 
-use laptime_trace::{
-    Nanos,
-    run::{Better, Case, CaseResult, Fact},
-};
+use laptime_trace::Nanos;
+use laptime_trace::run::{Better, Case, CaseResult, Fact};
 
-use crate::{
-    plan::AxisSpec,
-    simulated::Simulated,
-    sink::Sink,
-    trouble::OutOfMemory,
-    workload::{Device, Iteration, MetricSpec, Prepared, Workload},
-};
+use crate::workload::{Device, Iteration, MetricSpec, Prepared, Workload};
+use crate::{plan::AxisSpec, simulated::Simulated, sink::Sink, trouble::OutOfMemory};
 
 /// A workload whose iterations last as long as the script says, on the simulated clock.
 pub(crate) struct Scripted<'a> {

@@ -1,22 +1,16 @@
 //! A simulated device: its clock moves only when a test advances it.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use laptime_probe::{DeviceClock, Lane, SimulatedDevice, Stamp};
-use laptime_trace::{
-    KernelRecords, Nanos,
-    kernels::{DeviceWork, Stretch, WorkKind},
-    run::{Depth, DeviceState, L2, Timing},
-};
+use laptime_trace::kernels::{DeviceWork, Stretch, WorkKind};
+use laptime_trace::run::{Depth, DeviceState, L2, Timing};
+use laptime_trace::{KernelRecords, Nanos};
 
-use crate::{
-    depth::AtomicDepth,
-    timing::{SwitchableClock, nanos_between},
-    workload::{Device, IterationState, KernelRecording},
-};
+use crate::depth::AtomicDepth;
+use crate::timing::{SwitchableClock, nanos_between};
+use crate::workload::{Device, IterationState, KernelRecording};
 
 /// A device for tests with exact times and sizes.
 #[derive(Debug, Default)]

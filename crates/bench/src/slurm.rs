@@ -2,17 +2,11 @@
 //!
 //! Nothing here starts a process. Arguments are lists of words and never go through a shell.
 
-use std::{
-    collections::BTreeSet,
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{collections::BTreeSet, ffi::OsString};
 
-use laptime_trace::{
-    format::write_whole,
-    run::{Case, RunFileError},
-    small_file,
-};
+use laptime_trace::run::{Case, RunFileError};
+use laptime_trace::{format::write_whole, small_file};
 use serde::{Deserialize, Serialize};
 
 /// The file of a run folder that describes what was submitted.

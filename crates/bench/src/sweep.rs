@@ -5,14 +5,9 @@ use std::sync::Arc;
 use laptime_probe::stage;
 use laptime_trace::run::{Case, CaseResult};
 
-use crate::{
-    children::Children,
-    interrupt::Interrupt,
-    job::{Job, Registry},
-    measure::measure,
-    sink::Sink,
-    workload::{Device, Workload},
-};
+use crate::job::{Job, Registry};
+use crate::workload::{Device, Workload};
+use crate::{children::Children, interrupt::Interrupt, measure::measure, sink::Sink};
 
 /// How a sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

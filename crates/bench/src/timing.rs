@@ -1,9 +1,7 @@
 //! The timings a device supports, and a clock that can be switched between them.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU8, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use laptime_probe::{Anchor, DeviceClock, Resolved, Stamp, TickMap};
 use laptime_trace::run::{L2, Timing};

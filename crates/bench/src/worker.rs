@@ -1,20 +1,14 @@
 //! The child side of a fresh process: a job arrives on standard input, results go to standard output.
 
-use std::{
-    io::{self, BufRead, Write},
-    process::ExitCode,
-};
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
 
 use laptime_trace::run::{Case, CaseResult};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    cold::touch_memory,
-    interrupt::Interrupt,
-    job::{Job, Registry},
-    sink::Sink,
-    sweep::{Swept, here},
-};
+use crate::job::{Job, Registry};
+use crate::sweep::{Swept, here};
+use crate::{cold::touch_memory, interrupt::Interrupt, sink::Sink};
 
 /// Set in a child process.
 pub(crate) const WORKER: &str = "LAPTIME_WORKER";

@@ -3,16 +3,12 @@
 use std::{any::Any, sync::Arc};
 
 use laptime_probe::Lane;
-use laptime_trace::{
-    GraphReplays, KernelRecords, Nanos,
-    run::{Better, Case, Depth, DeviceState, Fact, L2, Outcome, Timing, Work},
-};
+use laptime_trace::run::{Better, Case, Depth, DeviceState, Fact, L2, Outcome, Timing, Work};
+use laptime_trace::{GraphReplays, KernelRecords, Nanos};
 
-use crate::{
-    alias::{Alias, Given, resolve},
-    given::GivenSettings,
-    plan::{AxisSpec, Plan, PlanError},
-};
+use crate::alias::{Alias, Given, resolve};
+use crate::given::GivenSettings;
+use crate::plan::{AxisSpec, Plan, PlanError};
 
 /// Something that can be measured, with axes along which it varies.
 pub trait Workload: Send + Sync {

@@ -4,19 +4,15 @@
 //! waits on `epoch` with a futex, so a change takes effect at once and waiting costs nothing.
 #![allow(unsafe_code)]
 
-use std::{
-    ffi::OsStr,
-    fs::File,
-    io,
-    os::{
-        fd::AsRawFd,
-        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
-    },
-    path::{Path, PathBuf},
-    ptr::{self, NonNull},
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-    time::{Duration, Instant},
+use std::os::{
+    fd::AsRawFd,
+    unix::{ffi::OsStrExt, fs::OpenOptionsExt},
 };
+use std::path::{Path, PathBuf};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{ffi::OsStr, fs::File, io};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"laptime1");
 const LONGEST_PATH: usize = 3072;

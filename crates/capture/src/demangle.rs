@@ -1,11 +1,8 @@
 //! Readable names of C++ functions.
 #![allow(unsafe_code)]
 
-use std::{
-    ffi::{CStr, CString, c_char, c_int, c_void},
-    ptr,
-    sync::OnceLock,
-};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::{ptr, sync::OnceLock};
 
 #[cfg(unix)]
 use crate::dl::Library;

@@ -1,10 +1,8 @@
 //! Shared libraries of the process, by name or path.
 #![allow(unsafe_code)]
 
-use std::{
-    ffi::{CStr, CString, c_void},
-    ptr::NonNull,
-};
+use std::ffi::{CStr, CString, c_void};
+use std::ptr::NonNull;
 
 /// A loaded library. It stays loaded.
 #[derive(Debug, Clone, Copy)]

@@ -1,14 +1,8 @@
 //! Signals and memory of processes, for the recorder.
 #![allow(unsafe_code)]
 
-use std::{
-    fs::File,
-    io,
-    mem::MaybeUninit,
-    os::{fd::AsRawFd, unix::process::CommandExt},
-    process::Command,
-    ptr,
-};
+use std::os::{fd::AsRawFd, unix::process::CommandExt};
+use std::{fs::File, io, mem::MaybeUninit, process::Command, ptr};
 
 /// Signals that are meant for the program, not for its recorder.
 const FORWARDED: [i32; 6] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];

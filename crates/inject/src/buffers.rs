@@ -1,10 +1,8 @@
 //! The buffers that CUPTI fills: bounded in number and used again, so that their pages are touched once.
 
-use std::{
-    alloc::{self, Layout},
-    ptr,
-    sync::{Mutex, PoisonError},
-};
+use std::alloc::{self, Layout};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a buffer: some ten thousand records.
 pub const BUFFER_BYTES: usize = 2 << 20;

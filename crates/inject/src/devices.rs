@@ -1,9 +1,7 @@
 //! Describes the GPUs of the process, as the driver knows them.
 
-use std::{
-    ffi::{CStr, c_char, c_int},
-    sync::atomic::Ordering,
-};
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::Ordering;
 
 use laptime_capture::{dl::Library, part::Device};
 

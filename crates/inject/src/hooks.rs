@@ -5,19 +5,15 @@
 //! imported functions: the entry of the one function there is pointed to ours, which steps aside and then calls CUPTI.
 //! JAX looks CUPTI's functions up with `dlsym`; that entry too is pointed to ours, which gives out the same functions.
 
-use std::{
-    ffi::{CStr, c_char, c_int, c_void},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering},
 };
 
-use crate::{
-    cupti::{BufferCompleted, BufferRequested, Callback},
-    guarded,
-    state::{self, State},
-};
+use crate::cupti::{BufferCompleted, BufferRequested, Callback};
+use crate::guarded;
+use crate::state::{self, State};
 
 /// Registering buffers takes records away from us; subscribing needs the one place that callbacks of ours may have.
 const REGISTER: &CStr = c"cuptiActivityRegisterCallbacks";

@@ -19,10 +19,8 @@ mod session;
 mod state;
 mod worker;
 
-use std::{
-    ffi::{c_int, c_void},
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Called by the CUDA driver while it initialises.
 #[unsafe(no_mangle)]

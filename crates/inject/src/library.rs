@@ -1,11 +1,8 @@
 //! Finds the CUPTI that the process uses.
 
-use std::{
-    env,
-    ffi::{CStr, OsStr, c_int, c_void},
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
-};
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::{env, os::unix::ffi::OsStrExt};
 
 use laptime_capture::dl::Library;
 

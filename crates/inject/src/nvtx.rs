@@ -2,21 +2,15 @@
 //!
 //! The numbers and structures are those of NVTX 3 (`nvtxTypes.h`, `nvToolsExt.h`).
 
-use std::{
-    cell::RefCell,
-    ffi::{CStr, c_char, c_int, c_uint, c_void},
-};
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use laptime_capture::{
-    control::RecordingMode,
-    part::{Payload, RangeAction},
-};
+use laptime_capture::control::RecordingMode;
+use laptime_capture::part::{Payload, RangeAction};
 
-use crate::{
-    guarded,
-    ranges::{Marked, Message, Ranges, cut},
-    state::{self, State},
-};
+use crate::guarded;
+use crate::ranges::{Marked, Message, Ranges, cut};
+use crate::state::{self, State};
 
 /// The number of the table that gives the tables of functions.
 const CALLBACKS: u32 = 1;

@@ -1,19 +1,11 @@
 //! Writes blocks to part files. No file stays open: the program may close every descriptor it finds.
 
-use std::{
-    collections::VecDeque,
-    fs::{self, OpenOptions},
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-};
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::{collections::VecDeque, io::Write, os::unix::fs::OpenOptionsExt};
 
-use laptime_capture::{
-    PART_ENDING,
-    control::Settings,
-    monotonic_nanos,
-    part::{Device, Encoder, State},
-};
+use laptime_capture::part::{Device, Encoder, State};
+use laptime_capture::{PART_ENDING, control::Settings, monotonic_nanos};
 
 /// Blocks are written when they reach this size.
 const BLOCK_BYTES: usize = 256 << 10;

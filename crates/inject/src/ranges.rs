@@ -2,19 +2,15 @@
 //!
 //! Each thread has its own buffer. Its lock is shared only with the writer, which takes it once per second.
 
-use std::{
-    cell::RefCell,
-    collections::{HashMap, HashSet},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use laptime_capture::{
-    cupti, monotonic_nanos,
-    part::{Call, Kind, Payload, Range, RangeAction},
-};
+use laptime_capture::part::{Call, Kind, Payload, Range, RangeAction};
+use laptime_capture::{cupti, monotonic_nanos};
 
 use crate::{output::Output, state::State};
 

@@ -1,30 +1,19 @@
 //! CUPTI in this process: what is switched on, and what comes back.
 
-use std::{
-    ffi::{CStr, c_char, c_void},
-    slice,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
+use std::ffi::{CStr, c_char, c_void};
+use std::slice;
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-use laptime_capture::{
-    control::RecordingMode,
-    cupti::{self, Record, WorkKind, kind},
-    monotonic_nanos,
-    part::{Anchor, Call, Kind, State as PartState},
-};
+use laptime_capture::cupti::{self, Record, WorkKind, kind};
+use laptime_capture::part::{Anchor, Call, Kind, State as PartState};
+use laptime_capture::{control::RecordingMode, monotonic_nanos};
 
-use crate::{
-    buffers::BUFFER_BYTES,
-    cupti::{CallbackData, Functions, Subscriber, is_driver},
-    devices, guarded, hooks, library,
-    output::Output,
-    ranges::Ranges,
-    state::{self, State},
-    worker,
-};
+use crate::cupti::{CallbackData, Functions, Subscriber, is_driver};
+use crate::state::{self, State};
+use crate::{buffers::BUFFER_BYTES, devices, guarded, hooks, library, output::Output, ranges::Ranges, worker};
 
 /// What the calls of interest are about, as the names of both runtime and driver have it.
 const CALLS: [&str; 22] = [

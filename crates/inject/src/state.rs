@@ -1,14 +1,11 @@
 //! The state of the library in this process.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process, ptr,
-    sync::{
-        Mutex, MutexGuard, Once, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicPtr, Ordering},
-    },
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Mutex, MutexGuard, Once, OnceLock, PoisonError,
+    atomic::{AtomicBool, AtomicPtr, Ordering},
 };
+use std::{env, process, ptr};
 
 use laptime_capture::{CONTROL_FILE, FOLDER_VARIABLE, control::Control, monotonic_nanos};
 

@@ -1,11 +1,7 @@
 //! Our thread: once per second it flushes CUPTI and writes the records, and it follows the recorder's requests.
 
-use std::{
-    ptr,
-    sync::atomic::Ordering,
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{ptr, sync::atomic::Ordering, thread};
 
 use laptime_capture::{
     control::{RecordingMode, Resting},

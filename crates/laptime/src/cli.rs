@@ -7,7 +7,13 @@ use clap::{Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand};
 use laptime_bench::{Alias, AliasTarget, AxisSpec, ValueKind, Workload};
 use laptime_pipelines::extras::{Command, FlagSpec};
 
-use crate::commands::{self, warmup_study};
+#[cfg(target_os = "linux")]
+use crate::commands::record;
+use crate::commands::{
+    ab, audit, bench, compare, completions, convert, critical_path, diagnose, doctor, explain, export, gaps, laps,
+    list, man, overlap, peaks, profile, ranks, report, slurm, stages, suite, syncs, top, tour, view, warmup,
+    warmup_study,
+};
 use crate::request::{OUTPUT, PlaceArgs, Request, RunArgs};
 use crate::{app::App, failure, near::nearest, output::DetailArgs, screen};
 
@@ -26,7 +32,6 @@ use crate::{app::App, failure, near::nearest, output::DetailArgs, screen};
 struct Cli {
     #[command(flatten)]
     detail: DetailArgs,
-
     #[command(subcommand)]
     command: Plain,
 }
@@ -43,63 +48,52 @@ const VERSION: &str = concat!(
     ")"
 );
 
-/// The commands whose flags do not depend on the workloads.
-#[derive(Debug, Subcommand)]
-enum Plain {
-    #[command(display_order = 1)]
-    Tour(commands::tour::Args),
-    #[command(display_order = 5)]
-    Suite(commands::suite::Args),
-    #[command(display_order = 5)]
-    Ab(commands::ab::Args),
-    #[command(display_order = 6)]
-    Peaks(commands::peaks::Args),
-    #[command(display_order = 7)]
-    Doctor(commands::doctor::Args),
-    #[command(display_order = 8)]
-    List(commands::list::Args),
+/// Declares the commands in order of their place in the help, with their flags and the function that runs them.
+macro_rules! plain_commands {
+    ($app:ident, $args:ident, $out:ident; $($(#[$cfg:meta])* $order:literal $name:ident($flags:path) => $run:expr;)*) => {
+        /// The commands whose flags do not depend on the workloads.
+        #[derive(Debug, Subcommand)]
+        enum Plain {
+            $($(#[$cfg])* #[command(display_order = $order)] $name($flags),)*
+        }
+
+        fn run_plain($app: &App, command: &Plain, $out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
+            match command {
+                $($(#[$cfg])* Plain::$name($args) => $run,)*
+            }
+        }
+    };
+}
+
+plain_commands! { app, args, out;
+    1 Tour(tour::Args) => tour::run(args, out);
+    5 Suite(suite::Args) => suite::run(app, args, out);
+    5 Ab(ab::Args) => ab::run(app, args, out);
+    6 Peaks(peaks::Args) => peaks::run(app, args, out);
+    7 Doctor(doctor::Args) => doctor::run(app, args, out);
+    8 List(list::Args) => list::run(app, args, out);
     #[cfg(target_os = "linux")]
-    #[command(display_order = 9)]
-    Record(commands::record::Args),
-    #[command(display_order = 10)]
-    Stages(commands::stages::Args),
-    #[command(display_order = 11)]
-    Top(commands::top::Args),
-    #[command(display_order = 12)]
-    Laps(commands::laps::Args),
-    #[command(display_order = 13)]
-    Gaps(commands::gaps::Args),
-    #[command(display_order = 14)]
-    Syncs(commands::syncs::Args),
-    #[command(display_order = 15)]
-    Overlap(commands::overlap::Args),
-    #[command(display_order = 15)]
-    Ranks(commands::ranks::Args),
-    #[command(display_order = 15)]
-    CriticalPath(commands::critical_path::Args),
-    #[command(display_order = 15)]
-    Diagnose(commands::diagnose::Args),
-    #[command(display_order = 16)]
-    Compare(commands::compare::Args),
-    #[command(display_order = 17)]
-    Report(commands::report::Args),
-    #[command(display_order = 17)]
-    View(commands::view::Args),
-    #[command(display_order = 17)]
-    Convert(commands::convert::Args),
-    #[command(display_order = 17)]
-    Export(commands::export::Args),
-    #[command(display_order = 17)]
-    Status(commands::slurm::StatusArgs),
-    SlurmTask(commands::slurm::TaskArgs),
-    #[command(display_order = 9)]
-    Explain(commands::explain::Args),
-    #[command(display_order = 18)]
-    Audit(commands::audit::Args),
-    #[command(display_order = 20)]
-    Completions(commands::completions::Args),
-    #[command(display_order = 21)]
-    Man(commands::man::Args),
+    9 Record(record::Args) => record::run(args);
+    10 Stages(stages::Args) => stages::run(args, out);
+    11 Top(top::Args) => top::run(args, out);
+    12 Laps(laps::Args) => laps::run(args, out);
+    13 Gaps(gaps::Args) => gaps::run(args, out);
+    14 Syncs(syncs::Args) => syncs::run(args, out);
+    15 Overlap(overlap::Args) => overlap::run(args, out);
+    15 Ranks(ranks::Args) => ranks::run(args, out);
+    15 CriticalPath(critical_path::Args) => critical_path::run(args, out);
+    15 Diagnose(diagnose::Args) => diagnose::run(app, args, out);
+    16 Compare(compare::Args) => compare::run(args, out);
+    17 Report(report::Args) => report::run(app, args, out);
+    17 View(view::Args) => view::run(args, out);
+    17 Convert(convert::Args) => convert::run(args);
+    17 Export(export::Args) => export::run(args, out);
+    17 Status(slurm::StatusArgs) => slurm::status(args, out);
+    22 SlurmTask(slurm::TaskArgs) => slurm::task::run(app, args);
+    9 Explain(explain::Args) => explain::run(args, out);
+    18 Audit(audit::Args) => audit::run(args, out);
+    20 Completions(completions::Args) => completions::run(app, args, out);
+    21 Man(man::Args) => man::run(app, args, out);
 }
 
 /// How a command ended without an error.
@@ -133,7 +127,7 @@ const MEASURING: [Measuring; 3] = [
                      known. Results are written after every case; `--resume DIR` continues an interrupted run.",
         example: "Examples:\n  laptime bench matmul --size 256-2048*2 --dtype f32,bf16\n  laptime bench copy --runs 5\n  laptime bench --plan plan.toml --isolate --timeout 2m",
         order: 2,
-        run: commands::bench::run,
+        run: bench::run,
     },
     Measuring {
         command: Command::Profile,
@@ -143,7 +137,7 @@ const MEASURING: [Measuring; 3] = [
                      The trace and its tables are written to the run's folder.",
         example: "Example:\n  laptime profile matmul --size 1024",
         order: 3,
-        run: commands::profile::run,
+        run: profile::run,
     },
     Measuring {
         command: Command::Warmup,
@@ -153,14 +147,14 @@ const MEASURING: [Measuring; 3] = [
                      steady state.",
         example: "Example:\n  laptime warmup matmul --size 512 --runs 3",
         order: 4,
-        run: commands::warmup::run,
+        run: warmup::run,
     },
 ];
 
 /// The whole command, with the flags of every workload.
 pub fn command(app: &App) -> clap::Command {
     use clap::CommandFactory;
-    let listed = commands::list::Names::of(app);
+    let listed = list::Names::of(app);
     let plain = Cli::command()
         .mut_subcommand("list", |list| list.mut_arg("workload", |workload| workload.value_parser(listed)));
     MEASURING.iter().fold(plain, |command, measuring| command.subcommand(measuring.command(app)))
@@ -170,7 +164,7 @@ impl Measuring {
     fn command(&self, app: &App) -> clap::Command {
         // The flags come first: their groups have descriptions of their own.
         let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.name)));
-        let command = if self.name == "bench" { commands::slurm::SlurmArgs::augment_args(command) } else { command };
+        let command = if self.name == "bench" { slurm::SlurmArgs::augment_args(command) } else { command };
         let command = command
             .about(self.about)
             .long_about(self.long_about)
@@ -380,39 +374,6 @@ fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std:
     (measuring.run)(app, &Request::from_matches(matches, app, measuring.command)?, out)
 }
 
-fn run_plain(app: &App, command: &Plain, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
-    match command {
-        Plain::Tour(args) => commands::tour::run(args, out),
-        Plain::Suite(args) => commands::suite::run(app, args, out),
-        Plain::Ab(args) => commands::ab::run(app, args, out),
-        Plain::Peaks(args) => commands::peaks::run(app, args, out),
-        Plain::Doctor(args) => commands::doctor::run(app, args, out),
-        Plain::List(args) => commands::list::run(app, args, out),
-        #[cfg(target_os = "linux")]
-        Plain::Record(args) => commands::record::run(args),
-        Plain::Compare(args) => commands::compare::run(args, out),
-        Plain::Stages(args) => commands::stages::run(args, out),
-        Plain::Top(args) => commands::top::run(args, out),
-        Plain::Gaps(args) => commands::gaps::run(args, out),
-        Plain::Syncs(args) => commands::syncs::run(args, out),
-        Plain::Diagnose(args) => commands::diagnose::run(app, args, out),
-        Plain::Overlap(args) => commands::overlap::run(args, out),
-        Plain::CriticalPath(args) => commands::critical_path::run(args, out),
-        Plain::Ranks(args) => commands::ranks::run(args, out),
-        Plain::Laps(args) => commands::laps::run(args, out),
-        Plain::Report(args) => commands::report::run(app, args, out),
-        Plain::View(args) => commands::view::run(args, out),
-        Plain::Convert(args) => commands::convert::run(args),
-        Plain::Export(args) => commands::export::run(args, out),
-        Plain::Status(args) => commands::slurm::status(args, out),
-        Plain::SlurmTask(args) => commands::slurm::task::run(app, args),
-        Plain::Audit(args) => commands::audit::run(args, out),
-        Plain::Explain(args) => commands::explain::run(args, out),
-        Plain::Completions(args) => commands::completions::run(app, args, out),
-        Plain::Man(args) => commands::man::run(app, args, out),
-    }
-}
-
 /// Reads words as the arguments of `bench`.
 pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Request> {
     let words = ["laptime", "bench"].into_iter().map(str::to_owned).chain(words).map(OsString::from);
@@ -491,7 +452,7 @@ fn clash(app: &App) -> Option<anyhow::Error> {
             return Some(anyhow::anyhow!("two workloads are named `{}`", workload.name()));
         }
         let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
-        let flags = commands::slurm::SlurmArgs::augment_args(flags);
+        let flags = slurm::SlurmArgs::augment_args(flags);
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
             own_flags.contains(&name.as_str()) || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))

@@ -7,11 +7,9 @@ use laptime_analyze::{Cause, Gap, Group, Laps, Stages};
 use laptime_trace::{Activity, NameId, Span, SpanId, Trace, TrackId, TrackKind};
 use serde_json::{Value, json};
 
-use crate::{
-    columns::{Block, Numbers},
-    fields::FieldSets,
-    thin::{self, Item, Thinning, Window},
-};
+use crate::columns::{Block, Numbers};
+use crate::fields::FieldSets;
+use crate::thin::{self, Item, Thinning, Window};
 
 /// Spans that the page holds at most; a larger trace is thinned.
 pub const MOST_SPANS: usize = 1_000_000;

@@ -3,12 +3,9 @@
 use std::{collections::HashMap, fmt::Write};
 
 use laptime_analyze::{CollectiveKind, RankPart, RankRow, Ranks};
-use laptime_report::{
-    Cell,
-    html::{escape, html, prose},
-    single,
-    tables::{RanksBy, ranks},
-};
+use laptime_report::html::{escape, html, prose};
+use laptime_report::tables::{RanksBy, ranks};
+use laptime_report::{Cell, single};
 
 use crate::Page;
 

@@ -1,12 +1,9 @@
 //! The pages of runs and of comparisons: charts, findings and tables.
 
 use laptime_analyze::{ProfiledRun, Profiling, SharedDoubt};
-use laptime_report::{
-    Table,
-    chart::{Chart, Theme},
-    html::{escape, html, prose},
-    profiling, tables,
-};
+use laptime_report::chart::{Chart, Theme};
+use laptime_report::html::{escape, html, prose};
+use laptime_report::{Table, profiling, tables};
 use laptime_trace::run::{CaseResult, Run};
 
 use crate::Page;

@@ -6,23 +6,14 @@ use laptime_analyze::{
     Diagnosis, Evidence, Gain, Laps, Offload, OffloadFacts, OperationKind, Overview, Prepared, Reported, Severity,
     Stages, Syncs, Thresholds, Top, Waiting,
 };
-use laptime_report::{
-    Cell, Table,
-    html::{Place, escape, html, prose},
-    single,
-    tables::{self, Ranking, Side, Sort, StageLimits},
-};
-use laptime_trace::{
-    Trace,
-    run::{CaseResult, Run},
-};
+use laptime_report::html::{Place, escape, html, prose};
+use laptime_report::tables::{self, Ranking, Side, Sort, StageLimits};
+use laptime_report::{Cell, Table, single};
+use laptime_trace::Trace;
+use laptime_trace::run::{CaseResult, Run};
 
-use crate::{
-    Page,
-    data::{self, Encoder, Extra, MOST_SPANS},
-    run_page,
-    thin::Window,
-};
+use crate::data::{self, Encoder, Extra, MOST_SPANS};
+use crate::{Page, run_page, thin::Window};
 
 /// Rows of a table at most; the command has the rest.
 const MOST_ROWS: usize = 200;

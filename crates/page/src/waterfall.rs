@@ -3,11 +3,8 @@
 use std::fmt::Write;
 
 use laptime_analyze::Waterfall;
-use laptime_report::{
-    Cell,
-    html::{escape, html, prose},
-    short, single, tables,
-};
+use laptime_report::html::{escape, html, prose};
+use laptime_report::{Cell, short, single, tables};
 
 use crate::Page;
 

@@ -7,14 +7,14 @@ use hashbrown::{HashMap, HashSet};
 use laptime_trace::{Activity, NameId, SpanId, Trace, TrackId};
 
 use super::rules::{UNKNOWN, rule};
-use super::{limits::FindingLimits, plural, upper};
+use super::{limits::FindingLimits, upper};
 use crate::bottleneck::{Bottleneck, Evidence, Severity};
 use crate::devices::{DeviceWork, Work, WorkKind};
 use crate::python_lines::{line_of_samples, source_line};
 use crate::units::{per_cent, time};
 use crate::{
     finding::Finding, gap_cause::is_pageable, gap_verdict::VerdictKind, gaps::is_within_device, host_tree::HostPlace,
-    idle_pieces::IdleKind, intervals::Stretches, timeline::Timeline,
+    idle_pieces::IdleKind, intervals::Stretches, note::plural, timeline::Timeline,
 };
 
 /// Shares are of at least this share of the time, however little one-off initialisation leaves of it.

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use laptime_stats::spread::median;
 
 use super::rules::{Rule, rule};
-use super::{charges::Charges, limits::FindingLimits, plural};
+use super::{charges::Charges, limits::FindingLimits};
 use crate::bottleneck::{Bottleneck, Severity};
 use crate::lap_unit::{LapSource, LapUnit};
 use crate::laps::{cold_laps, slow_limit};
 use crate::top::{OperationKind, top};
 use crate::units::{per_cent, time};
-use crate::{finding::Finding, timeline::Timeline};
+use crate::{finding::Finding, note::plural, timeline::Timeline};
 
 /// With fewer laps, none counts as slow.
 const LEAST_LAPS: usize = 8;

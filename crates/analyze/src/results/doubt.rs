@@ -5,8 +5,8 @@ use std::fmt;
 use laptime_stats::SlowStart;
 use laptime_trace::run::WarmUp;
 
-use crate::limits::Bound;
 use crate::units::{per_cent, three_figures, time};
+use crate::{limits::Bound, note::plural};
 
 /// With fewer iterations in its only process, or fewer processes if there are several, a case has no 95 % interval.
 const FEW_ITERATIONS: usize = 6;
@@ -59,11 +59,15 @@ impl fmt::Display for Doubt {
                 write!(f, "this is a debug build (opt-level {opt_level}); build with `--release` to measure")
             }
             Self::Loaded { load, cpus } => {
-                let cpus = counted(*cpus as usize, "CPU");
+                let cpus = plural(*cpus, "CPU", "CPUs");
                 write!(f, "load average was {load:.1} on {cpus}; other processes may have affected the timings")
             }
             Self::Interrupted { iterations } => {
-                write!(f, "interrupted after {}; `--resume` measures it again", counted(*iterations, "iteration"))
+                write!(
+                    f,
+                    "interrupted after {}; `--resume` measures it again",
+                    plural(*iterations, "iteration", "iterations")
+                )
             }
             Self::Throttled { iterations, of, reasons } => {
                 write!(f, "the device was throttled in {iterations} of {of} iterations ({})", reasons.join(", "))
@@ -131,14 +135,6 @@ fn slow_start(f: &mut fmt::Formatter<'_>, slow: &SlowStart, warmup: WarmUp) -> f
     match warmup {
         WarmUp::Iterations(iterations) => write!(f, "use `--warmup {}`", iterations + slow.count),
         WarmUp::Auto => write!(f, "see `laptime warmup`"),
-    }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ if what.ends_with('s') => format!("{count} {what}es"),
-        _ => format!("{count} {what}s"),
     }
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn drained(timeline: &Timeline<'_>, idle: &Judged<'_>, window: u64) -
     let cost: u64 = costs.values().sum();
     let (name, _) = costs.into_iter().max_by_key(|&(name, time)| (time, std::cmp::Reverse(name)))?;
     let [share, of_window] = [length(&idle.gaps), window].map(|whole| cost as f64 / whole.max(1) as f64);
-    let syncs = if waits.len() == 1 { "1 sync".to_owned() } else { format!("{} syncs", waits.len()) };
+    let syncs = crate::note::plural(waits.len(), "sync", "syncs");
     (share >= DRAINED && of_window >= LEAST_DRAINED).then(|| Finding {
         rule: "sync-in-loop",
         evidence: format!(

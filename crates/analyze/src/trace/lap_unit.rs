@@ -115,7 +115,7 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
     };
     let of_kernels = || {
         repeats(trace, devices).map(|(kernels, laps)| LapUnit {
-            name: format!("sequence of {kernels} {}", if kernels == 1 { "kernel" } else { "kernels" }),
+            name: format!("sequence of {}", crate::note::plural(kernels, "kernel", "kernels")),
             source: LapSource::Kernels,
             kernels: Some(kernels as u64),
             laps,

@@ -3,10 +3,8 @@
 use tree_sitter::Node;
 
 use super::imports::Imports;
-use crate::{
-    paths::Language,
-    rules::{Certainty, Form, Needs, Rule, Rules},
-};
+use crate::paths::Language;
+use crate::rules::{Certainty, Form, Needs, Rule, Rules};
 
 /// The maximum length of a call chain such as `x.detach().cpu()`.
 const MOST_LINKS: usize = 64;

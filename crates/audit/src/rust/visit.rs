@@ -1,22 +1,14 @@
 //! The walk through a Rust file.
 
 use proc_macro2::{LineColumn, Span, TokenTree};
-use syn::{
-    Expr, ItemFn, Macro,
-    spanned::Spanned,
-    visit::{self, Visit},
-};
+use syn::visit::{self, Visit};
+use syn::{Expr, ItemFn, Macro, spanned::Spanned};
 
-use super::{
-    calls::{Verdict, goes_through, is_read, judge, names},
-    macros::{Inside, token_calls},
-    scope::{Scope, is_test, line, type_name},
-};
-use crate::{
-    paths::Language,
-    rules::{Form, Needs, Rule, Rules},
-    site::Site,
-};
+use super::calls::{Verdict, goes_through, is_read, judge, names};
+use super::macros::{Inside, token_calls};
+use super::scope::{Scope, is_test, line, type_name};
+use crate::rules::{Form, Needs, Rule, Rules};
+use crate::{paths::Language, site::Site};
 
 /// The maximum depth of macros that are parsed; deeper ones are scanned as tokens, since each is parsed again.
 const MOST_MACROS: u32 = 16;

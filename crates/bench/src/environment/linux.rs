@@ -1,10 +1,7 @@
 //! Machine information from `/proc` and `/sys`.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{collections::BTreeSet, fs};
 
 use laptime_trace::run::{Gpu, Machine, Steal};
 

@@ -7,10 +7,8 @@ use super::{
     checksum, tag,
     write::{DIRECTIONS, Last, MEMORIES, WAITS},
 };
-use crate::{
-    cupti::{GraphNode, Memory, MemoryKind, Wait, Work, WorkKind},
-    varint::{Bytes, unzigzag},
-};
+use crate::cupti::{GraphNode, Memory, MemoryKind, Wait, Work, WorkKind};
+use crate::varint::{Bytes, unzigzag};
 
 /// The contents of a part.
 #[derive(Debug, Clone, Default, PartialEq)]

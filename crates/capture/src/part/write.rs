@@ -1,15 +1,11 @@
 //! Encodes events into blocks.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hash, Hasher},
-};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use super::{Anchor, BLOCK_MARK, Call, Device, HEADER_BYTES, Kind, Payload, Range, RangeAction, State, checksum, tag};
-use crate::{
-    cupti::{Direction, GraphNode, Memory, MemoryKind, Wait, WaitKind, Work, WorkKind},
-    varint::{put, zigzag},
-};
+use crate::cupti::{Direction, GraphNode, Memory, MemoryKind, Wait, WaitKind, Work, WorkKind};
+use crate::varint::{put, zigzag};
 
 /// A launch's grid, block, registers and shared memory.
 type Shape = ([u32; 3], [u32; 3], u16, u64);

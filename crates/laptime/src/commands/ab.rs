@@ -27,39 +27,30 @@ pub struct Args {
     /// Baseline: a workload with its flags, or a shell command
     #[arg(long, value_name = "VARIANT")]
     a: String,
-
     /// Variant to compare with the baseline
     #[arg(long, value_name = "VARIANT")]
     b: String,
-
     /// Fresh processes per variant [default: 10 for a workload, 20 for a command]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
-
     /// Smallest difference that matters
     #[arg(long, value_name = "SHARE", value_parser = str::parse::<Share>)]
     threshold: Option<Share>,
-
     /// Treat both variants as shell commands, even if they begin with the name of a workload
     #[arg(long)]
     shell: bool,
-
     /// Stop with an error if a process takes longer than this; it is killed with its children
     #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     timeout: Option<Seconds>,
-
     /// Seed of the random order
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     seed: u64,
-
     /// Folder for the results [default: `runs/ab-` and the time]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-
     /// Show no progress bar
     #[arg(long, short)]
     quiet: bool,
-
     #[command(flatten)]
     format: FormatArgs,
 }

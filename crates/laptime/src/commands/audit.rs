@@ -44,43 +44,33 @@ struct SyncsArgs {
     /// Folders or files of Rust (`.rs`) and Python (`.py`)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-
     /// Another call that syncs: `read_back`, `torch.foo.wait`, `fetch!`
     #[arg(long, value_name = "NAME")]
     call: Vec<String>,
-
     /// Rules file [default: `laptime-audit.toml` in the paths]
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-
     /// Leave out calls whose name also has other uses
     #[arg(long)]
     certain: bool,
-
     /// Also list sites in tests and benchmarks
     #[arg(long)]
     tests: bool,
-
     /// Also list allowed sites, with their reasons
     #[arg(long)]
     allowed: bool,
-
     /// Maximum number of sites that are not allowed, outside of tests
     #[arg(long, value_name = "N")]
     budget: Option<u64>,
-
     /// Maximum number of loops around a site
     #[arg(long, value_name = "DEPTH")]
     max_loop_depth: Option<u32>,
-
     /// Join with the syncs of this run: its folder, or a trace
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-
     /// The lap of the run; detected automatically by default
     #[arg(long, value_name = "NAME", requires = "run")]
     lap: Option<String>,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -153,7 +143,7 @@ fn rules(args: &SyncsArgs, files: &[RulesFile]) -> anyhow::Result<Rules> {
 
 /// The syncs of a run by their place in the source.
 fn recorded(args: &SyncsArgs, run: &Path) -> anyhow::Result<Vec<Recorded>> {
-    let trace = args.output.read_trace(run)?;
+    let trace = args.output.read_quietly(run)?;
     let places =
         laptime_analyze::wait_places(&trace, args.lap.as_deref()).map_err(|reason| absent::no_laps(&trace, &reason))?;
     if places.places.iter().all(|place| place.file.is_empty()) {

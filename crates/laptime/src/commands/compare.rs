@@ -24,25 +24,19 @@ use crate::{cli::Status, failure::Hinted, near::nearest, run_folder::TRACE_FILE,
 pub struct Args {
     /// Baseline: a run's folder or its `results.jsonl`, or a trace
     a: PathBuf,
-
     /// Run or trace to compare with the baseline
     b: PathBuf,
-
     /// Smallest difference that matters
     #[arg(long, value_name = "SHARE", value_parser = str::parse::<Share>)]
     threshold: Option<Share>,
-
     /// Metric to compare instead of the time of an iteration
     #[arg(long, value_name = "NAME")]
     metric: Option<String>,
-
     /// Compare even if machines or settings differ
     #[arg(long)]
     anyway: bool,
-
     #[command(flatten)]
     traces: compare_traces::TraceArgs,
-
     #[command(flatten)]
     output: OutputArgs,
 }

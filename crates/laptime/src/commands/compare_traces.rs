@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use laptime_analyze::{Accounts, By, Dividing, NoAccount, Owner};
 use laptime_trace::Trace;
 
-use crate::output::{OutputArgs, warn_of_loss};
+use crate::output::OutputArgs;
 use crate::{absent, cli::Status, commands::page, failure::Hinted};
 
 /// For traces
@@ -16,15 +16,12 @@ pub struct TraceArgs {
     /// How to group the work of a device [default: kernel]
     #[arg(long, value_name = "WHAT")]
     by: Option<What>,
-
     /// The repeating unit; detected automatically by default: `token`, `ProfilerStep#*`
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
-
     /// The device to compare, if there are several [default: all of them, on average]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     device: Option<i64>,
-
     /// Steps to show; all others become one [default: 20]
     #[arg(long, value_name = "COUNT")]
     most: Option<usize>,
@@ -93,7 +90,7 @@ pub fn run(
             let title = format!("{} -> {}", paths[0].display(), paths[1].display());
             page::write(&laptime_page::of_waterfall(&answer, &title), target)?;
         }
-        None => output.write(&laptime_report::tables::waterfall(&answer), out)?,
+        None => output.write(&laptime_report::tables::waterfall(&answer), out).map(drop)?,
     }
     let is_slower = threshold.is_some_and(|threshold| answer.share().is_some_and(|share| share > threshold));
     Ok(if is_slower { Status::BadNews } else { Status::Done })
@@ -115,7 +112,6 @@ fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<(
 
 fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<Accounts> {
     let trace = output.read_trace(path)?;
-    warn_of_loss(&trace, output);
     laptime_analyze::accounts(&trace, how).map_err(|why| not_comparable(&trace, path, why))
 }
 

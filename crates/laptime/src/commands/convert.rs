@@ -25,11 +25,9 @@ pub struct Args {
     /// Trace to read (its format is detected), or the folder of a run
     #[arg(value_name = "IN")]
     from: PathBuf,
-
     /// File to write
     #[arg(value_name = "OUT")]
     to: PathBuf,
-
     /// Whose time flame graphs and folded stacks show [default: host]
     #[arg(long, value_enum)]
     by: Option<Side>,

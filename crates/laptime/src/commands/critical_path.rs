@@ -6,7 +6,7 @@ use laptime_analyze::{Changes, CriticalPath, Group};
 use laptime_report::tables;
 
 use super::finding_gate::assignment;
-use crate::output::{OutputArgs, warn_of_loss};
+use crate::output::OutputArgs;
 use crate::{absent, cli::Status, failure::Hinted};
 
 /// Show what decides the total time, and predict it with changes
@@ -21,19 +21,15 @@ pub struct Args {
     /// The trace
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-
     /// Predict the time without these
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     without: Vec<Without>,
-
     /// Predict the time with faster work: a group (`matmul`, `attention`, `copy`, …) or a part of a kernel's name
     #[arg(long, value_name = "NAME=TIMES", value_delimiter = ',')]
     faster: Vec<String>,
-
     /// Predict the time with all copies between host and device hidden behind compute
     #[arg(long)]
     hide_copies: bool,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -53,12 +49,10 @@ enum Without {
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let changes = changes(args)?;
     let trace = args.output.read_trace(&args.trace)?;
-    warn_of_loss(&trace, &args.output);
     let answer = laptime_analyze::critical_path(&trace, &changes);
     let answer = answer.ok_or_else(|| absent::no_device_work(&trace, "critical-path"))?;
     check_names(&answer)?;
-    args.output.write(&tables::critical_path(&answer), out)?;
-    Ok(Status::Done)
+    args.output.write(&tables::critical_path(&answer), out)
 }
 
 fn changes(args: &Args) -> anyhow::Result<Changes> {
@@ -77,8 +71,7 @@ fn faster(word: &str) -> anyhow::Result<(String, f64)> {
     let (name, value) = assignment("--faster", word, "matmul=2x")?;
     let times: Option<f64> = value.strip_suffix('x').unwrap_or(value).trim().parse().ok();
     let times = times.filter(|times| times.is_finite() && *times > 0.0).ok_or_else(|| {
-        let error = anyhow::anyhow!("`{value}` is no positive factor");
-        Hinted::wrap(error, format!("for example `--faster {name}=2x`"))
+        Hinted::wrap(anyhow::anyhow!("`{value}` is no positive factor"), format!("for example `--faster {name}=2x`"))
     })?;
     Ok((name.to_owned(), times))
 }

@@ -13,7 +13,7 @@ use crate::commands::{
     finding_gate::{GateArgs, assignment, unknown_finding},
     ranks,
 };
-use crate::output::{OutputArgs, warn, warn_of_loss};
+use crate::output::{OutputArgs, warn};
 use crate::{app::App, cli::Status, failure::Hinted, run_folder::TRACE_FILE, trace_input::trace_files};
 
 /// Find the bottleneck in a run or trace, and what fixing it would bring
@@ -28,38 +28,29 @@ pub struct Args {
     /// The folder of a run, or a trace; with the traces of several ranks, or a folder with them, the ranks are compared
     #[arg(value_name = "RUN", required_unless_present = "experiment")]
     runs: Vec<PathBuf>,
-
     /// Measure the same case with these layers on the device, with all and with a few more, and conclude. The flags of
     /// `laptime bench offload` follow; without flags, those of RUN are used
     #[arg(long, value_name = "FLAGS", num_args(0..), allow_hyphen_values(true), conflicts_with_all = ["layers", "tokens", "share"])]
     experiment: Option<Vec<String>>,
-
     /// List offloaded layers one by one
     #[arg(long, conflicts_with_all = ["tokens", "share"])]
     layers: bool,
-
     /// Show where the time of a token goes, and what was expected
     #[arg(long, conflicts_with = "share")]
     tokens: bool,
-
     /// Print a block to paste into an issue
     #[arg(long, conflicts_with = "format")]
     share: bool,
-
     /// Exit with status 1 if there is a bad finding
     #[arg(long)]
     fail_on_finding: bool,
-
     /// Set the threshold of a finding, in percent of the time
     #[arg(long, value_name = "ID=PERCENT", value_delimiter = ',')]
     threshold: Vec<String>,
-
     #[command(flatten)]
     gate: GateArgs,
-
     #[command(flatten)]
     limits: LimitArgs,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -71,35 +62,27 @@ struct LimitArgs {
     /// Prefetched copies in percent: good from here on
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0)]
     async_good: f64,
-
     /// Prefetched copies in percent: bad below
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
     async_bad: f64,
-
     /// Wait for a layer in milliseconds: good below
     #[arg(long, value_name = "MS", default_value_t = 100.0)]
     pre_good: f64,
-
     /// Wait for a layer in milliseconds: bad above
     #[arg(long, value_name = "MS", default_value_t = 300.0)]
     pre_bad: f64,
-
     /// Release of a layer in milliseconds: good below
     #[arg(long, value_name = "MS", default_value_t = 1.0)]
     post_good: f64,
-
     /// Release of a layer in milliseconds: bad above
     #[arg(long, value_name = "MS", default_value_t = 200.0)]
     post_bad: f64,
-
     /// Time per token in milliseconds: good up to [default: its audio duration, else 133.3]
     #[arg(long, value_name = "MS")]
     token_good: Option<f64>,
-
     /// Copy rate in percent of the link's peak: good from here on
     #[arg(long, value_name = "PERCENT", default_value_t = 60.0)]
     link_share: f64,
-
     /// Largest acceptable share of a token, in percent, for each of waits, stalls and a late host
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     lost_share: f64,
@@ -200,7 +183,7 @@ fn show(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyh
     } else {
         tables::offload_findings(answer)
     };
-    args.output.write(&table, out)
+    args.output.write(&table, out).map(drop)
 }
 
 /// The findings, and the time that their gains are shares of.
@@ -249,11 +232,11 @@ struct Read {
 impl Read {
     fn of(args: &Args, path: &Path) -> anyhow::Result<Self> {
         if !path.is_dir() {
-            return Ok(Self { trace: Some(trace(args, path)?), results: Vec::new(), run: None });
+            return Ok(Self { trace: Some(args.output.read_trace(path)?), results: Vec::new(), run: None });
         }
         let file = [TRACE_FILE, "trace.json"].map(|name| path.join(name)).into_iter().find(|file| file.is_file());
         let read = Self {
-            trace: file.map(|file| trace(args, &file)).transpose()?,
+            trace: file.map(|file| args.output.read_trace(&file)).transpose()?,
             results: results(path)?,
             run: if path.join(RUN_FILE).is_file() { Some(Run::read(path)?) } else { None },
         };
@@ -264,12 +247,6 @@ impl Read {
         }
         Ok(read)
     }
-}
-
-fn trace(args: &Args, path: &Path) -> anyhow::Result<Arc<Trace>> {
-    let trace = args.output.read_trace(path)?;
-    warn_of_loss(&trace, &args.output);
-    Ok(trace)
 }
 
 fn results(folder: &Path) -> anyhow::Result<Vec<CaseResult>> {

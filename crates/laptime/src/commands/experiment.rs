@@ -46,7 +46,7 @@ pub fn run(
     let (table, conclusion) = subject.experiment.conclude(&subject.device, &tried)?;
     match subject.request.as_ref().filter(|_| words.iter().any(|word| word.starts_with("--format"))) {
         Some(request) => write_to_screen(&table, request.place.format.format(), out)?,
-        None => output.write(&table, out)?,
+        None => output.write(&table, out).map(drop)?,
     }
     Ok(conclusion)
 }

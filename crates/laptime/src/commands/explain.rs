@@ -14,15 +14,12 @@ pub struct Args {
     /// The id in brackets after the note; without one all are listed
     #[arg(value_name = "ID")]
     id: Option<String>,
-
     /// Explain all of them
     #[arg(long, conflicts_with = "id")]
     all: bool,
-
     /// List the findings of `laptime diagnose` on any trace, with their thresholds
     #[arg(long, conflicts_with_all = ["id", "all"])]
     findings: bool,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -35,12 +32,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         return Ok(Status::Done);
     }
     if args.findings {
-        args.output.write(&laptime_report::tables::finding_rules(), out)?;
-        return Ok(Status::Done);
+        return args.output.write(&laptime_report::tables::finding_rules(), out);
     }
     let Some(id) = &args.id else {
-        args.output.write(&laptime_report::tables::topics(), out)?;
-        return Ok(Status::Done);
+        return args.output.write(&laptime_report::tables::topics(), out);
     };
     // As printed, or copied with its brackets.
     let id = id.trim_matches(['[', ']']);

@@ -11,7 +11,6 @@ pub struct GateArgs {
     /// Exit with status 1 if one of these findings is reported
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     deny: Vec<String>,
-
     /// Exit with status 1 if a finding costs more than this, in milliseconds or in percent of the time
     #[arg(long, value_name = "ID=MS|%", value_delimiter = ',')]
     budget: Vec<String>,
@@ -41,8 +40,7 @@ impl GateArgs {
 pub fn assignment<'w>(flag: &str, word: &'w str, example: &str) -> anyhow::Result<(&'w str, &'w str)> {
     let split = word.split_once('=').map(|(id, value)| (id.trim(), value.trim()));
     split.ok_or_else(|| {
-        let error = anyhow::anyhow!("`{flag} {word}` has no value");
-        Hinted::wrap(error, format!("for example `{flag} {example}`"))
+        Hinted::wrap(anyhow::anyhow!("`{flag} {word}` has no value"), format!("for example `{flag} {example}`"))
     })
 }
 

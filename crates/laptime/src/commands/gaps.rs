@@ -7,7 +7,7 @@ use laptime_report::tables;
 use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
-use crate::output::{OutputArgs, warn_of_loss};
+use crate::output::OutputArgs;
 use crate::{absent, cli::Status, failure::Hinted};
 
 /// Show when a device was idle, and the cause of each gap
@@ -21,15 +21,12 @@ use crate::{absent, cli::Status, failure::Hinted};
 pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
-
     /// Show launches and idle time per this repeating span
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
-
     /// List the longest gaps one by one
     #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "20")]
     each: Option<usize>,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -38,12 +35,10 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Some(path) = args.traces.single() else { return run_several(args, out) };
     let trace = args.output.read_trace(path)?;
-    warn_of_loss(&trace, &args.output);
     let answer = gaps(args, &trace)?;
     let mut table = if args.each.is_some() { tables::gap_list(&answer) } else { tables::gaps(&answer) };
     answer.idle_lines.iter().flat_map(LineShares::sentences).for_each(|line| table.note(line));
-    args.output.write(&table, out)?;
-    Ok(Status::Done)
+    args.output.write(&table, out)
 }
 
 fn run_several(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {

@@ -6,7 +6,7 @@ use laptime_analyze::Laps;
 use laptime_report::tables;
 
 use crate::commands::fleet::{self, TracesArgs};
-use crate::output::{OutputArgs, warn_of_loss};
+use crate::output::OutputArgs;
 use crate::{absent, cli::Status};
 
 /// Show the time of each lap, which laps are slow, and how they differ
@@ -20,15 +20,12 @@ use crate::{absent, cli::Status};
 pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
-
     /// The repeating unit by its name, such as `decode` or `iteration *`
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
-
     /// List every lap
     #[arg(long)]
     each: bool,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -44,9 +41,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         return fleet::run("laps", &args.traces, &args.output, &Laps::FIGURES, rows, out);
     };
     let trace = args.output.read_trace(path)?;
-    warn_of_loss(&trace, &args.output);
     let answer = laptime_analyze::laps(&trace, lap).map_err(|reason| absent::no_laps(&trace, &reason))?;
     let table = if args.each { tables::each_lap(&answer) } else { tables::laps(&answer) };
-    args.output.write(&table, out)?;
-    Ok(Status::Done)
+    args.output.write(&table, out)
 }

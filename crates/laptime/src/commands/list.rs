@@ -15,7 +15,6 @@ use crate::{app::App, cli::Status, output::OutputArgs};
 pub struct Args {
     /// A workload, or `models`
     workload: Option<String>,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -59,8 +58,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         Some(name) => one(app.workload(name)?),
         None => all(app),
     };
-    args.output.write(&table, out)?;
-    Ok(Status::Done)
+    args.output.write(&table, out)
 }
 
 fn all(app: &App) -> Table {

@@ -6,7 +6,7 @@ use laptime_analyze::Overlap;
 use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
-use crate::output::{OutputArgs, warn_of_loss};
+use crate::output::OutputArgs;
 use crate::{absent, cli::Status};
 
 /// Show how much of copies and communication overlaps with compute
@@ -18,7 +18,6 @@ use crate::{absent, cli::Status};
 pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -29,9 +28,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         return fleet::run("overlap", &args.traces, &args.output, &Overlap::figures(), rows, out);
     };
     let trace = args.output.read_trace(path)?;
-    warn_of_loss(&trace, &args.output);
-    args.output.write(&laptime_report::tables::overlap(&answer(&trace)?), out)?;
-    Ok(Status::Done)
+    args.output.write(&laptime_report::tables::overlap(&answer(&trace)?), out)
 }
 
 fn rows(trace: &Trace) -> anyhow::Result<Vec<Row>> {

@@ -17,19 +17,15 @@ pub struct Args {
     /// Show the saved peaks and measure nothing
     #[arg(long)]
     show: bool,
-
     /// Replace the saved peaks
     #[arg(long, conflicts_with = "show")]
     reset: bool,
-
     /// Device to measure: `auto`, `cpu`, `cuda`, `cuda:N`
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     device: String,
-
     /// Show no progress
     #[arg(long, short)]
     quiet: bool,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -56,8 +52,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         measure(app, &*device, &environment.machine, args.quiet)?
     };
     if args.show {
-        args.output.write(&laptime_report::tables::peaks(&peaks), out)?;
-        return Ok(Status::Done);
+        return args.output.write(&laptime_report::tables::peaks(&peaks), out);
     }
     let (kept, path) = kept_peaks::keep(peaks.clone(), &environment.machine, args.reset)?;
     args.output.write(&laptime_report::tables::peaks(&kept), out)?;

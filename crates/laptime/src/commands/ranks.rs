@@ -8,7 +8,7 @@ use std::sync::{
 use std::{collections::HashMap, io::Write};
 
 use anyhow::Context;
-use laptime_analyze::{Note, RankTrace, Ranks};
+use laptime_analyze::{Note, RankTrace, Ranks, plural};
 use laptime_report::tables::RanksBy;
 
 use super::{fleet::labels, page};
@@ -27,19 +27,15 @@ pub struct Args {
     /// Traces of the ranks, or folders with them
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
-
     /// What a row of the table is
     #[arg(long, value_enum, default_value_t = By::Collective)]
     by: By,
-
     /// The limit of the links between the ranks, in GB/s per direction
     #[arg(long, value_name = "GB/S")]
     link: Option<f64>,
-
     /// Show all rows, and how well the clocks of the ranks are aligned
     #[arg(long)]
     all: bool,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -70,8 +66,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         return Ok(Status::Done);
     }
     let is_whole = args.all || !args.output.is_for_people();
-    args.output.write(&laptime_report::tables::ranks(&answer, by, is_whole), out)?;
-    Ok(Status::Done)
+    args.output.write(&laptime_report::tables::ranks(&answer, by, is_whole), out)
 }
 
 /// Ranks whose timelines are written next to the page: the first stragglers, and a rank to compare them with.
@@ -97,10 +92,6 @@ fn write_page(answer: &Ranks, files: &[PathBuf], target: &Path) -> anyhow::Resul
     page::write(&laptime_page::of_ranks(answer, &title, &timelines), target)
 }
 
-fn counted_files(count: usize) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
-}
-
 /// Reads all ranks and compares them. A file that cannot be read is a note of the answer.
 pub fn answer(paths: &[PathBuf], link: Option<f64>, output: &OutputArgs) -> anyhow::Result<Ranks> {
     let files = files(paths)?;
@@ -108,7 +99,7 @@ pub fn answer(paths: &[PathBuf], link: Option<f64>, output: &OutputArgs) -> anyh
     let (traces, failures) = read_all(&files);
     if traces.is_empty() {
         let reason = failures.first().map_or_else(String::new, |(label, error)| format!(": `{label}`: {error}"));
-        let error = anyhow::anyhow!("found no GPU work to compare in {}{reason}", counted_files(files.len()));
+        let error = anyhow::anyhow!("found no GPU work to compare in {}{reason}", plural(files.len(), "file", "files"));
         return Err(Hinted::wrap(error, "name the traces of the ranks, such as `rank-*.json.gz`, or their folder"));
     }
     let mut answer = laptime_analyze::ranks(traces, link);

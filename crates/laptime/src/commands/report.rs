@@ -44,15 +44,12 @@ pub struct Args {
     /// A trace, the folder of a run, a folder of such folders, or one with profiles of Nano XYZ
     #[arg(value_name = "RUN|TRACE", required_unless_present = "input_dir")]
     runs: Vec<PathBuf>,
-
     /// Folder for the report [default: `report` in the first RUN]; for one trace, also a file `*.html` [also: --output-dir]
     #[arg(long, value_name = "DIR", alias = "output-dir")]
     out: Option<PathBuf>,
-
     /// Open the page in a browser
     #[arg(long)]
     open: bool,
-
     /// The same as RUN
     #[arg(long, value_name = "DIR", hide = true)]
     input_dir: Vec<PathBuf>,

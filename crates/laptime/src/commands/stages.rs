@@ -9,7 +9,7 @@ use laptime_trace::Trace;
 
 use crate::cli::Status;
 use crate::commands::fleet::{self, TracesArgs};
-use crate::output::{OutputArgs, warn_of_loss};
+use crate::output::OutputArgs;
 
 /// Show the stage tree with host and device time
 ///
@@ -22,19 +22,15 @@ use crate::output::{OutputArgs, warn_of_loss};
 pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
-
     /// Show this many levels of the tree
     #[arg(long, value_name = "LEVELS", value_parser = clap::value_parser!(u16).range(1..))]
     depth: Option<u16>,
-
     /// Show this many stages, the longest ones with their parents [default: 40; all in machine formats]
     #[arg(long, short = 'n', value_name = "COUNT")]
     most: Option<usize>,
-
     /// Also show the setup of a profiled run: opening the device, weights, the check and warm-up
     #[arg(long)]
     all: bool,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -65,7 +61,5 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         return fleet::run("traces", &args.traces, &args.output, &laptime_analyze::STAGE_FIGURES, rows, out);
     };
     let trace = args.output.read_trace(path)?;
-    warn_of_loss(&trace, &args.output);
-    args.output.write(&args.table(&trace)?, out)?;
-    Ok(Status::Done)
+    args.output.write(&args.table(&trace)?, out)
 }

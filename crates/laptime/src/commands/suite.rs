@@ -27,35 +27,27 @@ pub struct Args {
     /// One or two minutes on two cores; the default
     #[arg(long)]
     quick: bool,
-
     /// Longer sequences, a larger model, and training
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-
     /// Folder for the steps [default: `runs/suite-` and the time] [also: --output-dir]
     #[arg(long, value_name = "DIR", alias = "output-dir")]
     out: Option<PathBuf>,
-
     /// Folder that contains `runs/` and `profiling/`
     #[arg(long, value_name = "DIR", hide = true)]
     base_dir: Option<PathBuf>,
-
     /// Maximum measuring time per case [default: 5s, or 10s with `--full`]
     #[arg(long, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     max_time: Option<Seconds>,
-
     /// Device to run on: `auto`, `cpu`, `cuda`, `cuda:N`
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: String,
-
     /// Also write the files of Nano XYZ where it wrote them: under `profiling/`
     #[arg(long, alias = "kit-files")]
     compat_files: bool,
-
     /// Show the commands of the steps and measure nothing
     #[arg(long)]
     dry_run: bool,
-
     /// Show no progress bar
     #[arg(long, short)]
     quiet: bool,
@@ -225,8 +217,7 @@ fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow
     let folders = steps.iter().map(|step| folder.join(step.name));
     let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();
     if folders.is_empty() {
-        let error = anyhow::anyhow!("no step has results");
-        return Err(Hinted::wrap(error, "the errors are shown above"));
+        return Err(Hinted::wrap(anyhow::anyhow!("no step has results"), "the errors are shown above"));
     }
     let answer = laptime_analyze::profiling(run_input::read(app, &folders)?);
     report::make(&answer, &folders, &folder.join("report"))?;

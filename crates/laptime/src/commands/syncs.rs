@@ -6,7 +6,7 @@ use laptime_analyze::{Budget, Figure, Judged, LineShares, Syncs, Unit};
 use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
-use crate::output::{OutputArgs, warn, warn_of_loss};
+use crate::output::{OutputArgs, warn};
 use crate::{absent, cli::Status, failure::Hinted};
 
 /// Show where the host waits for a device, for how long, and whether the device was busy
@@ -20,23 +20,18 @@ use crate::{absent, cli::Status, failure::Hinted};
 pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
-
     /// The repeating unit; detected automatically by default
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
-
     /// List every sync instead of calls and sites
     #[arg(long)]
     each: bool,
-
     /// Maximum number or time of syncs: `1/lap`, `64`, `2ms/lap`, `50ms`
     #[arg(long, value_name = "BUDGET", allow_hyphen_values = true)]
     budget: Option<Budget>,
-
     /// Do not count syncs of this call or at this site; `*` matches anything
     #[arg(long, value_name = "SITE_OR_CALL", requires = "budget")]
     allow: Vec<String>,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -45,7 +40,6 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Some(path) = args.traces.single() else { return run_several(args, out) };
     let trace = args.output.read_trace(path)?;
-    warn_of_loss(&trace, &args.output);
     let answer = answer(args, &trace)?;
     let judged = judge(args, &answer)?;
     for pattern in judged.iter().flat_map(|judged| &judged.unused) {

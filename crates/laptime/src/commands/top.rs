@@ -7,7 +7,7 @@ use laptime_report::tables::{self, Ranking, Side, Sort};
 
 use crate::cli::Status;
 use crate::commands::fleet::{self, TracesArgs};
-use crate::output::{OutputArgs, warn_of_loss};
+use crate::output::OutputArgs;
 
 /// Rank names by self time: the time spent in them and not in anything they call
 ///
@@ -20,27 +20,21 @@ use crate::output::{OutputArgs, warn_of_loss};
 pub struct Args {
     #[command(flatten)]
     traces: TracesArgs,
-
     /// Show this many names
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
     most: usize,
-
     /// What a row stands for
     #[arg(long, value_enum, default_value_t = By::Name)]
     by: By,
-
     /// Show names of the host, of devices, or of both
     #[arg(long, value_enum, default_value_t = SideArg::Both)]
     side: SideArg,
-
     /// Sort by this column
     #[arg(long, value_enum, default_value_t = SortArg::Own)]
     sort: SortArg,
-
     /// Show only names that contain this text
     #[arg(long = "match", value_name = "TEXT", default_value = "", hide_default_value = true)]
     matching: String,
-
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -100,12 +94,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         return fleet::run("traces", &args.traces, &args.output, &Top::FIGURES, rows, out);
     };
     let trace = args.output.read_trace(path)?;
-    warn_of_loss(&trace, &args.output);
     let answer = laptime_analyze::top(&trace);
     let table = match args.by {
         By::Name => tables::top(&answer, &args.ranking()),
         By::Group => tables::groups(&answer),
     };
-    args.output.write(&table, out)?;
-    Ok(Status::Done)
+    args.output.write(&table, out)
 }

@@ -18,7 +18,6 @@ pub struct Args {
     /// Folder for the files [default: `runs/tour-` and the time]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-
     /// Run one of the five steps only
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=5))]
     step: Option<u8>,

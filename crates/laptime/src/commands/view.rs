@@ -32,11 +32,9 @@ pub struct Args {
     /// A trace, or the folder of a run with a trace
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-
     /// Open the page in a browser
     #[arg(long)]
     open: bool,
-
     /// Spans that the page holds at a time
     #[arg(long, value_name = "COUNT", default_value_t = MOST_SPANS, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1000..), hide = true)]
     most_spans: usize,

@@ -20,64 +20,49 @@ pub struct RunArgs {
     /// Warm-up iterations: a number, or `auto` to detect the steady state [default: auto]
     #[arg(long, global = true, value_name = "COUNT", alias = "warmup-steps", value_parser = warm_up())]
     pub warmup: Option<WarmUp>,
-
     /// Stop after this many iterations
     #[arg(long, global = true, value_name = "COUNT", aliases = ["measure-steps", "takes"])]
     pub iterations: Option<usize>,
-
     /// Stop when the 95 % interval of the median is this narrow [default: 2%]
     #[arg(long, global = true, value_name = "SHARE", value_parser = str::parse::<Share>)]
     pub within: Option<Share>,
-
     /// Minimum measuring time per case [default: 100ms]
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub min_time: Option<Seconds>,
-
     /// Maximum measuring time per case [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub max_time: Option<Seconds>,
-
     /// Repeat each case in this many fresh processes
     #[arg(long, global = true, value_name = "COUNT")]
     pub runs: Option<u32>,
-
     /// Run each case in its own process, so that the sweep survives a crash
     #[arg(long, global = true)]
     pub isolate: bool,
-
     /// Time limit per case; runs it in its own process
     #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Seconds>)]
     pub timeout: Option<Seconds>,
-
     /// How to time the device: `host`, `events`, `sync` or `kernels`; `profile` compares several [default: `events` on a
     /// GPU, else `host`]
     #[arg(long, global = true, value_name = "TIMING", value_delimiter = ',', value_parser = str::parse::<Timing>)]
     pub timing: Vec<Timing>,
-
     /// L2 cache at the start of an iteration: `cold` or `warm` [default: cold, on a GPU]
     #[arg(long, global = true, value_name = "STATE", value_parser = str::parse::<L2>)]
     pub l2: Option<L2>,
-
     /// Detail of the stages: `pipeline`, `layer` or `ops`; more detail costs more [default: pipeline]
     #[arg(long, global = true, value_name = "DEPTH", value_parser = str::parse::<Depth>)]
     pub depth: Option<Depth>,
-
     /// Device to run on: `auto`, `cpu`, `cuda`, `cuda:N` [default: auto]
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
-
     /// Read workload, axes and settings from this TOML file; flags override it
     #[arg(long, global = true, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-
     /// Show the cases and measure nothing
     #[arg(long, global = true)]
     pub dry_run: bool,
-
     /// Show the setup in the stage tree of a profile too
     #[arg(long, global = true, hide = true)]
     pub all: bool,
-
     /// Show no progress bar
     #[arg(long, short, global = true)]
     pub quiet: bool,
@@ -112,7 +97,6 @@ pub struct PlaceArgs {
     /// Folder for the run [default: runs/WORKLOAD-TIME]
     #[arg(long, global = true, value_name = "DIR")]
     pub out: Option<PathBuf>,
-
     #[command(flatten)]
     pub format: FormatArgs,
 }

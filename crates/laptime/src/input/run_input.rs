@@ -25,8 +25,7 @@ pub fn read(app: &App, paths: &[PathBuf]) -> anyhow::Result<Vec<ProfiledRun>> {
 }
 
 fn nothing(app: &App, path: &Path) -> anyhow::Error {
-    let error = anyhow::anyhow!("`{}` contains no run", path.display());
-    Hinted::wrap(error, hint(app))
+    Hinted::wrap(anyhow::anyhow!("`{}` contains no run", path.display()), hint(app))
 }
 
 fn hint(app: &App) -> String {
@@ -73,10 +72,7 @@ fn read_file(app: &App, path: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
     match (name, reader) {
         (RESULTS_FILE | RUN_FILE, _) if path.is_file() => read_one(app, path.parent().unwrap_or(Path::new("."))),
         (_, Some(extras)) if path.is_file() => Ok(vec![read_profile(app, &**extras, path)?]),
-        _ if path.exists() => {
-            let error = anyhow::anyhow!("`{}` is not a run", path.display());
-            Err(Hinted::wrap(error, hint(app)))
-        }
+        _ if path.exists() => Err(Hinted::wrap(anyhow::anyhow!("`{}` is not a run", path.display()), hint(app))),
         _ => Err(Hinted::wrap(anyhow::anyhow!("there is no `{}`", path.display()), hint(app))),
     }
 }

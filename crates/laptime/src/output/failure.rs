@@ -45,47 +45,34 @@ fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
 
 /// What to do about an error, if that is known.
 pub fn hint(error: &anyhow::Error) -> Option<String> {
+    /// The hint of the first type that the cause has.
+    macro_rules! first_known {
+        ($cause:ident, $($type:ty => $hint:expr,)*) => {
+            $(if let Some(error) = $cause.downcast_ref::<$type>() {
+                let hint: fn(&$type) -> Option<String> = $hint;
+                return hint(error);
+            })*
+        };
+    }
     error.chain().find_map(|cause| {
-        if let Some(hinted) = cause.downcast_ref::<Hinted>() {
-            return Some(hinted.hint().to_owned());
+        first_known!(cause,
+            Hinted => |hinted| Some(hinted.hint().to_owned()),
+            NoDevice => |none| Some(none.hint.clone()),
+            ReadError => read_hint,
+            WriteError => write_hint,
+            FlameError => flame_hint,
+            PlanError => plan_hint,
+            PlanFileError => plan_file_hint,
+            SettingsError => settings_hint,
+            TimingError => |error| Some(timing_hint(&error.known)),
+            L2Error => |_| Some("leave out `--l2`; it applies to GPUs only".to_owned()),
+            RunFileError => run_file_hint,
+            ModelError => ModelError::hint,
+        );
+        match cause.downcast_ref::<RecordError>() {
+            Some(RecordError::Write { source, .. }) => place_hint(source),
+            _ => cause.downcast_ref::<io::Error>().and_then(place_hint),
         }
-        if let Some(none) = cause.downcast_ref::<NoDevice>() {
-            return Some(none.hint.clone());
-        }
-        if let Some(error) = cause.downcast_ref::<ReadError>() {
-            return read_hint(error);
-        }
-        if let Some(error) = cause.downcast_ref::<WriteError>() {
-            return write_hint(error);
-        }
-        if let Some(RecordError::Write { source, .. }) = cause.downcast_ref::<RecordError>() {
-            return place_hint(source);
-        }
-        if let Some(error) = cause.downcast_ref::<FlameError>() {
-            return flame_hint(error);
-        }
-        if let Some(error) = cause.downcast_ref::<PlanError>() {
-            return plan_hint(error);
-        }
-        if let Some(error) = cause.downcast_ref::<PlanFileError>() {
-            return plan_file_hint(error);
-        }
-        if let Some(error) = cause.downcast_ref::<SettingsError>() {
-            return settings_hint(error);
-        }
-        if let Some(TimingError { known, .. }) = cause.downcast_ref::<TimingError>() {
-            return Some(timing_hint(known));
-        }
-        if cause.is::<L2Error>() {
-            return Some("leave out `--l2`; it applies to GPUs only".to_owned());
-        }
-        if let Some(error) = cause.downcast_ref::<RunFileError>() {
-            return run_file_hint(error);
-        }
-        if let Some(error) = cause.downcast_ref::<ModelError>() {
-            return error.hint();
-        }
-        cause.downcast_ref::<io::Error>().and_then(place_hint)
     })
 }
 

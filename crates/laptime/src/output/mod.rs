@@ -20,7 +20,7 @@ use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::Trace;
 use laptime_trace::format::{NO_EVENTS, write_whole};
 
-use crate::{commands::page, failure::Hinted, library, screen::Content, trace_input::trace_of};
+use crate::{cli::Status, commands::page, failure::Hinted, library, screen::Content, trace_input::trace_of};
 
 /// How much detail tables show; set once, after the arguments are read.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
@@ -32,7 +32,6 @@ pub struct DetailArgs {
     /// Show all notes and how to read the columns
     #[arg(long, short, global = true, display_order = 900)]
     verbose: bool,
-
     /// Show all columns, however wide the terminal is
     #[arg(long, global = true, display_order = 901)]
     wide: bool,
@@ -52,7 +51,6 @@ pub struct OutputArgs {
     /// Output format [default: from the extension of `--out`, else text]
     #[arg(long, value_parser = formats())]
     format: Option<Format>,
-
     /// Write to this file instead of standard output; its extension selects the format (`.html`: a page)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -92,8 +90,17 @@ impl OutputArgs {
         self.format.or_else(named).unwrap_or(Format::Text)
     }
 
-    /// Reads a trace or the trace of a run folder, unless the output would overwrite it.
+    /// Reads the trace of a command, or of a run's folder. Formats with rows alone warn of dropped events.
     pub fn read_trace(&self, path: &Path) -> anyhow::Result<Arc<Trace>> {
+        let trace = self.read_quietly(path)?;
+        if trace.lost > 0 && self.has_rows_alone() {
+            warn(&loss(&trace));
+        }
+        Ok(trace)
+    }
+
+    /// The same without that warning.
+    pub fn read_quietly(&self, path: &Path) -> anyhow::Result<Arc<Trace>> {
         if let Some(given) = library::given(path) {
             return Ok(given);
         }
@@ -119,14 +126,15 @@ impl OutputArgs {
     }
 
     /// Writes a table to the requested place.
-    pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<Status> {
         let format = self.format();
         match &self.out {
             Some(path) if page::is_html(path) => page::write(&page::of_table(table), path),
             Some(path) => write_file(table, format, path),
             None if library::take_table(table) => Ok(()),
             None => write_to_screen(table, format, out),
-        }
+        }?;
+        Ok(Status::Done)
     }
 
     /// Writes text to the requested place.
@@ -285,19 +293,9 @@ pub fn warn(warning: &str) {
     say(&format!("warning: {warning}"));
 }
 
-/// Warns about dropped events where the format cannot show them.
-pub fn warn_of_loss(trace: &Trace, output: &OutputArgs) {
-    if trace.lost > 0 && output.has_rows_alone() {
-        warn(&loss(trace));
-    }
-}
-
 /// The number of dropped events, in words.
 pub fn loss(trace: &Trace) -> String {
-    match trace.lost {
-        1 => "1 event was dropped while recording".to_owned(),
-        lost => format!("{lost} events were dropped while recording"),
-    }
+    format!("{} dropped while recording", laptime_analyze::plural(trace.lost, "event was", "events were"))
 }
 
 #[cfg(test)]

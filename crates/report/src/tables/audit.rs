@@ -1,5 +1,6 @@
 //! Calls in source code that sync with the GPU, as a table.
 
+use laptime_analyze::plural;
 use laptime_audit::{Answer, Certainty, Placed, Problem, Seen, Unplaced};
 
 use super::syncs::short;
@@ -189,7 +190,7 @@ fn times(count: u64) -> String {
 }
 
 fn sites(count: u64) -> String {
-    if count == 1 { "1 site".to_owned() } else { format!("{count} sites") }
+    plural(count, "site", "sites")
 }
 
 fn add_limits(table: &mut Table, answer: &Answer, counted: u64) {
@@ -200,7 +201,7 @@ fn add_limits(table: &mut Table, answer: &Answer, counted: u64) {
         });
     }
     let Some(depth) = answer.limits.loop_depth else { return };
-    let loops = if depth == 1 { "1 loop".to_owned() } else { format!("{depth} loops") };
+    let loops = plural(depth, "loop", "loops");
     match answer.too_deep() {
         0 => table.note(format!("No site is inside more than {loops}.")),
         over => {

@@ -1,6 +1,8 @@
 //! The comparison of two runs as a table.
 
-use laptime_analyze::{Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Tally, Trouble, Which};
+use laptime_analyze::{
+    Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Tally, Trouble, Which, plural,
+};
 use laptime_stats::compare::{LEAST_PROCESSES, MOST_ADVISED};
 use laptime_stats::{Interval, Reason, Verdict};
 
@@ -176,7 +178,7 @@ fn add_overall(table: &mut Table, tally: &Tally) {
         table.note("No case could be compared.");
         return;
     }
-    let cases = if tally.compared() == 1 { "1 case".to_owned() } else { format!("{} cases", tally.compared()) };
+    let cases = plural(tally.compared(), "case", "cases");
     let Tally { faster, slower, same, unclear, .. } = tally;
     table
         .note(format!("b compared with a, {cases}: {faster} faster, {slower} slower, {same} same, {unclear} unclear."));

@@ -1,7 +1,7 @@
 //! Laps as tables: summary figures, or every lap.
 
 use laptime_analyze::{
-    LEAST_LAPS, Lap, LapPart, LapSource, Laps, Note, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
+    LEAST_LAPS, Lap, LapPart, LapSource, Laps, Note, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend, plural,
 };
 use laptime_stats::Summary;
 
@@ -134,8 +134,7 @@ fn slow(answer: &Laps) -> String {
     let limit = single(&Cell::nanos(limit));
     match answer.slow_count() {
         0 => format!("No lap is slow (longer than {limit})."),
-        1 => format!("1 lap is slow (longer than {limit})."),
-        slow => format!("{slow} laps are slow (longer than {limit})."),
+        slow => format!("{} slow (longer than {limit}).", plural(slow, "lap is", "laps are")),
     }
 }
 

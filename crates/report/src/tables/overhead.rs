@@ -1,6 +1,6 @@
 //! The recording overhead, shown below a table of a recording.
 
-use laptime_analyze::{MOST_OVERHEAD, Note, Overhead};
+use laptime_analyze::{MOST_OVERHEAD, Note, Overhead, plural};
 use laptime_stats::Cost;
 
 use crate::table::{Cell, Table};
@@ -31,7 +31,7 @@ pub fn add_overhead(table: &mut Table, overhead: &Overhead) {
 fn sentence(overhead: &Overhead, cost: Cost) -> String {
     let pairs = cost.pairs;
     let Some(interval) = cost.interval else {
-        let pairs = if pairs == 1 { "1 pair".to_owned() } else { format!("{pairs} pairs") };
+        let pairs = plural(pairs, "pair", "pairs");
         return format!("Recording overhead: unknown ({pairs} of iterations; at least 6 are needed)");
     };
     let [share, low, high] = [cost.share, interval.low, interval.high].map(|share| 100.0 * share);

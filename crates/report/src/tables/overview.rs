@@ -1,6 +1,6 @@
 //! What every table about a trace shows of the trace as a whole.
 
-use laptime_analyze::{Finding, Note, Overview, Waits};
+use laptime_analyze::{Finding, Note, Overview, Waits, plural};
 
 use crate::{Cell, Table};
 
@@ -24,7 +24,9 @@ pub fn add(table: &mut Table, overview: &Overview) {
         table.warn(Note::new("empty-trace", "the trace is empty: it contains no spans"));
     }
     if overview.dropped > 0 {
-        table.warn(Note::new("dropped-events", dropped(overview.dropped)));
+        let events = plural(overview.dropped, "event was", "events were");
+        let text = format!("{events} dropped while recording; counts and sums are too low");
+        table.warn(Note::new("dropped-events", text));
     }
     if overview.open > 0 {
         table.warn(Note::new("open-spans", open(overview.open)));
@@ -43,13 +45,6 @@ pub fn add(table: &mut Table, overview: &Overview) {
 /// The key of a finding for machines: `finding_before_launch`.
 pub fn key(finding: &Finding) -> String {
     format!("finding_{}", finding.rule.replace('-', "_"))
-}
-
-fn dropped(count: u64) -> String {
-    match count {
-        1 => "1 event was dropped while recording; counts and sums are too low".to_owned(),
-        _ => format!("{count} events were dropped while recording; counts and sums are too low"),
-    }
 }
 
 fn not_recorded(overview: &Overview) -> String {

@@ -1,7 +1,7 @@
 //! Host syncs as tables: by call and site, or one by one.
 
 use laptime_analyze::{
-    Judged, LapSource, LapWaits, Limit, Spent, Syncs, Wait, WaitGroup, WaitKind, WaitingThread, Waits,
+    Judged, LapSource, LapWaits, Limit, Spent, Syncs, Wait, WaitGroup, WaitKind, WaitingThread, Waits, plural,
 };
 
 use super::overview;
@@ -164,12 +164,10 @@ fn add_laps(table: &mut Table, laps: &LapWaits) {
     let [least, median, most] = in_one_unit([times.min, times.median.round() as u64, times.max].map(Cell::Nanos));
     let outside = match laps.outside {
         0 => String::new(),
-        1 => " 1 sync is outside all laps.".to_owned(),
-        outside => format!(" {outside} syncs are outside all laps."),
+        outside => format!(" {} outside all laps.", plural(outside, "sync is", "syncs are")),
     };
     let per_lap = match (counts.min, counts.max) {
-        (1, 1) => "1 sync per lap".to_owned(),
-        (least, most) if least == most => format!("{least} syncs per lap"),
+        (least, most) if least == most => plural(least, "sync per lap", "syncs per lap"),
         (least, most) => format!("{least} to {most} syncs per lap, median {}", counts.median),
     };
     let waited = if times.min == times.max {
@@ -210,10 +208,10 @@ fn add_budget(table: &mut Table, answer: &Syncs, judged: &Judged) {
     } else {
         add_over(table, answer, judged);
     }
-    match judged.allowed {
-        0 => {}
-        1 => table.note("1 sync is allowed by `--allow` and does not count."),
-        allowed => table.note(format!("{allowed} syncs are allowed by `--allow` and do not count.")),
+    if judged.allowed > 0 {
+        let (syncs, count) =
+            (plural(judged.allowed, "sync is", "syncs are"), if judged.allowed == 1 { "does" } else { "do" });
+        table.note(format!("{syncs} allowed by `--allow` and {count} not count."));
     }
 }
 
@@ -251,8 +249,7 @@ fn add_over(table: &mut Table, answer: &Syncs, judged: &Judged) {
 /// What was used, in the unit of the budget.
 fn amount(judged: &Judged, spent: &Spent) -> String {
     match judged.budget.limit {
-        Limit::Count(_) if spent.waits == 1 => "1 sync".to_owned(),
-        Limit::Count(_) => format!("{} syncs", spent.waits),
+        Limit::Count(_) => plural(spent.waits, "sync", "syncs"),
         Limit::Time(_) => format!("{} in syncs", single(&Cell::Nanos(spent.time.0))),
     }
 }

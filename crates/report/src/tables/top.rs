@@ -1,6 +1,6 @@
 //! The ranking of names as a table.
 
-use laptime_analyze::{GroupTime, Operation, Top};
+use laptime_analyze::{GroupTime, Operation, Top, plural};
 use laptime_trace::Nanos;
 
 use super::overview;
@@ -79,7 +79,7 @@ pub fn top(answer: &Top, ranking: &Ranking) -> Table {
     add_profiler(&mut table, answer);
     add_overlap(&mut table, answer, chosen.iter().copied());
     if let Some(more @ 1..) = chosen.len().checked_sub(ranking.most) {
-        let names = if more == 1 { "1 more name is".to_owned() } else { format!("{more} more names are") };
+        let names = plural(more, "more name is", "more names are");
         table.note(format!("{names} not shown; `--most {}` shows all.", chosen.len()));
     }
     if chosen.is_empty() && !ranking.matching.is_empty() {

@@ -1,6 +1,6 @@
 //! Cases without figures, and why.
 
-use laptime_analyze::{CaseFigures, CaseId, Trouble, TroubleKind};
+use laptime_analyze::{CaseFigures, CaseId, Trouble, TroubleKind, plural};
 
 use super::axes::Axes;
 use crate::layout::{in_one_unit, single};
@@ -78,10 +78,9 @@ pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator
 
 /// Points to the reasons that are not printed.
 pub(super) fn add_more(table: &mut Table, more: usize) {
-    match more {
-        0 => {}
-        1 => table.note("1 more reason is in the column `reason` of `--format csv` and `json`."),
-        more => table.note(format!("{more} more reasons are in the column `reason` of `--format csv` and `json`.")),
+    if more > 0 {
+        let reasons = plural(more, "more reason is", "more reasons are");
+        table.note(format!("{reasons} in the column `reason` of `--format csv` and `json`."));
     }
 }
 

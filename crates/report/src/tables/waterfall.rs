@@ -1,6 +1,6 @@
 //! The difference between two traces, as a table.
 
-use laptime_analyze::{LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per};
+use laptime_analyze::{LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per, plural};
 
 use super::{overview, troubles::capital};
 use crate::layout::{in_one_unit, single};
@@ -148,8 +148,10 @@ fn times(per: &Per) -> String {
 fn add_devices(table: &mut Table, answer: &Waterfall) {
     let more = answer.other_devices.iter().max().copied().unwrap_or(0);
     if more > 0 {
-        let devices = if more == 1 { "1 more device is" } else { &format!("{more} more devices are") };
-        table.note(format!("{devices} not shown; `--device N` chooses one."));
+        table.note(format!(
+            "{} not shown; `--device N` chooses one.",
+            plural(more, "more device is", "more devices are")
+        ));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Check, GpuHealth, Level, PeaksState};
+use crate::note::plural;
 
 const NOT_KNOWN: &str = "unknown";
 
@@ -45,8 +46,10 @@ impl Check {
             Self::VirtualMachine { name } => name.clone().unwrap_or_else(|| "no".into()),
             Self::Quota { granted: Some(granted), cpus } => format!("{granted} of {cpus} CPUs"),
             Self::Quota { granted: None, .. } => "none".into(),
-            Self::Load { load, cpus } => known(*load, |load| format!("{load:.2} on {}", counted(*cpus, "CPU"))),
-            Self::LostTime { share, gaps, .. } => format!("{} % in {}", per_cent(*share), counted(*gaps, "pause")),
+            Self::Load { load, cpus } => known(*load, |load| format!("{load:.2} on {}", plural(*cpus, "CPU", "CPUs"))),
+            Self::LostTime { share, gaps, .. } => {
+                format!("{} % in {}", per_cent(*share), plural(*gaps, "pause", "pauses"))
+            }
             Self::LongestGap { nanos, .. } => time(*nanos as f64),
             Self::Pace { spread, .. } => format!("± {} %", per_cent(*spread)),
             Self::Steal { steal } => known(*steal, |steal| format!("{} of {} ticks", steal.ticks, steal.of_ticks)),
@@ -172,7 +175,10 @@ impl Check {
             Self::VirtualMachine { .. } => "compare with `laptime ab`, which interleaves both sides",
             Self::Quota { granted, .. } => {
                 let threads = granted.map_or(1.0, |granted| granted.floor().max(1.0));
-                return Some(format!("use at most {}, or raise the quota", counted(threads as u64, "thread")));
+                return Some(format!(
+                    "use at most {}, or raise the quota",
+                    plural(threads as u64, "thread", "threads")
+                ));
             }
             Self::Load { load: Some(_), .. } | Self::LostTime { .. } => {
                 "stop other programs (`top` shows them) or wait"
@@ -250,13 +256,6 @@ pub(super) fn rounded_up(share: f64) -> String {
 
 fn known<T>(value: Option<T>, write: impl Fn(T) -> String) -> String {
     value.map_or_else(|| NOT_KNOWN.to_owned(), write)
-}
-
-fn counted(count: impl Into<u64>, what: &str) -> String {
-    match count.into() {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
 }
 
 fn per_cent(share: f64) -> String {

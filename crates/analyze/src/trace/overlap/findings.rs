@@ -5,7 +5,7 @@ use hashbrown::{HashMap, HashSet};
 use laptime_trace::{Nanos, TrackId};
 
 use super::{DeviceOverlap, Moves, Path, Traffic};
-use crate::{devices::WorkKind, finding::Finding};
+use crate::{devices::WorkKind, finding::Finding, note::plural};
 
 /// Copies that take a smaller share of the window are not worth hiding.
 const LEAST_SHARE: f64 = 0.01;
@@ -59,7 +59,7 @@ fn within(overlap: &DeviceOverlap, on: &str) -> Option<Finding> {
         rule: "device-copies",
         evidence: format!(
             "{}{on} within the GPU{} took {:.1} % of the time while nothing was computed",
-            counted(traffic.count, "copy", "copies"),
+            plural(traffic.count, "copy", "copies"),
             traffic.bytes.map_or_else(String::new, |bytes| format!(" ({})", size(bytes))),
             100.0 * share
         ),
@@ -86,7 +86,7 @@ fn pageable(overlap: &DeviceOverlap, path: Path, traffic: &Traffic, on: &str) ->
     let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.1} GB/s{against}"));
     let bytes = traffic.bytes.map_or_else(String::new, |bytes| format!(" ({})", size(bytes)));
     let way = if path.is_upload() { "host-to-device" } else { "device-to-host" };
-    let copies = counted(traffic.count, &format!("{way} copy"), &format!("{way} copies"));
+    let copies = plural(traffic.count, &format!("{way} copy"), &format!("{way} copies"));
     let next = if path.is_upload() {
         "pin the host memory (`DataLoader(pin_memory=True)`, `tensor.pin_memory()`) and copy with `non_blocking=True`"
     } else {
@@ -117,7 +117,7 @@ fn exposed(moves: &Moves<'_>, overlap: &DeviceOverlap, on: &str) -> Option<Findi
     }
     let computing = computing(moves);
     let has_own_stream = crossing.iter().any(|one| !computing.contains(&one.work.stream));
-    let copies = counted(traffic.count, "copy", "copies");
+    let copies = plural(traffic.count, "copy", "copies");
     let (run, took) = if traffic.count == 1 { ("runs", "it takes") } else { ("run", "they take") };
     let limit = format!("{:.0} % of the device's time and {:.0} % hidden", 100.0 * LEAST_SHARE, 100.0 * LEAST_HIDDEN);
     let share = format!("{took} {:.1} % of the time, {:.1} % of it hidden", 100.0 * share, {
@@ -156,10 +156,6 @@ fn computing(moves: &Moves<'_>) -> HashSet<TrackId> {
     }
     let least = LEAST_COMPUTE * moves.compute.length() as f64;
     streams.into_iter().filter(|(_, time)| *time as f64 >= least).map(|(stream, _)| stream).collect()
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
 fn size(bytes: u64) -> String {

@@ -28,31 +28,24 @@ pub struct Args {
     /// Trace, folder of a run, or folder of traces with one file per rank
     #[arg(required = true, value_name = "TRACE|RUN")]
     pub inputs: Vec<PathBuf>,
-
     /// Folder of the dataset; it is created or added to
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-
     /// Name of the run [default: the folder of a run or of ranks, the file name of a single trace]
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
-
     /// Replace rows of the same run and rank that came from another trace
     #[arg(long)]
     pub replace: bool,
-
     /// Convert on the nodes of a Slurm job: each node converts the files that it has, into a dataset that all of them see
     #[arg(long)]
     pub slurm: bool,
-
     /// Nodes for `--slurm` [default: those of the current job]
     #[arg(long, value_name = "NODES", requires = "slurm")]
     pub nodelist: Option<String>,
-
     /// This is the task of one node
     #[arg(long, hide = true)]
     on_node: bool,
-
     #[command(flatten)]
     format: FormatArgs,
 }

@@ -58,55 +58,42 @@ const WRITING_TIME: Duration = Duration::from_millis(300);
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-
     /// Start recording after this time: `30s`
     #[arg(long, value_name = "TIME")]
     after: Option<Seconds>,
-
     /// Record for this long, then stop; the program continues
     #[arg(long = "for", value_name = "TIME")]
     during: Option<Seconds>,
-
     /// Keep only what comes after this many laps; a lap is an NVTX range or a detected step that repeats
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["keep", "paused"])]
     after_laps: Option<usize>,
-
     /// Keep this many laps
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["keep", "paused"], value_parser = clap::value_parser!(u32).range(1..))]
     for_laps: Option<u32>,
-
     /// The NVTX range that is a lap, so that only the window is recorded [default: detected at the end]
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
-
     /// Record nothing until `laptime record start`
     #[arg(long, conflicts_with = "after")]
     paused: bool,
-
     /// Keep only the last TIME in memory; written by `laptime record dump` and when the program ends or crashes
     #[arg(long, value_name = "TIME", conflicts_with_all = ["after", "during"])]
     keep: Option<Seconds>,
-
     /// Record allocations, and show device memory as a curve
     #[arg(long)]
     memory: bool,
-
     /// Record a CUDA graph kernel by kernel, or as one span per launch
     #[arg(long, value_enum, default_value_t = Graphs::Nodes)]
     graphs: Graphs,
-
     /// Do not sample Python stacks
     #[arg(long)]
     no_python: bool,
-
     /// Record without pauses; the overhead is then not measured
     #[arg(long)]
     no_overhead: bool,
-
     /// The folder for the trace [default: runs/record-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-
     /// The program and its arguments
     #[arg(last = true, value_name = "COMMAND", required = true)]
     command: Vec<OsString>,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::Context;
+use laptime_analyze::plural;
 use laptime_bench::{
     GivenSettings,
     slurm::{ArrayJob, NoSuchAxis, SLURM_FILE, Shard, SlurmOptions, Submission, TASK_SCRIPT, Task, shards},
@@ -33,35 +34,27 @@ pub struct SlurmArgs {
     /// Run the sweep as a Slurm job array; Ctrl-C detaches, and `laptime status DIR` shows its state
     #[arg(long, global = true)]
     pub slurm: bool,
-
     /// Cases with different values of this axis run in different tasks [default: a task per process of `--runs`, with all cases]
     #[arg(long, global = true, value_name = "AXIS")]
     pub shard_by: Option<String>,
-
     /// Partition of the tasks
     #[arg(long, global = true, value_name = "NAME")]
     pub partition: Option<String>,
-
     /// Time limit of a task, as `sbatch` takes it
     #[arg(long, global = true, value_name = "TIME")]
     pub time: Option<String>,
-
     /// Maximum number of tasks at once
     #[arg(long, global = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_parallel: Option<u32>,
-
     /// GPUs of a task, as `sbatch` takes them
     #[arg(long, global = true, value_name = "COUNT")]
     pub gpus: Option<String>,
-
     /// Let other jobs run on the node of a task; their load affects the timings
     #[arg(long, global = true)]
     pub shared: bool,
-
     /// One more argument of `sbatch`, such as `--account=NAME`; repeat it for several
     #[arg(long, global = true, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub sbatch: Vec<String>,
-
     /// Submit and return
     #[arg(long, global = true)]
     pub detach: bool,
@@ -200,7 +193,7 @@ fn submit_shards(
     let mut words = submission.options.array(&name, &shards, node, &log("%a.log"));
     words.extend(task("slurm-task"));
     let id = sbatch(&words)?;
-    say(&format!("Submitted {} as Slurm job {id}, in {}", counted(shards.len(), "task"), folder.display()));
+    say(&format!("Submitted {} as Slurm job {id}, in {}", plural(shards.len(), "task", "tasks"), folder.display()));
     submission.jobs.push(ArrayJob { id, shards });
     submission.write(folder)?;
     let mut words = submission.options.after(id, &format!("{name}-merge"), &log("merge.log"));
@@ -216,10 +209,6 @@ fn submit_shards(
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Waits until no task is left in the queue, then merges and shows the results.
@@ -300,7 +289,7 @@ fn show_shards(shards: &[Shard], format: &FormatArgs, out: &mut dyn Write) -> an
         let counts = [shard.cases.len(), shard.expected()].map(|count| Cell::Count(count as u64));
         table.push([vec![Cell::Whole(at as i64), Cell::text(&shard.name)], counts.into()].concat());
     }
-    table.note(format!("{}; nothing was submitted.", counted(shards.len(), "task")));
+    table.note(format!("{}; nothing was submitted.", plural(shards.len(), "task", "tasks")));
     write_to_screen(&table, format.format(), out)?;
     Ok(Status::Done)
 }
@@ -312,7 +301,6 @@ pub struct StatusArgs {
     /// Folder of the run
     #[arg(value_name = "RUN")]
     run: PathBuf,
-
     #[command(flatten)]
     format: FormatArgs,
 }

@@ -15,7 +15,6 @@ use crate::{app::App, failure::Hinted, session::Session};
 pub struct Args {
     /// Folder of the run
     run: PathBuf,
-
     /// Merge the results instead
     #[arg(long)]
     merge: bool,
