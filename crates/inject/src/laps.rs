@@ -25,16 +25,22 @@ impl Laps {
         }
     }
 
-    /// A lap begins. Recording lasts from one lap before the window to one lap after it: switching takes a moment, and
-    /// what is too much is cut off at the end. Until the first lap everything is recorded.
-    pub fn begin(&self, control: &Control) {
+    /// A lap begins; says whether that changes the mode. Recording lasts from one lap before the window to one lap after it:
+    /// switching takes a moment, and what is too much is cut off at the end. Until the first lap everything is recorded.
+    pub fn begin(&self, control: &Control) -> bool {
         let number = self.count.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let LapSettings { after, during, .. } = self.settings;
         let end = during.map(|during| after.saturating_add(during).saturating_add(2));
-        if number == after.max(1) || Some(number) == end {
-            control.request_mode(if Some(number) == end { RecordingMode::Rest } else { RecordingMode::Everything });
+        let mode = if Some(number) == end {
+            RecordingMode::Rest
+        } else if number == after.max(1) {
+            RecordingMode::Everything
         } else if number == 1 {
-            control.request_mode(RecordingMode::Nothing);
-        }
+            RecordingMode::Nothing
+        } else {
+            return false;
+        };
+        control.request_mode(mode);
+        true
     }
 }

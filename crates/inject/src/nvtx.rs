@@ -157,8 +157,12 @@ fn is_lap(state: &State, message: &Message) -> bool {
             laps.matches(texts.at(*handle))
         }
     };
-    if is_lap {
-        laps.begin(&state.control);
+    if is_lap
+        && laps.begin(&state.control)
+        && let Some(session) = state.session.get()
+    {
+        // This thread is in no CUDA call now. CUPTI 13.0 loses the kernels of a thread for which it is switched inside one.
+        session.apply(state, state.control.mode());
     }
     is_lap
 }
