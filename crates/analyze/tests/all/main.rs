@@ -5,6 +5,7 @@
 mod any_trace;
 mod cases;
 mod compare;
+mod diagnosed;
 mod doubts;
 mod fixture;
 mod known;
