@@ -30,30 +30,15 @@ pub use self::{
     state::State,
     step::Step,
 };
-use crate::nvrtc::Source;
+use crate::nvrtc::{Source, source};
 
-/// The source of step kernels, after the common part.
-macro_rules! text {
-    ($($header:literal,)* in $file:literal) => {
-        Source {
-            file: $file,
-            text: concat!(
-                include_str!("../kernels/number.cuh"),
-                include_str!("../kernels/decode.cuh"),
-                $(include_str!(concat!("../kernels/", $header)),)*
-                include_str!(concat!("../kernels/", $file))
-            ),
-        }
-    };
-}
-
-const LINEAR: Source<'static> = text!("decode_linear.cuh", in "decode_linear.cu");
-const ADAPTED: Source<'static> = text!("decode_linear.cuh", in "decode_adapted.cu");
-const ATTENTION: Source<'static> = text!("decode_heads.cuh", in "decode_attention.cu");
-const TOKEN: Source<'static> = text!(in "decode_token.cu");
-const SAMPLE: Source<'static> = text!("decode_chance.cuh", in "decode_sample.cu");
-const FRAME: Source<'static> = text!(in "decode_frame.cu");
-const DIFFUSION: Source<'static> = text!(in "decode_diffusion.cu");
+const LINEAR: Source<'static> = source!("decode.cuh", "decode_linear.cuh", in "decode_linear.cu");
+const ADAPTED: Source<'static> = source!("decode.cuh", "decode_linear.cuh", in "decode_adapted.cu");
+const ATTENTION: Source<'static> = source!("decode.cuh", "decode_heads.cuh", in "decode_attention.cu");
+const TOKEN: Source<'static> = source!("decode.cuh", in "decode_token.cu");
+const SAMPLE: Source<'static> = source!("decode.cuh", "decode_chance.cuh", in "decode_sample.cu");
+const FRAME: Source<'static> = source!("decode.cuh", in "decode_frame.cu");
+const DIFFUSION: Source<'static> = source!("decode.cuh", in "decode_diffusion.cu");
 
 /// Every source of step kernels, by file; see [`options`] for the compiler options.
 pub const SOURCES: [Source<'static>; 7] = [LINEAR, ADAPTED, ATTENTION, TOKEN, SAMPLE, FRAME, DIFFUSION];

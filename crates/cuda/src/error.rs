@@ -10,39 +10,28 @@ use crate::compile_error::CompileError;
 
 /// Why a CUDA operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the words of a variant say what its fields are")]
 pub enum CudaError {
     /// No device could be opened.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-
     /// Out of device memory.
     #[error("out of memory on the device{}", memory_words(*wanted, *free, *total))]
     OutOfMemory {
-        /// Requested bytes.
         wanted: Option<u64>,
         /// Free bytes, after everything that can be freed was freed.
         free: Option<u64>,
-        /// Total bytes of the device.
         total: Option<u64>,
     },
-
     /// The context is lost: every further call in this process fails.
     #[error("the device context was lost while {}: {}", .0.doing, .0.reason)]
     Sticky(Failure),
-
     /// A kernel does not compile.
     #[error(transparent)]
     Compile(#[from] CompileError),
-
     /// A library was not found.
     #[error("cannot load `{library}`")]
-    Missing {
-        /// Its name.
-        library: String,
-        /// The searched folders.
-        searched: Vec<String>,
-    },
-
+    Missing { library: String, searched: Vec<String> },
     /// A call failed, and the context is still valid.
     #[error("{} failed: {}", .0.doing, .0.reason)]
     Refused(Failure),
@@ -64,40 +53,30 @@ pub struct Failure {
 
 /// Why no device can be opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the words of a variant say what its fields are")]
 pub enum Unavailable {
     /// No driver is installed.
     #[error("no NVIDIA driver: cannot load `libcuda.so.1`")]
     NoDriver,
-
     /// The library is a link-time stub and not a driver.
     #[error("`libcuda.so.1` is the toolkit's stub, not a driver")]
     StubDriver,
-
     /// The driver reports no device.
     #[error("the NVIDIA driver reports no GPU")]
     NoGpu {
         /// The value of `CUDA_VISIBLE_DEVICES`, if set: it can hide devices.
         visible: Option<String>,
     },
-
     /// The driver is older than required.
     #[error("the NVIDIA driver supports CUDA {}, but CUDA {} is required", version_words(*found), version_words(*needed))]
     DriverTooOld {
         /// Its version: 12040 is 12.4.
         found: u32,
-        /// The required version.
         needed: u32,
     },
-
     /// There is no device with this number.
     #[error("there is no GPU {index}: {}", count_words(*count))]
-    NoSuchDevice {
-        /// The requested number.
-        index: u32,
-        /// The number of devices.
-        count: u32,
-    },
-
+    NoSuchDevice { index: u32, count: u32 },
     /// The driver cannot be initialised.
     #[error("cannot initialise the NVIDIA driver: {}", .0.reason)]
     Broken(Failure),

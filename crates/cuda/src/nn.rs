@@ -35,21 +35,10 @@ pub use self::{
     sizes::HeadSizes,
     stream_rows::{Addition, Kept, Mixer, StreamRows},
 };
-use crate::{blas::Element, nvrtc::Source};
-
-/// A kernel source for one dtype, after the common part and its headers.
-macro_rules! text {
-    ($($header:literal,)* in $file:literal) => {
-        Source {
-            file: $file,
-            text: concat!(
-                include_str!("../kernels/number.cuh"),
-                $(include_str!(concat!("../kernels/", $header)),)*
-                include_str!(concat!("../kernels/", $file))
-            ),
-        }
-    };
-}
+use crate::{
+    blas::Element,
+    nvrtc::{Source, source},
+};
 
 /// Every kernel source for a dtype, by file. [`variants`] lists the compiler options.
 pub const SOURCES: [Source<'static>; 25] = [
@@ -80,32 +69,32 @@ pub const SOURCES: [Source<'static>; 25] = [
     STREAM_ROWS,
 ];
 
-const ROWS: Source<'static> = text!(in "rows.cu");
-const RMS_NORM: Source<'static> = text!(in "rms_norm.cu");
-const HEADS: Source<'static> = text!("rotate.cuh", in "heads.cu");
-const SOFTMAX: Source<'static> = text!(in "softmax.cu");
-const SWIGLU: Source<'static> = text!(in "swiglu.cu");
-const ARGMAX: Source<'static> = text!(in "argmax.cu");
-const RANDOM: Source<'static> = text!(in "random.cu");
-const ATTENTION: Source<'static> = text!(in "attention.cu");
-const ATTENTION_TENSOR: Source<'static> = text!("tensor.cuh", in "attention_tensor.cu");
-const LOSS: Source<'static> = text!("gradient.cuh", in "loss.cu");
-const RMS_NORM_BACKWARD: Source<'static> = text!("gradient.cuh", in "rms_norm_backward.cu");
-const SWIGLU_BACKWARD: Source<'static> = text!("gradient.cuh", in "swiglu_backward.cu");
-const HEADS_BACKWARD: Source<'static> = text!("gradient.cuh", "rotate.cuh", in "heads_backward.cu");
-const SOFTMAX_BACKWARD: Source<'static> = text!("gradient.cuh", in "softmax_backward.cu");
-const ROWS_BACKWARD: Source<'static> = text!("gradient.cuh", in "rows_backward.cu");
-const ADAMW: Source<'static> = text!(in "adamw.cu");
-const ATTENTION_BACKWARD: Source<'static> = text!("gradient.cuh", in "attention_backward.cu");
-const ATTENTION_BACKWARD_TENSOR: Source<'static> = text!("tensor.cuh", in "attention_backward_tensor.cu");
-const BLOCK_ATTENTION: Source<'static> = text!("block.cuh", in "block_attention.cu");
-const BLOCK_ATTENTION_TENSOR: Source<'static> = text!("tensor.cuh", "block.cuh", in "block_attention_tensor.cu");
+const ROWS: Source<'static> = source!(in "rows.cu");
+const RMS_NORM: Source<'static> = source!(in "rms_norm.cu");
+const HEADS: Source<'static> = source!("rotate.cuh", in "heads.cu");
+const SOFTMAX: Source<'static> = source!(in "softmax.cu");
+const SWIGLU: Source<'static> = source!(in "swiglu.cu");
+const ARGMAX: Source<'static> = source!(in "argmax.cu");
+const RANDOM: Source<'static> = source!(in "random.cu");
+const ATTENTION: Source<'static> = source!(in "attention.cu");
+const ATTENTION_TENSOR: Source<'static> = source!("tensor.cuh", in "attention_tensor.cu");
+const LOSS: Source<'static> = source!("gradient.cuh", in "loss.cu");
+const RMS_NORM_BACKWARD: Source<'static> = source!("gradient.cuh", in "rms_norm_backward.cu");
+const SWIGLU_BACKWARD: Source<'static> = source!("gradient.cuh", in "swiglu_backward.cu");
+const HEADS_BACKWARD: Source<'static> = source!("gradient.cuh", "rotate.cuh", in "heads_backward.cu");
+const SOFTMAX_BACKWARD: Source<'static> = source!("gradient.cuh", in "softmax_backward.cu");
+const ROWS_BACKWARD: Source<'static> = source!("gradient.cuh", in "rows_backward.cu");
+const ADAMW: Source<'static> = source!(in "adamw.cu");
+const ATTENTION_BACKWARD: Source<'static> = source!("gradient.cuh", in "attention_backward.cu");
+const ATTENTION_BACKWARD_TENSOR: Source<'static> = source!("tensor.cuh", in "attention_backward_tensor.cu");
+const BLOCK_ATTENTION: Source<'static> = source!("block.cuh", in "block_attention.cu");
+const BLOCK_ATTENTION_TENSOR: Source<'static> = source!("tensor.cuh", "block.cuh", in "block_attention_tensor.cu");
 const BLOCK_ATTENTION_HOPPER: Source<'static> =
-    text!("tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu");
-const FUSE: Source<'static> = text!("gelu.cuh", in "fuse.cu");
-const CONV: Source<'static> = text!(in "conv.cu");
-const AUDIO_ROWS: Source<'static> = text!("gelu.cuh", in "audio_rows.cu");
-const STREAM_ROWS: Source<'static> = text!(in "stream_rows.cu");
+    source!("tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu");
+const FUSE: Source<'static> = source!("gelu.cuh", in "fuse.cu");
+const CONV: Source<'static> = source!(in "conv.cu");
+const AUDIO_ROWS: Source<'static> = source!("gelu.cuh", in "audio_rows.cu");
+const STREAM_ROWS: Source<'static> = source!(in "stream_rows.cu");
 
 /// The head sizes for which a check compiles attention; others are possible.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];

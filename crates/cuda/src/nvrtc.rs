@@ -21,6 +21,21 @@ use crate::{
     library,
 };
 
+/// A kernel source for one dtype, after the common part and its headers.
+macro_rules! source {
+    ($($header:literal,)* in $file:literal) => {
+        Source {
+            file: $file,
+            text: concat!(
+                include_str!("../kernels/number.cuh"),
+                $(include_str!(concat!("../kernels/", $header)),)*
+                include_str!(concat!("../kernels/", $file))
+            ),
+        }
+    };
+}
+pub(crate) use source;
+
 /// A kernel source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source<'a> {

@@ -38,6 +38,7 @@ pub use self::{
 };
 use crate::{
     Config, Decoder, Done, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder, dtype::typed,
+    error::ensure,
 };
 
 /// Loads a decoder into memory. Passes run on this many threads, including the caller's.
@@ -48,9 +49,7 @@ pub fn decoder(
     threads: usize,
 ) -> Result<Box<dyn Decoder>, ModelError> {
     config.check()?;
-    if options.batch == 0 {
-        return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
-    }
+    ensure!(options.batch > 0, "a batch has at least one sequence");
     refuse_graph(options.graph)?;
     Ok(typed!(options.dtype, |T| Box::new(GenericDecoder::new(CpuPasses::<T>::new(
         config, options, threads, weights

@@ -10,7 +10,9 @@ use std::ops::Range;
 use laptime_probe::Lane;
 use laptime_trace::run::Depth;
 
-use crate::{Attention, Config, Done, Dtype, LayerVisit, ModelError, Offload, Offloading, attention::Kept};
+use crate::{
+    Attention, Config, Done, Dtype, LayerVisit, ModelError, Offload, Offloading, attention::Kept, error::ensure,
+};
 
 /// How a decoder is made ready.
 #[derive(Debug, Clone)]
@@ -146,10 +148,8 @@ impl Tokens {
     pub(crate) fn check_batch(&self, config: &Config, batch: usize) -> Done {
         self.check(config)?;
         let (got, noun) = (self.batch, if batch == 1 { "sequence" } else { "sequences" });
-        match got == batch {
-            true => Ok(()),
-            false => Err(ModelError::Refused(format!("expected {batch} {noun}, got {got}"))),
-        }
+        ensure!(got == batch, "expected {batch} {noun}, got {got}");
+        Ok(())
     }
 }
 

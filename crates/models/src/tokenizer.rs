@@ -12,7 +12,7 @@ use std::{
 use laptime_trace::small_file;
 
 pub use self::roles::TokenRole;
-use crate::{Config, ModelError};
+use crate::{Config, ModelError, error::ensure};
 
 /// Turns text into tokens and back.
 #[derive(Debug)]
@@ -65,10 +65,8 @@ impl Tokenizer {
 
     /// Tokens are bytes. A vocabulary that has no room for them is refused.
     pub fn bytes(config: &Config) -> Result<Self, ModelError> {
-        if config.vocab < BYTES {
-            let (name, vocab) = (&config.name, config.vocab);
-            return Err(ModelError::Refused(format!("`{name}` has {vocab} tokens, too few to be the {BYTES} bytes")));
-        }
+        let (name, vocab) = (&config.name, config.vocab);
+        ensure!(vocab >= BYTES, "`{name}` has {vocab} tokens, too few to be the {BYTES} bytes");
         Ok(Self(Kind::Bytes))
     }
 

@@ -17,7 +17,10 @@ pub use self::{
     work::BackwardWork,
 };
 pub(crate) use self::{ledger::Ledger, memory::TrainSizes, trainer::ModelTrainer};
-use crate::{Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens};
+use crate::{
+    Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens,
+    error::{ensure, fit},
+};
 
 /// How a trainer is made ready. Everything that a step needs is allocated for these sizes, once.
 #[derive(Debug, Clone)]
@@ -47,13 +50,8 @@ impl TrainOptions {
     /// positions, numbers too narrow for gradients.
     pub fn check(&self, config: &Config) -> Done {
         config.check()?;
-        if self.batch == 0 || self.tokens == 0 {
-            return Err(ModelError::Refused("a batch has at least one sequence of one token".to_owned()));
-        }
-        if self.tokens > config.context {
-            let (tokens, what, room) = (self.tokens, config.name.clone(), config.context);
-            return Err(ModelError::TooLong { tokens, what, room });
-        }
+        ensure!(self.batch > 0 && self.tokens > 0, "a batch has at least one sequence of one token");
+        fit(self.tokens, &config.name, config.context)?;
         match self.dtype {
             Dtype::F16 => Err(ModelError::Refused(
                 "gradients in f16 vanish unless the loss is scaled: train in bf16 or f32".to_owned(),
@@ -72,10 +70,8 @@ impl TrainOptions {
                 format!("{batch} sequences of {length} tokens are not the {batches} of {tokens} of the trainer");
             return Err(ModelError::Refused(reason));
         }
-        if targets.len() != tokens.ids.len() {
-            let (targets, ids) = (targets.len(), tokens.ids.len());
-            return Err(ModelError::Refused(format!("{targets} targets are not one for each of {ids} tokens")));
-        }
+        let (count, ids) = (targets.len(), tokens.ids.len());
+        ensure!(count == ids, "{count} targets are not one for each of {ids} tokens");
         Tokens { ids: targets.to_vec(), batch }.check(config)
     }
 }

@@ -9,6 +9,7 @@ use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
 use crate::{
     Config, Dtype, ModelError, Role, TensorData, TensorSpec,
     decoder::weights::{self, LayerWeights, Load, Parameters, Part},
+    error::ensure,
     size::sum,
     weights::TensorSource,
 };
@@ -112,10 +113,8 @@ impl<'a> Source<'a> {
             let (these, others) = rest.split_at_mut(spec.count());
             rest = others;
             let data = weights.tensor(spec)?;
-            if data.count() != these.len() {
-                let (name, has, wants) = (&spec.name, data.count(), these.len());
-                return Err(ModelError::Refused(format!("`{name}` has {has} numbers and not {wants}")));
-            }
+            let (name, has, wants) = (&spec.name, data.count(), these.len());
+            ensure!(has == wants, "`{name}` has {has} numbers and not {wants}");
             self.crew.each(these.len(), these.chunks_mut(PART).enumerate(), |(at, part)| fetch(&data, at * PART, part));
         }
         Ok(numbers)
@@ -128,9 +127,8 @@ impl<'a> Source<'a> {
         let mut numbers = zeros(rows.len() * width)?;
         let Some(weights) = self.weights else { return Ok(numbers) };
         let data = weights.tensor(spec)?;
-        if data.count() != spec.count() || rows.iter().any(|row| *row as usize >= count) {
-            return Err(ModelError::Refused(format!("`{}` has not got the rows {rows:?}", spec.name)));
-        }
+        let has_rows = data.count() == spec.count() && rows.iter().all(|row| (*row as usize) < count);
+        ensure!(has_rows, "`{}` has not got the rows {rows:?}", spec.name);
         for (row, to) in rows.iter().zip(numbers.chunks_mut(width)) {
             fetch(&data, *row as usize * width, to);
         }

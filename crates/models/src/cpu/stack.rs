@@ -17,6 +17,7 @@ use crate::{
     Config, Done, LayerVisit, ModelError, Offloading, Options,
     attention::{CPU_TILING, Layout},
     decoder::layers::{run_all, run_head},
+    error::fit,
     marks::stage_mark,
     rope::RopeTable,
 };
@@ -146,10 +147,7 @@ impl<T: Number> Stack<T> {
         let [first, ..] = spans else { return Ok(()) };
         let start = spans.iter().map(|span| span.start).max().unwrap_or_default();
         let span = &Span { batch: spans.iter().map(|span| span.batch).sum(), start, ..*first };
-        let (tokens, room) = (span.keys(), self.config.context);
-        if tokens > room {
-            return Err(ModelError::TooLong { tokens, what: self.config.name.clone(), room });
-        }
+        fit(span.keys(), &self.config.name, self.config.context)?;
         let rows = match before {
             Before::Nothing => span.batch * span.queries,
             Before::Cache => {
@@ -161,7 +159,7 @@ impl<T: Number> Stack<T> {
         let logits_rows = if has_head { rows } else { 0 };
         self.buffers.fit(Sizes::new(&self.config, self.options.attention, span, logits_rows))?;
         (self.rows, self.logits_rows) = (rows, logits_rows);
-        self.table.reach(tokens);
+        self.table.reach(span.keys());
         self.lay_out(span)
     }
 

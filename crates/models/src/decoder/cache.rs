@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Config, Done, KeysValues, ModelError, Options, Room};
+use crate::{Config, Done, KeysValues, ModelError, Options, Room, error::fit};
 
 /// Positions that a growing cache starts with.
 const FIRST_CAPACITY: usize = 64;
@@ -84,10 +84,7 @@ impl<B> KvCache<B> {
     }
 
     pub fn check(&self, positions: usize) -> Done {
-        match positions > self.most {
-            true => Err(ModelError::TooLong { tokens: positions, what: self.limit.clone(), room: self.most }),
-            false => Ok(()),
-        }
+        fit(positions, &self.limit, self.most)
     }
 
     pub fn reserve(&mut self, memory: &impl CacheMemory<B>, positions: usize) -> Done {

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::cache::{CacheMemory, KvCache};
-use crate::{Config, Decoder, Done, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens};
+use crate::{
+    Config, Decoder, Done, KeysValues, LayerVisit, ModelError, Offloading, Options, Replay, Tokens, error::fit,
+};
 
 /// Logits that are read at a time when they are looked at: few, because a case uses no more memory than was predicted.
 const LOOKED_AT: usize = 64 << 10;
@@ -106,10 +108,7 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
 
     fn forward(&mut self, tokens: &Tokens) -> Done {
         tokens.check_batch(self.config(), self.options().batch)?;
-        let (length, Config { context, name, .. }) = (tokens.length(), self.config());
-        if length > *context {
-            return Err(ModelError::TooLong { tokens: length, what: name.clone(), room: *context });
-        }
+        fit(tokens.length(), &self.config().name, self.config().context)?;
         self.run(|passes| passes.forward(&tokens.ids))
     }
 

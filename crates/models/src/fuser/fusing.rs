@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{FuserConfig, Gates, Section};
-use crate::{Decoder, Done, Dtype, Marks, ModelError};
+use crate::{Decoder, Done, Dtype, Marks, ModelError, error::ensure};
 
 /// A path of a projector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -202,20 +202,14 @@ pub(crate) fn check_section(
 fn is_that_of(shape: &super::CacheShape, decoder: &dyn Decoder) -> Done {
     let found = super::CacheShape::of(decoder.config());
     let same = (shape.layers, shape.kv_heads, shape.head_dim) == (found.layers, found.kv_heads, found.head_dim);
-    match same {
-        true => Ok(()),
-        false => Err(ModelError::Refused(format!("the fuser is for `{}`, and not for `{}`", shape.model, found.model))),
-    }
+    ensure!(same, "the fuser is for `{}`, and not for `{}`", shape.model, found.model);
+    Ok(())
 }
 
 fn holds(decoder: &dyn Decoder, start: usize, length: usize) -> Done {
     let (end, held, name) = (start.saturating_add(length), decoder.length(), &decoder.config().name);
-    match end <= held {
-        true => Ok(()),
-        false => {
-            Err(ModelError::Refused(format!("positions {start} to {end} are not in the cache of `{name}`, of {held}")))
-        }
-    }
+    ensure!(end <= held, "positions {start} to {end} are not in the cache of `{name}`, of {held}");
+    Ok(())
 }
 
 #[cfg(test)]

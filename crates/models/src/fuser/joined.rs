@@ -3,7 +3,10 @@
 use laptime_probe::sync_point;
 
 use super::{Fused, Fusing, Prompt, Section, SharerMask};
-use crate::{Decoder, Done, ModelError, Tokens};
+use crate::{
+    Decoder, Done, ModelError, Tokens,
+    error::{ensure, fit},
+};
 
 /// Whether what is generated is fused too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,14 +44,10 @@ impl Joined<'_> {
     /// Refuses a prompt that cannot be run to this many new tokens, before anything is: an empty one, one that is longer
     /// than a model's context, tokens that a model does not have.
     pub fn check(&self, prompt: &Prompt, new_tokens: usize, response: Response) -> Done {
-        if prompt.is_aligned && response != Response::Plain {
-            let reason = "the response can be fused only where sharers have the receiver's tokens";
-            return Err(ModelError::Refused(reason.to_owned()));
-        }
-        if prompt.sharers.len() != self.sharers.len() {
-            let (given, has) = (prompt.sharers.len(), self.sharers.len());
-            return Err(ModelError::Refused(format!("the prompt is told to {given} sharers, and there are {has}")));
-        }
+        let can_fuse = !prompt.is_aligned || response == Response::Plain;
+        ensure!(can_fuse, "the response can be fused only where sharers have the receiver's tokens");
+        let (given, has) = (prompt.sharers.len(), self.sharers.len());
+        ensure!(given == has, "the prompt is told to {given} sharers, and there are {has}");
         // The last token is chosen and never run.
         let behind = new_tokens.saturating_sub(1);
         check_tokens(&*self.receiver, &prompt.receiver, behind)?;
@@ -170,17 +169,9 @@ fn part(ids: &[u32], positions: std::ops::Range<usize>) -> Result<Tokens, ModelE
 
 fn check_tokens(decoder: &dyn Decoder, ids: &[u32], behind: usize) -> Done {
     let config = decoder.config();
-    if decoder.options().batch != 1 {
-        let (name, batch) = (&config.name, decoder.options().batch);
-        return Err(ModelError::Refused(format!("`{name}` runs {batch} sequences together, and a prompt is one")));
-    }
-    if ids.is_empty() {
-        return Err(ModelError::Refused("the prompt is empty".to_owned()));
-    }
+    let (name, batch) = (&config.name, decoder.options().batch);
+    ensure!(batch == 1, "`{name}` runs {batch} sequences together, and a prompt is one");
+    ensure!(!ids.is_empty(), "the prompt is empty");
     Tokens::one(ids.to_vec()).check(config)?;
-    let (tokens, room) = (ids.len().saturating_add(behind), config.context);
-    match tokens <= room {
-        true => Ok(()),
-        false => Err(ModelError::TooLong { tokens, what: config.name.clone(), room }),
-    }
+    fit(ids.len().saturating_add(behind), name, config.context)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::ModelError;
+use crate::{ModelError, error::ensure};
 
 /// Which sharers are heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,9 +77,7 @@ pub struct Prompt {
 impl Prompt {
     /// A prompt of models that share their tokens: all but the last token is fused, and the last one is run plain.
     pub fn shared(ids: Vec<u32>, sharers: usize, mask: SharerMask) -> Result<Self, ModelError> {
-        if ids.is_empty() {
-            return Err(ModelError::Refused("the prompt is empty".to_owned()));
-        }
+        ensure!(!ids.is_empty(), "the prompt is empty");
         let sections = sections(ids.len(), sharers, mask);
         Ok(Self { sharers: vec![ids.clone(); sharers], receiver: ids, sections, is_aligned: false })
     }

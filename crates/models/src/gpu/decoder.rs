@@ -24,7 +24,11 @@ use super::{
     streamed::Streamed,
     weights::{GpuWeights, Number},
 };
-use crate::{Config, LayerVisit, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
+use crate::{
+    Config, LayerVisit, ModelError, Offloading, Options, Replay, Room,
+    decoder::generic::Passes,
+    error::{ensure, fit},
+};
 
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
@@ -69,16 +73,12 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         weights: Arc<GpuWeights<T>>,
         options: Options,
     ) -> Result<Self, ModelError> {
-        if options.batch == 0 {
-            return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
-        }
+        ensure!(options.batch > 0, "a batch has at least one sequence");
         let capacity = match options.room {
-            Room::Static(tokens) if tokens > config.context => {
-                return Err(ModelError::TooLong { tokens, what: config.name.clone(), room: config.context });
-            }
             Room::Static(positions) => positions,
             Room::Growing => 0,
         };
+        fit(capacity, &config.name, config.context)?;
         let replay = first_replay(&options)?;
         if capacity > 0 && !steps_by_pass(&options) {
             let sizes = step_sizes(&config, options.batch, capacity)?;
@@ -158,10 +158,7 @@ fn streamed<'a, T: Number>(
 ) -> Result<Option<Streamed<'a, T>>, ModelError> {
     let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(config))?;
     let there = weights.homes.as_ref().map_or(0, |homes| homes.layers());
-    if wanted != there {
-        let reason = format!("{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
-        return Err(ModelError::Refused(reason));
-    }
+    ensure!(wanted == there, "{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
     let no_stream = || ModelError::Refused("layers are streamed over a stream of their own".to_owned());
     match (&weights.homes, &options.offload) {
         (Some(homes), Some(offload)) => {

@@ -24,6 +24,7 @@ use super::streamed::Streamed;
 use crate::{
     ModelError,
     dtype::typed,
+    error::fit,
     vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 
@@ -40,10 +41,7 @@ pub fn vibevoice<'a>(
 ) -> Result<Box<dyn VibeVoice + 'a>, ModelError> {
     config.check()?;
     let longest = options.room.max(options.negative_room);
-    if longest > config.decoder.context {
-        let (what, room) = (config.name.clone(), config.decoder.context);
-        return Err(ModelError::TooLong { tokens: longest, what, room });
-    }
+    fit(longest, &config.name, config.decoder.context)?;
     let replay = first_replay(&options)?;
     Ok(typed!(options.dtype, |T| {
         let on = On::<T>::new(device)?;

@@ -113,10 +113,7 @@ impl Items {
             self.depth = self.depth.max(value.depth() + 1);
             self.values.push(value);
         }
-        match self.depth <= DEEPEST {
-            true => Ok(()),
-            false => Err(not_read("its pickle nests deeper than a state dict does")),
-        }
+        if self.depth > DEEPEST { Err(not_read("its pickle nests deeper than a state dict does")) } else { Ok(()) }
     }
 }
 

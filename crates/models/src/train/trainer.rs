@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Config, Done, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer,
     decoder::{layers::Ops, weights::Parameters},
+    error::ensure,
 };
 
 pub struct ModelTrainer<O: TrainOps> {
@@ -39,10 +40,8 @@ impl<O: TrainOps> ModelTrainer<O> {
     }
 
     fn check_gradients(&self) -> Done {
-        match self.has_gradients() {
-            true => Ok(()),
-            false => Err(ModelError::Refused("there are no gradients before a backward".to_owned())),
-        }
+        ensure!(self.has_gradients(), "there are no gradients before a backward");
+        Ok(())
     }
 }
 
@@ -83,9 +82,8 @@ where
     }
 
     fn backward(&mut self) -> Done {
-        if !matches!(self.progress, Progress::Forward { .. }) {
-            return Err(ModelError::Refused("there is no forward that a backward was not run for".to_owned()));
-        }
+        let has_run = matches!(self.progress, Progress::Forward { .. });
+        ensure!(has_run, "there is no forward that a backward was not run for");
         let TrainState { parameters, gradients, .. } = &mut self.state;
         run_backward(&mut self.ops, parameters, gradients, &mut self.ledger)?;
         self.ledger.backward_ends();

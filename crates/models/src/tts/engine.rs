@@ -9,7 +9,9 @@ use super::{
     ops::{FramePart, SamplingPart, TtsOps, prefill, unmarked},
     tensors::LoadedWeights,
 };
-use crate::{Done, Dtype, GraphMode, Marks, ModelError, Options, Room, attention::Kept, marks::stage_mark};
+use crate::{
+    Done, Dtype, GraphMode, Marks, ModelError, Options, Room, attention::Kept, error::ensure, marks::stage_mark,
+};
 
 /// How a model is loaded.
 #[derive(Debug, Clone)]
@@ -171,10 +173,8 @@ where
     }
 
     fn check_begun(&self) -> Done {
-        match self.speech.has_begun {
-            true => Ok(()),
-            false => Err(ModelError::Refused("the talker has run no prompt".to_owned())),
-        }
+        ensure!(self.speech.has_begun, "the talker has run no prompt");
+        Ok(())
     }
 }
 
@@ -208,10 +208,8 @@ where
     }
 
     fn frame(&mut self) -> Result<Frame, ModelError> {
-        if !self.speech.has_next {
-            let reason = if self.speech.has_begun { "the last frame was made" } else { "nothing was begun" };
-            return Err(ModelError::Refused(format!("there is no next frame: {reason}")));
-        }
+        let reason = if self.speech.has_begun { "the last frame was made" } else { "nothing was begun" };
+        ensure!(self.speech.has_next, "there is no next frame: {reason}");
         let index = self.speech.made;
         // After a failure there is nothing to continue from.
         self.speech.has_next = false;
@@ -283,20 +281,14 @@ where
 }
 
 fn check_frames(frames: &Range<usize>, made: usize) -> Done {
-    match frames.start <= frames.end && frames.end <= made {
-        true => Ok(()),
-        false => {
-            let Range { start, end } = frames;
-            Err(ModelError::Refused(format!("frames {start} to {end} were not made: there are {made}")))
-        }
-    }
+    let Range { start, end } = *frames;
+    ensure!((start..=made).contains(&end), "frames {start} to {end} were not made: there are {made}");
+    Ok(())
 }
 
 fn check_codes(config: &TtsConfig, codes: &[u32]) -> Result<usize, ModelError> {
-    if !codes.len().is_multiple_of(config.groups) {
-        let (count, groups) = (codes.len(), config.groups);
-        return Err(ModelError::Refused(format!("{count} codes make no frames of {groups}")));
-    }
+    let (count, groups) = (codes.len(), config.groups);
+    ensure!(count.is_multiple_of(groups), "{count} codes make no frames of {groups}");
     match codes.iter().find(|code| **code as usize >= config.codec.codebook) {
         Some(code) => {
             Err(ModelError::Refused(format!("code {code} is beyond the {} of a codebook", config.codec.codebook)))

@@ -1,7 +1,10 @@
 //! The prompt of the talker: positions before the first frame, and the text that enters frame by frame.
 
 use super::{TokenIds, TtsConfig};
-use crate::{Done, ModelError, Tokenizer};
+use crate::{
+    Done, ModelError, Tokenizer,
+    error::{ensure, fit},
+};
 
 /// How text is given to the tokenizer, and how much of what comes back is not the text itself.
 const BEFORE: &str = "<|im_start|>assistant\n";
@@ -112,11 +115,7 @@ impl Prompt {
             )));
         }
         let tokens = before.saturating_add(most_frames);
-        match tokens > room.min(most) {
-            true if room < most => Err(ModelError::TooLong { tokens, what: "the cache".to_owned(), room }),
-            true => Err(ModelError::TooLong { tokens, what: config.name.clone(), room: most }),
-            false => Ok(()),
-        }
+        if room < most { fit(tokens, "the cache", room) } else { fit(tokens, &config.name, most) }
     }
 }
 
@@ -139,17 +138,13 @@ struct Tokens {
 }
 
 fn tokens(config: &TtsConfig, tokenizer: &Tokenizer, text: &str) -> Result<Tokens, ModelError> {
-    if text.trim().is_empty() {
-        return Err(ModelError::Refused("there is no text to say".to_owned()));
-    }
+    ensure!(!text.trim().is_empty(), "there is no text to say");
     if tokenizer.is_bytes() {
         return Ok(Tokens { role: config.ids.role.to_vec(), text: tokenizer.encode(text)? });
     }
     let mut all = tokenizer.encode(&format!("{BEFORE}{text}{BEHIND}"))?;
-    if all.len() <= TOKENS_BEFORE + TOKENS_BEHIND {
-        let reason = "the tokenizer makes no tokens of the text between the marks of its role".to_owned();
-        return Err(ModelError::Refused(reason));
-    }
+    let has_text = all.len() > TOKENS_BEFORE + TOKENS_BEHIND;
+    ensure!(has_text, "the tokenizer makes no tokens of the text between the marks of its role");
     all.truncate(all.len() - TOKENS_BEHIND);
     let text = all.split_off(TOKENS_BEFORE);
     Ok(Tokens { role: all, text })

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, time::Instant};
 use laptime_probe::{lap, stage};
 
 use super::{Audio, Prompt, QwenTts, Sampling, TextFeed};
-use crate::{ModelError, Tokenizer, marks::tool_range};
+use crate::{ModelError, Tokenizer, error::ensure, marks::tool_range};
 
 const USUAL_FRAMES: usize = 2048;
 
@@ -77,9 +77,7 @@ pub fn speak(
     now: &dyn Fn() -> u64,
     listener: Listener<'_>,
 ) -> Result<Spoken, ModelError> {
-    if chunk == Some(0) {
-        return Err(ModelError::Refused("a chunk has at least one frame".to_owned()));
-    }
+    ensure!(chunk != Some(0), "a chunk has at least one frame");
     let (lane, mut spoken, start) = (model.options().marks.lane.clone(), Spoken::default(), now());
     let _range = tool_range("synthesize");
     let _stage = stage!("synthesize", on = lane);

@@ -10,7 +10,11 @@ use super::{
     tensors::{Tokenizer, Weights},
     tokenizer,
 };
-use crate::{LayerVisit, ModelError, Offloading, Replay, marks::stage_mark};
+use crate::{
+    LayerVisit, ModelError, Offloading, Replay,
+    error::{ensure, fit},
+    marks::stage_mark,
+};
 
 /// VibeVoice on a device. The device comes first: graphs are dropped before the buffers that they use.
 pub struct Engine<B: Backend> {
@@ -147,13 +151,7 @@ impl<B: Backend> Engine<B> {
     fn check(&self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Done {
         guidance.check()?;
         prompt.check(&self.config, most_tokens, self.options.room)?;
-        match most_tokens > self.options.negative_room {
-            true => {
-                let (what, room) = (self.config.name.clone(), self.options.negative_room);
-                Err(ModelError::TooLong { tokens: most_tokens, what, room })
-            }
-            false => Ok(()),
-        }
+        fit(most_tokens, &self.config.name, self.options.negative_room)
     }
 
     fn read_if(&mut self, is_there: bool, what: Read<'_, B>, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
@@ -198,10 +196,8 @@ impl<B: Backend> VibeVoice for Engine<B> {
     }
 
     fn token(&mut self) -> Result<SpokenToken, ModelError> {
-        if !self.state.has_begun || self.state.is_over {
-            let reason = if self.state.has_begun { "the last token was generated" } else { "nothing was begun" };
-            return Err(ModelError::Refused(format!("there is no next token: {reason}")));
-        }
+        let reason = if self.state.has_begun { "the last token was generated" } else { "nothing was begun" };
+        ensure!(self.state.has_begun && !self.state.is_over, "there is no next token: {reason}");
         let (index, ids) = (self.state.tokens, self.config.ids);
         // A token that fails leaves nothing to continue from.
         self.state.is_over = true;

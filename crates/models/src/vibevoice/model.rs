@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::{VibeVoiceConfig, VoicePrompt, normal};
 use crate::{
     Done, Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Replay, Room, StreamMode,
+    error::ensure,
 };
 
 /// How a model is made ready.
@@ -78,10 +79,8 @@ const VOICE_PLACES: u32 = 1 << 31;
 impl Guidance {
     /// Refuses what makes no latents.
     pub fn check(&self) -> Done {
-        match self.scale.is_finite() {
-            true => Ok(()),
-            false => Err(ModelError::Refused(format!("`{}` is no scale to follow a stream by", self.scale))),
-        }
+        ensure!(self.scale.is_finite(), "`{}` is no scale to follow a stream by", self.scale);
+        Ok(())
     }
 
     pub(crate) fn noise_of(&self, token: usize, latent: usize) -> Vec<f32> {

@@ -1,7 +1,10 @@
 //! The prompt of a speech model: the voices, and then who says what.
 
 use super::{Script, VibeVoiceConfig, Voice};
-use crate::{Done, ModelError, Tokenizer};
+use crate::{
+    Done, ModelError, Tokenizer,
+    error::{ensure, fit},
+};
 
 /// What every prompt begins with, as the published processor has it.
 const TASK: &str = " Transform the text provided by various speakers into speech output, utilizing the distinct voice of \
@@ -25,10 +28,7 @@ impl VoicePrompt {
         voices: &[Voice],
     ) -> Result<Self, ModelError> {
         let (speakers, given) = (script.speakers.len(), voices.len());
-        if given != speakers {
-            let reason = format!("the script has {speakers} speakers, and there are {given} voices: one for each");
-            return Err(ModelError::Refused(reason));
-        }
+        ensure!(given == speakers, "the script has {speakers} speakers, and there are {given} voices: one for each");
         let mut ids = tokenizer.encode(TASK)?;
         ids.extend(tokenizer.encode(" Voice input:\n")?);
         for (speaker, voice) in voices.iter().enumerate() {
@@ -67,13 +67,7 @@ impl VoicePrompt {
             return refuse(format!("the prompt has {wanted} tokens of audio, and the voices fill {given}"));
         }
         let tokens = self.ids.len().saturating_add(most_tokens);
-        match tokens > room.min(config.decoder.context) {
-            true => {
-                let room = room.min(config.decoder.context);
-                Err(ModelError::TooLong { tokens, what: config.name.clone(), room })
-            }
-            false => Ok(()),
-        }
+        fit(tokens, &config.name, room.min(config.decoder.context))
     }
 }
 

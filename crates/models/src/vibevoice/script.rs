@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Done, ModelError, folder::read_text};
+use crate::{Done, ModelError, error::ensure, folder::read_text};
 
 /// What is said where no script is given.
 const BUILT_IN: &str = "Speaker 1: Welcome back. Today we look at where the time of a model goes.
@@ -69,9 +69,7 @@ impl Script {
     }
 
     fn check(&self) -> Done {
-        if self.lines.is_empty() {
-            return Err(ModelError::Refused("the script has no lines `Speaker 1: text`".to_owned()));
-        }
+        ensure!(!self.lines.is_empty(), "the script has no lines `Speaker 1: text`");
         match self.lines.iter().find(|line| line.text.is_empty()) {
             Some(line) => {
                 let number = self.speakers[line.speaker];

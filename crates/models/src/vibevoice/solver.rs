@@ -5,7 +5,7 @@
 //! before anything runs: [`SolverStep`].
 
 use super::HeadConfig;
-use crate::ModelError;
+use crate::{ModelError, error::ensure};
 
 /// Steps that the noise of training has.
 pub const TRAINED_STEPS: usize = 1000;
@@ -44,10 +44,8 @@ pub struct SolverStep {
 impl Solver {
     /// The solver of this many steps.
     pub fn new(steps: usize) -> Result<Self, ModelError> {
-        if !(1..TRAINED_STEPS).contains(&steps) {
-            let most = TRAINED_STEPS - 1;
-            return Err(ModelError::Refused(format!("a latent is made in 1 to {most} steps, and not in {steps}")));
-        }
+        let most = TRAINED_STEPS - 1;
+        ensure!((1..=most).contains(&steps), "a latent is made in 1 to {most} steps, and not in {steps}");
         let noises = noises();
         let spacing = (TRAINED_STEPS - 1) as f64 / steps as f64;
         let times: Vec<usize> = (1..=steps).rev().map(|at| (at as f64 * spacing).round_ties_even() as usize).collect();

@@ -7,7 +7,7 @@ use super::{
     plan::TokenizerShape,
     tensors::{Kinds, Mixer, Tokenizer},
 };
-use crate::ModelError;
+use crate::{ModelError, error::ensure};
 
 /// The operations of a tokenizer on one device, at the granularity of its kernels. They only enqueue work.
 ///
@@ -81,9 +81,7 @@ pub fn run_all<B: TokenizerOps>(
     numbers: &[f32],
     each: usize,
 ) -> Result<Vec<f32>, ModelError> {
-    if !numbers.len().is_multiple_of(each) {
-        return Err(ModelError::Refused(format!("{} numbers are not whole tokens of {each}", numbers.len())));
-    }
+    ensure!(numbers.len().is_multiple_of(each), "{} numbers are not whole tokens of {each}", numbers.len());
     let together = (numbers.len() / each).clamp(1, B::TOGETHER);
     let mut flow = ops.flow(&tokenizer.shape, together)?;
     ops.forget(&mut flow)?;

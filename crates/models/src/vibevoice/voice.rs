@@ -5,7 +5,7 @@ use std::path::Path;
 use hound::{SampleFormat, WavReader, WavSpec};
 
 use super::{VibeVoiceConfig, normal};
-use crate::ModelError;
+use crate::{ModelError, error::ensure};
 
 /// How long a voice lasts that is made by formula.
 pub const SYNTHETIC_SECONDS: f64 = 2.0;
@@ -28,9 +28,8 @@ pub struct Voice {
 impl Voice {
     /// Samples at the model's rate, made as loud as models are used to.
     pub fn new(mut samples: Vec<f32>) -> Result<Self, ModelError> {
-        if samples.is_empty() || samples.iter().any(|sample| !sample.is_finite()) {
-            return Err(ModelError::Refused("a voice has no samples, or some that are no numbers".to_owned()));
-        }
+        let are_numbers = !samples.is_empty() && samples.iter().all(|sample| sample.is_finite());
+        ensure!(are_numbers, "a voice has no samples, or some that are no numbers");
         make_loud(&mut samples);
         Ok(Self { samples, resampled_from: None })
     }
