@@ -13,7 +13,10 @@ use laptime_probe::stage;
 
 use super::{CudaDevice, WORKSPACE_BYTES, into_error};
 use crate::{
-    attention::{Built, Engine, Spec},
+    attention::{
+        Spec,
+        engine::{Built, Engine},
+    },
     product,
 };
 

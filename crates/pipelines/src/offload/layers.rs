@@ -114,7 +114,7 @@ impl Fit {
 /// [`Fit::fits`] says so.
 pub fn fit(subject: &Subject, spec: &Spec, device: &dyn Device) -> Fit {
     let budget = spec.budget.or_else(|| device.available_bytes());
-    let layers = subject.decoder().layers;
+    let layers = subject.kind.decoder().layers;
     let needed = |resident: usize| needed_bytes(subject, spec, resident, device);
     let resident = match (subject.stay, budget) {
         (Stay::Layers(asked), _) => asked,

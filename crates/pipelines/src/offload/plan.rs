@@ -179,7 +179,7 @@ pub fn without_offloading(case: &Case) -> Case {
     let plain = [("mode", "wrap".into()), ("memory_budget", "free".into()), ("link_gbps", AxisValue::Float(0.0))];
     let case = plain.into_iter().fold(case.clone(), |case, (axis, value)| case.with(axis, value));
     let layers = Spec::of(&case).ok().filter(|spec| spec.model != AUTO);
-    let layers = layers.and_then(|spec| Subject::of(&spec).ok()).map(|subject| subject.decoder().layers);
+    let layers = layers.and_then(|spec| Subject::of(&spec).ok()).map(|subject| subject.kind.decoder().layers);
     layers.map_or_else(|| case.with(LAYERS, ALL), |layers| with_layers(&case, layers))
 }
 
