@@ -49,7 +49,6 @@ pub struct Loaded<Of: ?Sized> {
     pub weights: &'static str,
 }
 
-/// Where a model runs.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     pub device: &'a dyn Device,

@@ -153,7 +153,6 @@ fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPr
     Ok(spec.take(MOST_CASES.saturating_add(1)).map(one).collect())
 }
 
-/// The case with models in their own spelling.
 fn with_names(case: &Case) -> Result<Case, PlanError> {
     ["base_model", "teacher_model"].iter().try_fold(case.clone(), |case, axis| {
         let name = text(&case, axis);

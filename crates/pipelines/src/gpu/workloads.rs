@@ -79,7 +79,6 @@ impl<T: Multiplied + Element> Iteration for GpuMatmul<'_, T> {
     }
 }
 
-/// Prepares an operation on a buffer.
 pub fn prepare_copy<'a>(op: &str, bytes: u64, dtype: &str, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {
     if dtype != "f32" {
         let reason = format!("`copy` on a GPU has no dtype `{dtype}`; it moves groups of 16 bytes");

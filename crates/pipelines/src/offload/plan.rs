@@ -34,7 +34,6 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::of_cases(axes(), if is_on(&resolved, "benchmark") { with_plain_case(cases) } else { cases })
 }
 
-/// The plan without the axes that are not part of a case.
 fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
     refuse_unknown(NAME, &axes(), resolved)?;
     let is_in_cases = |name: &str| !OF_TEXT.contains(&name) && !OF_RUN.contains(&name);
@@ -101,7 +100,6 @@ fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
     }
 }
 
-/// The case with its script and voices, if they were given.
 fn with_texts(case: &Case, texts: &[Given]) -> Case {
     OF_TEXT.iter().fold(case.clone(), |case, axis| match joined_words(texts, ALIASES, axis, ",") {
         Some(list) => with_behind(&case, "dtype", axis, list.into()),
@@ -130,7 +128,6 @@ fn settled(case: &Case) -> Result<Case, PlanError> {
     Ok(if spec.max_tokens.is_some() { case } else { with_behind(&case, "steps", MAX_TOKENS, whole(subject.tokens)) })
 }
 
-/// The same case with this many layers on the device.
 pub fn with_layers(case: &Case, layers: usize) -> Case {
     case.with(LAYERS, whole(layers))
 }

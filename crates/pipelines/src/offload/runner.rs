@@ -230,13 +230,11 @@ pub fn make<'a>(
     }
 }
 
-/// Prepares a speech model, without marks.
 fn vibevoice_options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> VibeVoiceOptions {
     let offload = offload(subject, spec, resident, home);
     VibeVoiceOptions { offload, ..VibeVoiceOptions::new(subject.dtype, subject.kind.positions(), subject.tokens) }
 }
 
-/// Prepares a language model, without marks.
 fn options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Options {
     Options {
         dtype: subject.dtype,

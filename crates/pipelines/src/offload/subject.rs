@@ -201,7 +201,6 @@ pub struct Spec {
     /// Copies between two clearings of caches.
     pub clear_every: Option<usize>,
     pub cfg_scale: f64,
-    /// Steps of the diffusion head.
     pub steps: usize,
     pub max_tokens: Option<usize>,
     pub threads: usize,

@@ -41,7 +41,6 @@ fn is_text(name: &str) -> bool {
     OF_TEXT.contains(&axis_of(ALIASES, name))
 }
 
-/// Flags that name a size.
 const SIZE_FLAGS: [&str; 2] = ["preset", "presets"];
 
 /// A size that is given with a folder must be that of the folder; it is not another model.
@@ -67,7 +66,6 @@ fn without_sizes(given: Vec<Given>) -> Result<Vec<Given>, PlanError> {
     Ok(given.into_iter().filter(|(name, _)| !SIZE_FLAGS.contains(&name.as_str())).collect())
 }
 
-/// The size of a model, in words.
 fn size_of(config: &TtsConfig) -> String {
     let of = |decoder: &Config| format!("{} layers of width {}", decoder.layers, decoder.hidden);
     format!("a talker of {} and a predictor of {}", of(&config.talker), of(&config.predictor))
