@@ -1,7 +1,7 @@
 //! Which cases are meant: one flag says how many layers stay, a preset is a model or a number of layers, and files are
 //! read before anything is measured.
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, resolve};
 use laptime_models::ModelError;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     axis::AUTO,
-    request::{is_given, joined_words, named_folder, refuse_unknown, refused, whole, with_behind},
+    request::{is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, whole, with_behind},
 };
 
 const NAME: &str = "offload";
@@ -22,7 +22,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(folder).collect();
     refuse_two_ways(&given)?;
     refuse_small_floats(&given)?;
-    let (texts, rest): (Vec<Given>, Vec<Given>) = given.into_iter().partition(|(name, _)| is_text(name));
+    let (texts, rest) = split_texts(given, ALIASES, OF_TEXT);
     let mut resolved = resolve(ALIASES, &rest)?;
     // A budget applies to `auto` layers.
     if is_given(&resolved, "memory_budget") && !is_given(&resolved, LAYERS) {
@@ -57,11 +57,6 @@ fn parted((name, words): Given) -> Vec<Given> {
     let (layers, models): (Vec<String>, Vec<String>) = all.partition(|word| preset(word).is_some());
     let parts = [("offload_preset", layers), ("model", models)].into_iter();
     parts.filter(|(_, words)| !words.is_empty()).map(|(name, words)| (name.to_owned(), words)).collect()
-}
-
-/// Flags whose words are paths.
-fn is_text(name: &str) -> bool {
-    OF_TEXT.contains(&axis_of(ALIASES, name))
 }
 
 /// Refuses two flags that both set the number of resident layers, or the model.
