@@ -1,11 +1,10 @@
 //! The workload `attention`: the attention of one layer, dense or sparse.
 
 mod axes;
-mod engine;
+pub(crate) mod engine;
 mod iteration;
 mod plan;
 mod profile;
-mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +16,6 @@ use laptime_models::{
     attention::{CPU_TILING, Layout},
 };
 
-#[cfg(feature = "cuda")]
-pub(crate) use self::engine::{Built, Engine};
 pub(crate) use self::profile::AttentionExtras;
 use self::{
     axes::{ALIASES, PATTERN_ALIASES, axes},
@@ -27,8 +24,7 @@ use self::{
 };
 pub(crate) use self::{
     axes::{CUSTOM, pattern_axes},
-    plan::{of_pattern, patterns, with_pattern_name},
-    spec::{Spec, pattern},
+    plan::{Spec, of_pattern, pattern, patterns, with_pattern_name},
 };
 use crate::{
     axis::{AUTO, describe},

@@ -3,7 +3,7 @@
 
 use laptime_bench::{Device, Iteration, OutOfMemory, ParsedCase, Prepared, Work};
 use laptime_models::{
-    Config, Decoder, Marks, ModelError, Options, TrainOptions, Trainer, Weights, cpu,
+    Config, Decoder, GraphMode, Marks, ModelError, Options, TrainOptions, Trainer, Weights, cpu,
     fuser::{FuseOptions, FuserConfig, FuserWeights, Fusing},
     tts::{QwenTts, TtsConfig, TtsOptions, TtsWeights},
     vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
@@ -34,9 +34,9 @@ pub fn is_gpu(device: &dyn Device) -> bool {
     false
 }
 
-/// Why a device cannot replay graphs, if it cannot.
-pub fn no_graphs(device: &dyn Device) -> Option<String> {
-    (!is_gpu(device)).then(|| format!("device `{}` has no graphs", device.name()))
+/// Why a device cannot replay the graphs that were asked for, if it cannot.
+pub fn no_graphs(device: &dyn Device, asked: GraphMode) -> Option<String> {
+    (asked == GraphMode::On && !is_gpu(device)).then(|| format!("device `{}` has no graphs", device.name()))
 }
 
 pub fn marks(device: &dyn Device) -> Marks {
@@ -49,7 +49,6 @@ pub struct Loaded<Of: ?Sized> {
     pub weights: &'static str,
 }
 
-/// Where a model runs.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     pub device: &'a dyn Device,

@@ -47,7 +47,7 @@ impl Workload for Chain {
         let sizes = Sizes { small: case.size("small")?, large: case.size("large")? };
         let (graph, threads) = (case.text("graph")?.to_owned(), case.size("threads")?);
         Ok(Box::new((sizes.work(), move || {
-            if_gpu!(device, gpu => crate::gpu::chain::prepare(sizes, graph == "on", gpu));
+            if_gpu!(device, gpu => crate::gpu::workloads::prepare_chain(sizes, graph == "on", gpu));
             match &*graph {
                 "off" => prepare_on_cpu(sizes, threads, device),
                 "on" => Ok(Prepared::DoesNotApply(format!("device `{}` has no graphs", device.name()))),

@@ -51,7 +51,7 @@ impl Workload for MemoryCopy {
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
         let (op, dtype) = (case.text("op")?, case.text("dtype")?);
         let bytes = (case.size("size")? as u64).saturating_mul(MIB);
-        if_gpu!(device, gpu => crate::gpu::prepare_copy(op, bytes, dtype, gpu));
+        if_gpu!(device, gpu => crate::gpu::workloads::prepare_copy(op, bytes, dtype, gpu));
         if !COPY_OPS.contains(&op) {
             return Ok(Prepared::DoesNotApply(format!("`{op}` copies between the host and a GPU")));
         }

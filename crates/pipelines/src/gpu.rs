@@ -1,11 +1,9 @@
 //! A CUDA GPU as a device.
 
 pub(crate) mod attention;
-pub(crate) mod chain;
-mod copy;
 mod listen;
-mod matmul;
 pub(crate) mod models;
+pub(crate) mod workloads;
 
 use std::{
     any::Any,
@@ -24,7 +22,6 @@ use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::
 use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
 use laptime_trace::run::PeakGpu;
 
-pub use self::{copy::prepare_copy, matmul::prepare_matmul};
 use crate::devices::GpuFound;
 
 /// How long a reading of the GPU's state is reused: a reading takes longer than many iterations.

@@ -44,7 +44,7 @@ impl Workload for Matmul {
             _ => 2,
         };
         Ok(Box::new((product_work(size, &dtype, bytes), move || {
-            if_gpu!(device, gpu => crate::gpu::prepare_matmul(size, &dtype, gpu));
+            if_gpu!(device, gpu => crate::gpu::workloads::prepare_matmul(size, &dtype, gpu));
             match &*dtype {
                 "f32" => prepare::<f32>(size, threads, device),
                 "f64" => prepare::<f64>(size, threads, device),

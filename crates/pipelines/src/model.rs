@@ -28,7 +28,7 @@ pub(crate) use self::{
 };
 use crate::{
     axis::describe,
-    backend::{Parsed, Target, does_not_apply, marks},
+    backend::{Parsed, Target, does_not_apply, marks, no_graphs},
 };
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.
@@ -126,7 +126,7 @@ impl Workload for Model {
         };
         Ok(Box::new(Parsed {
             bytes,
-            refusal: maker.refusal(&spec, device),
+            refusal: no_graphs(device, spec.graph),
             spec: (maker, found, spec, options),
             device,
             work: |(_, found, spec, _)| Some(spec::work(&found.config, spec)),

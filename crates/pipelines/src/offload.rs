@@ -67,7 +67,7 @@ impl OffloadedLayers {
         if let Some(reason) = too_small(&subject, &spec, &fit) {
             return Err(BudgetTooSmall(reason).into());
         }
-        let (is_gpu, layers) = (is_gpu(device), subject.decoder().layers);
+        let (is_gpu, layers) = (is_gpu(device), subject.kind.decoder().layers);
         let configuration = OffloadConfiguration {
             enabled: fit.resident < layers,
             is_gpu,

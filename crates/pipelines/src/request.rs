@@ -50,6 +50,11 @@ pub fn words(given: &[Given], axis: &str) -> Vec<String> {
     parse_values(words).unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
+/// Flags whose words are a text or paths and not a list of values, and all others.
+pub fn split_texts(given: Vec<Given>, aliases: &[Alias], axes: &[&str]) -> (Vec<Given>, Vec<Given>) {
+    given.into_iter().partition(|(name, _)| axes.contains(&axis_of(aliases, name)))
+}
+
 /// The words of an axis whose value is a text or a path and not a list, joined; none if it was not given.
 pub fn joined_words(given: &[Given], aliases: &[Alias], axis: &str, by: &str) -> Option<String> {
     let of_axis = given.iter().filter(|(name, _)| axis_of(aliases, name) == axis);

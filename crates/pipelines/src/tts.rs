@@ -16,7 +16,6 @@ use laptime_bench::{
     AxisSpec, Better, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared, WarmUp,
     Work, Workload,
 };
-use laptime_models::GraphMode;
 
 pub(crate) use self::extras::TtsExtras;
 use self::{
@@ -103,7 +102,7 @@ impl Workload for TextToSpeech {
         }
         Ok(Box::new(Parsed {
             bytes: needed_bytes(&speech, &spec, device),
-            refusal: no_graphs(device).filter(|_| spec.graph == GraphMode::On),
+            refusal: no_graphs(device, spec.graph),
             spec: (speech, spec),
             device,
             work: |(speech, spec)| speech::work(speech, spec),

@@ -6,7 +6,7 @@ use laptime_models::{
     attention::{self, CPU_TILING, CpuAttention, Kept, Kind, Layout, Sampled},
 };
 
-use super::spec::Spec;
+use super::plan::Spec;
 use crate::backend::{if_gpu, into_error, marks};
 
 /// Prepared attention on a device.

@@ -7,7 +7,7 @@ use laptime_probe::{Lane, stage};
 
 use super::{
     engine::{Built, Engine, make},
-    spec::Spec,
+    plan::Spec,
 };
 use crate::request::fact;
 

@@ -7,7 +7,7 @@ use super::{
     Attention,
     engine::{Built, Engine, make},
     iteration::AttentionIteration,
-    spec::Spec,
+    plan::Spec,
 };
 
 /// The cases of a command line.

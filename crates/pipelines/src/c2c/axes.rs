@@ -26,8 +26,6 @@ pub const OF_PLAN: &[&str] = &["preset", "samples"];
 
 /// Axes that a case has only if they were given.
 pub const OF_PROMPT: &[&str] = &["prompt", "prompt_file", "sample"];
-
-/// Axes of a case that is compared with text.
 pub const OF_AGAINST: &[&str] = &["against", "text_tokens"];
 pub const TEXT: &str = "text";
 

@@ -21,7 +21,6 @@ pub struct JoinedIteration<'a> {
     last: Last,
 }
 
-/// What an iteration did.
 #[derive(Debug, Default)]
 struct Last {
     tokens: Vec<u32>,
@@ -143,7 +142,6 @@ enum Way {
     Caches,
     /// After a text that the teacher writes.
     Text,
-    /// Without a teacher.
     Alone,
 }
 

@@ -164,7 +164,6 @@ fn tokenizer(found: &Found) -> Result<Tokenizer, ModelError> {
     }
 }
 
-/// Random tokens that both models have.
 fn random(tokens: usize, base: &Found, teacher: &Found, seed: u64) -> Result<Prompt, ModelError> {
     let vocab = base.config.vocab.min(teacher.config.vocab) as f64;
     let mut rng = Rng::new(seed);
@@ -292,7 +291,6 @@ pub struct Spec {
     pub checkpoint: Option<PathBuf>,
     pub prompt: Source,
     pub new_tokens: usize,
-    /// Whether new tokens are fused too.
     pub response: Response,
     pub overlap: bool,
     /// Tokens of the text that the pair is compared with, if any.

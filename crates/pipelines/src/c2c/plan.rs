@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, axis_of, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, resolve};
 
 use super::{
     axes::{ALIASES, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair},
@@ -10,14 +10,14 @@ use super::{
 };
 use crate::{
     axis::{AUTO, NONE},
-    request::{is_given, joined_words, refuse_too_many, refused, text, values_of, whole},
+    request::{is_given, joined_words, refuse_too_many, refused, split_texts, text, values_of, whole},
 };
 
 const NAME: &str = "c2c";
 
 /// Resolves the cases. Refuses those that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
-    let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
+    let (texts, rest) = split_texts(given.to_vec(), ALIASES, &["prompt", "prompt_file"]);
     let mut resolved = resolve(ALIASES, &rest)?;
     // Unknown axes are refused first.
     Plan::settle(NAME, axes(), &resolved)?;
@@ -56,11 +56,6 @@ pub fn on_device(case: &Case, is_gpu: bool) -> Case {
     let shortest = contexts.iter().flatten().map(|found| found.config.context).min().unwrap_or(usize::MAX);
     let tokens = PROMPT_TOKENS.min((shortest / 2).max(1));
     case.with(PROMPT_AXIS, whole(tokens))
-}
-
-/// Flags whose value is a text, not a list.
-fn is_text(name: &str) -> bool {
-    ["prompt", "prompt_file"].contains(&axis_of(ALIASES, name))
 }
 
 fn without(axes: Vec<AxisSpec>, names: &[&str]) -> Vec<AxisSpec> {
@@ -153,7 +148,6 @@ fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPr
     Ok(spec.take(MOST_CASES.saturating_add(1)).map(one).collect())
 }
 
-/// The case with models in their own spelling.
 fn with_names(case: &Case) -> Result<Case, PlanError> {
     ["base_model", "teacher_model"].iter().try_fold(case.clone(), |case, axis| {
         let name = text(&case, axis);

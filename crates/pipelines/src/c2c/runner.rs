@@ -24,7 +24,6 @@ pub struct Runner<'a> {
     pub in_other_order: Vec<f32>,
 }
 
-/// The result of processing a prompt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Read {
     pub fused: Fused,

@@ -13,7 +13,10 @@ use laptime_probe::stage;
 
 use super::{CudaDevice, WORKSPACE_BYTES, into_error};
 use crate::{
-    attention::{Built, Engine, Spec},
+    attention::{
+        Spec,
+        engine::{Built, Engine},
+    },
     product,
 };
 
@@ -63,7 +66,6 @@ enum How<T> {
     Naive(Box<Naive<T>>),
 }
 
-/// The buffers of blockwise attention.
 struct Blocks<T> {
     attention: BlockAttention<T>,
     /// None before the pattern is built.
@@ -71,7 +73,6 @@ struct Blocks<T> {
     dense: Built,
 }
 
-/// The buffers of attention with stored scores.
 struct Naive<T> {
     blas: Blas,
     operations: Operations<T>,

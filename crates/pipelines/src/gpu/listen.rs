@@ -98,7 +98,6 @@ impl OnHost {
     }
 }
 
-/// Adds what one session recorded.
 fn add(records: &mut KernelRecords, recorded: &Recorded, clock: &HostClock, name: &mut dyn FnMut(&Call) -> Arc<str>) {
     let to_host = OnHost::new(recorded, clock);
     for record in &recorded.records {

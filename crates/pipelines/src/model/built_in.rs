@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use laptime_bench::{Case, Device, PlanError};
-use laptime_models::{Config, Decoder, GraphMode, ModelError, Options, TrainOptions, Trainer, Weights, cpu};
+use laptime_models::{Config, Decoder, ModelError, Options, TrainOptions, Trainer, Weights, cpu};
 use laptime_probe::stage;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     spec::Spec,
 };
 use crate::{
-    backend::{self, Loaded, Target, hinted, if_gpu, no_graphs},
+    backend::{self, Loaded, Target, hinted, if_gpu},
     request::{self, refused, with_causes},
 };
 
@@ -20,9 +20,6 @@ pub type Load<T> = anyhow::Result<Loaded<T>>;
 /// Creates decoders and trainers of models; tests have one that is scripted.
 pub trait Maker: Send + Sync {
     fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
-
-    /// Why a device cannot run a case, if it cannot.
-    fn refusal(&self, spec: &Spec, device: &dyn Device) -> Option<String>;
 
     fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64;
 
@@ -51,10 +48,6 @@ impl Maker for BuiltIn {
             let usual = || "`laptime list models` shows the built-in models".to_owned();
             refused(with_causes(&error), &error.hint().unwrap_or_else(usual))
         })
-    }
-
-    fn refusal(&self, spec: &Spec, device: &dyn Device) -> Option<String> {
-        no_graphs(device).filter(|_| spec.graph == GraphMode::On)
     }
 
     fn needed_bytes(&self, config: &Config, spec: &Spec, options: &Options, device: &dyn Device) -> u64 {

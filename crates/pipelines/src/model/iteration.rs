@@ -185,7 +185,6 @@ impl Iteration for ModelIteration<'_> {
     }
 }
 
-/// How decode steps were run, in words.
 fn replay(replay: &Replay) -> String {
     match replay {
         Replay::Graph { nodes } => format!("a graph of {nodes} nodes"),

@@ -16,15 +16,11 @@ const NAME: &str = "model";
 
 /// The default length of a forward pass or prefill, in tokens.
 const TOKENS: usize = 512;
-
-/// The default number of decoded tokens.
 const DECODED: usize = 128;
 const COURSE_BATCH: i64 = 4;
 
 /// The reduced sizes of CS336 assignment 2 for small GPUs: name, tokens, sequences.
 const REDUCED: [(&str, usize, i64); 2] = [("xl", 256, 2), ("2.7B", 128, 1)];
-
-/// The axes that select the pass.
 const OF_TESTS: [&str; 3] = ["pass_type", "seq_len", "cache_tokens"];
 
 pub type Find<'a> = &'a dyn Fn(Named<'_>) -> Result<Found, PlanError>;
@@ -60,10 +56,8 @@ pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
     Plan::of_cases(axes(), without_unused_pattern(cases, &resolved)?)
 }
 
-/// Kinds of attention that follow a pattern.
 const SPARSE: [&str; 2] = ["sparse", "sliding-window"];
 
-/// Removes the pattern axes if no case uses a pattern.
 fn without_unused_pattern(cases: Vec<Case>, given: &[Given]) -> Result<Vec<Case>, PlanError> {
     let is_sparse = |case: &Case| case.text("attention").is_ok_and(|kind| SPARSE.contains(&kind));
     if cases.iter().any(is_sparse) {
@@ -172,7 +166,6 @@ impl Model {
         }
     }
 
-    /// The axes with the defaults of this model.
     fn axes(&self, reduced: Option<(usize, i64)>) -> Vec<AxisSpec> {
         let Config { dtype, attention_type, pattern, .. } = &self.found.config;
         let word = match attention_type {

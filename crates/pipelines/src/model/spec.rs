@@ -248,7 +248,6 @@ fn connections(kept: &Kept, tokens: usize) -> u64 {
     Layout::build(kept, tokens, CPU_TILING).connections()
 }
 
-/// Facts about attention with a pattern.
 pub fn kept_facts(kept: &Kept, tokens: usize) -> Vec<Fact> {
     let connections = connections(kept, tokens);
     let sparsity = 1.0 - connections as f64 / kept.allowed(tokens).max(1) as f64;

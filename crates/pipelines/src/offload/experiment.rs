@@ -66,7 +66,7 @@ fn row((variant, outcomes): &(Variant, Vec<Outcome>)) -> anyhow::Result<TrialRow
     let subject = Subject::of(&Spec::of(&variant.case)?)?;
     let layers = match subject.stay {
         Stay::Layers(count) => count,
-        Stay::Auto => subject.decoder().layers,
+        Stay::Auto => subject.kind.decoder().layers,
     } as u64;
     let reason = outcomes.iter().find_map(not_measured);
     let median = |name: &str| {

@@ -128,7 +128,7 @@ pub fn sizes(subject: &Subject) -> Vec<Fact> {
         Kind::Lm { found, .. } => (found.config.parameters(), found.config.weight_bytes(subject.dtype)),
     };
     vec![
-        fact("prompt_positions", subject.positions() as u64),
+        fact("prompt_positions", subject.kind.positions() as u64),
         fact("parameters", parameters),
         fact("weight_bytes", weight_bytes),
         fact("cache_bytes", cache_bytes(subject)),
@@ -136,7 +136,7 @@ pub fn sizes(subject: &Subject) -> Vec<Fact> {
 }
 
 fn cache_bytes(subject: &Subject) -> u64 {
-    let room = subject.positions().saturating_add(subject.tokens);
+    let room = subject.kind.positions().saturating_add(subject.tokens);
     match &subject.kind {
         Kind::Speech { config, .. } => config.cache_bytes(room, subject.tokens, subject.dtype),
         Kind::Lm { found, .. } => found.config.kv_bytes_per_token(subject.dtype).saturating_mul(room as u64),
@@ -151,7 +151,7 @@ struct Parts {
 }
 
 fn parts(subject: &Subject, spec: &Spec) -> Parts {
-    let (dtype, position) = (subject.dtype, subject.positions().saturating_add(subject.tokens / 2));
+    let (dtype, position) = (subject.dtype, subject.kind.positions().saturating_add(subject.tokens / 2));
     match &subject.kind {
         Kind::Speech { config, .. } => {
             let pass = config.stepped_decoder().step_work(1, position, dtype);
@@ -174,7 +174,7 @@ fn parts(subject: &Subject, spec: &Spec) -> Parts {
 
 /// The work of one layer in one pass at this position.
 fn layer(subject: &Subject, position: usize, dtype: Dtype) -> StageWork {
-    let decoder = subject.decoder();
+    let decoder = subject.kind.decoder();
     let pass = decoder.step_work(1, position, dtype);
     let of_layers = [Stage::Qkv, Stage::Attention, Stage::OProj, Stage::Ffn].map(|stage| pass.stage(stage));
     let all = of_layers.into_iter().fold(StageWork::default(), StageWork::plus);
@@ -197,11 +197,15 @@ pub fn work(subject: &Subject, spec: &Spec) -> Option<Work> {
         Kind::Speech { config, prompt, .. } => {
             let hop = config.token_samples().max(1);
             let voices = prompt.voices.iter().map(|voice| config.voice_encode_work(voice.len() / hop, dtype));
-            (voices.fold(config.prefill_work(subject.positions(), dtype), StageWork::plus), subject.positions())
+            (
+                voices.fold(config.prefill_work(subject.kind.positions(), dtype), StageWork::plus),
+                subject.kind.positions(),
+            )
         }
         Kind::Lm { found, .. } => {
-            let prefill = found.config.prefill_work(1, subject.positions(), 0, laptime_models::Attention::Dense, dtype);
-            (prefill.total(), subject.positions())
+            let prefill =
+                found.config.prefill_work(1, subject.kind.positions(), 0, laptime_models::Attention::Dense, dtype);
+            (prefill.total(), subject.kind.positions())
         }
     };
     let token = |at: usize| match &subject.kind {
@@ -228,7 +232,7 @@ pub fn planned(subject: &Subject, spec: &Spec, fit: &Fit, is_gpu: bool) -> Vec<F
         (true, StreamMode::Sync) => Home::Pageable,
         (true, _) => Home::Pinned,
     };
-    let (layers, layer_bytes) = (subject.decoder().layers, parts(subject, spec).layer.weight_bytes);
+    let (layers, layer_bytes) = (subject.kind.decoder().layers, parts(subject, spec).layer.weight_bytes);
     let streamed = layers.saturating_sub(fit.resident);
     let mut facts = of_case(subject, spec, fit);
     if streamed > 0 {
@@ -258,7 +262,7 @@ fn of_case(subject: &Subject, spec: &Spec, fit: &Fit) -> Vec<Fact> {
     let mut facts = sizes(subject);
     facts.extend([
         Fact::new("weights", if subject.folder.is_some() { "folder" } else { "synthetic" }),
-        fact("layers", subject.decoder().layers as u64),
+        fact("layers", subject.kind.decoder().layers as u64),
         fact("gpu_layers", fit.resident as u64),
         Fact::new("dtype", subject.dtype.word()),
         fact("predicted_bytes", fit.needed),

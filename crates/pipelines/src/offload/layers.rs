@@ -32,12 +32,10 @@ pub fn preset(name: &str) -> Option<(&'static str, usize)> {
     PRESETS.into_iter().find(|(known, _)| *known == plain)
 }
 
-/// The number of resident layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stay {
     /// This many, the last ones of the model.
     Layers(usize),
-    /// As many as fit.
     Auto,
 }
 
@@ -96,7 +94,6 @@ pub fn budget_bytes(text: &str) -> Result<Option<u64>, String> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit {
-    /// The number of resident layers.
     pub resident: usize,
     /// Needed bytes; a minimum if nothing fits.
     pub needed: u64,
@@ -114,7 +111,7 @@ impl Fit {
 /// [`Fit::fits`] says so.
 pub fn fit(subject: &Subject, spec: &Spec, device: &dyn Device) -> Fit {
     let budget = spec.budget.or_else(|| device.available_bytes());
-    let layers = subject.decoder().layers;
+    let layers = subject.kind.decoder().layers;
     let needed = |resident: usize| needed_bytes(subject, spec, resident, device);
     let resident = match (subject.stay, budget) {
         (Stay::Layers(asked), _) => asked,

@@ -22,7 +22,6 @@ const MOST_LAYERS: usize = 8;
 /// What is printed while tokens are generated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Style {
-    /// Nothing.
     #[default]
     Silent,
     /// One line per token that is due.

@@ -1,7 +1,7 @@
 //! Which cases are meant: one flag says how many layers stay, a preset is a model or a number of layers, and files are
 //! read before anything is measured.
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, resolve};
 use laptime_models::ModelError;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     axis::AUTO,
-    request::{is_given, joined_words, named_folder, refuse_unknown, refused, whole, with_behind},
+    request::{is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, whole, with_behind},
 };
 
 const NAME: &str = "offload";
@@ -22,7 +22,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(folder).collect();
     refuse_two_ways(&given)?;
     refuse_small_floats(&given)?;
-    let (texts, rest): (Vec<Given>, Vec<Given>) = given.into_iter().partition(|(name, _)| is_text(name));
+    let (texts, rest) = split_texts(given, ALIASES, OF_TEXT);
     let mut resolved = resolve(ALIASES, &rest)?;
     // A budget applies to `auto` layers.
     if is_given(&resolved, "memory_budget") && !is_given(&resolved, LAYERS) {
@@ -34,7 +34,6 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::of_cases(axes(), if is_on(&resolved, "benchmark") { with_plain_case(cases) } else { cases })
 }
 
-/// The plan without the axes that are not part of a case.
 fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
     refuse_unknown(NAME, &axes(), resolved)?;
     let is_in_cases = |name: &str| !OF_TEXT.contains(&name) && !OF_RUN.contains(&name);
@@ -58,11 +57,6 @@ fn parted((name, words): Given) -> Vec<Given> {
     let (layers, models): (Vec<String>, Vec<String>) = all.partition(|word| preset(word).is_some());
     let parts = [("offload_preset", layers), ("model", models)].into_iter();
     parts.filter(|(_, words)| !words.is_empty()).map(|(name, words)| (name.to_owned(), words)).collect()
-}
-
-/// Flags whose words are paths.
-fn is_text(name: &str) -> bool {
-    OF_TEXT.contains(&axis_of(ALIASES, name))
 }
 
 /// Refuses two flags that both set the number of resident layers, or the model.
@@ -101,7 +95,6 @@ fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
     }
 }
 
-/// The case with its script and voices, if they were given.
 fn with_texts(case: &Case, texts: &[Given]) -> Case {
     OF_TEXT.iter().fold(case.clone(), |case, axis| match joined_words(texts, ALIASES, axis, ",") {
         Some(list) => with_behind(&case, "dtype", axis, list.into()),
@@ -130,7 +123,6 @@ fn settled(case: &Case) -> Result<Case, PlanError> {
     Ok(if spec.max_tokens.is_some() { case } else { with_behind(&case, "steps", MAX_TOKENS, whole(subject.tokens)) })
 }
 
-/// The same case with this many layers on the device.
 pub fn with_layers(case: &Case, layers: usize) -> Case {
     case.with(LAYERS, whole(layers))
 }
@@ -179,7 +171,7 @@ pub fn without_offloading(case: &Case) -> Case {
     let plain = [("mode", "wrap".into()), ("memory_budget", "free".into()), ("link_gbps", AxisValue::Float(0.0))];
     let case = plain.into_iter().fold(case.clone(), |case, (axis, value)| case.with(axis, value));
     let layers = Spec::of(&case).ok().filter(|spec| spec.model != AUTO);
-    let layers = layers.and_then(|spec| Subject::of(&spec).ok()).map(|subject| subject.decoder().layers);
+    let layers = layers.and_then(|spec| Subject::of(&spec).ok()).map(|subject| subject.kind.decoder().layers);
     layers.map_or_else(|| case.with(LAYERS, ALL), |layers| with_layers(&case, layers))
 }
 

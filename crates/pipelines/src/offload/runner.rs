@@ -145,10 +145,10 @@ impl<'a> Runner<'a> {
             samples: run.samples.clone(),
             rate,
             stem: self.subject.stem.clone(),
-            prefilled: self.subject.positions(),
+            prefilled: self.subject.kind.positions(),
             prefill_ns: run.prefill_ns,
             tokens_ns: run.tokens_ns.clone(),
-            layers: [self.subject.decoder().layers, self.fit.resident],
+            layers: [self.subject.kind.decoder().layers, self.fit.resident],
             visits: run.visits,
             memory: [self.device.peak_bytes(), self.device.available_bytes()],
         }
@@ -197,7 +197,7 @@ fn speech_weights(subject: &Subject, config: &VibeVoiceConfig, seed: u64) -> Res
 
 /// How layers are offloaded with this many resident layers; none if all are resident.
 fn offload(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Option<Offload> {
-    (resident < subject.decoder().layers).then(|| Offload {
+    (resident < subject.kind.decoder().layers).then(|| Offload {
         mode: spec.mode,
         resident,
         home: home.to_owned(),
@@ -230,20 +230,18 @@ pub fn make<'a>(
     }
 }
 
-/// Prepares a speech model, without marks.
 fn vibevoice_options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> VibeVoiceOptions {
     let offload = offload(subject, spec, resident, home);
-    VibeVoiceOptions { offload, ..VibeVoiceOptions::new(subject.dtype, subject.positions(), subject.tokens) }
+    VibeVoiceOptions { offload, ..VibeVoiceOptions::new(subject.dtype, subject.kind.positions(), subject.tokens) }
 }
 
-/// Prepares a language model, without marks.
 fn options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Options {
     Options {
         dtype: subject.dtype,
         attention: Attention::Dense,
         kept: None,
         batch: 1,
-        room: Room::Static(subject.positions().saturating_add(subject.tokens)),
+        room: Room::Static(subject.kind.positions().saturating_add(subject.tokens)),
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: offload(subject, spec, resident, home),
@@ -252,7 +250,7 @@ fn options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Opti
 
 /// Predicted peak memory of a case with this many resident layers: heap or GPU memory.
 pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dyn Device) -> u64 {
-    let (positions, tokens, threads) = (subject.positions(), subject.tokens, spec.threads);
+    let (positions, tokens, threads) = (subject.kind.positions(), subject.tokens, spec.threads);
     match &subject.kind {
         Kind::Speech { config, prompt, .. } => {
             let options = vibevoice_options(subject, spec, resident, Path::new(""));

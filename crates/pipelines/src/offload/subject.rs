@@ -101,14 +101,6 @@ impl Subject {
         })
     }
 
-    pub fn decoder(&self) -> &Config {
-        self.kind.decoder()
-    }
-
-    pub fn positions(&self) -> usize {
-        self.kind.positions()
-    }
-
     /// Why the case is invalid, if it is.
     pub fn refusal(&self) -> Option<String> {
         let checked = match &self.kind {
@@ -150,7 +142,8 @@ impl Kind {
         }
     }
 
-    fn positions(&self) -> usize {
+    /// Positions of the prompt.
+    pub fn positions(&self) -> usize {
         match self {
             Self::Speech { prompt, .. } => prompt.ids.len(),
             Self::Lm { prompt, .. } => prompt.ids.len(),
@@ -208,7 +201,6 @@ pub struct Spec {
     /// Copies between two clearings of caches.
     pub clear_every: Option<usize>,
     pub cfg_scale: f64,
-    /// Steps of the diffusion head.
     pub steps: usize,
     pub max_tokens: Option<usize>,
     pub threads: usize,
@@ -223,6 +215,7 @@ impl Spec {
             "the link rate `{link}` GB/s is not valid; use a rate above 0, or 0 for full speed"
         );
         let clear = case.size("cache_clear_interval")?;
+        let voices = case.text("voice_files").unwrap_or_default().split(',');
         Ok(Self {
             model: case.text("model")?.to_owned(),
             is_lm: case.text("pipeline")? == "lm",
@@ -230,7 +223,7 @@ impl Spec {
             stay: text(case, LAYERS),
             dtype: case.text("dtype")?.parse().ok(),
             script: case.text("txt_path").ok().map(PathBuf::from),
-            voices: case.text("voice_files").map(files).unwrap_or_default(),
+            voices: voices.map(str::trim).filter(|file| !file.is_empty()).map(PathBuf::from).collect(),
             mode: case.text("mode")?.parse()?,
             budget: budget_bytes(&text(case, "memory_budget")).map_err(anyhow::Error::msg)?,
             link_gbps: (link > 0.0).then_some(link),
@@ -242,8 +235,4 @@ impl Spec {
             seed: seed(case)?,
         })
     }
-}
-
-pub fn files(list: &str) -> Vec<PathBuf> {
-    list.split(',').map(str::trim).filter(|file| !file.is_empty()).map(PathBuf::from).collect()
 }

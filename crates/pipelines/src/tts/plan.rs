@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, resolve};
 use laptime_models::{Config, tts::TtsConfig};
 
 use super::{
@@ -11,7 +11,9 @@ use super::{
 };
 use crate::{
     axis::AUTO,
-    request::{is_given, joined_words, named_folder, refuse_unknown, refused, values_of, whole, with_behind},
+    request::{
+        is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, values_of, whole, with_behind,
+    },
 };
 
 const NAME: &str = "tts";
@@ -19,7 +21,7 @@ const OWN: &str = "text";
 
 /// Resolves the cases. Refuses cases that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
-    let (texts, rest): (Vec<Given>, Vec<Given>) = given.iter().cloned().partition(|(name, _)| is_text(name));
+    let (texts, rest) = split_texts(given.to_vec(), ALIASES, OF_TEXT);
     let folder = |given: Given| named_folder(given, FOLDER_FLAG, looks_like_a_folder);
     let rest = without_sizes(rest.into_iter().map(folder).collect())?;
     let resolved = resolve(ALIASES, &rest)?;
@@ -36,12 +38,6 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     Plan::of_cases(axes(), checked(cases.collect())?)
 }
 
-/// Flags whose value is a text or a path, not a list.
-fn is_text(name: &str) -> bool {
-    OF_TEXT.contains(&axis_of(ALIASES, name))
-}
-
-/// Flags that name a size.
 const SIZE_FLAGS: [&str; 2] = ["preset", "presets"];
 
 /// A size that is given with a folder must be that of the folder; it is not another model.
@@ -67,7 +63,6 @@ fn without_sizes(given: Vec<Given>) -> Result<Vec<Given>, PlanError> {
     Ok(given.into_iter().filter(|(name, _)| !SIZE_FLAGS.contains(&name.as_str())).collect())
 }
 
-/// The size of a model, in words.
 fn size_of(config: &TtsConfig) -> String {
     let of = |decoder: &Config| format!("{} layers of width {}", decoder.layers, decoder.hidden);
     format!("a talker of {} and a predictor of {}", of(&config.talker), of(&config.predictor))

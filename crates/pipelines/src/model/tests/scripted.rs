@@ -59,10 +59,6 @@ impl Maker for ScriptedMaker {
         Ok(Found { name: config.name.clone(), config })
     }
 
-    fn refusal(&self, _: &Spec, _: &dyn Device) -> Option<String> {
-        None
-    }
-
     fn needed_bytes(&self, config: &Config, spec: &Spec, _: &Options, _: &dyn Device) -> u64 {
         let cache = config.kv_bytes_per_token(spec.dtype).saturating_mul(spec.positions() as u64);
         config.weight_bytes(spec.dtype).saturating_add(cache.saturating_mul(spec.batch as u64))
