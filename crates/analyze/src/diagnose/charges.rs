@@ -207,8 +207,9 @@ impl<'t> Charges<'t> {
         if share < limits.of(id) || gain <= 0.0 || is_once && !is_large {
             return None;
         }
-        let may_be_bad = !is_once && !(LATE_HOST.contains(&id) && self.is_late_by_profiler());
-        let severity = if is_large && may_be_bad { Severity::Bad } else { Severity::Notable };
+        let is_by_profiler = LATE_HOST.contains(&id) && self.is_late_by_profiler();
+        let is_bad = is_large && !is_once && !is_by_profiler;
+        let severity = if is_bad { Severity::Bad } else { Severity::Notable };
         let finding = Finding {
             rule: rule.topic.id,
             evidence: self.summary(id, charge, gain, share),

@@ -186,8 +186,9 @@ pub fn offload_layers(answer: &Offload) -> Table {
 pub fn offload_tokens(answer: &Offload) -> Table {
     let whole = answer.length.median;
     let expected = answer.expected.as_ref();
+    type Interval = Option<(f64, f64)>;
     let (columns, cells) = fields!((depth, label, time, interval, expected):
-        (usize, &str, f64, Option<(f64, f64)>, Option<f64>) => [
+        (usize, &str, f64, Interval, Option<f64>) => [
         ("part", "part") => Cell::tree(depth, label, label),
         ("median_ms", "median") => Cell::nanos(time),
         ("median_lo_ms", "").in_unit_of("median_ms").machine_only() => Cell::nanos(interval.map(|(low, _)| low)),

@@ -142,7 +142,7 @@ fn slow(answer: &Laps) -> String {
 fn sentence(answer: &Laps, slow: &SlowLap) -> String {
     let Some(lap) = answer.laps.get(slow.at) else { return String::new() };
     let median = answer.figures.length.median;
-    let [length, usual] = in_one_unit([lap.length() as f64, median].map(|time| Cell::nanos(time)));
+    let [length, usual] = in_one_unit([lap.length() as f64, median].map(Cell::nanos));
     let times = lap.length() as f64 / median.max(1.0);
     let why: Vec<String> = slow.more.iter().map(difference).collect();
     let why = if why.is_empty() { "many small differences".to_owned() } else { why.join(", ") };
