@@ -157,6 +157,8 @@ fn of_process(process: &Process) -> serde_json::Value {
         "calls": process.records.calls.len(),
         "calls_recorded": info("calls"),
         "inner_calls": process.inner_calls,
+        "launches": process.launches,
+        "launches_without_kernel": process.launches_without_kernel,
         "ended": process.has_ended(),
         "memory": {
             "buffers": bytes("buffers"),

@@ -1,6 +1,6 @@
 //! Reads the parts that the processes of a program left behind.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::{fs, sync::Arc, thread};
@@ -37,8 +37,11 @@ pub struct Process {
     pub threads: Vec<(u32, String)>,
     /// What was dropped.
     pub dropped: BTreeMap<Kind, u64>,
-    /// Calls of the driver inside calls of the runtime, which are left out.
+    /// Calls inside other calls, which are left out: of the driver inside the runtime's, and of the runtime inside its own.
     pub inner_calls: usize,
+    /// Launches, and those of which CUPTI reported no kernel.
+    pub launches: usize,
+    pub launches_without_kernel: usize,
     /// Bytes at the end of its parts that could not be read.
     pub cut_bytes: usize,
 }
@@ -178,6 +181,7 @@ fn process(pid: u32, start_ns: u64, files: &[(u32, PathBuf)]) -> Process {
     let all = calls.len();
     process.records.calls = outer_calls(calls, &mut process.records.work);
     process.inner_calls = all - process.records.calls.len();
+    (process.launches, process.launches_without_kernel) = launches(&process.records);
     process.records.lost = process.dropped.values().sum();
     process.states.sort_by_key(|(at, _)| *at);
     process.states.dedup();
@@ -312,15 +316,25 @@ fn memory(kind: cupti::MemoryKind) -> MemoryKind {
     }
 }
 
-/// The calls that programs made: those of the driver that the runtime made for them are left out. Work that names
-/// such an inner call is tied to the outer one.
+/// How many launches there are, and how many without a kernel.
+fn launches(records: &KernelRecords) -> (usize, usize) {
+    let with_work: HashSet<u64> = records.work.iter().map(|work| work.correlation).collect();
+    let launches = records.calls.iter().filter(|call| call.name.contains("Launch"));
+    launches
+        .fold((0, 0), |(all, without), call| (all + 1, without + usize::from(!with_work.contains(&call.correlation))))
+}
+
+/// The calls that programs made: those that the runtime made for them are left out. Work that names such an inner call
+/// is tied to the outer one.
 fn outer_calls(mut calls: Vec<HostCall>, work: &mut [DeviceWork]) -> Vec<HostCall> {
     calls.sort_by_key(|call| (call.thread, call.time.start_ns, std::cmp::Reverse(call.time.end_ns), call.is_driver));
     let mut kept: Vec<HostCall> = Vec::with_capacity(calls.len());
     let mut aliases: HashMap<u64, u64> = HashMap::new();
     for call in calls {
         let outer = kept.last().filter(|outer| {
-            call.is_driver && !outer.is_driver && outer.thread == call.thread && call.time.end_ns <= outer.time.end_ns
+            let is_made_by_runtime = call.is_driver || call.name == outer.name;
+            let is_inside = outer.thread == call.thread && call.time.end_ns <= outer.time.end_ns;
+            is_made_by_runtime && !outer.is_driver && is_inside
         });
         match outer {
             Some(outer) => {
@@ -401,6 +415,28 @@ mod tests {
         assert_eq!((clock.host(5_000), clock.host(5_500), clock.host(6_000)), (1_000, 1_550, 2_100));
         assert_eq!((clock.host(4_900), clock.host(6_010)), (900, 2_110));
         assert_eq!(clock.uncertainty(), Some(50));
+    }
+
+    #[test]
+    fn a_launch_without_a_kernel_is_counted_and_a_launch_inside_itself_is_one() {
+        let call = |start_ns, end_ns, correlation| HostCall {
+            time: Stretch { start_ns, end_ns },
+            thread: 1,
+            name: "cudaLaunchKernel".into(),
+            is_driver: false,
+            correlation,
+        };
+        let mut work = [DeviceWork {
+            time: Stretch::default(),
+            device: 0,
+            stream: None,
+            correlation: 8,
+            kind: WorkKind::Memset { bytes: 0 },
+        }];
+        let calls = outer_calls(vec![call(10, 20, 7), call(11, 19, 8), call(30, 40, 9)], &mut work);
+        assert_eq!(calls.iter().map(|call| call.correlation).collect::<Vec<_>>(), [7, 9]);
+        let records = KernelRecords { calls, work: work.into(), ..KernelRecords::default() };
+        assert_eq!(launches(&records), (2, 1));
     }
 
     #[test]

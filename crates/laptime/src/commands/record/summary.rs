@@ -2,11 +2,15 @@
 
 use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, thread};
 
-use super::{folder::Recording, overhead::Overhead};
+use super::{folder::Recording, overhead::Overhead, parts::Process};
 use crate::run_folder::{PAGE_FILE, TRACE_FILE};
 use crate::{commands::page, output::say};
 use laptime_analyze::{Diagnosis, LineShares, Waiting};
 use laptime_page::About;
+
+/// Where a recording begins or ends, a few launches have no kernel, and a share of them where it was switched often.
+const FEW_LAUNCHES: u64 = 50;
+const MISSING: f64 = 0.05;
 
 /// Shows what a recording holds, how the program ended, and what went wrong; writes the trace and the page meanwhile.
 ///
@@ -35,6 +39,9 @@ pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, a
 /// If the trace cannot be written.
 pub fn show(recording: &Recording, run: &Path) -> anyhow::Result<()> {
     say(&headline(recording));
+    if let Some(problem) = missing_kernels(&recording.processes) {
+        say(&format!("note: {problem}"));
+    }
     thread::scope(|scope| {
         let written = scope.spawn(|| recording.write_trace(run));
         page::write_recorded(run, &recording.trace, About::default(), &|waiting| show_answer(recording, waiting));
@@ -159,6 +166,20 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
         found.push(format!("CUPTI refused to record: {reason}"));
     }
     found
+}
+
+/// CUPTI may stop to report the kernels of a thread; the launches show it.
+fn missing_kernels(processes: &[Process]) -> Option<String> {
+    let sum = |of: fn(&Process) -> usize| processes.iter().map(of).sum::<usize>() as u64;
+    let (launches, without) = (sum(|one| one.launches), sum(|one| one.launches_without_kernel));
+    let is_missing = without >= FEW_LAUNCHES && without as f64 > MISSING * launches as f64;
+    is_missing.then(|| {
+        format!(
+            "CUPTI reported no kernel for {} of {} launches, so kernels are missing here; try `--no-overhead` without a window",
+            grouped(without),
+            grouped(launches)
+        )
+    })
 }
 
 /// The folder as seen from here, where that is shorter.
