@@ -86,7 +86,6 @@ impl Process {
 
     /// How many kernels and graphs it ran.
     pub fn kernels(&self) -> usize {
-        let is_kernel = |work: &&DeviceWork| matches!(work.kind, WorkKind::Kernel { .. } | WorkKind::Graph { .. });
         self.records.work.iter().filter(is_kernel).count()
     }
 }
@@ -316,6 +315,10 @@ fn memory(kind: cupti::MemoryKind) -> MemoryKind {
     }
 }
 
+fn is_kernel(work: &&DeviceWork) -> bool {
+    matches!(work.kind, WorkKind::Kernel { .. } | WorkKind::Graph { .. })
+}
+
 /// How many launches there are, and how many without a kernel.
 fn launches(records: &KernelRecords) -> (usize, usize) {
     let with_work: HashSet<u64> = records.work.iter().map(|work| work.correlation).collect();
@@ -426,13 +429,8 @@ mod tests {
             is_driver: false,
             correlation,
         };
-        let mut work = [DeviceWork {
-            time: Stretch::default(),
-            device: 0,
-            stream: None,
-            correlation: 8,
-            kind: WorkKind::Memset { bytes: 0 },
-        }];
+        let mut work =
+            [DeviceWork { time: Stretch::default(), device: 0, stream: None, correlation: 8, kind: WorkKind::Graph }];
         let calls = outer_calls(vec![call(10, 20, 7), call(11, 19, 8), call(30, 40, 9)], &mut work);
         assert_eq!(calls.iter().map(|call| call.correlation).collect::<Vec<_>>(), [7, 9]);
         let records = KernelRecords { calls, work: work.into(), ..KernelRecords::default() };
