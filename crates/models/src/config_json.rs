@@ -5,11 +5,18 @@ use std::path::Path;
 use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
-use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling};
+use crate::{
+    Activation, Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow,
+};
 
 /// The architectures that are known, as `model_type` names them.
-const KNOWN: [(&str, Family); 4] =
-    [("qwen3", Family::Qwen3), ("qwen2", Family::Qwen2), ("llama", Family::Llama), ("nano", Family::Nano)];
+const KNOWN: [(&str, Family); 5] = [
+    ("qwen3", Family::Qwen3),
+    ("qwen2", Family::Qwen2),
+    ("llama", Family::Llama),
+    ("gemma3_text", Family::Gemma3),
+    ("nano", Family::Nano),
+];
 
 /// The base of wavelengths where a file says none, as in `transformers`.
 const USUAL_THETA: f64 = 10_000.0;
@@ -56,6 +63,7 @@ impl Fields<'_> {
     fn config(&self, name: &str) -> Result<Config, String> {
         match self.family()? {
             Family::Nano => self.nano(name),
+            Family::Gemma3 => self.gemma3(name),
             family => self.decoder(name, family, self.needed("vocab_size")?),
         }
     }
@@ -98,7 +106,78 @@ impl Fields<'_> {
                 random: count("dca_random_blocks", 16)?,
             }),
             dtype: self.dtype()?,
+            activation: Activation::Silu,
+            post_norms: false,
+            zero_centred_norms: false,
+            scaled_embedding: false,
+            window: None,
         })
+    }
+
+    /// Gemma 3, in the fields and with the defaults of its `Gemma3TextConfig`.
+    fn gemma3(&self, name: &str) -> Result<Config, String> {
+        let head_dim = self.count("head_dim")?.unwrap_or(256);
+        self.refuse_gemma3_variants(head_dim)?;
+        let decoder = self.decoder(name, Family::Gemma3, self.needed("vocab_size")?)?;
+        Ok(Config {
+            head_dim,
+            rope: Rope { theta: self.gemma3_theta("full_attention", "rope_theta", 1e6)?, ..decoder.rope },
+            tied: self.truth("tie_word_embeddings")?.unwrap_or(true),
+            qk_norm: true,
+            activation: Activation::GeluTanh,
+            post_norms: true,
+            zero_centred_norms: true,
+            scaled_embedding: true,
+            window: Some(SlidingWindow {
+                size: self.count("sliding_window")?.unwrap_or(4096),
+                full_every: self.full_every()?,
+                theta: self.gemma3_theta("sliding_attention", "rope_local_base_freq", 1e4)?,
+            }),
+            ..decoder
+        })
+    }
+
+    /// Refuses what the decoder does not compute.
+    fn refuse_gemma3_variants(&self, head_dim: usize) -> Result<(), String> {
+        if let Some(other) = self.text("hidden_activation")?.filter(|other| *other != "gelu_pytorch_tanh") {
+            return Err(format!("`hidden_activation` is `{other}`; only `gelu_pytorch_tanh` is supported"));
+        }
+        for field in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            if self.value(field).is_some() {
+                return Err(format!("`{field}` is set, which is not supported"));
+            }
+        }
+        if self.is_true("use_bidirectional_attention")? {
+            return Err("`use_bidirectional_attention` is true; only causal attention is supported".to_owned());
+        }
+        match self.number("query_pre_attn_scalar")?.unwrap_or(256.0) {
+            scalar if scalar == head_dim as f64 => Ok(()),
+            scalar => Err(format!("`query_pre_attn_scalar` is {scalar}; only `head_dim` ({head_dim}) is supported")),
+        }
+    }
+
+    /// The base of wavelengths of one kind of layers: in newer files by kind, in older ones in a field of its own.
+    fn gemma3_theta(&self, kind: &str, older: &str, usual: f64) -> Result<f64, String> {
+        let by_kind = self.object("rope_parameters")?.and_then(|kinds| kinds.get(kind)).and_then(Value::as_object);
+        let Some(inner) = by_kind.map(Fields) else { return Ok(self.number(older)?.unwrap_or(usual)) };
+        match inner.text("rope_type")?.filter(|other| *other != "default") {
+            Some(other) => Err(format!("positions are scaled by `{other}`; only `default` is supported")),
+            None => Ok(inner.number("rope_theta")?.unwrap_or(usual)),
+        }
+    }
+
+    /// Every so many layers, the last one attends to all positions.
+    fn full_every(&self) -> Result<usize, String> {
+        let Some(types) = self.value("layer_types").and_then(Value::as_array) else {
+            let older = self.count("sliding_window_pattern")?.or(self.count("_sliding_window_pattern")?);
+            return Ok(older.unwrap_or(6));
+        };
+        let is_full = |kind: &Value| kind.as_str() == Some("full_attention");
+        let every = types.iter().position(is_full).unwrap_or(types.len()) + 1;
+        match types.iter().enumerate().all(|(at, kind)| is_full(kind) == (at + 1).is_multiple_of(every)) {
+            true => Ok(every),
+            false => Err("`layer_types` has `full_attention` at uneven distances, which is not supported".to_owned()),
+        }
     }
 
     /// Refuses what the decoder does not compute.
@@ -149,6 +228,11 @@ impl Fields<'_> {
             attention_type: Attention::Dense,
             pattern: None,
             dtype: self.dtype()?,
+            activation: Activation::Silu,
+            post_norms: false,
+            zero_centred_norms: false,
+            scaled_embedding: false,
+            window: None,
         })
     }
 
@@ -166,13 +250,16 @@ impl Fields<'_> {
         if family != Family::Qwen2 && self.is_true("attention_bias")? {
             return Err("`attention_bias` is true, and a bias behind attention is not computed here".to_owned());
         }
+        if self.value("quantization_config").is_some() {
+            return Err("its weights are quantised, which is not read here".to_owned());
+        }
+        if family == Family::Gemma3 {
+            return Ok(());
+        }
         let slides = |value: &Value| value.as_str() == Some("sliding_attention");
         let types = self.value("layer_types").and_then(Value::as_array);
         if self.is_true("use_sliding_window")? || types.is_some_and(|types| types.iter().any(slides)) {
             return Err("it attends through a sliding window, which is not computed here".to_owned());
-        }
-        if self.value("quantization_config").is_some() {
-            return Err("its weights are quantised, which is not read here".to_owned());
         }
         match self.text("hidden_act")? {
             None | Some("silu" | "swish") => Ok(()),

@@ -47,10 +47,7 @@ pub fn decoder(
     options: Options,
     threads: usize,
 ) -> Result<Box<dyn Decoder>, ModelError> {
-    config.check()?;
-    if options.batch == 0 {
-        return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
-    }
+    options.check(&config)?;
     refuse_graph(options.graph)?;
     Ok(match options.dtype {
         Dtype::F32 => Box::new(GenericDecoder::new(CpuPasses::<f32>::new(config, options, threads, weights)?)),

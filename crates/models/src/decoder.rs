@@ -47,6 +47,19 @@ impl Options {
             offload: None,
         }
     }
+
+    /// Refuses a configuration that makes no model, and what no device computes.
+    pub(crate) fn check(&self, config: &Config) -> Result<(), ModelError> {
+        config.check()?;
+        if self.batch == 0 {
+            return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
+        }
+        if config.window.is_some() && self.kept.is_some() {
+            let reason = "has layers with a sliding window, which sparse attention lacks: use `--attention dense`";
+            return Err(ModelError::Refused(format!("`{}` {reason}", config.name)));
+        }
+        Ok(())
+    }
 }
 
 /// The room that a KV cache has.

@@ -45,7 +45,7 @@ impl Config {
             hidden.checked_mul(qkv)?,
             hidden.checked_mul(q)?,
             hidden.checked_mul(ffn)?.checked_mul(3)?,
-            2 * hidden,
+            if self.post_norms { 4 * hidden } else { 2 * hidden },
             if self.qk_norm { 2 * self.head_dim as u128 } else { 0 },
             if self.qkv_bias { qkv } else { 0 },
             if self.ffn_bias { 2 * ffn + hidden } else { 0 },

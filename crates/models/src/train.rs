@@ -17,7 +17,7 @@ pub use self::{
     work::{BackwardWork, UpdateWork},
 };
 pub(crate) use self::{ledger::Ledger, trainer::ModelTrainer};
-use crate::{Attention, Config, Dtype, Marks, ModelError, TensorSpec, Tokens};
+use crate::{Activation, Attention, Config, Dtype, Marks, ModelError, TensorSpec, Tokens};
 
 /// How a trainer is made ready. Everything that a step needs is allocated for these sizes, once.
 #[derive(Debug, Clone)]
@@ -53,6 +53,13 @@ impl TrainOptions {
         if self.tokens > config.context {
             let (tokens, what, room) = (self.tokens, config.name.clone(), config.context);
             return Err(ModelError::TooLong { tokens, what, room });
+        }
+        let Config { activation, post_norms, zero_centred_norms, scaled_embedding, window, .. } = config;
+        let has_gradients = *activation == Activation::Silu && window.is_none();
+        if !has_gradients || *post_norms || *zero_centred_norms || *scaled_embedding {
+            let (name, family) = (&config.name, config.family.word());
+            let reason = format!("`{name}` cannot be trained: the gradients of {family} models are not implemented");
+            return Err(ModelError::Refused(reason));
         }
         match self.dtype {
             Dtype::F16 => Err(ModelError::Refused(

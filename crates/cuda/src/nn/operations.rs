@@ -22,10 +22,14 @@ pub struct Operations<T> {
     last_rows: Kernel,
     merge_heads: Kernel,
     rms_norm: Pair,
+    rms_norm_add: Kernel,
+    scale_rows: Kernel,
     pub(super) split_heads: Pair,
     pub(super) softmax_causal: [Kernel; 3],
     pub(super) softmax_causal_any: Kernel,
+    pub(super) softmax_windowed: Kernel,
     swiglu: Pair,
+    geglu: Pair,
     add_bias: Pair,
     argmax: Kernel,
     argmax_blocks: u32,
@@ -55,10 +59,14 @@ impl<T: Element> Operations<T> {
             last_rows: rows.kernel("last_rows")?,
             merge_heads: rows.kernel("merge_heads")?,
             rms_norm: norm.pair("rms_norm")?,
+            rms_norm_add: norm.kernel("rms_norm_add")?,
+            scale_rows: rows.kernel("scale_rows")?,
             split_heads: heads.pair("split_heads")?,
             softmax_causal: [softmax_of(KEPT[0])?, softmax_of(KEPT[1])?, softmax_of(KEPT[2])?],
             softmax_causal_any: softmax.kernel("softmax_causal_any")?,
+            softmax_windowed: softmax.kernel("softmax_windowed")?,
             swiglu: swiglu.pair("swiglu")?,
+            geglu: swiglu.pair("geglu")?,
             add_bias: swiglu.pair("add_bias")?,
             argmax: module(ARGMAX)?.kernel("argmax")?,
             argmax_blocks: if device.is_hopper_or_later() { ARGMAX_BLOCKS } else { 1 },
@@ -113,6 +121,37 @@ impl<T: Element> Operations<T> {
         launch.run(kernel, Shape::line(rows, threads))
     }
 
+    /// Adds the norm of each row of `x` (rows by `width`) to the row of `out`.
+    pub fn rms_norm_add<'a>(
+        &self,
+        stream: &Stream,
+        x: impl Into<Slice<'a, T>>,
+        weight: impl Into<Slice<'a, T>>,
+        out: impl Into<SliceMut<'a, T>>,
+        [rows, width]: [u32; 2],
+        epsilon: f32,
+    ) -> Result<(), CudaError> {
+        let launch = Launch::new(stream, "adding a norm")
+            .read(x.into(), area(rows, width))
+            .read(weight.into(), width)
+            .write(out.into(), area(rows, width))
+            .with(width)
+            .with(epsilon);
+        launch.run(&self.rms_norm_add, Shape::line(rows, width.clamp(32, 1024).next_multiple_of(32)))
+    }
+
+    /// Multiplies the first `count` numbers of `x` with a factor.
+    pub fn scale<'a>(
+        &self,
+        stream: &Stream,
+        x: impl Into<SliceMut<'a, T>>,
+        count: u64,
+        factor: f32,
+    ) -> Result<(), CudaError> {
+        let launch = Launch::new(stream, "scaling").write(x.into(), count).with(count).with(factor);
+        launch.run(&self.scale_rows, Shape::line(blocks(count.div_ceil(THREADS.into())), THREADS))
+    }
+
     /// Puts `silu(gate) * up` into `out` (rows by `ffn`). A row of `gate_up` is the gate and then what it lets through;
     /// the bias, where there is one, is added to both.
     pub fn swiglu<'a>(
@@ -121,14 +160,38 @@ impl<T: Element> Operations<T> {
         gate_up: impl Into<Slice<'a, T>>,
         bias: Option<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
+        shape: [u32; 2],
+    ) -> Result<(), CudaError> {
+        self.gate(stream, &self.swiglu, gate_up.into(), bias, out.into(), shape)
+    }
+
+    /// The same with GELU, approximated by tanh, in place of SiLU.
+    pub fn geglu<'a>(
+        &self,
+        stream: &Stream,
+        gate_up: impl Into<Slice<'a, T>>,
+        bias: Option<Slice<'a, T>>,
+        out: impl Into<SliceMut<'a, T>>,
+        shape: [u32; 2],
+    ) -> Result<(), CudaError> {
+        self.gate(stream, &self.geglu, gate_up.into(), bias, out.into(), shape)
+    }
+
+    fn gate(
+        &self,
+        stream: &Stream,
+        kernels: &Pair,
+        gate_up: Slice<'_, T>,
+        bias: Option<Slice<'_, T>>,
+        out: SliceMut<'_, T>,
         [rows, ffn]: [u32; 2],
     ) -> Result<(), CudaError> {
         let launch = Launch::new(stream, "gating")
-            .read_rows(gate_up.into(), area(rows, ffn).saturating_mul(2))
+            .read_rows(gate_up, area(rows, ffn).saturating_mul(2))
             .read_rows(bias, 2 * u64::from(ffn))
-            .write_rows(out.into(), area(rows, ffn))
+            .write_rows(out, area(rows, ffn))
             .with_all([rows, ffn]);
-        launch.run_pair::<T>(&self.swiglu, [rows, ffn])
+        launch.run_pair::<T>(kernels, [rows, ffn])
     }
 
     /// Adds `bias` to each row of `x` (rows by `width`).

@@ -28,13 +28,15 @@ pub struct Span {
     pub start: usize,
     /// Whether a query sees only what does not come after it.
     pub is_causal: bool,
+    /// The keys that a query of causal attention sees at most, of which its own is the last; none for all.
+    pub window: Option<usize>,
 }
 
 impl Span {
     /// Queries of a model behind what a cache holds.
     pub fn new(config: &Config, batch: usize, queries: usize, start: usize) -> Self {
         let Config { heads, kv_heads, head_dim, .. } = *config;
-        Self { batch, heads, kv_heads, head_dim, queries, start, is_causal: true }
+        Self { batch, heads, kv_heads, head_dim, queries, start, is_causal: true, window: None }
     }
 
     /// Keys of each head.
@@ -75,6 +77,11 @@ impl Span {
     /// Keys that a row of a block sees.
     fn seen(&self, block: Block, row: usize) -> usize {
         self.seen_by(if self.queries == 1 { 0 } else { block.first + row })
+    }
+
+    /// Keys at the beginning that a row of a block does not see any more.
+    fn left_behind(&self, block: Block, row: usize) -> usize {
+        self.window.map_or(0, |window| self.seen(block, row).saturating_sub(window))
     }
 
     /// Keys that a query sees.
@@ -176,7 +183,9 @@ pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs:
             || {
                 for (row, scores) in scores.chunks_mut(keys).enumerate() {
                     let seen = span.seen_by((at * rows + row) % queries);
-                    softmax(&mut scores[..seen]);
+                    let first = span.window.map_or(0, |window| seen.saturating_sub(window));
+                    scores[..first].fill(T::default());
+                    softmax(&mut scores[first..seen]);
                     scores[seen..].fill(T::default());
                 }
             },
@@ -292,7 +301,7 @@ impl Tile {
         self.tops.resize(block.count, (f32::NEG_INFINITY, 0.0));
         // Keys that the last row does not see are seen by none.
         let seen = span.seen(block, block.count - 1);
-        for from in (0..seen).step_by(TILE.1) {
+        for from in (span.left_behind(block, 0)..seen).step_by(TILE.1) {
             let count = TILE.1.min(seen - from);
             self.scores.resize(block.count * count, 0.0);
             let mut scores = RowsMut::dense(&mut self.scores, block.count, count);
@@ -317,6 +326,9 @@ impl Tile {
                     let seen = span.seen(block, row).saturating_sub(from).min(count);
                     let (scores, unseen) = scores.split_at_mut(seen);
                     unseen.fill(0.0);
+                    let left_behind = span.left_behind(block, row).saturating_sub(from).min(seen);
+                    let (left_behind, scores) = scores.split_at_mut(left_behind);
+                    left_behind.fill(0.0);
                     if scores.is_empty() {
                         continue;
                     }

@@ -12,6 +12,7 @@ use crate::{
     attention::{CPU_TILING, Layout},
     decoder::cache::grown_capacity,
     most_resident,
+    rope::RopeTable,
 };
 
 /// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed
@@ -53,7 +54,7 @@ pub fn needed_bytes(
         kept_bytes(config, options.dtype, options.offload.as_ref(), config.weight_bytes(options.dtype)),
         cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),
-        (config.head_dim as u64).saturating_mul(positions as u64).saturating_mul(4),
+        RopeTable::bytes(config, positions),
         thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens)).saturating_mul(threads.max(1) as u64),
     ];
     parts.into_iter().fold(0, u64::saturating_add)

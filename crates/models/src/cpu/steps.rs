@@ -4,9 +4,9 @@ use super::{
     attention::Span,
     crew::Crew,
     number::Number,
-    vectors::{self, silu, sum_of_squares, vectorized},
+    vectors::{self, gelu_tanh, silu, sum_of_squares, vectorized},
 };
-use crate::{Config, RopeLayout, rope::RopeTable};
+use crate::{Activation, Config, RopeLayout, rope::RopeTable};
 
 /// Numbers that one part of a step has, about.
 const PART: usize = 1 << 14;
@@ -24,6 +24,14 @@ pub fn embed<T: Number>(crew: &Crew, ids: &[u32], embedding: &[T], width: usize,
         for (id, out) in ids.iter().zip(out.chunks_mut(width)) {
             out.copy_from_slice(&embedding[*id as usize * width..][..width]);
         }
+    });
+}
+
+/// Multiplies numbers with a factor, which is rounded to their dtype first, as `transformers` does.
+pub fn scale<T: Number>(crew: &Crew, factor: f32, numbers: &mut [T]) {
+    let factor = T::narrow(factor).wide();
+    crew.each(numbers.len(), numbers.chunks_mut(PART), |part| {
+        part.iter_mut().for_each(|number| *number = T::narrow(number.wide() * factor));
     });
 }
 
@@ -50,6 +58,25 @@ impl Norm<'_> {
                         let factor = self.factor(from);
                         for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
                             *out = T::narrow(from.wide() * factor * weight);
+                        }
+                    }
+                },
+            );
+        });
+    }
+
+    /// Adds the norm of each row of one matrix to the row of another.
+    pub fn add_rows<T: Number>(self, crew: &Crew, from: &[T], out: &mut [T]) {
+        let width = self.weight.len();
+        let part = rows_of_part(width) * width;
+        crew.each(from.len(), from.chunks(part).zip(out[..from.len()].chunks_mut(part)), |(from, out)| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (from, out) in from.chunks(width).zip(out.chunks_mut(width)) {
+                        let factor = self.factor(from);
+                        for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
+                            *out = T::narrow(out.wide() + from.wide() * factor * weight);
                         }
                     }
                 },
@@ -156,8 +183,27 @@ pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], room: usize, (keys,
     });
 }
 
-/// Makes the first half of each row `silu(first) * second`, after a bias was added to both.
-pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
+/// Makes the first half of each row `activation(first) * second`, after a bias was added to both.
+pub fn gate<T: Number>(crew: &Crew, activation: Activation, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
+    match activation {
+        Activation::Silu => gate_by(crew, silu, width, bias, gate_up),
+        Activation::GeluTanh => gate_by(crew, gelu_tanh, width, bias, gate_up),
+    }
+}
+
+/// Makes the first half of each row `silu(first) * second`.
+pub fn swiglu<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T]) {
+    gate_by(crew, silu, width, None, gate_up);
+}
+
+#[inline(always)]
+fn gate_by<T: Number>(
+    crew: &Crew,
+    activation: impl Fn(f32) -> f32 + Copy + Sync,
+    width: usize,
+    bias: Option<&[f32]>,
+    gate_up: &mut [T],
+) {
     let rows = rows_of_part(2 * width);
     crew.each(gate_up.len() * 4, gate_up.chunks_mut(rows * 2 * width), |part| {
         vectorized(
@@ -168,7 +214,9 @@ pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_u
                         row.iter_mut().zip(bias).for_each(|(number, bias)| *number = T::narrow(number.wide() + bias));
                     }
                     let (gate, up) = row.split_at_mut(width);
-                    gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(silu(gate.wide()) * up.wide()));
+                    gate.iter_mut()
+                        .zip(up)
+                        .for_each(|(gate, up)| *gate = T::narrow(activation(gate.wide()) * up.wide()));
                 }
             },
         );

@@ -39,6 +39,8 @@ pub struct GpuPasses<'a, T> {
     pub(super) weights: Arc<GpuWeights<T>>,
     pub(super) blas: Blas,
     pub(super) attention: Attention<T>,
+    /// Attention of the layers that attend to a window.
+    pub(super) windowed: Option<Attention<T>>,
     /// What takes its place where only some pairs are kept.
     pub(super) sparse: Option<Sparse<T>>,
     /// The offloaded layers, which are the first ones.
@@ -72,9 +74,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         weights: Arc<GpuWeights<T>>,
         options: Options,
     ) -> Result<Self, ModelError> {
-        if options.batch == 0 {
-            return Err(ModelError::Refused("a batch has at least one sequence".to_owned()));
-        }
+        options.check(&config)?;
         let capacity = match options.room {
             Room::Static(tokens) if tokens > config.context => {
                 return Err(ModelError::TooLong { tokens, what: config.name.clone(), room: config.context });
@@ -87,6 +87,11 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             let sizes = step_sizes(&config, options.batch, capacity)?;
             compile_ahead(device, &Cache::of_user(), Step::<T>::requests(device, &sizes)?);
         }
+        let head_dim = size(config.head_dim)?;
+        let windowed = match config.window {
+            Some(window) => Some(Attention::load_windowed(device, &Cache::of_user(), head_dim, size(window.size)?)?),
+            None => None,
+        };
         let streamed = streamed(device, copies, &config, &weights, &options)?;
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
@@ -94,7 +99,8 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             replay,
             device,
             blas: Blas::new(device)?,
-            attention: Attention::load(device, &Cache::of_user(), size(config.head_dim)?)?,
+            attention: Attention::load(device, &Cache::of_user(), head_dim)?,
+            windowed,
             sparse,
             streamed,
             turns: Turns::new(device, &config, capacity)?,

@@ -26,10 +26,12 @@ impl<T: Number> GpuPasses<'_, T> {
             let _stage = mark_embedding!(context.marks, tokens);
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
             let Buffers { ids, x, .. } = &mut *buffers;
-            context.operations.embed(context.stream, &*ids, &parameters.embedding, x, shape)?;
+            context.operations.embed(context.stream, &*ids, &parameters.embedding, &mut *x, shape)?;
+            context.scale_embedding(x, self.options.batch * tokens)?;
         }
         let prompt = PromptRows {
             attention: &self.attention,
+            windowed: self.windowed.as_ref(),
             blocks: self.sparse.as_ref().and_then(|sparse| Some((&sparse.attention, sparse.layout.as_ref()?))),
             kind: self.options.attention,
             start: &self.state.position,

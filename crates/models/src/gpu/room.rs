@@ -1,7 +1,9 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use super::{pass::MOST_FUSED, sparse::GPU_TILING, weights::layer_bytes};
-use crate::{Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout};
+use super::{pass::is_fused, sparse::GPU_TILING, weights::layer_bytes};
+use crate::{
+    Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout, rope::RopeTable,
+};
 
 /// What cuBLAS has for itself.
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
@@ -67,7 +69,7 @@ impl PassSizes {
     /// Those of a decode step. Fused kernels need no buffers for what is inside them.
     pub fn of_step(config: &Config, batch: usize) -> Self {
         let of = |width: usize| batch.saturating_mul(width);
-        let unfused = |width: usize| if batch > MOST_FUSED { of(width) } else { 0 };
+        let unfused = |width: usize| if is_fused(config, batch) { 0 } else { of(width) };
         Self {
             rows: batch,
             hidden: of(config.hidden),
@@ -133,7 +135,7 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     let cache = kept.saturating_mul(positions as u64).saturating_mul(options.batch as u64);
     let head = if is_forward { Head::All } else { Head::Last };
     let pass = PassSizes::new(config, options, tokens, positions, head).numbers().saturating_mul(number);
-    let rotation = (positions as u64).saturating_mul(config.head_dim as u64).saturating_mul(4);
+    let rotation = RopeTable::bytes(config, positions);
     let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, GPU_TILING));
     [
         weight_bytes(config, options.dtype, options.offload.as_ref()),

@@ -152,7 +152,7 @@ impl<T: Number> DiffusionOps for Cpu<T> {
         let (crew, of) = (&self.crew, &mut self.diffusion);
         of.adapted(crew, Some(&weights.norm), layer, step);
         linear(crew, &weights.gate_up, &of.normed, &mut of.gated, STREAMS);
-        swiglu(crew, of.gated.len() / (2 * STREAMS), None, &mut of.gated);
+        swiglu(crew, of.gated.len() / (2 * STREAMS), &mut of.gated);
         Ok(())
     }
 

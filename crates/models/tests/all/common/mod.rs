@@ -11,7 +11,7 @@ use laptime_models::{Config, Tokens, Weights};
 use serde::Deserialize;
 
 /// Every fixture.
-pub const FIXTURES: [&str; 5] = ["qwen3", "qwen2", "llama", "course", "nano"];
+pub const FIXTURES: [&str; 6] = ["qwen3", "qwen2", "llama", "gemma3", "course", "nano"];
 
 /// A tiny model with its weights, and what is expected of it.
 pub struct Fixture {
