@@ -389,6 +389,50 @@ mod tests {
         }
     }
 
+    const GEMMA3: &str = r#"{"model_type": "gemma3_text", "attn_logit_softcapping": null, "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "intermediate_size": 6912,
+        "max_position_embeddings": 32768, "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1,
+        "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000, "rope_scaling": null,
+        "rope_theta": 1000000, "sliding_window": 512, "sliding_window_pattern": 6, "torch_dtype": "bfloat16",
+        "vocab_size": 262144}"#;
+
+    #[test]
+    fn both_spellings_of_gemma_3_give_its_preset() {
+        let preset = Config::from_preset("google/gemma-3-1b").unwrap();
+        assert_eq!(Config::from_json(GEMMA3, "gemma-3-1b").unwrap(), preset);
+        let types: Vec<_> = (1..=26).map(|layer| if layer % 6 == 0 { "full" } else { "sliding" }).collect();
+        let types = types.join("_attention\", \"");
+        let newer = GEMMA3
+            .replace("\"rope_local_base_freq\": 10000, \"rope_scaling\": null,", "")
+            .replace("\"sliding_window_pattern\": 6", &format!("\"layer_types\": [\"{types}_attention\"]"))
+            .replace(
+                "\"rope_theta\": 1000000",
+                r#""rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1000000},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000}}"#,
+            );
+        assert_eq!(Config::from_json(&newer, "gemma-3-1b").unwrap(), preset);
+    }
+
+    #[test]
+    fn what_gemma_3_has_and_is_not_computed_is_refused_by_its_field() {
+        let refused = |change: &str, to: &str| {
+            assert!(GEMMA3.contains(change));
+            Config::from_json(&GEMMA3.replace(change, to), "it").unwrap_err().to_string()
+        };
+        let scalar = refused("\"query_pre_attn_scalar\": 256", "\"query_pre_attn_scalar\": 168");
+        assert!(scalar.ends_with("`query_pre_attn_scalar` is 168; only `head_dim` (256) is supported"), "{scalar}");
+        let capped = refused("\"attn_logit_softcapping\": null", "\"attn_logit_softcapping\": 50.0");
+        assert!(capped.contains("`attn_logit_softcapping` is set"), "{capped}");
+        let gelu = refused("gelu_pytorch_tanh", "gelu");
+        assert!(gelu.contains("`hidden_activation` is `gelu`"), "{gelu}");
+        let linear = refused("\"rope_scaling\": null", r#""rope_scaling": {"rope_type": "linear", "factor": 8.0}"#);
+        assert!(linear.contains("positions are scaled by `linear`"), "{linear}");
+        let both = refused("\"head_dim\"", "\"use_bidirectional_attention\": true, \"head_dim\"");
+        assert!(both.contains("only causal attention"), "{both}");
+        let types = r#""layer_types": ["full_attention", "sliding_attention", "full_attention"], "head_dim""#;
+        assert!(refused("\"head_dim\"", types).contains("at uneven distances"));
+    }
+
     #[test]
     fn a_config_of_nano_xyz_gives_its_preset_and_the_same_defaults() {
         let tiny = r#"{"model_type": "nano", "vocab_size": 50257, "n_layer": 6, "n_head": 8, "n_embd": 512,
@@ -446,7 +490,7 @@ mod tests {
         assert_eq!(refused(r#""hidden_size": 1024, "#, ""), "config.json of `it`: `hidden_size` is missing");
         assert_eq!(
             refused(r#""qwen3""#, r#""mamba""#),
-            "config.json of `it`: `model_type` is `mamba`; known ones are qwen3, qwen2, llama, nano"
+            "config.json of `it`: `model_type` is `mamba`; known ones are qwen3, qwen2, llama, gemma3_text, nano"
         );
         assert!(refused(r#""use_sliding_window": false"#, r#""use_sliding_window": true"#).contains("sliding window"));
         assert!(

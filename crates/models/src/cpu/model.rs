@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn the_parts_of_a_layer_are_all_its_bytes() {
         let crew = Crew::new(1).unwrap();
-        for preset in ["tiny", "tiny-qwen2", "tiny-llama", "decoder_tiny"] {
+        for preset in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3", "decoder_tiny"] {
             let config = Config::from_preset(preset).unwrap();
             let weights = Weights::synthetic(&config, 1);
             let source = Source { weights: Some(&weights), crew: &crew };
