@@ -6,7 +6,7 @@
 
 use laptime_trace::run::{Traffic, Work};
 
-use crate::{Attention, Config, Dtype};
+use crate::{Attention, Config, Dtype, SlidingWindow};
 
 /// A stage of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -229,7 +229,9 @@ impl Config {
         let in_layer = self.kv_bytes_per_token(dtype) / (self.layers as u64).max(1);
         let bytes = |positions: u128| saturate(positions.saturating_mul(pass.batch as u128)).saturating_mul(in_layer);
         // The first query of a layer with a window sees one position less than that before its own.
-        let seen = |window: Option<usize>| window.map_or(pass.start, |window| pass.start.min(window - 1)) as u128;
+        let seen = |window: Option<usize>| {
+            window.map_or(pass.start, |window| pass.start.min(window.saturating_sub(1))) as u128
+        };
         StageWork {
             kv_read: bytes(self.over_layers(seen)),
             kv_written: bytes(self.over_layers(|_| pass.tokens as u128)),
@@ -239,7 +241,8 @@ impl Config {
 
     /// The sum of a count over all layers, by their window.
     fn over_layers(&self, count: impl Fn(Option<usize>) -> u128) -> u128 {
-        let full = self.window.map_or(self.layers, |window| self.layers / window.full_every);
+        let full = |window: SlidingWindow| self.layers.checked_div(window.full_every).unwrap_or_default();
+        let full = self.window.map_or(self.layers, full);
         let windowed = self.window.map_or(0, |window| count(Some(window.size)));
         let windowed = windowed.saturating_mul((self.layers - full) as u128);
         count(None).saturating_mul(full as u128).saturating_add(windowed)
