@@ -149,7 +149,7 @@ pub fn gelu(number: f32) -> f32 {
 /// The GELU that is approximated by tanh. `(1 + tanh(z)) / 2` is `sigmoid(2 z)`.
 #[inline(always)]
 pub fn gelu_tanh(number: f32) -> f32 {
-    const TWICE_ROOT_OF_2_OVER_PI: f32 = 1.595_769_1;
+    const TWICE_ROOT_OF_2_OVER_PI: f32 = 1.595_769;
     number * sigmoid(TWICE_ROOT_OF_2_OVER_PI * (number + 0.044_715 * number * number * number))
 }
 
