@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::{Config, Rope, RopeScaling};
+use crate::{Config, Rope, RopeScaling, size::product};
 
 /// The angle that one position turns each pair of numbers of a head by.
 pub fn rope_frequencies(config: &Config) -> Vec<f64> {
@@ -44,8 +44,7 @@ impl RopeTable {
 
     /// Bytes of the tables of a model that reach this many positions.
     pub(crate) fn bytes(config: &Config, positions: usize) -> u64 {
-        let tables = if config.window.is_some() { 2 } else { 1 };
-        (config.head_dim as u64).saturating_mul(positions as u64).saturating_mul(4 * tables)
+        product(&[config.head_dim, positions, 4, if config.window.is_some() { 2 } else { 1 }])
     }
 
     /// The table of layers that attend to a window.

@@ -10,7 +10,7 @@ use crate::{
     Config, Dtype, ModelError, Role, TensorData, TensorSpec,
     decoder::weights::{self, LayerWeights, Load, PARTS, Parameters, Part},
     error::ensure,
-    size::sum,
+    size::{product, sum},
     weights::TensorSource,
 };
 
@@ -82,10 +82,8 @@ pub fn numbers<T: Number>(part: Part<&Vec<T>, &Vec<f32>>, range: Range<usize>) -
 /// Bytes of a layer in memory: matrices in the number type, what is kept in f32 in that.
 pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
     let bytes = |spec: &TensorSpec| {
-        let each =
-            if matches!(spec.role, Role::Norm | Role::ZeroCentredNorm | Role::Bias) { Dtype::F32 } else { dtype }
-                .bytes();
-        spec.shape.iter().fold(each, |bytes, side| bytes.saturating_mul(*side as u64))
+        let is_vector = matches!(spec.role, Role::Norm | Role::ZeroCentredNorm | Role::Bias);
+        product(&spec.shape).saturating_mul(if is_vector { Dtype::F32 } else { dtype }.bytes())
     };
     sum(config.layer_tensors(0).iter().map(bytes))
 }
@@ -139,8 +137,7 @@ impl<'a> Source<'a> {
 
     /// The numbers of several tensors in f32, as the type rounds them. Norms that are stored minus one get it back.
     pub fn rounded<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<f32>, ModelError> {
-        let is_zero_centred = specs.first().is_some_and(|spec| spec.role == Role::ZeroCentredNorm);
-        let add = if is_zero_centred { 1.0 } else { 0.0 };
+        let add = if specs.iter().any(|spec| spec.role == Role::ZeroCentredNorm) { 1.0 } else { 0.0 };
         Ok(self.stacked::<T>(specs)?.into_iter().map(|number| number.wide() + add).collect())
     }
 }

@@ -201,8 +201,8 @@ impl<T: Number> Loader<'_, T> {
                 operations.fill_random(device.stream(), place, key, amplitude)?;
             }
             stored @ TensorData::Stored { .. } if tensor.role == Role::ZeroCentredNorm => {
-                place
-                    .write(&stored.to_f32().into_iter().map(|number| T::narrowed(number + add)).collect::<Vec<_>>())?;
+                let numbers = stored.to_f32().into_iter().map(|number| T::narrowed(number + add));
+                place.write(&numbers.collect::<Vec<_>>())?;
             }
             stored @ TensorData::Stored { .. } => {
                 let numbers = stored.to_bytes(T::DTYPE);
