@@ -191,11 +191,6 @@ pub fn gate<T: Number>(crew: &Crew, activation: Activation, width: usize, bias: 
     }
 }
 
-/// Makes the first half of each row `silu(first) * second`.
-pub fn swiglu<T: Number>(crew: &Crew, width: usize, gate_up: &mut [T]) {
-    gate_by(crew, silu, width, None, gate_up);
-}
-
 #[inline(always)]
 fn gate_by<T: Number>(
     crew: &Crew,

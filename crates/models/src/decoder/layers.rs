@@ -32,7 +32,8 @@ pub trait Ops {
     fn norm(&mut self, at: NormAt, weight: &Self::Vector) -> Result<(), Self::Error>;
 
     /// Multiplies with a weight: the normed states, the output of attention, or the output of SwiGLU. The products after
-    /// attention and after SwiGLU are added to the hidden states, normed first if there is a post-norm. A bias may be left to the operation that follows.
+    /// attention and after SwiGLU are added to the hidden states, normed first if there is a post-norm. A bias may be left
+    /// to the operation that follows.
     fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), Self::Error>;
 
     /// Norms the heads, applies RoPE, and writes keys and values to the cache of a layer.
