@@ -6,7 +6,8 @@ use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
 use crate::{
-    Activation, Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow,
+    Activation, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow,
+    presets::{base, shape},
 };
 
 const KNOWN: [(&str, Family); 5] = [
@@ -79,16 +80,11 @@ impl Fields<'_> {
         if groups == 0 || !heads.is_multiple_of(groups) {
             return Err(format!("`n_head` is {heads}, which is no multiple of `n_kv_groups` {groups}"));
         }
+        let head_dim = hidden.checked_div(heads).unwrap_or_default();
+        let sizes = shape([hidden, count("n_layer", 12)?, heads, heads / groups, head_dim, hidden.saturating_mul(4)]);
         Ok(Config {
-            name: name.to_owned(),
             family: Family::Nano,
             vocab: count("vocab_size", 50_257)?,
-            hidden,
-            layers: count("n_layer", 12)?,
-            heads,
-            kv_heads: heads / groups,
-            head_dim: hidden.checked_div(heads).unwrap_or_default(),
-            ffn: hidden.saturating_mul(4),
             context: count("block_size", 1024)?,
             rope: Rope {
                 theta: self.number("rope_base")?.unwrap_or(USUAL_THETA),
@@ -100,20 +96,14 @@ impl Fields<'_> {
             // `NanoModel` shares them whatever `tie_word_embeddings` is.
             tied: true,
             qk_norm: false,
-            qkv_bias: false,
             ffn_bias: self.truth("bias")?.unwrap_or(true),
-            attention_type: Attention::Dense,
             pattern: Some(Pattern {
                 window: count("dca_window_size", 256)?,
                 global: count("dca_global_tokens", 32)?,
                 random: count("dca_random_blocks", 16)?,
             }),
             dtype: self.dtype()?,
-            activation: Activation::Silu,
-            post_norms: false,
-            zero_centred_norms: false,
-            scaled_embedding: false,
-            window: None,
+            ..base(name, sizes)
         })
     }
 
@@ -209,16 +199,12 @@ impl Fields<'_> {
     pub fn decoder(&self, name: &str, family: Family, vocab: usize) -> Result<Config, String> {
         self.refuse_variants(family)?;
         let (hidden, heads) = (self.needed("hidden_size")?, self.needed("num_attention_heads")?);
+        let kv_heads = self.count("num_key_value_heads")?.unwrap_or(heads);
+        let head_dim = self.count("head_dim")?.unwrap_or_else(|| hidden.checked_div(heads).unwrap_or_default());
+        let (layers, ffn) = (self.needed("num_hidden_layers")?, self.needed("intermediate_size")?);
         Ok(Config {
-            name: name.to_owned(),
             family,
             vocab,
-            hidden,
-            layers: self.needed("num_hidden_layers")?,
-            heads,
-            kv_heads: self.count("num_key_value_heads")?.unwrap_or(heads),
-            head_dim: self.count("head_dim")?.unwrap_or_else(|| hidden.checked_div(heads).unwrap_or_default()),
-            ffn: self.needed("intermediate_size")?,
             context: self.needed("max_position_embeddings")?,
             rope: self.rope()?,
             norm_eps: self.number("rms_norm_eps")?.unwrap_or(USUAL_EPS),
@@ -226,14 +212,8 @@ impl Fields<'_> {
             qk_norm: family == Family::Qwen3,
             qkv_bias: family == Family::Qwen2,
             ffn_bias: self.is_true("mlp_bias")?,
-            attention_type: Attention::Dense,
-            pattern: None,
             dtype: self.dtype()?,
-            activation: Activation::Silu,
-            post_norms: false,
-            zero_centred_norms: false,
-            scaled_embedding: false,
-            window: None,
+            ..base(name, shape([hidden, layers, heads, kv_heads, head_dim, ffn]))
         })
     }
 
