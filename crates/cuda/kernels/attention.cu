@@ -1,5 +1,6 @@
 // Causal attention that never stores the scores, for numbers and heads of any kind: products of f32 without tensor cores.
-// HEAD_DIM, at most 256, is chosen when the text is compiled.
+// HEAD_DIM, at most 256, is chosen when the text is compiled. So is WINDOW, the number of keys up to its own that a query
+// sees, if not all.
 
 #define ROWS 64
 #define KEYS 64
@@ -9,7 +10,14 @@
 #define STRIDE (PADDED + 4)
 #define SHARE_STRIDE (KEYS + 4)
 #define COLUMN_GROUPS ((PADDED + 63) / 64)
+#ifdef WINDOW
+// The first tile of a block may have no key for its later rows. A finite value keeps the difference of two such values
+// a number, and the first key that a row sees makes what came before it zero.
+#define LOWEST (-1e30f)
+#else
+#define WINDOW 0
 #define LOWEST (-__int_as_float(0x7f800000))
+#endif
 
 __device__ __forceinline__ float4 &four(float *row, u32 at) { return *reinterpret_cast<float4 *>(row + at); }
 
@@ -75,7 +83,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int c = 0; c < COLUMN_GROUPS; c++) result[i][c] = make_float4(0, 0, 0, 0);
     }
 
-    for (u32 first_key = 0; first_key < seen_by_last; first_key += KEYS) {
+    u32 begin = 0;
+    if (WINDOW && position + first_query >= WINDOW) begin = (u32)(position + first_query + 1 - WINDOW) / KEYS * KEYS;
+    for (u32 first_key = begin; first_key < seen_by_last; first_key += KEYS) {
         __syncthreads();
         load_rows(k + (kv_row + first_key) * HEAD_DIM, (u32)(length - first_key), keys, by_16_bytes);
         load_rows(v + (kv_row + first_key) * HEAD_DIM, (u32)(length - first_key), values, by_16_bytes);
@@ -101,7 +111,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 u64 key = first_key + tx + 16 * j;
-                score[i][j] = key <= row_position && key < length ? score[i][j] * scale : LOWEST;
+                bool is_seen = key <= row_position && key < length && (!WINDOW || key + WINDOW > row_position);
+                score[i][j] = is_seen ? score[i][j] * scale : LOWEST;
                 most = fmaxf(most, score[i][j]);
             }
             for (int distance = 8; distance > 0; distance /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, distance));

@@ -3,7 +3,11 @@
 // A cluster of SPLITS blocks shares the positions of one key and value head, for up to HEADS of the query heads that use
 // it; their parts meet in the shared memory of the first. A few lanes hold one position, 16 bytes each, so that a warp
 // looks at several positions at once.
-// Option: HEAD_DIM.
+// Options: HEAD_DIM, and WINDOW, the number of the last positions that a query sees, if not all.
+
+#ifndef WINDOW
+#define WINDOW 0
+#endif
 
 // What a lane holds of a position.
 struct Held {
@@ -233,7 +237,9 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     if (!has_room) at = 0;
     // The last block has this token, which is not in the cache yet.
     u32 total = at + 1;
-    u32 begin = (u32)((u64)total * rank / SPLITS), end = (u32)((u64)total * (rank + 1) / SPLITS);
+    u32 oldest = WINDOW && total > WINDOW ? total - WINDOW : 0;
+    u32 begin = oldest + (u32)((u64)(total - oldest) * rank / SPLITS);
+    u32 end = oldest + (u32)((u64)(total - oldest) * (rank + 1) / SPLITS);
     bool has_new = rank == SPLITS - 1;
     u64 head_at = ((u64)batch * a.kv_heads + kv_head) * a.capacity * HEAD_DIM;
     const number *keys = a.keys + head_at, *values = a.values + head_at;

@@ -62,3 +62,14 @@ extern "C" __global__ void rms_norm_any(const number *x, const number *weight, n
     for (u32 at = threadIdx.x; at < width; at += blockDim.x)
         out[(u64)blockIdx.x * width + at] = narrowed(widened(row[at]) * scale * widened(weight[at]));
 }
+
+// Adds the norm of each row of x to the row of `out`. A block a row, which is read twice.
+extern "C" __global__ void rms_norm_add(const number *x, const number *weight, number *out, u32 width, float epsilon) {
+    const number *row = x + (u64)blockIdx.x * width;
+    number *to = out + (u64)blockIdx.x * width;
+    float sum = 0;
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x) sum += widened(row[at]) * widened(row[at]);
+    float scale = rsqrtf(added_up_in_block(sum) / width + epsilon);
+    for (u32 at = threadIdx.x; at < width; at += blockDim.x)
+        to[at] = narrowed(widened(to[at]) + widened(row[at]) * scale * widened(weight[at]));
+}

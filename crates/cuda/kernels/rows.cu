@@ -25,6 +25,12 @@ extern "C" __global__ void embed(const u32 *tokens, const number *table, number 
     }
 }
 
+// Multiplies every number with a factor.
+extern "C" __global__ void scale_rows(number *x, u64 count, float factor) {
+    u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < count) x[at] = narrowed(widened(x[at]) * factor);
+}
+
 // A block a sequence.
 extern "C" __global__ void last_rows(const number *x, number *out, u32 tokens, u32 width, u32 by_16_bytes) {
     u64 sequence = blockIdx.x;

@@ -90,17 +90,26 @@ extern "C" __global__ void __launch_bounds__(4096 / NUMBERS_IN_16_BYTES) softmax
     softmax<8>(scores, rows, tokens, keys, scale, start);
 }
 
-// The same for rows of any length and at any place, which are read three times; a block a row.
-extern "C" __global__ void softmax_causal_any(SOFTMAX_PARAMETERS) {
+// The same for rows of any length and at any place, which are read three times; a block a row. Only the last `window` of
+// the keys that a row may see are seen.
+__device__ __forceinline__ void softmax_any(SOFTMAX_PARAMETERS, u32 window) {
     __shared__ float places[2][32];
     u64 row = blockIdx.x;
-    u32 seen = keys_seen(row, tokens, keys, start);
+    u32 seen = keys_seen(row, tokens, keys, start), first = seen > window ? seen - window : 0;
     number *at_row = scores + row * keys;
     float largest = LOWEST, sum = 0;
-    for (u32 at = threadIdx.x; at < seen; at += blockDim.x) largest = fmaxf(largest, widened(at_row[at]));
+    for (u32 at = first + threadIdx.x; at < seen; at += blockDim.x) largest = fmaxf(largest, widened(at_row[at]));
     largest = over_row<false>(largest, places[0]);
-    for (u32 at = threadIdx.x; at < seen; at += blockDim.x) sum += __expf((widened(at_row[at]) - largest) * scale);
+    for (u32 at = first + threadIdx.x; at < seen; at += blockDim.x) sum += __expf((widened(at_row[at]) - largest) * scale);
     float share = 1 / over_row<true>(sum, places[1]);
     for (u32 at = threadIdx.x; at < keys; at += blockDim.x)
-        at_row[at] = narrowed(at < seen ? __expf((widened(at_row[at]) - largest) * scale) * share : 0);
+        at_row[at] = narrowed(at >= first && at < seen ? __expf((widened(at_row[at]) - largest) * scale) * share : 0);
+}
+
+extern "C" __global__ void softmax_causal_any(SOFTMAX_PARAMETERS) {
+    softmax_any(scores, rows, tokens, keys, scale, start, ~0u);
+}
+
+extern "C" __global__ void softmax_windowed(SOFTMAX_PARAMETERS, u32 window) {
+    softmax_any(scores, rows, tokens, keys, scale, start, window);
 }

@@ -50,7 +50,9 @@ pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
     let further: Vec<Vec<String>> = match source.file {
         "decode_linear.cu" => [1, 8].map(|vectors| product::options(vectors, tuning)).to_vec(),
         "decode_adapted.cu" => vec![product::options(2, adapted::TUNING)],
-        "decode_attention.cu" => [80, 128].map(crate::nn::of_head).to_vec(),
+        "decode_attention.cu" => {
+            [(80, None), (128, None), (256, Some(512))].map(|(dim, window)| crate::nn::of_window(dim, window)).to_vec()
+        }
         _ => vec![Vec::new()],
     };
     let with = |number: &str, more: &Vec<String>| {

@@ -114,6 +114,7 @@ pub fn variants() -> Vec<(Source<'static>, Vec<String>)> {
     let is_of_heads = |source: &Source<'_>| of_heads.iter().any(|(other, _)| other == source);
     let plain = SOURCES.into_iter().filter(|source| !is_of_heads(source));
     let mut variants: Vec<_> = plain.flat_map(|source| types.map(|option| (source, vec![option.to_owned()]))).collect();
+    variants.extend(types.map(|option| (ATTENTION, [vec![option.to_owned()], of_window(256, Some(512))].concat())));
     for (source, serves) in of_heads {
         let each = types.into_iter().flat_map(|option| HEAD_DIMS.map(|dim| (option, dim)));
         let each = each.filter(|(option, dim)| serves.has(option, *dim));
@@ -153,6 +154,11 @@ pub(crate) fn of_head(head_dim: u32) -> Vec<String> {
     vec![format!("-DHEAD_DIM={head_dim}")]
 }
 
+/// The same for queries that see this number of keys at most.
+pub(crate) fn of_window(head_dim: u32, window: Option<u32>) -> Vec<String> {
+    of_head(head_dim).into_iter().chain(window.map(|keys| format!("-DWINDOW={keys}"))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,7 +167,7 @@ mod tests {
     fn every_text_is_compiled_for_the_types_it_serves() {
         let variants = variants();
         let count = |file: &str| variants.iter().filter(|(source, _)| source.file == file).count();
-        assert_eq!((count("rows.cu"), count("attention.cu"), count("attention_tensor.cu")), (3, 24, 12));
+        assert_eq!((count("rows.cu"), count("attention.cu"), count("attention_tensor.cu")), (3, 27, 12));
         assert_eq!((count("attention_backward.cu"), count("attention_backward_tensor.cu")), (24, 12));
         assert_eq!((count("block_attention.cu"), count("block_attention_tensor.cu")), (24, 12));
         assert_eq!(count("block_attention_hopper.cu"), 4);

@@ -70,6 +70,11 @@ impl Config {
         if !self.norm_eps.is_finite() || self.norm_eps < 0.0 {
             return self.refuse(format!("`norm_eps` is {}, and it must not be below 0", self.norm_eps));
         }
+        if let Some(window) = self.window
+            && (window.size == 0 || window.full_every == 0 || !is_positive(window.theta))
+        {
+            return self.refuse("`window` needs a size, a distance of full layers and a theta above 0".to_owned());
+        }
         let Some(scaling) = self.rope.scaling else { return Ok(()) };
         let has_numbers = is_positive(scaling.factor) && is_positive(scaling.low) && scaling.high.is_finite();
         if !has_numbers || scaling.high <= scaling.low || scaling.trained == 0 {
@@ -119,6 +124,8 @@ mod tests {
         );
         assert_eq!(refused(|config| config.layers = 5000), "`tiny`: `layers` is 5000, and 4096 is the most");
         assert!(refused(|config| config.rope.theta = f64::NAN).contains("`rope.theta` is NaN"));
+        let window = Some(crate::SlidingWindow { size: 0, full_every: 6, theta: 1e4 });
+        assert!(refused(|config| config.window = window).contains("`window` needs a size"));
         assert!(refused(|config| config.norm_eps = -1.0).contains("`norm_eps` is -1"));
     }
 

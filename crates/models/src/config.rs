@@ -45,6 +45,56 @@ pub struct Config {
     pub pattern: Option<Pattern>,
     /// The number type of its published weights.
     pub dtype: Dtype,
+    /// What the feed-forward part applies to its gate.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Whether the outputs of attention and of the feed-forward part are normed before they are added.
+    #[serde(default)]
+    pub post_norms: bool,
+    /// Whether checkpoints store the weights of norms minus one.
+    #[serde(default)]
+    pub zero_centred_norms: bool,
+    /// Whether embedded tokens are multiplied with the root of `hidden`.
+    #[serde(default)]
+    pub scaled_embedding: bool,
+    /// The layers that attend to a sliding window; none if every layer attends to all positions.
+    #[serde(default)]
+    pub window: Option<SlidingWindow>,
+}
+
+impl Config {
+    /// The positions that a query of a layer sees, of which its own is the last; none if it sees all before it.
+    pub fn window_of(&self, layer: usize) -> Option<usize> {
+        let window = self.window.filter(|window| !(layer + 1).is_multiple_of(window.full_every));
+        window.map(|window| window.size)
+    }
+
+    /// What embedded tokens are multiplied with.
+    pub fn embedding_scale(&self) -> Option<f32> {
+        self.scaled_embedding.then(|| (self.hidden as f64).sqrt() as f32)
+    }
+}
+
+/// What the feed-forward part applies to its gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// SiLU, which makes it SwiGLU.
+    #[default]
+    Silu,
+    /// GELU, approximated by tanh, which makes it GeGLU.
+    GeluTanh,
+}
+
+/// Attention to a sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SlidingWindow {
+    /// Positions that a query sees, of which its own is the last.
+    pub size: usize,
+    /// Every so many layers, the last one attends to all positions.
+    pub full_every: usize,
+    /// The base of RoPE wavelengths in the layers with a window.
+    pub theta: f64,
 }
 
 /// The family whose checkpoints a model reads.
@@ -57,6 +107,8 @@ pub enum Family {
     Qwen2,
     /// Llama.
     Llama,
+    /// Gemma 3, text only.
+    Gemma3,
     /// The five model sizes of CS336 assignment 2.
     Course,
     /// The decoders of the Nano kit.
@@ -70,6 +122,7 @@ impl Family {
             Self::Qwen3 => "qwen3",
             Self::Qwen2 => "qwen2",
             Self::Llama => "llama",
+            Self::Gemma3 => "gemma3",
             Self::Course => "course",
             Self::Nano => "nano",
         }

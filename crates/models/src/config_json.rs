@@ -5,10 +5,18 @@ use std::path::Path;
 use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
-use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling};
+use crate::{
+    Activation, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow,
+    presets::{base, shape},
+};
 
-const KNOWN: [(&str, Family); 4] =
-    [("qwen3", Family::Qwen3), ("qwen2", Family::Qwen2), ("llama", Family::Llama), ("nano", Family::Nano)];
+const KNOWN: [(&str, Family); 5] = [
+    ("qwen3", Family::Qwen3),
+    ("qwen2", Family::Qwen2),
+    ("llama", Family::Llama),
+    ("gemma3_text", Family::Gemma3),
+    ("nano", Family::Nano),
+];
 
 /// The base of wavelengths where a file says none, as in `transformers`.
 const USUAL_THETA: f64 = 10_000.0;
@@ -59,6 +67,7 @@ impl Fields<'_> {
     fn config(&self, name: &str) -> Result<Config, String> {
         match self.family()? {
             Family::Nano => self.nano(name),
+            Family::Gemma3 => self.gemma3(name),
             family => self.decoder(name, family, self.needed("vocab_size")?),
         }
     }
@@ -71,16 +80,11 @@ impl Fields<'_> {
         if groups == 0 || !heads.is_multiple_of(groups) {
             return Err(format!("`n_head` is {heads}, which is no multiple of `n_kv_groups` {groups}"));
         }
+        let head_dim = hidden.checked_div(heads).unwrap_or_default();
+        let sizes = shape([hidden, count("n_layer", 12)?, heads, heads / groups, head_dim, hidden.saturating_mul(4)]);
         Ok(Config {
-            name: name.to_owned(),
             family: Family::Nano,
             vocab: count("vocab_size", 50_257)?,
-            hidden,
-            layers: count("n_layer", 12)?,
-            heads,
-            kv_heads: heads / groups,
-            head_dim: hidden.checked_div(heads).unwrap_or_default(),
-            ffn: hidden.saturating_mul(4),
             context: count("block_size", 1024)?,
             rope: Rope {
                 theta: self.number("rope_base")?.unwrap_or(USUAL_THETA),
@@ -92,16 +96,81 @@ impl Fields<'_> {
             // `NanoModel` shares them whatever `tie_word_embeddings` is.
             tied: true,
             qk_norm: false,
-            qkv_bias: false,
             ffn_bias: self.truth("bias")?.unwrap_or(true),
-            attention_type: Attention::Dense,
             pattern: Some(Pattern {
                 window: count("dca_window_size", 256)?,
                 global: count("dca_global_tokens", 32)?,
                 random: count("dca_random_blocks", 16)?,
             }),
             dtype: self.dtype()?,
+            ..base(name, sizes)
         })
+    }
+
+    /// Gemma 3, in the fields and with the defaults of its `Gemma3TextConfig`.
+    fn gemma3(&self, name: &str) -> Result<Config, String> {
+        let head_dim = self.count("head_dim")?.unwrap_or(256);
+        self.refuse_gemma3_variants(head_dim)?;
+        let decoder = self.decoder(name, Family::Gemma3, self.needed("vocab_size")?)?;
+        Ok(Config {
+            head_dim,
+            rope: Rope { theta: self.gemma3_theta("full_attention", "rope_theta", 1e6)?, ..decoder.rope },
+            tied: self.truth("tie_word_embeddings")?.unwrap_or(true),
+            qk_norm: true,
+            activation: Activation::GeluTanh,
+            post_norms: true,
+            zero_centred_norms: true,
+            scaled_embedding: true,
+            window: Some(SlidingWindow {
+                size: self.count("sliding_window")?.unwrap_or(4096),
+                full_every: self.full_every()?,
+                theta: self.gemma3_theta("sliding_attention", "rope_local_base_freq", 1e4)?,
+            }),
+            ..decoder
+        })
+    }
+
+    /// Refuses what the decoder does not compute.
+    fn refuse_gemma3_variants(&self, head_dim: usize) -> Result<(), String> {
+        if let Some(other) = self.text("hidden_activation")?.filter(|other| *other != "gelu_pytorch_tanh") {
+            return Err(format!("`hidden_activation` is `{other}`; only `gelu_pytorch_tanh` is supported"));
+        }
+        for field in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            if self.value(field).is_some() {
+                return Err(format!("`{field}` is set, which is not supported"));
+            }
+        }
+        if self.is_true("use_bidirectional_attention")? {
+            return Err("`use_bidirectional_attention` is true; only causal attention is supported".to_owned());
+        }
+        match self.number("query_pre_attn_scalar")?.unwrap_or(256.0) {
+            scalar if scalar == head_dim as f64 => Ok(()),
+            scalar => Err(format!("`query_pre_attn_scalar` is {scalar}; only `head_dim` ({head_dim}) is supported")),
+        }
+    }
+
+    /// The base of wavelengths of one kind of layers: in newer files by kind, in older ones in a field of its own.
+    fn gemma3_theta(&self, kind: &str, older: &str, usual: f64) -> Result<f64, String> {
+        let by_kind = self.object("rope_parameters")?.and_then(|kinds| kinds.get(kind)).and_then(Value::as_object);
+        let Some(inner) = by_kind.map(Fields) else { return Ok(self.number(older)?.unwrap_or(usual)) };
+        match inner.text("rope_type")?.filter(|other| *other != "default") {
+            Some(other) => Err(format!("positions are scaled by `{other}`; only `default` is supported")),
+            None => Ok(inner.number("rope_theta")?.unwrap_or(usual)),
+        }
+    }
+
+    /// Every so many layers, the last one attends to all positions.
+    fn full_every(&self) -> Result<usize, String> {
+        let Some(types) = self.value("layer_types").and_then(Value::as_array) else {
+            let older = self.count("sliding_window_pattern")?.or(self.count("_sliding_window_pattern")?);
+            return Ok(older.unwrap_or(6));
+        };
+        let is_full = |kind: &Value| kind.as_str() == Some("full_attention");
+        let every = types.iter().position(is_full).unwrap_or(types.len()) + 1;
+        match types.iter().enumerate().all(|(at, kind)| is_full(kind) == (at + 1).is_multiple_of(every)) {
+            true => Ok(every),
+            false => Err("`layer_types` has `full_attention` at uneven distances, which is not supported".to_owned()),
+        }
     }
 
     fn refuse_nano_variants(&self) -> Result<(), String> {
@@ -130,16 +199,12 @@ impl Fields<'_> {
     pub fn decoder(&self, name: &str, family: Family, vocab: usize) -> Result<Config, String> {
         self.refuse_variants(family)?;
         let (hidden, heads) = (self.needed("hidden_size")?, self.needed("num_attention_heads")?);
+        let kv_heads = self.count("num_key_value_heads")?.unwrap_or(heads);
+        let head_dim = self.count("head_dim")?.unwrap_or_else(|| hidden.checked_div(heads).unwrap_or_default());
+        let (layers, ffn) = (self.needed("num_hidden_layers")?, self.needed("intermediate_size")?);
         Ok(Config {
-            name: name.to_owned(),
             family,
             vocab,
-            hidden,
-            layers: self.needed("num_hidden_layers")?,
-            heads,
-            kv_heads: self.count("num_key_value_heads")?.unwrap_or(heads),
-            head_dim: self.count("head_dim")?.unwrap_or_else(|| hidden.checked_div(heads).unwrap_or_default()),
-            ffn: self.needed("intermediate_size")?,
             context: self.needed("max_position_embeddings")?,
             rope: self.rope()?,
             norm_eps: self.number("rms_norm_eps")?.unwrap_or(USUAL_EPS),
@@ -147,9 +212,8 @@ impl Fields<'_> {
             qk_norm: family == Family::Qwen3,
             qkv_bias: family == Family::Qwen2,
             ffn_bias: self.is_true("mlp_bias")?,
-            attention_type: Attention::Dense,
-            pattern: None,
             dtype: self.dtype()?,
+            ..base(name, shape([hidden, layers, heads, kv_heads, head_dim, ffn]))
         })
     }
 
@@ -166,13 +230,16 @@ impl Fields<'_> {
         if family != Family::Qwen2 && self.is_true("attention_bias")? {
             return Err("`attention_bias` is true, and a bias behind attention is not computed here".to_owned());
         }
+        if self.value("quantization_config").is_some() {
+            return Err("its weights are quantised, which is not read here".to_owned());
+        }
+        if family == Family::Gemma3 {
+            return Ok(());
+        }
         let slides = |value: &Value| value.as_str() == Some("sliding_attention");
         let types = self.value("layer_types").and_then(Value::as_array);
         if self.is_true("use_sliding_window")? || types.is_some_and(|types| types.iter().any(slides)) {
             return Err("it attends through a sliding window, which is not computed here".to_owned());
-        }
-        if self.value("quantization_config").is_some() {
-            return Err("its weights are quantised, which is not read here".to_owned());
         }
         match self.text("hidden_act")? {
             None | Some("silu" | "swish") => Ok(()),
@@ -326,6 +393,50 @@ mod tests {
         }
     }
 
+    const GEMMA3: &str = r#"{"model_type": "gemma3_text", "attn_logit_softcapping": null, "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "intermediate_size": 6912,
+        "max_position_embeddings": 32768, "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1,
+        "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000, "rope_scaling": null,
+        "rope_theta": 1000000, "sliding_window": 512, "sliding_window_pattern": 6, "torch_dtype": "bfloat16",
+        "vocab_size": 262144}"#;
+
+    #[test]
+    fn both_spellings_of_gemma_3_give_its_preset() {
+        let preset = Config::from_preset("google/gemma-3-1b").unwrap();
+        assert_eq!(Config::from_json(GEMMA3, "gemma-3-1b").unwrap(), preset);
+        let types: Vec<_> = (1..=26).map(|layer| if layer % 6 == 0 { "full" } else { "sliding" }).collect();
+        let types = types.join("_attention\", \"");
+        let newer = GEMMA3
+            .replace("\"rope_local_base_freq\": 10000, \"rope_scaling\": null,", "")
+            .replace("\"sliding_window_pattern\": 6", &format!("\"layer_types\": [\"{types}_attention\"]"))
+            .replace(
+                "\"rope_theta\": 1000000",
+                r#""rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1000000},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000}}"#,
+            );
+        assert_eq!(Config::from_json(&newer, "gemma-3-1b").unwrap(), preset);
+    }
+
+    #[test]
+    fn what_gemma_3_has_and_is_not_computed_is_refused_by_its_field() {
+        let refused = |change: &str, to: &str| {
+            assert!(GEMMA3.contains(change));
+            Config::from_json(&GEMMA3.replace(change, to), "it").unwrap_err().to_string()
+        };
+        let scalar = refused("\"query_pre_attn_scalar\": 256", "\"query_pre_attn_scalar\": 168");
+        assert!(scalar.ends_with("`query_pre_attn_scalar` is 168; only `head_dim` (256) is supported"), "{scalar}");
+        let capped = refused("\"attn_logit_softcapping\": null", "\"attn_logit_softcapping\": 50.0");
+        assert!(capped.contains("`attn_logit_softcapping` is set"), "{capped}");
+        let gelu = refused("gelu_pytorch_tanh", "gelu");
+        assert!(gelu.contains("`hidden_activation` is `gelu`"), "{gelu}");
+        let linear = refused("\"rope_scaling\": null", r#""rope_scaling": {"rope_type": "linear", "factor": 8.0}"#);
+        assert!(linear.contains("positions are scaled by `linear`"), "{linear}");
+        let both = refused("\"head_dim\"", "\"use_bidirectional_attention\": true, \"head_dim\"");
+        assert!(both.contains("only causal attention"), "{both}");
+        let types = r#""layer_types": ["full_attention", "sliding_attention", "full_attention"], "head_dim""#;
+        assert!(refused("\"head_dim\"", types).contains("at uneven distances"));
+    }
+
     #[test]
     fn a_config_of_nano_xyz_gives_its_preset_and_the_same_defaults() {
         let tiny = r#"{"model_type": "nano", "vocab_size": 50257, "n_layer": 6, "n_head": 8, "n_embd": 512,
@@ -383,7 +494,7 @@ mod tests {
         assert_eq!(refused(r#""hidden_size": 1024, "#, ""), "config.json of `it`: `hidden_size` is missing");
         assert_eq!(
             refused(r#""qwen3""#, r#""mamba""#),
-            "config.json of `it`: `model_type` is `mamba`; known ones are qwen3, qwen2, llama, nano"
+            "config.json of `it`: `model_type` is `mamba`; known ones are qwen3, qwen2, llama, gemma3_text, nano"
         );
         assert!(refused(r#""use_sliding_window": false"#, r#""use_sliding_window": true"#).contains("sliding window"));
         assert!(

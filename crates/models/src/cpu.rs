@@ -38,7 +38,6 @@ pub use self::{
 };
 use crate::{
     Config, Decoder, Done, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder, dtype::typed,
-    error::ensure,
 };
 
 /// Loads a decoder into memory. Passes run on this many threads, including the caller's.
@@ -48,8 +47,7 @@ pub fn decoder(
     options: Options,
     threads: usize,
 ) -> Result<Box<dyn Decoder>, ModelError> {
-    config.check()?;
-    ensure!(options.batch > 0, "a batch has at least one sequence");
+    options.check(&config)?;
     refuse_graph(options.graph)?;
     Ok(typed!(options.dtype, |T| Box::new(GenericDecoder::new(CpuPasses::<T>::new(
         config, options, threads, weights

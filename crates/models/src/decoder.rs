@@ -49,6 +49,18 @@ impl Options {
             offload: None,
         }
     }
+
+    /// Refuses a configuration that makes no model, and what no device computes.
+    pub(crate) fn check(&self, config: &Config) -> Done {
+        config.check()?;
+        ensure!(self.batch > 0, "a batch has at least one sequence");
+        ensure!(
+            config.window.is_none() || self.kept.is_none(),
+            "`{}` has layers with a sliding window, which sparse attention lacks: use `--attention dense`",
+            config.name
+        );
+        Ok(())
+    }
 }
 
 /// The room that a KV cache has.

@@ -40,7 +40,7 @@ mod weights;
 mod work;
 
 pub use self::{
-    config::{Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling},
+    config::{Activation, Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow},
     decoder::{Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,

@@ -1,6 +1,8 @@
 //! The models that are known by name.
 
-use crate::{Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling};
+use crate::{
+    Activation, Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow,
+};
 
 /// The context of the CS336 models. The assignment runs them at 512; RoPE sets no limit, so this one is ours.
 const COURSE_CONTEXT: usize = 16_384;
@@ -22,7 +24,7 @@ impl Config {
 
     /// Every model that is known by name, families together, small ones first.
     pub fn presets() -> Vec<Self> {
-        let families = [qwen3(), qwen2(), llama(), course(), nano(), tiny()];
+        let families = [qwen3(), qwen2(), llama(), gemma3(), course(), nano(), tiny()];
         families.into_iter().flatten().collect()
     }
 }
@@ -95,6 +97,11 @@ pub(crate) fn base(name: &str, shape: Shape) -> Config {
         attention_type: Attention::Dense,
         pattern: None,
         dtype: Dtype::Bf16,
+        activation: Activation::Silu,
+        post_norms: false,
+        zero_centred_norms: false,
+        scaled_embedding: false,
+        window: None,
     }
 }
 
@@ -130,6 +137,27 @@ fn one_llama(name: &str, shape: Shape) -> Config {
 
 fn llama() -> Vec<Config> {
     vec![one_llama("Llama-3.2-1B", shape([2048, 16, 32, 8, 64, 8192]))]
+}
+
+fn one_gemma3(name: &str, shape: Shape) -> Config {
+    Config {
+        family: Family::Gemma3,
+        vocab: 262_144,
+        context: 32_768,
+        activation: Activation::GeluTanh,
+        post_norms: true,
+        zero_centred_norms: true,
+        scaled_embedding: true,
+        window: Some(SlidingWindow { size: 512, full_every: 6, theta: 1e4 }),
+        ..base(name, shape)
+    }
+}
+
+fn gemma3() -> Vec<Config> {
+    vec![
+        one_gemma3("gemma-3-270m", shape([640, 18, 4, 1, 256, 2048])),
+        one_gemma3("gemma-3-1b", shape([1152, 26, 4, 1, 256, 6912])),
+    ]
 }
 
 fn one_course(name: &str, [hidden, ffn, layers, heads]: [usize; 4]) -> Config {
@@ -190,6 +218,11 @@ fn tiny() -> Vec<Config> {
         small(base("tiny", sizes())),
         small(one_qwen2("tiny-qwen2", sizes())),
         Config { rope: tiny_llama_rope(), ..small(one_llama("tiny-llama", sizes())) },
+        Config {
+            // The first of two layers has a window that a short context goes beyond.
+            window: Some(SlidingWindow { size: 32, full_every: 2, theta: 1e4 }),
+            ..small(one_gemma3("tiny-gemma3", sizes()))
+        },
     ]
 }
 
@@ -205,7 +238,7 @@ mod tests {
 
     /// Every row of the tables that the presets are made from: parameters, and bytes of keys and values a token in the
     /// published number type.
-    const TABLES: [(&str, u64, u64); 17] = [
+    const TABLES: [(&str, u64, u64); 19] = [
         ("Qwen3-0.6B", 596_049_920, 114_688),
         ("Qwen3-1.7B", 1_720_574_976, 114_688),
         ("Qwen3-4B", 4_022_468_096, 147_456),
@@ -215,6 +248,8 @@ mod tests {
         ("Qwen2.5-1.5B", 1_543_714_304, 28_672),
         ("Qwen2.5-7B", 7_615_616_512, 57_344),
         ("Llama-3.2-1B", 1_235_814_400, 32_768),
+        ("gemma-3-270m", 268_098_176, 18_432),
+        ("gemma-3-1b", 999_885_952, 26_624),
         ("small", 128_625_408, 73_728),
         ("medium", 423_183_360, 196_608),
         ("large", 969_411_840, 368_640),
@@ -238,7 +273,7 @@ mod tests {
     #[test]
     fn every_preset_holds_the_rules() {
         let presets = Config::presets();
-        assert_eq!(presets.len(), TABLES.len() + 3);
+        assert_eq!(presets.len(), TABLES.len() + 4);
         for config in presets {
             config.check().unwrap();
         }

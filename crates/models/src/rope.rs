@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::{Config, RopeScaling};
+use crate::{Config, Rope, RopeScaling, size::product};
 
 /// The angle that one position turns each pair of numbers of a head by.
 pub fn rope_frequencies(config: &Config) -> Vec<f64> {
@@ -27,16 +27,41 @@ pub struct RopeTable {
     positions: usize,
     cosines: Vec<f32>,
     sines: Vec<f32>,
+    /// The table of layers that attend to a window.
+    windowed: Option<Box<Self>>,
 }
 
 impl RopeTable {
     /// A table that has no positions yet.
     pub fn new(config: &Config) -> Self {
-        Self { frequencies: rope_frequencies(config), positions: 0, cosines: Vec::new(), sines: Vec::new() }
+        let windowed = config.window.map(|window| {
+            let rope = Rope { theta: window.theta, scaling: None, ..config.rope };
+            Box::new(Self::new(&Config { rope, window: None, ..config.clone() }))
+        });
+        let frequencies = rope_frequencies(config);
+        Self { frequencies, positions: 0, cosines: Vec::new(), sines: Vec::new(), windowed }
+    }
+
+    /// Bytes of the tables of a model that reach this many positions.
+    pub(crate) fn bytes(config: &Config, positions: usize) -> u64 {
+        product(&[config.head_dim, positions, 4, if config.window.is_some() { 2 } else { 1 }])
+    }
+
+    /// The table of layers that attend to a window.
+    pub(crate) fn windowed(&self) -> Option<&Self> {
+        self.windowed.as_deref()
+    }
+
+    /// The table of a layer.
+    pub(crate) fn of_layer(&self, config: &Config, layer: usize) -> &Self {
+        self.windowed().filter(|_| config.window_of(layer).is_some()).unwrap_or(self)
     }
 
     /// Makes it reach this many positions.
     pub fn reach(&mut self, positions: usize) {
+        if let Some(windowed) = &mut self.windowed {
+            windowed.reach(positions);
+        }
         let more = positions.saturating_sub(self.positions) * self.frequencies.len();
         self.cosines.reserve(more);
         self.sines.reserve(more);

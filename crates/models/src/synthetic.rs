@@ -67,6 +67,7 @@ pub fn key(seed: u64, name: &str) -> u64 {
 pub fn fill(family: Family, spec: &TensorSpec, seed: u64) -> Fill {
     match deviation(family, spec) {
         None if spec.role == Role::Scale => Fill::Constant(SCALE),
+        None if spec.role == Role::ZeroCentredNorm => Fill::Constant(0.0),
         None => Fill::Constant(1.0),
         Some(deviation) => Fill::Random { key: key(seed, &spec.name), amplitude: (3.0_f64.sqrt() * deviation) as f32 },
     }
@@ -87,7 +88,7 @@ fn deviation(family: Family, spec: &TensorSpec) -> Option<f64> {
     };
     let by_inputs = |inputs: usize| CONV_GAIN / (inputs as f64).sqrt();
     match (spec.role, family) {
-        (Role::Norm | Role::Gate | Role::Scale, _) => None,
+        (Role::Norm | Role::ZeroCentredNorm | Role::Gate | Role::Scale, _) => None,
         (Role::Conv, _) => Some(by_inputs(spec.shape.iter().skip(1).product())),
         // Each number that comes out has two of the kernel's, or one if it does not overlap.
         (Role::Lengthen, _) => Some(by_inputs(2 * spec.shape.first().copied().unwrap_or(1))),

@@ -20,6 +20,8 @@ pub enum Role {
     Embedding,
     /// What a norm multiplies with.
     Norm,
+    /// What a norm multiplies with, stored minus one.
+    ZeroCentredNorm,
     /// The matrix of a linear part.
     Linear,
     /// What a linear part adds.
@@ -84,7 +86,11 @@ impl Config {
 
     /// The norm before the head.
     pub fn final_norm_tensor(&self) -> TensorSpec {
-        tensor("model.norm.weight".to_owned(), [self.hidden], Role::Norm)
+        tensor("model.norm.weight".to_owned(), [self.hidden], self.norm_role())
+    }
+
+    fn norm_role(&self) -> Role {
+        if self.zero_centred_norms { Role::ZeroCentredNorm } else { Role::Norm }
     }
 
     /// The head, unless it is the embedding.
@@ -94,7 +100,8 @@ impl Config {
 
     /// The tensors of one layer, in the order in which a pass needs them.
     pub fn layer_tensors(&self, layer: usize) -> Vec<TensorSpec> {
-        let mut list = LayerList { prefix: format!("model.layers.{layer}."), tensors: Vec::with_capacity(14) };
+        let (prefix, norm) = (format!("model.layers.{layer}."), self.norm_role());
+        let mut list = LayerList { prefix, norm, tensors: Vec::with_capacity(14) };
         let (hidden, ffn) = (self.hidden, self.ffn);
         let (q, kv) = (self.heads.saturating_mul(self.head_dim), self.kv_heads.saturating_mul(self.head_dim));
         list.norm("input_layernorm", hidden);
@@ -107,21 +114,28 @@ impl Config {
         }
         list.linear("self_attn.o_proj", [hidden, q], false);
         list.norm("post_attention_layernorm", hidden);
+        if self.post_norms {
+            list.norm("pre_feedforward_layernorm", hidden);
+        }
         list.linear("mlp.gate_proj", [ffn, hidden], self.ffn_bias);
         list.linear("mlp.up_proj", [ffn, hidden], self.ffn_bias);
         list.linear("mlp.down_proj", [hidden, ffn], self.ffn_bias);
+        if self.post_norms {
+            list.norm("post_feedforward_layernorm", hidden);
+        }
         list.tensors
     }
 }
 
 struct LayerList {
     prefix: String,
+    norm: Role,
     tensors: Vec<TensorSpec>,
 }
 
 impl LayerList {
     fn norm(&mut self, part: &str, width: usize) {
-        self.tensors.push(tensor(format!("{}{part}.weight", self.prefix), [width], Role::Norm));
+        self.tensors.push(tensor(format!("{}{part}.weight", self.prefix), [width], self.norm));
     }
 
     fn linear(&mut self, part: &str, shape: [usize; 2], bias: bool) {
@@ -180,6 +194,7 @@ mod tests {
         assert!(!names("tiny-qwen2").contains(&"self_attn.o_proj.bias".to_owned()));
         assert!(names("decoder_tiny").contains(&"mlp.down_proj.bias".to_owned()));
         assert_eq!(names("tiny-llama").len(), 9);
+        assert_eq!(names("tiny-gemma3").len(), 13);
     }
 
     #[test]

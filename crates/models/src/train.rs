@@ -18,7 +18,7 @@ pub use self::{
 };
 pub(crate) use self::{ledger::Ledger, memory::TrainSizes, trainer::ModelTrainer};
 use crate::{
-    Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens,
+    Activation, Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens,
     error::{ensure, fit},
 };
 
@@ -52,6 +52,14 @@ impl TrainOptions {
         config.check()?;
         ensure!(self.batch > 0 && self.tokens > 0, "a batch has at least one sequence of one token");
         fit(self.tokens, &config.name, config.context)?;
+        let Config { activation, post_norms, zero_centred_norms, scaled_embedding, window, .. } = config;
+        let has_gradients = *activation == Activation::Silu && window.is_none();
+        ensure!(
+            has_gradients && !post_norms && !zero_centred_norms && !scaled_embedding,
+            "`{}` cannot be trained: the gradients of {} models are not implemented",
+            config.name,
+            config.family.word()
+        );
         match self.dtype {
             Dtype::F16 => Err(ModelError::Refused(
                 "gradients in f16 vanish unless the loss is scaled: train in bf16 or f32".to_owned(),

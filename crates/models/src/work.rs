@@ -6,7 +6,7 @@
 
 use laptime_trace::run::{Traffic, Work};
 
-use crate::{Attention, Config, Dtype};
+use crate::{Attention, Config, Dtype, SlidingWindow};
 
 /// A stage of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -189,7 +189,10 @@ impl Config {
         match stage {
             Stage::Embed => 0,
             Stage::Qkv => a_layer.saturating_mul(q.saturating_add(2 * kv)),
-            Stage::Attention => product([4, self.layers, pass.batch]).saturating_mul(q).saturating_mul(pass.pairs()),
+            Stage::Attention => {
+                let pairs = self.over_layers(|window| pass.pairs(window));
+                product([4, pass.batch]).saturating_mul(q).saturating_mul(pairs)
+            }
             Stage::OProj => a_layer.saturating_mul(q),
             Stage::Ffn => a_layer.saturating_mul(3 * self.ffn as u128),
             Stage::Head => product([2, pass.batch, pass.logits]).saturating_mul(product([self.hidden, self.vocab])),
@@ -207,7 +210,7 @@ impl Config {
             Stage::Attention => 0,
             Stage::Head => head(),
             Stage::Qkv | Stage::OProj | Stage::Ffn => {
-                let parts = self.layer_tensors(0).into_iter().filter(|tensor| stage_of(&tensor.name) == stage);
+                let parts = self.layer_tensors(0).into_iter().filter(|tensor| self.stage_of(&tensor.name) == stage);
                 let a_layer = parts.map(|tensor| product_of(&tensor.shape)).fold(0, u128::saturating_add);
                 a_layer.saturating_mul(self.layers as u128)
             }
@@ -218,35 +221,60 @@ impl Config {
         if stage != Stage::Attention || !pass.cached {
             return StageWork::default();
         }
-        let bytes = |positions: usize| {
-            saturate(product([pass.batch, positions])).saturating_mul(self.kv_bytes_per_token(dtype))
+        let in_layer = self.kv_bytes_per_token(dtype) / (self.layers as u64).max(1);
+        let bytes = |positions: u128| saturate(positions.saturating_mul(pass.batch as u128)).saturating_mul(in_layer);
+        // The first query of a layer with a window sees one position less than that before its own.
+        let seen = |window: Option<usize>| {
+            window.map_or(pass.start, |window| pass.start.min(window.saturating_sub(1))) as u128
         };
-        StageWork { kv_read: bytes(pass.start), kv_written: bytes(pass.tokens), ..StageWork::default() }
+        StageWork {
+            kv_read: bytes(self.over_layers(seen)),
+            kv_written: bytes(self.over_layers(|_| pass.tokens as u128)),
+            ..StageWork::default()
+        }
+    }
+
+    /// The sum of a count over all layers, by their window.
+    fn over_layers(&self, count: impl Fn(Option<usize>) -> u128) -> u128 {
+        let full = |window: SlidingWindow| self.layers.checked_div(window.full_every).unwrap_or_default();
+        let full = self.window.map_or(self.layers, full);
+        let windowed = self.window.map_or(0, |window| count(Some(window.size)));
+        let windowed = windowed.saturating_mul((self.layers - full) as u128);
+        count(None).saturating_mul(full as u128).saturating_add(windowed)
+    }
+
+    /// The stage that reads a tensor of a layer.
+    fn stage_of(&self, tensor: &str) -> Stage {
+        let after_attention = tensor.contains(".post_attention_layernorm.");
+        if tensor.contains(".mlp.") || tensor.contains("_feedforward_layernorm.") || after_attention && !self.post_norms
+        {
+            Stage::Ffn
+        } else if tensor.contains(".o_proj.") || after_attention {
+            Stage::OProj
+        } else {
+            Stage::Qkv
+        }
     }
 }
 
 impl Pass {
     /// Pairs of a query and a key that are computed in a head: all by naive attention, as CS336 assignment 2 counts them, and
     /// only those that a query may see by a fused one.
-    fn pairs(&self) -> u128 {
+    fn pairs(&self, window: Option<usize>) -> u128 {
         let (tokens, start) = (self.tokens as u128, self.start as u128);
         match self.attention {
             Attention::Naive => tokens.saturating_mul(start.saturating_add(tokens)),
             Attention::Dense => {
-                let among_themselves = tokens.saturating_mul(tokens.saturating_add(1)) / 2;
-                tokens.saturating_mul(start).saturating_add(among_themselves)
+                let Some(window) = window.map(|window| window as u128) else {
+                    let among_themselves = tokens.saturating_mul(tokens.saturating_add(1)) / 2;
+                    return tokens.saturating_mul(start).saturating_add(among_themselves);
+                };
+                // Queries that do not fill the window see one key more each.
+                let growing = window.saturating_sub(start.saturating_add(1)).min(tokens);
+                let grown = growing * start + growing * (growing + 1) / 2;
+                (tokens - growing).saturating_mul(window).saturating_add(grown)
             }
         }
-    }
-}
-
-fn stage_of(tensor: &str) -> Stage {
-    if tensor.contains(".mlp.") || tensor.contains(".post_attention_layernorm.") {
-        Stage::Ffn
-    } else if tensor.contains(".o_proj.") {
-        Stage::OProj
-    } else {
-        Stage::Qkv
     }
 }
 
@@ -328,6 +356,23 @@ mod tests {
         let head = |work: PassWork| work.stage(Stage::Head).flops;
         assert_eq!(head(config.prefill_work(3, 10, 0, Attention::Dense, Dtype::F32)), 2 * 3 * 64 * 512);
         assert_eq!(head(config.forward_work(3, 10, Attention::Dense, Dtype::F32)), 2 * 30 * 64 * 512);
+    }
+
+    #[test]
+    fn a_layer_with_a_window_computes_and_reads_what_its_queries_see() {
+        let config = Config::from_preset("tiny-gemma3").unwrap();
+        let (window, a_pair) = (32, 4 * 4 * 16);
+        for (tokens, start) in [(8, 0), (1, 31), (1, 32), (40, 0), (40, 20), (5, 200)] {
+            let positions = start + 1..=start + tokens;
+            let seen: usize = positions.map(|keys| keys + keys.min(window)).sum();
+            let work = config.prefill_work(1, tokens, start, Attention::Dense, Dtype::F32).stage(Stage::Attention);
+            assert_eq!(work.flops, (a_pair * seen) as u64, "{tokens} behind {start}");
+            let a_position = config.kv_bytes_per_token(Dtype::F32) as usize / 2;
+            let read = (start + start.min(window - 1)) * a_position;
+            assert_eq!((work.kv_read, work.kv_written), (read as u64, (2 * tokens * a_position) as u64));
+        }
+        let total = config.step_work(1, 0, Dtype::F32).total();
+        assert_eq!(total.weight_bytes, 4 * (config.parameters() + 64));
     }
 
     proptest! {

@@ -49,7 +49,11 @@ static HEAP: Heap = Heap;
 
 /// A model whose parts are large beside what is not counted.
 fn config() -> Config {
-    Config { layers: 3, hidden: 512, ffn: 1024, vocab: 40_000, head_dim: 64, ..Config::from_preset("tiny").unwrap() }
+    config_like("tiny")
+}
+
+fn config_like(preset: &str) -> Config {
+    Config { layers: 3, hidden: 512, ffn: 1024, vocab: 40_000, head_dim: 64, ..Config::from_preset(preset).unwrap() }
 }
 
 fn main() {
@@ -58,10 +62,12 @@ fn main() {
             for (room, pass) in
                 [(Room::Growing, Pass::Forward), (Room::Growing, Pass::Cached), (Room::Static(512), Pass::Cached)]
             {
-                a_decoder_uses_what_was_predicted(dtype, attention, room, pass, None);
+                a_decoder_uses_what_was_predicted(config(), dtype, attention, room, pass, None);
             }
             a_trainer_uses_what_was_predicted(dtype, attention);
         }
+        let windowed = config_like("tiny-gemma3");
+        a_decoder_uses_what_was_predicted(windowed, dtype, Attention::Dense, Room::Growing, Pass::Cached, None);
         a_fuser_uses_what_was_predicted(dtype);
         speech_uses_what_was_predicted(dtype);
         streamed_layers_use_what_was_predicted(dtype);
@@ -75,7 +81,10 @@ fn streamed_layers_use_what_was_predicted(dtype: Dtype) {
         for resident in [0, 2] {
             let offload = Offload { clear_every: Some(5), ..Offload::new(mode, resident, home.path()) };
             let attention = Attention::Dense;
-            a_decoder_uses_what_was_predicted(dtype, attention, Room::Static(512), Pass::Cached, Some(offload.clone()));
+            // Streamed layers are to be felt.
+            let config = Config { layers: 5, hidden: 768, ffn: 3072, vocab: 60_000, ..config() };
+            let (room, offloaded) = (Room::Static(512), Some(offload.clone()));
+            a_decoder_uses_what_was_predicted(config, dtype, attention, room, Pass::Cached, offloaded);
             if resident > 0 {
                 a_voice_uses_what_was_predicted(dtype, Some(offload));
             }
@@ -84,6 +93,7 @@ fn streamed_layers_use_what_was_predicted(dtype: Dtype) {
 }
 
 fn a_decoder_uses_what_was_predicted(
+    config: Config,
     dtype: Dtype,
     attention: Attention,
     room: Room,
@@ -91,12 +101,6 @@ fn a_decoder_uses_what_was_predicted(
     offload: Option<Offload>,
 ) {
     let (threads, tokens) = (2, 400);
-    // Streamed layers are to be felt.
-    let config = if offload.is_some() {
-        Config { layers: 5, hidden: 768, ffn: 3072, vocab: 60_000, ..config() }
-    } else {
-        config()
-    };
     let told = format!("{offload:?}");
     let options = Options {
         dtype,

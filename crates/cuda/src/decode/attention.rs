@@ -3,7 +3,7 @@
 use super::{ATTENTION, State, Step, StepSizes, Tuning};
 use crate::{
     launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Stream, area, blocks, nvrtc},
-    nn::of_head,
+    nn::of_window,
 };
 
 /// The RoPE tables.
@@ -29,6 +29,8 @@ pub struct Attention<'a, T> {
     pub epsilon: f32,
     /// The RoPE tables.
     pub rotation: Rotation<'a>,
+    /// Whether a query sees only the window of [`Step::with_window`].
+    pub is_windowed: bool,
 }
 
 #[derive(Debug)]
@@ -50,8 +52,9 @@ impl AttentionKernel {
         cache: &Cache,
         sizes: &StepSizes,
         tuning: Tuning,
+        window: Option<u32>,
     ) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, ATTENTION, &of_head(sizes.head_dim))?;
+        let module = nvrtc::load_typed::<T>(device, cache, ATTENTION, &of_window(sizes.head_dim, window))?;
         let (splits, together) = (splits(device), tuning.heads);
         let kernel = module.step_kernel(&format!("attention_step_{together}"))?;
         kernel.allow_shared_bytes(shared_bytes(together, sizes.head_dim, splits))?;
@@ -150,6 +153,9 @@ impl<T: Element> Step<T> {
             .write(values, cached)
             .with_all([sizes.capacity, sizes.heads, sizes.kv_heads])
             .write(out.slice_mut(begin(sizes.attended())..out.length())?, 0_u32);
-        launch.run_early(&self.attention.kernel, self.attention.shape(sizes, rows.count), self.overlaps)
+        let windowed = self.windowed.as_ref().filter(|_| attention.is_windowed);
+        let launch = launch.require(!attention.is_windowed || windowed.is_some(), "the step has no window");
+        let kernel = windowed.unwrap_or(&self.attention);
+        launch.run_early(&kernel.kernel, kernel.shape(sizes, rows.count), self.overlaps)
     }
 }

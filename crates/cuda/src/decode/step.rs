@@ -17,6 +17,7 @@ use crate::{
 pub struct Step<T> {
     pub(super) sizes: StepSizes,
     pub(super) attention: AttentionKernel,
+    pub(super) windowed: Option<AttentionKernel>,
     products: Products,
     embed: Kernel,
     argmax: Kernel,
@@ -48,7 +49,8 @@ impl<T: Element> Step<T> {
         let ends = nvrtc::load_typed::<T>(device, cache, TOKEN, &[])?;
         Ok(Self {
             sizes,
-            attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning)?,
+            attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning, None)?,
+            windowed: None,
             products: Products::load::<T>(device, cache, &sizes, tuning)?,
             embed: ends.step_kernel("embed_step")?,
             argmax: ends.step_kernel("argmax_step")?,
@@ -56,6 +58,13 @@ impl<T: Element> Step<T> {
             overlaps: device.is_hopper_or_later(),
             of: PhantomData,
         })
+    }
+
+    /// Adds attention to a window: a query sees this number of positions, of which its own is the last.
+    pub fn with_window(mut self, device: &Device, cache: &Cache, window: u32) -> Result<Self, CudaError> {
+        let tuning = Tuning::of(device, &self.sizes)?;
+        self.windowed = Some(AttentionKernel::load::<T>(device, cache, &self.sizes, tuning, Some(window))?);
+        Ok(self)
     }
 
     /// The sizes it was created for.

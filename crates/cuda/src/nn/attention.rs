@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_head};
+use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_head, of_window};
 use crate::launch::{
     Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Stream, expect, nvrtc,
 };
@@ -60,6 +60,16 @@ impl<T: Element> Attention<T> {
             false => None,
         };
         Ok(Self { any, tensor, head_dim, multiprocessors: device.facts().multiprocessors, of: PhantomData })
+    }
+
+    /// Loads the kernel with which a query sees only this number of keys, of which its own is the last.
+    pub fn load_windowed(device: &Device, cache: &Cache, head_dim: u32, window: u32) -> Result<Self, CudaError> {
+        let sizes = (1..=LARGEST_HEAD).contains(&head_dim) && window > 0;
+        expect("loading attention", sizes, "the head size must be 1 to 256, and the window at least 1")?;
+        let options = of_window(head_dim, Some(window));
+        let any = nvrtc::load_typed::<T>(device, cache, ATTENTION, &options)?.kernel("attention")?;
+        any.allow_shared_bytes(any_shared_bytes(head_dim))?;
+        Ok(Self { any, tensor: None, head_dim, multiprocessors: device.facts().multiprocessors, of: PhantomData })
     }
 
     /// Puts attention of `q`, [batch, heads, tokens, head_dim], over the caches `k` and `v`,

@@ -18,16 +18,18 @@ kernels! {
     Operations
     ROWS {
         embed: Kernel = kernel("embed"),
+        scale_rows: Kernel = kernel("scale_rows"),
         last_rows: Kernel = kernel("last_rows"),
         merge_heads: Kernel = kernel("merge_heads"),
     }
-    RMS_NORM { rms_norm: Pair = pair("rms_norm"), }
+    RMS_NORM { rms_norm: Pair = pair("rms_norm"), rms_norm_add: Kernel = kernel("rms_norm_add"), }
     HEADS { split_heads: Pair = pair("split_heads"), }
     SOFTMAX {
         softmax_causal: [Kernel; 3] = kernels(["softmax_causal_2", "softmax_causal_4", "softmax_causal_8"], 0),
         softmax_causal_any: Kernel = kernel("softmax_causal_any"),
+        softmax_windowed: Kernel = kernel("softmax_windowed"),
     }
-    SWIGLU { swiglu: Pair = pair("swiglu"), add_bias: Pair = pair("add_bias"), }
+    SWIGLU { swiglu: Pair = pair("swiglu"), geglu: Pair = pair("geglu"), add_bias: Pair = pair("add_bias"), }
     RANDOM {
         fill_random: Kernel = kernel("fill_random"),
         fill_numbers: Kernel = kernel("fill_numbers"),
@@ -84,6 +86,31 @@ impl<T: Element> Operations<T> {
         launch.run(kernel, Shape::line(rows, threads))
     }
 
+    /// Adds the norm of each row of `x` (rows by `width`) to the row of `out`.
+    pub fn rms_norm_add<'a>(
+        &self,
+        stream: &Stream,
+        x: impl Into<Slice<'a, T>>,
+        weight: impl Into<Slice<'a, T>>,
+        out: impl Into<SliceMut<'a, T>>,
+        [rows, width]: [u32; 2],
+        epsilon: f32,
+    ) -> Done {
+        let launch = Launch::new(stream, "adding a norm")
+            .read(x.into(), area(rows, width))
+            .read(weight.into(), width)
+            .write(out.into(), area(rows, width))
+            .with(width)
+            .with(epsilon);
+        launch.run(&self.rms_norm_add, Shape::line(rows, width.clamp(32, 1024).next_multiple_of(32)))
+    }
+
+    /// Multiplies the first `count` numbers of `x` with a factor.
+    pub fn scale<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>, count: u64, factor: f32) -> Done {
+        let launch = Launch::new(stream, "scaling").write(x.into(), count).with(count).with(factor);
+        launch.run(&self.scale_rows, Shape::line(blocks(count.div_ceil(THREADS.into())), THREADS))
+    }
+
     /// Puts `silu(gate) * up` into `out` (rows by `ffn`). A row of `gate_up` is the gate and then what it lets through;
     /// the bias, where there is one, is added to both.
     pub fn swiglu<'a>(
@@ -92,14 +119,38 @@ impl<T: Element> Operations<T> {
         gate_up: impl Into<Slice<'a, T>>,
         bias: Option<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
+        shape: [u32; 2],
+    ) -> Done {
+        self.gate(stream, &self.swiglu, gate_up.into(), bias, out.into(), shape)
+    }
+
+    /// The same with GELU, approximated by tanh, in place of SiLU.
+    pub fn geglu<'a>(
+        &self,
+        stream: &Stream,
+        gate_up: impl Into<Slice<'a, T>>,
+        bias: Option<Slice<'a, T>>,
+        out: impl Into<SliceMut<'a, T>>,
+        shape: [u32; 2],
+    ) -> Done {
+        self.gate(stream, &self.geglu, gate_up.into(), bias, out.into(), shape)
+    }
+
+    fn gate(
+        &self,
+        stream: &Stream,
+        kernels: &Pair,
+        gate_up: Slice<'_, T>,
+        bias: Option<Slice<'_, T>>,
+        out: SliceMut<'_, T>,
         [rows, ffn]: [u32; 2],
     ) -> Done {
         let launch = Launch::new(stream, "gating")
-            .read_rows(gate_up.into(), area(rows, ffn).saturating_mul(2))
+            .read_rows(gate_up, area(rows, ffn).saturating_mul(2))
             .read_rows(bias, 2 * u64::from(ffn))
-            .write_rows(out.into(), area(rows, ffn))
+            .write_rows(out, area(rows, ffn))
             .with_all([rows, ffn]);
-        launch.run_pair::<T>(&self.swiglu, [rows, ffn])
+        launch.run_pair::<T>(kernels, [rows, ffn])
     }
 
     /// Adds `bias` to each row of `x` (rows by `width`).

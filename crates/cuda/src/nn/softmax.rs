@@ -21,6 +21,21 @@ impl<T: Element> Operations<T> {
         keys: u32,
         scale: f32,
     ) -> Done {
+        self.softmax_windowed(stream, scores, start, sizes, keys, scale, None)
+    }
+
+    /// The same, with only the last `window` of the keys that a query sees, if there is a window.
+    #[allow(clippy::too_many_arguments)]
+    pub fn softmax_windowed<'a>(
+        &self,
+        stream: &Stream,
+        scores: impl Into<SliceMut<'a, T>>,
+        start: impl Into<Slice<'a, u32>>,
+        sizes: &HeadSizes,
+        keys: u32,
+        scale: f32,
+        window: Option<u32>,
+    ) -> Done {
         sizes.check(DOING)?;
         let rows = blocks(sizes.rows().saturating_mul(sizes.heads.into()));
         let launch = Launch::new(stream, DOING)
@@ -31,6 +46,9 @@ impl<T: Element> Operations<T> {
             .with(scale)
             .read(start.into(), 1_u32)
             .skip_if(keys == 0);
+        if let Some(window) = window {
+            return launch.with(window).run(&self.softmax_windowed, any_shape(rows, keys));
+        }
         let kept = softmax_shape(rows, groups::<T>(keys), 256 * size_of::<T>() as u32);
         match kept.filter(|_| launch.is_aligned::<T>(keys)) {
             Some((kernel, shape)) => launch.run(&self.softmax_causal[kernel], shape),

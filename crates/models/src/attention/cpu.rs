@@ -99,7 +99,7 @@ impl<T: Number> Of<T> {
 
     fn span(&self, is_causal: bool) -> Span {
         let AttentionSizes { batch, heads, kv_heads, head_dim, length } = self.sizes;
-        Span { batch, heads, kv_heads, head_dim, queries: length, start: 0, is_causal }
+        Span { batch, heads, kv_heads, head_dim, queries: length, start: 0, is_causal, window: None }
     }
 
     fn strides(&self, heads: usize) -> Strides {

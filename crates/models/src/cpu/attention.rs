@@ -24,12 +24,14 @@ pub struct Span {
     /// The position of the first query; keys begin at 0 and end with the last query.
     pub start: usize,
     pub is_causal: bool,
+    /// The keys that a query of causal attention sees at most, of which its own is the last; none for all.
+    pub window: Option<usize>,
 }
 
 impl Span {
     pub fn new(config: &Config, batch: usize, queries: usize, start: usize) -> Self {
         let Config { heads, kv_heads, head_dim, .. } = *config;
-        Self { batch, heads, kv_heads, head_dim, queries, start, is_causal: true }
+        Self { batch, heads, kv_heads, head_dim, queries, start, is_causal: true, window: None }
     }
 
     pub fn keys(&self) -> usize {
@@ -66,6 +68,11 @@ impl Span {
 
     fn seen(&self, block: Block, row: usize) -> usize {
         self.seen_by(if self.queries == 1 { 0 } else { block.first + row })
+    }
+
+    /// Keys at the beginning that a row of a block does not see any more.
+    fn left_behind(&self, block: Block, row: usize) -> usize {
+        self.window.map_or(0, |window| self.seen(block, row).saturating_sub(window))
     }
 
     fn seen_by(&self, query: usize) -> usize {
@@ -157,7 +164,9 @@ pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs:
         vectorized!({
             for (row, scores) in scores.chunks_mut(keys).enumerate() {
                 let seen = span.seen_by((at * rows + row) % queries);
-                softmax(&mut scores[..seen]);
+                let first = span.window.map_or(0, |window| seen.saturating_sub(window));
+                scores[..first].fill(T::default());
+                softmax(&mut scores[first..seen]);
                 scores[seen..].fill(T::default());
             }
         });
@@ -266,7 +275,7 @@ impl Tile {
         self.tops.resize(block.count, (f32::NEG_INFINITY, 0.0));
         // Keys that the last row does not see are seen by none.
         let seen = span.seen(block, block.count - 1);
-        for from in (0..seen).step_by(TILE.1) {
+        for from in (span.left_behind(block, 0)..seen).step_by(TILE.1) {
             let count = TILE.1.min(seen - from);
             self.scores.resize(block.count * count, 0.0);
             let mut scores = RowsMut::dense(&mut self.scores, block.count, count);
@@ -289,6 +298,9 @@ impl Tile {
                 let seen = span.seen(block, row).saturating_sub(from).min(count);
                 let (scores, unseen) = scores.split_at_mut(seen);
                 unseen.fill(0.0);
+                let left_behind = span.left_behind(block, row).saturating_sub(from).min(seen);
+                let (left_behind, scores) = scores.split_at_mut(left_behind);
+                left_behind.fill(0.0);
                 if scores.is_empty() {
                     continue;
                 }

@@ -10,7 +10,7 @@ use super::{
     model::Source,
     number::Number,
     stack::{Before, Stack},
-    steps::embed,
+    steps::{embed, scale},
     vectors::index_of_largest,
 };
 use crate::{
@@ -41,12 +41,16 @@ impl<T: Number> CpuPasses<T> {
 
     fn run(&mut self, ids: &[u32], before: Before) -> Done {
         let Self { crew, embedding, own_head, stack, .. } = self;
-        let (hidden, marks) = (stack.config().hidden, stack.options().marks.clone());
+        let (hidden, factor) = (stack.config().hidden, stack.config().embedding_scale());
+        let marks = stack.options().marks.clone();
         let head = own_head.as_ref().unwrap_or(embedding);
         let tokens = ids.len() / stack.options().batch;
         stack.run(crew, tokens, before, Some(head), |stream| {
             let _stage = mark_embedding!(marks, ids.len());
             embed(crew, ids, embedding, hidden, stream);
+            if let Some(factor) = factor {
+                scale(crew, factor, stream);
+            }
         })
     }
 }

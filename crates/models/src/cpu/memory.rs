@@ -12,6 +12,7 @@ use crate::{
     attention::{CPU_TILING, Layout},
     decoder::cache::grown_capacity,
     most_resident,
+    rope::RopeTable,
     size::{product, sum},
 };
 
@@ -54,7 +55,7 @@ pub fn needed_bytes(
         kept_bytes(config, options.dtype, options.offload.as_ref(), config.weight_bytes(options.dtype)),
         cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),
-        product(&[config.head_dim, positions, 4]),
+        RopeTable::bytes(config, positions),
         thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens)).saturating_mul(threads.max(1) as u64),
     ])
 }

@@ -8,9 +8,9 @@ use laptime_probe::stage;
 use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
 use crate::{
     Config, Dtype, ModelError, Role, TensorData, TensorSpec,
-    decoder::weights::{self, LayerWeights, Load, Parameters, Part},
+    decoder::weights::{self, LayerWeights, Load, PARTS, Parameters, Part},
     error::ensure,
-    size::sum,
+    size::{product, sum},
     weights::TensorSource,
 };
 
@@ -55,7 +55,7 @@ impl<T: Number> Layer<T> {
         Source { weights: None, crew: &Crew::new(1)? }.layer(config, 0)
     }
 
-    pub fn bytes(&self) -> [&[u8]; 11] {
+    pub fn bytes(&self) -> [&[u8]; PARTS] {
         self.parts().map(|part| match part {
             Some(Part::Matrix(numbers)) => bytemuck::cast_slice(numbers),
             Some(Part::Vector(numbers)) => bytemuck::cast_slice(numbers),
@@ -63,7 +63,7 @@ impl<T: Number> Layer<T> {
         })
     }
 
-    pub fn bytes_mut(&mut self) -> [&mut [u8]; 11] {
+    pub fn bytes_mut(&mut self) -> [&mut [u8]; PARTS] {
         self.parts_mut().map(|part| match part {
             Some(Part::Matrix(numbers)) => bytemuck::cast_slice_mut(numbers),
             Some(Part::Vector(numbers)) => bytemuck::cast_slice_mut(numbers),
@@ -82,8 +82,8 @@ pub fn numbers<T: Number>(part: Part<&Vec<T>, &Vec<f32>>, range: Range<usize>) -
 /// Bytes of a layer in memory: matrices in the number type, what is kept in f32 in that.
 pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
     let bytes = |spec: &TensorSpec| {
-        let each = if matches!(spec.role, Role::Norm | Role::Bias) { Dtype::F32 } else { dtype }.bytes();
-        spec.shape.iter().fold(each, |bytes, side| bytes.saturating_mul(*side as u64))
+        let is_vector = matches!(spec.role, Role::Norm | Role::ZeroCentredNorm | Role::Bias);
+        product(&spec.shape).saturating_mul(if is_vector { Dtype::F32 } else { dtype }.bytes())
     };
     sum(config.layer_tensors(0).iter().map(bytes))
 }
@@ -135,9 +135,10 @@ impl<'a> Source<'a> {
         Ok(numbers)
     }
 
-    /// The numbers of several tensors in f32, as the type rounds them.
+    /// The numbers of several tensors in f32, as the type rounds them. Norms that are stored minus one get it back.
     pub fn rounded<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<f32>, ModelError> {
-        Ok(self.stacked::<T>(specs)?.into_iter().map(T::wide).collect())
+        let add = if specs.iter().any(|spec| spec.role == Role::ZeroCentredNorm) { 1.0 } else { 0.0 };
+        Ok(self.stacked::<T>(specs)?.into_iter().map(|number| number.wide() + add).collect())
     }
 }
 
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn the_parts_of_a_layer_are_all_its_bytes() {
         let crew = Crew::new(1).unwrap();
-        for preset in ["tiny", "tiny-qwen2", "tiny-llama", "decoder_tiny"] {
+        for preset in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3", "decoder_tiny"] {
             let config = Config::from_preset(preset).unwrap();
             let weights = Weights::synthetic(&config, 1);
             let source = Source { weights: Some(&weights), crew: &crew };

@@ -11,7 +11,7 @@ use super::{
     number::Number,
     product::{Put, project},
     rows::Rows,
-    steps::{Norm, Positions, add_bias, store, swiglu},
+    steps::{Norm, Positions, add_bias, gate, store},
 };
 use crate::{
     Attention, Config, Done, Marks, ModelError, Options,
@@ -152,17 +152,26 @@ impl<T: Number> Ops for Pass<'_, T> {
     /// RoPE adds the bias of queries, keys and values, and SwiGLU that of gate and up.
     fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let ([outputs, width], rows, every) = (at.shape(self.config), self.rows(), self.every());
+        let norm = linear.post_norm.map(|weight| self.norm_weight(weight));
         let Buffers { stream, normed, qkv, mixed, gate_up, logits, .. } = &mut *self.buffers;
+        // A product with a post-norm takes the place of the normed states, which nothing reads any more.
+        let of_block = |x, normed, stream| match norm {
+            Some(_) => (x, normed, Put::OVER),
+            None => (x, stream, Put::ONTO),
+        };
         let (x, out, put) = match at {
             LinearAt::Qkv(_) => (Rows::dense(normed, rows, width), qkv, Put::OVER),
-            LinearAt::Output(_) => (Rows::dense(mixed, rows, width), &mut *stream, Put::ONTO),
+            LinearAt::Output(_) => of_block(Rows::dense(mixed, rows, width), &mut *normed, &mut *stream),
             LinearAt::GateUp(_) => (Rows::dense(normed, rows, width), gate_up, Put::OVER),
-            LinearAt::Down(_) => (Rows::new(gate_up, rows, width, 2 * width), &mut *stream, Put::ONTO),
+            LinearAt::Down(_) => of_block(Rows::new(gate_up, rows, width, 2 * width), &mut *normed, &mut *stream),
             LinearAt::Head => (Rows::dense(normed, rows / every, width), logits, Put::OVER),
         };
         project(self.crew, x, Rows::dense(linear.weight, linear.weight.len() / width, width), out, put);
         if let (LinearAt::Down(_), Some(bias)) = (at, linear.bias) {
-            add_bias(self.crew, bias, &mut stream[..rows * outputs]);
+            add_bias(self.crew, bias, &mut out[..rows * outputs]);
+        }
+        if let Some(norm) = norm {
+            norm.add_rows(self.crew, &normed[..rows * outputs], stream);
         }
         Ok(())
     }
@@ -172,7 +181,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         for (group, first, span) in numbered(self.spans) {
             let positions = Positions {
                 config: self.config,
-                table: self.table,
+                table: self.table.of_layer(self.config, layer),
                 bias: weights.qkv_bias.as_deref(),
                 query_norm: weights.query_norm.as_deref().map(|weight| self.norm_weight(weight)),
                 key_norm: weights.key_norm.as_deref().map(|weight| self.norm_weight(weight)),
@@ -191,15 +200,17 @@ impl<T: Number> Ops for Pass<'_, T> {
     }
 
     fn attend(&mut self, layer: usize, _: &Layer<T>) -> Done {
+        let window = self.config.window_of(layer);
         for (group, first, span) in numbered(self.spans) {
-            self.attend_span(layer, group, first, span);
+            self.attend_span(layer, group, first, &Span { window, ..*span });
         }
         Ok(())
     }
 
     fn swiglu(&mut self, _: usize, weights: &Layer<T>) -> Done {
-        let (ffn, rows) = (self.config.ffn, self.rows());
-        swiglu(self.crew, ffn, weights.gate_up_bias.as_deref(), &mut self.buffers.gate_up[..rows * 2 * ffn]);
+        let (Config { ffn, activation, .. }, rows) = (self.config, self.rows());
+        let (bias, gate_up) = (weights.gate_up_bias.as_deref(), &mut self.buffers.gate_up[..rows * 2 * ffn]);
+        gate(self.crew, *activation, *ffn, bias, gate_up);
         Ok(())
     }
 }

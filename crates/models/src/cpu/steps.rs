@@ -4,9 +4,9 @@ use super::{
     attention::Span,
     crew::Crew,
     number::Number,
-    vectors::{self, dot, silu, vectorized},
+    vectors::{self, dot, gelu_tanh, silu, vectorized},
 };
-use crate::{Config, RopeLayout, rope::RopeTable};
+use crate::{Activation, Config, RopeLayout, rope::RopeTable};
 
 const PART: usize = 1 << 14;
 
@@ -50,6 +50,14 @@ pub fn embed<T: Number>(crew: &Crew, ids: &[u32], embedding: &[T], width: usize,
     });
 }
 
+/// Multiplies numbers with a factor, which is rounded to their dtype first, as `transformers` does.
+pub fn scale<T: Number>(crew: &Crew, factor: f32, numbers: &mut [T]) {
+    let factor = T::narrow(factor).wide();
+    crew.each(numbers.len(), numbers.chunks_mut(PART), |part| {
+        part.iter_mut().for_each(|number| *number = T::narrow(number.wide() * factor));
+    });
+}
+
 #[derive(Clone, Copy)]
 pub struct Norm<'a> {
     pub weight: &'a [f32],
@@ -65,6 +73,17 @@ impl Norm<'_> {
             let factor = self.factor(from);
             for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
                 *out = T::narrow(from.wide() * factor * weight);
+            }
+        });
+    }
+
+    /// Adds the norm of each row of one matrix to the row of another.
+    pub fn add_rows<T: Number>(self, crew: &Crew, from: &[T], out: &mut [T]) {
+        let (width, out) = (self.weight.len(), &mut out[..from.len()]);
+        each_row!(crew, from.len(), (from, width), (out, width), |from, out| {
+            let factor = self.factor(from);
+            for ((out, from), weight) in out.iter_mut().zip(from).zip(self.weight) {
+                *out = T::narrow(out.wide() + from.wide() * factor * weight);
             }
         });
     }
@@ -162,13 +181,28 @@ pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], room: usize, (keys,
     });
 }
 
-pub fn swiglu<T: Number>(crew: &Crew, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
+/// Makes the first half of each row `activation(first) * second`, after a bias was added to both.
+pub fn gate<T: Number>(crew: &Crew, activation: Activation, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
+    match activation {
+        Activation::Silu => gate_by(crew, silu, width, bias, gate_up),
+        Activation::GeluTanh => gate_by(crew, gelu_tanh, width, bias, gate_up),
+    }
+}
+
+#[inline(always)]
+fn gate_by<T: Number>(
+    crew: &Crew,
+    activation: impl Fn(f32) -> f32 + Sync,
+    width: usize,
+    bias: Option<&[f32]>,
+    gate_up: &mut [T],
+) {
     each_row!(crew, gate_up.len() * 4, (gate_up, 2 * width), |row| {
         if let Some(bias) = bias {
             add_to(row, bias);
         }
         let (gate, up) = row.split_at_mut(width);
-        gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(silu(gate.wide()) * up.wide()));
+        gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = T::narrow(activation(gate.wide()) * up.wide()));
     });
 }
 

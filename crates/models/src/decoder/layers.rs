@@ -28,7 +28,8 @@ pub trait Ops {
     fn norm(&mut self, at: NormAt, weight: &Self::Vector) -> Result<(), Self::Error>;
 
     /// Multiplies with a weight: the normed states, the output of attention, or the output of SwiGLU. The products after
-    /// attention and after SwiGLU are added to the hidden states. A bias may be left to the operation that follows.
+    /// attention and after SwiGLU are added to the hidden states, normed first if there is a post-norm. A bias may be left
+    /// to the operation that follows.
     fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), Self::Error>;
 
     /// Norms the heads, applies RoPE, and writes keys and values to the cache of a layer.
@@ -37,6 +38,7 @@ pub trait Ops {
     /// Attends to the cache of a layer. Marks its own stages, since attention has several algorithms.
     fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 
+    /// Applies SwiGLU, or the model's other activation, to gate and up.
     fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
 }
 
@@ -74,6 +76,15 @@ pub struct Linear<'a, M, V> {
     pub weight: &'a M,
     pub bias: Option<&'a V>,
     pub norm: Option<&'a V>,
+    /// The norm of the product before it is added to the hidden states.
+    pub post_norm: Option<&'a V>,
+}
+
+impl<'a, M, V> Linear<'a, M, V> {
+    /// A weight between norms.
+    fn new(weight: &'a M, bias: Option<&'a V>, norm: Option<&'a V>) -> Self {
+        Self { weight, bias, norm, post_norm: None }
+    }
 }
 
 pub type LinearOf<'a, O> = Linear<'a, <O as Ops>::Matrix, <O as Ops>::Vector>;
@@ -164,13 +175,14 @@ fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result
     if !fusion.products {
         mark_op!(ops, "norm", ops.norm(NormAt::Layer(at, Block::Attention), norm))?;
     }
-    let qkv = Linear { weight: &weights.qkv, bias: weights.qkv_bias.as_ref(), norm: Some(norm) };
+    let qkv = Linear::new(&weights.qkv, weights.qkv_bias.as_ref(), Some(norm));
     mark_op!(ops, "qkv", ops.linear(LinearAt::Qkv(at), qkv))?;
     if !fusion.rope {
         mark_op!(ops, "rope", ops.rope(at, weights))?;
     }
     ops.attend(at, weights)?;
-    let output = Linear { weight: &weights.output, bias: None, norm: None };
+    let post_norm = weights.attention_post_norm.as_ref();
+    let output = Linear { post_norm, ..Linear::new(&weights.output, None, None) };
     mark_op!(ops, "output", ops.linear(LinearAt::Output(at), output))
 }
 
@@ -179,12 +191,13 @@ fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O
     if !fusion.products {
         mark_op!(ops, "norm", ops.norm(NormAt::Layer(at, Block::Ffn), norm))?;
     }
-    let gate_up = Linear { weight: &weights.gate_up, bias: weights.gate_up_bias.as_ref(), norm: Some(norm) };
+    let gate_up = Linear::new(&weights.gate_up, weights.gate_up_bias.as_ref(), Some(norm));
     mark_op!(ops, "gate_up", ops.linear(LinearAt::GateUp(at), gate_up))?;
     if !fusion.products {
         mark_op!(ops, "swiglu", ops.swiglu(at, weights))?;
     }
-    let down = Linear { weight: &weights.down, bias: weights.down_bias.as_ref(), norm: None };
+    let post_norm = weights.ffn_post_norm.as_ref();
+    let down = Linear { post_norm, ..Linear::new(&weights.down, weights.down_bias.as_ref(), None) };
     mark_op!(ops, "down", ops.linear(LinearAt::Down(at), down))
 }
 
@@ -194,5 +207,5 @@ pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>)
         mark_op!(ops, "norm", ops.norm(NormAt::Final, norm))?;
     }
     let Some(weight) = head else { return Ok(()) };
-    ops.linear(LinearAt::Head, Linear { weight, bias: None, norm: Some(norm) })
+    ops.linear(LinearAt::Head, Linear::new(weight, None, Some(norm)))
 }

@@ -27,7 +27,13 @@ pub struct LayerWeights<M, V = M> {
     pub gate_up_bias: Option<V>,
     pub down: M,
     pub down_bias: Option<V>,
+    /// The norms of what attention and the feed-forward part give, before it is added.
+    pub attention_post_norm: Option<V>,
+    pub ffn_post_norm: Option<V>,
 }
+
+/// The number of parts of a layer.
+pub const PARTS: usize = 13;
 
 /// All weights of a decoder, or one value per weight: gradients, optimizer moments.
 #[derive(Debug)]
@@ -40,7 +46,7 @@ pub struct Parameters<M, V = M> {
 }
 
 /// The published tensors that each part of a layer packs, in the order of the fields of [`LayerWeights`].
-const PACKED: [&[&str]; 11] = [
+const PACKED: [&[&str]; PARTS] = [
     &["input_layernorm.weight"],
     &["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
     &["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"],
@@ -52,6 +58,15 @@ const PACKED: [&[&str]; 11] = [
     &["mlp.gate_proj.bias", "mlp.up_proj.bias"],
     &["mlp.down_proj.weight"],
     &["mlp.down_proj.bias"],
+    &[],
+    &[],
+];
+
+/// The norms of a layer with post-norms: those before the feed-forward part, after attention and after it, by index.
+const POST_NORMED: [(usize, &[&str]); 3] = [
+    (6, &["pre_feedforward_layernorm.weight"]),
+    (11, &["post_attention_layernorm.weight"]),
+    (12, &["post_feedforward_layernorm.weight"]),
 ];
 
 /// Puts published tensors on a device.
@@ -67,9 +82,13 @@ pub trait Load {
 }
 
 /// The tensors of a layer, grouped by the part that packs them. A part that the model does not have is empty.
-pub fn packed_tensors(layer: &[TensorSpec]) -> [Vec<TensorSpec>; 11] {
+pub fn packed_tensors(layer: &[TensorSpec]) -> [Vec<TensorSpec>; PARTS] {
     let find = |name: &&str| layer.iter().find(|tensor| tensor.name.ends_with(name)).cloned();
-    PACKED.map(|names| names.iter().filter_map(find).collect())
+    let mut packed = PACKED;
+    if POST_NORMED.iter().all(|(_, names)| names.iter().all(|name| find(name).is_some())) {
+        POST_NORMED.into_iter().for_each(|(part, names)| packed[part] = names);
+    }
+    packed.map(|names| names.iter().filter_map(find).collect())
 }
 
 impl<M, V> LayerWeights<M, V> {
@@ -92,6 +111,8 @@ impl<M, V> LayerWeights<M, V> {
             gate_up_bias,
             down,
             down_bias,
+            attention_post_norm,
+            ffn_post_norm,
         ] = packed_tensors(tensors);
         Ok(Self {
             attention_norm: loader.vector(&attention_norm)?,
@@ -105,10 +126,12 @@ impl<M, V> LayerWeights<M, V> {
             gate_up_bias: optional(loader, &gate_up_bias)?,
             down: loader.matrix(&down)?,
             down_bias: optional(loader, &down_bias)?,
+            attention_post_norm: optional(loader, &attention_post_norm)?,
+            ffn_post_norm: optional(loader, &ffn_post_norm)?,
         })
     }
 
-    pub fn parts(&self) -> [Option<Part<&M, &V>>; 11] {
+    pub fn parts(&self) -> [Option<Part<&M, &V>>; PARTS] {
         [
             Some(Part::Vector(&self.attention_norm)),
             Some(Part::Matrix(&self.qkv)),
@@ -121,10 +144,12 @@ impl<M, V> LayerWeights<M, V> {
             self.gate_up_bias.as_ref().map(Part::Vector),
             Some(Part::Matrix(&self.down)),
             self.down_bias.as_ref().map(Part::Vector),
+            self.attention_post_norm.as_ref().map(Part::Vector),
+            self.ffn_post_norm.as_ref().map(Part::Vector),
         ]
     }
 
-    pub fn parts_mut(&mut self) -> [Option<Part<&mut M, &mut V>>; 11] {
+    pub fn parts_mut(&mut self) -> [Option<Part<&mut M, &mut V>>; PARTS] {
         [
             Some(Part::Vector(&mut self.attention_norm)),
             Some(Part::Matrix(&mut self.qkv)),
@@ -137,6 +162,8 @@ impl<M, V> LayerWeights<M, V> {
             self.gate_up_bias.as_mut().map(Part::Vector),
             Some(Part::Matrix(&mut self.down)),
             self.down_bias.as_mut().map(Part::Vector),
+            self.attention_post_norm.as_mut().map(Part::Vector),
+            self.ffn_post_norm.as_mut().map(Part::Vector),
         ]
     }
 }

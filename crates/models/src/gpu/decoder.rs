@@ -43,6 +43,8 @@ pub struct GpuPasses<'a, T> {
     pub(super) weights: Arc<GpuWeights<T>>,
     pub(super) blas: Blas,
     pub(super) attention: Attention<T>,
+    /// Attention of the layers that attend to a window.
+    pub(super) windowed: Option<Attention<T>>,
     /// What takes its place where only some pairs are kept.
     pub(super) sparse: Option<Sparse<T>>,
     pub(super) streamed: Option<Streamed<'a, T>>,
@@ -73,7 +75,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         weights: Arc<GpuWeights<T>>,
         options: Options,
     ) -> Result<Self, ModelError> {
-        ensure!(options.batch > 0, "a batch has at least one sequence");
+        options.check(&config)?;
         let capacity = match options.room {
             Room::Static(positions) => positions,
             Room::Growing => 0,
@@ -84,6 +86,11 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             let sizes = step_sizes(&config, options.batch, capacity)?;
             compile_ahead(device, &Cache::of_user(), Step::<T>::requests(device, &sizes)?);
         }
+        let head_dim = size(config.head_dim)?;
+        let windowed = match config.window {
+            Some(window) => Some(Attention::load_windowed(device, &Cache::of_user(), head_dim, size(window.size)?)?),
+            None => None,
+        };
         let streamed = streamed(device, copies, &config, &weights, &options)?;
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
@@ -91,7 +98,8 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             replay,
             device,
             blas: Blas::new(device)?,
-            attention: Attention::load(device, &Cache::of_user(), size(config.head_dim)?)?,
+            attention: Attention::load(device, &Cache::of_user(), head_dim)?,
+            windowed,
             sparse,
             streamed,
             turns: Turns::new(device, &config, capacity)?,

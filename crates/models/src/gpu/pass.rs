@@ -16,14 +16,19 @@ use super::{
     weights::{LayerWeights, Number},
 };
 use crate::{
-    Attention as Kind, Config, Marks, RopeLayout,
+    Activation, Attention as Kind, Config, Marks, RopeLayout,
     decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops},
     marks::stage_mark,
     rope::RopeTable,
 };
 
 /// The number of rows up to which fused kernels read the weights once for all of them.
-pub(super) const MOST_FUSED: usize = 8;
+const MOST_FUSED: usize = 8;
+
+/// Whether a step of this many rows takes the fused kernels. These have SwiGLU and no post-norms.
+pub(super) fn is_fused(config: &Config, rows: usize) -> bool {
+    rows <= MOST_FUSED && config.activation == Activation::Silu && !config.post_norms
+}
 
 #[derive(Debug)]
 pub struct Buffers<T> {
@@ -44,14 +49,26 @@ pub struct Turns {
     pub cosines: Buffer<f32>,
     pub sines: Buffer<f32>,
     pub layout: RopeLayout,
+    /// The tables of layers that attend to a window.
+    windowed: Option<Box<Self>>,
 }
 
 impl Turns {
     pub fn new(device: &Device, config: &Config, positions: usize) -> Result<Self, CudaError> {
         let mut table = RopeTable::new(config);
         table.reach(positions);
+        Self::upload(device, config.rope.layout, &table)
+    }
+
+    fn upload(device: &Device, layout: RopeLayout, table: &RopeTable) -> Result<Self, CudaError> {
         let (cosines, sines) = table.all();
-        Ok(Self { cosines: device.upload(cosines)?, sines: device.upload(sines)?, layout: config.rope.layout })
+        let windowed = table.windowed().map(|table| Self::upload(device, layout, table)).transpose()?.map(Box::new);
+        Ok(Self { cosines: device.upload(cosines)?, sines: device.upload(sines)?, layout, windowed })
+    }
+
+    /// The tables of a layer.
+    fn of_layer(&self, config: &Config, layer: usize) -> &Self {
+        self.windowed.as_deref().filter(|_| config.window_of(layer).is_some()).unwrap_or(self)
     }
 
     fn rotation(&self) -> Rotation<'_> {
@@ -99,6 +116,15 @@ pub struct Context<'a, T> {
     pub turns: &'a Turns,
 }
 
+impl<T: Number> Context<'_, T> {
+    /// Multiplies embedded tokens with the model's factor, rounded to their dtype.
+    pub fn scale_embedding(&self, x: &mut Buffer<T>, rows: usize) -> Done {
+        let Some(factor) = self.config.embedding_scale() else { return Ok(()) };
+        let numbers = rows as u64 * self.config.hidden as u64;
+        self.operations.scale(self.stream, x, numbers, T::narrowed(factor).widened())
+    }
+}
+
 pub struct Pass<'a, T> {
     pub context: Context<'a, T>,
     pub buffers: &'a mut Buffers<T>,
@@ -112,6 +138,8 @@ pub enum PassRows<'a, T> {
 
 pub struct PromptRows<'a, T> {
     pub attention: &'a Attention<T>,
+    /// Attention of the layers that attend to a window.
+    pub windowed: Option<&'a Attention<T>>,
     pub blocks: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
     pub kind: Kind,
     pub start: &'a Buffer<u32>,
@@ -152,7 +180,7 @@ pub struct Apart<'a, T> {
 impl<'a, T: Number> Pass<'a, T> {
     fn fused(&self) -> Option<&'a Step<T>> {
         match &self.rows {
-            PassRows::Token(step, _) if self.buffers.sizes.rows <= MOST_FUSED => Some(step),
+            PassRows::Token(step, _) if is_fused(self.context.config, self.buffers.sizes.rows) => Some(step),
             _ => None,
         }
     }
@@ -218,7 +246,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         let ([out, width], Context { stream, blas, operations, .. }) = (at.shape(self.context.config), &self.context);
         let mut sizes =
             Sizes { m: size(self.buffers.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true };
-        let (shape, weight) = ([sizes.m, sizes.n], linear.weight.all());
+        let (shape, weight, epsilon) = ([sizes.m, sizes.n], linear.weight.all(), self.epsilon());
         let Parts { x, normed, qkv, attended, gate_up, activated, logits, .. } = &mut self.buffers.parts;
         match at {
             LinearAt::Qkv(_) => {
@@ -228,12 +256,23 @@ impl<T: Number> Ops for Pass<'_, T> {
                     _ => Ok(()),
                 }
             }
-            LinearAt::Output(_) => blas.multiply_add([attended.all(), weight], x.all_mut(), sizes),
-            LinearAt::GateUp(_) => blas.multiply_slices([normed.all(), weight], gate_up.all_mut(), sizes),
-            LinearAt::Down(_) => {
-                blas.multiply_add([activated.all(), weight], x.all_mut(), sizes)?;
-                linear.bias.map_or(Ok(()), |bias| operations.add_bias(stream, x, bias, shape))
+            LinearAt::Output(_) | LinearAt::Down(_) => {
+                let from = if matches!(at, LinearAt::Down(_)) { activated.all() } else { attended.all() };
+                // A product with a post-norm takes the place of the normed states, which nothing reads any more.
+                let out = if linear.post_norm.is_some() {
+                    blas.multiply_slices([from, weight], normed.all_mut(), sizes)?;
+                    &mut *normed
+                } else {
+                    blas.multiply_add([from, weight], x.all_mut(), sizes)?;
+                    &mut *x
+                };
+                linear.bias.map_or(Ok(()), |bias| operations.add_bias(stream, out, bias, shape))?;
+                match linear.post_norm {
+                    Some(norm) => operations.rms_norm_add(stream, &*normed, norm, x, shape, epsilon),
+                    None => Ok(()),
+                }
             }
+            LinearAt::GateUp(_) => blas.multiply_slices([normed.all(), weight], gate_up.all_mut(), sizes),
             LinearAt::Head => {
                 let rows: Slice<'_, T> = match &self.rows {
                     PassRows::Prompt(PromptRows { head: Head::Last, heads, .. }) => {
@@ -252,7 +291,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         let Context { stream, config, operations, turns, .. } = self.context;
         let Parts { qkv, queries, .. } = &mut self.buffers.parts;
         let [keys, values] = prompt.cache.layer(layer);
-        let packed = packed(config, turns, prompt.start, weights, qkv);
+        let packed = packed(config, turns.of_layer(config, layer), prompt.start, weights, qkv);
         operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)
     }
 
@@ -267,7 +306,11 @@ impl<T: Number> Ops for Pass<'_, T> {
         let shape = self.shape(self.context.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let Parts { gate_up, activated, .. } = &mut self.buffers.parts;
-        self.context.operations.swiglu(self.context.stream, &*gate_up, bias, activated, shape)
+        let Context { stream, operations, config, .. } = self.context;
+        match config.activation {
+            Activation::Silu => operations.swiglu(stream, &*gate_up, bias, activated, shape),
+            Activation::GeluTanh => operations.geglu(stream, &*gate_up, bias, activated, shape),
+        }
     }
 }
 
@@ -287,7 +330,12 @@ impl<T: Number> PromptRows<'_, T> {
             }
             (None, Kind::Dense) => {
                 let _op = stage_mark!(context.marks, Ops, "fused");
-                self.attention.attend(context.stream, inputs, self.start, attended, &self.heads, scale(context.config))
+                let no_window = || CudaError::refused("attending", 0, "there is no attention to a window");
+                let attention = match context.config.window_of(layer) {
+                    Some(_) => self.windowed.ok_or_else(no_window)?,
+                    None => self.attention,
+                };
+                attention.attend(context.stream, inputs, self.start, attended, &self.heads, scale(context.config))
             }
             (None, Kind::Naive) => self.naive(context, layer, buffers),
         }
@@ -312,8 +360,9 @@ impl<T: Number> PromptRows<'_, T> {
         }
         {
             let _op = stage_mark!(marks, Ops, "softmax");
-            let scale = scale(context.config);
-            operations.softmax_causal(stream, &mut *pairs, self.start, &self.heads, self.keys, scale)?;
+            let window = context.config.window_of(layer).map(size).transpose()?;
+            let (heads, keys, scale) = (&self.heads, self.keys, scale(context.config));
+            operations.softmax_windowed(stream, &mut *pairs, self.start, heads, keys, scale, window)?;
         }
         let _op = stage_mark!(marks, Ops, "weighted");
         let (b, c) = (Matrices::plain(self.keys, head_dim).every(apart), Matrices::plain(rows, head_dim));
@@ -334,13 +383,15 @@ impl<T: Number> Sequences<'_, T> {
         buffers: &mut Buffers<T>,
     ) -> Done {
         let _op = stage_mark!(context.marks, Ops, "fused");
-        let Context { stream, turns, .. } = *context;
+        let Context { stream, config, .. } = *context;
+        let turns = context.turns.of_layer(config, layer);
         let in_pairs = turns.layout == RopeLayout::Pairs;
         let attention = decode::Attention {
             query_norm: weights.query_norm.as_ref(),
             key_norm: weights.key_norm.as_ref(),
-            epsilon: context.config.norm_eps as f32,
+            epsilon: config.norm_eps as f32,
             rotation: decode::Rotation { cosines: &turns.cosines, sines: &turns.sines, in_pairs },
+            is_windowed: config.window_of(layer).is_some(),
         };
         let Parts { qkv, attended, .. } = &mut buffers.parts;
         match self {

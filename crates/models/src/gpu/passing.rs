@@ -27,9 +27,11 @@ impl<T: Number> GpuPasses<'_, T> {
             let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
             let Buffers { ids, parts, .. } = &mut *buffers;
             context.operations.embed(context.stream, &*ids, &parameters.embedding, &mut parts.x, shape)?;
+            context.scale_embedding(&mut parts.x, self.options.batch * tokens)?;
         }
         let prompt = PromptRows {
             attention: &self.attention,
+            windowed: self.windowed.as_ref(),
             blocks: self.sparse.as_ref().and_then(|sparse| Some((&sparse.attention, sparse.layout.as_ref()?))),
             kind: self.options.attention,
             start: &self.state.position,

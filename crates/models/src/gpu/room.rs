@@ -1,10 +1,11 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use super::{pass::MOST_FUSED, sparse::GPU_TILING, weights::layer_bytes};
+use super::{pass::is_fused, sparse::GPU_TILING, weights::layer_bytes};
 use crate::{
     Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes,
     attention::Layout,
     parts::parts,
+    rope::RopeTable,
     size::{product, sum},
 };
 
@@ -55,7 +56,7 @@ impl PassSizes {
     /// Those of a decode step. Fused kernels need no buffers for what is inside them.
     pub fn of_step(config: &Config, batch: usize) -> Self {
         let of = |width: usize| batch.saturating_mul(width);
-        let unfused = |width: usize| if batch > MOST_FUSED { of(width) } else { 0 };
+        let unfused = |width: usize| if is_fused(config, batch) { 0 } else { of(width) };
         let parts = Parts {
             x: of(config.hidden),
             normed: unfused(config.hidden),
@@ -112,7 +113,7 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     let cache = kept.saturating_mul(product(&[positions, options.batch]));
     let head = if is_forward { Head::All } else { Head::Last };
     let pass = PassSizes::new(config, options, tokens, positions, head).parts.numbers().saturating_mul(number);
-    let rotation = product(&[positions, config.head_dim, 4]);
+    let rotation = RopeTable::bytes(config, positions);
     let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, GPU_TILING));
     sum([
         weight_bytes(config, options.dtype, options.offload.as_ref()),

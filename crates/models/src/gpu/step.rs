@@ -38,7 +38,11 @@ pub struct Stepper<T> {
 
 impl<T: Number> Stepper<T> {
     pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, CudaError> {
-        let step = Step::load(device, &Cache::of_user(), step_sizes(config, batch, capacity)?)?;
+        let cache = Cache::of_user();
+        let mut step = Step::load(device, &cache, step_sizes(config, batch, capacity)?)?;
+        if let Some(window) = config.window {
+            step = step.with_window(device, &cache, size(window.size)?)?;
+        }
         Ok(Self { step, buffers: Buffers::new(device, PassSizes::of_step(config, batch))? })
     }
 
@@ -52,7 +56,8 @@ impl<T: Number> Stepper<T> {
 
     pub fn embed(&mut self, context: &Context<'_, T>, embedding: &Buffer<T>, state: &State) -> Done {
         let _stage = mark_embedding!(context.marks, 1);
-        self.step.embed(context.stream, state, embedding, &mut self.buffers.parts.x)
+        self.step.embed(context.stream, state, embedding, &mut self.buffers.parts.x)?;
+        context.scale_embedding(&mut self.buffers.parts.x, self.buffers.sizes.rows)
     }
 
     pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Done {

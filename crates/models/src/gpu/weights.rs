@@ -11,7 +11,7 @@ use laptime_probe::stage;
 
 use super::{size, streamed::Homes};
 use crate::{
-    Config, Dtype, Fill, ModelError, TensorData, TensorSpec, Weights,
+    Config, Dtype, Fill, ModelError, Role, TensorData, TensorSpec, Weights,
     decoder::{
         self,
         weights::{Load, Part, packed_tensors},
@@ -192,10 +192,17 @@ impl<T: Number> Loader<'_, T> {
 
     fn fill(&self, tensor: &TensorSpec, mut place: SliceMut<'_, T>) -> Result<(), ModelError> {
         let (device, operations) = (self.device, self.operations);
+        let add = if tensor.role == Role::ZeroCentredNorm { 1.0 } else { 0.0 };
         match self.weights.tensor(tensor)? {
-            TensorData::Filled { fill: Fill::Constant(value), .. } => operations.fill(device.stream(), place, value)?,
+            TensorData::Filled { fill: Fill::Constant(value), .. } => {
+                operations.fill(device.stream(), place, value + add)?;
+            }
             TensorData::Filled { fill: Fill::Random { key, amplitude }, .. } => {
                 operations.fill_random(device.stream(), place, key, amplitude)?;
+            }
+            stored @ TensorData::Stored { .. } if tensor.role == Role::ZeroCentredNorm => {
+                let numbers = stored.to_f32().into_iter().map(|number| T::narrowed(number + add));
+                place.write(&numbers.collect::<Vec<_>>())?;
             }
             stored @ TensorData::Stored { .. } => {
                 let numbers = stored.to_bytes(T::DTYPE);

@@ -7,8 +7,8 @@ use laptime_models::{
     cpu,
 };
 
-/// One of each kind: norms by head and a tied head; biases; stretched wavelengths; pairs; biases of the feed-forward part.
-const MODELS: [&str; 3] = ["tiny", "tiny-qwen2", "tiny-llama"];
+/// One of each kind: norms by head and a tied head; biases; stretched wavelengths; a sliding window and post-norms.
+const MODELS: [&str; 4] = ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3"];
 
 fn options() -> Options {
     Options {
@@ -99,10 +99,11 @@ fn prefill_gives_the_last_row_of_forward_and_chooses_its_largest() {
 
 #[test]
 fn a_prompt_in_pieces_is_the_prompt_at_once_whatever_the_cache() {
-    for attention in [Attention::Naive, Attention::Dense] {
+    let kinds = [("tiny", Attention::Naive), ("tiny", Attention::Dense), ("tiny-gemma3", Attention::Dense)];
+    for (model, attention) in kinds {
         for room in [Room::Growing, Room::Static(150)] {
             let options = Options { attention, room, ..options() };
-            let (mut once, mut pieces) = (decoder("tiny", options.clone(), 2), decoder("tiny", options, 2));
+            let (mut once, mut pieces) = (decoder(model, options.clone(), 2), decoder(model, options, 2));
             once.prefill(&Tokens::one(ids(150))).unwrap();
             for piece in [0..70, 70..71, 71..150] {
                 pieces.prefill(&Tokens::one(ids(150)[piece].to_vec())).unwrap();
@@ -294,6 +295,31 @@ fn what_a_window_leaves_out_changes_nothing() {
     assert_eq!(last(3), last(4));
     let all = |first: u32| forward("tiny", options(), 1, &Tokens::one([&[first][..], &ids(150)[1..]].concat()));
     assert_ne!(all(3)[149 * 512..], all(4)[149 * 512..]);
+}
+
+#[test]
+fn a_sliding_window_hides_what_lies_before_it_and_refuses_sparse_attention() {
+    let config = |size| {
+        let window = laptime_models::SlidingWindow { size, full_every: 3, theta: 1e4 };
+        Config { window: Some(window), ..Config::from_preset("tiny-gemma3").unwrap() }
+    };
+    let last = |size: usize, first: u32, attention| {
+        let weights = Weights::synthetic(&config(size), 3);
+        let mut decoder = cpu::decoder(config(size), &weights, Options { attention, ..options() }, 2).unwrap();
+        decoder.prefill(&Tokens::one([&[first][..], &ids(299)].concat())).unwrap();
+        decoder.choose(&[7]).unwrap();
+        decoder.step().unwrap();
+        decoder.logits().unwrap()
+    };
+    for attention in [Attention::Naive, Attention::Dense] {
+        // Two layers, and position 300 sees 149 positions before its own in each: position 2 is the furthest.
+        assert_eq!(last(150, 3, attention), last(150, 4, attention), "{attention:?}");
+        assert_ne!(last(151, 3, attention), last(151, 4, attention), "{attention:?}");
+    }
+    let weights = Weights::synthetic(&config(150), 3);
+    let sparse = Options { kept: window(20), ..options() };
+    let error = cpu::decoder(config(150), &weights, sparse, 1).err().unwrap().to_string();
+    assert!(error.starts_with("`tiny-gemma3` has layers with a sliding window"), "{error}");
 }
 
 #[test]

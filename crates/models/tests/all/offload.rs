@@ -67,7 +67,9 @@ fn is_empty(folder: &Path) -> bool {
 #[test]
 fn every_mode_and_number_of_layers_gives_what_the_resident_model_gives() {
     let home = tempdir().unwrap();
-    for (preset, dtype) in [("tiny", Dtype::F32), ("tiny-qwen2", Dtype::Bf16), ("tiny-llama", Dtype::F16)] {
+    for (preset, dtype) in
+        [("tiny", Dtype::F32), ("tiny-qwen2", Dtype::Bf16), ("tiny-llama", Dtype::F16), ("tiny-gemma3", Dtype::Bf16)]
+    {
         let resident = left(&mut *decoder(preset, dtype, None));
         for mode in StreamMode::ALL {
             for stay in [0, 2, 3, 4, 5] {

@@ -150,6 +150,15 @@ fn what_is_asked_out_of_turn_is_refused_in_words() {
 }
 
 #[test]
+fn a_family_without_gradients_is_refused_by_name() {
+    let config = config("tiny-gemma3");
+    let weights = Weights::synthetic(&config, 1);
+    let refused = cpu::trainer(config, &weights, TrainOptions::new(Dtype::F32, 1, 8), 1).err().unwrap();
+    let expected = "`tiny-gemma3` cannot be trained: the gradients of gemma3 models are not implemented";
+    assert_eq!(refused.to_string(), expected);
+}
+
+#[test]
 fn memory_is_told_as_a_step_goes_on() {
     let options = TrainOptions::new(Dtype::F32, 2, 16);
     let (mut trainer, tokens, targets) = trainer("tiny", options.clone(), 1);

@@ -1,6 +1,6 @@
 //! The trainer on the CPU: its gradients are those of autograd, and its steps those of the reference.
 
-use crate::common::{FIXTURES, Fixture, fixture};
+use crate::common::{Fixture, TRAINED, fixture};
 use crate::reference::{adamw, gradients::gradients};
 use laptime_models::{AdamW, Attention, Dtype, Tokens, TrainOptions, Trainer, cpu, random_batch};
 
@@ -21,7 +21,7 @@ fn relative(found: &[f32], expected: &[f32]) -> f32 {
 
 #[test]
 fn every_parameter_of_every_family_has_the_gradient_of_autograd() {
-    for name in FIXTURES {
+    for name in TRAINED {
         let fixture = fixture(name);
         let (tokens, targets) = batch(&fixture);
         let (config, weights) = (&fixture.config, &fixture.weights);

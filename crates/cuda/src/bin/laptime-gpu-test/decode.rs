@@ -172,24 +172,25 @@ pub fn attention(bench: &Bench) -> Answer {
                 let batch = [1, 3, 8][(index + position) % 3];
                 let (has_norm, in_pairs) = ((group + head_dim / 16 + position) % 2 == 0, position % 2 == 1);
                 let case = Case { batch, kv_heads: 2, group, head_dim, position, has_norm, in_pairs };
-                worst[0] = worst[0].max(attend::<f32>(bench, case)?);
-                worst[1] = worst[1].max(attend::<bf16>(bench, case)?);
-                worst[2] = worst[2].max(attend::<f16>(bench, case)?);
+                let window = (index % 2 == 1).then_some(50);
+                worst[0] = worst[0].max(attend::<f32>(bench, case, window)?);
+                worst[1] = worst[1].max(attend::<bf16>(bench, case, window)?);
+                worst[2] = worst[2].max(attend::<f16>(bench, case, window)?);
                 count += 1;
             }
         }
     }
     let widest =
         Case { batch: 1, kv_heads: 1, group: 8, head_dim: 256, position: 100, has_norm: true, in_pairs: false };
-    attend::<f32>(bench, widest)?;
-    attend::<bf16>(bench, widest)?;
+    attend::<f32>(bench, widest, None)?;
+    attend::<bf16>(bench, widest, Some(64))?;
     Ok(format!(
         "{count} cases of each type; worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}",
         worst[0], worst[1], worst[2]
     ))
 }
 
-fn attend<T: Tested>(bench: &Bench, case: Case) -> Result<f64, Failed> {
+fn attend<T: Tested>(bench: &Bench, case: Case, window: Option<usize>) -> Result<f64, Failed> {
     let Case { batch, kv_heads, group, head_dim, position, has_norm, in_pairs } = case;
     let (heads, capacity) = (kv_heads * group, 1024);
     let sizes = StepSizes {
@@ -200,7 +201,10 @@ fn attend<T: Tested>(bench: &Bench, case: Case) -> Result<f64, Failed> {
         capacity: capacity as u32,
         ..sizes(1)
     };
-    let step = step::<T>(bench, sizes)?;
+    let mut step = step::<T>(bench, sizes)?;
+    if let Some(window) = window {
+        step = step.with_window(&bench.device, &Cache::of_user(), window as u32)?;
+    }
     let qkv = random::<T>(bench, batch * (heads + 2 * kv_heads) * head_dim, 1, 0.0, 2.0)?;
     let norms = [random::<T>(bench, head_dim, 2, 1.0, 0.3)?, random::<T>(bench, head_dim, 3, 1.0, 0.3)?];
     // Positions after the current one must not be read.
@@ -219,7 +223,7 @@ fn attend<T: Tested>(bench: &Bench, case: Case) -> Result<f64, Failed> {
     state.begin(&vec![0; batch], position as u32)?;
     let mut out = bench.device.upload(&vec![T::narrowed(f32::NAN); batch * heads * head_dim])?;
     let [query_norm, key_norm] = [0, 1].map(|index| has_norm.then_some(&norms[index].device));
-    let attention = Attention { query_norm, key_norm, epsilon: EPSILON, rotation };
+    let attention = Attention { query_norm, key_norm, epsilon: EPSILON, rotation, is_windowed: window.is_some() };
     let caches = [&mut keys.device, &mut values.device];
     step.attention(bench.device.stream(), &qkv.device, &attention, &state, caches, &mut out)?;
 
@@ -235,7 +239,7 @@ fn attend<T: Tested>(bench: &Bench, case: Case) -> Result<f64, Failed> {
             let key = cpu::prepared::<T>(head(heads + kv_head), host_norms[1], EPSILON, turns, in_pairs);
             keys.host[at..end].copy_from_slice(&key);
             values.host[at..end].copy_from_slice(head(heads + kv_heads + kv_head));
-            seen.push(first..end);
+            seen.push(window.map_or(first, |window| first.max(end.saturating_sub(window * head_dim)))..end);
         }
         for index in 0..heads {
             let query = cpu::prepared::<T>(head(index), host_norms[0], EPSILON, turns, in_pairs);
@@ -316,7 +320,7 @@ pub fn refused(bench: &Bench) -> Answer {
     let tables = bench.device.upload(&[1_f32; 80])?;
     let mut attended = bench.device.upload(&[0_f32; 16])?;
     let rotation = Rotation { cosines: &tables, sines: &tables, in_pairs: false };
-    let attention = Attention { query_norm: None, key_norm: None, epsilon: EPSILON, rotation };
+    let attention = Attention { query_norm: None, key_norm: None, epsilon: EPSILON, rotation, is_windowed: false };
     step.attention(stream, &qkv, &attention, &state, [&mut keys, &mut values], &mut attended)?;
     expect(attended.read()?.iter().all(|value| value.is_nan()), || "a position without room gave numbers".to_owned())?;
     expect(keys.read()? == [2.0; 65] && values.read()? == [3.0; 65], || "the cache was written".to_owned())?;

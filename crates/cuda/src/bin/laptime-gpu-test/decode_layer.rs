@@ -73,7 +73,8 @@ impl<T: Element> Layer<'_, T> {
         let StepSizes { hidden, ffn, .. } = sizes;
         let before = Norm { weight: self.attention_norm, epsilon };
         step.norm_linear(stream, x, &before, &self.qkv, qkv, [sizes.qkv(), hidden])?;
-        let attention = Attention { query_norm: self.query_norm, key_norm: self.key_norm, epsilon, rotation };
+        let (query_norm, key_norm) = (self.query_norm, self.key_norm);
+        let attention = Attention { query_norm, key_norm, epsilon, rotation, is_windowed: false };
         step.attention(stream, qkv, &attention, state, cache, attended)?;
         step.linear_add(stream, attended, &self.output, x, [hidden, sizes.attended()])?;
         let between = Norm { weight: self.ffn_norm, epsilon };

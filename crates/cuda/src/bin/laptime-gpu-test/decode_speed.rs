@@ -182,7 +182,7 @@ impl Decoder {
                     "qkv" => step.norm_linear(stream, x, &norm, &layer.qkv, qkv, [sizes.qkv(), sizes.hidden])?,
                     "attention" => {
                         let (query_norm, key_norm) = (layer.query_norm, layer.key_norm);
-                        let attention = Attention { query_norm, key_norm, epsilon: 1e-6, rotation };
+                        let attention = Attention { query_norm, key_norm, epsilon: 1e-6, rotation, is_windowed: false };
                         step.attention(stream, qkv, &attention, state, [keys, values], attended)?;
                     }
                     "output" => {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::{Bench, Failed};
 
 /// Every fixture.
-pub const FIXTURES: [&str; 5] = ["qwen3", "qwen2", "llama", "course", "nano"];
+pub const FIXTURES: [&str; 6] = ["qwen3", "qwen2", "llama", "gemma3", "course", "nano"];
 
 /// A tiny model with its weights, and what is expected of it.
 pub struct Fixture {

@@ -197,13 +197,14 @@ pub fn halves(bench: &Bench) -> Answer {
 
 pub fn against_cpu(bench: &Bench) -> Answer {
     let mut told = Vec::new();
-    for preset in ["tiny", "tiny-qwen2", "tiny-llama", "decoder_tiny", "small"] {
+    for preset in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3", "decoder_tiny", "small"] {
         let config = Config::from_preset(preset)?;
         let weights = Weights::synthetic(&config, 3);
         let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
-        let ids = (0..2 * 67).map(|at| (at * 7919 + 13) % config.vocab as u32).collect();
+        // Long enough that a block of queries begins behind the tiles that a window has left.
+        let ids = (0..2 * 150).map(|at| (at * 7919 + 13) % config.vocab as u32).collect();
         let tokens = Tokens { ids, batch: 2 };
-        let options = Options { room: Room::Static(128), ..options(Dtype::F32, Attention::Dense, 2) };
+        let options = Options { room: Room::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
         let mut ours = model.decoder(&bench.device, options.clone())?;
         let mut theirs = cpu::decoder(config.clone(), &weights, options, 8)?;
         let mut apart = 0.0_f32;

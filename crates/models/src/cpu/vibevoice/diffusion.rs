@@ -7,14 +7,14 @@ use super::{
         number::Number,
         product::{Put, project},
         rows::Rows,
-        steps::{Norm, swiglu},
+        steps::{Norm, gate},
         vectors,
     },
     backend::Cpu,
     tokenizer::Flow,
 };
 use crate::{
-    ModelError,
+    Activation, ModelError,
     vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
 };
 
@@ -143,7 +143,7 @@ impl<T: Number> DiffusionOps for Cpu<T> {
         let (crew, of) = (&self.crew, &mut self.diffusion);
         of.adapted(crew, Some(&weights.norm), layer, step);
         linear(crew, &weights.gate_up, &of.normed, &mut of.gated, STREAMS);
-        swiglu(crew, of.gated.len() / (2 * STREAMS), None, &mut of.gated);
+        gate(crew, Activation::Silu, of.gated.len() / (2 * STREAMS), None, &mut of.gated);
         Ok(())
     }
 

@@ -159,6 +159,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         of_pass.parts.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
         let prompt = PromptRows {
             attention,
+            windowed: None,
             blocks: sparse.layout.as_ref().map(|layout| (&sparse.attention, layout)),
             kind: options.attention,
             start,

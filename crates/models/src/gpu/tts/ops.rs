@@ -273,6 +273,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         state.position.set_all(stream, 0)?;
         let prompt = PromptRows {
             attention: &self.attention,
+            windowed: None,
             blocks: None,
             kind: options.attention,
             start: &state.position,

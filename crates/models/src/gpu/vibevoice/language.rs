@@ -279,6 +279,7 @@ impl<T: Number> Language<T> {
         let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
         let prompt = PromptRows {
             attention: &self.attention,
+            windowed: None,
             blocks: None,
             kind: model.options.attention,
             start: &state.position,

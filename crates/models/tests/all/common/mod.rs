@@ -11,7 +11,10 @@ use laptime_models::{Config, Tokens, Weights};
 use serde::Deserialize;
 
 /// Every fixture.
-pub const FIXTURES: [&str; 5] = ["qwen3", "qwen2", "llama", "course", "nano"];
+pub const FIXTURES: [&str; 6] = ["qwen3", "qwen2", "llama", "gemma3", "course", "nano"];
+
+/// The fixtures of families that can be trained, which the reference in candle computes.
+pub const TRAINED: [&str; 5] = ["qwen3", "qwen2", "llama", "course", "nano"];
 
 /// A tiny model with its weights, and what is expected of it.
 pub struct Fixture {

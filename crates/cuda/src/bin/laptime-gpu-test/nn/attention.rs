@@ -117,6 +117,14 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         attention.attend(device.stream(), inputs.there(), &inputs.start, part, &sizes, scale)?;
         let found: Vec<f32> = shifted.slice(1..count + 1)?.read()?.into_iter().map(T::widened).collect();
         lab.judge_values(&format!("shifted {what}"), &found, &expected)?;
+        // Windows of less than a tile and of more. A query behind the cache's end would see no key.
+        let is_tried = [6, 64, 256].contains(&sizes.head_dim) && start + sizes.tokens <= sizes.capacity;
+        for window in [20_u32, 90].into_iter().filter(|_| is_tried) {
+            let windowed = Attention::<T>::load_windowed(device, &Cache::of_user(), sizes.head_dim, window)?;
+            let expected = reference::attention_windowed([q, k, v], &sizes, start as usize, scale, window as usize);
+            windowed.attend(device.stream(), inputs.there(), &inputs.start, &mut out, &sizes, scale)?;
+            lab.judge(&format!("{what}, window {window}"), &out, &expected)?;
+        }
     }
     Ok(())
 }

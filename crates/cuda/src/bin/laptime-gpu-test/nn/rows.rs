@@ -38,6 +38,14 @@ fn norms_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         )?;
         let found: Vec<f32> = shifted.slice(1..count + 1)?.read()?.into_iter().map(T::widened).collect();
         lab.judge_values(&format!("shifted rms_norm {rows} x {width}"), &found, &expected)?;
+        let sums: Vec<f32> = x.iter().zip(&expected).map(|(x, norm)| x + norm).collect();
+        let mut added = lab.upload(&x)?;
+        lab.operations.rms_norm_add(stream, &x_there, &weight_there, &mut added, [rows, width], 1e-6)?;
+        lab.judge(&format!("rms_norm_add {rows} x {width}"), &added, &sums)?;
+        let scaled: Vec<f32> = x.iter().map(|x| x * 2.5).collect();
+        let mut there = lab.upload(&x)?;
+        lab.operations.scale(stream, &mut there, count as u64, 2.5)?;
+        lab.judge(&format!("scale {count}"), &there, &scaled)?;
         let biased = reference::add_bias(&x, &weight);
         let mut x_there = x_there;
         lab.operations.add_bias(stream, &mut x_there, &weight_there, [rows, width])?;
@@ -66,6 +74,8 @@ fn gating_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         lab.operations.swiglu(stream, &there, Some(bias_there.all()), &mut out, [rows, ffn])?;
         let expected = reference::swiglu(&reference::add_bias(&gate_up, &bias), ffn as usize);
         lab.judge(&format!("swiglu with bias {rows} x {ffn}"), &out, &expected)?;
+        lab.operations.geglu(stream, &there, None, &mut out, [rows, ffn])?;
+        lab.judge(&format!("geglu {rows} x {ffn}"), &out, &reference::geglu(&gate_up, ffn as usize))?;
     }
     Ok(())
 }
@@ -149,6 +159,10 @@ fn softmax_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         lab.operations.softmax_causal(lab.bench.device.stream(), &mut there, &start_there, &sizes, keys, 0.25)?;
         let expected = reference::softmax_causal(&scores, [tokens as usize, keys as usize], start as usize, 0.25);
         lab.judge(&format!("softmax {tokens} of {keys} from {start}"), &there, &expected)?;
+        let (mut there, stream, window) = (lab.upload(&scores)?, lab.bench.device.stream(), Some(20));
+        lab.operations.softmax_windowed(stream, &mut there, &start_there, &sizes, keys, 0.25, window)?;
+        let expected = reference::softmax_windowed(&scores, [tokens as usize, keys as usize], start as usize, 0.25, 20);
+        lab.judge(&format!("softmax {tokens} of {keys} from {start} in a window"), &there, &expected)?;
     }
     Ok(())
 }

@@ -37,6 +37,14 @@ pub fn swiglu(gate_up: &[f32], ffn: usize) -> Vec<f32> {
     rows.flat_map(|row| (0..ffn).map(move |i| gated(row[i].into(), row[ffn + i].into()))).collect()
 }
 
+/// The same with GELU, approximated by tanh, in place of SiLU.
+pub fn geglu(gate_up: &[f32], ffn: usize) -> Vec<f32> {
+    let inner = |gate: f64| std::f64::consts::FRAC_2_PI.sqrt() * (gate + 0.044_715 * gate.powi(3));
+    let gated = |gate: f64, up: f64| (0.5 * gate * (1.0 + inner(gate).tanh()) * up) as f32;
+    let rows = gate_up.chunks_exact((2 * ffn).max(1));
+    rows.flat_map(|row| (0..ffn).map(move |i| gated(row[i].into(), row[ffn + i].into()))).collect()
+}
+
 /// The index of the largest number of each row: the lowest of several, 0 where nothing is a number.
 pub fn argmax(x: &[f32], width: usize) -> Vec<u32> {
     let best = |row: &[f32]| {
@@ -132,12 +140,24 @@ fn one_head(from: &[f32], head: usize, sizes: &HeadSizes, split: &Split<'_>, pos
 }
 
 /// Shares of scores: row r of `keys` scores is of query r modulo `tokens`, which sees the keys up to `start` plus it.
-pub fn softmax_causal(scores: &[f32], [tokens, keys]: [usize; 2], start: usize, scale: f32) -> Vec<f32> {
+pub fn softmax_causal(scores: &[f32], sizes: [usize; 2], start: usize, scale: f32) -> Vec<f32> {
+    softmax_windowed(scores, sizes, start, scale, usize::MAX)
+}
+
+/// The same with only the last `window` of these keys.
+pub fn softmax_windowed(
+    scores: &[f32],
+    [tokens, keys]: [usize; 2],
+    start: usize,
+    scale: f32,
+    window: usize,
+) -> Vec<f32> {
     let rows = scores.chunks_exact(keys.max(1)).enumerate();
     rows.flat_map(|(row, scores)| {
         let seen = (start + row % tokens + 1).min(keys);
-        let scaled: Vec<f64> = scores[..seen].iter().map(|score| f64::from(*score) * f64::from(scale)).collect();
-        let mut shares = shares(&scaled);
+        let first = seen.saturating_sub(window);
+        let scaled: Vec<f64> = scores[first..seen].iter().map(|score| f64::from(*score) * f64::from(scale)).collect();
+        let mut shares = [vec![0.0; first], shares(&scaled)].concat();
         shares.resize(keys, 0.0);
         shares.into_iter().map(|share| share as f32)
     })
@@ -165,13 +185,25 @@ pub fn merge_heads(heads_apart: &[f32], sizes: &HeadSizes) -> Vec<f32> {
 
 /// Causal attention of `q`, [batch, heads, tokens, head_dim], over the caches, [batch, kv_heads, capacity, head_dim];
 /// query i sees the keys up to `start` plus i. The result is [batch, tokens, heads * head_dim].
-pub fn attention([q, k, v]: [&[f32]; 3], sizes: &HeadSizes, start: usize, scale: f32) -> Vec<f32> {
+pub fn attention(inputs: [&[f32]; 3], sizes: &HeadSizes, start: usize, scale: f32) -> Vec<f32> {
+    attention_windowed(inputs, sizes, start, scale, usize::MAX)
+}
+
+/// The same with only the last `window` of these keys.
+pub fn attention_windowed(
+    [q, k, v]: [&[f32]; 3],
+    sizes: &HeadSizes,
+    start: usize,
+    scale: f32,
+    window: usize,
+) -> Vec<f32> {
     let (tokens, dim, capacity) = (sizes.tokens as usize, sizes.head_dim as usize, sizes.capacity as usize);
     let mut apart = Vec::with_capacity(q.len());
     for (at, query) in q.chunks_exact(dim.max(1)).enumerate() {
         let seen = (start + at % tokens + 1).min(capacity);
         let first = at / tokens / sizes.group() as usize * capacity * dim;
-        let rows = |cache: &'_ [f32]| cache[first..first + seen * dim].to_vec();
+        let left_behind = seen.saturating_sub(window);
+        let rows = |cache: &'_ [f32]| cache[first + left_behind * dim..first + seen * dim].to_vec();
         let dot = |key: &[f32]| query.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
         let scores: Vec<f64> = rows(k).chunks_exact(dim).map(|key| dot(key) * f64::from(scale)).collect();
         let mut sums = vec![0_f64; dim];

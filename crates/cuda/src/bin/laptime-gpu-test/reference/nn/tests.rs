@@ -23,6 +23,7 @@ fn a_token_that_is_not_in_the_vocabulary_has_no_number() {
 fn the_gate_comes_first() {
     // silu(0) is 0, silu(1) is 0.731.
     assert!(is_near(&swiglu(&[0.0, 1.0, 5.0, 2.0], 2), &[0.0, 2.0 * 0.731_058_6]));
+    assert!(is_near(&geglu(&[0.0, 1.0, 5.0, 2.0], 2), &[0.0, 2.0 * 0.841_192]));
 }
 
 #[test]
@@ -86,6 +87,8 @@ fn a_row_of_shares_adds_up_to_one_and_sees_no_later_key() {
     let ln3 = 3_f32.ln();
     let found = softmax_causal(&[0.0, ln3, 99.0, 0.0, ln3, 0.0], [2, 3], 1, 1.0);
     assert!(is_near(&found, &[0.25, 0.75, 0.0, 0.2, 0.6, 0.2]));
+    let windowed = softmax_windowed(&[0.0, ln3, 99.0, 9.0, ln3, 0.0], [2, 3], 1, 1.0, 2);
+    assert!(is_near(&windowed, &[0.25, 0.75, 0.0, 0.0, 0.75, 0.25]));
     // Rows of another head of the group begin again with the first query.
     assert_eq!(softmax_causal(&[0.0; 8], [2, 2], 0, 1.0), [1.0, 0.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.5]);
 }
