@@ -142,7 +142,7 @@ fn slow(answer: &Laps) -> String {
 fn sentence(answer: &Laps, slow: &SlowLap) -> String {
     let Some(lap) = answer.laps.get(slow.at) else { return String::new() };
     let median = answer.figures.length.median;
-    let [length, usual] = in_one_unit([lap.length() as f64, median].map(|time| Cell::nanos(time)));
+    let [length, usual] = in_one_unit([lap.length() as f64, median].map(Cell::nanos));
     let times = lap.length() as f64 / median.max(1.0);
     let why: Vec<String> = slow.more.iter().map(difference).collect();
     let why = if why.is_empty() { "many small differences".to_owned() } else { why.join(", ") };
@@ -172,7 +172,7 @@ fn difference(difference: &PartDifference) -> String {
 
 fn trend_sentence(trend: Trend) -> String {
     let how = if trend.slope > 0.0 { "longer" } else { "shorter" };
-    let slope = single(&Cell::nanos(Some(trend.slope.abs())));
+    let slope = single(&Cell::nanos(trend.slope.abs()));
     let share = 100.0 * trend.share.abs();
     format!("Laps get {how} by {slope} per lap, {share:.1} % of the median in total.")
 }
