@@ -3,6 +3,7 @@
 use laptime_analyze::{
     Bottleneck, Diagnosis, Evidence, Experiment, Offload, OffloadedLayer, Severity, TokenPart, Trial, explain,
 };
+use laptime_stats::Interval;
 
 use super::overview;
 use crate::{
@@ -186,27 +187,25 @@ pub fn offload_layers(answer: &Offload) -> Table {
 pub fn offload_tokens(answer: &Offload) -> Table {
     let whole = answer.length.median;
     let expected = answer.expected.as_ref();
-    type Interval = Option<(f64, f64)>;
     let (columns, cells) = fields!((depth, label, time, interval, expected):
-        (usize, &str, f64, Interval, Option<f64>) => [
+        (usize, &str, f64, Option<Interval>, Option<f64>) => [
         ("part", "part") => Cell::tree(depth, label, label),
         ("median_ms", "median") => Cell::nanos(time),
-        ("median_lo_ms", "").in_unit_of("median_ms").machine_only() => Cell::nanos(interval.map(|(low, _)| low)),
-        ("median_hi_ms", "").in_unit_of("median_ms").machine_only() => Cell::nanos(interval.map(|(_, high)| high)),
+        ("median_lo_ms", "").in_unit_of("median_ms").machine_only() => Cell::nanos(interval.map(|ends| ends.low)),
+        ("median_hi_ms", "").in_unit_of("median_ms").machine_only() => Cell::nanos(interval.map(|ends| ends.high)),
         ("median_ci", "95 % CI").in_unit_of("median_ms").human_only().drop(1) =>
-            interval.map_or(Cell::Empty, |(low, high)| Cell::range(Cell::nanos(low), Cell::nanos(high))),
+            Cell::from(interval.map(|ends| Cell::range(Cell::nanos(ends.low), Cell::nanos(ends.high)))),
         ("share", "share").drop(2) => if whole > 0.0 { Cell::Share(time / whole) } else { Cell::Empty },
         ("expected_ms", "expected").in_unit_of("median_ms") => Cell::nanos(expected),
     ]);
     let mut table = Table::new("parts", columns);
     let mut push = |depth, label, time, interval, expected| table.push(cells((depth, label, time, interval, expected)));
-    let reach = |figures: &laptime_analyze::Figures| figures.interval.map(|found| (found.low, found.high));
-    push(0, "token", whole, reach(&answer.length), expected.map(|expected| expected.total));
+    push(0, "token", whole, answer.length.interval, expected.map(|expected| expected.total));
     let usual = &answer.usual;
     let passes = answer.parts.iter().filter(|(part, _)| part.is_transformer());
     for (part, figures) in passes.clone() {
         let of_all = expected.filter(|_| *part == TokenPart::Transformer).map(|expected| expected.transformer);
-        push(1, part.word(), figures.median, reach(figures), of_all);
+        push(1, part.word(), figures.median, figures.interval, of_all);
     }
     let compute = expected.map(|expected| expected.resident_compute + expected.offloaded_compute);
     push(1, "layers: compute", usual.compute, None, compute);
@@ -218,7 +217,7 @@ pub fn offload_tokens(answer: &Offload) -> Table {
             TokenPart::Other => expected.map(|expected| expected.other),
             _ => None,
         };
-        push(1, part.word(), figures.median, reach(figures), expected);
+        push(1, part.word(), figures.median, figures.interval, expected);
     }
     add_run(&mut table, answer);
     overview::add(&mut table, &answer.overview);

@@ -172,7 +172,7 @@ fn difference(difference: &PartDifference) -> String {
 
 fn trend_sentence(trend: Trend) -> String {
     let how = if trend.slope > 0.0 { "longer" } else { "shorter" };
-    let slope = single(&Cell::nanos(Some(trend.slope.abs())));
+    let slope = single(&Cell::nanos(trend.slope.abs()));
     let share = 100.0 * trend.share.abs();
     format!("Laps get {how} by {slope} per lap, {share:.1} % of the median in total.")
 }
