@@ -231,7 +231,7 @@ fn the_list_of_models_tells_their_dimensions_and_sizes() {
     assert_eq!((&qwen["heads"], &qwen["kv_heads"], &qwen["dtype"]), (&json("16"), &json("8"), &json("\"bf16\"")));
     assert_eq!(named("2.7B")["weight_bytes"], json("13627238400"));
     let lines = place.laptime(["list", "models", "--format", "csv"]).done();
-    assert_eq!(lines.lines().count(), 21, "{lines}");
+    assert_eq!(lines.lines().count(), 24, "{lines}");
 }
 
 #[test]
