@@ -55,7 +55,7 @@ pub enum Kind {
         resampled: Vec<(PathBuf, u32)>,
     },
     Lm {
-        found: Found,
+        found: Box<Found>,
         prompt: Tokens,
     },
 }
@@ -179,7 +179,7 @@ fn lm(name: &str, spec: &Spec) -> anyhow::Result<Kind> {
     let found = BuiltIn::default().find(Named::Any(name))?;
     let mut rng = Rng::new(spec.seed);
     let ids = (0..PROMPT).map(|_| (rng.uniform() * found.config.vocab as f64) as u32).collect();
-    Ok(Kind::Lm { found, prompt: Tokens::one(ids) })
+    Ok(Kind::Lm { found: Box::new(found), prompt: Tokens::one(ids) })
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -429,8 +429,13 @@ mod tests {
             is_driver: false,
             correlation,
         };
-        let mut work =
-            [DeviceWork { time: Stretch::default(), device: 0, stream: None, correlation: 8, kind: WorkKind::Graph }];
+        let mut work = [DeviceWork {
+            time: Stretch::default(),
+            device: 0,
+            stream: None,
+            correlation: 8,
+            kind: WorkKind::Graph { graph: 1 },
+        }];
         let calls = outer_calls(vec![call(10, 20, 7), call(11, 19, 8), call(30, 40, 9)], &mut work);
         assert_eq!(calls.iter().map(|call| call.correlation).collect::<Vec<_>>(), [7, 9]);
         let records = KernelRecords { calls, work: work.into(), ..KernelRecords::default() };
