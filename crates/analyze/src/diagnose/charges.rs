@@ -30,6 +30,9 @@ const OVERHEAD: u64 = 5_000;
 /// 2,093 events became 5.3 ms longer under torch.profiler.
 const EVENT_COST: f64 = 2_000.0;
 
+/// A host that costs more of the time than this is late without a profiler too.
+const MOST_LATE: f64 = 0.2;
+
 /// Findings about a host that is late. A profiler makes it later.
 const LATE_HOST: [&str; 3] = ["launch-bound", "tiny-kernels", "host-starved"];
 
@@ -224,7 +227,7 @@ impl<'t> Charges<'t> {
     /// Whether the profiler's own time can explain all the time that a late host costs.
     fn is_late_by_profiler(&self) -> bool {
         let late = LATE_HOST.iter().filter_map(|id| self.charges.get(id));
-        late.map(|charge| self.gain(charge)).sum::<f64>() <= self.profiler
+        late.map(|charge| self.gain(charge)).sum::<f64>() <= self.profiler.min(MOST_LATE * self.whole)
     }
 
     /// A remark on findings that the profiler may have caused.
