@@ -4,10 +4,8 @@
 //! waits on `epoch` with a futex, so a change takes effect at once and waiting costs nothing.
 #![allow(unsafe_code)]
 
-use std::os::{
-    fd::AsRawFd,
-    unix::{ffi::OsStrExt, fs::OpenOptionsExt},
-};
+use std::os::fd::AsRawFd;
+use std::os::unix::{ffi::OsStrExt, fs::OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -11,14 +11,9 @@ use half::{bf16, f16};
 use laptime_probe::stage;
 
 pub use self::sizes::{Batch, Matrices, Sizes};
-use crate::{
-    device::Device,
-    error::{CudaError, Done},
-    library,
-    memory::Buffer,
-    slice::{Slice, SliceMut},
-    stream::Stream,
-};
+use crate::error::{CudaError, Done};
+use crate::slice::{Slice, SliceMut};
+use crate::{device::Device, library, memory::Buffer, stream::Stream};
 
 /// The workspace of cuBLAS: NVIDIA recommends 32 MiB for Hopper. Allocated once, so that nothing is allocated during a
 /// measurement or capture.

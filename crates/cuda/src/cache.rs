@@ -4,14 +4,10 @@
 //! driver. A truncated or damaged file, or one with another key, counts as missing. Files are written under a temporary
 //! name and renamed, so that processes do not interfere.
 
-use std::{
-    env, fs,
-    hash::{DefaultHasher, Hash, Hasher},
-    io,
-    path::{Path, PathBuf},
-    process,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{env, fs, io, process};
 
 /// The first bytes of every file, with a format version.
 const MAGIC: &[u8] = b"laptime kernel 1\n";

@@ -5,10 +5,8 @@
 //! milliseconds, which loses its microseconds after some seconds; relative to the nearest anchor the distance is short.
 //! Marks use events of the trait [`Events`], so that the rules are tested without a device.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use laptime_probe::{DeviceAnchor, DeviceClock, DeviceMoment, Resolved, Stamp, Ticks};
 

@@ -7,19 +7,14 @@
 
 mod functions;
 
-use std::{
-    alloc::{self, Layout},
-    collections::HashMap,
-    ffi::{CStr, c_void},
-    ptr, slice,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::alloc::{self, Layout};
+use std::ffi::{CStr, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::HashMap, ptr, slice};
 
+use laptime_capture::cupti::{self, kind};
 pub use laptime_capture::cupti::{Call, Direction, GraphNode, MemoryKind, Tie, Wait, WaitKind};
-use laptime_capture::{
-    cupti::{self, kind},
-    demangle::readable,
-};
+use laptime_capture::demangle::readable;
 use laptime_probe::{DeviceAnchor, DeviceMoment};
 
 use self::functions::Functions;

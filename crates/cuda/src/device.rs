@@ -1,23 +1,16 @@
 //! Opens a GPU, or reports why there is none.
 #![allow(unsafe_code)]
 
-use std::{
-    env,
-    ffi::c_char,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{env, ffi::c_char};
 
 use cudarc::driver::sys;
 use laptime_probe::stage;
 use laptime_trace::GraphReplays;
 
-use crate::{
-    context::{Context, driver},
-    error::{CudaError, Done, Failure, Unavailable},
-    library,
-    nvrtc::Compiling,
-    stream::Stream,
-};
+use crate::context::{Context, driver};
+use crate::error::{CudaError, Done, Failure, Unavailable};
+use crate::{library, nvrtc::Compiling, stream::Stream};
 
 /// The CUDA version of the bindings, as the driver counts: 13000 is 13.0.
 pub const CUDA_NEEDED: u32 = 13_000;

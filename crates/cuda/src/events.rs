@@ -5,11 +5,8 @@ use std::{ptr, sync::Arc, time::Instant};
 
 use cudarc::driver::sys;
 
-use crate::{
-    clock::{Events, HostTime, Reached},
-    context::driver,
-    stream::Stream,
-};
+use crate::clock::{Events, HostTime, Reached};
+use crate::{context::driver, stream::Stream};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event(sys::CUevent);

@@ -5,11 +5,9 @@ use std::{ptr, sync::Arc};
 
 use cudarc::driver::sys;
 
-use crate::{
-    context::{Context, driver},
-    error::{CudaError, Done},
-    stream::Stream,
-};
+use crate::context::{Context, driver};
+use crate::error::{CudaError, Done};
+use crate::stream::Stream;
 
 /// A captured step that can be replayed.
 #[derive(Debug)]

@@ -1,22 +1,15 @@
 //! Compiled kernels on a device, and launching them.
 #![allow(unsafe_code)]
 
-use std::{
-    ffi::{CString, c_void},
-    ptr,
-    sync::Arc,
-};
+use std::ffi::{CString, c_void};
+use std::{ptr, sync::Arc};
 
 use cudarc::driver::sys;
 use laptime_probe::stage;
 
-use crate::{
-    context::{Context, driver},
-    device::Device,
-    error::{CudaError, Done},
-    launch::groups,
-    stream::Stream,
-};
+use crate::context::{Context, driver};
+use crate::error::{CudaError, Done};
+use crate::{device::Device, launch::groups, stream::Stream};
 
 mod maps;
 

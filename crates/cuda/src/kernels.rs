@@ -2,10 +2,10 @@
 //!
 //! The GPU tests compare each with a CPU reference.
 
-use crate::{
-    launch::{Buffer, Cache, CudaError, Device, Done, Kernel, Launch, Shape, Source, Stream, area, blocks, nvrtc},
-    nvrtc::Origin,
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Done, Kernel, Launch, Shape, Source, Stream, area, blocks, nvrtc,
 };
+use crate::nvrtc::Origin;
 
 /// Every kernel source, by file.
 pub const SOURCES: [Source<'static>; 7] = [SPIN, STAMP, FILL, ACCESS, READ, COPY, MATMUL];

@@ -4,12 +4,9 @@
 //! loader's path is loaded by its full path and stays loaded; the loader then finds it by name for all other users.
 #![allow(unsafe_code)]
 
-use std::{
-    collections::BTreeMap,
-    env,
-    path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::{collections::BTreeMap, env};
 
 use laptime_probe::stage;
 use libloading::Library;

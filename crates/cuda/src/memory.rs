@@ -8,12 +8,9 @@ use cudarc::driver::sys;
 use laptime_probe::stage;
 use sys::{CUgraphMem_attribute as GraphAttribute, CUmemPool_attribute as PoolAttribute};
 
-use crate::{
-    context::{Context, driver},
-    device::Device,
-    error::{CudaError, Done},
-    stream::Stream,
-};
+use crate::context::{Context, driver};
+use crate::error::{CudaError, Done};
+use crate::{device::Device, stream::Stream};
 
 /// Free and total bytes of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

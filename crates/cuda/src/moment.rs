@@ -5,12 +5,9 @@ use std::{ptr, sync::Arc};
 
 use cudarc::driver::sys;
 
-use crate::{
-    context::{Context, driver},
-    device::Device,
-    error::{CudaError, Done},
-    stream::Stream,
-};
+use crate::context::{Context, driver};
+use crate::error::{CudaError, Done};
+use crate::{device::Device, stream::Stream};
 
 /// A moment of a stream: reached once all earlier work on the stream is done. It can be recorded repeatedly; a wait
 /// applies to the last recording before it.

@@ -35,10 +35,8 @@ pub use self::{
     sizes::HeadSizes,
     stream_rows::{Addition, Kept, Mixer, StreamRows},
 };
-use crate::{
-    blas::Element,
-    nvrtc::{Source, source},
-};
+use crate::blas::Element;
+use crate::nvrtc::{Source, source};
 
 /// Every kernel source for a dtype, by file. [`variants`] lists the compiler options.
 pub const SOURCES: [Source<'static>; 25] = [

@@ -2,12 +2,8 @@
 
 use std::fmt;
 
-use nvml_wrapper::{
-    Nvml,
-    bitmasks::device::ThrottleReasons,
-    enum_wrappers::device::{Clock, TemperatureSensor},
-    error::NvmlError,
-};
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::{Nvml, bitmasks::device::ThrottleReasons, error::NvmlError};
 
 use crate::error::CudaError;
 

@@ -1,25 +1,17 @@
 //! Compiles kernels at run time with NVRTC, with a [`Cache`].
 #![allow(unsafe_code)]
 
-use std::{
-    collections::HashMap,
-    ffi::{CStr, CString, c_char},
-    ptr,
-    thread::{self, JoinHandle},
-};
+use std::ffi::{CStr, CString, c_char};
+use std::thread::{self, JoinHandle};
+use std::{collections::HashMap, ptr};
 
 use cudarc::nvrtc::sys::{self, nvrtcResult};
 use laptime_probe::stage;
 
-use crate::{
-    blas::Element,
-    cache::{Cache, Key},
-    compile_error::CompileError,
-    device::{Device, DeviceFacts},
-    error::{CudaError, Done},
-    kernel::Module,
-    library,
-};
+use crate::cache::{Cache, Key};
+use crate::device::{Device, DeviceFacts};
+use crate::error::{CudaError, Done};
+use crate::{blas::Element, compile_error::CompileError, kernel::Module, library};
 
 /// A kernel source for one dtype, after the common part and its headers.
 macro_rules! source {

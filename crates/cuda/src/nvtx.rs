@@ -5,16 +5,12 @@
 //! is the part of that interface for ranges and marks.
 #![allow(unsafe_code)]
 
-use std::{
-    env,
-    ffi::{CString, OsStr, c_char, c_int, c_uint, c_void},
-    marker::PhantomData,
-    mem, ptr,
-    sync::{
-        OnceLock,
-        atomic::{AtomicPtr, Ordering::Acquire},
-    },
+use std::ffi::{CString, OsStr, c_char, c_int, c_uint, c_void};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicPtr, Ordering::Acquire},
 };
+use std::{env, marker::PhantomData, mem, ptr};
 
 use libloading::Library;
 

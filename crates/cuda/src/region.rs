@@ -3,13 +3,9 @@
 
 use bytemuck::Pod;
 
-use crate::{
-    context::driver,
-    device::Device,
-    error::{CudaError, Done},
-    memory::{Buffer, Pinned},
-    stream::Stream,
-};
+use crate::error::{CudaError, Done};
+use crate::memory::{Buffer, Pinned};
+use crate::{context::driver, device::Device, stream::Stream};
 
 /// A region of host memory.
 #[derive(Debug)]

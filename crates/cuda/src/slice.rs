@@ -6,12 +6,8 @@ use std::{marker::PhantomData, mem, ops::Range, sync::Arc};
 use bytemuck::Pod;
 use cudarc::driver::sys;
 
-use crate::{
-    context::driver,
-    error::{CudaError, Done},
-    memory::Buffer,
-    stream::Stream,
-};
+use crate::error::{CudaError, Done};
+use crate::{context::driver, memory::Buffer, stream::Stream};
 
 /// An immutable slice of a buffer.
 #[derive(Debug)]

@@ -6,27 +6,18 @@
 //! use the plain graph.
 #![allow(unsafe_code)]
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::collections::VecDeque;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use laptime_probe::{DeviceAnchor, DeviceMoment};
 use laptime_trace::{GraphReplay, GraphReplays, InnerStage, kernels::Stretch};
 
-use crate::{
-    device::Device,
-    error::{CudaError, Done},
-    graph::Graph,
-    kernel::{Kernel, Shape},
-    kernels::Kernels,
-    launch::Launch,
-    memory::Buffer,
-    stream::Stream,
-};
+use crate::error::{CudaError, Done};
+use crate::kernel::{Kernel, Shape};
+use crate::{device::Device, graph::Graph, kernels::Kernels, launch::Launch, memory::Buffer, stream::Stream};
 
 /// The capacity of a stamped graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

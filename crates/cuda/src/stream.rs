@@ -5,10 +5,8 @@ use std::{ptr, sync::Arc};
 
 use cudarc::driver::sys;
 
-use crate::{
-    context::{Context, driver},
-    error::{CudaError, Done},
-};
+use crate::context::{Context, driver};
+use crate::error::{CudaError, Done};
 
 /// A stream that does not wait for the null stream.
 #[derive(Debug)]

@@ -6,10 +6,8 @@
 //! JAX looks CUPTI's functions up with `dlsym`; that entry too is pointed to ours, which gives out the same functions.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cupti::{BufferCompleted, BufferRequested, Callback};
 use crate::guarded;

@@ -2,10 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU32, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use laptime_capture::cupti::{self, Record, WorkKind, kind};
 use laptime_capture::part::{Anchor, Call, Kind, State as PartState};

@@ -1,10 +1,8 @@
 //! The state of the library in this process.
 
 use std::path::{Path, PathBuf};
-use std::sync::{
-    Mutex, MutexGuard, Once, OnceLock, PoisonError,
-    atomic::{AtomicBool, AtomicPtr, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::{env, process, ptr};
 
 use laptime_capture::{CONTROL_FILE, FOLDER_VARIABLE, control::Control, monotonic_nanos};

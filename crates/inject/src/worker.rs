@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 use std::{ptr, sync::atomic::Ordering, thread};
 
-use laptime_capture::{
-    control::{RecordingMode, Resting},
-    monotonic_nanos, part,
-};
+use laptime_capture::control::{RecordingMode, Resting};
+use laptime_capture::{monotonic_nanos, part};
 
 use crate::{devices, guarded, hooks, state::State};
 

@@ -5,10 +5,8 @@ use std::path::Path;
 use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
-use crate::{
-    Activation, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow,
-    presets::{base, shape},
-};
+use crate::presets::{base, shape};
+use crate::{Activation, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow};
 
 const KNOWN: [(&str, Family); 5] = [
     ("qwen3", Family::Qwen3),

@@ -1,16 +1,12 @@
 //! Weights in a folder, as safetensors: one file, or several with an index.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use laptime_trace::small_file;
-use safetensors::{
-    SafeTensorError, SafeTensors,
-    tensor::{Dtype as StoredType, Metadata},
-};
+use safetensors::tensor::{Dtype as StoredType, Metadata};
+use safetensors::{SafeTensorError, SafeTensors};
 
 use crate::{Config, Done, Dtype, Family, ModelError, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch};
 

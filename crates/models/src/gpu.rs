@@ -26,11 +26,8 @@ use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, decod
 
 #[doc(hidden)]
 pub use self::apart_tests::logits_alone_and_apart;
-use self::{
-    decoder::GpuPasses,
-    streamed::Homes,
-    weights::{GpuWeights, Number},
-};
+use self::weights::{GpuWeights, Number};
+use self::{decoder::GpuPasses, streamed::Homes};
 pub use self::{
     device_cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},

@@ -1,9 +1,7 @@
 //! How large a model is: parameters, bytes of weights, bytes of keys and values.
 
-use crate::{
-    Config, Dtype,
-    tensors::{checked_count, countable},
-};
+use crate::tensors::{checked_count, countable};
+use crate::{Config, Dtype};
 
 impl Config {
     /// Numbers in its weights; a tied head is counted once.

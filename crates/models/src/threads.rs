@@ -1,10 +1,7 @@
 //! Threads that stay where they are: one place for whoever computes on the host.
 
-use std::{
-    ops::Deref,
-    sync::{Mutex, PoisonError},
-    thread::JoinHandle,
-};
+use std::sync::{Mutex, PoisonError};
+use std::{ops::Deref, thread::JoinHandle};
 
 use laptime_probe::stage;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};

@@ -3,11 +3,8 @@
 mod byte_pairs;
 mod roles;
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::Range,
-    path::Path,
-};
+use std::collections::{HashMap, HashSet};
+use std::{ops::Range, path::Path};
 
 use laptime_trace::small_file;
 

@@ -17,10 +17,8 @@ pub use self::{
     work::BackwardWork,
 };
 pub(crate) use self::{ledger::Ledger, memory::TrainSizes, trainer::ModelTrainer};
-use crate::{
-    Activation, Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens,
-    error::{ensure, fit},
-};
+use crate::error::{ensure, fit};
+use crate::{Activation, Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens};
 
 /// How a trainer is made ready. Everything that a step needs is allocated for these sizes, once.
 #[derive(Debug, Clone)]

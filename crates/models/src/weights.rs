@@ -4,13 +4,9 @@ use std::{borrow::Cow, marker::PhantomData, path::Path};
 
 use rayon::prelude::*;
 
-use crate::{
-    Config, Done, Dtype, Family, ModelError,
-    folder::Folder,
-    numbers::{first_unusual, from_f32, to_f32},
-    synthetic::{Fill, fill},
-    tensors::TensorSpec,
-};
+use crate::numbers::{first_unusual, from_f32, to_f32};
+use crate::synthetic::{Fill, fill};
+use crate::{Config, Done, Dtype, Family, ModelError, folder::Folder, tensors::TensorSpec};
 
 /// The weights of a model, before they are on a device; `C` is the configuration of the model.
 #[derive(Debug)]

@@ -11,25 +11,18 @@ mod tests;
 use laptime_bench::{
     AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
 };
-use laptime_models::{
-    Dtype,
-    attention::{CPU_TILING, Layout},
-};
+use laptime_models::Dtype;
+use laptime_models::attention::{CPU_TILING, Layout};
 
+use self::axes::{ALIASES, PATTERN_ALIASES, axes};
 pub(crate) use self::profile::AttentionExtras;
-use self::{
-    axes::{ALIASES, PATTERN_ALIASES, axes},
-    iteration::AttentionIteration,
-    plan::settle,
-};
 pub(crate) use self::{
     axes::{CUSTOM, pattern_axes},
     plan::{Spec, of_pattern, pattern, patterns, with_pattern_name},
 };
-use crate::{
-    axis::{AUTO, describe},
-    backend::{Parsed, does_not_apply, is_gpu},
-};
+use self::{iteration::AttentionIteration, plan::settle};
+use crate::axis::{AUTO, describe};
+use crate::backend::{Parsed, does_not_apply, is_gpu};
 
 /// One attention layer: naive, dense or sparse.
 #[derive(Debug, Clone, Copy, Default)]

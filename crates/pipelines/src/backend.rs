@@ -2,12 +2,10 @@
 //! no GPU.
 
 use laptime_bench::{Device, Iteration, OutOfMemory, ParsedCase, Prepared, Work};
-use laptime_models::{
-    Config, Decoder, GraphMode, Marks, ModelError, Options, TrainOptions, Trainer, Weights, cpu,
-    fuser::{FuseOptions, FuserConfig, FuserWeights, Fusing},
-    tts::{QwenTts, TtsConfig, TtsOptions, TtsWeights},
-    vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
-};
+use laptime_models::fuser::{FuseOptions, FuserConfig, FuserWeights, Fusing};
+use laptime_models::tts::{QwenTts, TtsConfig, TtsOptions, TtsWeights};
+use laptime_models::vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
+use laptime_models::{Config, Decoder, GraphMode, Marks, ModelError, Options, TrainOptions, Trainer, Weights, cpu};
 use laptime_probe::Lane;
 
 /// Returns from the function if the device is a GPU.

@@ -14,18 +14,13 @@ use laptime_bench::{
     AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
 };
 
+use self::axes::{ALIASES, axes};
 pub(crate) use self::files::C2cExtras;
-use self::{
-    axes::{ALIASES, axes},
-    iteration::{AgainstIteration, JoinedIteration},
-    pair::{Pair, Spec},
-    plan::settle,
-    runner::Runner,
-};
-use crate::{
-    axis::{AUTO, describe},
-    backend::{Parsed, does_not_apply, is_gpu},
-};
+use self::iteration::{AgainstIteration, JoinedIteration};
+use self::pair::{Pair, Spec};
+use self::{plan::settle, runner::Runner};
+use crate::axis::{AUTO, describe};
+use crate::backend::{Parsed, does_not_apply, is_gpu};
 
 /// Cache-to-cache fusion: the base model answers with the fused cache of a teacher model.
 #[derive(Debug, Clone, Copy, Default)]

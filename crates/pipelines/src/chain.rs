@@ -12,12 +12,9 @@ use laptime_bench::{
 use laptime_probe::{Lane, stage, sync_point};
 use laptime_stats::Rng;
 
-use crate::{
-    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe},
-    backend::if_gpu,
-    crew::Crew,
-    product::{Element, Multiplied, product_bytes, untouched},
-};
+use crate::axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe};
+use crate::product::{Element, Multiplied, product_bytes, untouched};
+use crate::{backend::if_gpu, crew::Crew};
 
 pub const SMALL_PRODUCTS: usize = 200;
 

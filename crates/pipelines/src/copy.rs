@@ -8,13 +8,9 @@ use laptime_bench::{AxisSpec, Case, Device, Iteration, Prepared, Traffic, ValueK
 use laptime_probe::stage;
 use pulp::{Arch, NullaryFnOnce};
 
-use crate::{
-    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads},
-    backend::if_gpu,
-    crew::Crew,
-    memory::beyond_caches_mib,
-    product::{Element, untouched},
-};
+use crate::axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads};
+use crate::product::{Element, untouched};
+use crate::{backend::if_gpu, crew::Crew, memory::beyond_caches_mib};
 
 const MIB: u64 = 1 << 20;
 

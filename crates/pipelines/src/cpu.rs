@@ -1,17 +1,12 @@
 //! The CPU as a device.
 
-use std::{
-    fs,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Instant,
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{fs, time::Instant};
 
 use laptime_bench::{AtomicDepth, Depth, Device, Nanos};
 
-use crate::{
-    heap,
-    memory::{available_bytes, kib},
-};
+use crate::heap;
+use crate::memory::{available_bytes, kib};
 
 /// The name of the CPU device, for users and in results.
 pub const CPU: &str = "cpu";

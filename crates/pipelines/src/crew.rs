@@ -1,15 +1,11 @@
 //! The threads of a workload: exactly as many as its case asks for.
 
-use std::{
-    sync::{Mutex, OnceLock, PoisonError},
-    thread::available_parallelism,
-};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::available_parallelism;
 
 use anyhow::Context;
-use laptime_models::{
-    cpu::settle,
-    threads::{self, Threads},
-};
+use laptime_models::cpu::settle;
+use laptime_models::threads::{self, Threads};
 
 /// CPUs that this process may use, with affinity and the quota of its control group considered. Asked once: every axis of
 /// threads needs it when the program starts, and the answer takes a dozen system calls.

@@ -6,10 +6,8 @@ use anyhow::bail;
 use laptime_bench::{Device, DeviceState, Devices, NoDevice};
 use laptime_trace::run::PeakGpu;
 
-use crate::{
-    backend::if_gpu,
-    cpu::{CPU, CpuDevice},
-};
+use crate::backend::if_gpu;
+use crate::cpu::{CPU, CpuDevice};
 
 /// The devices that this build has: the CPU, and GPUs if it was built with CUDA.
 #[derive(Debug, Clone, Copy, Default)]

@@ -7,12 +7,8 @@
 pub(crate) mod files;
 pub(crate) mod nano;
 
-use std::{
-    collections::BTreeMap,
-    io::Write,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use laptime_analyze::Conclusion;
 use laptime_bench::{Case, CaseResult, Device, Devices, Outcome, Workload};

@@ -5,14 +5,12 @@ mod listen;
 pub(crate) mod models;
 pub(crate) mod workloads;
 
-use std::{
-    any::Any,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
+use std::any::Any;
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
+use std::time::{Duration, Instant};
 
 use laptime_bench::{
     AtomicDepth, Depth, Device, DeviceState, GraphReplays, IterationState, KernelRecording, L2, Nanos, NoDevice,

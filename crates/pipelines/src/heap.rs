@@ -20,13 +20,11 @@
 // An allocator cannot be written without `unsafe`; each block has its reason.
 #![allow(unsafe_code)]
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    sync::atomic::{
-        AtomicBool, AtomicI64, AtomicU8,
-        Ordering::{Relaxed, SeqCst},
-    },
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8,
+    Ordering::{Relaxed, SeqCst},
 };
 
 /// How far the count of a thread may change before it is added to the total.

@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use laptime_bench::{Interrupt, Workload};
 
+use self::extras::{Extras, Screen};
 pub use self::{
     attention::Attention,
     c2c::CacheToCache,
@@ -47,14 +48,7 @@ pub use self::{
     peaks::{PeakProgress, PeakSearch, measure_peaks, peaks_below},
     tts::TextToSpeech,
 };
-use self::{
-    attention::AttentionExtras,
-    c2c::C2cExtras,
-    extras::{Extras, Screen},
-    model::ModelExtras,
-    offload::OffloadExtras,
-    tts::TtsExtras,
-};
+use self::{attention::AttentionExtras, c2c::C2cExtras, model::ModelExtras, offload::OffloadExtras, tts::TtsExtras};
 
 /// The built-in workloads, in the order in which they are listed, and what they add to the commands. A generation ends
 /// when the program is interrupted; live lines go to the screen.

@@ -10,12 +10,9 @@ use laptime_bench::{
 use laptime_probe::stage;
 use laptime_stats::Rng;
 
-use crate::{
-    axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe},
-    backend::if_gpu,
-    crew::Crew,
-    product::{Multiplied, check_product, product_bytes, untouched},
-};
+use crate::axis::{ABOUT_THREADS, SIZE, THREADS, axes, default_threads, describe};
+use crate::product::{Multiplied, check_product, product_bytes, untouched};
+use crate::{backend::if_gpu, crew::Crew};
 
 /// The dtypes of the workload.
 pub const MATMUL_DTYPES: &[&str] = &["f32", "f64", "bf16", "f16"];

@@ -1,11 +1,8 @@
 //! The memory available to this process, considering the system and its control groups, and the caches of the CPUs.
 
-use std::{
-    collections::{HashMap, HashSet},
-    fs,
-    path::{Path, PathBuf},
-    sync::OnceLock,
-};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::{fs, sync::OnceLock};
 
 /// The fraction of the available memory that is reserved for the system, as a divisor.
 const RESERVE_DIVISOR: u64 = 20;

@@ -14,22 +14,18 @@ use laptime_bench::{
 };
 use laptime_models::{AdamW, Config, Options, TrainOptions};
 
+use self::axes::{ALIASES, axes};
 pub use self::built_in::folders_without_weights;
-use self::{
-    axes::{ALIASES, axes},
-    iteration::{ModelIteration, TrainIteration},
-    plan::settle,
-    spec::{Pass, Spec},
-};
+use self::iteration::{ModelIteration, TrainIteration};
+use self::plan::settle;
+use self::spec::{Pass, Spec};
 pub(crate) use self::{
     built_in::{BuiltIn, Maker, checked_weights, looks_like_a_folder},
     extras::ModelExtras,
     plan::{Found, Named},
 };
-use crate::{
-    axis::describe,
-    backend::{Parsed, Target, does_not_apply, marks, no_graphs},
-};
+use crate::axis::describe;
+use crate::backend::{Parsed, Target, does_not_apply, marks, no_graphs};
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.
 pub struct Model {

@@ -22,19 +22,15 @@ use laptime_bench::{
 use laptime_models::StreamMode;
 use laptime_report::offload_text::OffloadConfiguration;
 
+use self::axes::{ALIASES, axes};
 pub(crate) use self::extras::OffloadExtras;
-use self::{
-    axes::{ALIASES, axes},
-    iteration::OffloadIteration,
-    layers::{BudgetTooSmall, Fit, fit, too_small},
-    plan::{settle, with_layers},
-    runner::{Generated, NoObserver, Observer, Run, Runner},
-    subject::{Spec, Subject, usual_model},
-};
-use crate::{
-    axis::{AUTO, describe},
-    backend::{does_not_apply, into_error, is_gpu},
-};
+use self::iteration::OffloadIteration;
+use self::layers::{BudgetTooSmall, Fit, fit, too_small};
+use self::plan::{settle, with_layers};
+use self::runner::{Generated, NoObserver, Observer, Run, Runner};
+use self::subject::{Spec, Subject, usual_model};
+use crate::axis::{AUTO, describe};
+use crate::backend::{does_not_apply, into_error, is_gpu};
 
 /// A speech or language model with offloaded layers.
 pub struct OffloadedLayers {

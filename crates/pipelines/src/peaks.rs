@@ -11,12 +11,8 @@ use laptime_bench::{
 use laptime_stats::Sorted;
 use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
 
-use crate::{
-    copy::MemoryCopy,
-    crew::all_threads,
-    matmul::{MATMUL_DTYPES, Matmul},
-    memory::beyond_caches_mib,
-};
+use crate::matmul::{MATMUL_DTYPES, Matmul};
+use crate::{copy::MemoryCopy, crew::all_threads, memory::beyond_caches_mib};
 
 /// The quantile of rates that counts as the peak, in percent: the very fastest iterations may be clock errors.
 const PEAK_QUANTILE: u8 = 90;

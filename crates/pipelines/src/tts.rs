@@ -17,18 +17,13 @@ use laptime_bench::{
     Work, Workload,
 };
 
+use self::axes::{ALIASES, ON_CPU, ON_GPU, axes};
 pub(crate) use self::extras::TtsExtras;
-use self::{
-    axes::{ALIASES, ON_CPU, ON_GPU, axes},
-    iteration::SpeechIteration,
-    plan::settle,
-    runner::{Runner, needed_bytes},
-    speech::{Spec, Speech, find},
-};
-use crate::{
-    axis::{AUTO, describe},
-    backend::{Parsed, does_not_apply, is_gpu, no_graphs},
-};
+use self::runner::{Runner, needed_bytes};
+use self::speech::{Spec, Speech, find};
+use self::{iteration::SpeechIteration, plan::settle};
+use crate::axis::{AUTO, describe};
+use crate::backend::{Parsed, does_not_apply, is_gpu, no_graphs};
 
 /// Text to speech: a talker and a predictor generate frames of codes, and a codec decodes them to audio.
 #[derive(Debug, Clone, Copy, Default)]

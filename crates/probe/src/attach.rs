@@ -4,22 +4,15 @@
 //! otherwise none. The hot path sees this as one pointer to a ring in a thread-local without a destructor. `EPOCH`
 //! changes whenever a recording starts or ends, and makes each thread look up its recording once.
 
-use std::{
-    cell::{Cell, RefCell},
-    marker::PhantomData,
-    ptr,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::cell::{Cell, RefCell};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
+use std::{marker::PhantomData, ptr};
 
-use crate::{
-    clock,
-    recorder::Shared,
-    ring::{Ring, Room},
-    word,
-};
+use crate::ring::{Ring, Room};
+use crate::{clock, recorder::Shared, word};
 
 /// Zero while nothing records or recording is paused; otherwise a number that is new each time a recording starts or
 /// ends.

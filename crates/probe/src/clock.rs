@@ -3,13 +3,11 @@
 //! Ticks come from the CPU's time-stamp counter if it runs at a constant rate on all cores, otherwise from the
 //! monotonic clock in nanoseconds. [`TickMap`] converts ticks to nanoseconds since the start of a recording.
 
-use std::{
-    sync::{
-        OnceLock,
-        atomic::{AtomicU8, Ordering::Relaxed},
-    },
-    time::Instant,
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU8, Ordering::Relaxed},
 };
+use std::time::Instant;
 
 /// A reading of the host clock, in ticks of unspecified length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -1,13 +1,8 @@
 //! Decodes the words of a batch into events.
 
-use crate::{
-    Ticks,
-    device::{LaneId, Stamp},
-    field::FieldKind,
-    recorder::Batch,
-    site::{Site, site},
-    word,
-};
+use crate::device::{LaneId, Stamp};
+use crate::site::{Site, site};
+use crate::{Ticks, field::FieldKind, recorder::Batch, word};
 
 /// An event as it was recorded.
 #[derive(Debug, Clone, PartialEq)]

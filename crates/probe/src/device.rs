@@ -4,14 +4,11 @@
 //! clock, [`Lane`] attaches such a clock to a track, and [`SimulatedDevice`] is a clock for tests that only advances on
 //! request.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    atomic::{AtomicU32, Ordering::Relaxed},
 };
+use std::{collections::VecDeque, fmt};
 
 use crate::clock::Ticks;
 

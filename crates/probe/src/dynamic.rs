@@ -13,17 +13,11 @@
 
 use std::sync::Arc;
 
-use crate::{
-    attach::Local,
-    clock::now,
-    decode::FieldValue,
-    device::{Lane, LaneState},
-    field::{Field, FieldKind, FieldTuple},
-    guard::{self, LaneSpan, Span, exit_ring},
-    ring::Push,
-    site::{Site, SiteKind},
-    word::MOST_FIELDS,
-};
+use crate::device::{Lane, LaneState};
+use crate::field::{Field, FieldKind, FieldTuple};
+use crate::guard::{self, LaneSpan, Span, exit_ring};
+use crate::site::{Site, SiteKind};
+use crate::{attach::Local, clock::now, decode::FieldValue, ring::Push, word::MOST_FIELDS};
 
 /// Creates a site that lives as long as the process. Fields after the fifteenth are left out. The caller keeps it:
 /// a second call creates a second site.

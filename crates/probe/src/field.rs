@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::{
-    ring::Push,
-    word::{LONGEST_STRING, string_words},
-};
+use crate::ring::Push;
+use crate::word::{LONGEST_STRING, string_words};
 
 /// The type of a recorded field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

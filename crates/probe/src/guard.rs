@@ -2,16 +2,10 @@
 
 use std::{marker::PhantomData, sync::Arc};
 
-use crate::{
-    attach::{Local, make_room},
-    clock::now,
-    device::{Lane, LaneState},
-    field::{Field, FieldTuple},
-    on_lane::OnLane,
-    ring::Ring,
-    site::Site,
-    word,
-};
+use crate::attach::{Local, make_room};
+use crate::device::{Lane, LaneState};
+use crate::field::{Field, FieldTuple};
+use crate::{clock::now, on_lane::OnLane, ring::Ring, site::Site, word};
 
 /// The guard of a stage, lap or sync, which ends on drop.
 #[must_use = "a stage ends when its guard is dropped; bind it, as in `let _stage = stage!(…)`"]

@@ -3,20 +3,15 @@
 //! The owner of a [`Recorder`] decides when to drain it and what to do with the batches; `laptime-trace` does so on a
 //! background thread and writes a file.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    thread::Thread,
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
+use std::{path::Path, thread::Thread};
 
-use crate::{
-    attach::{self, Handle},
-    clock::{Ticks, now},
-    ring::Ring,
-};
+use crate::attach::{self, Handle};
+use crate::clock::{Ticks, now};
+use crate::ring::Ring;
 
 /// Buffer settings of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

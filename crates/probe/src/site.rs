@@ -3,10 +3,8 @@
 //! The table belongs to the process: a site is the same for every recording. A site is added when it is first recorded,
 //! and is then identified by a small number.
 
-use std::sync::{
-    RwLock,
-    atomic::{AtomicU32, Ordering::Relaxed},
-};
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::word::CODE_MASK;
 

@@ -5,11 +5,8 @@
 // The interface is made of pointers.
 #![allow(unsafe_code)]
 
-use std::{
-    ffi::{CString, c_char, c_int, c_void},
-    ptr,
-    sync::Arc,
-};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::{ptr, sync::Arc};
 
 use pyo3::{prelude::*, types::PyCapsule};
 

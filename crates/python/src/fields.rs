@@ -3,17 +3,11 @@
 //! A stage with a field is called in the innermost loops of a program, and the dictionary would cost more than all the rest.
 #![allow(unsafe_code, reason = "the arguments of a vector call are an array in C; the blocks have their reasons")]
 
-use std::{
-    panic::{self, AssertUnwindSafe},
-    ptr, slice,
-};
+use std::panic::{self, AssertUnwindSafe};
+use std::{ptr, slice};
 
-use pyo3::{
-    exceptions::{PyRuntimeError, PyTypeError},
-    ffi,
-    prelude::*,
-    types::PyTuple,
-};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::{ffi, prelude::*, types::PyTuple};
 
 /// The fields of one call.
 pub struct Fields {

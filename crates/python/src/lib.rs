@@ -14,12 +14,8 @@ mod recording;
 mod table;
 mod tasks;
 
-use std::{
-    ffi::OsString,
-    path::PathBuf,
-    sync::{Mutex, PoisonError, mpsc},
-    time::Duration,
-};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use laptime::library::Failure;
 use laptime_bench::Launch;

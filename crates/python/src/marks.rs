@@ -3,25 +3,17 @@
 //! `stage("prefill")` returns one object per name. It holds no state of an entry: the open stages of a thread are on a
 //! stack of that thread. So the object can be entered again inside itself, from several threads and from several tasks.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{cell::RefCell, collections::HashMap};
 
 use laptime_probe::{FieldValue, Site, SiteKind, dynamic, recording};
-use pyo3::{
-    exceptions::{PyTypeError, PyValueError},
-    prelude::*,
-    sync::PyOnceLock,
-    types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple},
-};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::{prelude::*, sync::PyOnceLock};
 
-use crate::{
-    fields::{Call, Fields},
-    frames, function_with_fields,
-    tasks::{self, Task},
-};
+use crate::fields::{Call, Fields};
+use crate::tasks::{self, Task};
+use crate::{frames, function_with_fields};
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stage>()?;

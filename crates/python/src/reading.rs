@@ -6,11 +6,9 @@ use laptime::library;
 use laptime_trace::{NameId, SpanId, Trace, Value};
 use pyo3::prelude::*;
 
-use crate::{
-    columns::{Column, Texts, Uints, Values},
-    interruptible, raise,
-    table::{NativeTable, Scalar, column_of},
-};
+use crate::columns::{Column, Texts, Uints, Values};
+use crate::table::{NativeTable, Scalar, column_of};
+use crate::{interruptible, raise};
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeTrace>()?;

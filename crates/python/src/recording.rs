@@ -1,9 +1,7 @@
 //! Recordings of this process.
 
-use std::{
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use laptime::library::{Failure, in_process};
 use laptime_trace::Recording;

@@ -5,10 +5,8 @@ use std::sync::{Arc, OnceLock};
 use laptime_report::{Cell, Format, Show, Table, TextStyle};
 use pyo3::{prelude::*, types::PyCapsule};
 
-use crate::{
-    arrow,
-    columns::{Column, NativeColumn, Texts, Values, bits},
-};
+use crate::arrow;
+use crate::columns::{Column, NativeColumn, Texts, Values, bits};
 
 /// An answer of ours, or columns alone.
 #[pyclass(frozen, module = "laptime._native")]

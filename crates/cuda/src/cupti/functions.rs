@@ -1,17 +1,13 @@
 //! The CUPTI functions in use, looked up in the loaded library.
 #![allow(unsafe_code)]
 
-use std::{
-    ffi::{CStr, c_char, c_void},
-    ptr,
-};
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr;
 
 use libloading::Library;
 
-use crate::{
-    error::{CudaError, Done},
-    library::{self, CUPTI},
-};
+use crate::error::{CudaError, Done};
+use crate::library::{self, CUPTI};
 
 pub(super) type BufferRequested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub(super) type BufferCompleted = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);

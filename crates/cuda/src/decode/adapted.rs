@@ -2,11 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::{
-    ADAPTED, Linear, Norm, StepSizes, Tuning,
-    product::{Dealer, Operands, Product, shared_limit},
-    sizes::MUCH_SHARED,
-};
+use super::product::{Dealer, Operands, Product, shared_limit};
+use super::{ADAPTED, Linear, Norm, StepSizes, Tuning, sizes::MUCH_SHARED};
 use crate::launch::{Buffer, Cache, CudaError, Device, Done, Element, Slice, Stream, nvrtc};
 
 /// The kernel variant if there is enough shared memory. A block of this size occupies a whole multiprocessor, so two

@@ -6,13 +6,10 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::{LINEAR, StepSizes, Tuning, tiles::Tiles};
-use crate::{
-    context::driver,
-    kernel::Module,
-    launch::{
-        Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
-    },
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
 };
+use crate::{context::driver, kernel::Module};
 
 /// An RMS norm.
 #[derive(Debug)]

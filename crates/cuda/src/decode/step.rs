@@ -2,11 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::{
-    ATTENTION, LINEAR, State, StepSizes, TOKEN, Tuning,
-    attention::AttentionKernel,
-    product::{Dealer, Linear, Norm, Operands, Product, Products},
-};
+use super::product::{Dealer, Linear, Norm, Operands, Product, Products};
+use super::{ATTENTION, LINEAR, State, StepSizes, TOKEN, Tuning, attention::AttentionKernel};
 use crate::{
     launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc},
     nn::of_head,

@@ -2,11 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::{
-    ATTENTION_BACKWARD, ATTENTION_BACKWARD_TENSOR, HeadSizes,
-    attention::{LARGEST_HEAD, has_tensor_cores},
-    of_head,
-};
+use super::attention::{LARGEST_HEAD, has_tensor_cores};
+use super::{ATTENTION_BACKWARD, ATTENTION_BACKWARD_TENSOR, HeadSizes, of_head};
 use crate::launch::{
     Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Source, Stream, blocks,
     expect, nvrtc,

@@ -2,11 +2,8 @@
 
 use std::{f32::consts::LOG2_E, marker::PhantomData};
 
-use super::{
-    BLOCK_ATTENTION, BLOCK_ATTENTION_HOPPER, BLOCK_ATTENTION_TENSOR, HeadSizes,
-    attention::{LARGEST_HEAD, any_shared_bytes, is_for_tensor_cores},
-    of_head,
-};
+use super::attention::{LARGEST_HEAD, any_shared_bytes, is_for_tensor_cores};
+use super::{BLOCK_ATTENTION, BLOCK_ATTENTION_HOPPER, BLOCK_ATTENTION_TENSOR, HeadSizes, of_head};
 use crate::{
     kernel::{MappedRows, TensorMap},
     launch::{Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc},

@@ -11,12 +11,10 @@ mod shape;
 pub use self::shape::Convolution;
 use self::shape::{CHUNK, SHARED_BYTES};
 use super::CONV;
-use crate::{
-    blas::{Blas, Sizes},
-    launch::{
-        Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
-        Stream, area, blocks, expect, kernels, nvrtc,
-    },
+use crate::blas::{Blas, Sizes};
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
+    Stream, area, blocks, expect, kernels, nvrtc,
 };
 
 const THREADS: u32 = 256;

@@ -1,10 +1,8 @@
 //! The operations of cache-to-cache (C2C) fusion between the products: all paths of a fuser at once.
 #![allow(unsafe_code)]
 
-use super::{
-    FUSE,
-    operations::{copying_threads, norm_kernel},
-};
+use super::FUSE;
+use super::operations::{copying_threads, norm_kernel};
 use crate::launch::{
     Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
     Stream, area, expect, kernels, nvrtc,

@@ -1,20 +1,16 @@
 //! Attention on the CPU: inputs by formula, in memory, and what comes out of them.
 
 use super::{AttentionSizes, Layout, Sampled, Synthetic, Tiling, synthetic::Input};
-use crate::{
-    Dtype, Marks, ModelError,
-    cpu::{
-        attention::{Heads, Inputs, Span, Strides, naive},
-        blocks,
-        cache::zeros,
-        crew::Crew,
-        memory::{SMALL_BYTES, THREAD_BYTES},
-        number::Number,
-        tiles::LANES,
-    },
-    dtype::typed,
-    size::sum,
+use crate::cpu::{
+    attention::{Heads, Inputs, Span, Strides, naive},
+    blocks,
+    cache::zeros,
+    crew::Crew,
+    memory::{SMALL_BYTES, THREAD_BYTES},
+    number::Number,
+    tiles::LANES,
 };
+use crate::{Dtype, Marks, ModelError, dtype::typed, size::sum};
 
 /// Queries and keys that the CPU works on together.
 pub const CPU_TILING: Tiling = Tiling { rows: LANES as u32, keys: 64 };

@@ -1,11 +1,8 @@
 //! Kept pairs as a device computes them: for each block of queries the tiles of keys that it looks at, and columns that
 //! are gathered one by one.
 
-use super::{
-    Kept, Rule,
-    columns::{Entry, Gathering},
-    kept::Blocks,
-};
+use super::columns::{Entry, Gathering};
+use super::{Kept, Rule, kept::Blocks};
 
 /// Queries and keys that are worked on together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,9 @@
 //! Attention over keys and values where they lie: nothing is copied for the query heads that share them.
 
-use super::{
-    crew::Crew,
-    number::Number,
-    product::{Blocks, Factor, Put, multiply},
-    rows::{Rows, RowsMut, Shared},
-    vectors::{exp, largest, powers_from, softmax, vectorized},
-};
+use super::product::{Blocks, Factor, Put, multiply};
+use super::rows::{Rows, RowsMut, Shared};
+use super::vectors::{exp, largest, powers_from, softmax, vectorized};
+use super::{crew::Crew, number::Number};
 use crate::{Config, Marks, marks::stage_mark};
 
 const QUERIES: usize = 128;

@@ -5,15 +5,11 @@
 
 use std::ops::Range;
 
-use super::{
-    attention::{Inputs, Span, Strides},
-    crew::Crew,
-    number::Number,
-    product::widened,
-    rows::{Rows, RowsMut, Shared},
-    tiles::{LANES, Lanes, mix, score, weigh},
-    vectors::{dot, exp, vectorized},
-};
+use super::attention::{Inputs, Span, Strides};
+use super::rows::{Rows, RowsMut, Shared};
+use super::tiles::{LANES, Lanes, mix, score, weigh};
+use super::vectors::{dot, exp, vectorized};
+use super::{crew::Crew, number::Number, product::widened};
 use crate::{Marks, attention::Layout, marks::stage_mark};
 
 /// Keys that are worked on together at most: tiles that follow one another are one product.

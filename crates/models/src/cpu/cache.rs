@@ -1,10 +1,8 @@
 //! The memory of KV caches on the CPU.
 
 use super::number::Number;
-use crate::{
-    Config, Done, ModelError, Options,
-    decoder::cache::{CacheMemory, HeadRows, KvCache},
-};
+use crate::decoder::cache::{CacheMemory, HeadRows, KvCache};
+use crate::{Config, Done, ModelError, Options};
 
 pub type Cache<T> = KvCache<Vec<T>>;
 

@@ -4,14 +4,9 @@
 //! What a position sees is gathered into one row, so that a convolution is one product with its kernel. A transposed
 //! convolution is the same with all positions that one becomes side by side in a row.
 
-use super::{
-    crew::Crew,
-    number::Number,
-    product::{Put, project},
-    rows::Rows,
-    steps::{add_bias, rows_of_part},
-    vectors::vectorized,
-};
+use super::product::{Put, project};
+use super::steps::{add_bias, rows_of_part};
+use super::{crew::Crew, number::Number, rows::Rows, vectors::vectorized};
 
 const GATHERED: usize = 1 << 22;
 

@@ -3,10 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::product::settle;
-use crate::{
-    ModelError,
-    threads::{self, Threads},
-};
+use crate::ModelError;
+use crate::threads::{self, Threads};
 
 /// Numbers that are touched in less time than it takes to wake a thread.
 const TOO_LITTLE: usize = 1 << 15;

@@ -4,20 +4,12 @@ use std::ops::Range;
 
 use laptime_probe::stage;
 
-use super::{
-    cache::{Cache, Heap},
-    crew::Crew,
-    model::Source,
-    number::Number,
-    stack::{Before, Stack},
-    steps::{embed, scale},
-    vectors::index_of_largest,
-};
-use crate::{
-    Config, Done, LayerVisit, ModelError, Offloading, Options, Weights,
-    decoder::generic::Passes,
-    marks::{mark_embedding, stage_mark},
-};
+use super::cache::{Cache, Heap};
+use super::stack::{Before, Stack};
+use super::steps::{embed, scale};
+use super::{crew::Crew, model::Source, number::Number, vectors::index_of_largest};
+use crate::marks::{mark_embedding, stage_mark};
+use crate::{Config, Done, LayerVisit, ModelError, Offloading, Options, Weights, decoder::generic::Passes};
 
 pub struct CpuPasses<T> {
     crew: Crew,

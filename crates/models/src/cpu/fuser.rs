@@ -2,17 +2,11 @@
 
 use std::marker::PhantomData;
 
+use super::memory::{SMALL_BYTES, product_bytes};
+use super::product::{Put, project};
+use super::steps::{Norm, add_bias, gelu};
 use super::{
-    cache::zeros,
-    crew::Crew,
-    memory::{SMALL_BYTES, product_bytes},
-    model::Source,
-    number::Number,
-    product::{Put, project},
-    rows::Rows,
-    steps::{Norm, add_bias, gelu},
-    turned::turned_bytes,
-    vectors::sigmoid,
+    cache::zeros, crew::Crew, model::Source, number::Number, rows::Rows, turned::turned_bytes, vectors::sigmoid,
 };
 use crate::{
     Decoder, Done, Dtype, KeysValues, ModelError, TensorSpec,

@@ -1,12 +1,7 @@
 //! A linear part with a bias.
 
-use super::{
-    crew::Crew,
-    number::Number,
-    product::{Put, project},
-    rows::Rows,
-    steps::add_bias,
-};
+use super::product::{Put, project};
+use super::{crew::Crew, number::Number, rows::Rows, steps::add_bias};
 use crate::tts;
 
 /// A linear layer with a bias. The bias is kept in f32, after it was rounded to the dtype of the matrix.

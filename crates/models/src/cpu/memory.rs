@@ -1,19 +1,12 @@
 //! What a decoder on the CPU needs, before it allocates anything.
 
-use super::{
-    attention::Span,
-    model::layer_bytes,
-    pass::Sizes,
-    product::{BLOCKS_BYTES, WIDENED_BYTES},
-    turned::turned_bytes,
-};
+use super::product::{BLOCKS_BYTES, WIDENED_BYTES};
+use super::{attention::Span, model::layer_bytes, pass::Sizes, turned::turned_bytes};
+use crate::attention::{CPU_TILING, Layout};
+use crate::size::{product, sum};
 use crate::{
-    Config, Dtype, ModelError, Offload, Options, Room, StreamMode,
-    attention::{CPU_TILING, Layout},
-    decoder::cache::grown_capacity,
-    most_resident,
+    Config, Dtype, ModelError, Offload, Options, Room, StreamMode, decoder::cache::grown_capacity, most_resident,
     rope::RopeTable,
-    size::{product, sum},
 };
 
 /// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed

@@ -6,13 +6,9 @@ use half::{bf16, f16};
 use laptime_probe::stage;
 
 use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
-use crate::{
-    Config, Dtype, ModelError, Role, TensorData, TensorSpec,
-    decoder::weights::{self, LayerWeights, Load, PARTS, Parameters, Part},
-    error::ensure,
-    size::{product, sum},
-    weights::TensorSource,
-};
+use crate::decoder::weights::{self, LayerWeights, Load, PARTS, Parameters, Part};
+use crate::size::{product, sum};
+use crate::{Config, Dtype, ModelError, Role, TensorData, TensorSpec, error::ensure, weights::TensorSource};
 
 const PART: usize = 1 << 15;
 

@@ -2,24 +2,13 @@
 
 use laptime_probe::stage;
 
-use super::{
-    attention::{Heads, Inputs, Span, Strides, fused, naive},
-    blocks,
-    cache::{Cache, fit},
-    crew::Crew,
-    model::Layer,
-    number::Number,
-    product::{Put, project},
-    rows::Rows,
-    steps::{Norm, Positions, add_bias, gate, store},
-};
-use crate::{
-    Attention, Config, Done, Marks, ModelError, Options,
-    attention::Layout,
-    decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
-    parts::parts,
-    rope::RopeTable,
-};
+use super::attention::{Heads, Inputs, Span, Strides, fused, naive};
+use super::cache::{Cache, fit};
+use super::product::{Put, project};
+use super::steps::{Norm, Positions, add_bias, gate, store};
+use super::{blocks, crew::Crew, model::Layer, number::Number, rows::Rows};
+use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
+use crate::{Attention, Config, Done, Marks, ModelError, Options, attention::Layout, parts::parts, rope::RopeTable};
 
 parts! {
     pub struct Parts { stream, normed, qkv, mixed, scores, gate_up, logits }

@@ -8,13 +8,9 @@
 
 use gemm::Parallelism;
 
-use super::{
-    crew::Crew,
-    number::Number,
-    rows::{Rows, RowsMut, Shared},
-    turned::project_turned,
-    vectors::{dot, vectorized},
-};
+use super::rows::{Rows, RowsMut, Shared};
+use super::vectors::{dot, vectorized};
+use super::{crew::Crew, number::Number, turned::project_turned};
 
 /// Rows of a part of a product, and its columns.
 pub const PART: usize = 512;

@@ -4,22 +4,14 @@
 
 use std::sync::Arc;
 
-use super::{
-    attention::Span,
-    cache::{Cache, Heap},
-    crew::Crew,
-    model::{Body, Source},
-    number::Number,
-    pass::{Buffers, Pass, Sizes},
-    streamed::Streamed,
-};
+use super::cache::{Cache, Heap};
+use super::model::{Body, Source};
+use super::pass::{Buffers, Pass, Sizes};
+use super::{attention::Span, crew::Crew, number::Number, streamed::Streamed};
+use crate::attention::{CPU_TILING, Layout};
+use crate::decoder::layers::{run_all, run_head};
 use crate::{
-    Config, Done, LayerVisit, ModelError, Offloading, Options,
-    attention::{CPU_TILING, Layout},
-    decoder::layers::{run_all, run_head},
-    error::fit,
-    marks::stage_mark,
-    rope::RopeTable,
+    Config, Done, LayerVisit, ModelError, Offloading, Options, error::fit, marks::stage_mark, rope::RopeTable,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

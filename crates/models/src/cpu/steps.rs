@@ -1,11 +1,7 @@
 //! The steps of a pass between its products, row by row.
 
-use super::{
-    attention::Span,
-    crew::Crew,
-    number::Number,
-    vectors::{self, dot, gelu_tanh, silu, vectorized},
-};
+use super::vectors::{self, dot, gelu_tanh, silu, vectorized};
+use super::{attention::Span, crew::Crew, number::Number};
 use crate::{Activation, Config, RopeLayout, rope::RopeTable};
 
 const PART: usize = 1 << 14;

@@ -8,23 +8,15 @@ use std::{collections::VecDeque, mem, time::Instant};
 
 use laptime_probe::stage;
 
-use self::{
-    copier::{Copier, Copying, Done, Request, Way, nanos},
-    file::LayerFile,
-    link::Link,
+use self::copier::{Copier, Copying, Done, Request, Way, nanos};
+use self::{file::LayerFile, link::Link};
+use super::model::{Layer, Source, layer_bytes};
+use super::number::Number;
+use crate::offload::{
+    order::Place,
+    turns::{LayerCopies, OffloadedLayers},
 };
-use super::{
-    model::{Layer, Source, layer_bytes},
-    number::Number,
-};
-use crate::{
-    Config, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode,
-    marks::stage_mark,
-    offload::{
-        order::Place,
-        turns::{LayerCopies, OffloadedLayers},
-    },
-};
+use crate::{Config, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode, marks::stage_mark};
 
 /// Visits that are kept until they are read; older ones are dropped.
 const MOST_VISITS: usize = 1 << 13;

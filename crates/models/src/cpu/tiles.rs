@@ -6,10 +6,8 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::{
-    rows::Rows,
-    vectors::{exp, vectorized},
-};
+use super::rows::Rows;
+use super::vectors::{exp, vectorized};
 
 pub const LANES: usize = 64;
 

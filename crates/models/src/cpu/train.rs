@@ -13,21 +13,16 @@ mod tests;
 use half::bf16;
 use laptime_probe::stage;
 
+use self::forward::Setup;
 pub use self::memory::needed_train_bytes;
-use self::{
-    forward::Setup,
-    steps::{Places, Sums},
-};
+use self::steps::{Places, Sums};
 use super::{attention::Span, cache::zeros, crew::Crew, model::Source, number::Number};
-use crate::{
-    Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights,
-    rope::RopeTable,
-    train::{
-        ModelTrainer,
-        buffers::{Kept, Scratch},
-        ops::TrainState,
-    },
+use crate::train::{
+    ModelTrainer,
+    buffers::{Kept, Scratch},
+    ops::TrainState,
 };
+use crate::{Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights, rope::RopeTable};
 
 /// Loads a decoder into memory, with all that training needs. Passes run on this many threads, including the caller's.
 pub fn trainer(

@@ -10,24 +10,12 @@ use laptime_probe::stage;
 
 use self::ops::{CpuOps, gathered};
 pub(super) use self::steps::add_scaled;
-use super::{
-    attention::Span,
-    crew::Crew,
-    memory::{SMALL_BYTES, thread_bytes},
-    model::Source,
-    pass::Sizes,
-    refuse_graph,
+use super::memory::{SMALL_BYTES, thread_bytes};
+use super::{attention::Span, crew::Crew, model::Source, pass::Sizes, refuse_graph};
+use crate::tts::{
+    CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes, together,
 };
-use crate::{
-    Attention, Config, ModelError,
-    attention::CPU_TILING,
-    dtype::typed,
-    size::product,
-    tts::{
-        CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes,
-        together,
-    },
-};
+use crate::{Attention, Config, ModelError, attention::CPU_TILING, dtype::typed, size::product};
 
 /// Loads Qwen3-TTS into memory. It runs on this many threads, including the caller's.
 pub fn qwen_tts(

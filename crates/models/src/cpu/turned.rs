@@ -4,13 +4,9 @@
 //! multiplied with numbers of the other that lie side by side, so that here the few tokens are transposed and not the
 //! many weights, and what comes out is transposed back.
 
-use super::{
-    crew::Crew,
-    number::Number,
-    product::{DEPTH, Factor, PART, Put, each_part, kernel, widened},
-    rows::{Rows, RowsMut},
-    vectors::vectorized,
-};
+use super::product::{DEPTH, Factor, PART, Put, each_part, kernel, widened};
+use super::rows::{Rows, RowsMut};
+use super::{crew::Crew, number::Number, vectors::vectorized};
 
 /// Numbers that are turned side by side: a vector of the widest.
 const LANES: usize = 16;

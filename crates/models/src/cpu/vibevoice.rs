@@ -9,11 +9,8 @@ mod tokenizer;
 use self::backend::Cpu;
 pub use self::memory::needed_vibevoice_bytes;
 use super::{crew::Crew, model::Source, refuse_graph};
-use crate::{
-    ModelError,
-    dtype::typed,
-    vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
-};
+use crate::vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
+use crate::{ModelError, dtype::typed};
 
 /// Loads VibeVoice into memory. It runs on this many threads, including the caller's.
 pub fn vibevoice(

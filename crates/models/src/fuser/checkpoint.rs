@@ -1,9 +1,7 @@
 //! A fuser in a folder, in the layout in which fusers are published.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path as FilePath, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::path::{Path as FilePath, PathBuf};
 
 use laptime_trace::small_file;
 use serde::{Deserialize, de::DeserializeOwned};

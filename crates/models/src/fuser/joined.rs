@@ -3,10 +3,8 @@
 use laptime_probe::sync_point;
 
 use super::{Fused, Fusing, Prompt, Section, SharerMask};
-use crate::{
-    Decoder, Done, ModelError, Tokens,
-    error::{ensure, fit},
-};
+use crate::error::{ensure, fit};
+use crate::{Decoder, Done, ModelError, Tokens};
 
 /// Whether what is generated is fused too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,21 +4,14 @@ use std::sync::Arc;
 
 use laptime_cuda::{Device, Done, decode::State};
 
-use super::{
-    decoder::GpuPasses,
-    pass::{Apart, Context, Sequences},
-    size,
-    step::Stepper,
-    weights::{GpuWeights, Number},
+use super::pass::{Apart, Context, Sequences};
+use super::weights::{GpuWeights, Number};
+use super::{decoder::GpuPasses, size, step::Stepper};
+use crate::decoder::{
+    generic::GenericDecoder,
+    layers::{run_head, run_resident},
 };
-use crate::{
-    Config, Decoder, Dtype, ModelError, Options, Room, Tokens, Weights,
-    decoder::{
-        generic::GenericDecoder,
-        layers::{run_head, run_resident},
-    },
-    dtype::typed,
-};
+use crate::{Config, Decoder, Dtype, ModelError, Options, Room, Tokens, Weights, dtype::typed};
 
 const ROOM: usize = 128;
 

@@ -5,10 +5,8 @@ use std::ops::Range;
 use laptime_cuda::{Buffer, CudaError, Device, Done, Rows, SliceMut, Stream};
 
 use super::weights::Number;
-use crate::{
-    Config, ModelError,
-    decoder::cache::{CacheMemory, HeadRows, KvCache},
-};
+use crate::decoder::cache::{CacheMemory, HeadRows, KvCache};
+use crate::{Config, ModelError};
 
 pub type GpuCache<T> = KvCache<Buffer<T>>;
 

@@ -5,30 +5,17 @@
 
 use std::{ops::Range, sync::Arc};
 
-use laptime_cuda::{
-    Blas, Buffer, Cache, Device, Done, Graph,
-    decode::{State, Step},
-    nn::Attention,
-    nvrtc::compile_ahead,
-};
+use laptime_cuda::decode::{State, Step};
+use laptime_cuda::{Blas, Buffer, Cache, Device, Done, Graph, nn::Attention, nvrtc::compile_ahead};
 
-use super::{
-    cache::GpuCache,
-    device_cache::DeviceCache,
-    pass::{Buffers, Turns},
-    room::{Head, PassSizes},
-    size,
-    sparse::Sparse,
-    step::{Stepper, step_sizes},
-    stepping::{first_replay, steps_by_pass},
-    streamed::Streamed,
-    weights::{GpuWeights, Number},
-};
-use crate::{
-    Config, LayerVisit, ModelError, Offloading, Options, Replay, Room,
-    decoder::generic::Passes,
-    error::{ensure, fit},
-};
+use super::pass::{Buffers, Turns};
+use super::room::{Head, PassSizes};
+use super::step::{Stepper, step_sizes};
+use super::stepping::{first_replay, steps_by_pass};
+use super::weights::{GpuWeights, Number};
+use super::{cache::GpuCache, device_cache::DeviceCache, size, sparse::Sparse, streamed::Streamed};
+use crate::error::{ensure, fit};
+use crate::{Config, LayerVisit, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
 
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;

@@ -5,17 +5,11 @@
 // Kernels are given addresses of caches; the fuse borrows them until all is on the stream.
 #![allow(unsafe_code)]
 
-use laptime_cuda::{
-    Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices,
-    nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Operations},
-};
+use laptime_cuda::nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Operations};
+use laptime_cuda::{Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices};
 
-use super::{
-    device_cache::KnownCache,
-    room::WORKSPACE_BYTES,
-    size,
-    weights::{Loader, Number},
-};
+use super::weights::{Loader, Number};
+use super::{device_cache::KnownCache, room::WORKSPACE_BYTES, size};
 use crate::{
     Decoder, ModelError, TensorSpec,
     dtype::typed,

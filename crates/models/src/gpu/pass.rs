@@ -9,18 +9,11 @@ use laptime_cuda::{
     nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
 
-use super::{
-    cache::GpuCache,
-    room::{Head, Parts, PassSizes},
-    size,
-    weights::{LayerWeights, Number},
-};
-use crate::{
-    Activation, Attention as Kind, Config, Marks, RopeLayout,
-    decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops},
-    marks::stage_mark,
-    rope::RopeTable,
-};
+use super::room::{Head, Parts, PassSizes};
+use super::weights::{LayerWeights, Number};
+use super::{cache::GpuCache, size};
+use crate::decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops};
+use crate::{Activation, Attention as Kind, Config, Marks, RopeLayout, marks::stage_mark, rope::RopeTable};
 
 /// The number of rows up to which fused kernels read the weights once for all of them.
 const MOST_FUSED: usize = 8;

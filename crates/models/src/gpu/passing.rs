@@ -2,18 +2,10 @@
 
 use laptime_cuda::Done;
 
-use super::{
-    decoder::GpuPasses,
-    pass::{Buffers, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes},
-    room::Head,
-    size,
-    stepping::context,
-    weights::Number,
-};
-use crate::{
-    decoder::layers::{run_all, run_head},
-    marks::mark_embedding,
-};
+use super::pass::{Buffers, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes};
+use super::{decoder::GpuPasses, room::Head, size, stepping::context, weights::Number};
+use crate::decoder::layers::{run_all, run_head};
+use crate::marks::mark_embedding;
 
 impl<T: Number> GpuPasses<'_, T> {
     /// A pass from the ids in the buffers to logits. Keys and values go to the cache, unless every position is wanted.

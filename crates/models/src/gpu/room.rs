@@ -1,12 +1,10 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
 use super::{pass::is_fused, sparse::GPU_TILING, weights::layer_bytes};
+use crate::size::{product, sum};
 use crate::{
-    Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes,
-    attention::Layout,
-    parts::parts,
+    Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout, parts::parts,
     rope::RopeTable,
-    size::{product, sum},
 };
 
 /// What cuBLAS has for itself.

@@ -1,16 +1,11 @@
 //! Attention of the pairs that a pattern keeps: its kernel, and the layout of the last pass.
 
-use laptime_cuda::{
-    Cache, Device,
-    nn::{BlockAttention, BlockLayout, LayoutParts, Rule, TILING},
-};
+use laptime_cuda::nn::{BlockAttention, BlockLayout, LayoutParts, Rule, TILING};
+use laptime_cuda::{Cache, Device};
 
 use super::{size, weights::Number};
-use crate::{
-    Config, Marks, ModelError,
-    attention::{Kept, Layout, Tiling},
-    marks::stage_mark,
-};
+use crate::attention::{Kept, Layout, Tiling};
+use crate::{Config, Marks, ModelError, marks::stage_mark};
 
 /// How the kernels divide queries and keys.
 pub(super) const GPU_TILING: Tiling = Tiling { rows: TILING.rows, keys: TILING.keys };

@@ -1,21 +1,12 @@
 //! Decode steps on a GPU: the compiled kernels of a step, and the buffers between them.
 
-use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Done, Stream,
-    decode::{Linear, Norm, State, Step, StepSizes},
-};
+use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Stream};
 
-use super::{
-    pass::{Buffers, Context, Pass, PassRows, Sequences},
-    room::PassSizes,
-    size,
-    weights::Number,
-};
-use crate::{
-    Config,
-    decoder::layers::run_head,
-    marks::{mark_embedding, stage_mark},
-};
+use super::pass::{Buffers, Context, Pass, PassRows, Sequences};
+use super::{room::PassSizes, size, weights::Number};
+use crate::marks::{mark_embedding, stage_mark};
+use crate::{Config, decoder::layers::run_head};
 
 pub fn step_sizes(config: &Config, batch: usize, capacity: usize) -> Result<StepSizes, CudaError> {
     Ok(StepSizes {

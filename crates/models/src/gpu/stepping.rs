@@ -9,20 +9,11 @@ use laptime_cuda::{Done, Graph};
 use laptime_probe::stage;
 use laptime_trace::run::Depth;
 
-use super::{
-    decoder::{GpuPasses, Logits},
-    pass::Sequences,
-    room::{Head, PassSizes},
-    size,
-    step::Stepper,
-    streamed::Streamed,
-    weights::Number,
-};
-use crate::{
-    Attention, GraphMode, ModelError, Options, Replay,
-    decoder::layers::{run_head, run_offloaded, run_resident},
-    marks::stage_mark,
-};
+use super::decoder::{GpuPasses, Logits};
+use super::room::{Head, PassSizes};
+use super::{pass::Sequences, size, step::Stepper, streamed::Streamed, weights::Number};
+use crate::decoder::layers::{run_head, run_offloaded, run_resident};
+use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::stage_mark};
 
 /// Sequences at most that choose their tokens inside a step.
 const MOST_STEPPED: usize = 256;

@@ -17,14 +17,11 @@ use laptime_probe::sync_point;
 pub use self::homes::{Homes, Pin};
 use self::visits::{Pending, Visits};
 use super::weights::{LayerWeights, Number, layer_within};
-use crate::{
-    Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode,
-    marks::stage_mark,
-    offload::{
-        order::Place,
-        turns::{LayerCopies, OffloadedLayers},
-    },
+use crate::offload::{
+    order::Place,
+    turns::{LayerCopies, OffloadedLayers},
 };
+use crate::{Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
 
 pub type Streamed<'a, T> = OffloadedLayers<HostCopies<'a, T>>;
 

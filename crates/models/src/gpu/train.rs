@@ -7,26 +7,18 @@ mod forward;
 use std::{marker::PhantomData, sync::Arc};
 
 use half::bf16;
-use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Device,
-    nn::{AdamW, Attention, AttentionGradients, Gradients, HeadSizes, Operations, Parameter, Rates},
-    nvrtc::compile_ahead,
-};
+use laptime_cuda::nn::{AdamW, Attention, AttentionGradients, Gradients, HeadSizes, Operations, Parameter, Rates};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, nvrtc::compile_ahead};
 
-use super::{
-    pass::{Turns, head_sizes},
-    room::qkv_width,
-    size,
-    weights::{GpuWeights, Number, Parameters, Zeros},
+use super::pass::{Turns, head_sizes};
+use super::weights::{GpuWeights, Number, Parameters, Zeros};
+use super::{room::qkv_width, size};
+use crate::train::{
+    ModelTrainer,
+    buffers::{Kept, Scratch},
+    ops::TrainState,
 };
-use crate::{
-    Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights,
-    train::{
-        ModelTrainer,
-        buffers::{Kept, Scratch},
-        ops::TrainState,
-    },
-};
+use crate::{Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights};
 
 /// Puts a model on a device to be trained.
 pub fn trainer<'a>(

@@ -10,24 +10,17 @@ use std::sync::Arc;
 use laptime_cuda::Device;
 use laptime_probe::stage;
 
-use self::{
-    codec::COLUMN_BYTES,
-    load::{GpuLoader, Kit},
-    ops::{GpuOps, TEXT_ROOM},
+use self::codec::COLUMN_BYTES;
+use self::load::{GpuLoader, Kit};
+use self::ops::{GpuOps, TEXT_ROOM};
+use super::room::{Head, PassSizes, WORKSPACE_BYTES};
+use super::sparse::GPU_TILING;
+use crate::size::{product, sum};
+use crate::tts::{
+    CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions,
+    TtsWeights, needed_bytes, together,
 };
-use super::{
-    room::{Head, PassSizes, WORKSPACE_BYTES},
-    sparse::GPU_TILING,
-};
-use crate::{
-    Config, ModelError, Room,
-    dtype::typed,
-    size::{product, sum},
-    tts::{
-        CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions,
-        TtsWeights, needed_bytes, together,
-    },
-};
+use crate::{Config, ModelError, Room, dtype::typed};
 
 /// Loads Qwen3-TTS on a device. Synthetic weights are generated there.
 pub fn qwen_tts<'a>(

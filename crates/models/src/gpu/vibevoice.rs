@@ -13,20 +13,13 @@ mod tokenizer;
 use laptime_cuda::Device;
 use laptime_probe::stage;
 
+use self::backend::{Cuda, On};
+use self::graphs::{first_replay, prepare};
 pub use self::room::needed_vibevoice_bytes;
-use self::{
-    backend::{Cuda, On},
-    graphs::{first_replay, prepare},
-    language::Language,
-    loader::Put,
-};
+use self::{language::Language, loader::Put};
 use super::streamed::Streamed;
-use crate::{
-    ModelError,
-    dtype::typed,
-    error::fit,
-    vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
-};
+use crate::vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
+use crate::{ModelError, dtype::typed, error::fit};
 
 /// Loads VibeVoice on a device. Synthetic weights are generated there.
 ///

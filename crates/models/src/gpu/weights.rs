@@ -2,22 +2,16 @@
 
 use std::{marker::PhantomData, sync::Arc};
 
-use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Element, SliceMut,
-    nn::{Attention, Operations},
-    nvrtc::compile_ahead,
-};
+use laptime_cuda::nn::{Attention, Operations};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nvrtc::compile_ahead};
 use laptime_probe::stage;
 
 use super::{size, streamed::Homes};
-use crate::{
-    Config, Dtype, Fill, ModelError, Role, TensorData, TensorSpec, Weights,
-    decoder::{
-        self,
-        weights::{Load, Part, packed_tensors},
-    },
-    weights::TensorSource,
+use crate::decoder::{
+    self,
+    weights::{Load, Part, packed_tensors},
 };
+use crate::{Config, Dtype, Fill, ModelError, Role, TensorData, TensorSpec, Weights, weights::TensorSource};
 
 pub trait Number: Element {
     const DTYPE: Dtype;

@@ -4,17 +4,12 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use tokenizers::{
-    AddedToken, Tokenizer,
-    models::bpe::BPE,
-    normalizers::NFC,
-    pre_tokenizers::{
-        byte_level::ByteLevel,
-        sequence::Sequence,
-        split::{Split, SplitPattern},
-    },
-    tokenizer::SplitDelimiterBehavior,
+use tokenizers::pre_tokenizers::{
+    byte_level::ByteLevel,
+    sequence::Sequence,
+    split::{Split, SplitPattern},
 };
+use tokenizers::{AddedToken, Tokenizer, models::bpe::BPE, normalizers::NFC, tokenizer::SplitDelimiterBehavior};
 
 use crate::{Done, ModelError, folder::read_text};
 

@@ -1,9 +1,7 @@
 //! A batch for models that have nothing to learn from.
 
-use crate::{
-    Config, ModelError, Tokens,
-    synthetic::{Fill, key},
-};
+use crate::synthetic::{Fill, key};
+use crate::{Config, ModelError, Tokens};
 
 /// Random tokens and the targets of each: the token behind it, and of the last a random one too.
 pub fn random_batch(config: &Config, batch: usize, tokens: usize, seed: u64) -> Result<(Tokens, Vec<u32>), ModelError> {

@@ -1,9 +1,7 @@
 //! What forward keeps for backward, and what both compute in, whatever the device. Predicted memory is counted from it.
 
-use crate::{
-    TrainSizes,
-    decoder::layers::{Block, LinearAt, NormAt},
-};
+use crate::TrainSizes;
+use crate::decoder::layers::{Block, LinearAt, NormAt};
 
 /// What forward keeps. `M` are numbers of the dtype, `F` are numbers in f32.
 #[derive(Debug)]

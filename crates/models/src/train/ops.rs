@@ -3,14 +3,11 @@
 use std::ops::Range;
 
 use super::Ledger;
-use crate::{
-    Config, TrainOptions,
-    decoder::{
-        layers::{Block, LayerOf, LinearAt, NormAt, Ops, mark_op, run_head, run_layer},
-        weights::{Parameters, Part},
-    },
-    marks::stage_mark,
+use crate::decoder::{
+    layers::{Block, LayerOf, LinearAt, NormAt, Ops, mark_op, run_head, run_layer},
+    weights::{Parameters, Part},
 };
+use crate::{Config, TrainOptions, marks::stage_mark};
 
 /// The operations of training on one device, in addition to those of [`Ops`], at the granularity of its kernels.
 ///

@@ -1,14 +1,9 @@
 //! The trainer of every device.
 
-use super::{
-    Ledger,
-    ops::{TrainOps, TrainState, TrainStateOf, run_backward, run_forward},
-};
-use crate::{
-    Config, Done, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer,
-    decoder::{layers::Ops, weights::Parameters},
-    error::ensure,
-};
+use super::Ledger;
+use super::ops::{TrainOps, TrainState, TrainStateOf, run_backward, run_forward};
+use crate::decoder::{layers::Ops, weights::Parameters};
+use crate::{Config, Done, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer, error::ensure};
 
 pub struct ModelTrainer<O: TrainOps> {
     /// The first field, so that it is dropped first: a device finishes its work before the parameters are freed.

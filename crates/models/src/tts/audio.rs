@@ -1,10 +1,7 @@
 //! Audio, and how it is written.
 
-use std::{
-    fs::File,
-    io::{self, BufWriter, Seek, Write},
-    path::Path,
-};
+use std::io::{self, BufWriter, Seek, Write};
+use std::{fs::File, path::Path};
 
 use crate::{Done, ModelError};
 

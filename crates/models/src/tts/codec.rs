@@ -3,10 +3,8 @@
 use std::ops::Range;
 
 use super::config::LARGEST;
-use crate::{
-    Config,
-    attention::{Kept, Pattern, Random},
-};
+use crate::Config;
+use crate::attention::{Kept, Pattern, Random};
 
 /// Frames that are decoded together at most, as the official package does.
 pub const CHUNK_FRAMES: usize = 300;

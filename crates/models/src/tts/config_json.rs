@@ -3,11 +3,9 @@
 use std::path::Path;
 
 use super::{CodecConfig, Language, Speaker, TokenIds, TtsConfig, weights::CODEC_FOLDER};
-use crate::{
-    Config, Family, ModelError,
-    config_json::{Fields, object},
-    folder::{folder_name, read_config},
-};
+use crate::config_json::{Fields, object};
+use crate::folder::{folder_name, read_config};
+use crate::{Config, Family, ModelError};
 
 const MODEL_TYPE: &str = "qwen3_tts";
 

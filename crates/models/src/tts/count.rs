@@ -2,14 +2,11 @@
 
 use std::convert::Infallible;
 
-use super::{
-    CodecConfig, TtsConfig,
-    ops::{CodecOps, Flow, decode},
-    tensors::{
-        CodecWeights, ConvTensors, LinearOf, NextWeights, Parts, PredictorWeights, Table, TalkerWeights, TtsLoad,
-    },
-    work::Counted,
+use super::ops::{CodecOps, Flow, decode};
+use super::tensors::{
+    CodecWeights, ConvTensors, LinearOf, NextWeights, Parts, PredictorWeights, Table, TalkerWeights, TtsLoad,
 };
+use super::{CodecConfig, TtsConfig, work::Counted};
 use crate::{Dtype, Role, TensorSpec, decoder::weights::Load};
 
 /// Loads nothing and lists the tensors: weights are their own descriptions.

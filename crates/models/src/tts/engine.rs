@@ -4,11 +4,8 @@ use std::{ops::Range, sync::Arc};
 
 use laptime_probe::sync_point;
 
-use super::{
-    Choice, Prompt, Sampling, TtsConfig, chunks,
-    ops::{FramePart, SamplingPart, TtsOps, prefill, unmarked},
-    tensors::LoadedWeights,
-};
+use super::ops::{FramePart, SamplingPart, TtsOps, prefill, unmarked};
+use super::{Choice, Prompt, Sampling, TtsConfig, chunks, tensors::LoadedWeights};
 use crate::{
     Done, Dtype, GraphMode, Marks, ModelError, Options, Room, attention::Kept, error::ensure, marks::stage_mark,
 };

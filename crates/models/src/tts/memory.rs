@@ -2,10 +2,8 @@
 //! buffers.
 
 use super::{CHUNK_FRAMES, CONTEXT_FRAMES, TtsConfig, TtsOptions, count::CodecSizes};
-use crate::{
-    attention::{Layout, Tiling},
-    size::{product, sum},
-};
+use crate::attention::{Layout, Tiling};
+use crate::size::{product, sum};
 
 pub struct DeviceNeeds {
     pub numbers: Vec<u64>,

@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use super::{
-    Prompt, Sampling,
-    tensors::{CodecWeights, LinearOf, LoadedWeights, NextWeights, Parts},
-};
+use super::tensors::{CodecWeights, LinearOf, LoadedWeights, NextWeights, Parts};
+use super::{Prompt, Sampling};
 use crate::Done;
 
 /// The epsilon of the norms of ConvNeXt blocks, as in the official classes.

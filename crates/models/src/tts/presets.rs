@@ -1,9 +1,7 @@
 //! The models that are known by name.
 
-use super::{
-    CodecConfig, Speaker, TokenIds, TtsConfig,
-    voices::{published_languages, published_speakers},
-};
+use super::voices::{published_languages, published_speakers};
+use super::{CodecConfig, Speaker, TokenIds, TtsConfig};
 use crate::{Config, Dtype, ModelError, presets};
 
 const PUBLISHED_CODES: u32 = 2048;

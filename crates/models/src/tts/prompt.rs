@@ -1,10 +1,8 @@
 //! The prompt of the talker: positions before the first frame, and the text that enters frame by frame.
 
 use super::{TokenIds, TtsConfig};
-use crate::{
-    Done, ModelError, Tokenizer,
-    error::{ensure, fit},
-};
+use crate::error::{ensure, fit};
+use crate::{Done, ModelError, Tokenizer};
 
 /// How text is given to the tokenizer, and how much of what comes back is not the text itself.
 const BEFORE: &str = "<|im_start|>assistant\n";

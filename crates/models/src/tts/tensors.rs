@@ -5,12 +5,8 @@
 use std::sync::Arc;
 
 use super::{Part, TtsConfig, codec::NEXT_WIDENING};
-use crate::{
-    LinearTensors, ModelError, Role, TensorSpec,
-    decoder::weights::{Body, Load},
-    tensors::tensor,
-    weights::TensorSource,
-};
+use crate::decoder::weights::{Body, Load};
+use crate::{LinearTensors, ModelError, Role, TensorSpec, tensors::tensor, weights::TensorSource};
 
 /// The minimum usage of a vector of a codebook, as in the official package.
 const LEAST_USE: f32 = 1e-5;

@@ -5,11 +5,8 @@
 
 use std::ops::Range;
 
-use super::{
-    Part, TtsConfig, chunks,
-    count::CodecCount,
-    tensors::{ConvTensors, Linear},
-};
+use super::tensors::{ConvTensors, Linear};
+use super::{Part, TtsConfig, chunks, count::CodecCount};
 use crate::{Attention, Dtype, PassWork, Stage, StageWork, TensorSpec, size::product};
 
 impl TtsConfig {

@@ -3,10 +3,8 @@
 //! The adaptation of a layer depends on the step and not on the sample, so the shifts, scales and gates of all steps are
 //! computed at once, and their weights are read once per token and not once per step.
 
-use super::{
-    Done, TokenizerOps, VibeVoiceConfig,
-    tensors::{DiffusionHead, HeadLayer},
-};
+use super::tensors::{DiffusionHead, HeadLayer};
+use super::{Done, TokenizerOps, VibeVoiceConfig};
 
 /// Rows that run together: one of each stream.
 pub const STREAMS: usize = 2;

@@ -4,17 +4,13 @@ use std::ops::Range;
 
 use laptime_probe::sync_point;
 
+use super::tensors::{Tokenizer, Weights};
 use super::{
     Backend, Done, Guidance, Part, Read, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig, VibeVoiceOptions,
-    VibeVoiceWeights, VoicePrompt, diffusion_head,
-    tensors::{Tokenizer, Weights},
-    tokenizer,
+    VibeVoiceWeights, VoicePrompt, diffusion_head, tokenizer,
 };
-use crate::{
-    LayerVisit, ModelError, Offloading, Replay,
-    error::{ensure, fit},
-    marks::stage_mark,
-};
+use crate::error::{ensure, fit};
+use crate::{LayerVisit, ModelError, Offloading, Replay, marks::stage_mark};
 
 /// VibeVoice on a device. The device comes first: graphs are dropped before the buffers that they use.
 pub struct Engine<B: Backend> {

@@ -1,10 +1,8 @@
 //! The prompt of a speech model: the voices, and then who says what.
 
 use super::{Script, VibeVoiceConfig, Voice};
-use crate::{
-    Done, ModelError, Tokenizer,
-    error::{ensure, fit},
-};
+use crate::error::{ensure, fit};
+use crate::{Done, ModelError, Tokenizer};
 
 /// What every prompt begins with, as the published processor has it.
 const TASK: &str = " Transform the text provided by various speakers into speech output, utilizing the distinct voice of \

@@ -4,16 +4,10 @@
 //! The tensors of the language model are those of a decoder under other names: [`VibeVoiceConfig::renamed`]. The older
 //! names are in `names.rs`.
 
-use super::{
-    TokenizerConfig, VibeVoiceConfig,
-    plan::{ConvShape, StageShape, TokenizerShape, Way},
-};
-use crate::{
-    Role, TensorSpec,
-    decoder::weights::Load,
-    tensors::tensor,
-    tts::{self, ConvTensors, LoadNamed, Loaded, Specs},
-};
+use super::plan::{ConvShape, StageShape, TokenizerShape, Way};
+use super::{TokenizerConfig, VibeVoiceConfig};
+use crate::tts::{self, ConvTensors, LoadNamed, Loaded, Specs};
+use crate::{Role, TensorSpec, decoder::weights::Load, tensors::tensor};
 
 /// How a device holds weights.
 pub trait Kinds: Sized {

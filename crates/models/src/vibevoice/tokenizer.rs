@@ -2,11 +2,8 @@
 //!
 //! All convolutions are causal, so a run continues from the last positions that each of them saw, which a flow keeps.
 
-use super::{
-    Done,
-    plan::TokenizerShape,
-    tensors::{Kinds, Mixer, Tokenizer},
-};
+use super::tensors::{Kinds, Mixer, Tokenizer};
+use super::{Done, plan::TokenizerShape};
 use crate::{ModelError, error::ensure};
 
 /// The operations of a tokenizer on one device, at the granularity of its kernels. They only enqueue work.

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use super::{
-    VibeVoiceConfig,
-    names::{OLDER_ONLY, older},
-};
+use super::VibeVoiceConfig;
+use super::names::{OLDER_ONLY, older};
 use crate::{
     Dtype, Family, HasTensors, ModelError, TensorData, TensorSpec, WeightsOf, folder::Folder, numbers::to_f32,
     weights::TensorSource,

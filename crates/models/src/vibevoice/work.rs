@@ -4,15 +4,10 @@
 //! once a step for both streams; its time embeddings are computed before the first token. Of tokenizers every convolution and
 //! product is counted, activations and norms are not.
 
-use super::{
-    VibeVoiceConfig,
-    diffusion_head::STREAMS,
-    tensors::{Connector, Tokenizer, Weights},
-};
-use crate::{
-    Attention, Dtype, Stage, StageWork,
-    tts::{Counted, Specs},
-};
+use super::tensors::{Connector, Tokenizer, Weights};
+use super::{VibeVoiceConfig, diffusion_head::STREAMS};
+use crate::tts::{Counted, Specs};
+use crate::{Attention, Dtype, Stage, StageWork};
 
 impl VibeVoiceConfig {
     /// The work of encoding a voice of this many tokens.

@@ -1,10 +1,8 @@
 //! The attention engine of a device.
 
 use laptime_bench::Device;
-use laptime_models::{
-    Marks,
-    attention::{self, CPU_TILING, CpuAttention, Kept, Kind, Layout, Sampled},
-};
+use laptime_models::Marks;
+use laptime_models::attention::{self, CPU_TILING, CpuAttention, Kept, Kind, Layout, Sampled};
 
 use super::plan::Spec;
 use crate::backend::{if_gpu, into_error, marks};

@@ -5,10 +5,8 @@ use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
 use laptime_models::attention::{Judged, Kind, Reference, tolerance};
 use laptime_probe::{Lane, stage};
 
-use super::{
-    engine::{Built, Engine, make},
-    plan::Spec,
-};
+use super::engine::{Built, Engine, make};
+use super::plan::Spec;
 use crate::request::fact;
 
 /// The pattern is built again before iterations until the builds have taken this long in total, to get their spread.

@@ -4,10 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use laptime_bench::{Alias, AxisSpec, AxisValue, Case, Given, Plan, PlanError, Traffic, Work, resolve};
-use laptime_models::{
-    Dtype,
-    attention::{AttentionSizes, BlockMask, Kept, Kind, PRESETS, Pattern, Random, Synthetic},
-};
+use laptime_models::Dtype;
+use laptime_models::attention::{AttentionSizes, BlockMask, Kept, Kind, PRESETS, Pattern, Random, Synthetic};
 use laptime_trace::small_file;
 
 use super::axes::{BUILT_IN, CUSTOM, axes};

@@ -7,11 +7,8 @@ use laptime_bench::{Case, CaseResult};
 use laptime_report::tables;
 use serde_json::{Map, Value, json};
 
-use crate::extras::{
-    Command, Context, Extras, FlagSpec, Written,
-    files::{axis, fact, median_ms, mib, text, write_csv, write_nano_profile},
-    nano,
-};
+use crate::extras::files::{axis, fact, median_ms, mib, text, write_csv, write_nano_profile};
+use crate::extras::{Command, Context, Extras, FlagSpec, Written, nano};
 
 pub struct AttentionExtras;
 

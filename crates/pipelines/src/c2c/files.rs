@@ -1,21 +1,14 @@
 //! What `c2c` adds to a profile: the files of the C2C profiler and a summary.
 
-use std::{
-    fmt::Write as _,
-    fs::OpenOptions,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fmt::Write as _, fs::OpenOptions, io::Write};
 
 use anyhow::{Context as _, bail};
 use laptime_analyze::{JoinedStages, Operation, Top};
 use laptime_bench::{AxisValue, Case, CaseResult, Depth, Prepared, Timing};
 use laptime_probe::{lap, pause};
-use laptime_trace::{
-    KernelRecords, Nanos, Trace,
-    format::write_whole,
-    run::{Measured, Peaks, Work},
-};
+use laptime_trace::run::{Measured, Peaks, Work};
+use laptime_trace::{KernelRecords, Nanos, Trace, format::write_whole};
 use serde_json::{Value, json};
 
 use super::CacheToCache;

@@ -6,15 +6,10 @@ use laptime_models::{Dtype, ModelError, fuser::Fused};
 use laptime_probe::stage;
 use laptime_stats::Rng;
 
-use super::{
-    pair::work,
-    runner::{Prefills, Read, Runner},
-};
-use crate::{
-    backend::into_error,
-    check::{check_close, check_finite},
-    request::fact,
-};
+use super::pair::work;
+use super::runner::{Prefills, Read, Runner};
+use crate::check::{check_close, check_finite};
+use crate::{backend::into_error, request::fact};
 
 pub struct JoinedIteration<'a> {
     runner: Runner<'a>,

@@ -4,21 +4,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use laptime_bench::{Case, Fact, PlanError, Work};
-use laptime_models::{
-    Attention, Config, Dtype, ModelError, Stage, Tokenizer,
-    fuser::{
-        Aligned, Aligner, Alignment, ChatStyle, Choice, FuseOrder, FuserConfig, FuserWeights, Gates, Prompt, Rendered,
-        Response, SharerMask,
-    },
+use laptime_models::fuser::{
+    Aligned, Aligner, Alignment, ChatStyle, Choice, FuseOrder, FuserConfig, FuserWeights, Gates, Prompt, Rendered,
+    Response, SharerMask,
 };
+use laptime_models::{Attention, Config, Dtype, ModelError, Stage, Tokenizer};
 use laptime_stats::Rng;
 use laptime_trace::small_file;
 
 use super::axes::SYNTHETIC;
-use crate::{
-    model::{BuiltIn, Found, Maker, Named, looks_like_a_folder},
-    request::{fact, is_on, plus, seed},
-};
+use crate::model::{BuiltIn, Found, Maker, Named, looks_like_a_folder};
+use crate::request::{fact, is_on, plus, seed};
 
 /// The two models of a case, the fuser between them and the prompt that they read.
 #[derive(Debug)]

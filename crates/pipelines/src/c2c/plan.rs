@@ -4,14 +4,10 @@ use std::path::Path;
 
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, resolve};
 
-use super::{
-    axes::{ALIASES, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair},
-    pair::{Pair, Spec, find, prompt_count},
-};
-use crate::{
-    axis::{AUTO, NONE},
-    request::{is_given, joined_words, refuse_too_many, refused, split_texts, text, values_of, whole},
-};
+use super::axes::{ALIASES, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair};
+use super::pair::{Pair, Spec, find, prompt_count};
+use crate::axis::{AUTO, NONE};
+use crate::request::{is_given, joined_words, refuse_too_many, refused, split_texts, text, values_of, whole};
 
 const NAME: &str = "c2c";
 

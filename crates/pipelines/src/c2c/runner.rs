@@ -1,18 +1,14 @@
 //! Two models and a fuser on a device, run stage by stage.
 
 use laptime_bench::{Device, Fact};
-use laptime_models::{
-    Config, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights, cpu,
-    fuser::{FuseOptions, FuseOrder, Fused, Fusing, Gates, Joined, Response},
-};
+use laptime_models::fuser::{FuseOptions, FuseOrder, Fused, Fusing, Gates, Joined, Response};
+use laptime_models::{Config, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights, cpu};
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
 use super::pair::{Pair, Spec, bytes, sizes};
-use crate::{
-    backend::{Target, decoder, fuser, if_gpu, into_error, is_gpu, marks, second, second_lane},
-    model::{Found, checked_weights},
-    request::fact,
-};
+use crate::backend::{Target, decoder, fuser, if_gpu, into_error, is_gpu, marks, second, second_lane};
+use crate::model::{Found, checked_weights};
+use crate::request::fact;
 
 pub struct Runner<'a> {
     pub pair: Pair,

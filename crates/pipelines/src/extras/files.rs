@@ -1,17 +1,13 @@
 //! What the files of several workloads have in common.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_analyze::{CaseFigures, MeasuredFigures};
 use laptime_report::{Format, Table, TextStyle};
-use laptime_trace::{
-    format::write_whole,
-    run::{AxisValue, Case, CaseResult, Run},
-};
+use laptime_trace::format::write_whole;
+use laptime_trace::run::{AxisValue, Case, CaseResult, Run};
 use serde_json::{Value, json};
 
 use super::{Flags, nano::OWN_KEY};

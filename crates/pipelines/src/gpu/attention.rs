@@ -1,24 +1,18 @@
 //! Attention on a GPU: blockwise by our own kernel, or with stored scores by cuBLAS.
 
 use half::{bf16, f16};
-use laptime_cuda::{
-    Batch, Blas, Buffer, Cache, Element, Matrices,
-    nn::{BlockAttention, BlockLayout, HeadSizes, LayoutParts, Operations, Rule, TILING},
-};
-use laptime_models::{
-    Dtype, Fill, Marks,
-    attention::{AttentionSizes, Input, Kept, Kind, Layout, Sampled, Tiling},
-};
+use laptime_cuda::nn::{BlockAttention, BlockLayout, HeadSizes, LayoutParts, Operations, Rule, TILING};
+use laptime_cuda::{Batch, Blas, Buffer, Cache, Element, Matrices};
+use laptime_models::attention::{AttentionSizes, Input, Kept, Kind, Layout, Sampled, Tiling};
+use laptime_models::{Dtype, Fill, Marks};
 use laptime_probe::stage;
 
 use super::{CudaDevice, WORKSPACE_BYTES, into_error};
-use crate::{
-    attention::{
-        Spec,
-        engine::{Built, Engine},
-    },
-    product,
+use crate::attention::{
+    Spec,
+    engine::{Built, Engine},
 };
+use crate::product;
 
 const LARGEST_HEAD: usize = 256;
 

@@ -5,10 +5,8 @@ use std::{cell::RefCell, collections::HashMap, sync::Arc};
 use laptime_bench::{KernelRecording, KernelRecords};
 use laptime_cuda::cupti::{self, Call, CuptiAnchor, Record, Recorded, Session, Wait, WaitKind, Work};
 use laptime_probe::{Anchor, TickMap, Ticks};
-use laptime_trace::{
-    MemoryKind,
-    kernels::{DeviceWork, HostCall, Stretch, WorkKind},
-};
+use laptime_trace::MemoryKind;
+use laptime_trace::kernels::{DeviceWork, HostCall, Stretch, WorkKind};
 
 use super::into_error;
 

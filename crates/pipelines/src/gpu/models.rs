@@ -1,9 +1,7 @@
 //! Models on a GPU. Offloaded layers are copied on the second stream.
 
-use laptime_models::{
-    Config, Decoder, Offload, Options, Weights, gpu,
-    vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
-};
+use laptime_models::vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
+use laptime_models::{Config, Decoder, Offload, Options, Weights, gpu};
 
 use super::CudaDevice;
 use crate::backend::into_error;

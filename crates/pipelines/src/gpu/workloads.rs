@@ -11,13 +11,11 @@ use laptime_cuda::{Blas, Buffer, CudaError, Element, Graph, Pinned};
 use laptime_probe::{stage, sync_point};
 
 use super::{CudaDevice, WORKSPACE_BYTES, into_error};
-use crate::{
-    chain::{LARGE_PRODUCTS, SMALL_PRODUCTS, Sizes, check_chain, rotation, start},
-    copy::pattern_at,
-    crew::{Crew, all_threads},
-    matmul::{product_work, random},
-    product::{Multiplied, check_product},
-};
+use crate::chain::{LARGE_PRODUCTS, SMALL_PRODUCTS, Sizes, check_chain, rotation, start};
+use crate::copy::pattern_at;
+use crate::crew::{Crew, all_threads};
+use crate::matmul::{product_work, random};
+use crate::product::{Multiplied, check_product};
 
 /// Prepares a product; dtypes without a product do not apply.
 pub fn prepare_matmul<'a>(size: usize, dtype: &str, gpu: &'a CudaDevice) -> anyhow::Result<Prepared<'a>> {

@@ -3,10 +3,8 @@
 use laptime_bench::{Alias, AxisSpec, ValueKind::*};
 
 use super::spec::PASSES;
-use crate::{
-    attention::pattern_axes,
-    axis::{ABOUT_THREADS, AUTO, DTYPES, GRAPH, SEED, THREADS, axes, default_threads, from},
-};
+use crate::attention::pattern_axes;
+use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, GRAPH, SEED, THREADS, axes, default_threads, from};
 
 const ATTENTION: &[&str] = &["naive", "dense", "sparse", "sliding-window"];
 

@@ -6,14 +6,10 @@ use laptime_bench::{Case, Device, PlanError};
 use laptime_models::{Config, Decoder, ModelError, Options, TrainOptions, Trainer, Weights, cpu};
 use laptime_probe::stage;
 
-use super::{
-    plan::{Found, Named},
-    spec::Spec,
-};
-use crate::{
-    backend::{self, Loaded, Target, hinted, if_gpu},
-    request::{self, refused, with_causes},
-};
+use super::plan::{Found, Named};
+use super::spec::Spec;
+use crate::backend::{self, Loaded, Target, hinted, if_gpu};
+use crate::request::{self, refused, with_causes};
 
 pub type Load<T> = anyhow::Result<Loaded<T>>;
 

@@ -4,19 +4,16 @@ use std::{io::Write, path::Path};
 
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_bench::{AxisValue, Case, CaseResult, Workload};
-use laptime_report::{
-    Format, Table,
-    tables::{self, AskedSteps, with_pass},
-};
+use laptime_report::tables::{self, AskedSteps, with_pass};
+use laptime_report::{Format, Table};
 use laptime_trace::run::{Settings, Stop, WarmUp};
 use serde_json::{Map, Value, json};
 
 use super::axes::COURSE_FLAGS;
-use crate::extras::{
-    COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Written,
-    files::{axis, fact, folders, json_of, median_ms, mib, text, write_csv, write_nano_profile, write_table},
-    nano,
+use crate::extras::files::{
+    axis, fact, folders, json_of, median_ms, mib, text, write_csv, write_nano_profile, write_table,
 };
+use crate::extras::{COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Written, nano};
 
 /// Where CS336 assignment 2 keeps its tables.
 const COURSE_FOLDER: &str = "results";

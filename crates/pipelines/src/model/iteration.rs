@@ -7,10 +7,8 @@ use laptime_probe::{Lane, lap, stage, sync_point};
 use laptime_stats::Rng;
 
 use super::spec::{CHECKED_STEPS, Pass, Spec, facts, kept_facts, training_facts, work};
-use crate::{
-    backend::{Loaded, into_error},
-    check::{check_close, check_finite},
-};
+use crate::backend::{Loaded, into_error};
+use crate::check::{check_close, check_finite};
 
 pub struct ModelIteration<'a> {
     spec: Spec,

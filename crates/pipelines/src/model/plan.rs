@@ -3,14 +3,10 @@
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, parse_values, resolve};
 use laptime_models::{Attention, Config};
 
-use super::{
-    axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes},
-    spec::{Pass, Test},
-};
-use crate::{
-    attention::{CUSTOM, of_pattern, pattern_axes, patterns, with_pattern_name},
-    request::{is_given, refuse_too_many, refused, words},
-};
+use super::axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes};
+use super::spec::{Pass, Test};
+use crate::attention::{CUSTOM, of_pattern, pattern_axes, patterns, with_pattern_name};
+use crate::request::{is_given, refuse_too_many, refused, words};
 
 const NAME: &str = "model";
 

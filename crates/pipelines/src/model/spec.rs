@@ -3,16 +3,12 @@
 use std::{fmt, str::FromStr};
 
 use laptime_bench::{AxisValue, Case, Fact, Work};
-use laptime_models::{
-    Attention, Config, Dtype, GraphMode, PassWork, Room, TrainOptions,
-    attention::{CPU_TILING, Kept, Kind, Layout, Pattern},
-};
+use laptime_models::attention::{CPU_TILING, Kept, Kind, Layout, Pattern};
+use laptime_models::{Attention, Config, Dtype, GraphMode, PassWork, Room, TrainOptions};
 use laptime_trace::run::Traffic;
 
-use crate::{
-    attention::pattern,
-    request::{fact, graph, plus, seed},
-};
+use crate::attention::pattern;
+use crate::request::{fact, graph, plus, seed};
 
 /// Steps that are checked against a prefill of the same tokens.
 pub const CHECKED_STEPS: usize = 8;

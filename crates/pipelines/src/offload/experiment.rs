@@ -3,18 +3,14 @@
 
 use laptime_analyze::{Conclusion, ExperimentLimits, Trial};
 use laptime_bench::{Case, Device, Outcome};
-use laptime_report::{
-    Table,
-    tables::{self, TrialRow},
-};
+use laptime_report::Table;
+use laptime_report::tables::{self, TrialRow};
 
-use super::{
-    extras::{check_plan, not_measured},
-    files::{CPU, metric},
-    layers::Stay,
-    plan::{with_layers, without_offloading},
-    subject::{Spec, Subject},
-};
+use super::extras::{check_plan, not_measured};
+use super::files::{CPU, metric};
+use super::layers::Stay;
+use super::plan::{with_layers, without_offloading};
+use super::subject::{Spec, Subject};
 use crate::extras::{Experiment, Hinted, Variant};
 
 /// Layers that the third variant has in addition.

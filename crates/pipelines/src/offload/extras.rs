@@ -1,33 +1,22 @@
 //! What `offload` adds to the commands: the configuration, live lines, where a token's time goes, and the audio.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
+use std::{io::Write, sync::Arc};
 
 use laptime_analyze::{Expected, Offload, OffloadFacts, Thresholds};
 use laptime_bench::{AxisValue, Case, CaseResult, Device, Fact, Interrupt, Outcome, Traffic};
-use laptime_report::{
-    Table,
-    offload_text::{
-        Generation, OffloadConfiguration, benchmark_comparison, expected_timing, generation_summary,
-        offload_configuration, time_breakdown,
-    },
-    tables,
+use laptime_report::offload_text::{
+    Generation, OffloadConfiguration, benchmark_comparison, expected_timing, generation_summary, offload_configuration,
+    time_breakdown,
 };
-use laptime_trace::{
-    Trace,
-    run::{Measured, Peaks, Run},
-};
+use laptime_report::{Table, tables};
+use laptime_trace::Trace;
+use laptime_trace::run::{Measured, Peaks, Run};
 
+use super::files::{CPU, generation, metric, name, warn_about_pageable, write_audio};
+use super::live::{Live, Style};
 use super::{
-    OffloadPlan, OffloadedLayers,
-    experiment::OffloadExperiment,
-    files::{CPU, generation, metric, name, warn_about_pageable, write_audio},
-    layers::BudgetTooSmall,
-    live::{Live, Style},
-    plan::without_offloading,
+    OffloadPlan, OffloadedLayers, experiment::OffloadExperiment, layers::BudgetTooSmall, plan::without_offloading,
     runner::Generated,
 };
 use crate::extras::{

@@ -8,16 +8,11 @@ use laptime_models::{Dtype, Home, Offloading, Stage, StageWork, StreamMode};
 use laptime_stats::Sorted;
 use laptime_trace::run::Traffic;
 
-use super::{
-    layers::Fit,
-    runner::{Loaded, Run, Runner},
-    subject::{Kind, Spec, Subject},
-};
-use crate::{
-    backend::{into_error, is_gpu},
-    check::check_finite,
-    request::fact,
-};
+use super::layers::Fit;
+use super::runner::{Loaded, Run, Runner};
+use super::subject::{Kind, Spec, Subject};
+use crate::backend::{into_error, is_gpu};
+use crate::{check::check_finite, request::fact};
 
 /// A generation: a prompt in, tokens and their audio out.
 pub struct OffloadIteration<'a> {

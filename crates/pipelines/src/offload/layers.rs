@@ -3,11 +3,9 @@
 use laptime_bench::Device;
 use laptime_models::{ModelError, most_resident};
 
-use super::{
-    axes::{ALL, FREE, USUAL},
-    runner::needed_bytes,
-    subject::{Spec, Subject},
-};
+use super::axes::{ALL, FREE, USUAL};
+use super::runner::needed_bytes;
+use super::subject::{Spec, Subject};
 use crate::axis::AUTO;
 
 /// The number of layers that presets refer to.

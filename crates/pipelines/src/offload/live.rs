@@ -1,11 +1,8 @@
 //! Observes generations with offloaded layers: prints a line now and then, and keeps what was generated.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{path::Path, time::Instant};
 
 use laptime_analyze::Thresholds;
 use laptime_bench::{Case, Interrupt};

@@ -9,10 +9,8 @@ use super::{
     layers::{Stay, preset},
     subject::{Spec, Subject, looks_like_a_folder},
 };
-use crate::{
-    axis::AUTO,
-    request::{is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, whole, with_behind},
-};
+use crate::axis::AUTO;
+use crate::request::{is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, whole, with_behind};
 
 const NAME: &str = "offload";
 

@@ -10,14 +10,10 @@ use laptime_models::{
 };
 use laptime_probe::{lap, stage, sync_point};
 
-use super::{
-    layers::Fit,
-    subject::{Kind, Spec, Subject},
-};
-use crate::{
-    backend::{Target, decoder, hinted, if_gpu, marks, vibevoice},
-    model::checked_weights,
-};
+use super::layers::Fit;
+use super::subject::{Kind, Spec, Subject};
+use crate::backend::{Target, decoder, hinted, if_gpu, marks, vibevoice};
+use crate::model::checked_weights;
 
 pub struct Runner<'a> {
     pub case: Case,

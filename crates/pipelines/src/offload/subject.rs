@@ -3,21 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use laptime_bench::Case;
-use laptime_models::{
-    Config, Dtype, ModelError, StreamMode, Tokens,
-    vibevoice::{Guidance, Noise, Script, VibeVoiceConfig, Voice, VoicePrompt},
-};
+use laptime_models::vibevoice::{Guidance, Noise, Script, VibeVoiceConfig, Voice, VoicePrompt};
+use laptime_models::{Config, Dtype, ModelError, StreamMode, Tokens};
 use laptime_stats::Rng;
 
-use super::{
-    axes::{LAYERS, MAX_TOKENS},
-    layers::{Stay, budget_bytes, stay},
-};
-use crate::{
-    axis::AUTO,
-    model::{BuiltIn, Found, Maker, Named},
-    request::{self, number, refused, seed, text},
-};
+use super::axes::{LAYERS, MAX_TOKENS};
+use super::layers::{Stay, budget_bytes, stay};
+use crate::axis::AUTO;
+use crate::model::{BuiltIn, Found, Maker, Named};
+use crate::request::{self, number, refused, seed, text};
 
 /// What to do about a number of layers that the model does not have.
 const LAYERS_HINT: &str = "`--no-offload` keeps all of them, `--auto` as many as fit";

@@ -1,11 +1,8 @@
 //! The audio of text to speech: as files, or streamed while it is generated.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    ops::ControlFlow,
-    path::{Path, PathBuf},
-};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::{fs::File, ops::ControlFlow};
 
 use anyhow::Context;
 use laptime_bench::{Case, Device};

@@ -1,19 +1,15 @@
 //! The header and the record of a benchmark in the format of qwen3-tts-rs.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_bench::{CaseResult, Settings, Stop};
 use laptime_trace::run::{Run, WarmUp};
 use serde_json::{Value, json};
 
-use crate::extras::{
-    Context,
-    files::{axis, fact, mib, text, write_json},
-};
+use crate::extras::Context;
+use crate::extras::files::{axis, fact, mib, text, write_json};
 
 const RECORD_FILE: &str = "e2e_bench.json";
 

@@ -2,16 +2,12 @@
 
 use anyhow::{bail, ensure};
 use laptime_bench::{AxisValue, Fact, Iteration, Nanos, Work};
-use laptime_models::{
-    Dtype,
-    tts::{CONTEXT_FRAMES, Ready, Spoken, TtsConfig},
-};
+use laptime_models::Dtype;
+use laptime_models::tts::{CONTEXT_FRAMES, Ready, Spoken, TtsConfig};
 use laptime_stats::Sorted;
 
-use super::{
-    runner::Runner,
-    speech::{sizes, work},
-};
+use super::runner::Runner;
+use super::speech::{sizes, work};
 use crate::{backend::into_error, check::check_finite, request::fact};
 
 /// A synthesis: text in, audio out.

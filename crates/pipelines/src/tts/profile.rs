@@ -1,10 +1,8 @@
 //! What a profile of text to speech shows in addition: trace bytes per frame, and stages compared with their limits.
 
-use std::{
-    fs::{self, File},
-    io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
-};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use laptime_analyze::{Limits, Stage, Stages, limits};

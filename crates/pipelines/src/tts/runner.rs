@@ -3,10 +3,8 @@
 use std::ops::ControlFlow;
 
 use laptime_bench::Device;
-use laptime_models::{
-    cpu,
-    tts::{Audio, Listener, QwenTts, SpeechOptions, Spoken, TtsOptions, speak},
-};
+use laptime_models::cpu;
+use laptime_models::tts::{Audio, Listener, QwenTts, SpeechOptions, Spoken, TtsOptions, speak};
 use laptime_probe::stage;
 
 use super::speech::{Spec, Speech};

@@ -4,17 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_bench::{Case, Fact, Work};
-use laptime_models::{
-    Dtype, GraphMode, ModelError, StageWork,
-    tts::{Choice, Prompt, Sampling, TextFeed, TtsConfig, TtsWeights},
-};
+use laptime_models::tts::{Choice, Prompt, Sampling, TextFeed, TtsConfig, TtsWeights};
+use laptime_models::{Dtype, GraphMode, ModelError, StageWork};
 use laptime_trace::{run::Traffic, small_file};
 
 use super::axes::ON_GPU;
-use crate::{
-    axis::AUTO,
-    request::{self, fact, graph, is_on, number, plus, seed},
-};
+use crate::axis::AUTO;
+use crate::request::{self, fact, graph, is_on, number, plus, seed};
 
 /// Frames of synthetic weights for two words: 4.5 each, so that 167 words are said in a minute.
 const FRAMES_OF_TWO_WORDS: usize = 9;

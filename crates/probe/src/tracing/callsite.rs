@@ -1,18 +1,12 @@
 //! Finds the site of a `tracing` call site.
 
-use std::{
-    cell::Cell,
-    collections::HashMap,
-    ptr,
-    sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, PoisonError};
+use std::{cell::Cell, collections::HashMap, ptr};
 
 use tracing_core::Metadata;
 
-use crate::{
-    site::{Site, SiteKind},
-    word::MOST_FIELDS,
-};
+use crate::site::{Site, SiteKind};
+use crate::word::MOST_FIELDS;
 
 /// Events of this target say that the host waited for a device.
 const SYNC_TARGET: &str = "gpu_sync";

@@ -5,12 +5,8 @@
 
 use std::cell::RefCell;
 
-use crate::{
-    attach::Local,
-    clock::now,
-    field::FieldTuple,
-    guard::{enter_ring, exit_ring},
-};
+use crate::guard::{enter_ring, exit_ring};
+use crate::{attach::Local, clock::now, field::FieldTuple};
 
 struct Visit {
     id: u64,

@@ -1,19 +1,14 @@
 //! The fields of a `tracing` span or event, collected and encoded as words.
 
-use std::{
-    cell::Cell,
-    fmt::{Debug, Write},
-};
+use std::cell::Cell;
+use std::fmt::{Debug, Write};
 
 use tracing_core::field::{Field, Visit};
 
-use crate::{
-    attach::{Local, make_room},
-    clock::now,
-    field::{FieldKind, FieldTuple, string_as_words},
-    ring::Push,
-    word::{self, LONGEST_STRING, MOST_FIELDS, string_words},
-};
+use crate::attach::{Local, make_room};
+use crate::field::{FieldKind, FieldTuple, string_as_words};
+use crate::word::{self, LONGEST_STRING, MOST_FIELDS, string_words};
+use crate::{clock::now, ring::Push};
 
 /// Fields by their index at the call site.
 #[derive(Debug, Default)]

@@ -1,22 +1,13 @@
 //! A layer that records in addition to other layers over a registry.
 
-use tracing_core::{
-    Event, Subscriber,
-    span::{Attributes, Id, Record},
-};
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::{Event, Subscriber};
 use tracing_subscriber::{layer::Context, registry::LookupSpan};
 
-use super::{
-    callsite::site_of,
-    entered,
-    fields::{Gathered, Words, gather, record_late},
-};
-use crate::{
-    attach::{Local, recording},
-    field::FieldTuple,
-    guard::point_ring,
-    word::MOST_FIELDS,
-};
+use super::fields::{Gathered, Words, gather, record_late};
+use super::{callsite::site_of, entered};
+use crate::attach::{Local, recording};
+use crate::{field::FieldTuple, guard::point_ring, word::MOST_FIELDS};
 
 /// Records the spans and events that a `tracing-subscriber` registry sees, while something records.
 ///

@@ -4,19 +4,16 @@
 //! fixed number of slots, which are claimed and released without a lock; the span's number identifies the slot. Fields
 //! that are too long for a slot, and spans beyond the number of slots, go to a table behind a lock.
 
-use std::{
-    cell::Cell,
-    collections::{HashMap, hash_map::Entry},
-    sync::{
-        LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{
-            AtomicU32, AtomicU64,
-            Ordering::{Acquire, Relaxed, Release},
-            fence,
-        },
+use std::collections::{HashMap, hash_map::Entry};
+use std::sync::{
+    LazyLock, Mutex, MutexGuard, PoisonError,
+    atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+        fence,
     },
-    thread,
 };
+use std::{cell::Cell, thread};
 
 use super::fields::{Gathered, Words};
 use crate::field::FieldTuple;

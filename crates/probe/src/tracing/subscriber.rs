@@ -2,17 +2,12 @@
 
 use std::cell::Cell;
 
-use tracing_core::{
-    Event, Interest, LevelFilter, Metadata,
-    span::{Attributes, Id, Record},
-};
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::{Event, Interest, LevelFilter, Metadata};
 
-use super::{
-    callsite::site_of,
-    entered,
-    fields::{gather, record_late},
-    slots::{self, Place},
-};
+use super::fields::{gather, record_late};
+use super::slots::{self, Place};
+use super::{callsite::site_of, entered};
 use crate::{attach::recording, guard::point_ring, site::Site, word::CODE_MASK};
 
 /// Records all spans and events up to a level, while something records.

@@ -2,10 +2,8 @@
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use laptime_cuda::{
-    CudaError, EventClock, Graph,
-    cupti::{self, Direction, MemoryKind, Record, Recorded, Session, WaitKind, Work, WorkKind},
-};
+use laptime_cuda::cupti::{self, Direction, MemoryKind, Record, Recorded, Session, WaitKind, Work, WorkKind};
+use laptime_cuda::{CudaError, EventClock, Graph};
 use laptime_probe::{Anchor, DeviceClock, TickMap};
 
 use crate::{Answer, Bench, Failed, clock::moment, expect};

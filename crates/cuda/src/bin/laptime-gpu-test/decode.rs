@@ -3,15 +3,11 @@
 use std::{fmt::Debug, thread};
 
 use half::{bf16, f16};
-use laptime_cuda::{
-    Buffer, Cache, Element,
-    decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes},
-};
+use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes};
+use laptime_cuda::{Buffer, Cache, Element};
 
-use crate::{
-    Answer, Bench, Failed, expect,
-    reference::{decode as cpu, noise, worst_error},
-};
+use crate::reference::{decode as cpu, noise, worst_error};
+use crate::{Answer, Bench, Failed, expect};
 
 pub const EPSILON: f32 = 1e-6;
 pub const BASE: f64 = 10_000.0;

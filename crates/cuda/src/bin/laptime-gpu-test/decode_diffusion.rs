@@ -6,12 +6,9 @@ use laptime_cuda::{
     decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm},
 };
 
-use crate::{
-    Answer, Bench, Failed,
-    decode::{Both, EPSILON, Tested, both, narrow, random, widen},
-    expect,
-    reference::{decode as cpu, decode::diffusion, noise, worst_error},
-};
+use crate::decode::{Both, EPSILON, Tested, both, narrow, random, widen};
+use crate::reference::{decode as cpu, decode::diffusion, noise, worst_error};
+use crate::{Answer, Bench, Failed, expect};
 
 /// Vectors that run together.
 const VECTORS: usize = 2;

@@ -1,17 +1,11 @@
 //! A small decoder that selects its tokens on the device, compared with the same on the CPU.
 
-use laptime_cuda::{
-    Buffer, Element, Graph,
-    decode::{Linear, Norm, Rotation, State, Step, StepSizes},
-};
+use laptime_cuda::decode::{Linear, Norm, Rotation, State, Step, StepSizes};
+use laptime_cuda::{Buffer, Element, Graph};
 
-use crate::{
-    Answer, Bench, Failed,
-    decode::{BASE, Both, EPSILON, random, step},
-    decode_layer::{Activations, Layer},
-    expect,
-    reference::decode as cpu,
-};
+use crate::decode::{BASE, Both, EPSILON, random, step};
+use crate::decode_layer::{Activations, Layer};
+use crate::{Answer, Bench, Failed, expect, reference::decode as cpu};
 
 /// The weights of a layer on both sides.
 struct Weights<T> {

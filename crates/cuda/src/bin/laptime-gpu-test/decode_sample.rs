@@ -2,18 +2,12 @@
 #![allow(unsafe_code)]
 
 use half::{bf16, f16};
-use laptime_cuda::{
-    Buffer, Cache, Element, EventClock, Graph,
-    decode::{Choice, FrameStep, FrameTables, Frames, NextRow, Rules, Sampler, Sampling, SamplingPart},
-};
+use laptime_cuda::decode::{Choice, FrameStep, FrameTables, Frames, NextRow, Rules, Sampler, Sampling, SamplingPart};
+use laptime_cuda::{Buffer, Cache, Element, EventClock, Graph};
 use std::sync::Arc;
 
-use crate::{
-    Answer, Bench, Failed,
-    clock::stream_nanos,
-    expect, reference,
-    reference::decode::sample::{Chosen, sample},
-};
+use crate::reference::decode::sample::{Chosen, sample};
+use crate::{Answer, Bench, Failed, clock::stream_nanos, expect, reference};
 
 const RULES: Rules =
     Rules { temperature: 0.9, repetition_penalty: 1.05, top_k: 50, top_p: 1.0, seed: 42, least_frames: 2, end: 2150 };

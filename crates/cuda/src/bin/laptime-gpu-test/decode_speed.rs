@@ -3,19 +3,11 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use half::bf16;
-use laptime_cuda::{
-    Buffer, Cache, CudaError, EventClock, Graph,
-    decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes, Tuning},
-    nn::Operations,
-};
+use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes, Tuning};
+use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Graph, nn::Operations};
 
-use crate::{
-    Answer, Bench, Failed,
-    clock::stream_nanos,
-    decode_layer::{Activations, Layer},
-    expect,
-    reference::decode as reference,
-};
+use crate::decode_layer::{Activations, Layer};
+use crate::{Answer, Bench, Failed, clock::stream_nanos, expect, reference::decode as reference};
 
 const CONTEXT: u32 = 512;
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use half::bf16;
-use laptime_cuda::{
-    Buffer, Cache, EventClock, Graph,
-    decode::{Adapted, AdaptedSizes, Linear, Norm, Tuning},
-};
+use laptime_cuda::decode::{Adapted, AdaptedSizes, Linear, Norm, Tuning};
+use laptime_cuda::{Buffer, Cache, EventClock, Graph};
 
 use crate::{Answer, Bench, Failed, clock::stream_nanos, decode_speed::Maker};
 

@@ -1,11 +1,8 @@
 //! How programs that test on a GPU run their tests: one table on the standard output, and an exit status of 0 if all tests
 //! passed, 1 if a test failed, and 2 if there is no GPU.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-    time::Instant,
-};
+use std::io::{self, Write};
+use std::{process::ExitCode, time::Instant};
 
 use laptime_cuda::CudaError;
 

@@ -21,15 +21,9 @@ mod memory;
 mod nn;
 mod reference;
 
-use std::{
-    env,
-    io::{self, Write},
-    num::NonZero,
-    process::ExitCode,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::Instant,
-};
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, num::NonZero, process::ExitCode, thread, time::Instant};
 
 use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, decode as step, nvrtc};
 

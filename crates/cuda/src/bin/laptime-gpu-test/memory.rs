@@ -1,10 +1,8 @@
 //! Memory: the peak of a case, out-of-memory errors, a lost context, and bandwidths.
 
-use std::{
-    env,
-    io::{self, Write},
-    process::{Command, ExitCode},
-};
+use std::env;
+use std::io::{self, Write};
+use std::process::{Command, ExitCode};
 
 use laptime_cuda::{Buffer, CudaError, Graph};
 

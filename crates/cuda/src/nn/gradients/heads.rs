@@ -1,10 +1,8 @@
 //! The gradient of queries, keys and values that were taken apart.
 
 use super::Gradients;
-use crate::{
-    launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups},
-    nn::{HeadSizes, Packed},
-};
+use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups};
+use crate::nn::{HeadSizes, Packed};
 
 const DOING: &str = "taking the heads' gradient";
 /// Threads of a block, and the most of one whose heads have no norm.

@@ -1,12 +1,10 @@
 //! The gradient of the softmax of attention whose scores are stored.
 
 use super::Gradients;
-use crate::{
-    launch::{Done, Element, Launch, Slice, SliceMut, Stream, area, blocks, groups},
-    nn::{
-        HeadSizes,
-        softmax::{any_shape, softmax_shape},
-    },
+use crate::launch::{Done, Element, Launch, Slice, SliceMut, Stream, area, blocks, groups};
+use crate::nn::{
+    HeadSizes,
+    softmax::{any_shape, softmax_shape},
 };
 
 const DOING: &str = "taking a softmax's gradient";

@@ -3,14 +3,12 @@
 use std::{collections::BTreeMap, path::PathBuf, slice};
 
 use laptime_cuda::{Device, Graph};
-use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu,
-    fuser::{
-        Alignment, FuseMode, FuseOptions, FuseOrder, FuserConfig, FuserWeights, Fusing, Joined, Prompt, Response,
-        Section, SharerMask,
-    },
-    gpu::{GpuModel, fuser, needed_fuser_bytes},
+use laptime_models::fuser::{
+    Alignment, FuseMode, FuseOptions, FuseOrder, FuserConfig, FuserWeights, Fusing, Joined, Prompt, Response, Section,
+    SharerMask,
 };
+use laptime_models::gpu::{GpuModel, fuser, needed_fuser_bytes};
+use laptime_models::{Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu};
 use serde::Deserialize;
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance, speed::median};

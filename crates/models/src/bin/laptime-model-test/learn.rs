@@ -1,10 +1,7 @@
 //! Whether a model learns on a GPU as it does on the CPU, and how fast.
 
-use laptime_models::{
-    AdamW, Attention, Config, Dtype, Marks, TrainOptions, Trainer, Weights, cpu,
-    gpu::{train_needed_bytes, trainer},
-    random_batch,
-};
+use laptime_models::gpu::{train_needed_bytes, trainer};
+use laptime_models::{AdamW, Attention, Config, Dtype, Marks, TrainOptions, Trainer, Weights, cpu, random_batch};
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance, speed::median};
 

@@ -5,11 +5,8 @@ use std::time::Instant;
 use laptime_cuda::{Device, Moment, Region};
 use laptime_models::{Config, Dtype, LayerVisit, Offload, Replay, StreamMode, Tokens, Weights, gpu::GpuModel};
 
-use crate::{
-    Answer, Bench, Failed, expect,
-    harness::median,
-    offload::{offload, options},
-};
+use crate::offload::{offload, options};
+use crate::{Answer, Bench, Failed, expect, harness::median};
 
 /// Layers that are streamed.
 const STREAMED: usize = 8;

@@ -1,16 +1,13 @@
 //! Whether the decoder on a GPU is right.
 
+use laptime_models::attention::{Kept, Pattern, Random};
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Replay, Room, Tokens, Weights,
-    attention::{Kept, Pattern, Random},
-    cpu,
+    Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Replay, Room, Tokens, Weights, cpu,
     gpu::GpuModel,
 };
 
-use crate::{
-    Answer, Bench, Failed, expect,
-    fixture::{Fixture, distance},
-};
+use crate::fixture::{Fixture, distance};
+use crate::{Answer, Bench, Failed, expect};
 
 /// How far logits in f32 may be from the fixtures'.
 const F32_NEAR: f32 = 1e-4;

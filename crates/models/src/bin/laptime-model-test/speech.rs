@@ -2,14 +2,12 @@
 
 use std::time::Instant;
 
-use laptime_models::{
-    Dtype, GraphMode, StageWork, cpu,
-    gpu::{needed_vibevoice_bytes, vibevoice},
-    vibevoice::{
-        Guidance, Noise, ReadingSizes, Script, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice,
-        VoicePrompt,
-    },
+use laptime_models::gpu::{needed_vibevoice_bytes, vibevoice};
+use laptime_models::vibevoice::{
+    Guidance, Noise, ReadingSizes, Script, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice,
+    VoicePrompt,
 };
+use laptime_models::{Dtype, GraphMode, StageWork, cpu};
 use serde::Deserialize;
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance};

@@ -1,10 +1,9 @@
 //! Whether stages have the same names on a GPU as on the CPU: both are checked against the lists of `stages`.
 
+use laptime_models::gpu::{self, GpuModel};
+use laptime_models::stages::{forward_stages, training_stages};
 use laptime_models::{
-    Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Weights,
-    gpu::{self, GpuModel},
-    random_batch,
-    stages::{forward_stages, training_stages},
+    Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Weights, random_batch,
 };
 use laptime_trace::run::Depth;
 

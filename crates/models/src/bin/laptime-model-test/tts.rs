@@ -2,11 +2,9 @@
 
 use std::time::Instant;
 
-use laptime_models::{
-    Dtype, GraphMode, StageWork, Tokenizer, cpu,
-    gpu::{needed_tts_bytes, qwen_tts},
-    tts::{Prompt, QwenTts, Sampling, TextFeed, TtsConfig, TtsOptions, TtsWeights},
-};
+use laptime_models::gpu::{needed_tts_bytes, qwen_tts};
+use laptime_models::tts::{Prompt, QwenTts, Sampling, TextFeed, TtsConfig, TtsOptions, TtsWeights};
+use laptime_models::{Dtype, GraphMode, StageWork, Tokenizer, cpu};
 use serde::Deserialize;
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance, speed::median};

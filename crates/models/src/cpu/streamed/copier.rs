@@ -1,20 +1,15 @@
 //! The thread that copies layers, one after another, in the order in which it is asked.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread::{self, JoinHandle},
-    time::Instant,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+    mpsc::{Receiver, Sender, channel},
 };
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
-use super::{
-    super::{model::Layer, number::Number},
-    file::LayerFile,
-    link::Link,
-};
+use super::super::{model::Layer, number::Number};
+use super::{file::LayerFile, link::Link};
 use crate::{Marks, ModelError, marks::stage_mark};
 
 pub struct Request<T> {

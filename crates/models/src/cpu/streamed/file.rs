@@ -1,14 +1,12 @@
 //! The file that streamed layers come from: layer behind layer, each with a checksum that is kept in memory.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom, Write},
-    path::{Path, PathBuf},
-    process,
-    sync::atomic::{
-        AtomicBool, AtomicU64,
-        Ordering::{self, Relaxed},
-    },
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{self, Relaxed},
 };
 
 use crate::{Done, ModelError};

@@ -1,10 +1,8 @@
 //! The link that a file stands behind: how long a copy takes at least.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::ModelError;
 

@@ -2,14 +2,11 @@
 
 #![allow(unsafe_code, reason = "threads write heads of their own side by side; each block has its reason")]
 
-use super::super::{
-    attention::{Heads, Inputs, Span, Strides, store_scores, store_weights, weigh_values},
-    crew::Crew,
-    number::Number,
-    product::{Blocks, Factor, Put, multiply},
-    rows::{Rows, RowsMut, Shared},
-    vectors::{dot, exp, vectorized},
-};
+use super::super::attention::{Heads, Inputs, Span, Strides, store_scores, store_weights, weigh_values};
+use super::super::product::{Blocks, Factor, Put, multiply};
+use super::super::rows::{Rows, RowsMut, Shared};
+use super::super::vectors::{dot, exp, vectorized};
+use super::super::{crew::Crew, number::Number};
 use crate::{Marks, marks::stage_mark};
 
 const TILE: (usize, usize) = (64, 256);

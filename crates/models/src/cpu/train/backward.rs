@@ -2,32 +2,26 @@
 
 use std::ops::Range;
 
-use super::{
-    super::{
-        attention::Heads,
-        model::{Layer, numbers},
-        number::Number,
-        product::{Factor, Put, share},
-        rows::Rows,
-        steps::embed,
-    },
-    CpuTraining, adamw,
-    attention::{Fused, Given, HeadGradients, fused_back, naive_back},
-    forward::Setup,
-    positions::PositionsBack,
-    steps::{cross_entropy, swiglu_back},
+use super::super::{
+    attention::Heads,
+    model::{Layer, numbers},
+    number::Number,
+    product::{Factor, Put, share},
+    rows::Rows,
+    steps::embed,
 };
-use crate::{
-    Attention, Config, Done, ModelError, TrainOptions,
-    decoder::{
-        layers::{LinearAt, NormAt},
-        weights::Part,
-    },
-    train::{
-        buffers::Scratch,
-        ops::{TrainOps, TrainState},
-    },
+use super::attention::{Fused, Given, HeadGradients, fused_back, naive_back};
+use super::steps::{cross_entropy, swiglu_back};
+use super::{CpuTraining, adamw, forward::Setup, positions::PositionsBack};
+use crate::decoder::{
+    layers::{LinearAt, NormAt},
+    weights::Part,
 };
+use crate::train::{
+    buffers::Scratch,
+    ops::{TrainOps, TrainState},
+};
+use crate::{Attention, Config, Done, ModelError, TrainOptions};
 
 impl<T: Number> TrainOps for CpuTraining<T> {
     fn config(&self) -> &Config {

@@ -2,26 +2,19 @@
 
 #![allow(unsafe_code, reason = "threads write rows of their own side by side; the block has its reason")]
 
-use super::{
-    super::{
-        attention::{Heads, Inputs, Span, Strides, fused_with, naive},
-        crew::Crew,
-        model::Layer,
-        number::Number,
-        product::{Put, project},
-        rows::{Rows, Shared},
-        steps::{Norm, Positions, add_bias},
-    },
-    CpuTraining,
-    steps::swiglu,
+use super::super::{
+    attention::{Heads, Inputs, Span, Strides, fused_with, naive},
+    crew::Crew,
+    model::Layer,
+    number::Number,
+    product::{Put, project},
+    rows::{Rows, Shared},
+    steps::{Norm, Positions, add_bias},
 };
-use crate::{
-    Attention, Config, Done, Marks, ModelError, TrainOptions,
-    decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
-    marks::stage_mark,
-    rope::RopeTable,
-    train::buffers::{Kept, KeptLayer, Scratch},
-};
+use super::{CpuTraining, steps::swiglu};
+use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
+use crate::train::buffers::{Kept, KeptLayer, Scratch};
+use crate::{Attention, Config, Done, Marks, ModelError, TrainOptions, marks::stage_mark, rope::RopeTable};
 
 pub struct Setup {
     pub config: Config,

@@ -1,11 +1,9 @@
 //! What a trainer on the CPU needs, before it allocates anything.
 
 use super::{attention::tile_bytes, steps::sums_bytes};
-use crate::{
-    Attention, Config, TrainOptions,
-    cpu::memory::{SMALL_BYTES, thread_bytes},
-    size::{product, sum},
-};
+use crate::cpu::memory::{SMALL_BYTES, thread_bytes};
+use crate::size::{product, sum};
+use crate::{Attention, Config, TrainOptions};
 
 /// Bytes of the heap that a trainer needs at most.
 pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usize) -> u64 {

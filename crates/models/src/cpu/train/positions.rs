@@ -2,15 +2,13 @@
 
 #![allow(unsafe_code, reason = "threads write rows of their own side by side; the block has its reason")]
 
-use super::{
-    super::{
-        crew::Crew,
-        number::Number,
-        rows::Shared,
-        steps::{Norm, rotate},
-    },
-    steps::{Sums, norm_row_back_in_place},
+use super::super::{
+    crew::Crew,
+    number::Number,
+    rows::Shared,
+    steps::{Norm, rotate},
 };
+use super::steps::{Sums, norm_row_back_in_place};
 use crate::{Config, rope::RopeTable};
 
 pub struct PositionsBack<'a> {

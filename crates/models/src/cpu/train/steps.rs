@@ -5,13 +5,9 @@
 
 #![allow(unsafe_code, reason = "threads write rows of their own side by side; each block has its reason")]
 
-use super::super::{
-    crew::Crew,
-    number::Number,
-    rows::Shared,
-    steps::{Norm, each_row, rows_of_part},
-    vectors::{exp, largest, silu, sum_of_powers, vectorized},
-};
+use super::super::steps::{Norm, each_row, rows_of_part};
+use super::super::vectors::{exp, largest, silu, sum_of_powers, vectorized};
+use super::super::{crew::Crew, number::Number, rows::Shared};
 
 const SUMMED_PARTS: usize = 16;
 

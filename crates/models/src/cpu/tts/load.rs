@@ -2,20 +2,16 @@
 
 use std::marker::PhantomData;
 
-use super::{
-    super::{
-        cache::zeros,
-        conv::{Conv, Depthwise},
-        linear::Linear,
-        model::Typed,
-        number::Number,
-    },
-    steps::Snake,
+use super::super::{
+    cache::zeros,
+    conv::{Conv, Depthwise},
+    linear::Linear,
+    model::Typed,
+    number::Number,
 };
-use crate::{
-    Done, ModelError, Role, TensorSpec,
-    tts::{ConvTensors, Parts, TtsLoad, codebook},
-};
+use super::steps::Snake;
+use crate::tts::{ConvTensors, Parts, TtsLoad, codebook};
+use crate::{Done, ModelError, Role, TensorSpec};
 
 /// How the CPU holds weights: matrices in their dtype, vectors in f32 after they were rounded to it.
 pub struct CpuParts<T>(PhantomData<T>);

@@ -2,29 +2,25 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{
-    super::{
-        cache::{fit, zeros},
-        conv::{self, Conv},
-        crew::Crew,
-        linear::Linear,
-        number::Number,
-        product::{Put, project},
-        rows::Rows,
-        stack::{Before, Stack},
-        steps::{embed, gelu},
-    },
-    load::CpuParts,
-    steps::{Snake, add_row, add_scaled, layer_norm, silu},
+use super::super::{
+    cache::{fit, zeros},
+    conv::{self, Conv},
+    crew::Crew,
+    linear::Linear,
+    number::Number,
+    product::{Put, project},
+    rows::Rows,
+    stack::{Before, Stack},
+    steps::{embed, gelu},
 };
-use crate::{
-    Done, ModelError, Room,
-    tts::{
-        Border, Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt,
-        Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick,
-        random_bits, sample, weigh,
-    },
+use super::load::CpuParts;
+use super::steps::{Snake, add_row, add_scaled, layer_norm, silu};
+use crate::tts::{
+    Border, Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt, Sampling,
+    SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample,
+    weigh,
 };
+use crate::{Done, ModelError, Room};
 
 type Weights<T> = LoadedWeights<CpuParts<T>>;
 

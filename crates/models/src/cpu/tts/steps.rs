@@ -1,11 +1,7 @@
 //! The steps of text to speech between its products, row by row.
 
-use super::super::{
-    crew::Crew,
-    number::Number,
-    steps::each_row,
-    vectors::{self, sine_squared},
-};
+use super::super::vectors::{self, sine_squared};
+use super::super::{crew::Crew, number::Number, steps::each_row};
 
 pub fn silu<T: Number>(crew: &Crew, width: usize, numbers: &mut [T]) {
     each_row!(crew, numbers.len() * 4, (numbers, width), |row| row

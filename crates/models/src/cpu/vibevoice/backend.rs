@@ -2,26 +2,21 @@
 
 use std::ops::Range;
 
-use super::{
-    super::{
-        cache::Cache,
-        crew::Crew,
-        model::Source,
-        number::Number,
-        stack::{Before, Stack},
-        steps::{Norm, embed},
-    },
-    diffusion::Diffusion,
-    tokenizer::{Buffers, Flow, fit, linear},
+use super::super::{
+    cache::Cache,
+    crew::Crew,
+    model::Source,
+    number::Number,
+    stack::{Before, Stack},
+    steps::{Norm, embed},
 };
-use crate::{
-    LayerVisit, ModelError, Offloading,
-    marks::stage_mark,
-    vibevoice::{
-        Backend, CONNECTOR_EPS, Connector, Done, Engine, Guidance, Read, STREAMS, Side, VibeVoiceConfig,
-        VibeVoiceOptions, VibeVoiceWeights,
-    },
+use super::diffusion::Diffusion;
+use super::tokenizer::{Buffers, Flow, fit, linear};
+use crate::vibevoice::{
+    Backend, CONNECTOR_EPS, Connector, Done, Engine, Guidance, Read, STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions,
+    VibeVoiceWeights,
 };
+use crate::{LayerVisit, ModelError, Offloading, marks::stage_mark};
 
 pub struct Cpu<T> {
     pub crew: Crew,

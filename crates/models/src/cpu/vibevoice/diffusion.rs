@@ -1,22 +1,17 @@
 //! The operations of the diffusion head on the CPU.
 
-use super::{
-    super::{
-        cache::zeros,
-        crew::Crew,
-        number::Number,
-        product::{Put, project},
-        rows::Rows,
-        steps::{Norm, gate},
-        vectors,
-    },
-    backend::Cpu,
-    tokenizer::Flow,
+use super::super::{
+    cache::zeros,
+    crew::Crew,
+    number::Number,
+    product::{Put, project},
+    rows::Rows,
+    steps::{Norm, gate},
+    vectors,
 };
-use crate::{
-    Activation, ModelError,
-    vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
-};
+use super::{backend::Cpu, tokenizer::Flow};
+use crate::vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig};
+use crate::{Activation, ModelError};
 
 pub struct Diffusion<T> {
     pub guidance: Guidance,

@@ -1,18 +1,14 @@
 //! The weights of VibeVoice in memory.
 
-use super::{
-    super::{
-        conv::{Conv, Depthwise},
-        model::Typed,
-        number::Number,
-    },
-    backend::Cpu,
+use super::super::{
+    conv::{Conv, Depthwise},
+    model::Typed,
+    number::Number,
 };
-use crate::{
-    ModelError,
-    tts::{ConvTensors, TtsLoad},
-    vibevoice::{ConvShape, Kinds, VoiceLoad},
-};
+use super::backend::Cpu;
+use crate::ModelError;
+use crate::tts::{ConvTensors, TtsLoad};
+use crate::vibevoice::{ConvShape, Kinds, VoiceLoad};
 
 pub struct StepConv<T> {
     pub conv: Conv<T>,

@@ -1,21 +1,16 @@
 //! What VibeVoice needs on the CPU besides what every device needs.
 
-use super::{
-    super::{
-        attention::Span,
-        memory::{SMALL_BYTES, kept_bytes, product_bytes, thread_bytes},
-        pass::Sizes,
-        turned::turned_bytes,
-    },
-    backend::Cpu,
+use super::super::{
+    attention::Span,
+    memory::{SMALL_BYTES, kept_bytes, product_bytes, thread_bytes},
+    pass::Sizes,
+    turned::turned_bytes,
 };
-use crate::{
-    Attention,
-    size::{product, sum},
-    vibevoice::{
-        ConvShape, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions,
-        needed_bytes,
-    },
+use super::backend::Cpu;
+use crate::Attention;
+use crate::size::{product, sum};
+use crate::vibevoice::{
+    ConvShape, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
 };
 
 /// Bytes of the heap that a model needs at most.

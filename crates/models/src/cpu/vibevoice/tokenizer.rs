@@ -1,19 +1,13 @@
 //! The operations of tokenizers on the CPU. All tokenizers share the buffers: one runs after the other.
 
-use super::{
-    super::{
-        crew::Crew,
-        number::Number,
-        steps::{Norm, gelu},
-    },
-    backend::Cpu,
-    loader::StepConv,
+use super::super::{
+    crew::Crew,
+    number::Number,
+    steps::{Norm, gelu},
 };
-use crate::{
-    ModelError,
-    cpu::tts::add_scaled,
-    vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
-};
+use super::{backend::Cpu, loader::StepConv};
+use crate::vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
+use crate::{ModelError, cpu::tts::add_scaled};
 
 pub struct Flow<T> {
     contexts: Vec<Vec<T>>,

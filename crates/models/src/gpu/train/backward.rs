@@ -2,29 +2,24 @@
 
 use std::ops::Range;
 
-use laptime_cuda::{
-    Batch, Buffer, CudaError, Done, Matrices,
-    nn::{Attended, HeadNormGradients, Normed},
-};
+use laptime_cuda::nn::{Attended, HeadNormGradients, Normed};
+use laptime_cuda::{Batch, Buffer, CudaError, Done, Matrices};
 
 use super::{GpuTraining, Heads, all_parameters, forward::Naive};
-use crate::{
-    Attention, Config, Marks, TrainOptions,
-    decoder::{
-        layers::{LinearAt, NormAt},
-        weights::Part,
-    },
-    gpu::{
-        pass::packed,
-        size,
-        weights::{LayerWeights, Number},
-    },
-    marks::stage_mark,
-    train::{
-        buffers::Scratch,
-        ops::{TrainOps, TrainState},
-    },
+use crate::decoder::{
+    layers::{LinearAt, NormAt},
+    weights::Part,
 };
+use crate::gpu::{
+    pass::packed,
+    size,
+    weights::{LayerWeights, Number},
+};
+use crate::train::{
+    buffers::Scratch,
+    ops::{TrainOps, TrainState},
+};
+use crate::{Attention, Config, Marks, TrainOptions, marks::stage_mark};
 
 impl<T: Number> GpuTraining<'_, T> {
     fn naive_back(&mut self) -> Done {

@@ -3,17 +3,14 @@
 use laptime_cuda::{Batch, Buffer, CudaError, Done, Matrices, Sizes, nn::HeadSizes};
 
 use super::{GpuTraining, Heads};
-use crate::{
-    Attention, Marks,
-    decoder::layers::{LinearAt, LinearOf, NormAt, Ops},
-    gpu::{
-        pass::packed,
-        size,
-        weights::{LayerWeights, Number},
-    },
-    marks::stage_mark,
-    train::buffers::{Kept, KeptLayer, Scratch},
+use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
+use crate::gpu::{
+    pass::packed,
+    size,
+    weights::{LayerWeights, Number},
 };
+use crate::train::buffers::{Kept, KeptLayer, Scratch};
+use crate::{Attention, Marks, marks::stage_mark};
 
 impl<T: Number> GpuTraining<'_, T> {
     pub(super) fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {

@@ -7,10 +7,8 @@ use laptime_cuda::{CudaError, Device, Done, Graph, Kernels, Room, StampedGraph, 
 use laptime_trace::run::Depth;
 
 use super::super::size;
-use crate::{
-    GraphMode, Marks, ModelError,
-    tts::{Border, TtsOptions, unmarked},
-};
+use crate::tts::{Border, TtsOptions, unmarked};
+use crate::{GraphMode, Marks, ModelError};
 
 /// Replays whose stamps are kept until they are read.
 const REPLAYS: u32 = 1024;

@@ -2,30 +2,22 @@
 
 use std::mem;
 
-use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Done, Sizes, Slice,
-    nn::{Attention, Codebooks, Gate, Signal, Snake},
-};
+use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Sizes, Slice};
 
-use super::{
-    super::{
-        pass::{Buffers as PassBuffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes},
-        room::{Head, PassSizes},
-        size,
-        sparse::Sparse,
-        weights::Number,
-    },
-    load::{ConvWeights, GpuParts, Kit},
+use super::super::{
+    pass::{Buffers as PassBuffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes},
+    room::{Head, PassSizes},
+    size,
+    sparse::Sparse,
+    weights::Number,
 };
-use crate::{
-    ModelError, Options, Room,
-    decoder::layers::run_resident,
-    marks::stage_mark,
-    tts::{
-        CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, CodecOps, CodecSizes, CodecWeights, Flow, NEXT_EPS, NextWeights,
-        TtsConfig, TtsOptions,
-    },
+use super::load::{ConvWeights, GpuParts, Kit};
+use crate::tts::{
+    CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, CodecOps, CodecSizes, CodecWeights, Flow, NEXT_EPS, NextWeights,
+    TtsConfig, TtsOptions,
 };
+use crate::{ModelError, Options, Room, decoder::layers::run_resident, marks::stage_mark};
 
 /// Bytes for the columns of convolutions: more are gathered in parts.
 pub const COLUMN_BYTES: usize = 64 << 20;

@@ -2,20 +2,13 @@
 
 use std::marker::PhantomData;
 
-use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Device, Rows, Sizes,
-    nn::{AudioRows, Convolution, Convolutions, Operations, Snake},
-};
+use laptime_cuda::nn::{AudioRows, Convolution, Convolutions, Operations, Snake};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Rows, Sizes};
 
-use super::super::{
-    size,
-    weights::{Loader, Number},
-};
-use crate::{
-    ModelError, Role, TensorSpec,
-    decoder::weights::Load,
-    tts::{ConvTensors, Linear, Parts, TtsLoad, TtsWeights, codebook},
-};
+use super::super::size;
+use super::super::weights::{Loader, Number};
+use crate::tts::{ConvTensors, Linear, Parts, TtsLoad, TtsWeights, codebook};
+use crate::{ModelError, Role, TensorSpec, decoder::weights::Load};
 
 pub struct Kit<'a, T> {
     pub device: &'a Device,

@@ -6,36 +6,30 @@
 
 use std::{ops::Range, sync::Arc};
 
-use laptime_cuda::{
-    Buffer, Cache, CudaError, Device, Done, Kernels, Pinned, Sizes, Slice,
-    decode::{
-        self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
-    },
-    nn::{Attention, Gate},
+use laptime_cuda::decode::{
+    self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
 };
+use laptime_cuda::nn::{Attention, Gate};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Kernels, Pinned, Sizes, Slice};
 use laptime_probe::stage;
 
-use super::{
-    super::{
-        cache::GpuCache,
-        pass::{Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
-        room::{Head, Parts, PassSizes},
-        size,
-        step::Stepper,
-        weights::Number,
-    },
-    captured::{Captured, is_stamped, marks_inside, wants_graphs},
-    codec::{self, Chunk, Codec},
-    load::{GpuParts, Kit},
+use super::super::{
+    cache::GpuCache,
+    pass::{Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
+    room::{Head, Parts, PassSizes},
+    size,
+    step::Stepper,
+    weights::Number,
 };
-use crate::{
-    Config, GraphMode, Marks, ModelError, Options, Room,
-    decoder::{layers::run_resident, weights::Body},
-    tts::{
-        Border, Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig,
-        TtsOps, TtsOptions, decode as run_codec,
-    },
+use super::captured::{Captured, is_stamped, marks_inside, wants_graphs};
+use super::codec::{self, Chunk, Codec};
+use super::load::{GpuParts, Kit};
+use crate::decoder::{layers::run_resident, weights::Body};
+use crate::tts::{
+    Border, Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
+    TtsOptions, decode as run_codec,
 };
+use crate::{Config, GraphMode, Marks, ModelError, Options, Room};
 
 pub const TEXT_ROOM: usize = 1024;
 

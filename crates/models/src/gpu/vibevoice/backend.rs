@@ -5,26 +5,17 @@
 
 use std::ops::Range;
 
-use laptime_cuda::{
-    Blas, Buffer, Cache, Device, Pinned,
-    nn::{AudioRows, Convolutions, Operations, StreamRows},
-};
+use laptime_cuda::nn::{AudioRows, Convolutions, Operations, StreamRows};
+use laptime_cuda::{Blas, Buffer, Cache, Device, Pinned};
 use laptime_probe::sync_point;
 
-use super::{
-    super::{size, streamed::Streamed, weights::Number},
-    connector::Connecting,
-    diffusion::Diffusion,
-    graphs::{self, Graphs},
-    language::Language,
-    tokenizer::Flow,
+use super::super::{size, streamed::Streamed, weights::Number};
+use super::graphs::{self, Graphs};
+use super::{connector::Connecting, diffusion::Diffusion, language::Language, tokenizer::Flow};
+use crate::vibevoice::{
+    Backend, Connector, DiffusionOps, Done, Engine, Guidance, Part, Read, Side, VibeVoiceConfig, VibeVoiceOptions,
 };
-use crate::{
-    LayerVisit, ModelError, Offloading, Replay,
-    vibevoice::{
-        Backend, Connector, DiffusionOps, Done, Engine, Guidance, Part, Read, Side, VibeVoiceConfig, VibeVoiceOptions,
-    },
-};
+use crate::{LayerVisit, ModelError, Offloading, Replay};
 
 /// VibeVoice on a GPU. The graphs come first: they are dropped before the buffers that they use.
 pub struct Cuda<'a, T> {

@@ -2,14 +2,10 @@
 
 use laptime_cuda::{Buffer, CudaError, Device, Done, Sizes, Slice, SliceMut};
 
-use super::{
-    super::{size, weights::Number},
-    backend::{Cuda, On},
-};
-use crate::{
-    tts::Linear,
-    vibevoice::{CONNECTOR_EPS, Connector},
-};
+use super::super::{size, weights::Number};
+use super::backend::{Cuda, On};
+use crate::tts::Linear;
+use crate::vibevoice::{CONNECTOR_EPS, Connector};
 
 pub struct Connecting<T> {
     inner: Buffer<T>,

@@ -1,20 +1,15 @@
 //! The operations of the diffusion head on a GPU: all steps without the host.
 
-use laptime_cuda::{
-    Buffer, Cache, Device, Sizes,
-    decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm},
-    nn::Gate,
+use laptime_cuda::decode::{
+    Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm,
 };
+use laptime_cuda::{Buffer, Cache, Device, Sizes, nn::Gate};
 
-use super::{
-    super::{size, weights::Number},
-    backend::{Cuda, On},
-    tokenizer::Flow,
-};
-use crate::{
-    ModelError,
-    vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig},
-};
+use super::super::{size, weights::Number};
+use super::backend::{Cuda, On};
+use super::tokenizer::Flow;
+use crate::ModelError;
+use crate::vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig};
 
 pub struct Diffusion<T> {
     sizes: DrawingSizes,

@@ -7,10 +7,8 @@ use laptime_probe::stage;
 use laptime_trace::run::Depth;
 
 use super::{super::weights::Number, backend::Cuda};
-use crate::{
-    GraphMode, ModelError, Replay,
-    vibevoice::{Done, Engine, Part, VibeVoice, VibeVoiceOptions},
-};
+use crate::vibevoice::{Done, Engine, Part, VibeVoice, VibeVoiceOptions};
+use crate::{GraphMode, ModelError, Replay};
 
 #[derive(Default)]
 pub struct Graphs([Option<Graph>; Part::ALL.len()]);

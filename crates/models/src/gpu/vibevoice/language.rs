@@ -6,27 +6,22 @@ use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Region, Slice, decode::State, nn::Attention};
 
-use super::{
-    super::{
-        cache::GpuCache,
-        pass::{Apart, Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
-        room::{Head, PassSizes},
-        size,
-        step::Stepper,
-        streamed::{Homes, Streamed},
-        weights::{LayerWeights, Loader, Number},
-    },
-    backend::On,
+use super::super::{
+    cache::GpuCache,
+    pass::{Apart, Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
+    room::{Head, PassSizes},
+    size,
+    step::Stepper,
+    streamed::{Homes, Streamed},
+    weights::{LayerWeights, Loader, Number},
 };
-use crate::{
-    Config, ModelError, Options,
-    decoder::{
-        layers::{run_all, run_offloaded, run_resident},
-        weights::load_layers,
-    },
-    marks::stage_mark,
-    vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
+use super::backend::On;
+use crate::decoder::{
+    layers::{run_all, run_offloaded, run_resident},
+    weights::load_layers,
 };
+use crate::vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
+use crate::{Config, ModelError, Options, marks::stage_mark};
 
 pub struct Language<T> {
     model: Model<T>,

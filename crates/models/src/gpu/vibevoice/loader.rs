@@ -2,19 +2,13 @@
 
 use laptime_cuda::{Buffer, nn::Convolution};
 
-use super::{
-    super::{
-        size,
-        weights::{Loader, Number},
-    },
-    backend::{Cuda, On},
+use super::super::{
+    size,
+    weights::{Loader, Number},
 };
-use crate::{
-    ModelError, TensorSpec,
-    decoder::weights::Load,
-    tts::ConvTensors,
-    vibevoice::{ConvShape, Kinds, VibeVoiceWeights, VoiceLoad},
-};
+use super::backend::{Cuda, On};
+use crate::vibevoice::{ConvShape, Kinds, VibeVoiceWeights, VoiceLoad};
+use crate::{ModelError, TensorSpec, decoder::weights::Load, tts::ConvTensors};
 
 pub struct Stored<T> {
     pub weight: Buffer<T>,

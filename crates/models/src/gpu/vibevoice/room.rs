@@ -1,15 +1,10 @@
 //! What VibeVoice needs on a GPU besides what every device needs.
 
-use super::{
-    super::room::{Head, PassSizes, WORKSPACE_BYTES, weight_bytes},
-    backend::Cuda,
-    language::negative_room,
-};
-use crate::{
-    size::{product, sum},
-    vibevoice::{
-        BEHIND, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
-    },
+use super::super::room::{Head, PassSizes, WORKSPACE_BYTES, weight_bytes};
+use super::{backend::Cuda, language::negative_room};
+use crate::size::{product, sum};
+use crate::vibevoice::{
+    BEHIND, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
 };
 
 /// Positions, choices, tables of lists and what each allocation is rounded up by.

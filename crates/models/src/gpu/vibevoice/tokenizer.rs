@@ -1,19 +1,13 @@
 //! The operations of tokenizers on a GPU.
 
-use laptime_cuda::{
-    Buffer, CudaError, Device, Sizes, SliceMut,
-    nn::{Addition, Gate, Kept, Mixer as MixerKernel, Signal},
-};
+use laptime_cuda::nn::{Addition, Gate, Kept, Mixer as MixerKernel, Signal};
+use laptime_cuda::{Buffer, CudaError, Device, Sizes, SliceMut};
 
-use super::{
-    super::{size, weights::Number},
-    backend::{Cuda, On},
-    loader::ConvWeights,
-};
-use crate::{
-    ModelError,
-    vibevoice::{Done, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape},
-};
+use super::super::{size, weights::Number};
+use super::backend::{Cuda, On};
+use super::loader::ConvWeights;
+use crate::ModelError;
+use crate::vibevoice::{Done, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
 
 pub struct Flow<T> {
     lists: Vec<List>,

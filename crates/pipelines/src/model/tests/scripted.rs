@@ -1,18 +1,14 @@
 //! A decoder for tests, which counts its calls: each token that it chooses is a sum over all tokens before.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use laptime_bench::{Device, PlanError};
 use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, TrainOptions, Trainer};
 
 use super::scripted_trainer::ScriptedTrainer;
-use crate::{
-    backend::{Loaded, Target},
-    model::{Found, Maker, Named, built_in::Load, spec::Spec},
-};
+use crate::backend::{Loaded, Target};
+use crate::model::{Found, Maker, Named, built_in::Load, spec::Spec};
 
 /// What is wrong with a scripted decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

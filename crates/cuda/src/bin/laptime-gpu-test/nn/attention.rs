@@ -1,9 +1,7 @@
 //! Heads and attention, fused and naive.
 
-use laptime_cuda::{
-    Batch, Blas, Buffer, Cache, CudaError, Matrices, Sizes,
-    nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation},
-};
+use laptime_cuda::nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation};
+use laptime_cuda::{Batch, Blas, Buffer, Cache, CudaError, Matrices, Sizes};
 
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
 use crate::reference::nn as reference;

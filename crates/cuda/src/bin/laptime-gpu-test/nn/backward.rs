@@ -1,9 +1,7 @@
 //! Gradients of operations on rows, and AdamW.
 
-use laptime_cuda::{
-    Buffer, Cache, CudaError,
-    nn::{AdamW, Gradients, HeadSizes, Normed, Parameter, Rates},
-};
+use laptime_cuda::nn::{AdamW, Gradients, HeadSizes, Normed, Parameter, Rates};
+use laptime_cuda::{Buffer, Cache, CudaError};
 
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
 use crate::reference::{nn::backward as reference, worst_error};

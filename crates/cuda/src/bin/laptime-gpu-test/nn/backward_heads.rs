@@ -5,12 +5,8 @@ use laptime_cuda::{
     nn::{Attended, Attention, AttentionGradients, HeadNorm, HeadNormGradients, HeadSizes, Packed, Pairing, Rotation},
 };
 
-use super::{
-    Answer, Bench, Failed, Lab, Number,
-    attention::{CASES, Inputs, naive_products, sizes},
-    backward::loaded,
-    expect, in_each_type,
-};
+use super::attention::{CASES, Inputs, naive_products, sizes};
+use super::{Answer, Bench, Failed, Lab, Number, backward::loaded, expect, in_each_type};
 use crate::reference::nn::{self as reference, backward};
 
 pub fn heads_backward(bench: &Bench) -> Answer {

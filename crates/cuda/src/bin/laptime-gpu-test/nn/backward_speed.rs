@@ -1,20 +1,14 @@
 //! The speed of gradients and AdamW: times inside a graph, with data in the L2 cache if it fits.
 
 use half::bf16;
-use laptime_cuda::{
-    Blas, Buffer, Cache,
-    nn::{
-        AdamW, Attended, Attention, AttentionGradients, HeadNorm, HeadNormGradients, HeadSizes, Normed, Packed,
-        Pairing, Parameter, Rates, Rotation,
-    },
+use laptime_cuda::nn::{
+    AdamW, Attended, Attention, AttentionGradients, HeadNorm, HeadNormGradients, HeadSizes, Normed, Packed, Pairing,
+    Parameter, Rates, Rotation,
 };
+use laptime_cuda::{Blas, Buffer, Cache};
 
-use super::{
-    Answer, Bench, Failed, Lab, Number,
-    backward::loaded,
-    backward_heads::naive_backward_products,
-    speed::{Table, Work, attention_operations, peak, random_buffer},
-};
+use super::speed::{Table, Work, attention_operations, peak, random_buffer};
+use super::{Answer, Bench, Failed, Lab, Number, backward::loaded, backward_heads::naive_backward_products};
 
 /// A model's sizes: name, hidden, heads, kv heads, head_dim, ffn, vocabulary. Four sequences of 512 tokens.
 const MODELS: [(&str, [u32; 6], bool); 4] = [

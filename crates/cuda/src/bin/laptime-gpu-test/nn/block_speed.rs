@@ -3,16 +3,11 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use half::bf16;
-use laptime_cuda::{
-    Buffer, Cache, CudaError, EventClock,
-    nn::{Attention, BlockAttention, BlockLayout, Engine, HeadSizes, TILING},
-};
+use laptime_cuda::nn::{Attention, BlockAttention, BlockLayout, Engine, HeadSizes, TILING};
+use laptime_cuda::{Buffer, Cache, CudaError, EventClock};
 
-use super::{
-    Answer, Bench, Failed, Lab, Number,
-    block_layouts::HostLayout,
-    speed::{peak, random_buffer},
-};
+use super::speed::{peak, random_buffer};
+use super::{Answer, Bench, Failed, Lab, Number, block_layouts::HostLayout};
 use crate::clock::{FLUSHED_BYTES, cold_nanos};
 
 /// The pairs of a causal dense layout that are computed, for one head.

@@ -1,9 +1,7 @@
 //! Block attention compared with the CPU, with every supported engine.
 
-use laptime_cuda::{
-    Buffer, Cache, CudaError, Slice,
-    nn::{BlockAttention, BlockLayout, Engine, HeadSizes, LayoutParts, Rule, TILING, Tiling},
-};
+use laptime_cuda::nn::{BlockAttention, BlockLayout, Engine, HeadSizes, LayoutParts, Rule, TILING, Tiling};
+use laptime_cuda::{Buffer, Cache, CudaError, Slice};
 
 use super::{Answer, Bench, Failed, Lab, Number, attention::sizes, block_layouts::HostLayout, expect, in_each_type};
 use crate::reference::nn::blocks;

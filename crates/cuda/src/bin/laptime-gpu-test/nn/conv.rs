@@ -1,15 +1,11 @@
 //! Convolutions and the rows between them: each against the CPU, and how long a codec's take.
 
 use half::bf16;
-use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError,
-    nn::{AudioRows, Codebooks, Convolution, Convolutions, Gate, Signal},
-};
+use laptime_cuda::nn::{AudioRows, Codebooks, Convolution, Convolutions, Gate, Signal};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError};
 
-use super::{
-    Answer, Bench, Failed, Lab, Number, expect, in_each_type,
-    speed::{Table, Work, peak, random_buffer},
-};
+use super::speed::{Table, Work, peak, random_buffer};
+use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
 use crate::reference::nn::{self as reference, conv};
 
 /// Convolutions with the length of their signal: of the codec's kinds, strided ones, odd ones, and short signals.

@@ -2,15 +2,11 @@
 #![allow(unsafe_code)]
 
 use half::bf16;
-use laptime_cuda::{
-    Batch, Blas, Buffer, Cache, CudaError, Matrices,
-    nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes},
-};
+use laptime_cuda::nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes};
+use laptime_cuda::{Batch, Blas, Buffer, Cache, CudaError, Matrices};
 
-use super::{
-    Answer, Bench, Failed, Lab, Number, expect, in_each_type,
-    speed::{Table, Work, peak, random_buffer},
-};
+use super::speed::{Table, Work, peak, random_buffer};
+use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
 use crate::reference::nn::{self as reference, fuse::Added};
 
 /// Heads and their widths of the sharer and of the receiver, and how much is fused.

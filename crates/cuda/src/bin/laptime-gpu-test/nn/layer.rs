@@ -1,9 +1,7 @@
 //! A small decoder of one layer made of all operations, done at once and replayed as a graph.
 
-use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, Graph, Sizes,
-    nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation},
-};
+use laptime_cuda::nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError, Graph, Sizes};
 
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type, speed::replay};
 use crate::reference::{matmul, nn as reference, transpose};

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use laptime_cuda::{
-    Rows,
-    nn::{HeadSizes, random_value},
-};
+use laptime_cuda::Rows;
+use laptime_cuda::nn::{HeadSizes, random_value};
 
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
 use crate::reference::nn as reference;

@@ -3,10 +3,8 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use half::bf16;
-use laptime_cuda::{
-    Blas, Buffer, Cache, CudaError, EventClock, Graph, Sizes,
-    nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation},
-};
+use laptime_cuda::nn::{Attention, HeadNorm, HeadSizes, Packed, Pairing, Rotation};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError, EventClock, Graph, Sizes};
 
 use super::{Answer, Bench, Failed, Lab, Number, attention::naive_products, expect};
 use crate::clock::stream_nanos;

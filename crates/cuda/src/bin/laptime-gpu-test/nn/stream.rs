@@ -1,9 +1,7 @@
 //! Convolutions that go on from what came before, and the rows between them, against the CPU.
 
-use laptime_cuda::{
-    Blas, Cache,
-    nn::{Addition, Convolution, Convolutions, Kept, Mixer, Signal, StreamRows},
-};
+use laptime_cuda::nn::{Addition, Convolution, Convolutions, Kept, Mixer, Signal, StreamRows};
+use laptime_cuda::{Blas, Cache};
 
 use super::{Answer, Bench, Failed, Lab, Number, in_each_type};
 use crate::reference::nn::{conv, stream};
