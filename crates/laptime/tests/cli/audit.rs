@@ -261,12 +261,12 @@ fn waits_that_the_program_records_itself_are_found_in_its_own_source() {
     let words =
         "profile chain --device cpu --small 4 --large 4 --threads 1 --iterations 2 --warmup 1 --out run --quiet";
     assert_eq!(place.laptime(words.split(' ')).status, Some(0));
-    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines/src/chain");
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines/src/chain.rs");
     let arguments = ["audit", "syncs", source.to_str().unwrap(), "--run", "run", "--format", "json"];
     let answer: serde_json::Value = serde_json::from_str(&place.laptime(arguments).done()).unwrap();
     let first = &answer["sites"][0];
     assert_eq!((&first["call"], &first["run"]), (&"sync_point! read_result".into(), &"seen".into()));
-    assert!(first["file"].as_str().unwrap().ends_with("chain/cpu.rs"), "{first}");
+    assert!(first["file"].as_str().unwrap().ends_with("chain.rs"), "{first}");
     assert!(first["recorded"].as_u64().unwrap() >= 2 && first["waited_ms"].as_f64().is_some(), "{first}");
     assert_eq!(answer["waits_without_site"], 0);
 }
