@@ -6,7 +6,7 @@
 //!
 //! [`VibeVoiceConfig`] describes a model, [`VibeVoiceWeights`] the source of its weights, [`Script`], [`Voice`] and
 //! [`VoicePrompt`] its input, [`Guidance`] the diffusion, and [`VibeVoice`] is the model on a device. Every part is written
-//! once over the operations of a [`Backend`], which the CPU and CUDA implement.
+//! once over the operations of a `Backend`, which the CPU and CUDA implement.
 
 mod backend;
 mod config;
