@@ -76,7 +76,7 @@ impl RecordingMode {
 /// The rest of the work has come back if none came for this long.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// How long no work of recorded calls has come back, while nothing else is wanted.
+/// Decides when all work that was launched before has been recorded.
 #[derive(Debug, Default)]
 pub struct Resting {
     since: Option<Instant>,

@@ -53,7 +53,7 @@ pub struct Session {
     /// What is on, as it was last applied.
     applied: Mutex<RecordingMode>,
     calls: Vec<CallOfInterest>,
-    /// Single calls can be switched on: CUPTI knows how, and was told before there was a context.
+    /// Single calls can be switched on: CUPTI supports it, and one was switched on before there was a context.
     switches_calls: bool,
     /// Callbacks around calls, where single ones cannot be switched on.
     callbacks: Mutex<Option<Subscriber>>,

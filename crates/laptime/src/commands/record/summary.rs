@@ -8,7 +8,7 @@ use crate::{commands::page, output::say};
 use laptime_analyze::{Diagnosis, LineShares, Waiting};
 use laptime_page::About;
 
-/// Where a recording begins or ends, a few launches have no kernel, and a share of them where it was switched often.
+/// A few launches have no kernel where a recording begins, pauses or ends; more of them mean that kernels are missing.
 const FEW_LAUNCHES: u64 = 50;
 const MISSING: f64 = 0.05;
 
@@ -168,14 +168,14 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     found
 }
 
-/// CUPTI may stop to report the kernels of a thread; the launches show it.
+/// CUPTI may stop reporting the kernels of a thread; launches without kernels show it.
 fn missing_kernels(processes: &[Process]) -> Option<String> {
     let sum = |of: fn(&Process) -> usize| processes.iter().map(of).sum::<usize>() as u64;
     let (launches, without) = (sum(|one| one.launches), sum(|one| one.launches_without_kernel));
     let is_missing = without >= FEW_LAUNCHES && without as f64 > MISSING * launches as f64;
     is_missing.then(|| {
         format!(
-            "CUPTI reported no kernel for {} of {} launches, so kernels are missing here; try `--no-overhead` without a window",
+            "kernels are missing: CUPTI reported none for {} of {} launches; record again with `--no-overhead` and without a window",
             grouped(without),
             grouped(launches)
         )
@@ -200,4 +200,18 @@ fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_launches_without_a_kernel_are_a_problem_and_a_few_are_not() {
+        let of = |launches, launches_without_kernel| {
+            missing_kernels(&[Process { launches, launches_without_kernel, ..Process::default() }])
+        };
+        assert_eq!((of(40, 40), of(10_000, 500)), (None, None));
+        assert!(of(19_124, 9_904).is_some_and(|problem| problem.contains("none for 9,904 of 19,124 launches")));
+    }
 }
