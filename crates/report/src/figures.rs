@@ -127,8 +127,8 @@ fn number(value: f64, decimals: usize) -> String {
     thousands(&format!("{shown:.decimals$}"))
 }
 
-/// Puts a comma before every third digit from the point.
-fn thousands(digits: &str) -> String {
+/// Puts a comma before every third digit from the point: `402,118`.
+pub fn thousands(digits: &str) -> String {
     let whole = digits.find('.').unwrap_or(digits.len());
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.char_indices() {

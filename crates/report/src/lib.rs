@@ -41,6 +41,7 @@ mod tree;
 mod visible;
 mod wrap;
 
+pub use figures::thousands;
 pub use flamegraph::{FlameError, FlameOptions, Weights, flamegraph};
 pub use format::{Format, TextStyle, UnknownFormat, html, write};
 pub use kernel_name::short;

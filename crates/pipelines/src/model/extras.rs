@@ -5,7 +5,7 @@ use std::{io::Write, path::Path};
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
 use laptime_bench::{AxisValue, Case, CaseResult, Workload};
 use laptime_report::tables::{self, AskedSteps, with_pass};
-use laptime_report::{Format, Table};
+use laptime_report::{Format, Table, thousands};
 use laptime_trace::run::{Settings, Stop, WarmUp};
 use serde_json::{Map, Value, json};
 
@@ -255,17 +255,6 @@ fn times(mean_ns: f64, std_ns: Option<f64>, iterations: usize) -> Vec<String> {
         lines.push(format!("Coefficient of variation: {:.2}%", 100.0 * std / mean_ns));
     }
     lines
-}
-
-fn thousands(digits: &str) -> String {
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 #[cfg(test)]

@@ -124,18 +124,9 @@ fn figures(value: f64, most: usize) -> String {
     let decimals = usize::try_from(most as i32 - 1 - exponent).unwrap_or(0);
     let text = format!("{value:.decimals$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    grouped(text)
-}
-
-/// Puts a comma before every third digit of a whole number of five digits or more.
-fn grouped(text: &str) -> String {
-    let whole = text.find('.').unwrap_or(text.len());
-    let digits = text[..whole].trim_start_matches('-').len();
-    if digits < 5 {
-        return text.to_owned();
-    }
-    let comma = |at: usize| at > 0 && at < whole && (whole - at).is_multiple_of(3) && !text[..at].ends_with('-');
-    text.char_indices().flat_map(|(at, char)| comma(at).then_some(',').into_iter().chain([char])).collect()
+    // Four digits are easy to read on an axis.
+    let digits = text.trim_start_matches('-').split('.').next().map_or(0, str::len);
+    if digits < 5 { text.to_owned() } else { crate::figures::thousands(text) }
 }
 
 #[cfg(test)]

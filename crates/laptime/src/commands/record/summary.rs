@@ -73,7 +73,7 @@ fn headline(recording: &Recording) -> String {
         "0 dropped".to_owned()
     } else {
         let each: Vec<String> =
-            dropped.iter().map(|(kind, count)| format!("{} {}", grouped(*count), kind.words())).collect();
+            dropped.iter().map(|(kind, lost)| format!("{} {}", count(*lost), kind.words())).collect();
         format!("dropped: {}", each.join(", "))
     };
     let processes = recording.processes.len();
@@ -96,7 +96,7 @@ fn headline(recording: &Recording) -> String {
     format!(
         "Recorded {recorded}: {processes} {}, {} kernels, {dropped}. {overhead}",
         if processes == 1 { "process" } else { "processes" },
-        grouped(recording.kernels() as u64),
+        count(recording.kernels() as u64),
     )
 }
 
@@ -176,8 +176,8 @@ fn missing_kernels(processes: &[Process]) -> Option<String> {
     is_missing.then(|| {
         format!(
             "kernels are missing: CUPTI reported none for {} of {} launches; record again with `--no-overhead` and without a window",
-            grouped(without),
-            grouped(launches)
+            count(without),
+            count(launches)
         )
     })
 }
@@ -189,17 +189,8 @@ fn shortened(run: &Path) -> String {
     relative.unwrap_or(run).display().to_string()
 }
 
-/// A number with thousands separators: `402,118`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+fn count(number: u64) -> String {
+    laptime_report::thousands(&number.to_string())
 }
 
 #[cfg(test)]
