@@ -58,8 +58,16 @@ int cuptiActivityRegisterCallbacks(requested_t r, completed_t c) {
     return 0;
 }
 
-int cuptiActivityEnable(uint32_t kind) { return kind < KINDS ? (enabled[kind] = 1, 0) : 1; }
+// CUPTI 13.0 reports no more kernels of a thread during whose launches another thread switches copies, sets or syncs.
+static long launching_thread;
+static int is_lost;
+static void switched(uint32_t kind) {
+    int is_harmless = kind == KERNEL || kind == RUNTIME || kind == DRIVER || kind == GRAPH || kind == MEMORY2;
+    if (!is_harmless && launching_thread && launching_thread != syscall(SYS_gettid)) is_lost = 1;
+}
+int cuptiActivityEnable(uint32_t kind) { return switched(kind), kind < KINDS ? (enabled[kind] = 1, 0) : 1; }
 int cuptiActivityDisable(uint32_t kind) {
+    switched(kind);
     // Once the kind was switched off, single functions cannot be switched on any more.
     if (kind == RUNTIME || kind == DRIVER) armed[kind == DRIVER] = -1;
     return kind < KINDS ? (enabled[kind] = 0, 0) : 1;
@@ -217,6 +225,7 @@ void stand_in_context(void) {
 // A launch: other calls that PyTorch makes, the runtime's launch with the driver's inside it, and the kernel.
 void stand_in_kernel(const char *name, uint32_t grid, uint64_t busy_ns) {
     uint64_t start = now();
+    launching_thread = syscall(SYS_gettid);
     call(0, 3, start, start + 100);
     correlation++;
     uint64_t outer = 0, inner = 0;
@@ -228,7 +237,7 @@ void stand_in_kernel(const char *name, uint32_t grid, uint64_t busy_ns) {
     call(0, 505, start + 200, start + 2000);
     uint64_t begin = device_begins(start + 3000, busy_ns);
     spin_until(start + 2000);
-    if (!enabled[KERNEL]) return;
+    if (!enabled[KERNEL] || is_lost) return;
     uint8_t record[216] = {0};
     PUT(0, uint32_t, KERNEL);
     PUT(6, uint16_t, 32);

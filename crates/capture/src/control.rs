@@ -62,6 +62,16 @@ impl RecordingMode {
         }
     }
 
+    /// Whether kernels are recorded.
+    pub fn has_kernels(self) -> bool {
+        matches!(self, Self::Everything | Self::Rest)
+    }
+
+    /// Whether syncs are recorded.
+    pub fn has_waits(self) -> bool {
+        matches!(self, Self::Everything | Self::Light)
+    }
+
     /// The state of a number; anything unknown means nothing.
     pub const fn from_number(number: u32) -> Self {
         match number {

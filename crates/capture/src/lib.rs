@@ -10,6 +10,7 @@ pub mod cupti;
 pub mod demangle;
 #[cfg(unix)]
 pub mod dl;
+pub mod modes;
 pub mod part;
 #[cfg(target_os = "linux")]
 pub mod process;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use laptime_capture::cupti::{self, Record, WorkKind, kind};
 use laptime_capture::part::{Anchor, Call, Kind, State as PartState};
-use laptime_capture::{control::RecordingMode, monotonic_nanos};
+use laptime_capture::{control::RecordingMode, modes::Modes, monotonic_nanos};
 
 use crate::cupti::{CallbackData, Functions, Subscriber, is_driver};
 use crate::state::{self, State};
@@ -46,12 +46,18 @@ const RARE: &str = "ProfilerStart";
 /// CUPTI has about 530 functions of the runtime and 830 of the driver.
 const MOST_FUNCTIONS: u32 = 4096;
 
+/// Kinds of records that are on from the start to the end; those from pauses are left out when they come back. CUPTI
+/// 13.0 reports no more kernels of a thread if one of these kinds is switched while the thread launches a kernel. Kernels
+/// and calls can be switched at any time.
+const LASTING: [u32; 4] = [kind::COPY, kind::PEER_COPY, kind::FILL, kind::WAIT];
+
 /// CUPTI in this process.
 #[derive(Debug)]
 pub struct Session {
     pub functions: Functions,
     /// What is on, as it was last applied.
     applied: Mutex<RecordingMode>,
+    modes: Modes,
     calls: Vec<CallOfInterest>,
     /// Single calls can be switched on: CUPTI supports it, and one was switched on before there was a context.
     switches_calls: bool,
@@ -90,6 +96,7 @@ pub fn start(state: &'static State) {
     let session = Session {
         functions,
         applied: Mutex::new(RecordingMode::Nothing),
+        modes: Modes::default(),
         calls: calls_of_interest(&functions),
         switches_calls: functions.can_switch_functions() && !devices::have_context(),
         callbacks: Mutex::new(None),
@@ -150,14 +157,12 @@ fn plain_name(name: &'static str) -> &'static str {
 }
 
 impl Session {
-    /// Switches a rare call on for good, before there is a context.
-    ///
-    /// Whole graphs too must be on before a graph is made; there is one record per launch, and it is left out while
-    /// nothing is wanted.
+    /// Switches on what lasts, and a rare call, before there is a context. Whole graphs too must be on before a graph is
+    /// made.
     fn arm(&self) {
         self.functions.use_system_threads();
-        if self.whole_graphs {
-            let _ = self.functions.enable(kind::GRAPH);
+        for kind in self.lasting_kinds() {
+            let _ = self.functions.enable(kind);
         }
         for is_driver in [false, true] {
             let is_rare = |function: &u32| {
@@ -170,6 +175,11 @@ impl Session {
         }
     }
 
+    fn lasting_kinds(&self) -> impl Iterator<Item = u32> {
+        let graphs = self.whole_graphs.then_some(kind::GRAPH);
+        LASTING.into_iter().chain(graphs).chain(self.memory.then_some(kind::MEMORY))
+    }
+
     /// Enables the requested records and disables the others.
     pub fn apply(&self, state: &State, mode: RecordingMode) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,10 +188,14 @@ impl Session {
         }
         let before = *applied;
         *applied = mode;
-        let began = monotonic_nanos();
+        let now = || (monotonic_nanos(), self.functions.timestamp());
+        let began = now();
         let problem = self.switch(before, mode);
         // Not everything is recorded while CUPTI is being switched.
-        let since = if mode == RecordingMode::Everything { monotonic_nanos() } else { began };
+        let (since, cupti_nanos) = if mode == RecordingMode::Everything { now() } else { began };
+        if let Some(cupti_nanos) = cupti_nanos {
+            self.modes.add(cupti_nanos, mode);
+        }
         let mut output = state.output();
         if let Some(part_state) = worker::state_of(mode) {
             output.state(since, part_state);
@@ -195,18 +209,14 @@ impl Session {
     }
 
     fn switch(&self, before: RecordingMode, mode: RecordingMode) -> Option<String> {
-        let is_full = mode == RecordingMode::Everything;
         let mut problem = None;
-        for kind in self.kinds_of(before).filter(|kind| !self.kinds_of(mode).any(|mode| mode == *kind)) {
-            self.functions.disable(kind);
-        }
-        for kind in self.kinds_of(mode).filter(|kind| !self.kinds_of(before).any(|known| known == *kind)) {
-            if let Err(refused) = self.functions.enable(kind)
-                && kind == kind::KERNEL
-            {
-                problem = Some(refused);
+        if mode.has_kernels() != before.has_kernels() {
+            match mode.has_kernels() {
+                true => problem = self.functions.enable(kind::KERNEL).err(),
+                false => self.functions.disable(kind::KERNEL),
             }
         }
+        let is_full = mode == RecordingMode::Everything;
         if is_full != (before == RecordingMode::Everything) {
             self.switch_calls(is_full);
         }
@@ -267,20 +277,6 @@ impl Session {
         }
     }
 
-    fn kinds_of(&self, mode: RecordingMode) -> impl Iterator<Item = u32> {
-        let (is_full, is_on) = (mode == RecordingMode::Everything, mode != RecordingMode::Nothing);
-        let is_rest = mode == RecordingMode::Rest;
-        let kinds = [
-            (kind::KERNEL, is_full || is_rest),
-            (kind::COPY, is_on),
-            (kind::PEER_COPY, is_on),
-            (kind::FILL, is_full || is_rest),
-            (kind::WAIT, is_on && !is_rest),
-            (kind::MEMORY, is_full && self.memory),
-        ];
-        kinds.into_iter().filter(|(_, mode)| *mode).map(|(kind, _)| kind)
-    }
-
     /// Another profiler takes over CUPTI: releases everything and stops recording.
     pub fn release_cupti(&self, state: &State) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -289,7 +285,7 @@ impl Session {
         }
         self.switch(*applied, RecordingMode::Nothing);
         self.end_callbacks();
-        self.functions.disable(kind::GRAPH);
+        self.lasting_kinds().for_each(|kind| self.functions.disable(kind));
         *applied = RecordingMode::Nothing;
         self.functions.flush(true);
         let mut output = state.output();
@@ -328,18 +324,23 @@ impl Session {
         // SAFETY: the address in a record is that of a text of CUPTI's.
         let name = |address: u64| unsafe { text_at(address) };
         match cupti::decode(bytes, name) {
-            Some(Record::Work(work)) if work.kind == WorkKind::Graph && self.is_paused() => {}
             Some(Record::Work(work)) => {
+                let mode = self.modes.at(work.start_nanos);
+                let is_copy = matches!(work.kind, WorkKind::Copy { .. });
+                let is_kernel = matches!(work.kind, WorkKind::Kernel { .. });
+                let is_wanted = is_kernel || mode.has_kernels() || (is_copy && mode != RecordingMode::Nothing);
+                if !is_wanted {
+                    return;
+                }
                 if work.correlation <= self.last_call.load(Ordering::Relaxed) {
                     self.has_launched_work.store(true, Ordering::Relaxed);
                 }
-                let is_copy = matches!(work.kind, WorkKind::Copy { .. });
-                let is_kernel = matches!(work.kind, WorkKind::Kernel { .. } | WorkKind::Graph);
-                output.unreported.0 += u64::from(is_kernel);
+                output.unreported.0 += u64::from(is_kernel || work.kind == WorkKind::Graph);
                 output.unreported.1 += u64::from(is_copy);
                 let work = work.map_name(|name| encoder.name(name));
                 encoder.work(&work);
             }
+            Some(Record::Wait(wait)) if !self.modes.at(wait.start_nanos).has_waits() => {}
             Some(Record::Wait(wait)) => {
                 output.unreported.1 += 1;
                 encoder.wait(&wait);
@@ -355,11 +356,6 @@ impl Session {
             Some(Record::Tie(_)) | None => {}
         }
         output.write_if_large();
-    }
-
-    fn is_paused(&self) -> bool {
-        // The lock is held during a switch, so the record is from before it.
-        self.applied.try_lock().is_ok_and(|applied| *applied == RecordingMode::Nothing)
     }
 
     fn call_name(&self, is_driver: bool, function: u32) -> Option<&'static str> {

@@ -4,12 +4,13 @@ import gc
 import json
 import os
 import random
-import socket
 import statistics
 import time
 
 import torch
 from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
+
+from control import ask
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--tokens", type=int, default=120)
@@ -80,23 +81,11 @@ def seconds_per_step(steps):
 
 
 class Laptime:
-    """`laptime record start` and `stop`, without a process for each."""
-
-    def ask(self, word):
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(os.path.join(os.environ["LAPTIME_RECORD"], "socket"))
-            connection.sendall(word + b"\n")
-            answer = connection.makefile().readline().strip()
-        if answer not in ("recording", "stopped"):
-            raise RuntimeError(f"the recorder answers {answer!r}")
-        # Processes switch within some milliseconds.
-        time.sleep(0.05)
-
     def start(self):
-        self.ask(b"start")
+        ask("start")
 
     def stop(self):
-        self.ask(b"stop")
+        ask("stop")
 
 
 class TorchProfiler:
