@@ -19,6 +19,16 @@ __device__ __forceinline__ void wait_for_the_kernel_before() {
 #endif
 }
 
+// Writes the device's timer where a stage of a step begins, once everything before this kernel is done: one thread of the
+// grid, after `wait_for_the_kernel_before`. No place means that no stage begins here.
+__device__ __forceinline__ void stamp_border(u64 *border) {
+    if (border && (threadIdx.x | threadIdx.y | blockIdx.x | blockIdx.y | blockIdx.z) == 0) {
+        u64 nanos;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanos)::"memory");
+        *border = nanos;
+    }
+}
+
 // 16 bytes of numbers, as they are loaded.
 struct alignas(16) packed {
     u32 word[4];

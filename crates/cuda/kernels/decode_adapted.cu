@@ -3,9 +3,10 @@
 #define ENTRY(name, function, kind)                                                                                    \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         name(const number *x, const number *norm, float epsilon, const number *weight, const number *bias, number *out, \
-             u32 batch, u32 rows, u32 width, u32 segments, u32 segment, const number *adapt, u32 adapt_width) {        \
+             u32 batch, u32 rows, u32 width, u32 segments, u32 segment, u64 *border, const number *adapt,              \
+             u32 adapt_width) {                                                                                        \
         function<kind>({x, norm, epsilon, weight, bias, out, batch, rows, width, segments, segment, adapt,             \
-                        adapt_width});                                                                                 \
+                        adapt_width, border});                                                                         \
     }
 
 ENTRY(adapt_linear, linear, ADAPT_LINEAR)

@@ -254,6 +254,7 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     Pairs norm = lanes.load(norm_of(warp));
 
     wait_for_the_kernel_before();
+    stamp_border(a.border);
     const number *token = a.qkv + (u64)batch * (a.heads + 2 * a.kv_heads) * HEAD_DIM;
     for (u32 job = warp; job < HEADS + (has_new ? 2 : 0); job += WARPS) {
         u32 head = job < HEADS ? first_head + job : a.heads + kv_head + (job - HEADS) * a.kv_heads;
@@ -321,9 +322,9 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
     extern "C" __global__ void __maxnreg__(most) IN_CLUSTERS name(                                                     \
         const number *qkv, const number *query_norm, const number *key_norm, float epsilon, float scale,               \
         const float *cosines, const float *sines, u32 positions, u32 in_pairs, const u32 *position, number *keys,      \
-        number *values, u32 capacity, u32 heads, u32 kv_heads, number *out) {                                          \
+        number *values, u32 capacity, u32 heads, u32 kv_heads, number *out, u64 *border) {                             \
         attend<count>({qkv, query_norm, key_norm, epsilon, scale, cosines, sines, positions, in_pairs, position, keys, \
-                       values, capacity, heads, kv_heads, out});                                                       \
+                       values, capacity, heads, kv_heads, out, border});                                               \
     }
 
 ENTRY(attention_step_1, 1, 96)

@@ -37,6 +37,7 @@ struct Attention {
     number *keys, *values;    // [batch, kv_heads, capacity, HEAD_DIM]
     u32 capacity, heads, kv_heads;
     number *out;              // [batch, heads * HEAD_DIM]
+    u64 *border;              // where the time is written, or none
 };
 
 // A part of the attention of one head: the weighted values, the largest score, the sum of weights.

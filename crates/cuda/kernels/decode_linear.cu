@@ -6,8 +6,9 @@
 #define ENTRY(name, function, kind)                                                                                    \
     extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)                                                \
         name(const number *x, const number *norm, float epsilon, const number *weight, const number *bias, number *out, \
-             u32 batch, u32 rows, u32 width, u32 segments, u32 segment) {                                              \
-        function<kind>({x, norm, epsilon, weight, bias, out, batch, rows, width, segments, segment});                  \
+             u32 batch, u32 rows, u32 width, u32 segments, u32 segment, u64 *border) {                                 \
+        function<kind>({x, norm, epsilon, weight, bias, out, batch, rows, width, segments, segment, nullptr, 0,        \
+                        border});                                                                                      \
     }
 
 ENTRY(norm_linear, linear, NORM_LINEAR)

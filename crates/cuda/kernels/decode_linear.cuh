@@ -29,6 +29,7 @@ struct Work {
     // Of each vector: shift and scale [width], or behind two rows as wide as the result a gate [rows].
     const number *adapt;
     u32 adapt_width;       // from one vector's to the next
+    u64 *border;           // where the time is written, or none
 };
 
 // How the rows are paired: neighbours, or a gate with its value.
@@ -276,6 +277,7 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
     for (u32 slot = 0; slot < DEPTH; slot++) feed.fetch(ring + slot * 2 * LANES);
 
     wait_for_the_kernel_before();
+    stamp_border(work.border);
     // Fetched now, what the parts are added to is there when they are.
     Before mine = {};
     if (!is_normed(kind) && threadIdx.x < count * BATCH && threadIdx.x % BATCH < work.batch) {
@@ -315,6 +317,7 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
 template <Kind kind> __device__ __forceinline__ void any_linear(Work work) {
     let_the_next_kernel_begin();
     wait_for_the_kernel_before();
+    stamp_border(work.border);
     u32 skipped = blockIdx.y * BATCH;
     work.batch = min(work.batch - skipped, BATCH);
     work.x += (u64)skipped * work.width;

@@ -1,8 +1,9 @@
 // The two ends of a decode step: a token becomes a vector, and logits become the next token.
 
 // One block a sequence. A token beyond the vocabulary gives numbers that are none.
-extern "C" __global__ void embed_step(const u32 *token, const number *table, number *x, u32 hidden, u32 vocab) {
+extern "C" __global__ void embed_step(const u32 *token, const number *table, number *x, u32 hidden, u32 vocab, u64 *border) {
     let_the_next_kernel_begin();
+    stamp_border(border);
     u32 id = token[blockIdx.x];
     const number *from = table + (u64)id * hidden;
     number *to = x + (u64)blockIdx.x * hidden;
@@ -57,11 +58,12 @@ __device__ __forceinline__ void settle(u64 *best, u32 *token, u32 *position, u32
 
 // A grid of [blocks, batch]; `best` [batch] and `done` are zero before it and after it.
 extern "C" __global__ void argmax_step(const number *logits, u32 vocab, u64 *best, u32 *done, u32 *token, u32 *position,
-                                       u32 *count, u32 *chosen, u32 room) {
+                                       u32 *count, u32 *chosen, u32 room, u64 *border) {
     __shared__ u64 of_warp[LANES];
     __shared__ bool is_last;
     let_the_next_kernel_begin();
     wait_for_the_kernel_before();
+    stamp_border(border);
     u64 found = best_of_row(logits + (u64)blockIdx.y * vocab, vocab);
 #pragma unroll
     for (u32 apart = LANES / 2; apart > 0; apart /= 2) found = larger(found, __shfl_xor_sync(ALL_LANES, found, apart));

@@ -141,6 +141,7 @@ impl Blas {
             return Err(CudaError::refused("multiplying", 0, "the buffers do not fit the sizes"));
         }
         self.stream.context.bind()?;
+        self.stream.stamp_border()?;
         // cuBLAS loads a kernel on first use, which takes much longer than a launch.
         let _stage =
             self.is_first(T::TYPE, batch).then(|| stage!("first_product", m = batch.m, n = batch.n, k = batch.k));

@@ -184,6 +184,13 @@ impl<'a> Launch<'a> {
         self.refusal.map_or(Ok(()), |reason| expect(self.doing, false, reason))
     }
 
+    /// Adds where the kernel writes the time at which everything before it is done; null unless a stage of a stamped graph
+    /// begins or ends here.
+    pub fn with_border(self) -> Self {
+        let border = self.stream.border().take();
+        self.with(border)
+    }
+
     pub fn run(self, kernel: &Kernel, shape: Shape) -> Done {
         self.run_with(kernel, shape, &[], false)
     }
@@ -209,6 +216,7 @@ impl<'a> Launch<'a> {
 
     fn run_with(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap], is_early: bool) -> Done {
         self.check()?;
+        self.stream.stamp_border()?;
         if self.is_empty || shape.grid.contains(&0) {
             // The driver refuses an empty grid.
             return Ok(());

@@ -1,14 +1,14 @@
 //! The stages inside a graph, from a second capture with stamps.
 //!
 //! A replay is one launch: the host cannot see its stages, and events inside it have no time. The step is therefore
-//! captured a second time with single-thread kernels around each stage, which write the device's global timer into a
-//! ring. The result is device-only spans. Each stamp costs device time (the GPU tests measure it), so timing samples
-//! use the plain graph.
-#![allow(unsafe_code)]
+//! captured a second time, and the device writes its global timer at the borders of stages: a kernel of a decode step
+//! does so itself, once all kernels before it are done, and a kernel of one thread does it before any other work. Stages
+//! that end and begin at the same place share a border. The last kernel of a replay copies the borders into a ring. The
+//! result is device-only spans. Timing samples use the plain graph.
 
 use std::collections::VecDeque;
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -17,7 +17,8 @@ use laptime_trace::{GraphReplay, GraphReplays, InnerStage, kernels::Stretch};
 
 use crate::error::{CudaError, Done};
 use crate::kernel::{Kernel, Shape};
-use crate::{device::Device, graph::Graph, kernels::Kernels, launch::Launch, memory::Buffer, stream::Stream};
+use crate::stream::{Border, Stream};
+use crate::{device::Device, graph::Graph, kernels::Kernels, launch::Launch, launch::area, memory::Buffer};
 
 /// The capacity of a stamped graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,120 +75,160 @@ pub struct Replays {
     pub lost: u32,
 }
 
-/// Lets a step name its stages.
-#[derive(Debug)]
-pub struct Stamper<'a> {
-    stamps: &'a Stamps,
-    stream: &'a Stream,
+/// Lets a step name its stages while it is captured. Its clones name stages of the same capture.
+#[derive(Debug, Clone)]
+pub struct Stamper(Arc<Mutex<Naming>>);
+
+#[derive(Debug, Default)]
+struct Naming {
+    border: Arc<Border>,
+    /// The address of the first slot.
+    slots: u64,
+    room: u32,
+    used: u32,
+    is_full: bool,
     stages: Vec<StampedStage>,
-    depth: u32,
-    next_slot: u32,
-    /// The stage that the next border ends.
-    open: Option<usize>,
+    /// The stages that did not end, by their places in the list.
+    open: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Stamps {
     stamp: Kernel,
-    next_replay: Kernel,
+    end_replay: Kernel,
+    /// The borders of the current replay.
+    borders: Buffer<u64>,
     ring: Buffer<u64>,
     replay: Buffer<u32>,
     slots: u32,
     rows: u32,
 }
 
+/// Lets kernels on a stream write borders while it lives.
+struct Stamping<'a>(&'a Border);
+
+impl Drop for Stamping<'_> {
+    fn drop(&mut self) {
+        self.0.set_kernel(None);
+    }
+}
+
+/// Threads of the kernel that ends a replay.
+const END_THREADS: u32 = 128;
+
 impl Stamps {
     fn new(device: &Device, kernels: &Kernels, room: Room) -> Result<Self, CudaError> {
         let slots = room.stages.max(1).saturating_mul(2);
         // A power of two, so that the rows stay in turn when the count of replays wraps around.
         let rows = room.replays.clamp(1, 1 << 20).next_power_of_two();
+        let mut borders = device.allocate(slots as usize)?;
         let mut ring = device.allocate(slots as usize * rows as usize)?;
         let mut replay = device.allocate(1)?;
+        borders.zero()?;
         ring.zero()?;
         replay.zero()?;
         device.stream().synchronise()?;
-        let (stamp, next_replay) = (kernels.stamp.clone(), kernels.next_replay.clone());
-        Ok(Self { stamp, next_replay, ring, replay, slots, rows })
+        let (stamp, end_replay) = (kernels.stamp.clone(), kernels.end_replay.clone());
+        Ok(Self { stamp, end_replay, borders, ring, replay, slots, rows })
     }
 
-    /// Writes the time into a slot, which is below `slots`; the ring has a row of slots for every row.
-    fn put(&self, stream: &Stream, slot: u32) -> Done {
-        let launch = Launch::new(stream, "stamping").read(&self.ring, 0_u32).read(&self.replay, 1_u32);
-        launch.with_all([slot, self.slots, self.rows]).run(&self.stamp, Shape::ONE)
+    fn begin<'a>(&self, border: &'a Border) -> Stamping<'a> {
+        border.set_kernel(Some(self.stamp.clone()));
+        Stamping(border)
     }
 
-    fn end_replay(&self, stream: &Stream) -> Done {
-        Launch::new(stream, "ending a replay").read(&self.replay, 1_u32).run(&self.next_replay, Shape::ONE)
+    /// Ends a replay with this number of borders, of which it writes the one with the number `last` itself.
+    fn end_replay(&self, stream: &Stream, [used, last]: [u32; 2]) -> Done {
+        let launch = Launch::new(stream, "ending a replay").read(&self.borders, used).with_all([used, last]);
+        let launch = launch.read(&self.ring, area(self.slots, self.rows)).read(&self.replay, 1_u32);
+        launch.with_all([self.slots, self.rows]).run(&self.end_replay, Shape::line(1, END_THREADS))
     }
 }
 
-impl Stamper<'_> {
+impl Naming {
+    /// The slot of a border here. Nothing was put on the stream since an open one, so they are the same.
+    fn slot(&mut self) -> u32 {
+        if self.border.is_open() || self.used == self.room {
+            self.is_full |= !self.border.is_open();
+            return self.used.saturating_sub(1);
+        }
+        self.border.set(self.slots + u64::from(self.used) * size_of::<u64>() as u64);
+        self.used += 1;
+        self.used - 1
+    }
+
+    fn begin(&mut self, name: &str, place: Option<(&'static str, u32)>) {
+        let (begin, depth) = (self.slot(), self.open.len() as u32);
+        self.open.push(self.stages.len());
+        self.stages.push(StampedStage { name: name.to_owned(), depth, place, begin, end: begin });
+    }
+
+    fn end(&mut self) {
+        let end = self.slot();
+        if let Some(stage) = self.open.pop().and_then(|open| self.stages.get_mut(open)) {
+            stage.end = end;
+        }
+    }
+
+    /// The number of borders, and the number of the one that no kernel before the end of a replay writes; the former
+    /// again if there is none.
+    fn finish(&mut self) -> Result<[u32; 2], CudaError> {
+        if self.is_full {
+            let reason = format!("there is room for {} borders of stages, which are too few", self.room);
+            return Err(CudaError::refused("stamping a graph", 0, reason));
+        }
+        let last = if self.border.take() == 0 { self.used } else { self.used.saturating_sub(1) };
+        Ok([self.used, last])
+    }
+}
+
+impl Stamper {
+    fn new(border: &Arc<Border>, slots: u64, room: u32) -> Self {
+        Self(Arc::new(Mutex::new(Naming { border: Arc::clone(border), slots, room, ..Naming::default() })))
+    }
+
+    fn naming(&self) -> MutexGuard<'_, Naming> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a stage with what is put on the stream next.
+    pub fn begin(&self, name: &str, place: Option<(&'static str, u32)>) {
+        self.naming().begin(name, place);
+    }
+
+    /// Ends the stage that began last and has not ended.
+    pub fn end(&self) {
+        self.naming().end();
+    }
+
     /// Puts a stage around what `work` puts on the stream.
-    pub fn stage<T>(
-        &mut self,
-        name: &str,
-        work: impl FnOnce(&mut Self) -> Result<T, CudaError>,
-    ) -> Result<T, CudaError> {
-        self.check_room(name, 2)?;
-        let (begin, end) = (self.next_slot, self.next_slot + 1);
-        self.next_slot += 2;
-        self.stages.push(StampedStage { name: name.to_owned(), depth: self.depth, place: None, begin, end });
-        self.stamps.put(self.stream, begin)?;
-        self.depth += 1;
-        let done = work(self);
-        self.depth -= 1;
-        self.stamps.put(self.stream, end)?;
+    pub fn stage<T>(&self, name: &str, work: impl FnOnce() -> Result<T, CudaError>) -> Result<T, CudaError> {
+        self.begin(name, None);
+        let done = work();
+        self.end();
         done
-    }
-
-    /// Begins a stage where the one of the border before ends: one stamp for both. The last ends with the graph.
-    pub fn border(&mut self, name: &str, place: Option<(&'static str, u32)>) -> Done {
-        self.check_room(name, 2)?;
-        let begin = self.end_open()?;
-        self.open = Some(self.stages.len());
-        self.stages.push(StampedStage { name: name.to_owned(), depth: self.depth, place, begin, end: begin });
-        Ok(())
-    }
-
-    /// Stamps where the open stage ends; gives the slot.
-    fn end_open(&mut self) -> Result<u32, CudaError> {
-        let slot = self.next_slot;
-        self.next_slot += 1;
-        self.stamps.put(self.stream, slot)?;
-        if let Some(stage) = self.open.take().and_then(|open| self.stages.get_mut(open)) {
-            stage.end = slot;
-        }
-        Ok(slot)
-    }
-
-    fn check_room(&self, name: &str, slots: u32) -> Done {
-        if self.next_slot + slots <= self.stamps.slots {
-            return Ok(());
-        }
-        let reason = format!("stage `{name}` is one more than there is room for");
-        Err(CudaError::refused("stamping a graph", 0, reason))
     }
 }
 
 impl StampedGraph {
-    /// Captures a step with a stamp around each stage that it names. See [`Graph::capture`].
+    /// Captures a step whose stages it names. See [`Graph::capture`].
     pub fn capture(
         device: &Device,
         kernels: &Kernels,
         stream: &Stream,
         room: Room,
-        step: impl FnOnce(&mut Stamper<'_>) -> Done,
+        step: impl FnOnce(&Stamper) -> Done,
     ) -> Result<Self, CudaError> {
         let stamps = Stamps::new(device, kernels, room)?;
-        let mut stamper = Stamper { stamps: &stamps, stream, stages: Vec::new(), depth: 0, next_slot: 0, open: None };
+        let stamper = Stamper::new(stream.border(), stamps.borders.pointer(), stamps.slots);
+        let stamping = stamps.begin(stream.border());
         let graph = Graph::capture(stream, || {
-            step(&mut stamper)?;
-            if stamper.open.is_some() {
-                stamper.end_open()?;
-            }
-            stamps.end_replay(stream)
+            step(&stamper)?;
+            let ends = stamper.naming().finish()?;
+            stamps.end_replay(stream, ends)
         })?;
-        let stages = stamper.stages;
+        drop(stamping);
+        let stages = std::mem::take(&mut stamper.naming().stages);
         let inner = stages.iter().map(|stage| InnerStage { name: stage.name.clone(), place: stage.place }).collect();
         Ok(Self { graph, stamps, stages, read_until: 0, inner, launched: VecDeque::new() })
     }
@@ -208,6 +249,16 @@ impl StampedGraph {
         let number = LAST_REPLAY.fetch_add(1, Relaxed) + 1;
         self.launched.push_back(number);
         number
+    }
+
+    /// Whether a replay was launched by its number and not read.
+    pub fn has_unread(&self) -> bool {
+        !self.launched.is_empty()
+    }
+
+    /// Whether half of the replays that are stored were not read.
+    pub fn is_half_full(&self) -> bool {
+        self.launched.len() >= self.stamps.rows as usize / 2
     }
 
     /// Whether the next replay writes over one that was not read.
@@ -342,6 +393,57 @@ mod tests {
         let found = replays(&[50, 60, 30, 40], 2, [u32::MAX, 1], &stages);
         assert_eq!(found.replays.iter().map(|replay| replay.number).collect::<Vec<_>>(), [u32::MAX, 0]);
         assert_eq!(found.replays[0].spans, [(30, 40)]);
+    }
+
+    /// A capture on no device: its launches take the borders.
+    fn naming(room: u32) -> Naming {
+        Naming { slots: 1_000, room, ..Naming::default() }
+    }
+
+    fn outline(naming: &Naming) -> Vec<(&str, u32, u32, u32)> {
+        naming.stages.iter().map(|stage| (&stage.name[..], stage.depth, stage.begin, stage.end)).collect()
+    }
+
+    #[test]
+    fn stages_that_end_and_begin_at_one_place_share_a_border() {
+        let mut naming = naming(8);
+        for layer in 0..2 {
+            naming.begin("layer", Some(("layer", layer)));
+            naming.begin("attention", None);
+            assert_eq!(naming.border.take(), 1_000 + 16 * u64::from(layer));
+            assert_eq!(naming.border.take(), 0, "the second kernel of a stage writes nothing");
+            naming.end();
+            naming.begin("ffn", None);
+            assert_ne!(naming.border.take(), 0);
+            naming.end();
+            naming.end();
+        }
+        let expected =
+            [("layer", 0, 0, 2), ("attention", 1, 0, 1), ("ffn", 1, 1, 2), ("layer", 0, 2, 4), ("attention", 1, 2, 3)];
+        assert_eq!(outline(&naming)[..5], expected);
+        assert_eq!(naming.finish().unwrap(), [5, 4], "the end of a replay writes the last border");
+    }
+
+    #[test]
+    fn work_behind_the_last_stage_writes_its_border() {
+        let mut naming = naming(8);
+        naming.begin("layer", None);
+        naming.border.take();
+        naming.end();
+        naming.border.take();
+        assert_eq!(naming.finish().unwrap(), [2, 2]);
+    }
+
+    #[test]
+    fn more_borders_than_there_is_room_for_are_refused() {
+        let mut naming = naming(2);
+        for _ in 0..2 {
+            naming.begin("layer", None);
+            naming.border.take();
+            naming.end();
+            naming.border.take();
+        }
+        assert!(naming.finish().unwrap_err().to_string().contains("too few"));
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! Streams: in-order work queues.
 #![allow(unsafe_code)]
 
-use std::{ptr, sync::Arc};
+use std::ptr;
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use cudarc::driver::sys;
 
 use crate::context::{Context, driver};
 use crate::error::{CudaError, Done};
+use crate::kernel::{Kernel, Shape};
+use crate::launch::Launch;
 
 /// A stream that does not wait for the null stream.
 #[derive(Debug)]
@@ -14,6 +20,46 @@ pub struct Stream {
     pub(crate) context: Arc<Context>,
     raw: sys::CUstream,
     is_ours: bool,
+    border: Arc<Border>,
+}
+
+/// Where the next kernel on a stream writes the time, while a graph with stamps is captured.
+#[derive(Debug, Default)]
+pub(crate) struct Border {
+    /// An address of the device; 0 if nothing is to be written.
+    address: AtomicU64,
+    /// Writes the time in place of a kernel that does not.
+    stamp: Mutex<Option<Kernel>>,
+}
+
+impl Border {
+    /// Takes the address, which nothing else writes then; 0 if there is none.
+    pub fn take(&self) -> u64 {
+        match self.address.load(Relaxed) {
+            0 => 0,
+            _ => self.address.swap(0, Relaxed),
+        }
+    }
+
+    /// Whether nothing was put on the stream since the last border.
+    pub fn is_open(&self) -> bool {
+        self.address.load(Relaxed) != 0
+    }
+
+    /// Lets the next kernel write the time to an address.
+    pub fn set(&self, address: u64) {
+        self.address.store(address, Relaxed);
+    }
+
+    /// Begins or ends a capture with stamps.
+    pub fn set_kernel(&self, stamp: Option<Kernel>) {
+        self.set(0);
+        *self.stamp.lock().unwrap_or_else(PoisonError::into_inner) = stamp;
+    }
+
+    fn kernel(&self) -> Option<Kernel> {
+        self.stamp.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 // SAFETY: work may be put on a stream from any thread; the driver locks.
@@ -27,7 +73,7 @@ impl Stream {
         let mut raw = ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         driver!("making a stream", cuStreamCreate(&mut raw, flags))?;
-        Ok(Self { context, raw, is_ours: true })
+        Ok(Self { context, raw, is_ours: true, border: Arc::default() })
     }
 
     /// Wraps another library's stream of the same device.
@@ -36,12 +82,27 @@ impl Stream {
     ///
     /// `raw` is a stream of the device's primary context, and outlives what is returned.
     pub unsafe fn of_others(device: &crate::Device, raw: sys::CUstream) -> Self {
-        Self { context: Arc::clone(device.context()), raw, is_ours: false }
+        Self { context: Arc::clone(device.context()), raw, is_ours: false, border: Arc::default() }
     }
 
     /// The driver's handle.
     pub fn raw(&self) -> sys::CUstream {
         self.raw
+    }
+
+    pub(crate) fn border(&self) -> &Arc<Border> {
+        &self.border
+    }
+
+    /// Writes the time of a border by a kernel of its own, before work that does not write it itself.
+    pub(crate) fn stamp_border(&self) -> Done {
+        match self.border.take() {
+            0 => Ok(()),
+            address => match self.border.kernel() {
+                Some(stamp) => Launch::new(self, "stamping").with(address).run(&stamp, Shape::ONE),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Waits until all work put on the stream is done.

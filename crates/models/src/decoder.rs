@@ -5,13 +5,14 @@ pub(crate) mod generic;
 pub(crate) mod layers;
 pub(crate) mod weights;
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use laptime_probe::Lane;
 use laptime_trace::run::Depth;
 
 use crate::{
-    Attention, Config, Done, Dtype, LayerVisit, ModelError, Offload, Offloading, attention::Kept, error::ensure,
+    Attention, Config, Done, Dtype, LayerVisit, ModelError, Offload, Offloading, StageNames, attention::Kept,
+    error::ensure,
 };
 
 /// How a decoder is made ready.
@@ -107,6 +108,8 @@ pub struct Marks {
     pub lane: Option<Lane>,
     /// Whether the embedding of a prompt is a stage of its own at any depth, and by which name.
     pub embedding: EmbeddingStage,
+    /// What names the stages instead of recording them, while a pass is captured as a graph.
+    pub names: Option<Arc<dyn StageNames>>,
 }
 
 /// How the embedding of a prompt is marked.
@@ -197,6 +200,13 @@ pub trait Decoder {
     /// Runs the tokens that were chosen last behind what the cache holds, and chooses the next ones. Nothing of it
     /// passes by the host.
     fn step(&mut self) -> Done;
+
+    /// The number of the replay that the next step is, for the field [`REPLAY`](laptime_trace::replays::REPLAY) of the span
+    /// around the step: [`Trace::with_replays`](laptime_trace::Trace::with_replays) puts the stages inside it there. None
+    /// if nothing records, or if the step is no replay with stages.
+    fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
+        Ok(None)
+    }
 
     /// Puts these in place of the tokens that were chosen last: what the next step runs.
     fn choose(&mut self, ids: &[u32]) -> Done;

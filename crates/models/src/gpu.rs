@@ -2,6 +2,7 @@
 
 mod apart_tests;
 mod cache;
+mod captured;
 mod decoder;
 mod device_cache;
 mod fuser;

@@ -44,7 +44,7 @@ pub use self::{
     decoder::{Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
     dtype::Dtype,
     error::ModelError,
-    marks::tool_range,
+    marks::{StageNames, tool_range},
     numbers::{from_f32, to_f32},
     offload::{Home, LayerVisit, Offload, Offloading, StreamMode, most_resident},
     rope::{RopeTable, rope_frequencies},

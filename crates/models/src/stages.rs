@@ -9,7 +9,7 @@ const NAMES: &str = " \
     embed layer attention norm qkv rope scores softmax weighted fused blocks build_pattern output ffn gate_up swiglu \
     down head choose loss head_input head_weights down_input down_weights gate_up_input gate_up_weights output_input \
     output_weights qkv_input qkv_weights norm_back rope_back norm_again rope_again weights_again \
-    layer_copy layer_issue layer_release layer_wait resident \
+    enter code layer_copy layer_issue layer_release layer_wait resident \
     projector fuse_add fuse_common fuse_input fuse_keys fuse_value fuse_values fuse_weight \
     prefill decode sampling code_predictor talker_step top_k top_p \
     transformer transformer_negative transformer_positive diffusion audio_decode semantic_encode connect voice_encode ";
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn text_to_speech_marks_its_stages_once_for_all_devices() {
         let names = |path: &str| marked(&[path]).into_iter().collect::<Vec<_>>().join(" ");
-        assert_eq!(names("tts"), "code_predictor decode prefill sampling talker_step top_k top_p");
+        assert_eq!(names("tts"), "code code_predictor decode embed enter prefill sampling talker_step top_k top_p");
         assert_eq!(names("cpu/tts"), "");
         // The norm behind the codec's transformer, which the CPU marks where it runs its layers.
         assert_eq!(names("gpu/tts"), "head norm");

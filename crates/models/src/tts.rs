@@ -43,7 +43,7 @@ pub(crate) use self::{
     count::{CodecSizes, Specs},
     engine::Engine,
     memory::{DeviceNeeds, needed_bytes, together},
-    ops::{Border, CodecOps, Flow, FramePart, NEXT_EPS, SamplingPart, TtsOps, decode, unmarked},
+    ops::{CodecOps, Flow, FramePart, NEXT_EPS, SamplingPart, TtsOps, decode},
     sampling::{pick, weigh},
     tensors::{
         CodecWeights, ConvTensors, Linear, LoadNamed, Loaded, LoadedWeights, NextWeights, Parts, TtsLoad, codebook,

@@ -152,7 +152,8 @@ impl<T: Element> Step<T> {
             .write(keys, cached)
             .write(values, cached)
             .with_all([sizes.capacity, sizes.heads, sizes.kv_heads])
-            .write(out.slice_mut(begin(sizes.attended())..out.length())?, 0_u32);
+            .write(out.slice_mut(begin(sizes.attended())..out.length())?, 0_u32)
+            .with_border();
         let windowed = self.windowed.as_ref().filter(|_| attention.is_windowed);
         let launch = launch.require(!attention.is_windowed || windowed.is_some(), "the step has no window");
         let kernel = windowed.unwrap_or(&self.attention);

@@ -145,7 +145,7 @@ impl Dealer {
             .write(out, area(self.batch, rows));
         launch.check()?;
         let (kernel, tiles, shape) = self.deal::<T>(product, rows, width)?;
-        launch = launch.with_all([self.batch, rows, width, tiles.segments, tiles.segment]);
+        launch = launch.with_all([self.batch, rows, width, tiles.segments, tiles.segment]).with_border();
         if let Some((adapt, stride)) = adapt {
             // The fast form takes shifts and scales 16 bytes at a time.
             let is_aligned = norm.is_none() || adapt.pointer().is_multiple_of(16);

@@ -92,7 +92,8 @@ impl<T: Element> Step<T> {
             .read(&state.token, batch)
             .read(table, area(vocab, hidden))
             .write(x, area(batch, hidden))
-            .with_all([hidden, vocab]);
+            .with_all([hidden, vocab])
+            .with_border();
         launch.run(&self.embed, Shape::line(batch, THREADS))
     }
 
@@ -153,7 +154,8 @@ impl<T: Element> Step<T> {
             .write(&mut state.position, 1_u32)
             .write(&mut state.count, 1_u32)
             .write(&mut state.chosen, area(batch, state.room))
-            .with(state.room);
+            .with(state.room)
+            .with_border();
         let blocks = vocab.div_ceil(THREADS * 8).clamp(1, self.multiprocessors);
         let shape = Shape { grid: [blocks, batch, 1], block: [THREADS, 1, 1], shared_bytes: 0 };
         launch.run_early(&self.argmax, shape, self.overlaps)

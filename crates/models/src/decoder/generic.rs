@@ -37,6 +37,11 @@ pub trait Passes {
     /// The same with the tokens that were chosen last.
     fn step(&mut self) -> Done;
 
+    /// The number of the replay that the next step is, if it is one with stages.
+    fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
+        Ok(None)
+    }
+
     fn choose(&mut self, ids: &[u32]) -> Done;
 
     /// The tokens that were chosen last. Waits for the device.
@@ -124,6 +129,10 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
         self.check_token()?;
         self.make_room(1, true)?;
         self.run(P::step)
+    }
+
+    fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
+        self.passes.next_replay()
     }
 
     fn choose(&mut self, ids: &[u32]) -> Done {

@@ -128,7 +128,7 @@ pub fn run_all<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
         first = offloaded.layers();
         _resident = stage_mark!(ops.marks(), Pipeline, "resident", forward = offloaded.pass_number());
     }
-    run_resident(ops, first, resident, |_| Ok(()))?;
+    run_resident(ops, first, resident)?;
     finish(ops)
 }
 
@@ -143,15 +143,9 @@ pub fn run_offloaded<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error
     Ok(())
 }
 
-/// Runs resident layers, which begin with layer `first`, and calls `before` before each.
-pub fn run_resident<O: Ops>(
-    ops: &mut O,
-    first: usize,
-    layers: &[LayerOf<O>],
-    mut before: impl FnMut(usize) -> Result<(), O::Error>,
-) -> Result<(), O::Error> {
+/// Runs resident layers, which begin with layer `first`.
+pub fn run_resident<O: Ops>(ops: &mut O, first: usize, layers: &[LayerOf<O>]) -> Result<(), O::Error> {
     for (at, weights) in (first..).zip(layers) {
-        before(at)?;
         let _layer = stage_mark!(ops.marks(), Layer, "layer", layer = at);
         run_layer(ops, at, weights)?;
     }

@@ -66,11 +66,25 @@ impl Joined<'_> {
         self.sharers.iter_mut().try_for_each(|sharer| sharer.truncate(0))
     }
 
+    /// Whether a section is one step of the receiver: one token behind others, which is the shorter way.
+    fn is_step(&self, section: &Section) -> bool {
+        section.positions.len() <= 1 && self.receiver.length() > 0
+    }
+
+    /// The number of the replay that running a section is; see [`Decoder::next_replay`].
+    pub fn section_replay(&mut self, section: &Section) -> Result<Option<u64>, ModelError> {
+        if self.is_step(section) { self.receiver.next_replay() } else { Ok(None) }
+    }
+
+    /// The number of the replay that the next step is, if it is nothing else.
+    pub fn step_replay(&mut self, response: Response) -> Result<Option<u64>, ModelError> {
+        if response == Response::Plain { self.receiver.next_replay() } else { Ok(None) }
+    }
+
     /// Runs the receiver over a section, behind what its cache holds.
     pub fn run_section(&mut self, prompt: &Prompt, section: &Section) -> Done {
         let tokens = part(&prompt.receiver, section.positions.clone())?;
-        // One token behind others is a step: that is the shorter way.
-        if tokens.ids.len() > 1 || self.receiver.length() == 0 {
+        if !self.is_step(section) {
             return self.receiver.prefill(&tokens);
         }
         self.receiver.choose(&tokens.ids)?;

@@ -84,7 +84,7 @@ fn step_apart<T: Number>(
         Apart { position: &second.state.position, cache: &mut second.cache },
     ];
     let mut pass = stepper.pass(context, Sequences::Apart(rows));
-    run_resident(&mut pass, 0, &weights.parameters.layers, |_| Ok(()))?;
+    run_resident(&mut pass, 0, &weights.parameters.layers)?;
     run_head(&mut pass, &weights.parameters.norm, Some(weights.parameters.head()))?;
     for decoder in [first, second] {
         let length = decoder.cache.length() + 1;

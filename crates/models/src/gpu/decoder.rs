@@ -6,8 +6,9 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::decode::{State, Step};
-use laptime_cuda::{Blas, Buffer, Cache, Device, Done, Graph, nn::Attention, nvrtc::compile_ahead};
+use laptime_cuda::{Blas, Buffer, Cache, Device, Done, nn::Attention, nvrtc::compile_ahead};
 
+use super::captured::Captured;
 use super::pass::{Buffers, Turns};
 use super::room::{Head, PassSizes};
 use super::step::{Stepper, step_sizes};
@@ -22,7 +23,7 @@ const CHOSEN_ROOM: u32 = 4096;
 
 /// The passes of a decoder on a GPU. The graph comes first: it is dropped before the buffers that it uses.
 pub struct GpuPasses<'a, T> {
-    pub(super) graph: Option<Graph>,
+    pub(super) graph: Option<Captured>,
     pub(super) replay: Replay,
     pub(super) device: &'a Device,
     pub(super) config: Arc<Config>,
@@ -189,8 +190,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
             return Ok(());
         }
         // A captured step has the old addresses. The next step is launched, so that nothing is allocated in a capture.
-        self.device.stream().synchronise()?;
-        self.graph = None;
+        self.drop_graph()?;
         self.stepper = None;
         self.is_warm = false;
         self.cache.reserve(self.device, positions)?;
@@ -199,6 +199,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
     }
 
     fn length_changed(&mut self) -> Result<(), ModelError> {
+        self.graph.as_mut().map_or(Ok(()), |graph| graph.make_room(self.device))?;
         Ok(self.set_position(self.cache.length())?)
     }
 
@@ -212,7 +213,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         self.set_position(0)?;
         self.pass(length, 0, Head::All)?;
         self.logits = Logits::OfPass;
-        self.length_changed()
+        Ok(self.set_position(self.cache.length())?)
     }
 
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
@@ -226,7 +227,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         self.logits = Logits::OfPass;
         self.choose_most_likely()?;
         self.cache.advance(start + length);
-        self.length_changed()
+        Ok(self.set_position(start + length)?)
     }
 
     fn step(&mut self) -> Result<(), ModelError> {
@@ -235,6 +236,15 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         self.logits = if steps_by_pass(&self.options) { Logits::OfPass } else { Logits::OfStep };
         self.cache.advance(self.cache.length() + 1);
         Ok(())
+    }
+
+    fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
+        // The part of a step behind offloaded layers has a stage of its own.
+        if self.streamed.is_some() {
+            return Ok(None);
+        }
+        self.capture()?;
+        Ok(self.next_number()?)
     }
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
@@ -277,5 +287,6 @@ impl<T> Drop for GpuPasses<'_, T> {
     fn drop(&mut self) {
         // What is on the stream uses memory that goes now; a stream that failed does no more.
         let _ = self.device.stream().synchronise();
+        let _ = self.graph.take().map(|mut graph| graph.hand_on(self.device));
     }
 }

@@ -50,8 +50,7 @@ impl<T: Number> GpuPasses<'_, T> {
         let positions = self.turns.cosines.length() / (self.config.head_dim / 2).max(1);
         if positions < length {
             // A graph would go on with the old ones.
-            self.device.stream().synchronise()?;
-            self.graph = None;
+            self.drop_graph()?;
             self.turns = Turns::new(self.device, &self.config, length)?;
         }
         Ok(())

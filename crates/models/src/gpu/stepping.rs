@@ -3,17 +3,15 @@
 // A graph keeps addresses of buffers; the decoder holds them as long as it.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
-
-use laptime_cuda::{Done, Graph};
+use laptime_cuda::{CudaError, Done};
 use laptime_probe::stage;
-use laptime_trace::run::Depth;
 
+use super::captured::{Captured, most_stages};
 use super::decoder::{GpuPasses, Logits};
 use super::room::{Head, PassSizes};
 use super::{pass::Sequences, size, step::Stepper, streamed::Streamed, weights::Number};
 use crate::decoder::layers::{run_head, run_offloaded, run_resident};
-use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::stage_mark};
+use crate::{Attention, GraphMode, Marks, ModelError, Options, Replay, marks::stage_mark};
 
 /// Sequences at most that choose their tokens inside a step.
 const MOST_STEPPED: usize = 256;
@@ -43,8 +41,10 @@ impl<T: Number> GpuPasses<'_, T> {
             self.launch_streamed()?;
         }
         let pass = self.streamed.as_ref().filter(|_| is_split).map(Streamed::pass_number);
-        let _resident = pass.map(|pass| stage_mark!(self.options.marks, Pipeline, "resident", forward = pass));
-        match &self.graph {
+        let replay = if is_split { self.next_number()? } else { None };
+        let marks = &self.options.marks;
+        let _resident = pass.map(|pass| stage_mark!(marks, Pipeline, "resident", forward = pass, replay = replay));
+        match &mut self.graph {
             // SAFETY: the buffers live in this decoder, which waits for the stream before it goes.
             Some(graph) => unsafe { graph.launch(self.device.stream()) },
             None => {
@@ -53,6 +53,17 @@ impl<T: Number> GpuPasses<'_, T> {
                 Ok(())
             }
         }
+    }
+
+    /// The number of the next replay, if its stages are recorded.
+    pub(super) fn next_number(&mut self) -> Result<Option<u64>, CudaError> {
+        self.graph.as_mut().map_or(Ok(None), |graph| graph.next_number(self.device))
+    }
+
+    /// Drops the graph, since addresses in it are about to change. Waits for the device.
+    pub(super) fn drop_graph(&mut self) -> Done {
+        self.device.stream().synchronise()?;
+        self.graph.take().map_or(Ok(()), |mut graph| graph.hand_on(self.device))
     }
 
     fn launch_streamed(&mut self) -> Done {
@@ -78,7 +89,7 @@ impl<T: Number> GpuPasses<'_, T> {
             stepper.embed(&context, &parameters.embedding, &self.state)?;
         }
         let mut pass = stepper.pass(context, Sequences::Together(&self.state, &mut self.cache));
-        run_resident(&mut pass, first, &parameters.layers, |_| Ok(()))?;
+        run_resident(&mut pass, first, &parameters.layers)?;
         run_head(&mut pass, &parameters.norm, Some(parameters.head()))?;
         stepper.choose(&context, &mut self.state)
     }
@@ -116,15 +127,22 @@ impl<T: Number> GpuPasses<'_, T> {
         operations.argmax(self.device.stream(), &buffers.parts.logits, &mut self.state.token, shape)
     }
 
+    /// What a graph can hold of a step, with other marks.
+    fn launch_marked(&mut self, marks: Marks) -> Done {
+        let usual = std::mem::replace(&mut self.options.marks, marks);
+        let launched = self.launch_resident();
+        self.options.marks = usual;
+        launched
+    }
+
     pub(super) fn capture(&mut self) -> Result<(), ModelError> {
         let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
         if self.graph.is_some() || !wanted || !self.is_warm {
             return Ok(());
         }
         let _stage = stage!("capture");
-        let stream = Arc::clone(self.device.stream());
-        let captured = Graph::capture(&stream, || self.launch_resident());
-        match captured.and_then(|graph| graph.upload(&stream).map(|()| graph)) {
+        let (marks, stages) = (self.options.marks.clone(), most_stages(self.config.layers, &self.options.marks));
+        match Captured::new(self.device, &marks, stages, |marks| self.launch_marked(marks)) {
             Ok(graph) => {
                 self.replay = Replay::Graph { nodes: graph.nodes() };
                 self.graph = Some(graph);
@@ -150,8 +168,6 @@ pub(super) fn first_replay(options: &Options) -> Result<Replay, ModelError> {
         Some("naive attention grows with every token, and a graph does not")
     } else if steps_by_pass(options) {
         Some("with this many sequences the host starts the sampling behind each pass")
-    } else if options.marks.depth > Depth::Pipeline {
-        Some("the stages inside a step are marked, so its kernels are launched one by one")
     } else {
         None
     };

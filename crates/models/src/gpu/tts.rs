@@ -1,6 +1,5 @@
 //! Qwen3-TTS on a GPU.
 
-mod captured;
 mod codec;
 mod load;
 mod ops;

@@ -35,7 +35,7 @@ pub fn vibevoice<'a>(
     config.check()?;
     let longest = options.room.max(options.negative_room);
     fit(longest, &config.name, config.decoder.context)?;
-    let replay = first_replay(&options)?;
+    let replay = first_replay(&options);
     Ok(typed!(options.dtype, |T| {
         let on = On::<T>::new(device)?;
         let (language, homes, loaded) = {

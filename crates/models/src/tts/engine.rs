@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use laptime_probe::sync_point;
 
-use super::ops::{FramePart, SamplingPart, TtsOps, prefill, unmarked};
+use super::ops::{FramePart, SamplingPart, TtsOps, prefill};
 use super::{Choice, Prompt, Sampling, TtsConfig, chunks, tensors::LoadedWeights};
 use crate::{
     Done, Dtype, GraphMode, Marks, ModelError, Options, Room, attention::Kept, error::ensure, marks::stage_mark,
@@ -134,18 +134,15 @@ where
 
     fn run(&mut self, part: FramePart) -> Done {
         let (marks, frame) = (&self.options.marks, self.speech.made);
-        let _stage = match (part, self.ops.replay_number(part)?) {
-            (FramePart::CodePredictor, None) => stage_mark!(marks, Pipeline, "code_predictor", frame = frame),
-            (FramePart::CodePredictor, Some(replay)) => {
+        let replay = self.ops.replay_number(part)?;
+        let _stage = match part {
+            FramePart::CodePredictor => {
                 stage_mark!(marks, Pipeline, "code_predictor", frame = frame, replay = replay)
             }
-            (FramePart::TalkerStep, None) => stage_mark!(marks, Pipeline, "talker_step", frame = frame),
-            (FramePart::TalkerStep, Some(replay)) => {
-                stage_mark!(marks, Pipeline, "talker_step", frame = frame, replay = replay)
-            }
+            FramePart::TalkerStep => stage_mark!(marks, Pipeline, "talker_step", frame = frame, replay = replay),
         };
         if !self.ops.replay(part)? {
-            part.run(&mut self.ops, &self.weights, &mut unmarked)?;
+            part.run(&mut self.ops, &self.weights)?;
         }
         Ok(())
     }

@@ -4,18 +4,10 @@ use std::ops::Range;
 
 use super::tensors::{CodecWeights, LinearOf, LoadedWeights, NextWeights, Parts};
 use super::{Prompt, Sampling};
-use crate::Done;
+use crate::{Done, Marks, marks::stage_mark};
 
 /// The epsilon of the norms of ConvNeXt blocks, as in the official classes.
 pub const NEXT_EPS: f32 = 1e-6;
-
-/// Called where a stage inside a part of a frame begins, with its name and its number.
-pub type Border<'a, E> = &'a mut dyn FnMut(&'static str, Option<(&'static str, usize)>) -> Result<(), E>;
-
-/// Marks nothing.
-pub fn unmarked<E>(_: &'static str, _: Option<(&'static str, usize)>) -> Result<(), E> {
-    Ok(())
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
@@ -111,6 +103,9 @@ pub trait TtsOps {
     type Error;
     type Rows;
 
+    /// Where the stages inside a part of a frame are marked.
+    fn marks(&self) -> &Marks;
+
     /// Makes ready for a prompt, after a reset: takes the rules of sampling, and captures what is replayed.
     fn begin(&mut self, weights: &WeightsOf<Self>, prompt: &Prompt, sampling: &Sampling) -> Done;
 
@@ -132,7 +127,7 @@ pub trait TtsOps {
     fn sum_codes(&mut self, weights: &WeightsOf<Self>) -> Result<(), Self::Error>;
 
     /// Runs the talker's hidden state through its layers and its head.
-    fn step(&mut self, weights: &WeightsOf<Self>, border: Border<'_, Self::Error>) -> Result<(), Self::Error>;
+    fn step(&mut self, weights: &WeightsOf<Self>) -> Result<(), Self::Error>;
 
     /// Begins a frame of the predictor: the talker's normed state is its first position, the semantic code its second.
     fn enter(&mut self, weights: &WeightsOf<Self>) -> Result<(), Self::Error>;
@@ -188,21 +183,20 @@ pub fn prefill<O: TtsOps>(ops: &mut O, weights: &WeightsOf<O>, prompt: &Prompt) 
 }
 
 impl FramePart {
-    pub fn run<O: TtsOps>(
-        self,
-        ops: &mut O,
-        weights: &WeightsOf<O>,
-        border: Border<'_, O::Error>,
-    ) -> Result<(), O::Error> {
+    pub fn run<O: TtsOps>(self, ops: &mut O, weights: &WeightsOf<O>) -> Result<(), O::Error> {
         if self == Self::TalkerStep {
-            border("embed", None)?;
-            ops.sum_codes(weights)?;
-            return ops.step(weights, border);
+            {
+                let _stage = stage_mark!(ops.marks(), Layer, "embed");
+                ops.sum_codes(weights)?;
+            }
+            return ops.step(weights);
         }
-        border("enter", None)?;
-        ops.enter(weights)?;
+        {
+            let _stage = stage_mark!(ops.marks(), Layer, "enter");
+            ops.enter(weights)?;
+        }
         for group in 1..=weights.predictor.heads.len() {
-            border("code", Some(("group", group)))?;
+            let _stage = stage_mark!(ops.marks(), Layer, "code", group = group);
             ops.predict(weights, group)?;
             ops.sample_code(weights, group)?;
         }

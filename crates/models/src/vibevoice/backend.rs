@@ -68,6 +68,12 @@ pub trait Backend: DiffusionOps {
         engine.run_part(part)
     }
 
+    /// The number of the next replay of a part, for the span around it, if the stages inside it are recorded.
+    fn replay_number(&mut self, part: Part) -> Result<Option<u64>, ModelError> {
+        let _ = part;
+        Ok(None)
+    }
+
     /// Begins a generation of at most this many tokens: the noise, and the time embeddings of the solver's steps.
     fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Done;
 

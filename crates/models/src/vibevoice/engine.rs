@@ -76,8 +76,15 @@ impl<B: Backend> Engine<B> {
 
     pub fn launch(&mut self, part: Part) -> Done {
         let pass = if let Part::Step(side) = part { self.backend.begin_pass(side)? } else { None };
-        let _resident = pass.map(|pass| stage_mark!(self.options.marks, Pipeline, "resident", forward = pass));
+        let replay = if pass.is_some() { self.backend.replay_number(part)? } else { None };
+        let marks = &self.options.marks;
+        let _resident = pass.map(|pass| stage_mark!(marks, Pipeline, "resident", forward = pass, replay = replay));
         B::launch(self, part)
+    }
+
+    /// The number of a step's replay for the span around the step. With offloaded layers it is that of the resident ones.
+    fn step_replay(&mut self, side: Side) -> Result<Option<u64>, ModelError> {
+        if self.backend.offloading().is_some() { Ok(None) } else { self.backend.replay_number(Part::Step(side)) }
     }
 
     fn voice_rows(&mut self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<B::Voice, ModelError> {
@@ -106,12 +113,14 @@ impl<B: Backend> Engine<B> {
         }
         self.backend.place(Side::Positive, self.state.positions + token - 1)?;
         if !self.options.is_batched() {
-            let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_positive", token = token);
+            let (replay, marks) = (self.step_replay(Side::Positive)?, &self.options.marks);
+            let _stage = stage_mark!(marks, Pipeline, "transformer_positive", token = token, replay = replay);
             return self.launch(Part::Step(Side::Positive));
         }
         self.backend.place(Side::Negative, self.state.negative)?;
         self.state.has_run_both = true;
-        let _stage = stage_mark!(self.options.marks, Pipeline, "transformer", token = token);
+        let (replay, marks) = (self.step_replay(Side::Both)?, &self.options.marks);
+        let _stage = stage_mark!(marks, Pipeline, "transformer", token = token, replay = replay);
         self.launch(Part::Step(Side::Both))
     }
 
@@ -119,7 +128,8 @@ impl<B: Backend> Engine<B> {
     fn step_negative(&mut self, token: usize) -> Done {
         if !std::mem::take(&mut self.state.has_run_both) {
             self.backend.place(Side::Negative, self.state.negative)?;
-            let _stage = stage_mark!(self.options.marks, Pipeline, "transformer_negative", token = token);
+            let (replay, marks) = (self.step_replay(Side::Negative)?, &self.options.marks);
+            let _stage = stage_mark!(marks, Pipeline, "transformer_negative", token = token, replay = replay);
             self.launch(Part::Step(Side::Negative))?;
         }
         self.state.negative += 1;

@@ -1,25 +1,21 @@
 //! The stages that a pass marks, at every depth, recorded.
 
-use laptime_models::{
-    Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu, stages::forward_stages,
-};
-use laptime_trace::run::Depth;
+use std::sync::{Arc, Mutex};
 
-/// The names of the stages of one forward pass of a model with two layers, in order.
-fn names(depth: Depth, attention: Attention) -> Vec<String> {
+use laptime_models::{
+    Attention, Config, Decoder, Dtype, Marks, Options, Room, StageNames, Tokens, Weights, cpu, stages::forward_stages,
+};
+use laptime_trace::{Trace, run::Depth};
+
+fn decoder(marks: Marks, attention: Attention) -> Box<dyn Decoder> {
     let config = Config::from_preset("tiny").unwrap();
-    let marks = Marks { depth, ..Marks::default() };
-    let options = Options {
-        dtype: Dtype::F32,
-        attention,
-        kept: None,
-        batch: 1,
-        room: Room::Growing,
-        graph: GraphMode::Auto,
-        marks,
-        offload: None,
-    };
-    let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap();
+    let options = Options { attention, marks, ..Options::new(Dtype::F32, Room::Growing) };
+    cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap()
+}
+
+/// The stages of one forward pass of a model with two layers, recorded.
+fn recorded(depth: Depth, attention: Attention) -> Trace {
+    let mut decoder = decoder(Marks { depth, ..Marks::default() }, attention);
     // The first pass allocates, which is a stage of its own.
     decoder.forward(&Tokens::one(vec![1; 100])).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -29,7 +25,50 @@ fn names(depth: Depth, attention: Attention) -> Vec<String> {
     recording.finish().unwrap();
     let trace = laptime_trace::read(&path).unwrap();
     assert!(trace.tracks().len() <= 1, "stages are on the track of the caller");
-    trace.spans().map(|span| span.name.to_owned()).collect()
+    trace
+}
+
+/// Their names, in order.
+fn names(depth: Depth, attention: Attention) -> Vec<String> {
+    recorded(depth, attention).spans().map(|span| span.name.to_owned()).collect()
+}
+
+/// A stage: how deep it is, its name and its layer.
+type Outlined = (usize, String, Option<u32>);
+
+/// How many stages are open, and all stages as a capture names them.
+#[derive(Debug, Default)]
+struct Named(Mutex<(usize, Vec<Outlined>)>);
+
+impl StageNames for Named {
+    fn begin(&self, name: &'static str, place: Option<(&'static str, u32)>) {
+        let (depth, stages) = &mut *self.0.lock().unwrap();
+        stages.push((*depth, name.to_owned(), place.map(|(_, number)| number)));
+        *depth += 1;
+    }
+
+    fn end(&self) {
+        self.0.lock().unwrap().0 -= 1;
+    }
+}
+
+#[test]
+fn a_capture_names_the_stages_that_are_recorded() {
+    let _alone = crate::alone();
+    for depth in [Depth::Layer, Depth::Ops] {
+        let trace = recorded(depth, Attention::Dense);
+        let expected = trace.spans().map(|span| {
+            let above = std::iter::successors(span.parent, |parent| trace.span(*parent).parent).count();
+            let layer = span.fields.iter().find(|(name, _)| *name == "layer").map(|(_, value)| value.to_string());
+            (above, span.name.to_owned(), layer.map(|layer| layer.parse().unwrap()))
+        });
+        let names = Arc::new(Named::default());
+        let marks = Marks { depth, names: Some(Arc::clone(&names) as Arc<dyn StageNames>), ..Marks::default() };
+        decoder(marks, Attention::Dense).forward(&Tokens::one(vec![1; 100])).unwrap();
+        let (open, found) = &*names.0.lock().unwrap();
+        assert_eq!(*open, 0, "every stage ends");
+        assert_eq!(found, &expected.collect::<Vec<_>>());
+    }
 }
 
 #[test]

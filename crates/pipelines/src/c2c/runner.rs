@@ -96,9 +96,9 @@ impl<'a> Runner<'a> {
     fn run_section(&mut self, at: usize, is_last: bool) -> Result<(), ModelError> {
         let Self { pair, made, lane, .. } = self;
         let section = &pair.prompt.sections[at];
-        let tokens = section.positions.len();
+        let (tokens, replay) = (section.positions.len(), made.joined.section_replay(section)?);
         let _stage = match is_last {
-            true => stage!("last_token_prefill", on = *lane, tokens = tokens),
+            true => stage!("last_token_prefill", on = *lane, tokens = tokens, replay = replay),
             false => stage!("base_prefill", on = *lane, tokens = tokens),
         };
         made.joined.run_section(&pair.prompt, section)
@@ -139,7 +139,8 @@ impl<'a> Runner<'a> {
         let mut fused = Fused::default();
         for token in 1..=self.steps() {
             {
-                let _lap = lap!("token", on = self.lane, token = token);
+                let replay = self.made.joined.step_replay(self.spec.response)?;
+                let _lap = lap!("token", on = self.lane, token = token, replay = replay);
                 fused = fused.plus(self.made.joined.step(self.spec.response)?);
             }
             tokens.extend(self.sample()?);
@@ -185,7 +186,8 @@ impl<'a> Runner<'a> {
         let mut text = Vec::with_capacity(count.min(1 << 16));
         text.extend(sync_point!("read_token", teacher.chosen()?));
         for token in 1..count {
-            let _lap = lap!("text_token", on = lane, token = token);
+            let replay = teacher.next_replay()?;
+            let _lap = lap!("text_token", on = lane, token = token, replay = replay);
             teacher.step()?;
             text.extend(sync_point!("read_token", teacher.chosen()?));
         }

@@ -54,7 +54,8 @@ impl<'a> ModelIteration<'a> {
         {
             let _stage = stage!("decode", on = *lane, tokens = spec.test.tokens);
             for token in 0..spec.test.tokens {
-                let _lap = lap!("token", on = *lane, token = token);
+                let replay = made.model.next_replay()?;
+                let _lap = lap!("token", on = *lane, token = token, replay = replay);
                 made.model.step()?;
             }
         }

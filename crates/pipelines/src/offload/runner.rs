@@ -105,7 +105,8 @@ impl<'a> Runner<'a> {
             Loaded::Speech(model) => model.token().map(|token| token.is_end),
             Loaded::Lm(decoder) => {
                 {
-                    let _stage = stage!("transformer", on = self.device.lane(), token = at);
+                    let replay = decoder.next_replay()?;
+                    let _stage = stage!("transformer", on = self.device.lane(), token = at, replay = replay);
                     decoder.step()?;
                 }
                 // A speech model reads every token before the next one.

@@ -15,6 +15,8 @@ mod speech_offload;
 mod speed;
 #[cfg(feature = "profiling")]
 mod stages;
+#[cfg(feature = "profiling")]
+mod stamped;
 mod tts;
 
 use std::{env, path::PathBuf, process::ExitCode};
@@ -49,6 +51,8 @@ const TESTS: &[Test<Bench>] = &[
     ("what cannot be done is refused", right::refused),
     #[cfg(feature = "profiling")]
     ("stages have the names and the order that the CPU's have", stages::alike),
+    #[cfg(feature = "profiling")]
+    ("stages inside a graph are those of launches", stamped::alike),
     ("gradients are the CPU's", learn::gradients),
     ("a model learns as on the CPU", learn::steps),
     ("fused caches and tokens are the fixtures', batched and by layer", joined::fixtures),
@@ -76,6 +80,8 @@ const TESTS: &[Test<Bench>] = &[
     ("offload: as much memory is used as was predicted", offload::memory),
     ("offload: speed of Qwen2.5-7B", offload_speed::speed),
     ("speed of Qwen3-0.6B", speed::small),
+    #[cfg(feature = "profiling")]
+    ("speed of Qwen3-0.6B with stages inside its graph", stamped::cost),
     ("speed of Qwen3-4B", speed::large),
     ("speed of the fuser", joined::speed),
     ("speed of text to speech", tts::speed),

@@ -5,7 +5,7 @@ use laptime_models::stages::{forward_stages, training_stages};
 use laptime_models::{
     Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Weights, random_batch,
 };
-use laptime_trace::run::Depth;
+use laptime_trace::{Trace, run::Depth};
 
 use crate::{Answer, Bench, Failed, expect};
 
@@ -13,6 +13,11 @@ const TOKENS: usize = 32;
 
 /// Runs something while it is recorded; the names of its stages, in their order.
 fn recorded(act: impl FnOnce() -> Result<(), Failed>) -> Result<Vec<String>, Failed> {
+    Ok(recorded_trace(act)?.spans().map(|span| span.name.to_owned()).collect())
+}
+
+/// Runs something while it is recorded.
+pub fn recorded_trace(act: impl FnOnce() -> Result<(), Failed>) -> Result<Trace, Failed> {
     let failed = |error: &dyn std::fmt::Display| Failed::Wrong(error.to_string());
     let path = std::env::temp_dir().join(format!("laptime-model-test-{}.pftrace", std::process::id()));
     let recording = laptime_trace::record_to(&path).map_err(|error| failed(&error))?;
@@ -20,7 +25,7 @@ fn recorded(act: impl FnOnce() -> Result<(), Failed>) -> Result<Vec<String>, Fai
     recording.finish().map_err(|error| failed(&error))?;
     let trace = laptime_trace::read(&path).map_err(|error| failed(&error))?;
     std::fs::remove_file(&path).map_err(|error| failed(&error))?;
-    Ok(trace.spans().map(|span| span.name.to_owned()).collect())
+    Ok(trace)
 }
 
 pub fn alike(bench: &Bench) -> Answer {

@@ -16,15 +16,16 @@ use super::super::{
 use super::load::CpuParts;
 use super::steps::{Snake, add_row, add_scaled, layer_norm, silu};
 use crate::tts::{
-    Border, Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt, Sampling,
+    Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt, Sampling,
     SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample,
     weigh,
 };
-use crate::{Done, ModelError, Room};
+use crate::{Done, Marks, ModelError, Room};
 
 type Weights<T> = LoadedWeights<CpuParts<T>>;
 
 pub struct CpuOps<T> {
+    marks: Marks,
     config: Arc<TtsConfig>,
     crew: Crew,
     talker: Stack<T>,
@@ -99,6 +100,7 @@ impl<T: Number> CpuOps<T> {
             seen: vec![false; config.talker.vocab],
             scores: Vec::new(),
             weights: Vec::new(),
+            marks: options.marks.clone(),
             config: Arc::clone(config),
             crew,
         })
@@ -130,6 +132,10 @@ impl<T: Number> TtsOps for CpuOps<T> {
     type Parts = CpuParts<T>;
     type Error = ModelError;
     type Rows = Vec<T>;
+
+    fn marks(&self) -> &Marks {
+        &self.marks
+    }
 
     fn begin(&mut self, _: &Weights<T>, _: &Prompt, sampling: &Sampling) -> Done {
         self.sampling = *sampling;
@@ -180,7 +186,7 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(())
     }
 
-    fn step(&mut self, weights: &Weights<T>, _: Border<'_, ModelError>) -> Done {
+    fn step(&mut self, weights: &Weights<T>) -> Done {
         let enter = |stream: &mut [T]| stream.copy_from_slice(&self.wide);
         self.talker.run(&self.crew, 1, Before::Cache, Some(&weights.talker.head), enter)
     }

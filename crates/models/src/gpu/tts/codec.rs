@@ -162,7 +162,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         };
         let context = Context { stream, blas, config, marks, operations, turns };
         let mut pass = Pass { context, buffers: &mut of_pass, rows: PassRows::Prompt(prompt) };
-        run_resident(&mut pass, 0, &weights.body.layers, |_| Ok(()))?;
+        run_resident(&mut pass, 0, &weights.body.layers)?;
         let _stage = stage_mark!(marks, Layer, "head");
         let _op = stage_mark!(marks, Ops, "norm");
         let (shape, epsilon) = ([size(frames)?, size(config.hidden)?], config.norm_eps as f32);

@@ -10,23 +10,23 @@ use laptime_cuda::decode::{
     self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
 };
 use laptime_cuda::nn::{Attention, Gate};
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Kernels, Pinned, Sizes, Slice};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Pinned, Sizes, Slice};
 use laptime_probe::stage;
 
 use super::super::{
     cache::GpuCache,
+    captured::{Captured, most_stages},
     pass::{Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
     room::{Head, Parts, PassSizes},
     size,
     step::Stepper,
     weights::Number,
 };
-use super::captured::{Captured, is_stamped, marks_inside, wants_graphs};
 use super::codec::{self, Chunk, Codec};
 use super::load::{GpuParts, Kit};
 use crate::decoder::{layers::run_resident, weights::Body};
 use crate::tts::{
-    Border, Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
+    Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
     TtsOptions, decode as run_codec,
 };
 use crate::{Config, GraphMode, Marks, ModelError, Options, Room};
@@ -82,18 +82,11 @@ impl<T: Number> Inner<T> {
         })
     }
 
-    fn layers(
-        &mut self,
-        kit: &Kit<'_, T>,
-        marks: &Marks,
-        body: &Body<Buffer<T>>,
-        state: &State,
-        before: impl FnMut(usize) -> Done,
-    ) -> Done {
+    fn layers(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, state: &State) -> Done {
         let Self { config, stepper, cache, turns } = self;
         let context = context(kit, config, marks, turns);
         let mut pass = stepper.pass(context, Sequences::Together(state, cache));
-        run_resident(&mut pass, 0, &body.layers, before)
+        run_resident(&mut pass, 0, &body.layers)
     }
 
     fn head(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, head: &Buffer<T>) -> Done {
@@ -127,9 +120,9 @@ impl<'a, T: Number> GpuOps<'a, T> {
         };
         let mut ops = Self {
             graphs: [None, None],
-            wants_graphs: wants_graphs(options)?,
+            wants_graphs: options.graph != GraphMode::Off,
             prefill: options.decoder(Room::Static(room), None),
-            marks: marks_inside(options),
+            marks: options.marks.clone(),
             talker: Inner::new(device, &config.talker, room)?,
             state: State::new(device, 1, 1)?,
             attention: Attention::load(device, &Cache::of_user(), size(config.talker.head_dim)?)?,
@@ -166,12 +159,17 @@ impl<'a, T: Number> GpuOps<'a, T> {
     }
 
     fn capture_both(&mut self, weights: &Weights<T>) -> Result<[Captured; 2], CudaError> {
-        let device = self.kit.device;
-        let stamps = is_stamped(&self.options).then(|| Kernels::load(device, &Cache::of_user())).transpose()?;
-        // What comes before the first code, and each code; the sum of embeddings, the layers and the head.
-        let [codes, layers] = [self.config.groups, self.config.talker.layers + 2];
+        let (device, marks) = (self.kit.device, self.marks.clone());
+        // What comes before the first code runs layers too.
+        let codes = self.config.groups.saturating_mul(most_stages(self.config.predictor.layers, &marks));
+        let layers = most_stages(self.config.talker.layers, &marks);
         let mut part = |part: FramePart, stages: usize| {
-            Captured::new(device, stamps.as_ref(), stages, |border| part.run(self, weights, border))
+            Captured::new(device, &marks, stages, |marks| {
+                let usual = std::mem::replace(&mut self.marks, marks);
+                let ran = part.run(self, weights);
+                self.marks = usual;
+                ran
+            })
         };
         Ok([part(FramePart::CodePredictor, codes)?, part(FramePart::TalkerStep, layers)?])
     }
@@ -220,6 +218,10 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     type Parts = GpuParts<T>;
     type Error = CudaError;
     type Rows = Buffer<T>;
+
+    fn marks(&self) -> &Marks {
+        &self.marks
+    }
 
     fn begin(&mut self, weights: &Weights<T>, prompt: &Prompt, sampling: &Sampling) -> Result<(), ModelError> {
         self.make_room(prompt.following.len() + 1)?;
@@ -278,7 +280,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         };
         let context = context(kit, config, &options.marks, &talker.turns);
         let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
-        run_resident(&mut pass, 0, &weights.talker.body.layers, |_| Ok(()))?;
+        run_resident(&mut pass, 0, &weights.talker.body.layers)?;
         let x = &mut talker.stepper.buffers.parts.x;
         kit.operations.last_rows(stream, &buffers.parts.x, x, [1, size(count)?, size(hidden)?])?;
         state.position.set_all(stream, size(count)?)?;
@@ -298,10 +300,9 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)
     }
 
-    fn step(&mut self, weights: &Weights<T>, border: Border<'_, CudaError>) -> Done {
+    fn step(&mut self, weights: &Weights<T>) -> Done {
         let Self { kit, marks, talker, state, .. } = self;
-        talker.layers(kit, marks, &weights.talker.body, state, |layer| border("layer", Some(("layer", layer))))?;
-        border("head", None)?;
+        talker.layers(kit, marks, &weights.talker.body, state)?;
         talker.head(kit, marks, &weights.talker.body, &weights.talker.head)
     }
 
@@ -321,7 +322,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
                 kit.operations.rms_norm(stream, left, &talker.body.norm, x, shape, epsilon)?;
             }
         }
-        self.predictor.layers(kit, marks, &predictor.body, &states[0], |_| Ok(()))?;
+        self.predictor.layers(kit, marks, &predictor.body, &states[0])?;
         let table = predictor.bridge.as_ref().map_or(&talker.embedding, |bridge| &bridge.first);
         let (rows, width) = (size(config.talker.vocab)?, size(config.predictor.hidden)?);
         let x = &mut self.predictor.stepper.buffers.parts.x;
@@ -330,7 +331,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
 
     fn predict(&mut self, weights: &Weights<T>, group: usize) -> Done {
         let Self { kit, marks, predictor, states, .. } = self;
-        predictor.layers(kit, marks, &weights.predictor.body, &states[group], |_| Ok(()))?;
+        predictor.layers(kit, marks, &weights.predictor.body, &states[group])?;
         predictor.head(kit, marks, &weights.predictor.body, &weights.predictor.heads[group - 1])
     }
 
@@ -369,7 +370,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     }
 
     fn replay(&mut self, part: FramePart) -> Result<bool, CudaError> {
-        let Some(graph) = &self.graphs[part as usize] else { return Ok(false) };
+        let Some(graph) = &mut self.graphs[part as usize] else { return Ok(false) };
         // SAFETY: the buffers are owned here, or by the weights that outlive this; dropping waits for the stream.
         unsafe { graph.launch(self.kit.device.stream()) }.map(|()| true)
     }

@@ -84,11 +84,17 @@ impl<T: Number> Backend for Cuda<'_, T> {
     type Voice = Buffer<T>;
 
     fn launch(engine: &mut Engine<Self>, part: Part) -> Done {
+        let device = engine.backend.on.device;
         match engine.backend.graphs.of(part) {
             // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
-            Some(graph) => Ok(unsafe { graph.launch(engine.backend.on.device.stream()) }?),
+            Some(graph) => Ok(unsafe { graph.launch(device.stream()) }?),
             None => engine.run_part(part),
         }
+    }
+
+    fn replay_number(&mut self, part: Part) -> Result<Option<u64>, ModelError> {
+        let device = self.on.device;
+        Ok(self.graphs.of(part).as_mut().map_or(Ok(None), |graph| graph.next_number(device))?)
     }
 
     fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Done {
@@ -202,7 +208,19 @@ impl<T: Number> Backend for Cuda<'_, T> {
         graphs::part_times(engine, times)
     }
 
+    fn reset(&mut self) -> Done {
+        self.wait()?;
+        Ok(self.graphs.hand_on(self.on.device)?)
+    }
+
     fn wait(&mut self) -> Done {
         Ok(self.on.device.stream().synchronise()?)
+    }
+}
+
+impl<T> Drop for Cuda<'_, T> {
+    fn drop(&mut self) {
+        // What a device that failed has recorded is lost.
+        let _ = self.graphs.hand_on(self.on.device);
     }
 }

@@ -1,20 +1,25 @@
 //! The parts of a token as graphs: captured once and replayed.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
-use laptime_cuda::{CudaError, Graph};
+use laptime_cuda::{CudaError, Device};
 use laptime_probe::stage;
-use laptime_trace::run::Depth;
 
+use super::super::captured::{Captured, most_stages};
 use super::{super::weights::Number, backend::Cuda};
 use crate::vibevoice::{Done, Engine, Part, VibeVoice, VibeVoiceOptions};
-use crate::{GraphMode, ModelError, Replay};
+use crate::{GraphMode, Marks, ModelError, Replay};
 
 #[derive(Default)]
-pub struct Graphs([Option<Graph>; Part::ALL.len()]);
+pub struct Graphs([Option<Captured>; Part::ALL.len()]);
 
 impl Graphs {
-    pub fn of(&mut self, part: Part) -> &mut Option<Graph> {
+    /// Hands the stages of all replays to the device. Waits for it if there are some.
+    pub fn hand_on(&mut self, device: &Device) -> laptime_cuda::Done {
+        self.0.iter_mut().flatten().try_for_each(|graph| graph.hand_on(device))
+    }
+
+    pub fn of(&mut self, part: Part) -> &mut Option<Captured> {
         let at = Part::ALL.iter().position(|other| *other == part).unwrap_or_default();
         &mut self.0[at]
     }
@@ -42,20 +47,26 @@ pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> D
             }
         }
     }
-    let nodes = engine.backend.graphs.0.iter().flatten().map(Graph::nodes).sum();
+    let nodes = engine.backend.graphs.0.iter().flatten().map(Captured::nodes).sum();
     engine.backend.replay = Replay::Graph { nodes };
     Ok(())
 }
 
-fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Graph, CudaError> {
-    let stream = Arc::clone(engine.backend.on.device.stream());
-    let run = || match engine.run_part(part) {
-        Err(ModelError::Cuda(error)) => Err(error),
-        Err(other) => Err(CudaError::refused("capturing a graph", 0, other.to_string())),
-        Ok(()) => Ok(()),
-    };
-    let graph = Graph::capture(&stream, run)?;
-    graph.upload(&stream).map(|()| graph)
+fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Captured, CudaError> {
+    let device = engine.backend.on.device;
+    // Only the steps of the language model have stages inside.
+    let marks = if matches!(part, Part::Step(_)) { engine.options.marks.clone() } else { Marks::default() };
+    let stages = most_stages(engine.config.decoder.layers, &marks);
+    Captured::new(device, &marks, stages, |marks| {
+        let usual = engine.backend.language.set_marks(marks);
+        let ran = engine.run_part(part);
+        engine.backend.language.set_marks(usual);
+        match ran {
+            Err(ModelError::Cuda(error)) => Err(error),
+            Err(other) => Err(CudaError::refused("capturing a graph", 0, other.to_string())),
+            Ok(()) => Ok(()),
+        }
+    })
 }
 
 pub fn part_times<T: Number>(
@@ -76,13 +87,9 @@ pub fn part_times<T: Number>(
 }
 
 /// What is known of graphs before anything ran.
-pub fn first_replay(options: &VibeVoiceOptions) -> Result<Replay, ModelError> {
-    let is_deep = options.marks.depth > Depth::Pipeline;
-    let reason = "the stages inside a token are marked, so its kernels are launched one by one";
+pub fn first_replay(options: &VibeVoiceOptions) -> Replay {
     match options.graph {
-        GraphMode::Off => Ok(Replay::Launches),
-        GraphMode::On if is_deep => Err(ModelError::Refused(format!("there is no graph: {reason}"))),
-        GraphMode::Auto if is_deep => Ok(Replay::FellBack(reason.to_owned())),
-        _ => Ok(Replay::Graph { nodes: 0 }),
+        GraphMode::Off => Replay::Launches,
+        _ => Replay::Graph { nodes: 0 },
     }
 }

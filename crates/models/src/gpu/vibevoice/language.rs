@@ -21,7 +21,7 @@ use crate::decoder::{
     weights::load_layers,
 };
 use crate::vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
-use crate::{Config, ModelError, Options, marks::stage_mark};
+use crate::{Config, Marks, ModelError, Options, marks::stage_mark};
 
 pub struct Language<T> {
     model: Model<T>,
@@ -195,6 +195,11 @@ impl<T: Number> Language<T> {
         Ok(())
     }
 
+    /// Marks the stages of steps elsewhere; returns where they were marked.
+    pub fn set_marks(&mut self, marks: Marks) -> Marks {
+        std::mem::replace(&mut self.model.options.marks, marks)
+    }
+
     pub fn stepped(&mut self, side: Side) {
         if side != Side::Negative {
             self.last = side;
@@ -215,7 +220,7 @@ impl<T: Number> Language<T> {
         let Self { model, streams, .. } = self;
         let (stepper, sequences) = streams.of(side)?;
         let mut pass = stepper.pass(model.context(on), sequences);
-        run_resident(&mut pass, model.first, &model.layers, |_| Ok(()))?;
+        run_resident(&mut pass, model.first, &model.layers)?;
         self.leave(on, side)
     }
 

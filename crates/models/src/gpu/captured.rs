@@ -1,0 +1,116 @@
+//! Work that is replayed as a graph: plain, and with stamps at the borders of its stages while it is recorded.
+
+// Graphs keep addresses of buffers, which their owners hold as long as they live.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use laptime_cuda::{Cache, CudaError, Device, Done, Graph, Kernels, Room, StampedGraph, Stream};
+use laptime_probe::recording;
+use laptime_trace::run::Depth;
+
+use super::size;
+use crate::Marks;
+
+/// Replays whose stamps are kept until they are read, at most.
+const MOST_REPLAYS: usize = 1024;
+
+/// Stages that are kept of all replays together: their borders take 4 MiB.
+const KEPT_STAGES: usize = 1 << 18;
+
+/// One piece of work as a graph, and a second time with stamps if stages inside it are marked.
+pub struct Captured {
+    plain: Graph,
+    stamped: Option<StampedGraph>,
+    /// The number of the next replay, if its stages are recorded.
+    announced: Option<u64>,
+}
+
+impl Captured {
+    /// Captures what `launch` puts on the stream with the marks that it is called with: none, and then names for at most
+    /// this number of stages, if the marks go deeper than passes.
+    pub fn new(
+        device: &Device,
+        marks: &Marks,
+        stages: usize,
+        mut launch: impl FnMut(Marks) -> Done,
+    ) -> Result<Self, CudaError> {
+        let stream = device.stream();
+        let plain = Graph::capture(stream, || launch(Marks::default()))?;
+        plain.upload(stream)?;
+        let stamped = match marks.depth {
+            Depth::Pipeline => None,
+            _ => Some(stamp(device, marks, stages, &mut launch)?),
+        };
+        Ok(Self { plain, stamped, announced: None })
+    }
+
+    /// Kernels and copies of a replay without stamps.
+    pub fn nodes(&self) -> usize {
+        self.plain.nodes()
+    }
+
+    /// The number by which the span of the next replay is known, if its stages are recorded.
+    pub fn next_number(&mut self, device: &Device) -> Result<Option<u64>, CudaError> {
+        let Some(stamped) = self.stamped.as_mut().filter(|_| recording()) else { return Ok(None) };
+        if self.announced.is_none() {
+            if stamped.is_full() {
+                device.keep_replays(stamped.read_numbered(device)?);
+            }
+            self.announced = Some(stamped.next_number());
+        }
+        Ok(self.announced)
+    }
+
+    /// Puts a replay on the stream, with stamps if its number was asked for.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Graph::launch`].
+    pub unsafe fn launch(&mut self, stream: &Stream) -> Done {
+        let stamped = self.stamped.as_ref().filter(|_| self.announced.is_some());
+        let graph = stamped.map_or(&self.plain, StampedGraph::graph);
+        self.announced = None;
+        // SAFETY: the caller answers for it.
+        unsafe { graph.launch(stream) }
+    }
+
+    /// Hands the recorded stages to the device, which keeps them for the trace. Waits for the device if there are some.
+    pub fn hand_on(&mut self, device: &Device) -> Done {
+        match &mut self.stamped {
+            Some(stamped) if stamped.has_unread() => {
+                device.keep_replays(stamped.read_numbered(device)?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same where waiting disturbs no measurement, if few more replays find room.
+    pub fn make_room(&mut self, device: &Device) -> Done {
+        if self.stamped.as_ref().is_some_and(StampedGraph::is_half_full) { self.hand_on(device) } else { Ok(()) }
+    }
+}
+
+fn stamp(
+    device: &Device,
+    marks: &Marks,
+    stages: usize,
+    launch: &mut impl FnMut(Marks) -> Done,
+) -> Result<StampedGraph, CudaError> {
+    let (stream, kernels) = (device.stream(), Kernels::load(device, &Cache::of_user())?);
+    let replays = (KEPT_STAGES / stages.max(1)).clamp(1, MOST_REPLAYS);
+    let room = Room { stages: size(stages)?, replays: size(replays)? };
+    let stamped = StampedGraph::capture(device, &kernels, stream, room, |stamper| {
+        launch(Marks { names: Some(Arc::new(stamper.clone())), lane: None, ..marks.clone() })
+    })?;
+    stamped.graph().upload(stream)?;
+    Ok(stamped)
+}
+
+/// The number of stages in a step of a decoder with this number of layers, at most: each layer, its two blocks and the
+/// operations of both, and what is before and behind the layers.
+pub fn most_stages(layers: usize, marks: &Marks) -> usize {
+    let of_layer = if marks.depth > Depth::Layer { 12 } else { 3 };
+    layers.saturating_mul(of_layer).saturating_add(8)
+}
