@@ -93,8 +93,6 @@ const LONG: u32 = 4096;
 const MOST_HEADS: u32 = 8;
 /// The most blocks that share the positions of a head; a cluster of more than 8 is not possible on every GPU.
 const MOST_SPLITS: u32 = 16;
-/// Blocks of attention on tensor cores that a multiprocessor has registers for.
-const BLOCKS_EACH: u32 = 2;
 
 /// What a device has for a step.
 #[derive(Debug, Clone, Copy)]
@@ -159,7 +157,7 @@ impl Spread {
     fn on_tensor_cores(sizes: &StepSizes, means: Means) -> Self {
         let heads = sizes.group().clamp(1, MOST_HEADS).next_power_of_two();
         let blocks = u64::from(sizes.batch) * u64::from(sizes.kv_heads) * u64::from(sizes.group().div_ceil(heads));
-        let room = u64::from(means.multiprocessors * BLOCKS_EACH);
+        let room = u64::from(means.multiprocessors);
         let most = if means.has_clusters { MOST_SPLITS } else { 1 };
         let mut splits = 1;
         while splits < most && blocks * u64::from(splits) * 2 <= room {
@@ -245,7 +243,7 @@ pub(super) mod tests {
             assert!(heads == 4 && on_tensor_cores);
             splits
         });
-        assert_eq!(splits, [16, 16, 4, 2, 1, 1]);
+        assert_eq!(splits, [16, 8, 2, 1, 1, 1]);
         let without = Tuning::chosen(&StepSizes { batch: 8, ..QWEN3_4B }, Means { has_clusters: false, ..H200 });
         assert_eq!(without.attention.splits, 1);
     }

@@ -89,7 +89,7 @@ pub fn step<T: Element>(bench: &Bench, sizes: StepSizes) -> Result<Step<T>, Fail
 
 pub fn products(bench: &Bench) -> Answer {
     let few = [1, 3, 8];
-    let more = [2, 9, 16, 17, 32, 33];
+    let more = [2, 9, 16, 17, 33];
     let worst = [
         products_of::<f32>(bench, &few)?,
         products_of::<bf16>(bench, &[&few[..], &more[..]].concat())?,
