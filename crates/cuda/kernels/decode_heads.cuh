@@ -1,26 +1,12 @@
 // Attention of a step: its sizes, how the blocks of a cluster meet, and how a head of the new token is made ready.
-// This text stands after decode.cuh and before decode_attention.cu, which says what the option HEAD_DIM is.
+// This text stands after decode.cuh and before decode_attention.cu, which says what the options are.
 
-#define WARPS 8
 #define THREADS (WARPS * LANES)
-#if __CUDA_ARCH__ >= 900
-#define SPLITS 8
-#else
+#if __CUDA_ARCH__ < 900
+#undef SPLITS
 #define SPLITS 1
 #endif
 
-__device__ constexpr u32 power_of_two(u32 least) {
-    u32 power = 1;
-    while (power < least) power *= 2;
-    return power;
-}
-
-// Lanes that hold a position together, groups of 16 bytes that each holds of it, positions in a warp.
-constexpr u32 SHARING = power_of_two((HEAD_DIM + PER - 1) / PER) < LANES ? power_of_two((HEAD_DIM + PER - 1) / PER) : LANES;
-constexpr u32 PIECES = (HEAD_DIM + SHARING * PER - 1) / (SHARING * PER);
-constexpr u32 POSITIONS = LANES / SHARING;
-// Positions that a lane has in flight.
-constexpr u32 AHEAD = PIECES == 1 ? 4 : 2;
 // Values of one head that a lane of a warp holds when a warp takes a whole head.
 constexpr u32 PAIRS_EACH = (HEAD_DIM / 2 + LANES - 1) / LANES;
 constexpr float LOWEST = -1e30f;
@@ -38,6 +24,13 @@ struct Attention {
     u32 capacity, heads, kv_heads;
     number *out;              // [batch, heads * HEAD_DIM]
     u64 *border;              // where the time is written, or none
+};
+
+// The cache of one key and value head as a block looks at it: up to `end`, of which the first `filled` are there.
+struct Cached {
+    const number *keys, *values;
+    u32 end, filled;
+    __device__ __forceinline__ bool has(u32 index) const { return index < end && index < filled; }
 };
 
 // A part of the attention of one head: the weighted values, the largest score, the sum of weights.

@@ -99,6 +99,22 @@ impl Shape {
     pub const fn line(blocks: u32, threads: u32) -> Self {
         Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
+
+    fn config(self, stream: sys::CUstream, attributes: &mut [sys::CUlaunchAttribute]) -> sys::CUlaunchConfig {
+        let ([gx, gy, gz], [bx, by, bz]) = (self.grid, self.block);
+        sys::CUlaunchConfig {
+            gridDimX: gx,
+            gridDimY: gy,
+            gridDimZ: gz,
+            blockDimX: bx,
+            blockDimY: by,
+            blockDimZ: bz,
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream,
+            numAttrs: attributes.len() as u32,
+            attrs: attributes.as_mut_ptr(),
+        }
+    }
 }
 
 /// An argument of a kernel, as the bits that are passed.
@@ -239,19 +255,8 @@ impl Kernel {
             maps.iter().map(TensorMap::place).chain(arguments.iter().map(Argument::place)).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
         let (parameters, extra) = (places.as_mut_ptr(), ptr::null_mut());
-        let mut attribute = may_begin_early();
-        let config = sys::CUlaunchConfig {
-            gridDimX: gx,
-            gridDimY: gy,
-            gridDimZ: gz,
-            blockDimX: bx,
-            blockDimY: by,
-            blockDimZ: bz,
-            sharedMemBytes: shape.shared_bytes,
-            hStream: stream.raw(),
-            attrs: &raw mut attribute,
-            numAttrs: 1,
-        };
+        let mut attributes = [may_begin_early()];
+        let config = shape.config(stream.raw(), &mut attributes);
         // SAFETY: the caller answers for the arguments; the driver copies them and the attribute before it returns.
         let result = unsafe {
             match is_early {
@@ -274,6 +279,22 @@ impl Kernel {
         self.module.context.bind()?;
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         driver!(&format!("allowing `{}` shared memory", self.name), cuFuncSetAttribute(self.raw, most, bytes as i32))
+    }
+
+    /// Allows clusters of more than 8 blocks, which not every GPU can run.
+    pub fn allow_large_clusters(&self) -> Done {
+        self.module.context.bind()?;
+        let allowed = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+        driver!(&format!("allowing `{}` large clusters", self.name), cuFuncSetAttribute(self.raw, allowed, 1))
+    }
+
+    /// The number of its clusters that the device can run at once, launched like this.
+    pub fn clusters_at_once(&self, shape: Shape) -> Result<u32, CudaError> {
+        self.module.context.bind()?;
+        let mut clusters = 0;
+        let config = shape.config(ptr::null_mut(), &mut []);
+        driver!("counting clusters", cuOccupancyMaxActiveClusters(&mut clusters, self.raw, &config))?;
+        Ok(clusters.unsigned_abs())
     }
 
     /// Lets multiprocessors that run it use the maximum shared memory.

@@ -75,7 +75,7 @@ const SWIGLU: Source<'static> = source!(in "swiglu.cu");
 const ARGMAX: Source<'static> = source!(in "argmax.cu");
 const RANDOM: Source<'static> = source!(in "random.cu");
 const ATTENTION: Source<'static> = source!(in "attention.cu");
-const ATTENTION_TENSOR: Source<'static> = source!("tensor.cuh", in "attention_tensor.cu");
+const ATTENTION_TENSOR: Source<'static> = source!("mma.cuh", "tensor.cuh", in "attention_tensor.cu");
 const LOSS: Source<'static> = source!("gradient.cuh", in "loss.cu");
 const RMS_NORM_BACKWARD: Source<'static> = source!("gradient.cuh", in "rms_norm_backward.cu");
 const SWIGLU_BACKWARD: Source<'static> = source!("gradient.cuh", in "swiglu_backward.cu");
@@ -84,11 +84,12 @@ const SOFTMAX_BACKWARD: Source<'static> = source!("gradient.cuh", in "softmax_ba
 const ROWS_BACKWARD: Source<'static> = source!("gradient.cuh", in "rows_backward.cu");
 const ADAMW: Source<'static> = source!(in "adamw.cu");
 const ATTENTION_BACKWARD: Source<'static> = source!("gradient.cuh", in "attention_backward.cu");
-const ATTENTION_BACKWARD_TENSOR: Source<'static> = source!("tensor.cuh", in "attention_backward_tensor.cu");
+const ATTENTION_BACKWARD_TENSOR: Source<'static> = source!("mma.cuh", "tensor.cuh", in "attention_backward_tensor.cu");
 const BLOCK_ATTENTION: Source<'static> = source!("block.cuh", in "block_attention.cu");
-const BLOCK_ATTENTION_TENSOR: Source<'static> = source!("tensor.cuh", "block.cuh", in "block_attention_tensor.cu");
+const BLOCK_ATTENTION_TENSOR: Source<'static> =
+    source!("mma.cuh", "tensor.cuh", "block.cuh", in "block_attention_tensor.cu");
 const BLOCK_ATTENTION_HOPPER: Source<'static> =
-    source!("tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu");
+    source!("mma.cuh", "tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu");
 const FUSE: Source<'static> = source!("gelu.cuh", in "fuse.cu");
 const CONV: Source<'static> = source!(in "conv.cu");
 const AUDIO_ROWS: Source<'static> = source!("gelu.cuh", in "audio_rows.cu");

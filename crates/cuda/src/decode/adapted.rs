@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 
 use super::product::{Dealer, Operands, Product, shared_limit};
-use super::{ADAPTED, Linear, Norm, StepSizes, Tuning, sizes::MUCH_SHARED};
+use super::{ADAPTED, Linear, Norm, Spread, StepSizes, Tuning, sizes::MUCH_SHARED};
 use crate::launch::{Buffer, Cache, CudaError, Device, Done, Element, Slice, Stream, nvrtc};
 
 /// The kernel variant if there is enough shared memory. A block of this size occupies a whole multiprocessor, so two
 /// blocks never share one.
-pub(super) const TUNING: Tuning = Tuning { warps: 24, depth: 3, heads: 1 };
+pub(super) const TUNING: Tuning = Tuning { warps: 24, depth: 3, attention: Spread::PLAIN, together: None };
 
 /// The sizes of adapted layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Attention of one new token over a layer's cache.
 
-use super::{ATTENTION, State, Step, StepSizes, Tuning};
+use super::{ATTENTION, Spread, State, Step, StepSizes};
 use crate::{
     launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Stream, area, blocks, nvrtc},
     nn::of_window,
@@ -36,48 +36,54 @@ pub struct Attention<'a, T> {
 #[derive(Debug)]
 pub(super) struct AttentionKernel {
     kernel: Kernel,
-    /// Query heads per block.
-    together: u32,
-    /// Blocks that share the positions of a head.
-    splits: u32,
+    pub spread: Spread,
 }
 
 const DOING: &str = "attention";
-const WARPS: u32 = 8;
-const THREADS: u32 = WARPS * 32;
+/// The largest cluster that every GPU with clusters can run.
+const PORTABLE_SPLITS: u32 = 8;
 
 impl AttentionKernel {
     pub fn load<T: Element>(
         device: &Device,
         cache: &Cache,
         sizes: &StepSizes,
-        tuning: Tuning,
+        spread: Spread,
         window: Option<u32>,
     ) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, ATTENTION, &of_window(sizes.head_dim, window))?;
-        let (splits, together) = (splits(device), tuning.heads);
-        let kernel = module.step_kernel(&format!("attention_step_{together}"))?;
-        kernel.allow_shared_bytes(shared_bytes(together, sizes.head_dim, splits))?;
-        Ok(Self { kernel, together, splits })
+        let module = nvrtc::load_typed::<T>(device, cache, ATTENTION, &options(sizes.head_dim, window, spread))?;
+        let attention = Self { kernel: module.step_kernel("attention_step")?, spread };
+        attention.kernel.allow_shared_bytes(shared_bytes(spread, sizes.head_dim))?;
+        if spread.splits > PORTABLE_SPLITS {
+            attention.kernel.allow_large_clusters()?;
+            if attention.kernel.clusters_at_once(attention.shape(sizes, sizes.batch))? == 0 {
+                return Self::load::<T>(device, cache, sizes, Spread { splits: PORTABLE_SPLITS, ..spread }, window);
+            }
+        }
+        Ok(attention)
     }
 
     fn shape(&self, sizes: &StepSizes, rows: u32) -> Shape {
-        let bundles = (sizes.heads / sizes.kv_heads).div_ceil(self.together);
-        let grid = [self.splits, sizes.kv_heads * bundles, rows];
-        Shape { grid, block: [THREADS, 1, 1], shared_bytes: shared_bytes(self.together, sizes.head_dim, self.splits) }
+        let Spread { heads, splits, warps, .. } = self.spread;
+        let grid = [splits, sizes.kv_heads * sizes.group().div_ceil(heads), rows];
+        Shape { grid, block: [warps * 32, 1, 1], shared_bytes: shared_bytes(self.spread, sizes.head_dim) }
     }
 }
 
-/// Blocks that share the positions of a head, as in the kernel source: clusters need compute capability 9.0.
-pub(super) fn splits(device: &Device) -> u32 {
-    if device.is_hopper_or_later() { 8 } else { 1 }
+/// The compiler options, in addition to the dtype.
+pub(super) fn options(head_dim: u32, window: Option<u32>, spread: Spread) -> Vec<String> {
+    let Spread { heads, splits, warps, on_tensor_cores } = spread;
+    let sizes = [("TOGETHER", heads), ("SPLITS", splits), ("WARPS", warps), ("REGISTERS", spread.registers())];
+    let sizes = sizes.iter().map(|(name, value)| format!("-D{name}={value}"));
+    let tensor = on_tensor_cores.then(|| "-DON_TENSOR_CORES".to_owned());
+    of_window(head_dim, window).into_iter().chain(sizes).chain(tensor).collect()
 }
 
 /// The kernel's `Shared`: queries, the new key and value, and the parts of each warp and of each block of a cluster.
-fn shared_bytes(together: u32, head_dim: u32, splits: u32) -> u32 {
+fn shared_bytes(Spread { heads, splits, warps, .. }: Spread, head_dim: u32) -> u32 {
     let part = head_dim.next_multiple_of(4) + 4;
-    let token = ((together + 2) * head_dim).next_multiple_of(4);
-    4 * (token + (WARPS + splits) * together * part)
+    let token = ((heads + 2) * head_dim).next_multiple_of(4);
+    4 * (token + (warps + splits) * heads * part)
 }
 
 #[derive(Clone, Copy)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::{LINEAR, StepSizes, Tuning, tiles::Tiles};
+use super::{LINEAR, StepSizes, TOGETHER, Tuning, tiles::Tiles, together};
 use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, nvrtc,
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Source, Stream, area, expect, nvrtc,
 };
 use crate::{context::driver, kernel::Module};
 
@@ -72,8 +72,9 @@ pub(super) struct Products {
 const MOST_VECTORS: u32 = 8;
 
 pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
-    let sizes = [("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
-    sizes.iter().map(|(name, value)| format!("-D{name}={value}")).collect()
+    let sizes = vec![("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
+    let together = tuning.together.map(|together| [("VECTORS", together.vectors), ("SPLIT", together.splits)]);
+    sizes.into_iter().chain(together.into_iter().flatten()).map(|(name, value)| format!("-D{name}={value}")).collect()
 }
 
 impl Products {
@@ -84,7 +85,7 @@ impl Products {
         tuning: Tuning,
     ) -> Result<Self, CudaError> {
         let dealer = Dealer::new::<T>(device, sizes, tuning)?;
-        let module = nvrtc::load_typed::<T>(device, cache, LINEAR, &dealer.options())?;
+        let module = nvrtc::load_typed::<T>(device, cache, dealer.source(), &dealer.options())?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {
             norm_linear: product("norm_linear", true, 1)?,
@@ -98,6 +99,10 @@ impl Products {
 impl Dealer {
     pub fn new<T: Element>(device: &Device, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
         let shared_limit = shared_limit(device)?;
+        let tuning = match tuning.together {
+            Some(together) => Tuning { warps: together.warps, depth: together.depth, ..tuning },
+            None => tuning,
+        };
         Ok(Self {
             batch: sizes.batch,
             tuning,
@@ -105,6 +110,14 @@ impl Dealer {
             multiprocessors: device.facts().multiprocessors.max(1),
             shared_limit,
         })
+    }
+
+    pub fn reads_once(&self) -> bool {
+        self.batch <= MOST_VECTORS || self.tuning.together.is_some()
+    }
+
+    pub fn source(&self) -> Source<'static> {
+        if self.tuning.together.is_some() { TOGETHER } else { LINEAR }
     }
 
     pub fn options(&self) -> Vec<String> {
@@ -162,23 +175,32 @@ impl Dealer {
         width: u32,
     ) -> Result<(&'a Kernel, Tiles, Shape), CudaError> {
         let pairs = if product.rows_each == 2 { rows } else { rows.div_ceil(2) };
+        let is_aligned = (width as usize * size_of::<T>()).is_multiple_of(16);
+        if let Some(together) = self.tuning.together.filter(|_| is_aligned) {
+            let of_tiles = together::Product { pairs, width, has_norm: product.has_norm };
+            let mut shape = together.shape(of_tiles, self.batch, self.multiprocessors);
+            shape.shared_bytes = shape.shared_bytes.max(self.shared_limit / 3 + 1);
+            if shape.shared_bytes <= self.shared_limit {
+                return Ok((&product.fast, Tiles::whole(0), shape));
+            }
+        }
+        let is_fast = is_aligned && self.tuning.together.is_none();
         let blocks = pairs.min(self.multiprocessors);
         let chunks = width.div_ceil(chunk::<T>());
-        let is_aligned = (width as usize * size_of::<T>()).is_multiple_of(16);
         let each = pairs.div_ceil(blocks);
         let bytes = |tiles: Tiles| {
-            let is_kept = is_aligned && (tiles.segments > 1 || !product.has_norm);
+            let is_kept = is_fast && (tiles.segments > 1 || !product.has_norm);
             let parts = if is_kept { each.saturating_mul(tiles.segments) } else { 0 };
             shared_bytes::<T>(self.tuning, self.vectors, tiles, product.has_norm, parts)
         };
         let (even, whole) = (Tiles::even(each, chunks, self.tuning.warps), Tiles::whole(chunks));
-        let tiles = if is_aligned && bytes(even) <= self.shared_limit { even } else { whole };
+        let tiles = if is_fast && bytes(even) <= self.shared_limit { even } else { whole };
         // Shared memory for two blocks and not three: a kernel that begins early then has one block on each
         // multiprocessor, next to one of the previous kernel.
         let shared_bytes = bytes(tiles).max(self.shared_limit / 3 + 1);
         expect(product.name, shared_bytes <= self.shared_limit, "the vectors do not fit the shared memory of a block")?;
         let grid = [blocks, self.batch.div_ceil(self.vectors), 1];
-        let kernel = if is_aligned { &product.fast } else { &product.any };
+        let kernel = if is_fast { &product.fast } else { &product.any };
         Ok((kernel, tiles, Shape { grid, block: [self.tuning.warps * 32, 1, 1], shared_bytes }))
     }
 }
@@ -222,14 +244,17 @@ pub(super) fn shared_limit(device: &Device) -> Result<u32, CudaError> {
 mod tests {
     use half::bf16;
 
-    use super::{super::sizes::tests::QWEN3_4B, *};
+    use super::{
+        super::{Spread, sizes::tests::QWEN3_4B},
+        *,
+    };
 
     const H200_LIMIT: u32 = 227 << 10;
 
     #[test]
     fn a_block_takes_a_power_of_two_of_vectors_that_fit() {
         let vectors = |batch, tuning| vectors_that_fit::<bf16>(&StepSizes { batch, ..QWEN3_4B }, tuning, H200_LIMIT);
-        let tuning = Tuning { warps: 8, depth: 8, heads: 1 };
+        let tuning = Tuning { warps: 8, depth: 8, attention: Spread::PLAIN, together: None };
         assert_eq!([1, 2, 3, 4, 5, 8, 9].map(|batch| vectors(batch, tuning)), [1, 2, 4, 4, 8, 8, 8]);
         assert_eq!(vectors(8, Tuning { depth: 4, ..tuning }), 8);
         assert_eq!(vectors_that_fit::<f32>(&StepSizes { batch: 8, ..QWEN3_4B }, tuning, H200_LIMIT), 4);

@@ -1,7 +1,7 @@
 //! The sizes of a decoder, and how kernels are built for them.
 
-use super::{attention::splits, product::shared_limit};
-use crate::launch::{CudaError, Device, Done, expect};
+use super::{Together, product::shared_limit};
+use crate::launch::{CudaError, Device, Done, Element, expect};
 
 /// The sizes of a decoder, as a step needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,11 @@ impl StepSizes {
         self.heads.saturating_mul(self.head_dim)
     }
 
+    /// Query heads that share a key and value head.
+    pub(super) fn group(&self) -> u32 {
+        self.heads / self.kv_heads.max(1)
+    }
+
     /// The size of the keys, or of the values, of one layer's cache.
     pub fn cache(&self) -> u64 {
         let heads = u64::from(self.batch) * u64::from(self.kv_heads);
@@ -61,26 +66,110 @@ pub struct Tuning {
     pub warps: u32,
     /// Copies in flight per warp, of 1 KiB each.
     pub depth: u32,
-    /// Query heads per attention block: 1, 2, 4 or 8.
+    /// How attention is distributed.
+    pub attention: Spread,
+    /// How several vectors are multiplied on tensor cores, if they are. It takes the place of warps and depth.
+    pub together: Option<Together>,
+}
+
+/// How the attention of a step is distributed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spread {
+    /// Query heads per block: 1, 2, 4 or 8.
     pub heads: u32,
+    /// Blocks that share the positions of a key and value head: a power of two up to 16.
+    pub splits: u32,
+    /// Warps per block.
+    pub warps: u32,
+    /// Whether products of queries and keys, and of weights and values, are those of tensor cores.
+    pub on_tensor_cores: bool,
 }
 
 /// The shared memory per block that allows deep copies.
 pub(super) const MUCH_SHARED: u32 = 200 << 10;
 /// From this capacity on, the cache is meant for contexts whose attention takes longer than the kernels around it.
 const LONG: u32 = 4096;
+/// The most query heads per block.
+const MOST_HEADS: u32 = 8;
+/// The most blocks that share the positions of a head; a cluster of more than 8 is not possible on every GPU.
+const MOST_SPLITS: u32 = 16;
+
+/// What a device has for a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Means {
+    pub multiprocessors: u32,
+    pub has_clusters: bool,
+    /// Whether there are tensor cores for the step's dtype.
+    pub has_tensor_cores: bool,
+    pub shared_limit: u32,
+}
 
 impl Tuning {
     /// The fastest variant on an H200, or one that fits a device with less shared memory.
-    pub fn of(device: &Device, sizes: &StepSizes) -> Result<Self, CudaError> {
+    pub fn of<T: Element>(device: &Device, sizes: &StepSizes) -> Result<Self, CudaError> {
         sizes.check()?;
-        let blocks = device.facts().multiprocessors / splits(device);
-        Ok(Self::chosen(sizes, blocks, shared_limit(device)?))
+        let means = Means {
+            multiprocessors: device.facts().multiprocessors.max(1),
+            has_clusters: device.is_hopper_or_later(),
+            has_tensor_cores: size_of::<T>() == 2 && device.facts().capability.0 >= 8,
+            shared_limit: shared_limit(device)?,
+        };
+        Ok(Self::chosen(sizes, means))
     }
 
-    /// `clusters` is the number that the device can run at once with one block per multiprocessor.
-    fn chosen(sizes: &StepSizes, clusters: u32, shared_limit: u32) -> Self {
-        let group = sizes.heads / sizes.kv_heads;
+    fn chosen(sizes: &StepSizes, means: Means) -> Self {
+        let attention = Spread::chosen(sizes, means);
+        let (warps, depth) = match attention.heads {
+            _ if means.shared_limit < MUCH_SHARED => (8, 4),
+            // The registers of an attention block must fit next to two of the weight kernels.
+            1 | 2 => (16, 5),
+            _ => (12, 6),
+        };
+        Self { warps, depth, attention, together: Together::chosen(sizes, means) }
+    }
+
+    pub(super) fn check(&self) -> Done {
+        let right = (1..=32).contains(&self.warps) && (1..=64).contains(&self.depth);
+        expect("preparing a step", right, "the limits are 1 to 32 warps and 1 to 64 copies in flight")?;
+        let right = self.together.is_none_or(Together::is_sensible);
+        expect("preparing a step", right, "8, 16 or 32 vectors are multiplied together")?;
+        let Spread { heads, splits, warps, .. } = self.attention;
+        let right = [1, 2, 4, 8].contains(&heads) && [1, 2, 4, 8, 16].contains(&splits) && (1..=32).contains(&warps);
+        expect("preparing a step", right, "a block of attention takes up to 8 heads, and up to 16 share a head")
+    }
+}
+
+impl Spread {
+    /// One head per block, of any type and size.
+    pub const PLAIN: Self = Self { heads: 1, splits: 1, warps: 8, on_tensor_cores: false };
+
+    fn chosen(sizes: &StepSizes, means: Means) -> Self {
+        let heads_of_cache = u64::from(sizes.batch) * u64::from(sizes.kv_heads);
+        // A few short contexts are soon read, and then it counts how early the kernels around them can begin.
+        let is_small = sizes.capacity < LONG && heads_of_cache * 8 <= u64::from(means.multiprocessors);
+        match means.has_tensor_cores && [64, 128].contains(&sizes.head_dim) && !is_small {
+            true => Self::on_tensor_cores(sizes, means),
+            false => Self::by_numbers(sizes, means),
+        }
+    }
+
+    /// As many blocks as the device has room for, and no more.
+    fn on_tensor_cores(sizes: &StepSizes, means: Means) -> Self {
+        let heads = sizes.group().clamp(1, MOST_HEADS).next_power_of_two();
+        let blocks = u64::from(sizes.batch) * u64::from(sizes.kv_heads) * u64::from(sizes.group().div_ceil(heads));
+        let room = u64::from(means.multiprocessors);
+        let most = if means.has_clusters { MOST_SPLITS } else { 1 };
+        let mut splits = 1;
+        while splits < most && blocks * u64::from(splits) * 2 <= room {
+            splits *= 2;
+        }
+        Self { heads, splits, warps: 8, on_tensor_cores: true }
+    }
+
+    fn by_numbers(sizes: &StepSizes, means: Means) -> Self {
+        let splits = if means.has_clusters { 8 } else { 1 };
+        let clusters = means.multiprocessors / splits;
+        let group = sizes.group();
         let needed = |heads: u32| u64::from(sizes.batch) * u64::from(sizes.kv_heads) * u64::from(group.div_ceil(heads));
         // Eight heads use all registers of a multiprocessor, so that the kernels around them cannot overlap.
         let mut heads = group.clamp(1, 4).next_power_of_two();
@@ -88,18 +177,17 @@ impl Tuning {
         while sizes.capacity >= LONG && heads > 1 && needed(heads / 2) <= u64::from(clusters) {
             heads /= 2;
         }
-        match heads {
-            _ if shared_limit < MUCH_SHARED => Self { warps: 8, depth: 4, heads },
-            // The registers of an attention block must fit next to two of the weight kernels.
-            1 | 2 => Self { warps: 16, depth: 5, heads },
-            _ => Self { warps: 12, depth: 6, heads },
-        }
+        Self { heads, splits, ..Self::PLAIN }
     }
 
-    pub(super) fn check(&self) -> Done {
-        let right = (1..=32).contains(&self.warps) && (1..=64).contains(&self.depth);
-        expect("preparing a step", right, "the limits are 1 to 32 warps and 1 to 64 copies in flight")?;
-        expect("preparing a step", [1, 2, 4, 8].contains(&self.heads), "a block takes 1, 2, 4 or 8 heads")
+    /// The most registers per thread: two blocks of the kernels around it shall find room beside one of these.
+    pub(super) fn registers(&self) -> u32 {
+        match self.heads {
+            _ if self.on_tensor_cores => 128,
+            1 | 2 => 96,
+            4 => 128,
+            _ => 255,
+        }
     }
 }
 
@@ -133,21 +221,38 @@ pub(super) mod tests {
         }
     }
 
+    pub const H200: Means =
+        Means { multiprocessors: 132, has_clusters: true, has_tensor_cores: true, shared_limit: 227 << 10 };
+
     #[test]
-    fn a_block_of_attention_takes_four_heads_of_a_key_unless_contexts_are_long() {
+    fn without_tensor_cores_a_block_takes_four_heads_of_a_key_unless_contexts_are_long() {
         let heads = |capacity, heads| {
             let sizes = StepSizes { capacity, heads, ..QWEN3_4B };
-            Tuning::chosen(&sizes, 16, 227 << 10).heads
+            Tuning::chosen(&sizes, Means { has_tensor_cores: false, ..H200 }).attention.heads
         };
         assert_eq!([8, 16, 32, 56, 128].map(|all| heads(1024, all)), [1, 2, 4, 4, 4]);
         assert_eq!([8, 16, 32, 56, 128].map(|all| heads(4096, all)), [1, 1, 2, 4, 4]);
     }
 
     #[test]
+    fn tensor_cores_take_all_heads_of_a_key_and_as_many_blocks_as_there_is_room_for() {
+        let spread = |batch, capacity| Tuning::chosen(&StepSizes { batch, capacity, ..QWEN3_4B }, H200).attention;
+        assert!(!spread(1, 1024).on_tensor_cores);
+        let splits = [(1, 33_000), (2, 33_000), (8, 1024), (16, 1024), (32, 1024), (128, 1024)].map(|(batch, room)| {
+            let Spread { heads, splits, on_tensor_cores, .. } = spread(batch, room);
+            assert!(heads == 4 && on_tensor_cores);
+            splits
+        });
+        assert_eq!(splits, [16, 8, 2, 1, 1, 1]);
+        let without = Tuning::chosen(&StepSizes { batch: 8, ..QWEN3_4B }, Means { has_clusters: false, ..H200 });
+        assert_eq!(without.attention.splits, 1);
+    }
+
+    #[test]
     fn blocks_are_smaller_where_attention_needs_registers_or_memory_is_short() {
-        let warps = |heads, limit| {
+        let warps = |heads, shared_limit| {
             let sizes = StepSizes { capacity: 1024, heads, ..QWEN3_4B };
-            Tuning::chosen(&sizes, 16, limit).warps
+            Tuning::chosen(&sizes, Means { shared_limit, ..H200 }).warps
         };
         assert_eq!((warps(16, 227 << 10), warps(32, 227 << 10), warps(16, 99 << 10)), (16, 12, 8));
     }

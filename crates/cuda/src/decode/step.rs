@@ -3,10 +3,12 @@
 use std::marker::PhantomData;
 
 use super::product::{Dealer, Linear, Norm, Operands, Product, Products};
-use super::{ATTENTION, LINEAR, State, StepSizes, TOKEN, Tuning, attention::AttentionKernel};
-use crate::{
-    launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc},
-    nn::of_head,
+use super::{
+    ATTENTION, State, StepSizes, TOKEN, Tuning,
+    attention::{AttentionKernel, options},
+};
+use crate::launch::{
+    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc,
 };
 
 /// The kernels of one decode step for one decoder on one device. `T` is the dtype of weights and activations.
@@ -29,14 +31,15 @@ const THREADS: u32 = 256;
 impl<T: Element> Step<T> {
     /// What [`Self::load`] loads.
     pub fn requests(device: &Device, sizes: &StepSizes) -> Result<[Request; 3], CudaError> {
-        let dealer = Dealer::new::<T>(device, sizes, Tuning::of(device, sizes)?)?;
-        let attention = Request::typed::<T>(ATTENTION, &of_head(sizes.head_dim));
-        Ok([Request::typed::<T>(TOKEN, &[]), attention, Request::typed::<T>(LINEAR, &dealer.options())])
+        let tuning = Tuning::of::<T>(device, sizes)?;
+        let dealer = Dealer::new::<T>(device, sizes, tuning)?;
+        let attention = Request::typed::<T>(ATTENTION, &options(sizes.head_dim, None, tuning.attention));
+        Ok([Request::typed::<T>(TOKEN, &[]), attention, Request::typed::<T>(dealer.source(), &dealer.options())])
     }
 
     /// Compiles the kernels for a step of these sizes, or loads them from the cache.
     pub fn load(device: &Device, cache: &Cache, sizes: StepSizes) -> Result<Self, CudaError> {
-        Self::load_tuned(device, cache, sizes, Tuning::of(device, &sizes)?)
+        Self::load_tuned(device, cache, sizes, Tuning::of::<T>(device, &sizes)?)
     }
 
     /// The same with another kernel variant, to find the fastest.
@@ -46,7 +49,7 @@ impl<T: Element> Step<T> {
         let ends = nvrtc::load_typed::<T>(device, cache, TOKEN, &[])?;
         Ok(Self {
             sizes,
-            attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning, None)?,
+            attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning.attention, None)?,
             windowed: None,
             products: Products::load::<T>(device, cache, &sizes, tuning)?,
             embed: ends.step_kernel("embed_step")?,
@@ -59,14 +62,19 @@ impl<T: Element> Step<T> {
 
     /// Adds attention to a window: a query sees this number of positions, of which its own is the last.
     pub fn with_window(mut self, device: &Device, cache: &Cache, window: u32) -> Result<Self, CudaError> {
-        let tuning = Tuning::of(device, &self.sizes)?;
-        self.windowed = Some(AttentionKernel::load::<T>(device, cache, &self.sizes, tuning, Some(window))?);
+        let spread = self.attention.spread;
+        self.windowed = Some(AttentionKernel::load::<T>(device, cache, &self.sizes, spread, Some(window))?);
         Ok(self)
     }
 
     /// The sizes it was created for.
     pub fn sizes(&self) -> StepSizes {
         self.sizes
+    }
+
+    /// Whether a product of all sequences reads the weights once.
+    pub fn reads_once(&self) -> bool {
+        self.products.dealer.reads_once()
     }
 
     /// Whether kernels overlap with the previous ones.

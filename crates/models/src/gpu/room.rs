@@ -1,6 +1,6 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use super::{pass::is_fused, sparse::GPU_TILING, weights::layer_bytes};
+use super::{pass::is_fused_on_hopper, sparse::GPU_TILING, step::step_sizes, weights::layer_bytes};
 use crate::size::{product, sum};
 use crate::{
     Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout, parts::parts,
@@ -52,9 +52,9 @@ impl PassSizes {
     }
 
     /// Those of a decode step. Fused kernels need no buffers for what is inside them.
-    pub fn of_step(config: &Config, batch: usize) -> Self {
+    pub fn of_step(config: &Config, batch: usize, is_fused: bool) -> Self {
         let of = |width: usize| batch.saturating_mul(width);
-        let unfused = |width: usize| if is_fused(config, batch) { 0 } else { of(width) };
+        let unfused = |width: usize| if is_fused { 0 } else { of(width) };
         let parts = Parts {
             x: of(config.hidden),
             normed: unfused(config.hidden),
@@ -75,7 +75,9 @@ pub(super) fn qkv_width(config: &Config) -> usize {
 }
 
 fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
-    let numbers = PassSizes::of_step(config, options.batch).parts.numbers();
+    let sizes = step_sizes(config, options.batch, 1);
+    let is_fused = sizes.is_ok_and(|sizes| is_fused_on_hopper(config, &sizes, options.dtype));
+    let numbers = PassSizes::of_step(config, options.batch, is_fused).parts.numbers();
     let chosen = (options.batch as u64).saturating_mul(4 * 4096);
     if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
 }

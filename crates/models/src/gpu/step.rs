@@ -3,7 +3,7 @@
 use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Stream};
 
-use super::pass::{Buffers, Context, Pass, PassRows, Sequences};
+use super::pass::{Buffers, Context, Pass, PassRows, Sequences, is_fused};
 use super::{room::PassSizes, size, weights::Number};
 use crate::marks::{mark_embedding, stage_mark};
 use crate::{Config, decoder::layers::run_head};
@@ -34,7 +34,8 @@ impl<T: Number> Stepper<T> {
         if let Some(window) = config.window {
             step = step.with_window(device, &cache, size(window.size)?)?;
         }
-        Ok(Self { step, buffers: Buffers::new(device, PassSizes::of_step(config, batch))? })
+        let sizes = PassSizes::of_step(config, batch, is_fused(config, step.reads_once()));
+        Ok(Self { step, buffers: Buffers::new(device, sizes)? })
     }
 
     /// A pass over the hidden states of the next token of each sequence.

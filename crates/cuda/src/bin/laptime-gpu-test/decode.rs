@@ -3,8 +3,8 @@
 use std::{fmt::Debug, thread};
 
 use half::{bf16, f16};
-use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes};
-use laptime_cuda::{Buffer, Cache, Element};
+use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, Spread, State, Step, StepSizes, Tuning};
+use laptime_cuda::{Buffer, Cache, CudaError, Element};
 
 use crate::reference::{decode as cpu, noise, worst_error};
 use crate::{Answer, Bench, Failed, expect};
@@ -58,11 +58,15 @@ pub fn random<T: Element>(bench: &Bench, length: usize, seed: u64, middle: f32, 
 
 /// Loads every variant that the tests need, on all cores, so that the tests find them in the cache.
 pub fn compiles(bench: &Bench) -> Answer {
-    let variants = [(16, 1), (64, 2), (80, 3), (128, 8), (256, 1)];
+    let variants = [(16, 1), (64, 2), (80, 3), (128, 8), (256, 1), (64, 9), (64, 17)];
     let loads = [load::<f32>, load::<bf16>, load::<f16>];
     let errors: Vec<String> = thread::scope(|scope| {
         let all = variants.iter().flat_map(|(head_dim, batch)| loads.iter().map(move |load| (load, head_dim, batch)));
-        let threads: Vec<_> = all.map(|(load, d, batch)| scope.spawn(move || load(bench, *d, *batch))).collect();
+        let mut threads: Vec<_> = all.map(|(load, d, batch)| scope.spawn(move || load(bench, *d, *batch))).collect();
+        for case in cases().filter(|case| SPREAD_HEADS.contains(&case.head_dim)) {
+            let both = move || load_spread::<bf16>(bench, case).and(load_spread::<f16>(bench, case).map(|_| ()));
+            threads.push(scope.spawn(move || both().map_err(|error| error.to_string())));
+        }
         threads.into_iter().filter_map(|thread| thread.join().unwrap_or(Err("a panic".to_owned())).err()).collect()
     });
     expect(errors.is_empty(), || errors.join("\n"))?;
@@ -84,21 +88,30 @@ pub fn step<T: Element>(bench: &Bench, sizes: StepSizes) -> Result<Step<T>, Fail
 }
 
 pub fn products(bench: &Bench) -> Answer {
-    let worst = [products_of::<f32>(bench)?, products_of::<bf16>(bench)?, products_of::<f16>(bench)?];
+    let few = [1, 3, 8];
+    let more = [2, 9, 16, 17, 33];
+    let worst = [
+        products_of::<f32>(bench, &few)?,
+        products_of::<bf16>(bench, &[&few[..], &more[..]].concat())?,
+        products_of::<f16>(bench, &[&few[..], &more[..]].concat())?,
+    ];
     Ok(format!(
-        "{} products of each type; worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}",
-        7 * 3 * 3 * 2,
+        "up to {} vectors; worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}",
+        more[more.len() - 1],
         worst[0],
         worst[1],
         worst[2]
     ))
 }
 
-fn products_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
+fn products_of<T: Tested>(bench: &Bench, batches: &[u32]) -> Result<f64, Failed> {
+    let large = [[4096, 1024], [1024, 3072]];
+    let small = [[1, 8], [7, 264], [1001, 520], [33, 101], [640, 2050], [50, 72], [2050, 64], [129, 4104]];
     let mut worst = 0_f64;
-    for batch in [1, 3, 8] {
+    for &batch in batches {
         let step = step::<T>(bench, sizes(batch))?;
-        for [rows, width] in [[4096, 1024], [1024, 3072], [1, 8], [7, 264], [1001, 520], [33, 101], [640, 2050]] {
+        let large = large.iter().filter(|_| batch <= 8);
+        for [rows, width] in large.chain(&small).copied() {
             for has_bias in [false, true] {
                 let error = product(bench, &step, batch as usize, [rows, width], has_bias)?;
                 expect(error < T::TOLERANCE, || {
@@ -158,49 +171,103 @@ struct Case {
     position: usize,
     has_norm: bool,
     in_pairs: bool,
+    window: Option<usize>,
+}
+
+/// The head sizes that tensor cores take.
+const SPREAD_HEADS: [usize; 2] = [64, 128];
+
+fn cases() -> impl Iterator<Item = Case> {
+    [1, 2, 4, 5, 7, 8, 9].into_iter().enumerate().flat_map(|(index, group)| {
+        [16, 64, 80, 128].into_iter().flat_map(move |head_dim| {
+            [0, 1, 511, 1000].into_iter().map(move |position| {
+                let batch = [1, 3, 8][(index + position) % 3];
+                let (has_norm, in_pairs) = ((group + head_dim / 16 + position) % 2 == 0, position % 2 == 1);
+                let window = (index % 2 == 1).then_some(50);
+                Case { batch, kv_heads: 2, group, head_dim, position, has_norm, in_pairs, window }
+            })
+        })
+    })
 }
 
 pub fn attention(bench: &Bench) -> Answer {
     let (mut worst, mut count) = ([0_f64; 3], 0);
-    for (index, group) in [1, 2, 4, 7, 9].into_iter().enumerate() {
-        for head_dim in [16, 64, 80, 128] {
-            for position in [0, 1, 511, 1000] {
-                let batch = [1, 3, 8][(index + position) % 3];
-                let (has_norm, in_pairs) = ((group + head_dim / 16 + position) % 2 == 0, position % 2 == 1);
-                let case = Case { batch, kv_heads: 2, group, head_dim, position, has_norm, in_pairs };
-                let window = (index % 2 == 1).then_some(50);
-                worst[0] = worst[0].max(attend::<f32>(bench, case, window)?);
-                worst[1] = worst[1].max(attend::<bf16>(bench, case, window)?);
-                worst[2] = worst[2].max(attend::<f16>(bench, case, window)?);
-                count += 1;
-            }
+    for case in cases() {
+        worst[0] = worst[0].max(attend(bench, case, &case.load::<f32>(bench)?)?);
+        worst[1] = worst[1].max(attend(bench, case, &case.load::<bf16>(bench)?)?);
+        worst[2] = worst[2].max(attend(bench, case, &case.load::<f16>(bench)?)?);
+        if SPREAD_HEADS.contains(&case.head_dim) {
+            worst[1] = worst[1].max(attend(bench, case, &load_spread::<bf16>(bench, case)?)?);
+            worst[2] = worst[2].max(attend(bench, case, &load_spread::<f16>(bench, case)?)?);
         }
+        count += 1;
     }
-    let widest =
-        Case { batch: 1, kv_heads: 1, group: 8, head_dim: 256, position: 100, has_norm: true, in_pairs: false };
-    attend::<f32>(bench, widest, None)?;
-    attend::<bf16>(bench, widest, Some(64))?;
+    let widest = Case {
+        batch: 1,
+        kv_heads: 1,
+        group: 8,
+        head_dim: 256,
+        position: 100,
+        has_norm: true,
+        in_pairs: false,
+        window: None,
+    };
+    attend(bench, widest, &widest.load::<f32>(bench)?)?;
+    let windowed = Case { window: Some(64), ..widest };
+    attend(bench, windowed, &windowed.load::<bf16>(bench)?)?;
     Ok(format!(
         "{count} cases of each type; worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}",
         worst[0], worst[1], worst[2]
     ))
 }
 
-fn attend<T: Tested>(bench: &Bench, case: Case, window: Option<usize>) -> Result<f64, Failed> {
-    let Case { batch, kv_heads, group, head_dim, position, has_norm, in_pairs } = case;
-    let (heads, capacity) = (kv_heads * group, 1024);
-    let sizes = StepSizes {
-        batch: batch as u32,
-        heads: heads as u32,
-        kv_heads: kv_heads as u32,
-        head_dim: head_dim as u32,
-        capacity: capacity as u32,
-        ..sizes(1)
-    };
-    let mut step = step::<T>(bench, sizes)?;
-    if let Some(window) = window {
-        step = step.with_window(&bench.device, &Cache::of_user(), window as u32)?;
+const CAPACITY: usize = 1024;
+
+impl Case {
+    fn sizes(&self) -> StepSizes {
+        StepSizes {
+            batch: self.batch as u32,
+            heads: (self.kv_heads * self.group) as u32,
+            kv_heads: self.kv_heads as u32,
+            head_dim: self.head_dim as u32,
+            capacity: CAPACITY as u32,
+            ..sizes(1)
+        }
     }
+
+    fn load<T: Element>(&self, bench: &Bench) -> Result<Step<T>, CudaError> {
+        self.with_window(bench, Step::load(&bench.device, &Cache::of_user(), self.sizes())?)
+    }
+
+    fn with_window<T: Element>(&self, bench: &Bench, step: Step<T>) -> Result<Step<T>, CudaError> {
+        match self.window {
+            Some(window) => step.with_window(&bench.device, &Cache::of_user(), window as u32),
+            None => Ok(step),
+        }
+    }
+}
+
+/// Attention on tensor cores, with another number of blocks for each group.
+fn load_spread<T: Element>(bench: &Bench, case: Case) -> Result<Step<T>, CudaError> {
+    let (splits, warps) = match case.group {
+        1 => (16, 8),
+        2 => (8, 4),
+        4 => (4, 8),
+        5 => (2, 4),
+        7 => (1, 8),
+        8 => (1, 16),
+        _ => (8, 8),
+    };
+    let splits = if bench.device.facts().capability.0 >= 9 { splits } else { 1 };
+    let heads = (case.group as u32).clamp(1, 8).next_power_of_two();
+    let attention = Spread { heads, splits, warps, on_tensor_cores: true };
+    let tuning = Tuning { attention, ..Tuning::of::<T>(&bench.device, &case.sizes())? };
+    case.with_window(bench, Step::load_tuned(&bench.device, &Cache::of_user(), case.sizes(), tuning)?)
+}
+
+fn attend<T: Tested>(bench: &Bench, case: Case, step: &Step<T>) -> Result<f64, Failed> {
+    let Case { batch, kv_heads, group, head_dim, position, has_norm, in_pairs, window } = case;
+    let (heads, capacity) = (kv_heads * group, CAPACITY);
     let qkv = random::<T>(bench, batch * (heads + 2 * kv_heads) * head_dim, 1, 0.0, 2.0)?;
     let norms = [random::<T>(bench, head_dim, 2, 1.0, 0.3)?, random::<T>(bench, head_dim, 3, 1.0, 0.3)?];
     // Positions after the current one must not be read.

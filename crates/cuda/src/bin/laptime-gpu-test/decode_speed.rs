@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use half::bf16;
-use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes, Tuning};
+use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, Spread, State, Step, StepSizes, Tuning};
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Graph, nn::Operations};
 
 use crate::decode_layer::{Activations, Layer};
@@ -12,14 +12,14 @@ use crate::{Answer, Bench, Failed, clock::stream_nanos, expect, reference::decod
 const CONTEXT: u32 = 512;
 
 /// The shape of a Qwen3.
-struct Model {
-    layers: usize,
-    sizes: StepSizes,
+pub struct Model {
+    pub layers: usize,
+    pub sizes: StepSizes,
     /// The time limit per token, in milliseconds.
-    budget: f64,
+    pub budget: f64,
 }
 
-const QWEN3_0_6B: Model = Model {
+pub const QWEN3_0_6B: Model = Model {
     layers: 28,
     sizes: StepSizes {
         batch: 1,
@@ -34,7 +34,7 @@ const QWEN3_0_6B: Model = Model {
     budget: 1.4,
 };
 
-const QWEN3_4B: Model =
+pub const QWEN3_4B: Model =
     Model { layers: 36, sizes: StepSizes { hidden: 2560, heads: 32, ffn: 9728, ..QWEN3_0_6B.sizes }, budget: 4.0 };
 
 /// The shape of Qwen2.5-7B as a speech model steps it: of its head four rows.
@@ -44,12 +44,12 @@ const SPEECH_7B: Model = Model {
     budget: 6.0,
 };
 
-struct Weights {
+pub struct Weights {
     norms: [Buffer<bf16>; 4],
-    qkv: Buffer<bf16>,
-    output: Buffer<bf16>,
-    gate_up: Buffer<bf16>,
-    down: Buffer<bf16>,
+    pub qkv: Buffer<bf16>,
+    pub output: Buffer<bf16>,
+    pub gate_up: Buffer<bf16>,
+    pub down: Buffer<bf16>,
 }
 
 impl Weights {
@@ -75,15 +75,15 @@ impl Weights {
 }
 
 /// A model on the device with all that a step needs.
-struct Decoder {
-    sizes: StepSizes,
-    layers: Vec<Weights>,
+pub struct Decoder {
+    pub sizes: StepSizes,
+    pub layers: Vec<Weights>,
     caches: Vec<[Buffer<bf16>; 2]>,
-    table: Buffer<bf16>,
+    pub table: Buffer<bf16>,
     last: Buffer<bf16>,
     tables: [Buffer<f32>; 2],
-    activations: Activations<bf16>,
-    state: State,
+    pub activations: Activations<bf16>,
+    pub state: State,
 }
 
 pub struct Maker<'a> {
@@ -119,7 +119,7 @@ impl<'a> Maker<'a> {
         })
     }
 
-    fn decoder(&self, model: &Model) -> Result<Decoder, Failed> {
+    pub fn decoder(&self, model: &Model) -> Result<Decoder, Failed> {
         let (sizes, device) = (model.sizes, &self.bench.device);
         let cache = || self.random(sizes.cache() as usize, 1.0);
         let [cosines, sines] = reference::rotation(sizes.capacity as usize, sizes.head_dim as usize, 1e6);
@@ -147,7 +147,7 @@ impl Decoder {
         (layers + self.table.bytes()) as f64 + cache as f64 * self.layers.len() as f64
     }
 
-    fn whole(&mut self, bench: &Bench, step: &Step<bf16>) -> Result<Graph, CudaError> {
+    pub fn whole(&mut self, bench: &Bench, step: &Step<bf16>) -> Result<Graph, CudaError> {
         let stream = bench.device.stream();
         let Self { layers, caches, table, last, tables, activations, state, .. } = self;
         let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
@@ -161,8 +161,28 @@ impl Decoder {
         })
     }
 
+    /// One layer, from `x` to `x`.
+    pub fn layer(&mut self, bench: &Bench, step: &Step<bf16>) -> Result<(), CudaError> {
+        self.run_layers(bench, step, 1)
+    }
+
+    fn run_layers(&mut self, bench: &Bench, step: &Step<bf16>, count: usize) -> Result<(), CudaError> {
+        let Self { layers, caches, tables, activations, state, .. } = self;
+        let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
+        for (layer, [keys, values]) in layers.iter().zip(caches).take(count) {
+            layer.layer().run(bench.device.stream(), step, rotation, state, [keys, values], activations)?;
+        }
+        Ok(())
+    }
+
+    /// A graph of the layers alone.
+    pub fn part(&mut self, bench: &Bench, step: &Step<bf16>) -> Result<Graph, CudaError> {
+        let count = self.layers.len();
+        Graph::capture(bench.device.stream(), || self.run_layers(bench, step, count))
+    }
+
     /// A graph of one kind of kernel alone, once for each layer.
-    fn kind(&mut self, bench: &Bench, step: &Step<bf16>, kind: &str) -> Result<Graph, CudaError> {
+    pub fn kind(&mut self, bench: &Bench, step: &Step<bf16>, kind: &str) -> Result<Graph, CudaError> {
         let stream = bench.device.stream();
         let Self { sizes, layers, caches, table, last, tables, activations, state } = self;
         let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
@@ -199,7 +219,7 @@ impl Decoder {
 
     /// Microseconds per replay with this number of positions.
     #[allow(unsafe_code)]
-    fn micros(&mut self, bench: &Bench, clock: &EventClock, graph: &Graph, context: u32) -> Result<f64, Failed> {
+    pub fn micros(&mut self, bench: &Bench, clock: &EventClock, graph: &Graph, context: u32) -> Result<f64, Failed> {
         let stream = bench.device.stream();
         self.state.begin(&vec![7; self.sizes.batch as usize], context - 1)?;
         // SAFETY: the decoder lives until the device is synchronised.
@@ -213,18 +233,18 @@ impl Decoder {
     }
 }
 
-/// Variants of the kernels, to check that ours is the fastest.
-const OTHERS: [Tuning; 10] = [
-    Tuning { warps: 16, depth: 5, heads: 1 },
-    Tuning { warps: 16, depth: 5, heads: 2 },
-    Tuning { warps: 16, depth: 5, heads: 4 },
-    Tuning { warps: 16, depth: 6, heads: 2 },
-    Tuning { warps: 12, depth: 6, heads: 2 },
-    Tuning { warps: 12, depth: 6, heads: 4 },
-    Tuning { warps: 8, depth: 9, heads: 4 },
-    Tuning { warps: 12, depth: 6, heads: 8 },
-    Tuning { warps: 16, depth: 5, heads: 8 },
-    Tuning { warps: 24, depth: 3, heads: 4 },
+/// Variants of the kernels, to check that ours is the fastest: warps, copies in flight, and heads of a block of attention.
+const OTHERS: [(u32, u32, u32); 10] = [
+    (16, 5, 1),
+    (16, 5, 2),
+    (16, 5, 4),
+    (16, 6, 2),
+    (12, 6, 2),
+    (12, 6, 4),
+    (8, 9, 4),
+    (12, 6, 8),
+    (16, 5, 8),
+    (24, 3, 4),
 ];
 
 const CONTEXTS: [u32; 3] = [512, 4096, 32_768];
@@ -241,25 +261,11 @@ pub fn speech(bench: &Bench) -> Answer {
     speed(bench, &SPEECH_7B)
 }
 
-/// Several sequences at once.
-pub fn batches(bench: &Bench) -> Answer {
-    let mut words = Vec::new();
-    for batch in [2, 3, 4, 8, 16] {
-        let sizes = StepSizes { batch, capacity: 1024, ..QWEN3_0_6B.sizes };
-        let mut decoder = Maker::new(bench)?.decoder(&Model { sizes, ..QWEN3_0_6B })?;
-        let clock = EventClock::new(Arc::clone(bench.device.stream()))?;
-        let step = Step::load(&bench.device, &Cache::of_user(), sizes)?;
-        let graph = decoder.whole(bench, &step)?;
-        words.push(format!("{batch}: {:.3}", decoder.micros(bench, &clock, &graph, CONTEXT)? / 1e3));
-    }
-    Ok(format!("ms of a step of so many sequences: {}", words.join(", ")))
-}
-
 fn speed(bench: &Bench, model: &Model) -> Answer {
     let clock = EventClock::new(Arc::clone(bench.device.stream()))?;
     let mut decoder = Maker::new(bench)?.decoder(model)?;
     // Chosen as if the cache were for short contexts, which it is not so that long ones can be tried too.
-    let chosen = Tuning::of(&bench.device, &StepSizes { capacity: 1024, ..model.sizes })?;
+    let chosen = Tuning::of::<bf16>(&bench.device, &StepSizes { capacity: 1024, ..model.sizes })?;
     let load = |tuning| Step::load_tuned(&bench.device, &Cache::of_user(), model.sizes, tuning);
     let mut words = format!("{:.2} GB a token, context {CONTEXT}", decoder.bytes() / 1e9);
     let mut best = f64::INFINITY;
@@ -276,7 +282,8 @@ fn speed(bench: &Bench, model: &Model) -> Answer {
             let _ = write!(words, " {kind} {micros:.2}");
         }
     }
-    for tuning in OTHERS {
+    for (warps, depth, heads) in OTHERS {
+        let tuning = Tuning { warps, depth, attention: Spread { heads, ..chosen.attention }, together: None };
         words += &other(bench, &clock, &mut decoder, &load(tuning)?, tuning)?;
     }
     expect(best <= model.budget, || format!("{best:.2} ms a token, {} at most\n{words}", model.budget))?;
@@ -293,7 +300,7 @@ fn other(
 ) -> Result<String, Failed> {
     let graph = decoder.whole(bench, step)?;
     let millis = decoder.micros(bench, clock, &graph, CONTEXT)? / 1e3;
-    let Tuning { warps, depth, heads } = tuning;
+    let Tuning { warps, depth, attention: Spread { heads, .. }, .. } = tuning;
     let mut words = format!("\n{warps} warps, {depth} deep, {heads} heads: {millis:.3} ms");
     if (warps, depth) == (16, 5) {
         let graph = decoder.kind(bench, step, "attention")?;

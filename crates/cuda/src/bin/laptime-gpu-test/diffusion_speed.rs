@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use half::bf16;
-use laptime_cuda::decode::{Adapted, AdaptedSizes, Linear, Norm, Tuning};
+use laptime_cuda::decode::{Adapted, AdaptedSizes, Linear, Norm, Spread, Tuning};
 use laptime_cuda::{Buffer, Cache, EventClock, Graph};
 
 use crate::{Answer, Bench, Failed, clock::stream_nanos, decode_speed::Maker};
@@ -19,7 +19,7 @@ pub fn steps(bench: &Bench) -> Answer {
         let layers = (0..4).map(|_| HeadLayer::new(&maker, hidden, ffn)).collect::<Result<Vec<_>, _>>()?;
         let bytes: usize = layers.iter().map(|layer| layer.gate_up.bytes() + layer.down.bytes()).sum();
         for (warps, depth) in ADAPTED {
-            let tuning = Tuning { warps, depth, heads: 1 };
+            let tuning = Tuning { warps, depth, attention: Spread::PLAIN, together: None };
             let sizes = AdaptedSizes { batch: 2, hidden, ffn };
             let adapted = Adapted::load_tuned(&bench.device, &Cache::of_user(), sizes, tuning)?;
             let micros = of_step(bench, &maker, &adapted, &layers, [hidden, ffn])?;

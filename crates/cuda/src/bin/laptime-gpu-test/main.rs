@@ -7,6 +7,7 @@ mod blas;
 mod clock;
 mod cupti;
 mod decode;
+mod decode_batch_speed;
 mod decode_diffusion;
 mod decode_greedy;
 mod decode_layer;
@@ -126,7 +127,8 @@ const TESTS: &[Test<Bench>] = &[
     ("speed of decode: the 7B of a speech model", decode_speed::speech),
     ("speed of decode: a diffusion head", diffusion_speed::steps),
     ("speed of decode: choices by chance", decode_sample::speed),
-    ("speed of decode: several sequences", decode_speed::batches),
+    ("speed of decode: long contexts", decode_batch_speed::long),
+    ("speed of decode: several sequences", decode_batch_speed::batches),
     ("CUPTI's kernels agree with the event clock", cupti::against_events),
     ("CUPTI tells copies, waits and stages", cupti::records),
     ("CUPTI tells the nodes of a graph", cupti::graph_nodes),
