@@ -19,6 +19,7 @@ mod state;
 mod step;
 mod tiles;
 
+use self::product::Weights;
 pub use self::{
     adapted::{Adapted, AdaptedSizes},
     attention::{Attention, Rotation},
@@ -30,9 +31,10 @@ pub use self::{
     state::State,
     step::Step,
 };
+use crate::nn::Fp8Scales;
 use crate::nvrtc::{Source, source};
 
-const LINEAR: Source<'static> = source!("decode.cuh", "decode_linear.cuh", in "decode_linear.cu");
+const LINEAR: Source<'static> = source!("decode.cuh", "fp8.cuh", "decode_linear.cuh", in "decode_linear.cu");
 const ADAPTED: Source<'static> = source!("decode.cuh", "decode_linear.cuh", in "decode_adapted.cu");
 const ATTENTION: Source<'static> = source!("decode.cuh", "decode_heads.cuh", in "decode_attention.cu");
 const TOKEN: Source<'static> = source!("decode.cuh", in "decode_token.cu");
@@ -48,8 +50,12 @@ pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
     let types = ["-DNUMBER_F32", "-DNUMBER_BF16", "-DNUMBER_F16"];
     let tuning = Tuning { warps: 16, depth: 5, heads: 1 };
     let further: Vec<Vec<String>> = match source.file {
-        "decode_linear.cu" => [1, 8].map(|vectors| product::options(vectors, tuning)).to_vec(),
-        "decode_adapted.cu" => vec![product::options(2, adapted::TUNING)],
+        "decode_linear.cu" => {
+            let weights = [Weights::Numbers, Weights::Fp8(Fp8Scales::Rows), Weights::Fp8(Fp8Scales::Blocks)];
+            let each = |weights: Weights| [1, 8].map(|vectors| product::options(vectors, tuning, weights));
+            weights.into_iter().flat_map(each).collect()
+        }
+        "decode_adapted.cu" => vec![product::options(2, adapted::TUNING, Weights::Numbers)],
         "decode_attention.cu" => {
             [(80, None), (128, None), (256, Some(512))].map(|(dim, window)| crate::nn::of_window(dim, window)).to_vec()
         }

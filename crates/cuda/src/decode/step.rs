@@ -2,11 +2,11 @@
 
 use std::marker::PhantomData;
 
-use super::product::{Dealer, Linear, Norm, Operands, Product, Products};
+use super::product::{Dealer, Linear, Norm, Operands, Product, Products, Weights};
 use super::{ATTENTION, LINEAR, State, StepSizes, TOKEN, Tuning, attention::AttentionKernel};
 use crate::{
     launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc},
-    nn::of_head,
+    nn::{Fp8Scales, of_head},
 };
 
 /// The kernels of one decode step for one decoder on one device. `T` is the dtype of weights and activations.
@@ -16,6 +16,7 @@ pub struct Step<T> {
     pub(super) attention: AttentionKernel,
     pub(super) windowed: Option<AttentionKernel>,
     products: Products,
+    quantised: Option<Products>,
     embed: Kernel,
     argmax: Kernel,
     multiprocessors: u32,
@@ -29,9 +30,15 @@ const THREADS: u32 = 256;
 impl<T: Element> Step<T> {
     /// What [`Self::load`] loads.
     pub fn requests(device: &Device, sizes: &StepSizes) -> Result<[Request; 3], CudaError> {
-        let dealer = Dealer::new::<T>(device, sizes, Tuning::of(device, sizes)?)?;
+        let dealer = Dealer::new::<T>(device, sizes, Tuning::of(device, sizes)?, Weights::Numbers)?;
         let attention = Request::typed::<T>(ATTENTION, &of_head(sizes.head_dim));
         Ok([Request::typed::<T>(TOKEN, &[]), attention, Request::typed::<T>(LINEAR, &dealer.options())])
+    }
+
+    /// What [`Self::with_fp8`] loads.
+    pub fn fp8_request(device: &Device, sizes: &StepSizes, scales: Fp8Scales) -> Result<Request, CudaError> {
+        let dealer = Dealer::new::<T>(device, sizes, Tuning::of(device, sizes)?, Weights::Fp8(scales))?;
+        Ok(Request::typed::<T>(LINEAR, &dealer.options()))
     }
 
     /// Compiles the kernels for a step of these sizes, or loads them from the cache.
@@ -48,7 +55,8 @@ impl<T: Element> Step<T> {
             sizes,
             attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning, None)?,
             windowed: None,
-            products: Products::load::<T>(device, cache, &sizes, tuning)?,
+            products: Products::load::<T>(device, cache, &sizes, tuning, Weights::Numbers)?,
+            quantised: None,
             embed: ends.step_kernel("embed_step")?,
             argmax: ends.step_kernel("argmax_step")?,
             multiprocessors: device.facts().multiprocessors.max(1),
@@ -61,6 +69,13 @@ impl<T: Element> Step<T> {
     pub fn with_window(mut self, device: &Device, cache: &Cache, window: u32) -> Result<Self, CudaError> {
         let tuning = Tuning::of(device, &self.sizes)?;
         self.windowed = Some(AttentionKernel::load::<T>(device, cache, &self.sizes, tuning, Some(window))?);
+        Ok(self)
+    }
+
+    /// Adds products with weights in e4m3.
+    pub fn with_fp8(mut self, device: &Device, cache: &Cache, scales: Fp8Scales) -> Result<Self, CudaError> {
+        let tuning = Tuning::of(device, &self.sizes)?;
+        self.quantised = Some(Products::load::<T>(device, cache, &self.sizes, tuning, Weights::Fp8(scales))?);
         Ok(self)
     }
 
@@ -107,7 +122,7 @@ impl<T: Element> Step<T> {
         shape: [u32; 2],
     ) -> Done {
         let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
-        self.multiply(&self.products.norm_linear, stream, &operands, out)
+        self.multiply(|products| &products.norm_linear, stream, &operands, out)
     }
 
     /// Adds the product of weights `[rows, width]` with `a` `[batch, width]` to `x` `[batch, rows]`.
@@ -120,7 +135,7 @@ impl<T: Element> Step<T> {
         shape: [u32; 2],
     ) -> Done {
         let operands = Operands { x: a, norm: None, linear, adapt: None, shape };
-        self.multiply(&self.products.linear_add, stream, &operands, x)
+        self.multiply(|products| &products.linear_add, stream, &operands, x)
     }
 
     /// Puts `silu(gate) * up` into `out` `[batch, ffn]`: both are products with the normed `x` `[batch, width]`, of the
@@ -135,7 +150,7 @@ impl<T: Element> Step<T> {
         shape: [u32; 2],
     ) -> Done {
         let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
-        self.multiply(&self.products.norm_gate_up, stream, &operands, out)
+        self.multiply(|products| &products.norm_gate_up, stream, &operands, out)
     }
 
     /// Selects the largest logit of each sequence, `[batch, vocab]`, as its next token, stores it, and advances the
@@ -159,7 +174,17 @@ impl<T: Element> Step<T> {
         launch.run_early(&self.argmax, shape, self.overlaps)
     }
 
-    fn multiply(&self, product: &Product, stream: &Stream, operands: &Operands<'_, T>, out: &mut Buffer<T>) -> Done {
-        self.products.dealer.multiply(product, stream, operands, out, self.overlaps)
+    fn multiply(
+        &self,
+        product: impl Fn(&Products) -> &Product,
+        stream: &Stream,
+        operands: &Operands<'_, T>,
+        out: &mut Buffer<T>,
+    ) -> Done {
+        let weights = operands.linear.fp8.map_or(Weights::Numbers, Weights::Fp8);
+        let products = [Some(&self.products), self.quantised.as_ref()].into_iter().flatten();
+        let missing = || CudaError::refused("multiplying", 0, "the step has no kernels for weights stored like these");
+        let products = products.into_iter().find(|products| products.dealer.weights == weights).ok_or_else(missing)?;
+        products.dealer.multiply(product(products), stream, operands, out, self.overlaps)
     }
 }

@@ -8,7 +8,7 @@ use std::{ops::Range, sync::Arc};
 use laptime_cuda::decode::{State, Step};
 use laptime_cuda::{Blas, Buffer, Cache, Device, Done, Graph, nn::Attention, nvrtc::compile_ahead};
 
-use super::pass::{Buffers, Turns};
+use super::pass::{Buffers, Turns, is_fused};
 use super::room::{Head, PassSizes};
 use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
@@ -72,6 +72,9 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         if capacity > 0 && !steps_by_pass(&options) {
             let sizes = step_sizes(&config, options.batch, capacity)?;
             compile_ahead(device, &Cache::of_user(), Step::<T>::requests(device, &sizes)?);
+            if let Some(fp8) = weights.fp8.as_ref().filter(|_| is_fused(&config, options.batch)) {
+                compile_ahead(device, &Cache::of_user(), [Step::<T>::fp8_request(device, &sizes, fp8.scales())?]);
+            }
         }
         let head_dim = size(config.head_dim)?;
         let windowed = match config.window {

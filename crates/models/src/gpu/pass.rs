@@ -10,7 +10,7 @@ use laptime_cuda::{
 };
 
 use super::room::{Head, Parts, PassSizes};
-use super::weights::{LayerWeights, Number};
+use super::weights::{Fp8Weights, LayerWeights, Number};
 use super::{cache::GpuCache, size};
 use crate::decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops};
 use crate::{Activation, Attention as Kind, Config, Marks, RopeLayout, marks::stage_mark, rope::RopeTable};
@@ -107,6 +107,8 @@ pub struct Context<'a, T> {
     pub marks: &'a Marks,
     pub operations: &'a Operations<T>,
     pub turns: &'a Turns,
+    /// What matrices of layers are multiplied with if they are in e4m3.
+    pub fp8: Option<&'a Fp8Weights<T>>,
 }
 
 impl<T: Number> Context<'_, T> {
@@ -192,7 +194,8 @@ impl<'a, T: Number> Pass<'a, T> {
         let (stream, shape) = (self.context.stream, [size(out)?, size(width)?]);
         let no_norm = || CudaError::refused("multiplying", 0, "the weight of the norm is missing");
         let norm = linear.norm.map(|weight| Norm { weight, epsilon }).ok_or_else(no_norm);
-        let linear = Linear { weight: linear.weight, bias: linear.bias };
+        let fp8 = self.context.fp8.filter(|_| at != LinearAt::Head).map(Fp8Weights::scales);
+        let linear = Linear { weight: linear.weight, bias: linear.bias, fp8 };
         let Parts { x, qkv, attended, activated, logits, .. } = &mut self.buffers.parts;
         match at {
             LinearAt::Qkv(_) => step.norm_linear(stream, x, &norm?, &linear, qkv, shape),
@@ -239,8 +242,12 @@ impl<T: Number> Ops for Pass<'_, T> {
         let ([out, width], Context { stream, blas, operations, .. }) = (at.shape(self.context.config), &self.context);
         let mut sizes =
             Sizes { m: size(self.buffers.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true };
-        let (shape, weight, epsilon) = ([sizes.m, sizes.n], linear.weight.all(), self.epsilon());
-        let Parts { x, normed, qkv, attended, gate_up, activated, logits, .. } = &mut self.buffers.parts;
+        let (shape, epsilon) = ([sizes.m, sizes.n], self.epsilon());
+        let Parts { x, normed, qkv, attended, gate_up, activated, logits, dequantised, .. } = &mut self.buffers.parts;
+        let weight = match self.context.fp8.filter(|_| at != LinearAt::Head) {
+            Some(fp8) => fp8.dequantise(stream, linear.weight, dequantised, [sizes.n, sizes.k])?,
+            None => linear.weight.all(),
+        };
         match at {
             LinearAt::Qkv(_) => {
                 blas.multiply_slices([normed.all(), weight], qkv.all_mut(), sizes)?;

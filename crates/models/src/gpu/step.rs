@@ -3,10 +3,11 @@
 use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Stream};
 
-use super::pass::{Buffers, Context, Pass, PassRows, Sequences};
-use super::{room::PassSizes, size, weights::Number};
+use super::pass::{Buffers, Context, Pass, PassRows, Sequences, is_fused};
+use super::weights::{Fp8Weights, Number};
+use super::{room::PassSizes, size};
 use crate::marks::{mark_embedding, stage_mark};
-use crate::{Config, decoder::layers::run_head};
+use crate::{Config, Dtype, decoder::layers::run_head};
 
 pub fn step_sizes(config: &Config, batch: usize, capacity: usize) -> Result<StepSizes, CudaError> {
     Ok(StepSizes {
@@ -35,6 +36,23 @@ impl<T: Number> Stepper<T> {
             step = step.with_window(device, &cache, size(window.size)?)?;
         }
         Ok(Self { step, buffers: Buffers::new(device, PassSizes::of_step(config, batch))? })
+    }
+
+    /// The same for weights that may be in e4m3.
+    pub fn with_fp8(
+        mut self,
+        device: &Device,
+        config: &Config,
+        fp8: Option<&Fp8Weights<T>>,
+    ) -> Result<Self, CudaError> {
+        let Some(fp8) = fp8 else { return Ok(self) };
+        if is_fused(config, self.buffers.sizes.rows) {
+            self.step = self.step.with_fp8(device, &Cache::of_user(), fp8.scales())?;
+        } else {
+            self.buffers.sizes = self.buffers.sizes.with_dequantised(config, Dtype::Fp8);
+            self.buffers.parts.dequantised = device.allocate(self.buffers.sizes.parts.dequantised)?;
+        }
+        Ok(self)
     }
 
     /// A pass over the hidden states of the next token of each sequence.
