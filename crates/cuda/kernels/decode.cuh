@@ -75,9 +75,15 @@ __device__ __forceinline__ float warp_sum(float value) {
 }
 
 // Begins to copy 16 bytes to shared memory, or to zero them where `bytes` is 0.
-__device__ __forceinline__ void begin_copy(void *to, const number *from, u32 bytes) {
+__device__ __forceinline__ void begin_copy(void *to, const void *from, u32 bytes) {
     u32 place = (u32)__cvta_generic_to_shared(to);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(bytes) : "memory");
+}
+
+// The same for 4 bytes.
+__device__ __forceinline__ void begin_small_copy(void *to, const void *from, u32 bytes) {
+    u32 place = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place), "l"(from), "r"(bytes) : "memory");
 }
 
 __device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

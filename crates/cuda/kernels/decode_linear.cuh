@@ -3,11 +3,30 @@
 // A block owns a run of pairs of rows. A pair is cut into `segments` along its width; a tile is one segment of one pair,
 // and the warps of a block take its tiles in turn. Each lane fetches what it will itself multiply into a ring in shared
 // memory, DEPTH copies ahead, and begins with that before the kernel ahead of this one is done.
-// Options: BATCH (1, 2, 4 or 8), WARPS a block, DEPTH of the ring. This text stands before those with the entries.
+// Options: BATCH (1, 2, 4 or 8), WARPS a block, DEPTH of the ring; WEIGHTS_FP8 for weights in e4m3 (see fp8.cuh), with
+// SCALED_BLOCKS if a scale is not that of a whole row. This text stands before those with the entries.
 
 #define THREADS (WARPS * LANES)
+
+#if defined(WEIGHTS_FP8)
+typedef code weight_type;
+#define WEIGHTS_PER 16
+#else
+typedef number weight_type;
+#define WEIGHTS_PER PER
+#endif
+
 // Numbers of a row that a warp takes at once.
-#define CHUNK (LANES * PER)
+#define CHUNK (LANES * WEIGHTS_PER)
+// 16 bytes of a vector for 16 bytes of weights.
+#define PIECES (WEIGHTS_PER / PER)
+
+#if defined(SCALED_BLOCKS)
+// Behind the weights of a slot, a scale for each lane and row.
+#define SLOT (2 * LANES + 2 * LANES / 4)
+#else
+#define SLOT (2 * LANES)
+#endif
 
 // The last three are adapted: what is normed is scaled and shifted, and what is added goes through a gate, each vector by
 // numbers of its own.
@@ -21,7 +40,7 @@ struct Work {
     const number *x;       // [batch, width]
     const number *norm;    // [width]; none where nothing is normed, or by ones
     float epsilon;
-    const number *weight;  // [rows, width], twice as many rows for gates
+    const weight_type *weight; // [rows, width], twice as many rows for gates
     const number *bias;    // [rows] likewise, or none
     number *out;           // [batch, rows]
     u32 batch, rows, width;
@@ -40,6 +59,24 @@ template <Kind kind> struct Pairs {
     __device__ u32 second(u32 pair) const { return is_gate_up(kind) ? work.rows + pair : 2 * pair + 1; }
     __device__ bool has_second(u32 pair) const { return is_gate_up(kind) || 2 * pair + 1 < work.rows; }
 };
+
+#if defined(WEIGHTS_FP8)
+template <Kind kind> __device__ __forceinline__ const float *scales_of(const Work &work) {
+    return scales_behind(work.weight, (u64)(is_gate_up(kind) ? 2 : 1) * work.rows * work.width);
+}
+#endif
+
+template <Kind kind> __device__ __forceinline__ float weight_at(const Work &work, u32 row, u32 column) {
+    weight_type weight = work.weight[(u64)row * work.width + column];
+#if defined(SCALED_BLOCKS)
+    u64 before = (u64)row * scales_of_row(work.width, SCALED);
+    return rounded(widened_code(weight) * scales_of<kind>(work)[before + column / SCALED]);
+#elif defined(WEIGHTS_FP8)
+    return widened_code(weight) * scales_of<kind>(work)[row];
+#else
+    return widened(weight);
+#endif
+}
 
 __device__ __forceinline__ float bias_of(const Work &work, u32 row) {
     return work.bias ? widened(work.bias[row]) : 0.0f;
@@ -82,20 +119,59 @@ __device__ __forceinline__ void finish(const Work &work, u32 pair, u32 b, float 
 struct Places {
     number *x;      // [BATCH, padded]
     number *norm;   // [padded]
-    packed *ring;   // [WARPS, DEPTH, 2, LANES]
+    packed *ring;   // [WARPS, DEPTH, SLOT]: weights [2, LANES], and their scales if blocks have some
     float *squares; // [BATCH, WARPS]
+    float *scales;  // [pairs of the block, 2] where rows have a scale
     float *partial; // [pairs of the block, segments, 2, BATCH]
 };
 
-template <Kind kind> __device__ __forceinline__ Places places(u32 padded) {
+template <Kind kind> __device__ __forceinline__ Places places(u32 padded, u32 pairs) {
     extern __shared__ packed shared[];
     Places at;
     at.ring = shared;
-    at.x = reinterpret_cast<number *>(shared + WARPS * DEPTH * 2 * LANES);
+    at.x = reinterpret_cast<number *>(shared + WARPS * DEPTH * SLOT);
     at.norm = at.x + BATCH * padded;
     at.squares = reinterpret_cast<float *>(at.norm + (is_normed(kind) ? padded : 0));
-    at.partial = at.squares + BATCH * WARPS;
+    at.scales = at.squares + BATCH * WARPS;
+#if defined(WEIGHTS_FP8) && !defined(SCALED_BLOCKS)
+    at.partial = at.scales + 2 * pairs;
+#else
+    at.partial = at.scales;
+#endif
     return at;
+}
+
+// Where numbers of a vector lie: a piece of every lane is followed by the next piece of every lane.
+__device__ __forceinline__ u32 place_of(u32 i) {
+#if defined(WEIGHTS_FP8)
+    u32 in_chunk = i % CHUNK, lane = in_chunk / WEIGHTS_PER, piece = in_chunk % WEIGHTS_PER / PER;
+    return i - in_chunk + (piece * LANES + lane) * PER;
+#else
+    return i;
+#endif
+}
+
+// The weights of a piece of 16 bytes. `scale` is the first lane's, of one of the rows. Scales of published blocks are no
+// powers of two: the weights are rounded as they are in a dequantised matrix.
+__device__ __forceinline__ void unpack_weights(const packed &values, u32 piece, const float *scale, float (&out)[PER]) {
+#if defined(WEIGHTS_FP8)
+#pragma unroll
+    for (u32 i = 0; i < PER / 4; i++) widen_codes(values.word[piece * (PER / 4) + i], out + 4 * i);
+#if defined(SCALED_BLOCKS)
+#pragma unroll
+    for (u32 i = 0; i < PER; i++) out[i] = rounded(out[i] * scale[threadIdx.x % LANES]);
+#endif
+#else
+    unpack(values, out);
+#endif
+}
+
+// The sums of a pair of rows of the block, times the scales of the rows.
+__device__ __forceinline__ void scale_sums(const Places &at, u32 pair, float &one, float &two) {
+#if defined(WEIGHTS_FP8) && !defined(SCALED_BLOCKS)
+    one *= at.scales[2 * pair];
+    two *= at.scales[2 * pair + 1];
+#endif
 }
 
 __device__ __forceinline__ packed ones() {
@@ -146,7 +222,7 @@ template <Kind kind> __device__ __forceinline__ void take_vectors(const Places &
         for (u32 i = threadIdx.x * PER; i < padded; i += THREADS * PER) {
             packed values = {};
             if (b < work.batch && i < work.width) values = load_packed(work.x + (u64)b * work.width + i);
-            store_packed(at.x + b * padded + i, values);
+            store_packed(at.x + b * padded + place_of(i), values);
             if (!is_normed(kind)) continue;
             float wide[PER];
             unpack(values, wide);
@@ -164,12 +240,12 @@ template <Kind kind> __device__ __forceinline__ void take_vectors(const Places &
 #pragma unroll 1
             for (u32 i = threadIdx.x * PER; i < padded; i += THREADS * PER) {
                 float wide[PER], weight[PER];
-                unpack(load_packed(at.x + b * padded + i), wide);
+                unpack(load_packed(at.x + b * padded + place_of(i)), wide);
                 unpack(load_packed(at.norm + i), weight);
 #pragma unroll
                 for (u32 j = 0; j < PER; j++) wide[j] *= scale * weight[j];
                 if (is_adapted(kind)) adapt(work, b, i, wide);
-                store_packed(at.x + b * padded + i, pack(wide));
+                store_packed(at.x + b * padded + place_of(i), pack(wide));
             }
         }
     }
@@ -180,18 +256,26 @@ template <Kind kind> __device__ __forceinline__ void take_vectors(const Places &
 template <Kind kind> struct Feed {
     const Work &work;
     u32 first_pair, tiles, tile, chunk;
-    const number *one, *two;
+    const weight_type *one, *two;
     u32 column, two_bytes;
+#if defined(SCALED_BLOCKS)
+    const float *one_scales, *two_scales;
+#endif
 
     __device__ __forceinline__ void enter(u32 next) {
         tile = next;
         chunk = 0;
         Pairs<kind> pairs{work};
         u32 pair = first_pair + tile / work.segments;
-        column = (tile % work.segments) * work.segment * CHUNK + threadIdx.x % LANES * PER;
+        column = (tile % work.segments) * work.segment * CHUNK + threadIdx.x % LANES * WEIGHTS_PER;
         one = work.weight + (u64)pairs.first(pair) * work.width;
         two_bytes = pairs.has_second(pair) ? 16 : 0;
         two = two_bytes ? work.weight + (u64)pairs.second(pair) * work.width : one;
+#if defined(SCALED_BLOCKS)
+        u32 each = scales_of_row(work.width, SCALED);
+        one_scales = scales_of<kind>(work) + (u64)pairs.first(pair) * each;
+        two_scales = two_bytes ? scales_of<kind>(work) + (u64)pairs.second(pair) * each : one_scales;
+#endif
     }
 
     __device__ __forceinline__ void fetch(packed *slot) {
@@ -200,6 +284,12 @@ template <Kind kind> struct Feed {
             u32 from = there ? column : 0;
             begin_copy(slot, one + from, there ? 16 : 0);
             begin_copy(slot + LANES, two + from, there ? two_bytes : 0);
+#if defined(SCALED_BLOCKS)
+            u32 lane = threadIdx.x % LANES;
+            float *scales = reinterpret_cast<float *>(slot - lane + 2 * LANES) + lane;
+            begin_small_copy(scales, one_scales + from / SCALED, there ? 4 : 0);
+            begin_small_copy(scales + LANES, two_scales + from / SCALED, there && two_bytes ? 4 : 0);
+#endif
             column += CHUNK;
             if (++chunk == work.segment) enter(tile + WARPS);
         }
@@ -216,6 +306,7 @@ __device__ __forceinline__ void settle(const Places &at, const Work &work, u32 f
     for (u32 b = 0; b < BATCH; b++) {
         float one = warp_sum(sum[0][b]), two = warp_sum(sum[1][b]);
         if (is_normed(kind) && work.segments == 1) {
+            scale_sums(at, tile, one, two);
             if (lane == b && b < work.batch) finish<kind>(work, first_pair + tile, b, one, two);
         } else if (lane == b) {
             at.partial[(tile * 2) * BATCH + b] = one;
@@ -238,6 +329,7 @@ __device__ __forceinline__ void add_parts(const Places &at, const Work &work, u3
             one += part[0];
             two += part[BATCH];
         }
+        scale_sums(at, pair, one, two);
         if (!is_normed(kind) && item >= THREADS) mine = before<kind>(work, first_pair + pair, b);
         finish<kind>(work, first_pair + pair, b, one, two, mine);
     }
@@ -253,12 +345,12 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
     work.adapt += (u64)skipped * work.adapt_width;
 
     u32 padded = work.segments * work.segment * CHUNK;
-    Places at = places<kind>(padded);
     u32 lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     u64 pairs = Pairs<kind>{work}.count();
     u32 first_pair = (u32)(pairs * blockIdx.x / gridDim.x);
     u32 count = (u32)(pairs * (blockIdx.x + 1) / gridDim.x) - first_pair;
     u32 tiles = count * work.segments;
+    Places at = places<kind>(padded, count);
 
     if (is_normed(kind)) {
 #pragma unroll 1
@@ -269,12 +361,20 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
         }
         end_of_copies();
     }
-    packed *ring = at.ring + warp * DEPTH * 2 * LANES + lane;
+    packed *ring = at.ring + warp * DEPTH * SLOT + lane;
     Feed<kind> feed{work, first_pair, tiles};
     feed.enter(warp);
     // Short texts come out of the instruction cache sooner.
 #pragma unroll 1
-    for (u32 slot = 0; slot < DEPTH; slot++) feed.fetch(ring + slot * 2 * LANES);
+    for (u32 slot = 0; slot < DEPTH; slot++) feed.fetch(ring + slot * SLOT);
+#if defined(WEIGHTS_FP8) && !defined(SCALED_BLOCKS)
+    for (u32 i = threadIdx.x; i < 2 * count; i += THREADS) {
+        Pairs<kind> rows{work};
+        u32 pair = first_pair + i / 2;
+        bool is_there = i % 2 == 0 || rows.has_second(pair);
+        at.scales[i] = is_there ? scales_of<kind>(work)[i % 2 == 0 ? rows.first(pair) : rows.second(pair)] : 0.0f;
+    }
+#endif
 
     wait_for_the_kernel_before();
     stamp_border(work.border);
@@ -291,19 +391,24 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
         const number *x = at.x + (tile % work.segments) * work.segment * CHUNK + lane * PER;
         for (u32 chunk = 0; chunk < work.segment; chunk++, x += CHUNK) {
             wait_for_copies<DEPTH - 1>();
-            packed *place = ring + slot * 2 * LANES;
-            float one[PER], two[PER];
-            unpack(place[0], one);
-            unpack(place[LANES], two);
+            packed *place = ring + slot * SLOT;
+            const float *scales = reinterpret_cast<const float *>(place - lane + 2 * LANES);
+            packed first = place[0], second = place[LANES];
             slot = slot + 1 == DEPTH ? 0 : slot + 1;
 #pragma unroll
-            for (u32 b = 0; b < BATCH; b++) {
-                float wide[PER];
-                unpack(load_packed(x + b * padded), wide);
+            for (u32 piece = 0; piece < PIECES; piece++) {
+                float one[PER], two[PER];
+                unpack_weights(first, piece, scales, one);
+                unpack_weights(second, piece, scales + LANES, two);
 #pragma unroll
-                for (u32 j = 0; j < PER; j++) {
-                    sum[0][b] += one[j] * wide[j];
-                    sum[1][b] += two[j] * wide[j];
+                for (u32 b = 0; b < BATCH; b++) {
+                    float wide[PER];
+                    unpack(load_packed(x + b * padded + piece * LANES * PER), wide);
+#pragma unroll
+                    for (u32 j = 0; j < PER; j++) {
+                        sum[0][b] += one[j] * wide[j];
+                        sum[1][b] += two[j] * wide[j];
+                    }
                 }
             }
             feed.fetch(place);
@@ -324,7 +429,7 @@ template <Kind kind> __device__ __forceinline__ void any_linear(Work work) {
     work.out += (u64)skipped * work.rows;
     work.adapt += (u64)skipped * work.adapt_width;
     u32 padded = work.segments * work.segment * CHUNK;
-    Places at = places<kind>(padded);
+    Places at = places<kind>(padded, 0);
 
     float square[BATCH] = {};
 #pragma unroll
@@ -352,15 +457,13 @@ template <Kind kind> __device__ __forceinline__ void any_linear(Work work) {
     Pairs<kind> pairs{work};
     u32 lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     for (u32 pair = blockIdx.x * WARPS + warp; pair < pairs.count(); pair += gridDim.x * WARPS) {
-        const number *first = work.weight + (u64)pairs.first(pair) * work.width;
-        bool has_second = pairs.has_second(pair);
-        const number *second = has_second ? work.weight + (u64)pairs.second(pair) * work.width : first;
+        u32 first = pairs.first(pair), second = pairs.has_second(pair) ? pairs.second(pair) : first;
         for (u32 b = 0; b < work.batch; b++) {
             float one = 0.0f, two = 0.0f;
             for (u32 i = lane; i < work.width; i += LANES) {
                 float value = widened(at.x[b * padded + i]);
-                one += widened(first[i]) * value;
-                two += widened(second[i]) * value;
+                one += weight_at<kind>(work, first, i) * value;
+                two += weight_at<kind>(work, second, i) * value;
             }
             one = warp_sum(one);
             two = warp_sum(two);

@@ -20,6 +20,7 @@ mod step;
 mod tiles;
 mod together;
 
+use self::product::Weights;
 pub use self::{
     adapted::{Adapted, AdaptedSizes},
     attention::{Attention, Rotation},
@@ -36,10 +37,11 @@ use half::{bf16, f16};
 
 use crate::{
     launch::Element,
+    nn::Fp8Scales,
     nvrtc::{Source, source},
 };
 
-const LINEAR: Source<'static> = source!("decode.cuh", "decode_linear.cuh", in "decode_linear.cu");
+const LINEAR: Source<'static> = source!("decode.cuh", "fp8.cuh", "decode_linear.cuh", in "decode_linear.cu");
 const TOGETHER: Source<'static> = source!("decode.cuh", "mma.cuh", "decode_linear.cuh", in "decode_linear_tensor.cu");
 const ADAPTED: Source<'static> = source!("decode.cuh", "decode_linear.cuh", in "decode_adapted.cu");
 const ATTENTION: Source<'static> = source!(
@@ -66,9 +68,13 @@ pub fn options(source: &Source<'_>) -> Vec<Vec<String>> {
 fn of_any_type(source: &Source<'_>) -> Vec<Vec<String>> {
     let tuning = Tuning { warps: 16, depth: 5, attention: Spread::PLAIN, together: None };
     match source.file {
-        "decode_linear.cu" => [1, 8].map(|vectors| product::options(vectors, tuning)).to_vec(),
+        "decode_linear.cu" => {
+            let weights = [Weights::Numbers, Weights::Fp8(Fp8Scales::Rows), Weights::Fp8(Fp8Scales::Blocks)];
+            let each = |weights: Weights| [1, 8].map(|vectors| product::options(vectors, tuning, weights));
+            weights.into_iter().flat_map(each).collect()
+        }
         "decode_linear_tensor.cu" => Vec::new(),
-        "decode_adapted.cu" => vec![product::options(2, adapted::TUNING)],
+        "decode_adapted.cu" => vec![product::options(2, adapted::TUNING, Weights::Numbers)],
         "decode_attention.cu" => vec![
             attention::options(80, None, Spread { splits: 8, ..Spread::PLAIN }),
             attention::options(128, None, Spread { heads: 4, splits: 8, ..Spread::PLAIN }),
@@ -82,7 +88,8 @@ fn on_tensor_cores(source: &Source<'_>) -> Vec<Vec<String>> {
     let spread = |heads, splits| Spread { heads, splits, warps: 8, on_tensor_cores: true };
     let together = |vectors, splits| {
         let together = Some(Together { vectors, splits, warps: 8, depth: 4 });
-        product::options(8, Tuning { warps: 8, depth: 4, attention: Spread::PLAIN, together })
+        let tuning = Tuning { warps: 8, depth: 4, attention: Spread::PLAIN, together };
+        product::options(8, tuning, Weights::Numbers)
     };
     match source.file {
         "decode_linear_tensor.cu" => vec![together(8, 8), together(16, 4), together(32, 1)],

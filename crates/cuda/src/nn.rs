@@ -9,6 +9,7 @@ mod attention_backward;
 mod audio_rows;
 mod block_attention;
 mod conv;
+mod fp8;
 mod fuse;
 mod gradients;
 mod heads;
@@ -27,6 +28,7 @@ pub use self::{
     audio_rows::{AudioRows, Codebooks, Gate},
     block_attention::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING, Tiling},
     conv::{Convolution, Convolutions, Signal, Snake},
+    fp8::{Fp8, Fp8Scales},
     fuse::{Additions, CachePlaces, CacheSection, CacheTable, Fuse, FuseSizes},
     gradients::{Gradients, HeadNormGradients, Normed},
     heads::{HeadNorm, Packed, Pairing, Rotation},
@@ -39,7 +41,7 @@ use crate::blas::Element;
 use crate::nvrtc::{Source, source};
 
 /// Every kernel source for a dtype, by file. [`variants`] lists the compiler options.
-pub const SOURCES: [Source<'static>; 25] = [
+pub const SOURCES: [Source<'static>; 26] = [
     ROWS,
     RMS_NORM,
     HEADS,
@@ -65,6 +67,7 @@ pub const SOURCES: [Source<'static>; 25] = [
     CONV,
     AUDIO_ROWS,
     STREAM_ROWS,
+    FP8,
 ];
 
 const ROWS: Source<'static> = source!(in "rows.cu");
@@ -94,6 +97,7 @@ const FUSE: Source<'static> = source!("gelu.cuh", in "fuse.cu");
 const CONV: Source<'static> = source!(in "conv.cu");
 const AUDIO_ROWS: Source<'static> = source!("gelu.cuh", in "audio_rows.cu");
 const STREAM_ROWS: Source<'static> = source!(in "stream_rows.cu");
+const FP8: Source<'static> = source!("fp8.cuh", in "fp8.cu");
 
 /// The head sizes for which a check compiles attention; others are possible.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];

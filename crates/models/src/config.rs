@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Dtype;
+use crate::{Dtype, fp8::WeightScales};
 
 /// What a model is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct Config {
     pub pattern: Option<Pattern>,
     /// The number type of its published weights.
     pub dtype: Dtype,
+    /// Which quantised weights share a scale.
+    #[serde(default)]
+    pub weight_scales: WeightScales,
     /// What the feed-forward part applies to its gate.
     #[serde(default)]
     pub activation: Activation,

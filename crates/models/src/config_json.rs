@@ -5,6 +5,7 @@ use std::path::Path;
 use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
+use crate::fp8::{BLOCK, WeightScales};
 use crate::presets::{base, shape};
 use crate::{Activation, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow};
 
@@ -196,6 +197,7 @@ impl Fields<'_> {
 
     pub fn decoder(&self, name: &str, family: Family, vocab: usize) -> Result<Config, String> {
         self.refuse_variants(family)?;
+        let weight_scales = self.weight_scales()?;
         let (hidden, heads) = (self.needed("hidden_size")?, self.needed("num_attention_heads")?);
         let kv_heads = self.count("num_key_value_heads")?.unwrap_or(heads);
         let head_dim = self.count("head_dim")?.unwrap_or_else(|| hidden.checked_div(heads).unwrap_or_default());
@@ -210,9 +212,26 @@ impl Fields<'_> {
             qk_norm: family == Family::Qwen3,
             qkv_bias: family == Family::Qwen2,
             ffn_bias: self.is_true("mlp_bias")?,
-            dtype: self.dtype()?,
+            dtype: if weight_scales.is_some() { Dtype::Fp8 } else { self.dtype()? },
+            weight_scales: weight_scales.unwrap_or_default(),
             ..base(name, shape([hidden, layers, heads, kv_heads, head_dim, ffn]))
         })
+    }
+
+    /// How the weights of the checkpoint are quantised; none if they are not. Other ways than that of DeepSeek-V3 and
+    /// Qwen3 (e4m3, a scale for each block of 128 x 128) are refused.
+    fn weight_scales(&self) -> Result<Option<WeightScales>, String> {
+        let Some(fields) = self.object("quantization_config")?.map(Fields) else { return Ok(None) };
+        let method = fields.text("quant_method")?.unwrap_or("an unnamed method");
+        let block = fields.value("weight_block_size").and_then(Value::as_array);
+        let is_square = block.is_some_and(|block| block.iter().map(Value::as_u64).eq([Some(BLOCK as u64); 2]));
+        let is_e4m3 = fields.text("fmt")?.is_none_or(|format| format == "e4m3");
+        if method == "fp8" && is_square && is_e4m3 {
+            return Ok(Some(WeightScales::Blocks));
+        }
+        Err(format!(
+            "its weights are quantised by `{method}`; only fp8 (e4m3) with `weight_block_size` [128, 128] is read"
+        ))
     }
 
     fn family(&self) -> Result<Family, String> {
@@ -227,9 +246,6 @@ impl Fields<'_> {
     fn refuse_variants(&self, family: Family) -> Result<(), String> {
         if family != Family::Qwen2 && self.is_true("attention_bias")? {
             return Err("`attention_bias` is true, and a bias behind attention is not computed here".to_owned());
-        }
-        if self.value("quantization_config").is_some() {
-            return Err("its weights are quantised, which is not read here".to_owned());
         }
         if family == Family::Gemma3 {
             return Ok(());
@@ -478,6 +494,14 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_with_scales_per_block_runs_in_fp8() {
+        let quantised = r#""quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+            "weight_block_size": [128, 128]}, "rope_scaling": null"#;
+        let config = Config::from_json(&QWEN3.replace(r#""rope_scaling": null"#, quantised), "it").unwrap();
+        assert_eq!((config.dtype, config.weight_scales), (Dtype::Fp8, WeightScales::Blocks));
+    }
+
+    #[test]
     fn a_missing_head_width_is_the_hidden_one_over_the_heads() {
         let config = Config::from_json(&QWEN3.replace(r#""head_dim": 128,"#, ""), "it").unwrap();
         assert_eq!(config.head_dim, 64);
@@ -501,6 +525,16 @@ mod tests {
         assert!(refused("silu", "gelu").contains("`hidden_act` is `gelu`"));
         assert!(refused(r#""rope_scaling": null"#, r#""rope_scaling": {"type": "yarn"}"#).contains("scaled by `yarn`"));
         assert!(refused("bfloat16", "float8").contains("there is no number type `float8`"));
+        for other in [
+            r#"{"quant_method": "gptq", "bits": 4}"#,
+            r#"{"quant_method": "fp8", "fmt": "e4m3"}"#,
+            r#"{"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [128, 128]}"#,
+            r#"{"quant_method": "fp8", "weight_block_size": [64, 128]}"#,
+        ] {
+            let with = format!(r#""quantization_config": {other}, "rope_scaling": null"#);
+            let error = refused(r#""rope_scaling": null"#, &with);
+            assert!(error.contains("only fp8 (e4m3) with `weight_block_size` [128, 128] is read"), "{error}");
+        }
         assert_eq!(refused(r#""num_attention_heads": 16"#, r#""num_attention_heads": 0"#), "`it`: `heads` is 0");
         assert!(Config::from_json("[]", "it").unwrap_err().to_string().ends_with("it is JSON and no object"));
         assert!(Config::from_json("{", "it").unwrap_err().to_string().contains("it is no JSON"));

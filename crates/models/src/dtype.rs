@@ -16,14 +16,30 @@ pub enum Dtype {
     Bf16,
     /// 16 bits of IEEE.
     F16,
+    /// bf16, but for the matrices of a decoder's layers, whose weights are e4m3 (see [`fp8`](crate::fp8)).
+    Fp8,
 }
 
 impl Dtype {
-    /// Bytes of one number.
+    /// Bytes of one number; quantised weights take less (see [`Config::weight_bytes`](crate::Config::weight_bytes)).
     pub fn bytes(self) -> u64 {
         match self {
             Self::F32 => 4,
-            Self::Bf16 | Self::F16 => 2,
+            Self::Bf16 | Self::F16 | Self::Fp8 => 2,
+        }
+    }
+
+    /// The number type of activations and cache, in which products are computed.
+    #[must_use]
+    pub fn activations(self) -> Self {
+        if self == Self::Fp8 { Self::Bf16 } else { self }
+    }
+
+    /// Refuses quantised weights for what does not compute with them.
+    pub(crate) fn refuse_quantised(self, what: &str) -> Result<(), ModelError> {
+        match self {
+            Self::Fp8 => Err(ModelError::Refused(format!("{what} with fp8 weights is not supported: use bf16"))),
+            Self::F32 | Self::Bf16 | Self::F16 => Ok(()),
         }
     }
 
@@ -33,6 +49,7 @@ impl Dtype {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
+            Self::Fp8 => "fp8",
         }
     }
 }
@@ -45,7 +62,7 @@ macro_rules! typed {
                 type $number = f32;
                 $run
             }
-            $crate::Dtype::Bf16 => {
+            $crate::Dtype::Bf16 | $crate::Dtype::Fp8 => {
                 type $number = half::bf16;
                 $run
             }
@@ -73,6 +90,7 @@ impl FromStr for Dtype {
             "f32" | "fp32" | "float32" => Ok(Self::F32),
             "bf16" | "bfloat16" => Ok(Self::Bf16),
             "f16" | "fp16" | "float16" => Ok(Self::F16),
+            "fp8" | "float8_e4m3fn" => Ok(Self::Fp8),
             _ => Err(ModelError::NoDtype { name: text.to_owned() }),
         }
     }
@@ -86,6 +104,7 @@ mod tests {
     fn the_long_names_of_types_are_read_too() {
         assert_eq!("bfloat16".parse::<Dtype>().unwrap(), Dtype::Bf16);
         assert_eq!("Float32".parse::<Dtype>().unwrap(), Dtype::F32);
+        assert_eq!("float8_e4m3fn".parse::<Dtype>().unwrap(), Dtype::Fp8);
         assert_eq!("f8".parse::<Dtype>().unwrap_err().to_string(), "there is no number type `f8`");
     }
 }

@@ -188,7 +188,7 @@ impl ModelError {
             }
             Self::NotAligned { .. } => "take two models that share a tokenizer, or a prompt without a chat template",
             Self::Unfit { types_alone: true, .. } | Self::FuserNotWhole { types_alone: true, .. } => {
-                "f32, bf16 and f16 are read; save the model in one of them"
+                "f32, bf16 and f16 are read, and e4m3 matrices with a `weight_scale_inv` per block; save the model in one of them"
             }
             Self::Unfit { .. } => "the folder's `config.json` and its weights must be of one model",
             #[cfg(feature = "cuda")]

@@ -8,7 +8,10 @@ use laptime_trace::small_file;
 use safetensors::tensor::{Dtype as StoredType, Metadata};
 use safetensors::{SafeTensorError, SafeTensors};
 
-use crate::{Config, Done, Dtype, Family, ModelError, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch};
+use crate::fp8::{BLOCK, Quantised};
+use crate::{
+    Config, Done, Dtype, Family, ModelError, TensorData, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch,
+};
 
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -52,7 +55,7 @@ impl Folder {
         // Older checkpoints carry along the wavelengths of positions, and a head that is the embedding.
         let is_harmless =
             |name: &str| name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
-        opened.checked(folder, &config.name, config.tensors(), is_harmless)
+        opened.checked(folder, &config.name, config.stored_tensors(), is_harmless)
     }
 
     /// Refuses tensors that are not those of a model; some of what is not needed does no harm.
@@ -127,14 +130,25 @@ impl Folder {
         Ok(())
     }
 
-    pub fn tensor(&self, spec: &TensorSpec) -> Result<(Dtype, &[u8]), ModelError> {
+    pub fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
         let found = self.tensors.get(&spec.name).filter(|stored| stored.shape == spec.shape);
-        let bytes = |stored: &Stored| {
-            let map = self.files.get(stored.file)?;
-            Some((stored.dtype()?, map.bytes().get(stored.bytes.clone())?))
-        };
         let missing = || ModelError::Refused(format!("the weights have no tensor `{}` of this shape", spec.name));
-        found.and_then(bytes).ok_or_else(missing)
+        found.and_then(|stored| self.data(spec, stored)).ok_or_else(missing)
+    }
+
+    fn data(&self, spec: &TensorSpec, stored: &Stored) -> Option<TensorData<'_>> {
+        let bytes = self.bytes(stored)?;
+        if stored.stored_as != StoredType::F8_E4M3 {
+            return Some(TensorData::Stored { dtype: stored.dtype()?, bytes });
+        }
+        let (scale, width) = (spec.scale()?, *spec.shape.get(1)?);
+        let scales = self.tensors.get(&scale.name).filter(|scales| scales.shape == scale.shape)?;
+        let (dtype, scales) = (scales.dtype()?, self.bytes(scales)?);
+        Some(TensorData::Quantised(Quantised { codes: bytes, width, block: [BLOCK; 2], dtype, scales }))
+    }
+
+    fn bytes(&self, stored: &Stored) -> Option<&[u8]> {
+        self.files.get(stored.file)?.bytes().get(stored.bytes.clone())
     }
 }
 

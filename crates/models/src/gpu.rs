@@ -51,6 +51,8 @@ enum Typed {
     F32(Arc<GpuWeights<f32>>),
     Bf16(Arc<GpuWeights<bf16>>),
     F16(Arc<GpuWeights<f16>>),
+    /// Matrices of layers in e4m3, all else in bf16.
+    Fp8(Arc<GpuWeights<bf16>>),
 }
 
 type Source<'a> = (&'a Device, &'a Config, &'a Weights);
@@ -88,19 +90,21 @@ impl GpuModel {
     fn load_with(from: Source<'_>, dtype: Dtype, offload: Option<(&Offload, Pin<'_>)>) -> Result<Self, ModelError> {
         fn typed<T: Number>(
             (device, config, weights): Source<'_>,
+            dtype: Dtype,
             offload: Option<(&Offload, Pin<'_>)>,
         ) -> Result<Arc<GpuWeights<T>>, ModelError> {
             let keep = |loader: &weights::Loader<'_, T>| match offload {
                 Some((offload, pin)) => Homes::of(loader, config, offload, pin),
                 None => Ok(None),
             };
-            GpuWeights::load_with(device, config, weights, keep).map(Arc::new)
+            GpuWeights::load_with((device, config, weights), dtype, keep).map(Arc::new)
         }
         from.1.check()?;
         let weights = match dtype {
-            Dtype::F32 => Typed::F32(typed(from, offload)?),
-            Dtype::Bf16 => Typed::Bf16(typed(from, offload)?),
-            Dtype::F16 => Typed::F16(typed(from, offload)?),
+            Dtype::F32 => Typed::F32(typed(from, dtype, offload)?),
+            Dtype::Bf16 => Typed::Bf16(typed(from, dtype, offload)?),
+            Dtype::F16 => Typed::F16(typed(from, dtype, offload)?),
+            Dtype::Fp8 => Typed::Fp8(typed(from, dtype, offload)?),
         };
         Ok(Self { config: Arc::new(from.1.clone()), weights })
     }
@@ -144,7 +148,7 @@ impl GpuModel {
         }
         match &self.weights {
             Typed::F32(weights) => typed((device, copies), &self.config, weights, options),
-            Typed::Bf16(weights) => typed((device, copies), &self.config, weights, options),
+            Typed::Bf16(weights) | Typed::Fp8(weights) => typed((device, copies), &self.config, weights, options),
             Typed::F16(weights) => typed((device, copies), &self.config, weights, options),
         }
     }
@@ -155,6 +159,7 @@ impl GpuModel {
             Typed::F32(_) => Dtype::F32,
             Typed::Bf16(_) => Dtype::Bf16,
             Typed::F16(_) => Dtype::F16,
+            Typed::Fp8(_) => Dtype::Fp8,
         }
     }
 }

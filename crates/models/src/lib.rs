@@ -14,6 +14,7 @@ mod decoder;
 mod dtype;
 mod error;
 mod folder;
+pub mod fp8;
 pub mod fuser;
 #[cfg(feature = "cuda")]
 pub mod gpu;

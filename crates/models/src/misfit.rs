@@ -1,8 +1,10 @@
 //! How the tensors of a folder differ from those that a model needs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::{TensorSpec, folder::Stored};
+use safetensors::tensor::Dtype as StoredType;
+
+use crate::{TensorSpec, folder::Stored, tensors::SCALE};
 
 const TOLD: usize = 5;
 
@@ -22,13 +24,16 @@ impl Misfit {
         is_harmless: impl Fn(&str) -> bool,
     ) -> Self {
         let mut misfit = Self::default();
-        let mut needed = std::collections::HashSet::new();
+        let mut needed = HashSet::new();
+        let scaled: HashSet<String> =
+            specs.iter().filter_map(|spec| Some(spec.name.strip_suffix(SCALE)?.to_owned())).collect();
         for spec in specs {
             match stored.get(&spec.name) {
                 None => misfit.missing.push(format!("`{}`", spec.name)),
                 Some(found) if found.shape != spec.shape => {
                     misfit.misshapen.push(format!("`{}` is {:?} and not {:?}", spec.name, found.shape, spec.shape));
                 }
+                Some(found) if found.stored_as == StoredType::F8_E4M3 && scaled.contains(&spec.name) => {}
                 Some(found) if found.dtype().is_none() => {
                     misfit.unread.push(format!("`{}` is {}", spec.name, found.stored_as));
                 }

@@ -16,10 +16,10 @@ pub fn to_f32(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     numbers
 }
 
-fn read_into(numbers: &mut [f32], dtype: Dtype, bytes: &[u8]) {
+pub fn read_into(numbers: &mut [f32], dtype: Dtype, bytes: &[u8]) {
     match dtype {
         Dtype::F32 => copy(numbers, bytes, f32::from_le_bytes),
-        Dtype::Bf16 => copy(numbers, bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        Dtype::Bf16 | Dtype::Fp8 => copy(numbers, bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
         Dtype::F16 => copy(numbers, bytes, |bytes| f16::from_le_bytes(bytes).to_f32()),
     }
 }
@@ -38,7 +38,7 @@ pub fn from_f32(dtype: Dtype, numbers: &[f32]) -> Vec<u8> {
     let pieces = bytes.par_chunks_mut(PIECE * width).zip(numbers.par_chunks(PIECE));
     pieces.for_each(|(bytes, numbers)| match dtype {
         Dtype::F32 => put(bytes, numbers, f32::to_le_bytes),
-        Dtype::Bf16 => put(bytes, numbers, |number| bf16::from_f32(number).to_le_bytes()),
+        Dtype::Bf16 | Dtype::Fp8 => put(bytes, numbers, |number| bf16::from_f32(number).to_le_bytes()),
         Dtype::F16 => put(bytes, numbers, |number| f16::from_f32(number).to_le_bytes()),
     });
     bytes

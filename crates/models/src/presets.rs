@@ -2,6 +2,7 @@
 
 use crate::{
     Activation, Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow,
+    fp8::WeightScales,
 };
 
 /// The context of the CS336 models. The assignment runs them at 512; RoPE sets no limit, so this one is ours.
@@ -97,6 +98,7 @@ pub(crate) fn base(name: &str, shape: Shape) -> Config {
         attention_type: Attention::Dense,
         pattern: None,
         dtype: Dtype::Bf16,
+        weight_scales: WeightScales::Rows,
         activation: Activation::Silu,
         post_norms: false,
         zero_centred_norms: false,

@@ -1,7 +1,7 @@
 //! How large a model is: parameters, bytes of weights, bytes of keys and values.
 
 use crate::tensors::{checked_count, countable};
-use crate::{Config, Dtype};
+use crate::{Config, Dtype, TensorSpec, fp8::is_quantised};
 
 impl Config {
     /// Numbers in its weights; a tied head is counted once.
@@ -11,7 +11,25 @@ impl Config {
 
     /// Bytes of its weights in a number type.
     pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
-        self.parameters().saturating_mul(dtype.bytes())
+        let others = self.parameters().saturating_sub(layer_numbers(self).saturating_mul(self.layers as u64));
+        let layers = self.layer_bytes(dtype).saturating_mul(self.layers as u64);
+        others.saturating_mul(dtype.bytes()).saturating_add(layers)
+    }
+
+    /// Bytes of the weights of a layer.
+    pub(crate) fn layer_bytes(&self, dtype: Dtype) -> u64 {
+        sum(self.layer_tensors(0).iter().map(|tensor| self.tensor_bytes(tensor, dtype)))
+    }
+
+    /// Bytes of a tensor: its numbers, or codes and scales.
+    pub(crate) fn tensor_bytes(&self, tensor: &TensorSpec, dtype: Dtype) -> u64 {
+        let numbers = product(&tensor.shape);
+        match tensor.shape[..] {
+            [rows, width] if is_quantised(dtype, tensor.role) => {
+                numbers.saturating_add(product(&[4, rows, self.weight_scales.columns(width)]))
+            }
+            _ => numbers.saturating_mul(dtype.bytes()),
+        }
     }
 
     /// Bytes that one token of one sequence takes in the cache: a key and a value in every layer.
@@ -25,6 +43,10 @@ impl Config {
         let layers = checked_count(&self.layer_tensors(0))?.checked_mul(self.layers as u64)?;
         countable(layers.checked_add(checked_count(&ends.collect::<Vec<_>>())?)?)
     }
+}
+
+fn layer_numbers(config: &Config) -> u64 {
+    sum(config.layer_tensors(0).iter().map(|tensor| product(&tensor.shape)))
 }
 
 /// A product of sizes, or the largest number.

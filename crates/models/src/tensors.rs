@@ -1,6 +1,10 @@
 //! The tensors of a model's checkpoint, under the names that the `transformers` library gives them.
 
 use crate::Config;
+use crate::fp8::{BLOCK, WeightScales};
+
+/// What is behind the name of a quantised tensor in the name of its scales.
+pub(crate) const SCALE: &str = "_scale_inv";
 
 /// A tensor of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,6 +47,12 @@ impl TensorSpec {
     pub fn count(&self) -> usize {
         self.shape.iter().product()
     }
+
+    /// The tensor of the scales of this one in a checkpoint whose weights are e4m3, with a scale for each block.
+    pub(crate) fn scale(&self) -> Option<Self> {
+        let shape = self.shape.iter().map(|side| side.div_ceil(BLOCK)).collect();
+        (self.role == Role::Linear).then(|| Self { name: format!("{}{SCALE}", self.name), shape, role: Role::Scale })
+    }
 }
 
 /// A linear part with a bias.
@@ -68,6 +78,15 @@ impl LinearTensors {
 }
 
 impl Config {
+    /// Every tensor of its checkpoint, and the scales of those that are quantised there.
+    pub(crate) fn stored_tensors(&self) -> Vec<TensorSpec> {
+        let mut tensors = self.tensors();
+        if self.weight_scales == WeightScales::Blocks {
+            tensors.extend(tensors.iter().filter_map(TensorSpec::scale).collect::<Vec<_>>());
+        }
+        tensors
+    }
+
     /// Every tensor of its checkpoint, in the order in which a pass needs them. A tied head is none.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let mut tensors = vec![self.embedding_tensor()];

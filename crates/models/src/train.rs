@@ -58,11 +58,12 @@ impl TrainOptions {
             config.name,
             config.family.word()
         );
+        self.dtype.refuse_quantised("training")?;
         match self.dtype {
             Dtype::F16 => Err(ModelError::Refused(
                 "gradients in f16 vanish unless the loss is scaled: train in bf16 or f32".to_owned(),
             )),
-            Dtype::F32 | Dtype::Bf16 => Ok(()),
+            Dtype::F32 | Dtype::Bf16 | Dtype::Fp8 => Ok(()),
         }
     }
 

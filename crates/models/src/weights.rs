@@ -1,10 +1,11 @@
 //! Where the weights of a model come from: a seed, or a folder.
 
-use std::{borrow::Cow, marker::PhantomData, path::Path};
+use std::{borrow::Cow, collections::HashMap, marker::PhantomData, path::Path};
 
 use rayon::prelude::*;
 
-use crate::numbers::{first_unusual, from_f32, to_f32};
+use crate::fp8::{Made, Quantised, is_quantised};
+use crate::numbers::{first_unusual, from_f32, read_into, to_f32};
 use crate::synthetic::{Fill, fill};
 use crate::{Config, Done, Dtype, Family, ModelError, folder::Folder, tensors::TensorSpec};
 
@@ -20,8 +21,25 @@ pub type Weights = WeightsOf<Config>;
 
 #[derive(Debug)]
 enum Source {
-    Synthetic { family: Family, seed: u64 },
+    Synthetic {
+        family: Family,
+        seed: u64,
+    },
     Folder(Folder),
+    /// Weights of which some are quantised.
+    Quantised(Box<Source>, HashMap<String, Made>),
+}
+
+impl Source {
+    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
+        match self {
+            Self::Synthetic { family, seed } => {
+                Ok(TensorData::Filled { fill: fill(*family, spec, *seed), count: spec.count() })
+            }
+            Self::Folder(folder) => folder.tensor(spec),
+            Self::Quantised(inner, made) => made.get(&spec.name).map_or_else(|| inner.tensor(spec), |it| Ok(it.data())),
+        }
+    }
 }
 
 /// A model with a checkpoint.
@@ -58,6 +76,15 @@ impl Weights {
         config.check()?;
         Ok(Self::stored(Folder::open(folder, config)?))
     }
+
+    /// The same weights with the matrices of all layers rounded to e4m3, as an FP8 checkpoint has them. In other dtypes
+    /// these are dequantised.
+    pub fn quantised(self, config: &Config) -> Result<Self, ModelError> {
+        let tensors = config.tensors().into_iter().filter(|spec| is_quantised(Dtype::Fp8, spec.role));
+        let make = |spec: TensorSpec| Ok((spec.name.clone(), Made::of(&self, &spec, config.weight_scales)?));
+        let made = tensors.map(make).collect::<Result<_, ModelError>>()?;
+        Ok(Self { source: Source::Quantised(Box::new(self.source), made), of: PhantomData })
+    }
 }
 
 impl<C> WeightsOf<C> {
@@ -71,20 +98,16 @@ impl<C> WeightsOf<C> {
 
     /// Whether they are made by formula.
     pub fn is_synthetic(&self) -> bool {
-        matches!(self.source, Source::Synthetic { .. })
+        let mut source = &self.source;
+        while let Source::Quantised(inner, _) = source {
+            source = inner;
+        }
+        matches!(source, Source::Synthetic { .. })
     }
 
     /// The numbers of a tensor, by its published name.
     pub fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        match &self.source {
-            Source::Synthetic { family, seed } => {
-                Ok(TensorData::Filled { fill: fill(*family, spec, *seed), count: spec.count() })
-            }
-            Source::Folder(folder) => {
-                let (dtype, bytes) = folder.tensor(spec)?;
-                Ok(TensorData::Stored { dtype, bytes })
-            }
-        }
+        self.source.tensor(spec)
     }
 }
 
@@ -95,8 +118,12 @@ impl<C: HasTensors> WeightsOf<C> {
             return Ok(());
         }
         let unusual = |spec: &TensorSpec| -> Done {
-            let TensorData::Stored { dtype, bytes } = self.tensor(spec)? else { return Ok(()) };
-            match first_unusual(dtype, bytes) {
+            let found = match self.tensor(spec)? {
+                TensorData::Filled { .. } => None,
+                TensorData::Stored { dtype, bytes } => first_unusual(dtype, bytes),
+                TensorData::Quantised(quantised) => quantised.first_unusual(),
+            };
+            match found {
                 None => Ok(()),
                 Some((index, value)) => {
                     Err(ModelError::NotFinite { tensor: spec.name.clone(), index, value: value.to_string() })
@@ -124,6 +151,8 @@ pub enum TensorData<'a> {
         /// The numbers.
         bytes: &'a [u8],
     },
+    /// They are e4m3 with scales.
+    Quantised(Quantised<'a>),
 }
 
 impl<'a> TensorData<'a> {
@@ -132,6 +161,20 @@ impl<'a> TensorData<'a> {
         match self {
             Self::Filled { count, .. } => *count,
             Self::Stored { dtype, bytes } => bytes.len() / dtype.bytes() as usize,
+            Self::Quantised(quantised) => quantised.codes.len(),
+        }
+    }
+
+    /// Writes the numbers from an index on.
+    pub(crate) fn read_at(&self, from: usize, to: &mut [f32]) {
+        match self {
+            Self::Filled { fill, .. } => {
+                to.iter_mut().enumerate().for_each(|(at, to)| *to = fill.at((from + at) as u64));
+            }
+            Self::Stored { dtype, bytes } => read_into(to, *dtype, &bytes[from * dtype.bytes() as usize..]),
+            Self::Quantised(quantised) => {
+                to.iter_mut().enumerate().for_each(|(at, to)| *to = quantised.number(from + at));
+            }
         }
     }
 
@@ -140,6 +183,9 @@ impl<'a> TensorData<'a> {
         match self {
             Self::Filled { fill, count } => fill.numbers(*count),
             Self::Stored { dtype, bytes } => to_f32(*dtype, bytes),
+            Self::Quantised(quantised) => {
+                (0..quantised.codes.len()).into_par_iter().map(|index| quantised.number(index)).collect()
+            }
         }
     }
 

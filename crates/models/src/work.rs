@@ -68,7 +68,12 @@ impl StageWork {
 
     /// As results keep it.
     pub fn work(self, dtype: Dtype) -> Work {
-        Work { flops: self.flops, dtype: dtype.word().to_owned(), bytes: self.bytes_read(), traffic: Traffic::Read }
+        Work {
+            flops: self.flops,
+            dtype: dtype.activations().word().to_owned(),
+            bytes: self.bytes_read(),
+            traffic: Traffic::Read,
+        }
     }
 
     /// Bytes that are read: weights, keys and values.
@@ -172,7 +177,7 @@ impl Config {
 
     fn pass_work(&self, pass: &Pass, dtype: Dtype) -> PassWork {
         let stages = Stage::ALL.map(|stage| {
-            let weight_bytes = saturate(self.weights_read(stage, pass)).saturating_mul(dtype.bytes());
+            let weight_bytes = saturate(self.weights_read(stage, pass, dtype));
             StageWork {
                 flops: saturate(self.flops(stage, pass)),
                 weight_bytes,
@@ -199,19 +204,21 @@ impl Config {
         }
     }
 
-    /// Numbers of the weights that a stage reads.
-    fn weights_read(&self, stage: Stage, pass: &Pass) -> u128 {
+    /// Bytes of the weights that a stage reads.
+    fn weights_read(&self, stage: Stage, pass: &Pass, dtype: Dtype) -> u128 {
+        let bytes = |numbers: u128| numbers.saturating_mul(u128::from(dtype.bytes()));
         let head = || product([self.vocab, self.hidden]).saturating_add(self.hidden as u128);
         match stage {
             // Tokens that come twice are not known of; there are no more rows than tokens in the vocabulary.
             Stage::Embed => {
-                product([pass.batch, pass.tokens]).min(self.vocab as u128).saturating_mul(self.hidden as u128)
+                bytes(product([pass.batch, pass.tokens]).min(self.vocab as u128).saturating_mul(self.hidden as u128))
             }
             Stage::Attention => 0,
-            Stage::Head => head(),
+            Stage::Head => bytes(head()),
             Stage::Qkv | Stage::OProj | Stage::Ffn => {
                 let parts = self.layer_tensors(0).into_iter().filter(|tensor| self.stage_of(&tensor.name) == stage);
-                let a_layer = parts.map(|tensor| product_of(&tensor.shape)).fold(0, u128::saturating_add);
+                let a_layer =
+                    parts.map(|tensor| u128::from(self.tensor_bytes(&tensor, dtype))).fold(0, u128::saturating_add);
                 a_layer.saturating_mul(self.layers as u128)
             }
         }

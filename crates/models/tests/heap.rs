@@ -57,38 +57,54 @@ fn config_like(preset: &str) -> Config {
 }
 
 fn main() {
-    for dtype in [Dtype::F32, Dtype::Bf16] {
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::Fp8] {
         for attention in [Attention::Naive, Attention::Dense] {
             for (room, pass) in
                 [(Room::Growing, Pass::Forward), (Room::Growing, Pass::Cached), (Room::Static(512), Pass::Cached)]
             {
                 a_decoder_uses_what_was_predicted(config(), dtype, attention, room, pass, None);
             }
-            a_trainer_uses_what_was_predicted(dtype, attention);
         }
         let windowed = config_like("tiny-gemma3");
         a_decoder_uses_what_was_predicted(windowed, dtype, Attention::Dense, Room::Growing, Pass::Cached, None);
+        streamed_layers_use_what_was_predicted(dtype);
+    }
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        for attention in [Attention::Naive, Attention::Dense] {
+            a_trainer_uses_what_was_predicted(dtype, attention);
+        }
         a_fuser_uses_what_was_predicted(dtype);
         speech_uses_what_was_predicted(dtype);
-        streamed_layers_use_what_was_predicted(dtype);
+        streamed_voices_use_what_was_predicted(dtype);
     }
 }
 
+const STREAMED: [(StreamMode, usize); 6] = [
+    (StreamMode::Sync, 0),
+    (StreamMode::Sync, 2),
+    (StreamMode::Wrap, 0),
+    (StreamMode::Wrap, 2),
+    (StreamMode::Batched, 0),
+    (StreamMode::Batched, 2),
+];
+
 fn streamed_layers_use_what_was_predicted(dtype: Dtype) {
     let home = tempfile::tempdir().unwrap();
+    for (mode, resident) in STREAMED {
+        let offload = Offload { clear_every: Some(5), ..Offload::new(mode, resident, home.path()) };
+        // Streamed layers are to be felt.
+        let config = Config { layers: 5, hidden: 768, ffn: 3072, vocab: 60_000, ..config() };
+        let (room, attention) = (Room::Static(512), Attention::Dense);
+        a_decoder_uses_what_was_predicted(config, dtype, attention, room, Pass::Cached, Some(offload));
+    }
+}
+
+fn streamed_voices_use_what_was_predicted(dtype: Dtype) {
+    let home = tempfile::tempdir().unwrap();
     a_voice_uses_what_was_predicted(dtype, None);
-    for mode in [StreamMode::Sync, StreamMode::Wrap, StreamMode::Batched] {
-        for resident in [0, 2] {
-            let offload = Offload { clear_every: Some(5), ..Offload::new(mode, resident, home.path()) };
-            let attention = Attention::Dense;
-            // Streamed layers are to be felt.
-            let config = Config { layers: 5, hidden: 768, ffn: 3072, vocab: 60_000, ..config() };
-            let (room, offloaded) = (Room::Static(512), Some(offload.clone()));
-            a_decoder_uses_what_was_predicted(config, dtype, attention, room, Pass::Cached, offloaded);
-            if resident > 0 {
-                a_voice_uses_what_was_predicted(dtype, Some(offload));
-            }
-        }
+    for (mode, resident) in STREAMED.into_iter().filter(|(_, resident)| *resident > 0) {
+        let offload = Offload { clear_every: Some(5), ..Offload::new(mode, resident, home.path()) };
+        a_voice_uses_what_was_predicted(dtype, Some(offload));
     }
 }
 

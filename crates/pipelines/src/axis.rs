@@ -54,6 +54,9 @@ pub const AUTO: &str = "auto";
 
 /// The dtypes, and that of the device or model.
 pub const DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16"];
+
+/// The dtypes of decoders, and that of the model.
+pub const DECODER_DTYPES: &[&str] = &[AUTO, "f32", "bf16", "f16", "fp8"];
 pub const GRAPH: &[&str] = &[AUTO, "on", "off"];
 
 /// The value for no file or text.

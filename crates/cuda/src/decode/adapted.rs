@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::product::{Dealer, Operands, Product, shared_limit};
+use super::product::{Dealer, Operands, Product, Weights, shared_limit};
 use super::{ADAPTED, Linear, Norm, Spread, StepSizes, Tuning, sizes::MUCH_SHARED};
 use crate::launch::{Buffer, Cache, CudaError, Device, Done, Element, Slice, Stream, nvrtc};
 
@@ -49,7 +49,7 @@ impl<T: Element> Adapted<T> {
         let step = StepSizes { batch, hidden, heads: 1, kv_heads: 1, head_dim: 2, ffn, vocab: 1, capacity: 1 };
         step.check()?;
         tuning.check()?;
-        let dealer = Dealer::new::<T>(device, &step, tuning)?;
+        let dealer = Dealer::new::<T>(device, &step, tuning, Weights::Numbers)?;
         let module = nvrtc::load_typed::<T>(device, cache, ADAPTED, &dealer.options())?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {

@@ -9,7 +9,7 @@ use super::{LINEAR, StepSizes, TOGETHER, Tuning, tiles::Tiles, together};
 use crate::launch::{
     Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Source, Stream, area, expect, nvrtc,
 };
-use crate::{context::driver, kernel::Module};
+use crate::{context::driver, kernel::Module, nn::Fp8Scales};
 
 /// An RMS norm.
 #[derive(Debug)]
@@ -27,6 +27,45 @@ pub struct Linear<'a, T> {
     pub weight: &'a Buffer<T>,
     /// One bias per row.
     pub bias: Option<&'a Buffer<T>>,
+    /// The scales of weights in e4m3, in the memory of numbers (see [`Fp8Scales::numbers`]); none for numbers.
+    pub fp8: Option<Fp8Scales>,
+}
+
+/// How weights are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weights {
+    /// In the dtype of activations.
+    Numbers,
+    /// In e4m3.
+    Fp8(Fp8Scales),
+}
+
+impl Weights {
+    /// Numbers per step of a warp: 16 bytes per lane.
+    fn chunk<T>(self) -> u32 {
+        match self {
+            Self::Numbers => 32 * 16 / size_of::<T>().max(1) as u32,
+            Self::Fp8(_) => 32 * 16,
+        }
+    }
+
+    /// Bytes of the ring per step of a warp on a pair of rows, which include the scales of blocks.
+    fn slot_bytes(self) -> u32 {
+        if self == Self::Fp8(Fp8Scales::Blocks) { 1024 + 256 } else { 1024 }
+    }
+
+    /// Numbers of `T` in whose memory a matrix fits.
+    fn numbers<T>(self, shape: [u32; 2]) -> u64 {
+        match self {
+            Self::Numbers => area(shape[0], shape[1]),
+            Self::Fp8(scales) => scales.numbers::<T>(shape),
+        }
+    }
+
+    fn width_is_aligned<T>(self, width: u32) -> bool {
+        let bytes = if self == Self::Numbers { size_of::<T>() } else { 1 };
+        (width as usize * bytes).is_multiple_of(16)
+    }
 }
 
 pub(super) struct Operands<'a, T> {
@@ -55,6 +94,7 @@ pub(super) struct Product {
 pub(super) struct Dealer {
     batch: u32,
     tuning: Tuning,
+    pub weights: Weights,
     vectors: u32,
     multiprocessors: u32,
     shared_limit: u32,
@@ -71,10 +111,17 @@ pub(super) struct Products {
 /// The maximum number of vectors per block.
 const MOST_VECTORS: u32 = 8;
 
-pub(super) fn options(vectors: u32, tuning: Tuning) -> Vec<String> {
+pub(super) fn options(vectors: u32, tuning: Tuning, weights: Weights) -> Vec<String> {
     let sizes = vec![("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
     let together = tuning.together.map(|together| [("VECTORS", together.vectors), ("SPLIT", together.splits)]);
-    sizes.into_iter().chain(together.into_iter().flatten()).map(|(name, value)| format!("-D{name}={value}")).collect()
+    let stored: &[&str] = match weights {
+        Weights::Numbers => &[],
+        Weights::Fp8(Fp8Scales::Rows) => &["-DWEIGHTS_FP8"],
+        Weights::Fp8(Fp8Scales::Blocks) => &["-DWEIGHTS_FP8", "-DSCALED_BLOCKS"],
+    };
+    let sizes = sizes.into_iter().chain(together.into_iter().flatten());
+    let sizes = sizes.map(|(name, value)| format!("-D{name}={value}"));
+    sizes.chain(stored.iter().map(|&option| option.to_owned())).collect()
 }
 
 impl Products {
@@ -83,8 +130,9 @@ impl Products {
         cache: &Cache,
         sizes: &StepSizes,
         tuning: Tuning,
+        weights: Weights,
     ) -> Result<Self, CudaError> {
-        let dealer = Dealer::new::<T>(device, sizes, tuning)?;
+        let dealer = Dealer::new::<T>(device, sizes, tuning, weights)?;
         let module = nvrtc::load_typed::<T>(device, cache, dealer.source(), &dealer.options())?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {
@@ -97,16 +145,23 @@ impl Products {
 }
 
 impl Dealer {
-    pub fn new<T: Element>(device: &Device, sizes: &StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
+    pub fn new<T: Element>(
+        device: &Device,
+        sizes: &StepSizes,
+        tuning: Tuning,
+        weights: Weights,
+    ) -> Result<Self, CudaError> {
         let shared_limit = shared_limit(device)?;
-        let tuning = match tuning.together {
+        let together = tuning.together.filter(|_| weights == Weights::Numbers);
+        let tuning = match together {
             Some(together) => Tuning { warps: together.warps, depth: together.depth, ..tuning },
-            None => tuning,
+            None => Tuning { together, ..tuning },
         };
         Ok(Self {
             batch: sizes.batch,
             tuning,
-            vectors: vectors_that_fit::<T>(sizes, tuning, shared_limit),
+            weights,
+            vectors: vectors_that_fit::<T>(sizes, tuning, weights, shared_limit),
             multiprocessors: device.facts().multiprocessors.max(1),
             shared_limit,
         })
@@ -121,7 +176,7 @@ impl Dealer {
     }
 
     pub fn options(&self) -> Vec<String> {
-        options(self.vectors, self.tuning)
+        options(self.vectors, self.tuning, self.weights)
     }
 
     pub fn product(
@@ -153,7 +208,7 @@ impl Dealer {
             .read(x, area(self.batch, width))
             .read(norm.and_then(|(weight, _)| weight), width)
             .with(norm.map_or(0.0, |(_, epsilon)| epsilon))
-            .read(linear.weight, area(all_rows, width))
+            .read(linear.weight, self.weights.numbers::<T>([all_rows, width]))
             .read(linear.bias, all_rows)
             .write(out, area(self.batch, rows));
         launch.check()?;
@@ -175,7 +230,7 @@ impl Dealer {
         width: u32,
     ) -> Result<(&'a Kernel, Tiles, Shape), CudaError> {
         let pairs = if product.rows_each == 2 { rows } else { rows.div_ceil(2) };
-        let is_aligned = (width as usize * size_of::<T>()).is_multiple_of(16);
+        let is_aligned = self.weights.width_is_aligned::<T>(width);
         if let Some(together) = self.tuning.together.filter(|_| is_aligned) {
             let of_tiles = together::Product { pairs, width, has_norm: product.has_norm };
             let mut shape = together.shape(of_tiles, self.batch, self.multiprocessors);
@@ -186,12 +241,14 @@ impl Dealer {
         }
         let is_fast = is_aligned && self.tuning.together.is_none();
         let blocks = pairs.min(self.multiprocessors);
-        let chunks = width.div_ceil(chunk::<T>());
+        let chunks = width.div_ceil(self.weights.chunk::<T>());
         let each = pairs.div_ceil(blocks);
         let bytes = |tiles: Tiles| {
             let is_kept = is_fast && (tiles.segments > 1 || !product.has_norm);
             let parts = if is_kept { each.saturating_mul(tiles.segments) } else { 0 };
-            shared_bytes::<T>(self.tuning, self.vectors, tiles, product.has_norm, parts)
+            let scales = if self.weights == Weights::Fp8(Fp8Scales::Rows) { each.saturating_mul(8) } else { 0 };
+            shared_bytes::<T>(self.tuning, self.weights, self.vectors, tiles, product.has_norm, parts)
+                .saturating_add(scales)
         };
         let (even, whole) = (Tiles::even(each, chunks, self.tuning.warps), Tiles::whole(chunks));
         let tiles = if is_fast && bytes(even) <= self.shared_limit { even } else { whole };
@@ -205,25 +262,20 @@ impl Dealer {
     }
 }
 
-/// Numbers per step of a warp: 16 bytes per lane.
-fn chunk<T>() -> u32 {
-    32 * 16 / size_of::<T>().max(1) as u32
-}
-
 /// Shared memory of a block, as the kernels lay it out.
-fn shared_bytes<T>(tuning: Tuning, vectors: u32, tiles: Tiles, has_norm: bool, parts: u32) -> u32 {
-    let ring = tuning.warps * tuning.depth * 1024;
-    let numbers = tiles.padded(chunk::<T>()).saturating_mul(vectors + u32::from(has_norm));
+fn shared_bytes<T>(tuning: Tuning, weights: Weights, vectors: u32, tiles: Tiles, has_norm: bool, parts: u32) -> u32 {
+    let ring = tuning.warps * tuning.depth * weights.slot_bytes();
+    let numbers = tiles.padded(weights.chunk::<T>()).saturating_mul(vectors + u32::from(has_norm));
     let sums = vectors * tuning.warps + parts.saturating_mul(2 * vectors);
     ring.saturating_add(numbers.saturating_mul(size_of::<T>() as u32)).saturating_add(sums.saturating_mul(4))
 }
 
 /// The number of vectors that a block can multiply at once, for the largest width.
-fn vectors_that_fit<T>(sizes: &StepSizes, tuning: Tuning, limit: u32) -> u32 {
-    let wide = |width: u32| Tiles::whole(width.div_ceil(chunk::<T>()).saturating_add(1));
+fn vectors_that_fit<T>(sizes: &StepSizes, tuning: Tuning, weights: Weights, limit: u32) -> u32 {
+    let wide = |width: u32| Tiles::whole(width.div_ceil(weights.chunk::<T>()).saturating_add(1));
     let (normed, plain) = (wide(sizes.hidden), wide(sizes.ffn.max(sizes.attended())));
     // Parts need some room too.
-    let bytes = |vectors, tiles, has_norm| shared_bytes::<T>(tuning, vectors, tiles, has_norm, 64);
+    let bytes = |vectors, tiles, has_norm| shared_bytes::<T>(tuning, weights, vectors, tiles, has_norm, 64);
     let mut vectors = sizes.batch.clamp(1, MOST_VECTORS).next_power_of_two();
     while vectors > 1 && bytes(vectors, normed, true).max(bytes(vectors, plain, false)) > limit {
         vectors /= 2;
@@ -253,15 +305,20 @@ mod tests {
 
     #[test]
     fn a_block_takes_a_power_of_two_of_vectors_that_fit() {
-        let vectors = |batch, tuning| vectors_that_fit::<bf16>(&StepSizes { batch, ..QWEN3_4B }, tuning, H200_LIMIT);
+        let vectors = |batch, tuning| {
+            vectors_that_fit::<bf16>(&StepSizes { batch, ..QWEN3_4B }, tuning, Weights::Numbers, H200_LIMIT)
+        };
         let tuning = Tuning { warps: 8, depth: 8, attention: Spread::PLAIN, together: None };
         assert_eq!([1, 2, 3, 4, 5, 8, 9].map(|batch| vectors(batch, tuning)), [1, 2, 4, 4, 8, 8, 8]);
         assert_eq!(vectors(8, Tuning { depth: 4, ..tuning }), 8);
-        assert_eq!(vectors_that_fit::<f32>(&StepSizes { batch: 8, ..QWEN3_4B }, tuning, H200_LIMIT), 4);
+        let eight = StepSizes { batch: 8, ..QWEN3_4B };
+        assert_eq!(vectors_that_fit::<f32>(&eight, tuning, Weights::Numbers, H200_LIMIT), 4);
+        assert_eq!(vectors_that_fit::<bf16>(&eight, tuning, Weights::Fp8(Fp8Scales::Rows), H200_LIMIT), 8);
     }
 
     #[test]
     fn a_pair_of_chunks_is_a_kibibyte_of_the_ring() {
-        assert_eq!((chunk::<f32>(), chunk::<bf16>()), (128, 256));
+        assert_eq!((Weights::Numbers.chunk::<f32>(), Weights::Numbers.chunk::<bf16>()), (128, 256));
+        assert_eq!(Weights::Fp8(Fp8Scales::Rows).chunk::<bf16>(), 512);
     }
 }

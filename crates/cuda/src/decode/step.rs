@@ -2,13 +2,14 @@
 
 use std::marker::PhantomData;
 
-use super::product::{Dealer, Linear, Norm, Operands, Product, Products};
+use super::product::{Dealer, Linear, Norm, Operands, Product, Products, Weights};
 use super::{
     ATTENTION, State, StepSizes, TOKEN, Tuning,
     attention::{AttentionKernel, options},
 };
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc,
+use crate::{
+    launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc},
+    nn::Fp8Scales,
 };
 
 /// The kernels of one decode step for one decoder on one device. `T` is the dtype of weights and activations.
@@ -18,6 +19,7 @@ pub struct Step<T> {
     pub(super) attention: AttentionKernel,
     pub(super) windowed: Option<AttentionKernel>,
     products: Products,
+    quantised: Option<Products>,
     embed: Kernel,
     argmax: Kernel,
     multiprocessors: u32,
@@ -32,9 +34,15 @@ impl<T: Element> Step<T> {
     /// What [`Self::load`] loads.
     pub fn requests(device: &Device, sizes: &StepSizes) -> Result<[Request; 3], CudaError> {
         let tuning = Tuning::of::<T>(device, sizes)?;
-        let dealer = Dealer::new::<T>(device, sizes, tuning)?;
+        let dealer = Dealer::new::<T>(device, sizes, tuning, Weights::Numbers)?;
         let attention = Request::typed::<T>(ATTENTION, &options(sizes.head_dim, None, tuning.attention));
         Ok([Request::typed::<T>(TOKEN, &[]), attention, Request::typed::<T>(dealer.source(), &dealer.options())])
+    }
+
+    /// What [`Self::with_fp8`] loads.
+    pub fn fp8_request(device: &Device, sizes: &StepSizes, scales: Fp8Scales) -> Result<Request, CudaError> {
+        let dealer = Dealer::new::<T>(device, sizes, Tuning::of::<T>(device, sizes)?, Weights::Fp8(scales))?;
+        Ok(Request::typed::<T>(dealer.source(), &dealer.options()))
     }
 
     /// Compiles the kernels for a step of these sizes, or loads them from the cache.
@@ -51,7 +59,8 @@ impl<T: Element> Step<T> {
             sizes,
             attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning.attention, None)?,
             windowed: None,
-            products: Products::load::<T>(device, cache, &sizes, tuning)?,
+            products: Products::load::<T>(device, cache, &sizes, tuning, Weights::Numbers)?,
+            quantised: None,
             embed: ends.step_kernel("embed_step")?,
             argmax: ends.step_kernel("argmax_step")?,
             multiprocessors: device.facts().multiprocessors.max(1),
@@ -64,6 +73,13 @@ impl<T: Element> Step<T> {
     pub fn with_window(mut self, device: &Device, cache: &Cache, window: u32) -> Result<Self, CudaError> {
         let spread = self.attention.spread;
         self.windowed = Some(AttentionKernel::load::<T>(device, cache, &self.sizes, spread, Some(window))?);
+        Ok(self)
+    }
+
+    /// Adds products with weights in e4m3.
+    pub fn with_fp8(mut self, device: &Device, cache: &Cache, scales: Fp8Scales) -> Result<Self, CudaError> {
+        let tuning = Tuning::of::<T>(device, &self.sizes)?;
+        self.quantised = Some(Products::load::<T>(device, cache, &self.sizes, tuning, Weights::Fp8(scales))?);
         Ok(self)
     }
 
@@ -116,7 +132,7 @@ impl<T: Element> Step<T> {
         shape: [u32; 2],
     ) -> Done {
         let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
-        self.multiply(&self.products.norm_linear, stream, &operands, out)
+        self.multiply(|products| &products.norm_linear, stream, &operands, out)
     }
 
     /// Adds the product of weights `[rows, width]` with `a` `[batch, width]` to `x` `[batch, rows]`.
@@ -129,7 +145,7 @@ impl<T: Element> Step<T> {
         shape: [u32; 2],
     ) -> Done {
         let operands = Operands { x: a, norm: None, linear, adapt: None, shape };
-        self.multiply(&self.products.linear_add, stream, &operands, x)
+        self.multiply(|products| &products.linear_add, stream, &operands, x)
     }
 
     /// Puts `silu(gate) * up` into `out` `[batch, ffn]`: both are products with the normed `x` `[batch, width]`, of the
@@ -144,7 +160,7 @@ impl<T: Element> Step<T> {
         shape: [u32; 2],
     ) -> Done {
         let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
-        self.multiply(&self.products.norm_gate_up, stream, &operands, out)
+        self.multiply(|products| &products.norm_gate_up, stream, &operands, out)
     }
 
     /// Selects the largest logit of each sequence, `[batch, vocab]`, as its next token, stores it, and advances the
@@ -169,7 +185,17 @@ impl<T: Element> Step<T> {
         launch.run_early(&self.argmax, shape, self.overlaps)
     }
 
-    fn multiply(&self, product: &Product, stream: &Stream, operands: &Operands<'_, T>, out: &mut Buffer<T>) -> Done {
-        self.products.dealer.multiply(product, stream, operands, out, self.overlaps)
+    fn multiply(
+        &self,
+        product: impl Fn(&Products) -> &Product,
+        stream: &Stream,
+        operands: &Operands<'_, T>,
+        out: &mut Buffer<T>,
+    ) -> Done {
+        let weights = operands.linear.fp8.map_or(Weights::Numbers, Weights::Fp8);
+        let products = [Some(&self.products), self.quantised.as_ref()].into_iter().flatten();
+        let missing = || CudaError::refused("multiplying", 0, "the step has no kernels for weights stored like these");
+        let products = products.into_iter().find(|products| products.dealer.weights == weights).ok_or_else(missing)?;
+        products.dealer.multiply(product(products), stream, operands, out, self.overlaps)
     }
 }

@@ -187,7 +187,7 @@ fn what_no_model_can_run_is_told_with_a_hint() {
         ("bench model --test 512", "`512` is not a test", "ppN"),
         ("bench model --test pp512 --seq-len 3", "both select the pass", "leave out the other flag"),
         ("bench model --pass-type sideways", "takes one of forward, prefill, decode, backward,", "laptime list"),
-        ("bench model --dtype f8", "takes one of f32, bf16, f16, not `f8`", "laptime list"),
+        ("bench model --dtype f8", "takes one of f32, bf16, f16, fp8, not `f8`", "laptime list"),
         ("bench model --contxt 5", "has no axis `contxt`", "its axes are model, test"),
         ("bench model --fit layers", "has no axis `layers` to fit", "it has batch, context"),
         ("bench matmul --fit batch", "has no axis `batch` to fit", "it has none"),

@@ -47,7 +47,7 @@ pub fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F32 => 5e-4,
         Dtype::F16 => 5e-3,
-        Dtype::Bf16 => 2e-2,
+        Dtype::Bf16 | Dtype::Fp8 => 2e-2,
     }
 }
 

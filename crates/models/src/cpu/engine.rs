@@ -9,7 +9,7 @@ use super::stack::{Before, Stack};
 use super::steps::{embed, scale};
 use super::{crew::Crew, model::Source, number::Number, vectors::index_of_largest};
 use crate::marks::{mark_embedding, stage_mark};
-use crate::{Config, Done, LayerVisit, ModelError, Offloading, Options, Weights, decoder::generic::Passes};
+use crate::{Config, Done, Dtype, LayerVisit, ModelError, Offloading, Options, Weights, decoder::generic::Passes};
 
 pub struct CpuPasses<T> {
     crew: Crew,
@@ -23,7 +23,8 @@ pub struct CpuPasses<T> {
 impl<T: Number> CpuPasses<T> {
     pub fn new(config: Config, options: Options, threads: usize, weights: &Weights) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
-        let source = Source { weights: Some(weights), crew: &crew };
+        let fp8 = (options.dtype == Dtype::Fp8).then_some(config.weight_scales);
+        let source = Source { weights: Some(weights), crew: &crew, fp8 };
         let _stage = stage!("weights");
         let embedding = source.stacked(&[&config.embedding_tensor()])?;
         let own_head = config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?;

@@ -29,6 +29,7 @@ pub fn fuser(
     options: FuseOptions,
     threads: usize,
 ) -> Result<Box<dyn Fusing>, ModelError> {
+    options.dtype.refuse_quantised("cache-to-cache fusion")?;
     let crew = Crew::new(threads)?;
     Ok(typed!(options.dtype, |T| Box::new(Engine::new(Cpu::<T> { crew, of: PhantomData }, fusers, options)?)))
 }
@@ -117,7 +118,7 @@ impl Caches<'_> {
 
 impl<T: Number> Cpu<T> {
     fn source<'a>(&'a self, weights: &'a FuserWeights) -> Source<'a> {
-        Source { weights: Some(weights), crew: &self.crew }
+        Source { weights: Some(weights), crew: &self.crew, fp8: None }
     }
 
     fn multiply(&self, paths: &Paths<'_>, matrix: &Matrix<Self>, x: &[T], out: &mut [T], put: Put) {

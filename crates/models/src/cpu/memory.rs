@@ -1,6 +1,6 @@
 //! What a decoder on the CPU needs, before it allocates anything.
 
-use super::product::{BLOCKS_BYTES, WIDENED_BYTES};
+use super::product::{BLOCKS_BYTES, PART, WIDENED_BYTES};
 use super::{attention::Span, model::layer_bytes, pass::Sizes, turned::turned_bytes};
 use crate::attention::{CPU_TILING, Layout};
 use crate::size::{product, sum};
@@ -82,8 +82,7 @@ pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload
     if streamed == 0 {
         return all;
     }
-    let numbers = sum(config.layer_tensors(0).iter().map(|spec| spec.count() as u64));
-    let gone = numbers.saturating_mul(dtype.bytes()).saturating_mul(streamed);
+    let gone = config.layer_bytes(dtype).saturating_mul(streamed);
     let buffers = layer_bytes(config, dtype).saturating_mul(mode.buffers() as u64);
     all.saturating_sub(gone).saturating_add(buffers)
 }
@@ -101,7 +100,9 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
 /// What each thread needs for products with this many rows.
 pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize) -> u64 {
     let widest = config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));
-    product_bytes(dtype, turned_bytes(rows, widest))
+    // Weights of a part of a product, dequantised.
+    let dequantised = if dtype == Dtype::Fp8 { product(&[PART, widest]).saturating_mul(dtype.bytes()) } else { 0 };
+    product_bytes(dtype, turned_bytes(rows, widest)).saturating_add(dequantised)
 }
 
 /// What each thread needs for products whose turned rows take this many bytes.

@@ -7,6 +7,7 @@ use laptime_probe::stage;
 
 use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
 use crate::decoder::weights::{self, LayerWeights, Load, PARTS, Parameters, Part};
+use crate::fp8::{self, Layout, WeightScales, is_quantised};
 use crate::size::{product, sum};
 use crate::{Config, Dtype, ModelError, Role, TensorData, TensorSpec, error::ensure, weights::TensorSource};
 
@@ -25,6 +26,8 @@ pub struct Source<'a> {
     /// None where all numbers are 0.
     pub weights: Option<&'a dyn TensorSource>,
     pub crew: &'a Crew,
+    /// The scales of matrices of layers if these are e4m3.
+    pub fp8: Option<WeightScales>,
 }
 
 pub struct Typed<'a, T> {
@@ -38,7 +41,10 @@ impl<T: Number> Load for Typed<'_, T> {
     type Error = ModelError;
 
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<T>, ModelError> {
-        self.source.stacked(&tensors.iter().collect::<Vec<_>>())
+        match self.source.fp8.filter(|_| tensors.iter().all(|tensor| tensor.role == Role::Linear)) {
+            Some(scales) => self.source.quantised(tensors, scales),
+            None => self.source.stacked(&tensors.iter().collect::<Vec<_>>()),
+        }
     }
 
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Vec<f32>, ModelError> {
@@ -47,8 +53,8 @@ impl<T: Number> Load for Typed<'_, T> {
 }
 
 impl<T: Number> Layer<T> {
-    pub fn blank(config: &Config) -> Result<Self, ModelError> {
-        Source { weights: None, crew: &Crew::new(1)? }.layer(config, 0)
+    pub fn blank(config: &Config, fp8: Option<WeightScales>) -> Result<Self, ModelError> {
+        Source { weights: None, crew: &Crew::new(1)?, fp8 }.layer(config, 0)
     }
 
     pub fn bytes(&self) -> [&[u8]; PARTS] {
@@ -81,7 +87,11 @@ pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
         let is_vector = matches!(spec.role, Role::Norm | Role::ZeroCentredNorm | Role::Bias);
         product(&spec.shape).saturating_mul(if is_vector { Dtype::F32 } else { dtype }.bytes())
     };
-    sum(config.layer_tensors(0).iter().map(bytes))
+    let part = |tensors: &Vec<TensorSpec>| match tensors.first() {
+        Some(first) if is_quantised(dtype, first.role) => Layout::of(tensors, config.weight_scales).bytes() as u64,
+        _ => sum(tensors.iter().map(bytes)),
+    };
+    sum(weights::packed_tensors(&config.layer_tensors(0)).iter().map(part))
 }
 
 impl<'a> Source<'a> {
@@ -114,6 +124,15 @@ impl<'a> Source<'a> {
             self.crew.each(these.len(), these.chunks_mut(PART).enumerate(), |(at, part)| fetch(&data, at * PART, part));
         }
         Ok(numbers)
+    }
+
+    /// Codes and scales, in the memory of numbers.
+    fn quantised<T: Number>(self, tensors: &[TensorSpec], scales: WeightScales) -> Result<Vec<T>, ModelError> {
+        let mut storage = zeros::<T>(Layout::of(tensors, scales).bytes() / size_of::<T>())?;
+        if let Some(weights) = self.weights {
+            fp8::pack(weights, tensors, scales, bytemuck::cast_slice_mut(&mut storage))?;
+        }
+        Ok(storage)
     }
 
     pub fn rows<T: Number>(self, spec: &TensorSpec, rows: &[u32]) -> Result<Vec<T>, ModelError> {
@@ -152,9 +171,12 @@ fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
             let bytes = &bytes[from * dtype.bytes() as usize..];
             match dtype {
                 Dtype::F32 => read(bytes, to, f32::from_le_bytes),
-                Dtype::Bf16 => read(bytes, to, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+                Dtype::Bf16 | Dtype::Fp8 => read(bytes, to, |bytes| bf16::from_le_bytes(bytes).to_f32()),
                 Dtype::F16 => read(bytes, to, |bytes| f16::from_le_bytes(bytes).to_f32()),
             }
+        }
+        TensorData::Quantised(quantised) => {
+            to.iter_mut().enumerate().for_each(|(at, to)| *to = T::narrow(quantised.number(from + at)));
         }
     }
 }
@@ -175,14 +197,20 @@ mod tests {
         for preset in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3", "decoder_tiny"] {
             let config = Config::from_preset(preset).unwrap();
             let weights = Weights::synthetic(&config, 1);
-            let source = Source { weights: Some(&weights), crew: &crew };
+            let source = Source { weights: Some(&weights), crew: &crew, fp8: None };
             let mut layer = source.layer::<bf16>(&config, 1).unwrap();
             let bytes: u64 = layer.bytes().iter().map(|part| part.len() as u64).sum();
             assert_eq!(bytes, layer_bytes(&config, Dtype::Bf16), "{preset}");
-            let mut other = Layer::<bf16>::blank(&config).unwrap();
+            let mut other = Layer::<bf16>::blank(&config, None).unwrap();
             other.bytes_mut().into_iter().zip(layer.bytes()).for_each(|(to, from)| to.copy_from_slice(from));
             assert_eq!(layer.bytes_mut().map(|part| part.to_vec()), other.bytes().map(<[u8]>::to_vec), "{preset}");
             assert!(config.layers < 2 || other.qkv == layer.qkv);
+            for scales in [WeightScales::Rows, WeightScales::Blocks] {
+                let config = Config { weight_scales: scales, ..config.clone() };
+                let layer = Layer::<bf16>::blank(&config, Some(scales)).unwrap();
+                let bytes: u64 = layer.bytes().iter().map(|part| part.len() as u64).sum();
+                assert_eq!(bytes, layer_bytes(&config, Dtype::Fp8), "{preset}");
+            }
         }
     }
 
@@ -192,7 +220,7 @@ mod tests {
             let config = Config::from_preset(name).unwrap();
             let weights = Weights::synthetic(&config, 5);
             let crew = Crew::new(1).unwrap();
-            let model: Model<f32> = Source { weights: Some(&weights), crew: &crew }.model(&config).unwrap();
+            let model: Model<f32> = Source { weights: Some(&weights), crew: &crew, fp8: None }.model(&config).unwrap();
             for spec in config.tensors() {
                 let expected = weights.tensor(&spec).unwrap().to_f32();
                 let (part, range) = model.find(&config, &spec).unwrap();

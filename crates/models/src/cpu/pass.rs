@@ -4,11 +4,14 @@ use laptime_probe::stage;
 
 use super::attention::{Heads, Inputs, Span, Strides, fused, naive};
 use super::cache::{Cache, fit};
-use super::product::{Put, project};
+use super::product::{Put, Weights, project_stored};
 use super::steps::{Norm, Positions, add_bias, gate, store};
 use super::{blocks, crew::Crew, model::Layer, number::Number, rows::Rows};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
-use crate::{Attention, Config, Done, Marks, ModelError, Options, attention::Layout, parts::parts, rope::RopeTable};
+use crate::{
+    Attention, Config, Done, Dtype, Marks, ModelError, Options, attention::Layout as AttentionLayout, fp8::Layout,
+    parts::parts, rope::RopeTable,
+};
 
 parts! {
     pub struct Parts { stream, normed, qkv, mixed, scores, gate_up, logits }
@@ -52,7 +55,7 @@ pub struct Pass<'a, T> {
     pub options: &'a Options,
     pub crew: &'a Crew,
     pub table: &'a RopeTable,
-    pub layout: Option<&'a Layout>,
+    pub layout: Option<&'a AttentionLayout>,
     /// What runs together: sequences of one cache, or of several caches at different positions. All have as many queries.
     pub spans: &'a [Span],
     /// Whether only the last row of each sequence is normed for the head.
@@ -155,7 +158,14 @@ impl<T: Number> Ops for Pass<'_, T> {
             LinearAt::Down(_) => of_block(Rows::new(gate_up, rows, width, 2 * width), &mut *normed, &mut *stream),
             LinearAt::Head => (Rows::dense(normed, rows / every, width), logits, Put::OVER),
         };
-        project(self.crew, x, Rows::dense(linear.weight, linear.weight.len() / width, width), out, put);
+        let weights = match (self.options.dtype, at) {
+            (Dtype::Fp8, LinearAt::Qkv(_) | LinearAt::Output(_) | LinearAt::GateUp(_) | LinearAt::Down(_)) => {
+                let layout = Layout::new([outputs, width], self.config.weight_scales);
+                Weights::Fp8(layout, bytemuck::cast_slice(linear.weight))
+            }
+            _ => Weights::Plain(Rows::dense(linear.weight, linear.weight.len() / width, width)),
+        };
+        project_stored(self.crew, x, weights, out, put);
         if let (LinearAt::Down(_), Some(bias)) = (at, linear.bias) {
             add_bias(self.crew, bias, &mut out[..rows * outputs]);
         }

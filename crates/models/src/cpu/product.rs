@@ -11,6 +11,7 @@ use gemm::Parallelism;
 use super::rows::{Rows, RowsMut, Shared};
 use super::vectors::{dot, vectorized};
 use super::{crew::Crew, number::Number, turned::project_turned};
+use crate::fp8::Layout;
 
 /// Rows of a part of a product, and its columns.
 pub const PART: usize = 512;
@@ -100,12 +101,55 @@ impl Put {
     pub const ONTO: Self = Self { scale: 1.0, add: true };
 }
 
+/// The weights of a linear layer: as they are multiplied, or in e4m3.
+#[derive(Debug, Clone, Copy)]
+pub enum Weights<'a, T> {
+    Plain(Rows<'a, T>),
+    Fp8(Layout, &'a [u8]),
+}
+
+impl<'a, T: Number> Weights<'a, T> {
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Plain(rows) => rows.count,
+            Self::Fp8(layout, _) => layout.rows,
+        }
+    }
+
+    /// Some of the rows, dequantised into a block if need be.
+    pub fn part<'b>(&self, from: usize, count: usize, block: &'b mut Vec<T>) -> Rows<'b, T>
+    where
+        'a: 'b,
+    {
+        let (layout, storage) = match self {
+            Self::Plain(rows) => return rows.part(from, count, 0, rows.width),
+            Self::Fp8(layout, storage) => (layout, storage),
+        };
+        block.clear();
+        block.reserve_exact(count * layout.width);
+        block.resize(count * layout.width, T::default());
+        for (at, row) in block.chunks_mut(layout.width).enumerate() {
+            layout.read_row(storage, from + at, row);
+        }
+        Rows::dense(block, count, layout.width)
+    }
+}
+
 /// Multiplies rows with a transposed matrix of weights, shared out over the crew: what a linear layer does.
 pub fn project<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
-    match x.count > FEW {
-        true => project_turned(crew, x, weights, out, put),
-        false => share(crew, Factor::Plain(x), Factor::Transposed(weights), out, put),
+    project_stored(crew, x, Weights::Plain(weights), out, put);
+}
+
+/// The same with weights that may be in e4m3.
+pub fn project_stored<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Weights<'_, T>, out: &mut [T], put: Put) {
+    if x.count > FEW {
+        return project_turned(crew, x, weights, out, put);
     }
+    let sizes = [x.count, weights.count(), x.width];
+    each_part(crew, sizes, out, |(blocks, block): &mut (Blocks, Vec<T>), [row, column], out| {
+        let weights = Factor::Transposed(weights.part(column, out.width, block));
+        multiply(blocks, Factor::Plain(x.part(row, out.count, 0, x.width)), weights, out, put);
+    });
 }
 
 /// Multiplies two matrices, shared out over the crew. Panics where they do not fit.

@@ -16,7 +16,9 @@ use crate::offload::{
     order::Place,
     turns::{LayerCopies, OffloadedLayers},
 };
-use crate::{Config, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode, marks::stage_mark};
+use crate::{
+    Config, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode, fp8::WeightScales, marks::stage_mark,
+};
 
 /// Visits that are kept until they are read; older ones are dropped.
 const MOST_VISITS: usize = 1 << 13;
@@ -25,6 +27,7 @@ pub type Streamed<T> = OffloadedLayers<FileCopies<T>>;
 
 pub struct FileCopies<T> {
     config: Config,
+    fp8: Option<WeightScales>,
     marks: Marks,
     mode: StreamMode,
     layers: usize,
@@ -60,6 +63,7 @@ impl<T: Number> Streamed<T> {
         let marks = Marks { lane: offload.lane.clone(), ..options.marks.clone() };
         let mut copies = FileCopies {
             config: config.clone(),
+            fp8: source.fp8,
             marks: options.marks.clone(),
             mode: offload.mode,
             layers,
@@ -95,7 +99,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
         let mut stage = None;
         for buffer in self.buffers.iter_mut().filter(|buffer| matches!(buffer, Buffer::Missing)) {
             stage.get_or_insert_with(|| stage!("allocate"));
-            *buffer = Buffer::Here(Box::new(Layer::blank(&self.config)?));
+            *buffer = Buffer::Here(Box::new(Layer::blank(&self.config, self.fp8)?));
         }
         Ok(())
     }

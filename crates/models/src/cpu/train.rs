@@ -34,7 +34,7 @@ pub fn trainer(
     options.check(&config)?;
     match options.dtype {
         Dtype::F32 => typed::<f32>(config, weights, options, threads),
-        Dtype::Bf16 | Dtype::F16 => typed::<bf16>(config, weights, options, threads),
+        Dtype::Bf16 | Dtype::F16 | Dtype::Fp8 => typed::<bf16>(config, weights, options, threads),
     }
 }
 
@@ -57,7 +57,7 @@ fn typed<T: Number>(
     threads: usize,
 ) -> Result<Box<dyn Trainer>, ModelError> {
     let crew = Crew::new(threads)?;
-    let load = |weights| Source { weights, crew: &crew }.model::<T>(&config);
+    let load = |weights| Source { weights, crew: &crew, fp8: None }.model::<T>(&config);
     let (parameters, gradients) = (load(Some(weights))?, load(None)?);
     let moments = options.adamw.map(|_| Ok::<_, ModelError>([load(None)?, load(None)?])).transpose()?;
     let state = TrainState { parameters, gradients, moments };

@@ -29,7 +29,7 @@ pub fn qwen_tts(
     let _stage = stage!("weights");
     let (config, crew) = (Arc::new(config), Crew::new(threads)?);
     Ok(typed!(options.dtype, |T| {
-        let mut loader = Source { weights: Some(weights), crew: &crew }.typed::<T>();
+        let mut loader = Source { weights: Some(weights), crew: &crew, fp8: None }.typed::<T>();
         let weights = LoadedWeights::load(&config, &mut loader)?;
         let ops = CpuOps::new(&config, &options, &weights, crew)?;
         Box::new(Engine::new(config, options, weights, ops))

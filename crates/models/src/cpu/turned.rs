@@ -4,7 +4,7 @@
 //! multiplied with numbers of the other that lie side by side, so that here the few tokens are transposed and not the
 //! many weights, and what comes out is transposed back.
 
-use super::product::{DEPTH, Factor, PART, Put, each_part, kernel, widened};
+use super::product::{DEPTH, Factor, PART, Put, Weights, each_part, kernel, widened};
 use super::rows::{Rows, RowsMut};
 use super::{crew::Crew, number::Number, vectors::vectorized};
 
@@ -25,10 +25,11 @@ struct Turned {
     block: Vec<f32>,
 }
 
-pub fn project_turned<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
-    each_part(crew, [x.count, weights.count, x.width], out, |turned: &mut Turned, [row, column], out| {
+pub fn project_turned<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Weights<'_, T>, out: &mut [T], put: Put) {
+    let sizes = [x.count, weights.count(), x.width];
+    each_part(crew, sizes, out, |(turned, block): &mut (Turned, Vec<T>), [row, column], out| {
         turned.take(row, x.part(row, out.count, 0, x.width));
-        turned.multiply(out.count, weights.part(column, out.width, 0, x.width), out, put);
+        turned.multiply(out.count, weights.part(column, out.width, block), out, put);
     });
 }
 
@@ -95,7 +96,7 @@ mod tests {
             let (x, weights) = (Rows::dense(&x, rows, depth), Rows::dense(&weights, columns, depth));
             for (threads, put) in [(1, Put::OVER), (3, Put { scale: 0.5, add: true })] {
                 let mut out = vec![T::narrow(1.0); rows * columns];
-                project_turned(&Crew::new(threads).unwrap(), x, weights, &mut out, put);
+                project_turned(&Crew::new(threads).unwrap(), x, Weights::Plain(weights), &mut out, put);
                 for (at, out) in out.iter().enumerate() {
                     let pairs = x.row(at / columns).iter().zip(weights.row(at % columns));
                     let sum: f64 = pairs.map(|(x, weight)| f64::from(x.wide()) * f64::from(weight.wide())).sum();

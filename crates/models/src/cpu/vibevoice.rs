@@ -20,11 +20,12 @@ pub fn vibevoice(
     threads: usize,
 ) -> Result<Box<dyn VibeVoice>, ModelError> {
     config.check()?;
+    options.dtype.refuse_quantised("text to speech")?;
     refuse_graph(options.graph)?;
     let _stage = laptime_probe::stage!("weights");
     let crew = Crew::new(threads)?;
     Ok(typed!(options.dtype, |T| {
-        let loaded = config.load(&mut Source { weights: Some(weights), crew: &crew }.typed::<T>())?;
+        let loaded = config.load(&mut Source { weights: Some(weights), crew: &crew, fp8: None }.typed::<T>())?;
         let backend = Cpu::load(&config, weights, &options, crew)?;
         Box::new(Engine::new(backend, config, options, (weights, loaded))?)
     }))

@@ -76,6 +76,7 @@ fn step_apart<T: Number>(
         config: &first.config,
         marks: &first.options.marks,
         operations: &weights.operations,
+        fp8: None,
         turns: &first.turns,
     };
     stepper.embed(&context, &weights.parameters.embedding, &state)?;

@@ -34,6 +34,7 @@ pub fn fuser<'a>(
     fusers: Vec<(FuserConfig, &FuserWeights)>,
     options: FuseOptions,
 ) -> Result<Box<dyn Fusing + 'a>, ModelError> {
+    options.dtype.refuse_quantised("cache-to-cache fusion")?;
     let fuser: Box<dyn Fusing + 'a> =
         typed!(options.dtype, |T| Box::new(Engine::new(Cuda::<T>::new(device)?, fusers, options)?));
     // The weights are there before the first fuse is timed.
@@ -93,7 +94,7 @@ impl<'a, T: Number> Cuda<'a, T> {
     }
 
     fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Loader<'l, T> {
-        Loader { device: self.device, operations: &self.fill, weights }
+        Loader { device: self.device, operations: &self.fill, weights, fp8: None }
     }
 
     /// Keeps the receiver's keys and values beside, for sharers that all read them as they were. Gives where.

@@ -10,7 +10,7 @@ use laptime_cuda::{
 };
 
 use super::room::{Head, Parts, PassSizes};
-use super::weights::{LayerWeights, Number};
+use super::weights::{Fp8Weights, LayerWeights, Number};
 use super::{cache::GpuCache, size};
 use crate::decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops};
 use crate::{Activation, Attention as Kind, Config, Dtype, Marks, RopeLayout, marks::stage_mark, rope::RopeTable};
@@ -23,9 +23,15 @@ pub(super) fn is_fused(config: &Config, reads_once: bool) -> bool {
     reads_once && config.activation == Activation::Silu && !config.post_norms
 }
 
+/// The same of a step with weights in e4m3.
+pub(super) fn is_fp8_fused(config: &Config, batch: usize) -> bool {
+    is_fused(config, batch <= MOST_FUSED as usize)
+}
+
 /// The same before a GPU is known: whether a Hopper GPU does.
 pub(super) fn is_fused_on_hopper(config: &Config, sizes: &StepSizes, dtype: Dtype) -> bool {
-    is_fused(config, sizes.batch <= MOST_FUSED || Together::is_for_hopper(sizes, dtype.bytes()))
+    let is_together = dtype != Dtype::Fp8 && Together::is_for_hopper(sizes, dtype.bytes());
+    is_fused(config, sizes.batch <= MOST_FUSED || is_together)
 }
 
 #[derive(Debug)]
@@ -112,6 +118,8 @@ pub struct Context<'a, T> {
     pub marks: &'a Marks,
     pub operations: &'a Operations<T>,
     pub turns: &'a Turns,
+    /// What matrices of layers are multiplied with if they are in e4m3.
+    pub fp8: Option<&'a Fp8Weights<T>>,
 }
 
 impl<T: Number> Context<'_, T> {
@@ -178,7 +186,7 @@ pub struct Apart<'a, T> {
 impl<'a, T: Number> Pass<'a, T> {
     fn fused(&self) -> Option<&'a Step<T>> {
         match &self.rows {
-            PassRows::Token(step, _) if is_fused(self.context.config, step.reads_once()) => Some(step),
+            PassRows::Token(step, _) if self.buffers.sizes.is_fused => Some(step),
             _ => None,
         }
     }
@@ -197,7 +205,8 @@ impl<'a, T: Number> Pass<'a, T> {
         let (stream, shape) = (self.context.stream, [size(out)?, size(width)?]);
         let no_norm = || CudaError::refused("multiplying", 0, "the weight of the norm is missing");
         let norm = linear.norm.map(|weight| Norm { weight, epsilon }).ok_or_else(no_norm);
-        let linear = Linear { weight: linear.weight, bias: linear.bias };
+        let fp8 = self.context.fp8.filter(|_| at != LinearAt::Head).map(Fp8Weights::scales);
+        let linear = Linear { weight: linear.weight, bias: linear.bias, fp8 };
         let Parts { x, qkv, attended, activated, logits, .. } = &mut self.buffers.parts;
         match at {
             LinearAt::Qkv(_) => step.norm_linear(stream, x, &norm?, &linear, qkv, shape),
@@ -244,8 +253,12 @@ impl<T: Number> Ops for Pass<'_, T> {
         let ([out, width], Context { stream, blas, operations, .. }) = (at.shape(self.context.config), &self.context);
         let mut sizes =
             Sizes { m: size(self.buffers.sizes.rows)?, n: size(out)?, k: size(width)?, b_is_transposed: true };
-        let (shape, weight, epsilon) = ([sizes.m, sizes.n], linear.weight.all(), self.epsilon());
-        let Parts { x, normed, qkv, attended, gate_up, activated, logits, .. } = &mut self.buffers.parts;
+        let (shape, epsilon) = ([sizes.m, sizes.n], self.epsilon());
+        let Parts { x, normed, qkv, attended, gate_up, activated, logits, dequantised, .. } = &mut self.buffers.parts;
+        let weight = match self.context.fp8.filter(|_| at != LinearAt::Head) {
+            Some(fp8) => fp8.dequantise(stream, linear.weight, dequantised, [sizes.n, sizes.k])?,
+            None => linear.weight.all(),
+        };
         match at {
             LinearAt::Qkv(_) => {
                 blas.multiply_slices([normed.all(), weight], qkv.all_mut(), sizes)?;

@@ -11,13 +11,15 @@ use crate::{
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 
 parts! {
-    pub(super) struct Parts { x, normed, qkv, queries, attended, scores, gate_up, activated, logits }
+    pub(super) struct Parts { x, normed, qkv, queries, attended, scores, gate_up, activated, logits, dequantised }
 }
 
 /// Numbers of each buffer that a pass over this many tokens per sequence needs, whatever the layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassSizes {
     pub rows: usize,
+    /// Whether the fused kernels of a decode step are taken.
+    pub is_fused: bool,
     pub parts: Parts<usize>,
 }
 
@@ -47,8 +49,18 @@ impl PassSizes {
             gate_up: of(config.ffn.saturating_mul(2)),
             activated: of(config.ffn),
             logits: seen.saturating_mul(config.vocab),
+            dequantised: 0,
         };
-        Self { rows, parts }
+        Self { rows, is_fused: false, parts }.with_dequantised(config, options.dtype)
+    }
+
+    /// With memory for one dequantised matrix, where matrices are quantised and no kernel reads them as they are.
+    pub fn with_dequantised(self, config: &Config, dtype: Dtype) -> Self {
+        let Config { hidden, ffn, heads, head_dim, .. } = *config;
+        let wide = qkv_width(config).max(ffn.saturating_mul(2)).saturating_mul(hidden);
+        let largest = wide.max(hidden.saturating_mul(ffn.max(heads.saturating_mul(head_dim))));
+        let dequantised = if dtype == Dtype::Fp8 { largest } else { 0 };
+        Self { parts: Parts { dequantised, ..self.parts }, ..self }
     }
 
     /// Those of a decode step. Fused kernels need no buffers for what is inside them.
@@ -65,8 +77,9 @@ impl PassSizes {
             gate_up: unfused(config.ffn.saturating_mul(2)),
             activated: of(config.ffn),
             logits: of(config.vocab),
+            dequantised: 0,
         };
-        Self { rows: batch, parts }
+        Self { rows: batch, is_fused, parts }
     }
 }
 
@@ -77,7 +90,11 @@ pub(super) fn qkv_width(config: &Config) -> usize {
 fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
     let sizes = step_sizes(config, options.batch, 1);
     let is_fused = sizes.is_ok_and(|sizes| is_fused_on_hopper(config, &sizes, options.dtype));
-    let numbers = PassSizes::of_step(config, options.batch, is_fused).parts.numbers();
+    let mut sizes = PassSizes::of_step(config, options.batch, is_fused);
+    if !is_fused {
+        sizes = sizes.with_dequantised(config, options.dtype);
+    }
+    let numbers = sizes.parts.numbers();
     let chosen = (options.batch as u64).saturating_mul(4 * 4096);
     if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
 }
@@ -91,9 +108,9 @@ pub(super) fn weight_bytes(config: &Config, dtype: Dtype, offload: Option<&Offlo
         return all;
     }
     let tensors = config.layer_tensors(0);
-    let layer = tensors.iter().map(|tensor| tensor.count() as u64).sum::<u64>().saturating_mul(dtype.bytes());
-    let turned = (offload.mode.buffers() as u64).saturating_mul(layer_bytes(&tensors, dtype.bytes()) as u64);
-    all.saturating_sub(layer.saturating_mul(streamed)).saturating_add(turned)
+    let fp8 = (dtype == Dtype::Fp8).then_some(config.weight_scales);
+    let turned = (offload.mode.buffers() as u64).saturating_mul(layer_bytes(&tensors, dtype.bytes(), fp8) as u64);
+    all.saturating_sub(config.layer_bytes(dtype).saturating_mul(streamed)).saturating_add(turned)
 }
 
 /// Bytes of weights, cache and the buffers of a pass over this many tokens per sequence: what a case needs.
@@ -154,5 +171,18 @@ mod tests {
         assert_eq!(bytes(20, StreamMode::Pinned), all - 7 * layer);
         assert_eq!(bytes(20, StreamMode::Wrap), all - 6 * layer);
         assert_eq!(bytes(0, StreamMode::Batched), all - 26 * layer);
+    }
+
+    #[test]
+    fn quantised_weights_need_half_and_a_dequantised_matrix_where_no_kernel_reads_them() {
+        let config = Config::from_preset("Qwen2.5-7B").unwrap();
+        let need = |dtype, batch| {
+            let options = Options { batch, ..Options::new(dtype, Room::Static(64)) };
+            needed_bytes(&config, &options, 32, false)
+        };
+        let saved = config.weight_bytes(Dtype::Bf16) - config.weight_bytes(Dtype::Fp8);
+        let gate_up = 2 * 2 * 18_944 * 3584;
+        assert_eq!(need(Dtype::Bf16, 1) - need(Dtype::Fp8, 1), saved - gate_up);
+        assert_eq!(need(Dtype::Bf16, 16) - need(Dtype::Fp8, 16), saved - 2 * gate_up);
     }
 }

@@ -3,10 +3,11 @@
 use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Stream};
 
-use super::pass::{Buffers, Context, Pass, PassRows, Sequences, is_fused};
-use super::{room::PassSizes, size, weights::Number};
+use super::pass::{Buffers, Context, Pass, PassRows, Sequences, is_fp8_fused, is_fused};
+use super::weights::{Fp8Weights, Number};
+use super::{room::PassSizes, size};
 use crate::marks::{mark_embedding, stage_mark};
-use crate::{Config, decoder::layers::run_head};
+use crate::{Config, Dtype, decoder::layers::run_head};
 
 pub fn step_sizes(config: &Config, batch: usize, capacity: usize) -> Result<StepSizes, CudaError> {
     Ok(StepSizes {
@@ -36,6 +37,23 @@ impl<T: Number> Stepper<T> {
         }
         let sizes = PassSizes::of_step(config, batch, is_fused(config, step.reads_once()));
         Ok(Self { step, buffers: Buffers::new(device, sizes)? })
+    }
+
+    /// The same for weights that may be in e4m3.
+    pub fn with_fp8(
+        mut self,
+        device: &Device,
+        config: &Config,
+        fp8: Option<&Fp8Weights<T>>,
+    ) -> Result<Self, CudaError> {
+        let (Some(fp8), batch) = (fp8, self.buffers.sizes.rows) else { return Ok(self) };
+        if is_fp8_fused(config, batch) {
+            self.step = self.step.with_fp8(device, &Cache::of_user(), fp8.scales())?;
+        } else {
+            let sizes = PassSizes::of_step(config, batch, false).with_dequantised(config, Dtype::Fp8);
+            self.buffers = Buffers::new(device, sizes)?;
+        }
+        Ok(self)
     }
 
     /// A pass over the hidden states of the next token of each sequence.

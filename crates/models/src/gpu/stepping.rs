@@ -26,6 +26,7 @@ macro_rules! context {
             marks: &$decoder.options.marks,
             operations: &$decoder.weights.operations,
             turns: &$decoder.turns,
+            fp8: $decoder.weights.fp8.as_ref(),
         }
     };
 }
@@ -97,7 +98,8 @@ impl<T: Number> GpuPasses<'_, T> {
     fn make_stepper(&mut self) -> Done {
         if self.stepper.is_none() {
             let (batch, capacity) = (self.options.batch, self.cache.capacity);
-            self.stepper = Some(Stepper::new(self.device, &self.config, batch, capacity)?);
+            let stepper = Stepper::new(self.device, &self.config, batch, capacity)?;
+            self.stepper = Some(stepper.with_fp8(self.device, &self.config, self.weights.fp8.as_ref())?);
             self.is_warm = false;
         }
         Ok(())

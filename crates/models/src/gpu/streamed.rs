@@ -218,7 +218,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
 impl<T: Number> Slot<T> {
     fn new(device: &Device, homes: &Homes) -> Result<Self, CudaError> {
         let whole = Arc::new(device.allocate(homes.layer_bytes() / size_of::<T>())?);
-        Ok(Self { layer: layer_within(&whole, homes.tensors())?, whole, used: None })
+        Ok(Self { layer: layer_within(&whole, homes.tensors(), homes.fp8())?, whole, used: None })
     }
 }
 

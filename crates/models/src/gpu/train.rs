@@ -30,7 +30,7 @@ pub fn trainer<'a>(
     options.check(config)?;
     match options.dtype {
         Dtype::F32 => typed::<f32>(device, config, weights, options),
-        Dtype::Bf16 | Dtype::F16 => typed::<bf16>(device, config, weights, options),
+        Dtype::Bf16 | Dtype::F16 | Dtype::Fp8 => typed::<bf16>(device, config, weights, options),
     }
 }
 

@@ -33,6 +33,7 @@ pub fn vibevoice<'a>(
     options: VibeVoiceOptions,
 ) -> Result<Box<dyn VibeVoice + 'a>, ModelError> {
     config.check()?;
+    options.dtype.refuse_quantised("text to speech")?;
     let longest = options.room.max(options.negative_room);
     fit(longest, &config.name, config.decoder.context)?;
     let replay = first_replay(&options);

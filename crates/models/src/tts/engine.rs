@@ -31,6 +31,7 @@ impl TtsOptions {
 
     pub(crate) fn check(&self, config: &TtsConfig) -> Done {
         config.check()?;
+        self.dtype.refuse_quantised("text to speech")?;
         let (tokens, room) = (self.room, config.talker.context);
         match tokens == 0 || tokens > room {
             true => Err(ModelError::TooLong { tokens, what: config.name.clone(), room }),

@@ -8,6 +8,7 @@ mod common;
 mod cpu;
 mod cpu_fixtures;
 mod folders;
+mod fp8;
 mod fuser;
 mod fuser_folders;
 mod offload;

@@ -40,7 +40,7 @@ pub fn needed_bytes(spec: &Spec) -> u64 {
 pub fn make<'a>(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Box<dyn Engine + 'a>> {
     Ok(match spec.inputs.dtype {
         Dtype::F32 => Box::new(OnGpu::<f32>::new(spec, gpu, marks)?),
-        Dtype::Bf16 => Box::new(OnGpu::<bf16>::new(spec, gpu, marks)?),
+        Dtype::Bf16 | Dtype::Fp8 => Box::new(OnGpu::<bf16>::new(spec, gpu, marks)?),
         Dtype::F16 => Box::new(OnGpu::<f16>::new(spec, gpu, marks)?),
     })
 }

@@ -4,7 +4,7 @@ use laptime_bench::{Alias, AxisSpec, ValueKind::*};
 
 use super::spec::PASSES;
 use crate::attention::pattern_axes;
-use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, GRAPH, SEED, THREADS, axes, default_threads, from};
+use crate::axis::{ABOUT_THREADS, AUTO, DECODER_DTYPES, GRAPH, SEED, THREADS, axes, default_threads, from};
 
 const ATTENTION: &[&str] = &["naive", "dense", "sparse", "sliding-window"];
 
@@ -20,8 +20,8 @@ pub fn axes() -> Vec<AxisSpec> {
             "sequence length; a length without a pass means forward; also small (256,512), medium (1024,2048), large (4096,8192)";
         "cache_tokens", from(0), [0], Low, "tokens in the KV cache before the pass";
         "batch_size", from(1), [1], Low, "batch size; 4 with `--model-size`";
-        "dtype", OneOf(&DTYPES[1..]), ["f32"], Middle,
-            "dtype of weights, activations and KV cache; that of the model, or f32 with `--model-size`";
+        "dtype", OneOf(&DECODER_DTYPES[1..]), ["f32"], Middle,
+            "dtype of weights, activations and KV cache; fp8 is bf16 with e4m3 weights in all layers; that of the model, or f32 with `--model-size`";
         "attention", OneOf(ATTENTION), ["dense"], Low,
             "attention kernel; that of the model, or naive with `--model-size`; sparse and sliding-window follow the pattern";
         "graph", OneOf(GRAPH), [AUTO], Low, "replay decode steps as a CUDA graph; auto where possible";
@@ -61,6 +61,7 @@ pub const ALIASES: &[Alias] = &[
     Alias::of_values("bfloat16", "dtype", "bf16"),
     Alias::of_values("float16", "dtype", "f16"),
     Alias::of_values("fp16", "dtype", "f16"),
+    Alias::of_values("float8_e4m3fn", "dtype", "fp8"),
 ];
 
 /// The flags that select the defaults of CS336 assignment 2.

@@ -104,6 +104,9 @@ impl Spec {
                     .to_owned(),
             );
         }
+        if self.test.pass.is_training() && self.dtype == Dtype::Fp8 {
+            return Some("training with fp8 weights is not supported; use bf16".to_owned());
+        }
         if let Some(reason) = self.kept_refusal() {
             return Some(reason.to_owned());
         }

@@ -143,7 +143,7 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
             "--pass-type sideways",
             "axis `pass_type` takes one of forward, prefill, decode, backward, forward_backward, step, not `sideways`",
         ),
-        ("--dtype f8", "axis `dtype` takes one of f32, bf16, f16, not `f8`"),
+        ("--dtype f8", "axis `dtype` takes one of f32, bf16, f16, fp8, not `f8`"),
         ("--layers 3", "workload `model` has no axis `layers`"),
         ("--seq-len 1-100000+1 --batch-size 1,2", "the plan has 200000 cases; the maximum is 100000"),
     ] {

@@ -2,7 +2,7 @@
 
 use laptime_bench::{Alias, AxisSpec, AxisValue, ValueKind::*};
 
-use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, NONE, SEED, THREADS, axes, default_threads, from};
+use crate::axis::{ABOUT_THREADS, AUTO, DECODER_DTYPES, NONE, SEED, THREADS, axes, default_threads, from};
 
 /// The value for the default number of resident layers: `auto`, or half of a tiny model.
 pub const USUAL: &str = "usual";
@@ -42,7 +42,7 @@ pub fn axes() -> Vec<AxisSpec> {
         "pipeline", OneOf(&["speech", "lm"]), ["speech"], High, "text to speech, or only the language model";
         LAYERS, Name, [USUAL], High,
             "layers kept on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, or half of the layers of a tiny model";
-        "dtype", OneOf(DTYPES), [AUTO], High, "dtype; auto is that of the model";
+        "dtype", OneOf(DECODER_DTYPES), [AUTO], High, "dtype; fp8, with `--pipeline lm`, is bf16 with e4m3 weights in all layers; auto is that of the model";
         "txt_path", Name, [NONE], Low, "a script with lines `Speaker N: text` [default: a short built-in one]";
         "voice_files", Name, [NONE], Low,
             "one WAV file per speaker, in order of first appearance; synthetic voices without them";
@@ -76,4 +76,5 @@ pub const ALIASES: &[Alias] = &[
     Alias::of_values("bfloat16", "dtype", "bf16"),
     Alias::of_values("float16", "dtype", "f16"),
     Alias::of_values("half", "dtype", "f16"),
+    Alias::of_values("float8_e4m3fn", "dtype", "fp8"),
 ];

@@ -5,6 +5,7 @@ use std::{io::Write, sync::Arc};
 
 use laptime_analyze::{Expected, Offload, OffloadFacts, Thresholds};
 use laptime_bench::{AxisValue, Case, CaseResult, Device, Fact, Interrupt, Outcome, Traffic};
+use laptime_models::Dtype;
 use laptime_report::offload_text::{
     Generation, OffloadConfiguration, benchmark_comparison, expected_timing, generation_summary, offload_configuration,
     time_breakdown,
@@ -271,10 +272,11 @@ fn expected(facts: Vec<Fact>, peaks: Option<&Peaks>) -> Option<Expected> {
 /// Adds the measured peaks of the machine, unless the case has its own values.
 fn add_peaks(measured: &mut Measured, peaks: Option<&Peaks>) {
     let Some(peaks) = peaks else { return };
-    let dtype = measured.fact("dtype").map(ToString::to_string).unwrap_or_default();
+    let dtype = measured.fact("dtype").and_then(|dtype| dtype.to_string().parse().ok());
+    let dtype = dtype.map_or("", |dtype: Dtype| dtype.activations().word());
     let known = [
         ("memory_gbps", peaks.bytes_s(Traffic::Read)),
-        ("peak_gflops", peaks.flops_s(&dtype)),
+        ("peak_gflops", peaks.flops_s(dtype)),
         ("link_gbps", peaks.bytes_s(Traffic::Upload)),
     ];
     for (name, rate) in known {

@@ -208,7 +208,12 @@ pub fn work(subject: &Subject, spec: &Spec) -> Option<Work> {
         Kind::Lm { found, .. } => found.config.step_work(1, positions.saturating_add(at), dtype).total(),
     };
     let all = (0..tokens).map(token).fold(prompt, StageWork::plus);
-    Some(Work { flops: all.flops, dtype: dtype.word().to_owned(), bytes: all.bytes_read(), traffic: Traffic::Read })
+    Some(Work {
+        flops: all.flops,
+        dtype: dtype.activations().word().to_owned(),
+        bytes: all.bytes_read(),
+        traffic: Traffic::Read,
+    })
 }
 
 /// Forward passes per token in which layers are copied.

@@ -2,7 +2,7 @@
 //! read before anything is measured.
 
 use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, resolve};
-use laptime_models::ModelError;
+use laptime_models::{Dtype, ModelError};
 
 use super::{
     axes::{ALIASES, ALL, FOLDER_FLAG, LAYER_FLAGS, LAYERS, MAX_TOKENS, OF_RUN, OF_TEXT, PRESET_FLAG, USUAL, axes},
@@ -10,7 +10,9 @@ use super::{
     subject::{Spec, Subject, looks_like_a_folder},
 };
 use crate::axis::AUTO;
-use crate::request::{is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, whole, with_behind};
+use crate::request::{
+    is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, whole, with_behind, words,
+};
 
 const NAME: &str = "offload";
 
@@ -76,19 +78,25 @@ fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Refuses one-byte floats, which users try in order to copy less.
+/// Refuses one-byte floats, which users try in order to copy less, except e4m3 in the language model alone.
 fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
-    let words = given.iter().filter(|(name, _)| name == "dtype").flat_map(|(_, words)| words);
-    let mut names = words.flat_map(|word| word.split(','));
+    let given_words = given.iter().filter(|(name, _)| name == "dtype").flat_map(|(_, words)| words);
+    let mut names = given_words.flat_map(|word| word.split(','));
     let is_small = |name: &&str| {
         let plain = name.trim().to_ascii_lowercase();
         ["float8", "fp8", "f8", "e4m3", "e5m2"].iter().any(|small| plain.starts_with(small))
     };
-    match names.find(is_small) {
+    let is_read = |name: &&str| name.trim().parse().is_ok_and(|dtype: Dtype| dtype == Dtype::Fp8);
+    let pipelines = words(given, "pipeline");
+    let is_lm = !pipelines.is_empty() && pipelines.iter().all(|pipeline| pipeline == "lm");
+    match names.find(|name| is_small(name) && !(is_lm && is_read(name))) {
         None => Ok(()),
+        Some(name) if is_lm => {
+            Err(refused(format!("weights in `{}` are not supported", name.trim()), "use `--dtype fp8`, which is e4m3"))
+        }
         Some(name) => Err(refused(
-            format!("weights in `{}` are not supported: nothing here computes with one-byte weights", name.trim()),
-            "use `--dtype bf16`; to copy less, use `--mode batched` or offload fewer layers",
+            format!("weights in `{}` are not supported in text to speech", name.trim()),
+            "use `--dtype bf16` and, to copy less, `--mode batched`; `--pipeline lm` has `--dtype fp8`",
         )),
     }
 }

@@ -77,9 +77,9 @@ fn flags_that_say_the_same_exclude_each_other() {
 fn what_cannot_be_run_is_refused_before_anything_is_measured() {
     assert_eq!(refused("--model tiny --num-gpu-layers 5"), "cannot keep 5 layers on the device: the model has 4");
     assert!(
-        refused("--dtype float8_e4m3fn")
-            .starts_with("weights in `float8_e4m3fn` are not supported: nothing here computes")
+        refused("--dtype float8_e4m3fn").starts_with("weights in `float8_e4m3fn` are not supported in text to speech")
     );
+    assert_eq!(refused("--pipeline lm --dtype e5m2"), "weights in `e5m2` are not supported");
     assert!(refused("--txt_path nowhere.txt").starts_with("cannot read `nowhere.txt`: "));
     assert!(refused("--voice_files a.wav b.wav").starts_with("cannot read `a.wav`: "));
     assert!(refused("--memory-budget much").contains("`much` is not a memory size"));
@@ -93,6 +93,7 @@ fn what_cannot_be_run_is_refused_before_anything_is_measured() {
 #[test]
 fn types_have_the_names_of_the_kit_too() {
     assert_eq!(values_of("--dtype bfloat16,float16,float32", "dtype"), ["bf16", "f16", "f32"]);
+    assert_eq!(values_of("--pipeline lm --dtype float8_e4m3fn", "dtype"), ["fp8"]);
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn tolerance(dtype: Dtype) -> f32 {
     match dtype {
         Dtype::F32 => 1e-3,
         Dtype::F16 => 2e-2,
-        Dtype::Bf16 => 1e-1,
+        Dtype::Bf16 | Dtype::Fp8 => 1e-1,
     }
 }
 

@@ -138,7 +138,7 @@ fn product<T: Tested>(
     let weight = random::<T>(bench, 2 * rows * width, 3, 0.0, 1.0 / (width as f32).sqrt())?;
     let bias = random::<T>(bench, 2 * rows, 4, 0.0, 0.5)?;
     let before = random::<T>(bench, batch * rows, 5, 0.0, 1.0)?;
-    let linear = Linear { weight: &weight.device, bias: has_bias.then_some(&bias.device) };
+    let linear = Linear { weight: &weight.device, bias: has_bias.then_some(&bias.device), fp8: None };
     let norms = Norm { weight: &norm.device, epsilon: EPSILON };
     let poison = vec![T::narrowed(f32::NAN); batch * rows];
     let (mut plain, mut gated) = (bench.device.upload(&poison)?, bench.device.upload(&poison)?);
@@ -367,7 +367,7 @@ pub fn refused(bench: &Bench) -> Answer {
     let (step, stream) = (step::<f32>(bench, sizes(1))?, bench.device.stream());
     let small = bench.device.upload(&[0_f32; 8])?;
     let mut out = bench.device.upload(&[0_f32; 8])?;
-    let (norm, linear) = (Norm { weight: &small, epsilon: EPSILON }, Linear { weight: &small, bias: None });
+    let (norm, linear) = (Norm { weight: &small, epsilon: EPSILON }, Linear { weight: &small, bias: None, fp8: None });
     let error = step.norm_linear(stream, &small, &norm, &linear, &mut out, [8, 8]).err();
     let words = error.ok_or_else(|| Failed::Wrong("weights that are too few were taken".to_owned()))?.to_string();
     let state = State::new(&bench.device, 2, 1)?;

@@ -47,7 +47,7 @@ fn layer<T: Tested>(bench: &Bench, [width, ffn]: [usize; 2]) -> Result<Vec<(&'st
 
     let mut out = spoiled::<T>(bench, VECTORS * ffn)?;
     let by = Norm { weight: &norm.device, epsilon: EPSILON };
-    let linear = Linear { weight: &gate_up.device, bias: None };
+    let linear = Linear { weight: &gate_up.device, bias: None, fp8: None };
     let shape = [ffn as u32, width as u32];
     adapted.gate_up(stream, (&x.device, &by), adapt.device.all(), &linear, &mut out, shape)?;
     let seen = seen::<T>(&x, Some(&norm.host), &adapt, 3);
@@ -55,7 +55,7 @@ fn layer<T: Tested>(bench: &Bench, [width, ffn]: [usize; 2]) -> Result<Vec<(&'st
 
     let a = random::<T>(bench, VECTORS * ffn, 5, 0.0, 1.0)?;
     let down = random::<T>(bench, width * ffn, 6, 0.0, 1.0 / (ffn as f32).sqrt())?;
-    let linear = Linear { weight: &down.device, bias: None };
+    let linear = Linear { weight: &down.device, bias: None, fp8: None };
     let mut out = both::<T>(bench, &x.host)?.device;
     adapted.add_gated(stream, &a.device, adapt.device.all(), &linear, &mut out, [width as u32, ffn as u32])?;
     let rows: Vec<Vec<f32>> = a.host.chunks(ffn).map(<[f32]>::to_vec).collect();
@@ -66,7 +66,7 @@ fn layer<T: Tested>(bench: &Bench, [width, ffn]: [usize; 2]) -> Result<Vec<(&'st
     errors.push(("add_gated", error(&out, &expected)?));
 
     let leave = random::<T>(bench, 64 * width, 7, 0.0, reach)?;
-    let linear = Linear { weight: &leave.device, bias: None };
+    let linear = Linear { weight: &leave.device, bias: None, fp8: None };
     let last = random::<T>(bench, VECTORS * 2 * width, 8, 0.0, 0.5)?;
     let mut out = spoiled::<T>(bench, VECTORS * 64)?;
     adapted.linear(stream, (&x.device, EPSILON), last.device.all(), &linear, &mut out, [64, width as u32])?;

@@ -36,10 +36,10 @@ impl<T: Element> Weights<T> {
     }
 
     fn layer(&self) -> Layer<'_, T> {
-        let plain = |weight| Linear { weight, bias: None };
+        let plain = |weight| Linear { weight, bias: None, fp8: None };
         Layer {
             attention_norm: &self.norms[0].device,
-            qkv: Linear { weight: &self.qkv.device, bias: Some(&self.bias.device) },
+            qkv: Linear { weight: &self.qkv.device, bias: Some(&self.bias.device), fp8: None },
             query_norm: Some(&self.head_norms[0].device),
             key_norm: Some(&self.head_norms[1].device),
             output: plain(&self.output.device),
@@ -117,7 +117,7 @@ fn greedily(
         for (layer, [keys, values]) in layers.iter().zip(&mut caches) {
             layer.layer().run(stream, step, rotation, &state, [keys, values], &mut activations)?;
         }
-        let (norm, head) = (Norm { weight: last, epsilon: EPSILON }, Linear { weight: head, bias: None });
+        let (norm, head) = (Norm { weight: last, epsilon: EPSILON }, Linear { weight: head, bias: None, fp8: None });
         activations.finish(stream, step, &norm, &head, &mut state)
     })?;
     state.begin(firsts, 0)?;

@@ -54,7 +54,7 @@ pub struct Weights {
 
 impl Weights {
     fn layer(&self) -> Layer<'_, bf16> {
-        let plain = |weight| Linear { weight, bias: None };
+        let plain = |weight| Linear { weight, bias: None, fp8: None };
         let [attention_norm, ffn_norm, query_norm, key_norm] = &self.norms;
         Layer {
             attention_norm,
@@ -156,7 +156,7 @@ impl Decoder {
             for (layer, [keys, values]) in layers.iter().zip(caches) {
                 layer.layer().run(stream, step, rotation, state, [keys, values], activations)?;
             }
-            let (norm, head) = (Norm { weight: last, epsilon: 1e-6 }, Linear { weight: table, bias: None });
+            let (norm, head) = (Norm { weight: last, epsilon: 1e-6 }, Linear { weight: table, bias: None, fp8: None });
             activations.finish(stream, step, &norm, &head, state)
         })
     }
@@ -208,7 +208,7 @@ impl Decoder {
                     "argmax" => step.argmax(stream, logits, state)?,
                     _ => {
                         let norm = Norm { weight: last, epsilon: 1e-6 };
-                        let head = Linear { weight: table, bias: None };
+                        let head = Linear { weight: table, bias: None, fp8: None };
                         step.norm_linear(stream, x, &norm, &head, logits, [sizes.vocab, sizes.hidden])?;
                     }
                 }

@@ -60,7 +60,7 @@ fn of_step(
     const STEPS: usize = 5;
     let (stream, clock) = (bench.device.stream(), EventClock::new(Arc::clone(bench.device.stream()))?);
     let (mut x, mut gated) = (maker.random(2 * hidden as usize, 1.0)?, maker.random(2 * ffn as usize, 1.0)?);
-    let plain = |weight| Linear { weight, bias: None };
+    let plain = |weight| Linear { weight, bias: None, fp8: None };
     let graph = Graph::capture(stream, || {
         for layer in (0..STEPS).flat_map(|_| layers) {
             let norm = Norm { weight: &layer.norm, epsilon: 1e-5 };

@@ -14,6 +14,7 @@ mod decode_layer;
 mod decode_sample;
 mod decode_speed;
 mod diffusion_speed;
+mod fp8;
 mod graphs;
 mod harness;
 mod kernels;
@@ -114,6 +115,8 @@ const TESTS: &[Test<Bench>] = &[
     ("a capture takes no marks and survives an error", graphs::spoiled_capture),
     ("decode: every kernel compiles", decode::compiles),
     ("decode: products agree with the CPU", decode::products),
+    ("fp8: matrices are quantised and turned back as on the CPU", fp8::matrices),
+    ("fp8: products agree with the CPU", fp8::products),
     ("decode: attention agrees with the CPU", decode::attention),
     ("decode: the ends of a step agree with the CPU", decode::ends),
     ("decode: a replayed step chooses the CPU's tokens", decode_greedy::greedy),

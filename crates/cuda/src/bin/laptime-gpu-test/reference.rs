@@ -1,6 +1,7 @@
 //! CPU references of the kernels and of matrix products.
 
 pub mod decode;
+pub mod fp8;
 pub mod nn;
 
 /// The sum of all values, wrapping around.

@@ -3,6 +3,7 @@
 //! `laptime-model-test FIXTURES [WORD…]` runs the tests whose names contain one of the words.
 
 mod fixture;
+mod fp8;
 #[path = "../../../../cuda/src/bin/laptime-gpu-test/harness.rs"]
 mod harness;
 mod joined;
@@ -79,10 +80,14 @@ const TESTS: &[Test<Bench>] = &[
     ("offload: a lack of memory in the middle is an error, and no more", offload::out_of_memory),
     ("offload: as much memory is used as was predicted", offload::memory),
     ("offload: speed of Qwen2.5-7B", offload_speed::speed),
+    ("fp8: quantised weights give what they give when they are dequantised", fp8::dequantised),
+    ("fp8: synthetic weights give the CPU's logits", fp8::against_cpu),
+    ("fp8: offloaded layers give what resident ones give", fp8::offloaded),
     ("speed of Qwen3-0.6B", speed::small),
     #[cfg(feature = "profiling")]
     ("speed of Qwen3-0.6B with stages inside its graph", stamped::cost),
     ("speed of Qwen3-4B", speed::large),
+    ("speed of Qwen3-4B in fp8", speed::quantised),
     ("speed of the fuser", joined::speed),
     ("speed of text to speech", tts::speed),
     ("speed of the course's sizes", speed::course),

@@ -218,22 +218,27 @@ pub fn memory(bench: &Bench) -> Answer {
     let config = Config::from_preset("Qwen2.5-7B")?;
     let weights = Weights::synthetic(&config, 1);
     let mut told = Vec::new();
-    for (mode, resident) in
-        [(StreamMode::Sync, 12), (StreamMode::Pinned, 20), (StreamMode::Wrap, 20), (StreamMode::Wrap, 0)]
-    {
+    for (mode, resident, dtype) in [
+        (StreamMode::Sync, 12, Dtype::Bf16),
+        (StreamMode::Pinned, 20, Dtype::Bf16),
+        (StreamMode::Wrap, 20, Dtype::Bf16),
+        (StreamMode::Wrap, 0, Dtype::Bf16),
+        (StreamMode::Wrap, 20, Dtype::Fp8),
+    ] {
         let offload = offload(mode, resident);
-        let options = options(Dtype::Bf16, 2048, Some(offload.clone()));
+        let options = options(dtype, 2048, Some(offload.clone()));
         let needed = needed_bytes(&config, &options, 512, false);
         bench.device.give_back_memory()?;
         let before = bench.device.used_memory()?;
         bench.device.reset_peak()?;
-        let model = GpuModel::load_offloaded(&bench.device, &config, &weights, Dtype::Bf16, &offload)?;
+        let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, &offload)?;
         let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
         decoder.prefill(&Tokens::one((0..512).collect()))?;
         (0..3).try_for_each(|_| decoder.step())?;
         decoder.chosen()?;
         let used = bench.device.peak_memory()?.bytes().saturating_sub(before);
-        let words = format!("{mode}, {resident} stay: {:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6);
+        let words =
+            format!("{mode} {dtype}, {resident} stay: {:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6);
         let ratio = used as f64 / needed as f64;
         expect((0.9..=1.1).contains(&ratio), || words.clone())?;
         told.push(format!("{words} ({:+.1} %)", (ratio - 1.0) * 100.0));

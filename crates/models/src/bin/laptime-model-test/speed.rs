@@ -9,11 +9,15 @@ use laptime_models::{
 use crate::{Answer, Bench, Failed, expect, harness};
 
 pub fn small(bench: &Bench) -> Answer {
-    preset(bench, "Qwen3-0.6B")
+    preset(bench, "Qwen3-0.6B", Dtype::Bf16)
 }
 
 pub fn large(bench: &Bench) -> Answer {
-    preset(bench, "Qwen3-4B")
+    preset(bench, "Qwen3-4B", Dtype::Bf16)
+}
+
+pub fn quantised(bench: &Bench) -> Answer {
+    preset(bench, "Qwen3-4B", Dtype::Fp8)
 }
 
 fn milliseconds(began: Instant) -> f64 {
@@ -53,17 +57,17 @@ pub fn median(bench: &Bench, times: usize, mut run: impl FnMut() -> Result<(), F
     Ok(harness::median(taken))
 }
 
-fn preset(bench: &Bench, name: &str) -> Answer {
+fn preset(bench: &Bench, name: &str, dtype: Dtype) -> Answer {
     let config = Config::from_preset(name)?;
     let weights = Weights::synthetic(&config, 1);
     let began = Instant::now();
-    let model = GpuModel::load(&bench.device, &config, &weights, Dtype::Bf16)?;
+    let model = GpuModel::load(&bench.device, &config, &weights, dtype)?;
     let mut told = vec![format!("weights in {:.0} ms", milliseconds(began))];
     let prompt = Tokens::one((0..512).collect());
     let mut said: Vec<Vec<u32>> = Vec::new();
     for graph in [GraphMode::On, GraphMode::Off] {
         let options = Options {
-            dtype: Dtype::Bf16,
+            dtype,
             attention: Attention::Dense,
             kept: None,
             batch: 1,
@@ -82,9 +86,9 @@ fn preset(bench: &Bench, name: &str) -> Answer {
             (0..64).try_for_each(|_| decoder.step())?;
             Ok(())
         })?;
-        let of_prompt = config.prefill_work(1, 512, 0, Attention::Dense, Dtype::Bf16);
+        let of_prompt = config.prefill_work(1, 512, 0, Attention::Dense, dtype);
         check_time("prefill", prefill, &of_prompt)?;
-        check_time("token", tokens / 64.0, &config.step_work(1, 512, Dtype::Bf16))?;
+        check_time("token", tokens / 64.0, &config.step_work(1, 512, dtype))?;
         check_logits(name, &mut *decoder)?;
         said.push(greedy(&mut *decoder, &prompt)?);
         told.push(format!("{graph:?}: prefill 512 {prefill:.3} ms, token at 512 {:.4} ms", tokens / 64.0));

@@ -136,12 +136,12 @@ mod tests {
         let config = Config::from_preset("tiny").unwrap();
         let (home, bytes) = (tempfile::tempdir().unwrap(), layer_bytes(&config, Dtype::F32));
         let mut file = LayerFile::create(home.path(), bytes).unwrap();
-        file.append(&Layer::<f32>::blank(&config).unwrap().bytes()).unwrap();
+        file.append(&Layer::<f32>::blank(&config, None).unwrap().bytes()).unwrap();
         // A copy over this link takes years.
         let link = Link::new(Some(1e-12)).unwrap();
         let copier = Copier::start(Copying { file, link, bytes, marks: Marks::default() }).unwrap();
         for pass in 0..2 {
-            let buffer = Box::new(Layer::<f32>::blank(&config).unwrap());
+            let buffer = Box::new(Layer::<f32>::blank(&config, None).unwrap());
             copier.ask(Request { way: Way::In, layer: 0, pass, buffer }).unwrap();
         }
         drop(copier);

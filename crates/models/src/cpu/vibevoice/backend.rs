@@ -48,7 +48,7 @@ impl<T: Number> Cpu<T> {
         crew: Crew,
     ) -> Result<Self, ModelError> {
         let language_model = weights.decoder();
-        let source = Source { weights: Some(&language_model), crew: &crew };
+        let source = Source { weights: Some(&language_model), crew: &crew, fp8: None };
         let (stepped, hidden) = (config.stepped_decoder(), config.decoder.hidden);
         let head = config.decoder.head_tensor().unwrap_or_else(|| config.decoder.embedding_tensor());
         Ok(Self {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use laptime_cuda::{Buffer, CudaError, Device, Done, Region, Stream};
 
 use super::super::weights::{Loader, Number, layer_bytes, layer_within};
-use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec};
+use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec, fp8::WeightScales};
 
 /// What gives pinned memory: [`Region::pinned`], or a test that refuses it.
 pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
@@ -20,6 +20,8 @@ pub struct Homes {
     layer_bytes: usize,
     /// Those of the first layer: all are alike.
     tensors: Vec<TensorSpec>,
+    /// The scales of their matrices if these are in e4m3.
+    fp8: Option<WeightScales>,
     home: Home,
 }
 
@@ -39,7 +41,8 @@ impl Homes {
             return Ok(None);
         }
         let tensors = config.layer_tensors(0);
-        let layer_bytes = layer_bytes(&tensors, T::DTYPE.bytes());
+        let fp8 = loader.fp8.map(|_| config.weight_scales);
+        let layer_bytes = layer_bytes(&tensors, T::DTYPE.bytes(), fp8);
         let all = |allocate: Pin<'_>| -> Result<Vec<Region>, CudaError> {
             (0..layers).map(|_| allocate(loader.device, layer_bytes)).collect()
         };
@@ -50,14 +53,14 @@ impl Homes {
                 Err(refused) => (all(&pageable)?, Home::Refused(refused.to_string())),
             },
         };
-        let mut homes = Self { regions: Mutex::new(regions), layers, layer_bytes, tensors, home };
+        let mut homes = Self { regions: Mutex::new(regions), layers, layer_bytes, tensors, fp8, home };
         homes.fill(loader, config)?;
         Ok(Some(homes))
     }
 
     fn fill<T: Number>(&mut self, loader: &Loader<'_, T>, config: &Config) -> Result<(), ModelError> {
         let whole = Arc::new(loader.device.allocate::<T>(self.layer_bytes / size_of::<T>())?);
-        let mut made = layer_within(&whole, &self.tensors)?;
+        let mut made = layer_within(&whole, &self.tensors, self.fp8)?;
         let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (layer, region) in regions.iter_mut().enumerate() {
             loader.fill_layer(&config.layer_tensors(layer), &mut made)?;
@@ -82,6 +85,10 @@ impl Homes {
 
     pub(super) fn tensors(&self) -> &[TensorSpec] {
         &self.tensors
+    }
+
+    pub(super) fn fp8(&self) -> Option<WeightScales> {
+        self.fp8
     }
 
     /// Mode `sync` is that of pageable memory, and the others are not.

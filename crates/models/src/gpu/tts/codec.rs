@@ -160,7 +160,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
             head: Head::All,
             cache: KeysValuesIn::Scratch(&mut scratch),
         };
-        let context = Context { stream, blas, config, marks, operations, turns };
+        let context = Context { stream, blas, config, marks, operations, turns, fp8: None };
         let mut pass = Pass { context, buffers: &mut of_pass, rows: PassRows::Prompt(prompt) };
         run_resident(&mut pass, 0, &weights.body.layers)?;
         let _stage = stage_mark!(marks, Layer, "head");

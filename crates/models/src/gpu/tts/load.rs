@@ -62,7 +62,7 @@ pub struct GpuLoader<'a, T> {
 
 impl<'a, T: Number> GpuLoader<'a, T> {
     pub fn new(kit: &'a Kit<'a, T>, weights: &'a TtsWeights) -> Self {
-        Self { kit, loader: Loader { device: kit.device, operations: &kit.operations, weights } }
+        Self { kit, loader: Loader { device: kit.device, operations: &kit.operations, weights, fp8: None } }
     }
 
     fn one(&self, tensor: &TensorSpec) -> Result<Buffer<T>, ModelError> {

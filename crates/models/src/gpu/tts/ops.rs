@@ -96,7 +96,15 @@ impl<T: Number> Inner<T> {
 }
 
 fn context<'c, T>(kit: &'c Kit<'_, T>, config: &'c Config, marks: &'c Marks, turns: &'c Turns) -> Context<'c, T> {
-    Context { stream: kit.device.stream(), blas: &kit.blas, config, marks, operations: &kit.operations, turns }
+    Context {
+        stream: kit.device.stream(),
+        blas: &kit.blas,
+        config,
+        marks,
+        operations: &kit.operations,
+        turns,
+        fp8: None,
+    }
 }
 
 impl<'a, T: Number> GpuOps<'a, T> {
@@ -314,7 +322,8 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         match &predictor.bridge {
             Some(bridge) => {
                 let norm = Norm { weight: &talker.body.norm, epsilon };
-                let linear = decode::Linear { weight: &bridge.linear.weight, bias: Some(&bridge.linear.bias) };
+                let linear =
+                    decode::Linear { weight: &bridge.linear.weight, bias: Some(&bridge.linear.bias), fp8: None };
                 self.predictor.stepper.enter(stream, left, &norm, &linear, width)?;
             }
             None => {

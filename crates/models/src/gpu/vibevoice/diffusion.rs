@@ -94,7 +94,7 @@ impl<T: Number> Diffusion<T> {
 }
 
 fn plain<T>(weight: &Buffer<T>) -> Linear<'_, T> {
-    Linear { weight, bias: None }
+    Linear { weight, bias: None, fp8: None }
 }
 
 fn rows(step: usize, width: usize) -> std::ops::Range<usize> {

@@ -57,6 +57,7 @@ impl<T: Number> Model<T> {
             marks: &self.options.marks,
             operations: &on.kernels.operations,
             turns: &self.rope,
+            fp8: None,
         }
     }
 }
@@ -125,7 +126,7 @@ impl<T: Number> Language<T> {
         options: &VibeVoiceOptions,
     ) -> Result<(Self, Option<Arc<Homes>>), ModelError> {
         let (device, decoder, weights) = (on.device, &config.decoder, weights.decoder());
-        let mut loader = Loader { device, operations: &on.kernels.operations, weights: &weights };
+        let mut loader = Loader { device, operations: &on.kernels.operations, weights: &weights, fp8: None };
         let homes = options
             .offload
             .as_ref()

@@ -37,7 +37,7 @@ pub struct Put<'p, 'a, T> {
 
 impl<'p, 'a, T: Number> Put<'p, 'a, T> {
     pub fn new(on: &'p On<'a, T>, weights: &'p VibeVoiceWeights) -> Self {
-        Self { on, loader: Loader { device: on.device, operations: &on.kernels.operations, weights } }
+        Self { on, loader: Loader { device: on.device, operations: &on.kernels.operations, weights, fp8: None } }
     }
 
     fn stored(&self, ConvTensors { weight, bias }: &ConvTensors) -> Result<Stored<T>, ModelError> {

@@ -84,12 +84,13 @@ fn what_is_no_number_in_a_step_is_a_case_that_failed() {
 }
 
 #[test]
-fn training_in_f16_or_behind_a_cache_does_not_apply() {
+fn training_in_f16_or_fp8_or_behind_a_cache_does_not_apply() {
     for (line, reason) in [
         (
             "--dtype f16",
             "training in f16 is not supported, because gradients underflow without loss scaling; use bf16 or f32",
         ),
+        ("--dtype fp8", "training with fp8 weights is not supported; use bf16"),
         ("--cache-tokens 3", "`step` runs without a cache; `prefill` can follow cached tokens"),
         ("--seq-len 513", "513 tokens exceed the context of `tiny` (512)"),
     ] {
