@@ -60,7 +60,7 @@ fn every_code<T: Tested>(bench: &Bench, kernels: &Fp8<T>) -> Result<(), Failed> 
         bytes.extend(std::iter::repeat_n(1.0_f32.to_le_bytes(), ones).flatten());
         bytes.resize(scales.numbers::<T>(sizes) as usize * size_of::<T>(), 0);
         let storage = bench.device.upload(&bytemuck::pod_collect_to_vec::<u8, T>(&bytes))?;
-        let mut out = bench.device.upload(&vec![T::narrowed(0.0); 256])?;
+        let mut out = bench.device.upload(&[T::narrowed(0.0); 256])?;
         kernels.dequantise(bench.device.stream(), &storage, &mut out, sizes, scales)?;
         for (code, found) in (0..=255).zip(widen(&out.read()?)) {
             let expected = T::narrowed(fp8::number(code)).widened();

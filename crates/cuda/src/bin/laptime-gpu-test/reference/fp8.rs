@@ -16,7 +16,7 @@ pub fn nearest(value: f32) -> u8 {
     let sign = if value.is_sign_negative() { 0x80 } else { 0 };
     let apart = |code: u8| (f64::from(number(code)) - f64::from(value.abs())).abs();
     let closer = |best: u8, code: u8| {
-        let is_closer = apart(code) < apart(best) || apart(code) == apart(best) && code % 2 == 0;
+        let is_closer = apart(code) < apart(best) || apart(code) == apart(best) && code.is_multiple_of(2);
         if is_closer { code } else { best }
     };
     (1..0x7f).fold(0, closer) | sign
