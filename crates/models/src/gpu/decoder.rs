@@ -10,6 +10,7 @@ use laptime_cuda::{Blas, Buffer, Cache, Device, Done, nn::Attention, nvrtc::comp
 
 use super::captured::Captured;
 use super::pass::{Buffers, Turns};
+use super::prompt::Prompt;
 use super::room::{Head, PassSizes};
 use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
@@ -21,9 +22,10 @@ use crate::{Config, LayerVisit, ModelError, Offloading, Options, Replay, Room, d
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
 
-/// The passes of a decoder on a GPU. The graph comes first: it is dropped before the buffers that it uses.
+/// The passes of a decoder on a GPU. The graphs come first: they are dropped before the buffers that they use.
 pub struct GpuPasses<'a, T> {
     pub(super) graph: Option<Captured>,
+    pub(super) prompt: Option<Prompt>,
     pub(super) replay: Replay,
     pub(super) device: &'a Device,
     pub(super) config: Arc<Config>,
@@ -83,6 +85,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
             graph: None,
+            prompt: None,
             replay,
             device,
             blas: Blas::new(device)?,
@@ -111,6 +114,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Done {
         if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
             // The old ones go first, so that both are never there at once.
+            self.drop_prompt()?;
             self.buffers = None;
             self.buffers = Some(Buffers::new(self.device, sizes)?);
         }
@@ -190,7 +194,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
             return Ok(());
         }
         // A captured step has the old addresses. The next step is launched, so that nothing is allocated in a capture.
-        self.drop_graph()?;
+        self.drop_graphs()?;
         self.stepper = None;
         self.is_warm = false;
         self.cache.reserve(self.device, positions)?;
@@ -219,13 +223,10 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         let (length, start) = (self.tokens(ids), self.cache.length());
         self.lay_out(length)?;
-        let sizes = PassSizes::new(&self.config, &self.options, length, start + length, Head::Last);
-        self.make_buffers(sizes)?;
+        self.make_buffers(self.prompt_sizes(length))?;
         self.upload_ids(ids)?;
         self.set_position(start)?;
-        self.pass(length, start, Head::Last)?;
-        self.logits = Logits::OfPass;
-        self.choose_most_likely()?;
+        self.run_prompt(length)?;
         self.cache.advance(start + length);
         Ok(self.set_position(start + length)?)
     }
@@ -245,6 +246,10 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         }
         self.capture()?;
         Ok(self.next_number()?)
+    }
+
+    fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
+        self.next_prompt_number(tokens)
     }
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
@@ -287,6 +292,9 @@ impl<T> Drop for GpuPasses<'_, T> {
     fn drop(&mut self) {
         // What is on the stream uses memory that goes now; a stream that failed does no more.
         let _ = self.device.stream().synchronise();
-        let _ = self.graph.take().map(|mut graph| graph.hand_on(self.device));
+        let prompt = self.prompt.take().and_then(Prompt::into_graph);
+        for mut graph in self.graph.take().into_iter().chain(prompt) {
+            let _ = graph.hand_on(self.device);
+        }
     }
 }

@@ -127,6 +127,43 @@ pub fn pieces(bench: &Bench) -> Answer {
     Ok(format!("at most {furthest:.0e} apart"))
 }
 
+/// Prompts that are replayed must give the bits of launches, wherever they begin, and what comes behind them too.
+pub fn replayed_prompts(bench: &Bench) -> Answer {
+    let mut compared = 0;
+    for name in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3"] {
+        let config = Config::from_preset(name)?;
+        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16)?;
+        for (batch, room) in [(1, Room::Static(400)), (3, Room::Static(400)), (1, Room::Growing)] {
+            let run = |graph| {
+                let options = Options { room, graph, ..options(Dtype::Bf16, Attention::Dense, batch) };
+                prompts_and_steps(&mut *model.decoder(&bench.device, options)?, batch)
+            };
+            let (launched, replayed) = (run(GraphMode::Off)?, run(GraphMode::On)?);
+            let differs = launched.iter().zip(&replayed).position(|(launched, replayed)| launched != replayed);
+            expect(differs.is_none(), || format!("{name}, {batch} sequences, {room:?}: pass {differs:?} differs"))?;
+            compared += launched.len();
+        }
+    }
+    Ok(format!("{compared} passes alike bit by bit"))
+}
+
+/// The bits of the logits behind prompts of two lengths at several places, with steps between them.
+fn prompts_and_steps(decoder: &mut dyn Decoder, batch: usize) -> Result<Vec<Vec<u32>>, Failed> {
+    let mut found = Vec::new();
+    for (turn, length) in [40, 40, 40, 17, 17, 17, 40].into_iter().enumerate() {
+        // Every third prompt begins with the cache; the others stand behind what is there.
+        if turn % 3 == 0 {
+            decoder.truncate(0)?;
+        }
+        let ids = (0..length * batch).map(|at| ((at * 7 + turn * 31) % 200) as u32).collect();
+        decoder.prefill(&Tokens { ids, batch })?;
+        found.push(decoder.logits()?.into_iter().map(f32::to_bits).collect());
+        decoder.step()?;
+        found.push(decoder.logits()?.into_iter().map(f32::to_bits).collect());
+    }
+    Ok(found)
+}
+
 /// Room that grows after steps were captured must not be seen in the tokens.
 pub fn growth(bench: &Bench) -> Answer {
     let config = Config::from_preset("tiny")?;
