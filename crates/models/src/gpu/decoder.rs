@@ -15,9 +15,15 @@ use super::room::{Head, PassSizes};
 use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
 use super::weights::{GpuWeights, Number};
-use super::{cache::GpuCache, device_cache::DeviceCache, size, sparse::Sparse, streamed::Streamed};
+use super::{
+    cache::GpuCache,
+    device_cache::DeviceCache,
+    size,
+    sparse::{DENSE, Sparse},
+    streamed::Streamed,
+};
 use crate::error::{ensure, fit};
-use crate::{Config, LayerVisit, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
+use crate::{Config, LayerVisit, Marks, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
 
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
@@ -37,6 +43,8 @@ pub struct GpuPasses<'a, T> {
     pub(super) windowed: Option<Attention<T>>,
     /// What takes its place where only some pairs are kept.
     pub(super) sparse: Option<Sparse<T>>,
+    /// What computes dense attention of long prompts that begin with the first position; loaded with the first of them.
+    pub(super) dense: Option<Sparse<T>>,
     pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) turns: Turns,
     pub(super) cache: GpuCache<T>,
@@ -92,6 +100,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             attention: Attention::load(device, &Cache::of_user(), head_dim)?,
             windowed,
             sparse,
+            dense: None,
             streamed,
             turns: Turns::new(device, &config, capacity)?,
             cache: GpuCache::allocate(device, &config, &options)?,
@@ -121,11 +130,29 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         Ok(())
     }
 
-    fn lay_out(&mut self, tokens: usize) -> Result<(), ModelError> {
+    /// Makes the layout of attention over blocks for a pass, where there is one.
+    fn lay_out(&mut self, tokens: usize, start: usize) -> Result<(), ModelError> {
+        if self.sparse.is_none() && start == 0 {
+            return self.lay_out_dense(tokens);
+        }
         match &mut self.sparse {
             None => Ok(()),
             Some(sparse) => sparse.lay_out(self.device, tokens, &self.options.marks),
         }
+    }
+
+    fn lay_out_dense(&mut self, tokens: usize) -> Result<(), ModelError> {
+        let is_there = self.dense.as_ref().is_some_and(|dense| dense.parts_for(tokens).is_some());
+        if is_there || !Sparse::<T>::suits_dense(self.device, &self.config, &self.options, tokens)? {
+            return Ok(());
+        }
+        // A graph has the addresses of the old layout.
+        self.drop_prompt()?;
+        let dense = match self.dense.take() {
+            Some(dense) => dense,
+            None => Sparse::load(self.device, &self.config, DENSE)?,
+        };
+        self.dense.insert(dense).lay_out(self.device, tokens, &Marks::default())
     }
 
     fn last_logits(&self) -> Option<&Buffer<T>> {
@@ -212,7 +239,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         let sizes = PassSizes::new(&self.config, &self.options, length, length, Head::All);
         self.make_buffers(sizes)?;
         self.make_beside(length)?;
-        self.lay_out(length)?;
+        self.lay_out(length, 0)?;
         self.upload_ids(ids)?;
         self.set_position(0)?;
         self.pass(length, 0, Head::All)?;
@@ -222,7 +249,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
 
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         let (length, start) = (self.tokens(ids), self.cache.length());
-        self.lay_out(length)?;
+        self.lay_out(length, start)?;
         self.make_buffers(self.prompt_sizes(length))?;
         self.upload_ids(ids)?;
         self.set_position(start)?;

@@ -3,7 +3,7 @@
 use laptime_cuda::Done;
 
 use super::pass::{Buffers, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes};
-use super::{decoder::GpuPasses, room::Head, size, stepping::context, weights::Number};
+use super::{decoder::GpuPasses, room::Head, size, sparse::Sparse, stepping::context, weights::Number};
 use crate::decoder::layers::{run_all, run_head};
 use crate::marks::mark_embedding;
 
@@ -32,7 +32,8 @@ impl<T: Number> GpuPasses<'_, T> {
         let prompt = PromptRows {
             attention: &self.attention,
             windowed: self.windowed.as_ref(),
-            blocks: self.sparse.as_ref().and_then(|sparse| Some((&sparse.attention, sparse.layout.as_ref()?))),
+            blocks: self.sparse.as_ref().and_then(Sparse::parts),
+            dense: self.dense.as_ref().filter(|_| start == 0).and_then(|dense| dense.parts_for(tokens)),
             kind: self.options.attention,
             start: &self.state.position,
             heads,

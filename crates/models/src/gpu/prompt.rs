@@ -12,11 +12,13 @@ use super::room::{Head, PassSizes};
 use super::weights::Number;
 use crate::{Attention, EmbeddingStage, GraphMode, Marks, ModelError};
 
-/// The last prompt that ran: its kernels, whose launches depend on nothing but its length. Where it begins lies on the
-/// device.
+/// The last prompt that ran: its kernels, whose launches depend on its length and on whether it is the first. Where others
+/// begin lies on the device.
 pub struct Prompt {
     sizes: PassSizes,
     tokens: usize,
+    /// Whether it began with the first position, which has another attention.
+    is_first: bool,
     graph: Option<Captured>,
     /// Why there is no graph, after a capture that failed.
     is_refused: bool,
@@ -73,16 +75,16 @@ impl<T: Number> GpuPasses<'_, T> {
         if !self.captures_prompts() {
             return Ok(());
         }
-        let sizes = self.prompt_sizes(tokens);
+        let (sizes, is_first) = (self.prompt_sizes(tokens), self.cache.length() == 0);
         match &self.prompt {
-            Some(last) if (last.sizes, last.tokens) == (sizes, tokens) => {
+            Some(last) if (last.sizes, last.tokens, last.is_first) == (sizes, tokens, is_first) => {
                 if last.graph.is_some() || last.is_refused {
                     return Ok(());
                 }
             }
             _ => {
                 self.drop_prompt()?;
-                self.prompt = Some(Prompt { sizes, tokens, graph: None, is_refused: false });
+                self.prompt = Some(Prompt { sizes, tokens, is_first, graph: None, is_refused: false });
                 return Ok(());
             }
         }

@@ -164,6 +164,39 @@ fn prompts_and_steps(decoder: &mut dyn Decoder, batch: usize) -> Result<Vec<Vec<
     Ok(found)
 }
 
+/// A long prompt, which attends by blocks where that is faster, must be the same prompt in pieces, which do not, and its
+/// replay must be the same bits.
+pub fn long_prompts(bench: &Bench) -> Answer {
+    const TOKENS: usize = 1000;
+    let mut furthest = 0.0_f32;
+    for (name, batch) in [("Llama-3.2-1B", 1), ("Qwen3-0.6B", 2)] {
+        // As wide as published, and few layers.
+        let config = Config { layers: 2, ..Config::from_preset(name)? };
+        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16)?;
+        let options = Options { room: Room::Static(1200), ..options(Dtype::Bf16, Attention::Dense, batch) };
+        let mut decoder = model.decoder(&bench.device, options)?;
+        let ids = |range: std::ops::Range<usize>| {
+            let ids =
+                (0..batch).flat_map(|sequence| range.clone().map(move |at| (at * 7 + sequence * 31) as u32 % 5000));
+            Tokens { ids: ids.collect(), batch }
+        };
+        decoder.prefill(&ids(0..300))?;
+        decoder.prefill(&ids(300..TOKENS))?;
+        let pieces = decoder.logits()?;
+        let mut whole = || -> Result<Vec<f32>, Failed> {
+            decoder.truncate(0)?;
+            decoder.prefill(&ids(0..TOKENS))?;
+            Ok(decoder.logits()?)
+        };
+        let (launched, captured, replayed) = (whole()?, whole()?, whole()?);
+        expect(launched == captured && launched == replayed, || format!("{name}: a replay differs"))?;
+        let largest = pieces.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+        furthest = furthest.max(distance(&launched, &pieces)? / largest);
+        expect(furthest <= 0.06, || format!("{name}: {furthest:.3} of the largest logit apart"))?;
+    }
+    Ok(format!("at most {furthest:.4} of the largest logit apart"))
+}
+
 /// Room that grows after steps were captured must not be seen in the tokens.
 pub fn growth(bench: &Bench) -> Answer {
     let config = Config::from_preset("tiny")?;
