@@ -125,6 +125,7 @@ template <int WARPS, int SPLIT>
 __device__ __forceinline__ void attend(const number *q, const number *k, const number *v, number *out, const u32 *start,
                                        u32 tokens, u32 heads, u32 kv_heads, u32 capacity, float scale,
                                        float *logarithms) {
+    wait_for_the_kernel_before();
     constexpr int ROWS = WARPS * 16, THREADS = WARPS * SPLIT * 32;
     // Keys of all warps together, and the bytes of as many.
     constexpr u32 STEP = KEYS * SPLIT, TILE = STEP * STRIDE;

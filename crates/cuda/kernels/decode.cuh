@@ -13,12 +13,6 @@ __device__ __forceinline__ void let_the_next_kernel_begin() {
 #endif
 }
 
-__device__ __forceinline__ void wait_for_the_kernel_before() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // Writes the device's timer where a stage of a step begins, once everything before this kernel is done: one thread of the
 // grid, after `wait_for_the_kernel_before`. No place means that no stage begins here.
 __device__ __forceinline__ void stamp_border(u64 *border) {

@@ -42,6 +42,7 @@ __device__ __forceinline__ const number *norm_of(const Split &split, u32 head) {
 
 // Blocks go over tokens and heads; 2^`lane_bits` threads a head, at most a warp. Half a head is groups of 16 bytes.
 extern "C" __global__ void __launch_bounds__(256, 4) split_heads(SPLIT_PARAMETERS) {
+    wait_for_the_kernel_before();
     const Split split = SPLIT_ARGUMENTS;
     constexpr int V = NUMBERS_IN_16_BYTES;
     u32 row = blockIdx.x, sequence = row / tokens, token = row - sequence * tokens;
@@ -101,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) split_heads(SPLIT_PARAMETER
 
 // The same for heads of any even size up to 256, at any place; a warp a head.
 extern "C" __global__ void split_heads_any(SPLIT_PARAMETERS) {
+    wait_for_the_kernel_before();
     const Split split = SPLIT_ARGUMENTS;
     u64 row = blockIdx.x, sequence = blockIdx.x / split.tokens;
     u32 token = blockIdx.x % split.tokens, all_heads = split.heads + 2 * split.kv_heads, half = split.head_dim / 2;

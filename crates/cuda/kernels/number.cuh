@@ -16,6 +16,14 @@ struct number {
 #define NUMBERS_IN_16_BYTES 8
 #endif
 
+// Waits until the kernel before is done, where this one was launched to begin before its end. Devices before Hopper launch
+// it at its end.
+__device__ __forceinline__ void wait_for_the_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 #if defined(NUMBER_F32)
 
 __device__ __forceinline__ float widened(number value) { return value; }

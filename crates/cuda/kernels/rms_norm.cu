@@ -31,6 +31,7 @@ __device__ __forceinline__ numbers scaled(const numbers &values, const numbers &
 // A block a row, of whole warps. Rows are groups of 16 bytes, and a thread has at most KEPT of them.
 extern "C" __global__ void __launch_bounds__(1024, 1)
     rms_norm(const number *x, const number *weight, number *out, u32 width, float epsilon) {
+    wait_for_the_kernel_before();
     const number *row = x + (u64)blockIdx.x * width;
     numbers kept[KEPT], weights[KEPT];
     float sum = 0;
@@ -55,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 
 // The same for rows of any width and at any place, which are read twice.
 extern "C" __global__ void rms_norm_any(const number *x, const number *weight, number *out, u32 width, float epsilon) {
+    wait_for_the_kernel_before();
     const number *row = x + (u64)blockIdx.x * width;
     float sum = 0;
     for (u32 at = threadIdx.x; at < width; at += blockDim.x) sum += widened(row[at]) * widened(row[at]);
@@ -65,6 +67,7 @@ extern "C" __global__ void rms_norm_any(const number *x, const number *weight, n
 
 // Adds the norm of each row of x to the row of `out`. A block a row, which is read twice.
 extern "C" __global__ void rms_norm_add(const number *x, const number *weight, number *out, u32 width, float epsilon) {
+    wait_for_the_kernel_before();
     const number *row = x + (u64)blockIdx.x * width;
     number *to = out + (u64)blockIdx.x * width;
     float sum = 0;

@@ -46,6 +46,7 @@ __device__ __forceinline__ void gated_any(const number *gate_up, const number *b
 
 #define GATE(name, function, gate)                                                                                     \
     extern "C" __global__ void name(const number *gate_up, const number *bias, number *out, u32 rows, u32 ffn) {       \
+        wait_for_the_kernel_before();                                                                                  \
         function<gate>(gate_up, bias, out, rows, ffn);                                                                 \
     }
 

@@ -207,11 +207,16 @@ impl<'a> Launch<'a> {
     }
 
     /// Launches one kernel of a pair over columns and rows.
-    pub fn run_pair<T>(self, pair: &Pair, [rows, width]: [u32; 2]) -> Done {
+    pub fn run_pair<T>(self, pair: &Pair, shape: [u32; 2]) -> Done {
+        self.run_pair_early::<T>(pair, shape, false)
+    }
+
+    /// The same for kernels that wait for the previous one themselves: see [`Launch::run_early`].
+    pub fn run_pair_early<T>(self, pair: &Pair, [rows, width]: [u32; 2], is_early: bool) -> Done {
         let (kernel, columns) = pair.chosen::<T>(width, self.is_aligned::<T>(width));
         let threads = columns.next_multiple_of(32).clamp(32, 128);
         let grid = [columns.div_ceil(threads).max(1), rows.min(MOST_BLOCKS_Y), 1];
-        self.run(kernel, Shape { grid, block: [threads, 1, 1], shared_bytes: 0 })
+        self.run_early(kernel, Shape { grid, block: [threads, 1, 1], shared_bytes: 0 }, is_early)
     }
 
     fn run_with(self, kernel: &Kernel, shape: Shape, maps: &[TensorMap], is_early: bool) -> Done {

@@ -208,6 +208,12 @@ pub trait Decoder {
         Ok(None)
     }
 
+    /// The same of a prefill of this many tokens per sequence, for the span around it.
+    fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
+        let _ = tokens;
+        Ok(None)
+    }
+
     /// Puts these in place of the tokens that were chosen last: what the next step runs.
     fn choose(&mut self, ids: &[u32]) -> Done;
 

@@ -8,6 +8,7 @@ mod device_cache;
 mod fuser;
 mod pass;
 mod passing;
+mod prompt;
 mod room;
 mod sparse;
 mod step;

@@ -21,6 +21,7 @@ pub struct Attention<T> {
     tensor: Option<[Kernel; 3]>,
     head_dim: u32,
     multiprocessors: u32,
+    is_early: bool,
     of: PhantomData<T>,
 }
 
@@ -59,7 +60,8 @@ impl<T: Element> Attention<T> {
             }
             false => None,
         };
-        Ok(Self { any, tensor, head_dim, multiprocessors: device.facts().multiprocessors, of: PhantomData })
+        let (multiprocessors, is_early) = (device.facts().multiprocessors, device.is_hopper_or_later());
+        Ok(Self { any, tensor, head_dim, multiprocessors, is_early, of: PhantomData })
     }
 
     /// Loads the kernel with which a query sees only this number of keys, of which its own is the last.
@@ -69,7 +71,8 @@ impl<T: Element> Attention<T> {
         let options = of_window(head_dim, Some(window));
         let any = nvrtc::load_typed::<T>(device, cache, ATTENTION, &options)?.kernel("attention")?;
         any.allow_shared_bytes(any_shared_bytes(head_dim))?;
-        Ok(Self { any, tensor: None, head_dim, multiprocessors: device.facts().multiprocessors, of: PhantomData })
+        let multiprocessors = device.facts().multiprocessors;
+        Ok(Self { any, tensor: None, head_dim, multiprocessors, is_early: false, of: PhantomData })
     }
 
     /// Puts attention of `q`, [batch, heads, tokens, head_dim], over the caches `k` and `v`,
@@ -129,7 +132,8 @@ impl<T: Element> Attention<T> {
         match &self.tensor {
             Some(kernels) if is_aligned => {
                 let (kernel, shape) = self.tensor_shape(kernels, sizes);
-                launch.with(scale * std::f32::consts::LOG2_E).write(logarithms, rows).run(kernel, shape)
+                let launch = launch.with(scale * std::f32::consts::LOG2_E).write(logarithms, rows);
+                launch.run_early(kernel, shape, self.is_early)
             }
             _ => {
                 let shape = shape(sizes, 64, 256, any_shared_bytes(self.head_dim));

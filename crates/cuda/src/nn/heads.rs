@@ -85,7 +85,8 @@ impl<T: Element> Operations<T> {
         let threads = sizes.all_heads().saturating_mul(lanes.into());
         let grid = [rows, blocks(threads.div_ceil(THREADS.into())), 1];
         let block = (threads.min(THREADS.into()) as u32).next_multiple_of(32);
-        launch.with(lanes.ilog2()).run(kernel, Shape { grid, block: [block, 1, 1], shared_bytes: 0 })
+        let shape = Shape { grid, block: [block, 1, 1], shared_bytes: 0 };
+        launch.with(lanes.ilog2()).run_early(kernel, shape, self.is_early)
     }
 
     /// The kernel for heads of this size and its threads a head, a power of two.

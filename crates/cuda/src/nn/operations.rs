@@ -39,6 +39,9 @@ kernels! {
     |device| {
         argmax_blocks: u32 = if device.is_hopper_or_later() { ARGMAX_BLOCKS } else { 1 },
         along_memory: Shape = Shape::line(device.facts().multiprocessors.max(1) * 8, THREADS),
+        /// Whether the operations of a layer begin while the previous kernel ends: they wait for it themselves, which
+        /// hides most of the time of a launch.
+        is_early: bool = device.is_hopper_or_later(),
     }
 }
 
@@ -83,7 +86,7 @@ impl<T: Element> Operations<T> {
             .with(width)
             .with(epsilon);
         let (kernel, threads) = norm_kernel::<T>(&self.rms_norm, width, launch.is_aligned::<T>(width));
-        launch.run(kernel, Shape::line(rows, threads))
+        launch.run_early(kernel, Shape::line(rows, threads), self.is_early)
     }
 
     /// Adds the norm of each row of `x` (rows by `width`) to the row of `out`.
@@ -102,7 +105,8 @@ impl<T: Element> Operations<T> {
             .write(out.into(), area(rows, width))
             .with(width)
             .with(epsilon);
-        launch.run(&self.rms_norm_add, Shape::line(rows, width.clamp(32, 1024).next_multiple_of(32)))
+        let shape = Shape::line(rows, width.clamp(32, 1024).next_multiple_of(32));
+        launch.run_early(&self.rms_norm_add, shape, self.is_early)
     }
 
     /// Multiplies the first `count` numbers of `x` with a factor.
@@ -150,7 +154,7 @@ impl<T: Element> Operations<T> {
             .read_rows(bias, 2 * u64::from(ffn))
             .write_rows(out, area(rows, ffn))
             .with_all([rows, ffn]);
-        launch.run_pair::<T>(kernels, [rows, ffn])
+        launch.run_pair_early::<T>(kernels, [rows, ffn], self.is_early)
     }
 
     /// Adds `bias` to each row of `x` (rows by `width`).

@@ -42,6 +42,12 @@ pub trait Passes {
         Ok(None)
     }
 
+    /// The same of a prefill of this many tokens per sequence.
+    fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
+        let _ = tokens;
+        Ok(None)
+    }
+
     fn choose(&mut self, ids: &[u32]) -> Done;
 
     /// The tokens that were chosen last. Waits for the device.
@@ -133,6 +139,10 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
 
     fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
         self.passes.next_replay()
+    }
+
+    fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
+        self.passes.next_prefill_replay(tokens)
     }
 
     fn choose(&mut self, ids: &[u32]) -> Done {

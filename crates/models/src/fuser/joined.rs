@@ -73,7 +73,10 @@ impl Joined<'_> {
 
     /// The number of the replay that running a section is; see [`Decoder::next_replay`].
     pub fn section_replay(&mut self, section: &Section) -> Result<Option<u64>, ModelError> {
-        if self.is_step(section) { self.receiver.next_replay() } else { Ok(None) }
+        match self.is_step(section) {
+            true => self.receiver.next_replay(),
+            false => self.receiver.next_prefill_replay(section.positions.len()),
+        }
     }
 
     /// The number of the replay that the next step is, if it is nothing else.
@@ -94,16 +97,20 @@ impl Joined<'_> {
     /// Runs every sharer once, over all of its tokens that are heard. Those that nobody hears are not run.
     pub fn share(&mut self, prompt: &Prompt, response: Response) -> Done {
         for (at, sharer) in self.sharers.iter_mut().enumerate() {
-            let ids = prompt.sharers.get(at).map(Vec::as_slice).unwrap_or_default();
-            let heard = match response {
-                Response::Fused(mask) if mask.has(at) => ids.len(),
-                _ => prompt.heard_tokens(at),
-            };
+            let (ids, heard) = heard(prompt, response, at);
             if heard > 0 {
                 sharer.prefill(&part(ids, 0..heard)?)?;
             }
         }
         Ok(())
+    }
+
+    /// The number of the replay that sharing is, if there is one sharer.
+    pub fn share_replay(&mut self, prompt: &Prompt, response: Response) -> Result<Option<u64>, ModelError> {
+        match self.sharers.as_mut_slice() {
+            [only] => only.next_prefill_replay(heard(prompt, response, 0).1),
+            _ => Ok(None),
+        }
     }
 
     /// Fuses the positions of a section, unless nobody is heard in it.
@@ -171,6 +178,16 @@ impl Joined<'_> {
         }
         Ok(Generated { tokens, fused })
     }
+}
+
+/// The tokens of a sharer, and how many of them are heard.
+fn heard(prompt: &Prompt, response: Response, sharer: usize) -> (&[u32], usize) {
+    let ids = prompt.sharers.get(sharer).map(Vec::as_slice).unwrap_or_default();
+    let count = match response {
+        Response::Fused(mask) if mask.has(sharer) => ids.len(),
+        _ => prompt.heard_tokens(sharer),
+    };
+    (ids, count)
 }
 
 fn part(ids: &[u32], positions: std::ops::Range<usize>) -> Result<Tokens, ModelError> {

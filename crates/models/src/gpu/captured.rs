@@ -36,12 +36,10 @@ impl Captured {
         mut launch: impl FnMut(Marks) -> Done,
     ) -> Result<Self, CudaError> {
         let stream = device.stream();
-        let plain = Graph::capture(stream, || launch(Marks::default()))?;
+        let plain = Graph::capture(stream, || launch(Marks { embedding: marks.embedding, ..Marks::default() }))?;
         plain.upload(stream)?;
-        let stamped = match marks.depth {
-            Depth::Pipeline => None,
-            _ => Some(stamp(device, marks, stages, &mut launch)?),
-        };
+        let is_marked = marks.depth > Depth::Pipeline;
+        let stamped = if is_marked { Some(stamp(device, marks, stages, &mut launch)?) } else { None };
         Ok(Self { plain, stamped, announced: None })
     }
 

@@ -10,20 +10,28 @@ use laptime_cuda::{Blas, Buffer, Cache, Device, Done, nn::Attention, nvrtc::comp
 
 use super::captured::Captured;
 use super::pass::{Buffers, Turns, is_fp8_fused};
+use super::prompt::Prompt;
 use super::room::{Head, PassSizes};
 use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
 use super::weights::{GpuWeights, Number};
-use super::{cache::GpuCache, device_cache::DeviceCache, size, sparse::Sparse, streamed::Streamed};
+use super::{
+    cache::GpuCache,
+    device_cache::DeviceCache,
+    size,
+    sparse::{DENSE, Sparse},
+    streamed::Streamed,
+};
 use crate::error::{ensure, fit};
-use crate::{Config, LayerVisit, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
+use crate::{Config, LayerVisit, Marks, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
 
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
 
-/// The passes of a decoder on a GPU. The graph comes first: it is dropped before the buffers that it uses.
+/// The passes of a decoder on a GPU. The graphs come first: they are dropped before the buffers that they use.
 pub struct GpuPasses<'a, T> {
     pub(super) graph: Option<Captured>,
+    pub(super) prompt: Option<Prompt>,
     pub(super) replay: Replay,
     pub(super) device: &'a Device,
     pub(super) config: Arc<Config>,
@@ -35,6 +43,8 @@ pub struct GpuPasses<'a, T> {
     pub(super) windowed: Option<Attention<T>>,
     /// What takes its place where only some pairs are kept.
     pub(super) sparse: Option<Sparse<T>>,
+    /// What computes dense attention of long prompts that begin with the first position; loaded with the first of them.
+    pub(super) dense: Option<Sparse<T>>,
     pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) turns: Turns,
     pub(super) cache: GpuCache<T>,
@@ -86,12 +96,14 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
             graph: None,
+            prompt: None,
             replay,
             device,
             blas: Blas::new(device)?,
             attention: Attention::load(device, &Cache::of_user(), head_dim)?,
             windowed,
             sparse,
+            dense: None,
             streamed,
             turns: Turns::new(device, &config, capacity)?,
             cache: GpuCache::allocate(device, &config, &options)?,
@@ -114,17 +126,36 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Done {
         if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
             // The old ones go first, so that both are never there at once.
+            self.drop_prompt()?;
             self.buffers = None;
             self.buffers = Some(Buffers::new(self.device, sizes)?);
         }
         Ok(())
     }
 
-    fn lay_out(&mut self, tokens: usize) -> Result<(), ModelError> {
+    /// Makes the layout of attention over blocks for a pass, where there is one.
+    fn lay_out(&mut self, tokens: usize, start: usize) -> Result<(), ModelError> {
+        if self.sparse.is_none() && start == 0 {
+            return self.lay_out_dense(tokens);
+        }
         match &mut self.sparse {
             None => Ok(()),
             Some(sparse) => sparse.lay_out(self.device, tokens, &self.options.marks),
         }
+    }
+
+    fn lay_out_dense(&mut self, tokens: usize) -> Result<(), ModelError> {
+        let is_there = self.dense.as_ref().is_some_and(|dense| dense.parts_for(tokens).is_some());
+        if is_there || !Sparse::<T>::suits_dense(self.device, &self.config, &self.options, tokens)? {
+            return Ok(());
+        }
+        // A graph has the addresses of the old layout.
+        self.drop_prompt()?;
+        let dense = match self.dense.take() {
+            Some(dense) => dense,
+            None => Sparse::load(self.device, &self.config, DENSE)?,
+        };
+        self.dense.insert(dense).lay_out(self.device, tokens, &Marks::default())
     }
 
     fn last_logits(&self) -> Option<&Buffer<T>> {
@@ -193,7 +224,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
             return Ok(());
         }
         // A captured step has the old addresses. The next step is launched, so that nothing is allocated in a capture.
-        self.drop_graph()?;
+        self.drop_graphs()?;
         self.stepper = None;
         self.is_warm = false;
         self.cache.reserve(self.device, positions)?;
@@ -211,7 +242,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         let sizes = PassSizes::new(&self.config, &self.options, length, length, Head::All);
         self.make_buffers(sizes)?;
         self.make_beside(length)?;
-        self.lay_out(length)?;
+        self.lay_out(length, 0)?;
         self.upload_ids(ids)?;
         self.set_position(0)?;
         self.pass(length, 0, Head::All)?;
@@ -221,14 +252,11 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
 
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         let (length, start) = (self.tokens(ids), self.cache.length());
-        self.lay_out(length)?;
-        let sizes = PassSizes::new(&self.config, &self.options, length, start + length, Head::Last);
-        self.make_buffers(sizes)?;
+        self.lay_out(length, start)?;
+        self.make_buffers(self.prompt_sizes(length))?;
         self.upload_ids(ids)?;
         self.set_position(start)?;
-        self.pass(length, start, Head::Last)?;
-        self.logits = Logits::OfPass;
-        self.choose_most_likely()?;
+        self.run_prompt(length)?;
         self.cache.advance(start + length);
         Ok(self.set_position(start + length)?)
     }
@@ -248,6 +276,10 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         }
         self.capture()?;
         Ok(self.next_number()?)
+    }
+
+    fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
+        self.next_prompt_number(tokens)
     }
 
     fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
@@ -290,6 +322,9 @@ impl<T> Drop for GpuPasses<'_, T> {
     fn drop(&mut self) {
         // What is on the stream uses memory that goes now; a stream that failed does no more.
         let _ = self.device.stream().synchronise();
-        let _ = self.graph.take().map(|mut graph| graph.hand_on(self.device));
+        let prompt = self.prompt.take().and_then(Prompt::into_graph);
+        for mut graph in self.graph.take().into_iter().chain(prompt) {
+            let _ = graph.hand_on(self.device);
+        }
     }
 }

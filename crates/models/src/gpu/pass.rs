@@ -147,6 +147,8 @@ pub struct PromptRows<'a, T> {
     /// Attention of the layers that attend to a window.
     pub windowed: Option<&'a Attention<T>>,
     pub blocks: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
+    /// What computes dense attention of a prompt that begins with the first position, where it is faster.
+    pub dense: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
     pub kind: Kind,
     pub start: &'a Buffer<u32>,
     pub heads: HeadSizes,
@@ -341,6 +343,9 @@ impl<T: Number> PromptRows<'_, T> {
             }
             (None, Kind::Dense) => {
                 let _op = stage_mark!(context.marks, Ops, "fused");
+                if let Some((attention, layout)) = self.dense {
+                    return attention.attend(context.stream, &self.heads, inputs, layout, attended);
+                }
                 let no_window = || CudaError::refused("attending", 0, "there is no attention to a window");
                 let attention = match context.config.window_of(layer) {
                     Some(_) => self.windowed.ok_or_else(no_window)?,

@@ -1,6 +1,11 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
-use super::{pass::is_fused_on_hopper, sparse::GPU_TILING, step::step_sizes, weights::layer_bytes};
+use super::{
+    pass::is_fused_on_hopper,
+    sparse::{DENSE, GPU_TILING},
+    step::step_sizes,
+    weights::layer_bytes,
+};
 use crate::size::{product, sum};
 use crate::{
     Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout, parts::parts,
@@ -131,7 +136,7 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     let head = if is_forward { Head::All } else { Head::Last };
     let pass = PassSizes::new(config, options, tokens, positions, head).parts.numbers().saturating_mul(number);
     let rotation = RopeTable::bytes(config, positions);
-    let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, GPU_TILING));
+    let layout = Layout::most_bytes(options.kept.as_ref().unwrap_or(&DENSE), tokens, GPU_TILING);
     sum([
         weight_bytes(config, options.dtype, options.offload.as_ref()),
         cache,

@@ -1,14 +1,20 @@
 //! Attention of the pairs that a pattern keeps: its kernel, and the layout of the last pass.
 
-use laptime_cuda::nn::{BlockAttention, BlockLayout, LayoutParts, Rule, TILING};
+use laptime_cuda::nn::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING};
 use laptime_cuda::{Cache, Device};
 
 use super::{size, weights::Number};
 use crate::attention::{Kept, Layout, Tiling};
-use crate::{Config, Marks, ModelError, marks::stage_mark};
+use crate::{Attention, Config, Marks, ModelError, Options, marks::stage_mark};
 
 /// How the kernels divide queries and keys.
 pub(super) const GPU_TILING: Tiling = Tiling { rows: TILING.rows, keys: TILING.keys };
+
+/// What dense attention keeps.
+pub(super) const DENSE: Kept = Kept::All { is_causal: true };
+
+/// Queries of all heads, for each multiprocessor, from which on blocks of queries are faster for dense attention.
+const LEAST_ROWS: usize = 112;
 
 #[derive(Debug)]
 pub struct Sparse<T> {
@@ -21,6 +27,26 @@ impl<T: Number> Sparse<T> {
     pub fn load(device: &Device, config: &Config, kept: Kept) -> Result<Self, ModelError> {
         let attention = BlockAttention::load(device, &Cache::of_user(), size(config.head_dim)?)?;
         Ok(Self { attention, layout: None, kept })
+    }
+
+    /// Whether dense attention over blocks is faster for prompts of this many tokens that begin with the first position: by
+    /// warpgroups, and with enough blocks for the device. Measured on an H200.
+    pub fn suits_dense(device: &Device, config: &Config, options: &Options, tokens: usize) -> Result<bool, ModelError> {
+        let (heads, facts) = (options.batch.saturating_mul(config.heads), device.facts());
+        let is_served = Engine::Warpgroups.serves(size(config.head_dim)?, size_of::<T>(), facts.capability);
+        let is_dense = options.attention == Attention::Dense && options.kept.is_none() && config.window.is_none();
+        let least = (facts.multiprocessors as usize).saturating_mul(LEAST_ROWS);
+        Ok(is_served && is_dense && heads.saturating_mul(tokens) >= least)
+    }
+
+    /// The kernel and the layout of the last pass.
+    pub fn parts(&self) -> Option<(&BlockAttention<T>, &BlockLayout)> {
+        Some((&self.attention, self.layout.as_ref()?))
+    }
+
+    /// The same if the last layout was built for this many tokens.
+    pub fn parts_for(&self, tokens: usize) -> Option<(&BlockAttention<T>, &BlockLayout)> {
+        self.parts().filter(|(_, layout)| layout.length() as usize == tokens)
     }
 
     /// Builds the layout of a pass that begins with the first token, unless the last pass had it.

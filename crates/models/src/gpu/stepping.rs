@@ -11,7 +11,7 @@ use super::decoder::{GpuPasses, Logits};
 use super::room::{Head, PassSizes};
 use super::{pass::Sequences, size, step::Stepper, streamed::Streamed, weights::Number};
 use crate::decoder::layers::{run_head, run_offloaded, run_resident};
-use crate::{Attention, GraphMode, Marks, ModelError, Options, Replay, marks::stage_mark};
+use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::stage_mark};
 
 /// Sequences at most that choose their tokens inside a step.
 const MOST_STEPPED: usize = 256;
@@ -61,9 +61,10 @@ impl<T: Number> GpuPasses<'_, T> {
         self.graph.as_mut().map_or(Ok(None), |graph| graph.next_number(self.device))
     }
 
-    /// Drops the graph, since addresses in it are about to change. Waits for the device.
-    pub(super) fn drop_graph(&mut self) -> Done {
+    /// Drops the graphs, since addresses in them are about to change. Waits for the device.
+    pub(super) fn drop_graphs(&mut self) -> Done {
         self.device.stream().synchronise()?;
+        self.drop_prompt()?;
         self.graph.take().map_or(Ok(()), |mut graph| graph.hand_on(self.device))
     }
 
@@ -129,14 +130,6 @@ impl<T: Number> GpuPasses<'_, T> {
         operations.argmax(self.device.stream(), &buffers.parts.logits, &mut self.state.token, shape)
     }
 
-    /// What a graph can hold of a step, with other marks.
-    fn launch_marked(&mut self, marks: Marks) -> Done {
-        let usual = std::mem::replace(&mut self.options.marks, marks);
-        let launched = self.launch_resident();
-        self.options.marks = usual;
-        launched
-    }
-
     pub(super) fn capture(&mut self) -> Result<(), ModelError> {
         let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
         if self.graph.is_some() || !wanted || !self.is_warm {
@@ -144,7 +137,7 @@ impl<T: Number> GpuPasses<'_, T> {
         }
         let _stage = stage!("capture");
         let (marks, stages) = (self.options.marks.clone(), most_stages(self.config.layers, &self.options.marks));
-        match Captured::new(self.device, &marks, stages, |marks| self.launch_marked(marks)) {
+        match Captured::new(self.device, &marks, stages, |marks| self.with_marks(marks, Self::launch_resident)) {
             Ok(graph) => {
                 self.replay = Replay::Graph { nodes: graph.nodes() };
                 self.graph = Some(graph);

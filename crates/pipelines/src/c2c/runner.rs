@@ -107,7 +107,8 @@ impl<'a> Runner<'a> {
     /// Runs the teacher over all sections that are fused.
     fn share(&mut self, read: &mut Read) -> Result<(), ModelError> {
         let Self { pair, made, spec, .. } = self;
-        let _stage = stage!("teacher_prefill", on = made.teacher_lane, tokens = pair.heard(spec));
+        let (lane, replay) = (made.teacher_lane, made.joined.share_replay(&pair.prompt, spec.response)?);
+        let _stage = stage!("teacher_prefill", on = lane, tokens = pair.heard(spec), replay = replay);
         made.joined.share(&pair.prompt, spec.response)?;
         read.teacher_calls += 1;
         Ok(())

@@ -144,7 +144,8 @@ impl Iteration for ModelIteration<'_> {
         let Self { made, tokens, lane, spec, .. } = self;
         let ran = match spec.test.pass {
             Pass::Prefill => {
-                let _stage = stage!("prefill", on = *lane, tokens = spec.test.tokens);
+                let replay = made.model.next_prefill_replay(spec.test.tokens).map_err(into_error)?;
+                let _stage = stage!("prefill", on = *lane, tokens = spec.test.tokens, replay = replay);
                 made.model.prefill(tokens)
             }
             Pass::Decode => self.decode(),

@@ -127,6 +127,76 @@ pub fn pieces(bench: &Bench) -> Answer {
     Ok(format!("at most {furthest:.0e} apart"))
 }
 
+/// Prompts that are replayed must give the bits of launches, wherever they begin, and what comes behind them too.
+pub fn replayed_prompts(bench: &Bench) -> Answer {
+    let mut compared = 0;
+    for name in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3"] {
+        let config = Config::from_preset(name)?;
+        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16)?;
+        for (batch, room) in [(1, Room::Static(400)), (3, Room::Static(400)), (1, Room::Growing)] {
+            let run = |graph| {
+                let options = Options { room, graph, ..options(Dtype::Bf16, Attention::Dense, batch) };
+                prompts_and_steps(&mut *model.decoder(&bench.device, options)?, batch)
+            };
+            let (launched, replayed) = (run(GraphMode::Off)?, run(GraphMode::On)?);
+            let differs = launched.iter().zip(&replayed).position(|(launched, replayed)| launched != replayed);
+            expect(differs.is_none(), || format!("{name}, {batch} sequences, {room:?}: pass {differs:?} differs"))?;
+            compared += launched.len();
+        }
+    }
+    Ok(format!("{compared} passes alike bit by bit"))
+}
+
+/// The bits of the logits behind prompts of two lengths at several places, with steps between them.
+fn prompts_and_steps(decoder: &mut dyn Decoder, batch: usize) -> Result<Vec<Vec<u32>>, Failed> {
+    let mut found = Vec::new();
+    for (turn, length) in [40, 40, 40, 17, 17, 17, 40].into_iter().enumerate() {
+        // Every third prompt begins with the cache; the others stand behind what is there.
+        if turn % 3 == 0 {
+            decoder.truncate(0)?;
+        }
+        let ids = (0..length * batch).map(|at| ((at * 7 + turn * 31) % 200) as u32).collect();
+        decoder.prefill(&Tokens { ids, batch })?;
+        found.push(decoder.logits()?.into_iter().map(f32::to_bits).collect());
+        decoder.step()?;
+        found.push(decoder.logits()?.into_iter().map(f32::to_bits).collect());
+    }
+    Ok(found)
+}
+
+/// A long prompt, which attends by blocks where that is faster, must be the same prompt in pieces, which do not, and its
+/// replay must be the same bits.
+pub fn long_prompts(bench: &Bench) -> Answer {
+    const TOKENS: usize = 1000;
+    let mut furthest = 0.0_f32;
+    for (name, batch) in [("Llama-3.2-1B", 1), ("Qwen3-0.6B", 2)] {
+        // As wide as published, and few layers.
+        let config = Config { layers: 2, ..Config::from_preset(name)? };
+        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16)?;
+        let options = Options { room: Room::Static(1200), ..options(Dtype::Bf16, Attention::Dense, batch) };
+        let mut decoder = model.decoder(&bench.device, options)?;
+        let ids = |range: std::ops::Range<usize>| {
+            let ids =
+                (0..batch).flat_map(|sequence| range.clone().map(move |at| (at * 7 + sequence * 31) as u32 % 5000));
+            Tokens { ids: ids.collect(), batch }
+        };
+        decoder.prefill(&ids(0..300))?;
+        decoder.prefill(&ids(300..TOKENS))?;
+        let pieces = decoder.logits()?;
+        let mut whole = || -> Result<Vec<f32>, Failed> {
+            decoder.truncate(0)?;
+            decoder.prefill(&ids(0..TOKENS))?;
+            Ok(decoder.logits()?)
+        };
+        let (launched, captured, replayed) = (whole()?, whole()?, whole()?);
+        expect(launched == captured && launched == replayed, || format!("{name}: a replay differs"))?;
+        let largest = pieces.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+        furthest = furthest.max(distance(&launched, &pieces)? / largest);
+        expect(furthest <= 0.06, || format!("{name}: {furthest:.3} of the largest logit apart"))?;
+    }
+    Ok(format!("at most {furthest:.4} of the largest logit apart"))
+}
+
 /// Room that grows after steps were captured must not be seen in the tokens.
 pub fn growth(bench: &Bench) -> Answer {
     let config = Config::from_preset("tiny")?;

@@ -1,4 +1,4 @@
-//! The stages inside a captured decode step: those of single launches, and hardly any cost.
+//! The stages inside a captured step or prompt: those of single launches, and hardly any cost.
 
 use std::sync::Arc;
 
@@ -11,8 +11,15 @@ use laptime_trace::{GraphReplay, GraphReplays, Trace, TrackKind, run::Depth};
 use crate::stages::recorded_trace;
 use crate::{Answer, Bench, Failed, expect, speed::median};
 
-/// Tokens in the cache before a step.
-const BEFORE: usize = 9;
+/// Tokens of a prompt.
+const PROMPT: usize = 9;
+
+/// What is captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Step,
+    Prompt,
+}
 
 /// How much slower a step may be while the stages inside it are stamped.
 const MOST_COST: f64 = 0.05;
@@ -36,10 +43,11 @@ pub fn alike(bench: &Bench) -> Answer {
         let config = Config::from_preset(name)?;
         let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), Dtype::F32)?;
         for &batch in batches {
-            for depth in [Depth::Layer, Depth::Ops] {
-                let of = |graph| step(bench, &model, (batch, depth, graph));
+            let passes = [Pass::Step, Pass::Prompt];
+            for (pass, depth) in passes.into_iter().flat_map(|pass| [(pass, Depth::Layer), (pass, Depth::Ops)]) {
+                let of = |graph| outline(bench, &model, (pass, batch), depth, graph);
                 let (launched, replayed) = (of(GraphMode::Off)?, of(GraphMode::On)?);
-                let what = format!("{name}, {batch} sequences, {depth:?}");
+                let what = format!("{name}, {pass:?}, {batch} sequences, {depth:?}");
                 expect(launched.len() > 2 * config.layers, || format!("{what}: the launches have {launched:?}"))?;
                 expect(launched == replayed, || format!("{what}: {replayed:?}, launched {launched:?}"))?;
                 told.push(format!("{what}: {} stages", replayed.len()));
@@ -49,26 +57,36 @@ pub fn alike(bench: &Bench) -> Answer {
     Ok(told.join("\n"))
 }
 
-/// The stages of one step on the device, in order: how deep each is, its name, and its layer.
-fn step(
+/// The stages of a pass on the device, in order: how deep each is, its name, and its layer.
+fn outline(
     bench: &Bench,
     model: &GpuModel,
-    (batch, depth, graph): (usize, Depth, GraphMode),
+    (pass, batch): (Pass, usize),
+    depth: Depth,
+    graph: GraphMode,
 ) -> Result<Vec<(usize, String, String)>, Failed> {
     let lane = lane(bench)?;
     let marks = Marks { depth, lane: Some(lane.clone()), ..Marks::default() };
     let mut decoder = model.decoder(&bench.device, options(Dtype::F32, batch, graph, marks))?;
-    decoder.prefill(&Tokens { ids: vec![1; BEFORE * batch], batch })?;
-    // The first is launched, and the second is captured.
-    decoder.step()?;
-    decoder.step()?;
+    let prompt = Tokens { ids: vec![1; PROMPT * batch], batch };
+    decoder.prefill(&prompt)?;
+    let run = |decoder: &mut dyn Decoder| match pass {
+        Pass::Step => decoder.step(),
+        Pass::Prompt => decoder.prefill(&prompt),
+    };
+    // The first of each is launched, and the second is captured.
+    run(&mut *decoder)?;
+    run(&mut *decoder)?;
     let trace = recorded_trace(|| {
-        let replay = decoder.next_replay()?;
+        let replay = match pass {
+            Pass::Step => decoder.next_replay()?,
+            Pass::Prompt => decoder.next_prefill_replay(PROMPT)?,
+        };
         expect(replay.is_some() == (graph == GraphMode::On), || {
             format!("{graph:?}: the replay has number {replay:?}")
         })?;
-        let stage = stage!("step", on = Some(&lane), replay = replay);
-        decoder.step()?;
+        let stage = stage!("pass", on = Some(&lane), replay = replay);
+        run(&mut *decoder)?;
         drop(stage);
         Ok(bench.device.synchronise()?)
     })?;

@@ -153,6 +153,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
             attention,
             windowed: None,
             blocks: sparse.layout.as_ref().map(|layout| (&sparse.attention, layout)),
+            dense: None,
             kind: options.attention,
             start,
             heads: head_sizes(config, 1, frames, frames)?,

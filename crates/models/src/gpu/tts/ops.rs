@@ -279,6 +279,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             attention: &self.attention,
             windowed: None,
             blocks: None,
+            dense: None,
             kind: options.attention,
             start: &state.position,
             heads: head_sizes(config, 1, count, talker.cache.capacity)?,

@@ -282,6 +282,7 @@ impl<T: Number> Language<T> {
             attention: &self.attention,
             windowed: None,
             blocks: None,
+            dense: None,
             kind: model.options.attention,
             start: &state.position,
             heads: head_sizes(&model.config, 1, count, cache.capacity)?,
