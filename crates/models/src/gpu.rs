@@ -17,12 +17,12 @@ mod tts;
 mod vibevoice;
 mod weights;
 
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
-use half::{bf16, f16};
 use laptime_cuda::{CudaError, Device, Region};
 
-use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, decoder::generic::GenericDecoder};
+use crate::decoder::generic::GenericDecoder;
+use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, dtype::typed};
 
 #[doc(hidden)]
 pub use self::apart_tests::logits_alone_and_apart;
@@ -42,17 +42,36 @@ pub use self::{
 #[derive(Debug, Clone)]
 pub struct GpuModel {
     config: Arc<Config>,
-    weights: Typed,
+    weights: Arc<dyn LoadedWeights>,
 }
 
-#[derive(Debug, Clone)]
-enum Typed {
-    F32(Arc<GpuWeights<f32>>),
-    Bf16(Arc<GpuWeights<bf16>>),
-    F16(Arc<GpuWeights<f16>>),
+/// Weights of some dtype.
+trait LoadedWeights: Debug + Send + Sync {
+    fn dtype(&self) -> Dtype;
+
+    /// A decoder with its cache and buffers on a device. Offloaded layers come over the stream of the second one.
+    fn decoder<'a>(
+        self: Arc<Self>,
+        config: &Arc<Config>,
+        devices: (&'a Device, Option<&'a Device>),
+        options: Options,
+    ) -> Result<Box<dyn Decoder + 'a>, ModelError>;
 }
 
-type Source<'a> = (&'a Device, &'a Config, &'a Weights);
+impl<T: Number> LoadedWeights for GpuWeights<T> {
+    fn dtype(&self) -> Dtype {
+        T::DTYPE
+    }
+
+    fn decoder<'a>(
+        self: Arc<Self>,
+        config: &Arc<Config>,
+        (device, copies): (&'a Device, Option<&'a Device>),
+        options: Options,
+    ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
+        Ok(Box::new(GenericDecoder::new(GpuPasses::new(device, copies, Arc::clone(config), self, options)?)))
+    }
+}
 
 impl GpuModel {
     /// Loads the weights on a device in this dtype. Synthetic weights are generated there.
@@ -84,24 +103,19 @@ impl GpuModel {
         Self::load_with((device, config, weights), dtype, Some((offload, pin)))
     }
 
-    fn load_with(from: Source<'_>, dtype: Dtype, offload: Option<(&Offload, Pin<'_>)>) -> Result<Self, ModelError> {
-        fn typed<T: Number>(
-            (device, config, weights): Source<'_>,
-            offload: Option<(&Offload, Pin<'_>)>,
-        ) -> Result<Arc<GpuWeights<T>>, ModelError> {
-            let keep = |loader: &weights::Loader<'_, T>| match offload {
+    fn load_with(
+        (device, config, weights): (&Device, &Config, &Weights),
+        dtype: Dtype,
+        offload: Option<(&Offload, Pin<'_>)>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let weights: Arc<dyn LoadedWeights> = typed!(dtype, |T| {
+            Arc::new(GpuWeights::<T>::load_with(device, config, weights, |loader| match offload {
                 Some((offload, pin)) => Homes::of(loader, config, offload, pin),
                 None => Ok(None),
-            };
-            GpuWeights::load_with(device, config, weights, keep).map(Arc::new)
-        }
-        from.1.check()?;
-        let weights = match dtype {
-            Dtype::F32 => Typed::F32(typed(from, offload)?),
-            Dtype::Bf16 => Typed::Bf16(typed(from, offload)?),
-            Dtype::F16 => Typed::F16(typed(from, offload)?),
-        };
-        Ok(Self { config: Arc::new(from.1.clone()), weights })
+            })?)
+        });
+        Ok(Self { config: Arc::new(config.clone()), weights })
     }
 
     /// A decoder over these weights, with a cache and buffers of its own.
@@ -132,29 +146,12 @@ impl GpuModel {
                 "the weights are {has} on the device, and {wanted} was asked for"
             )));
         }
-        fn typed<'a, T: Number>(
-            (device, copies): (&'a Device, Option<&'a Device>),
-            config: &Arc<Config>,
-            weights: &Arc<GpuWeights<T>>,
-            options: Options,
-        ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-            let passes = GpuPasses::new(device, copies, Arc::clone(config), Arc::clone(weights), options)?;
-            Ok(Box::new(GenericDecoder::new(passes)))
-        }
-        match &self.weights {
-            Typed::F32(weights) => typed((device, copies), &self.config, weights, options),
-            Typed::Bf16(weights) => typed((device, copies), &self.config, weights, options),
-            Typed::F16(weights) => typed((device, copies), &self.config, weights, options),
-        }
+        Arc::clone(&self.weights).decoder(&self.config, (device, copies), options)
     }
 
-    /// The number type of the weights.
+    /// The dtype of the weights.
     pub fn dtype(&self) -> Dtype {
-        match self.weights {
-            Typed::F32(_) => Dtype::F32,
-            Typed::Bf16(_) => Dtype::Bf16,
-            Typed::F16(_) => Dtype::F16,
-        }
+        self.weights.dtype()
     }
 }
 

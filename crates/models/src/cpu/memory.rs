@@ -75,17 +75,9 @@ pub(super) fn with_resident(offload: Option<&Offload>, resident: usize) -> Offlo
     offload.map_or_else(usual, |offload| Offload { resident, ..offload.clone() })
 }
 
-/// Bytes of weights, given `all` for a fully resident model: offloaded layers are replaced by their buffers.
+/// Bytes of weights, given `all` for a fully resident model.
 pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>, all: u64) -> u64 {
-    let Some(Offload { resident, mode, .. }) = offload else { return all };
-    let streamed = config.layers.saturating_sub(*resident) as u64;
-    if streamed == 0 {
-        return all;
-    }
-    let numbers = sum(config.layer_tensors(0).iter().map(|spec| spec.count() as u64));
-    let gone = numbers.saturating_mul(dtype.bytes()).saturating_mul(streamed);
-    let buffers = layer_bytes(config, dtype).saturating_mul(mode.buffers() as u64);
-    all.saturating_sub(gone).saturating_add(buffers)
+    offload.map_or(all, |offload| offload.weight_bytes(config, dtype, all, layer_bytes(config, dtype)))
 }
 
 /// Bytes of the cache: of a growing one the last room, and beside it what one layer had before.

@@ -1,6 +1,6 @@
 //! The weights of a model on a GPU, packed as its kernels read them.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{fmt::Debug, marker::PhantomData, sync::Arc};
 
 use laptime_cuda::nn::{Attention, Operations};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, SliceMut, nvrtc::compile_ahead};
@@ -9,11 +9,11 @@ use laptime_probe::stage;
 use super::{size, streamed::Homes};
 use crate::decoder::{
     self,
-    weights::{Load, Part, packed_tensors},
+    weights::{LoadAlike, Part, packed_tensors},
 };
 use crate::{Config, Dtype, Fill, ModelError, Role, TensorData, TensorSpec, Weights, weights::TensorSource};
 
-pub trait Number: Element {
+pub trait Number: Element + Debug + Send + Sync {
     const DTYPE: Dtype;
 }
 
@@ -100,20 +100,15 @@ pub fn layer_within<T: Number>(whole: &Arc<Buffer<T>>, tensors: &[TensorSpec]) -
     LayerWeights::load(tensors, &mut Within { whole, begin: 0 })
 }
 
-impl<T: Number> Load for Within<'_, T> {
-    type Matrix = Buffer<T>;
-    type Vector = Buffer<T>;
+impl<T: Number> LoadAlike for Within<'_, T> {
+    type Part = Buffer<T>;
     type Error = CudaError;
 
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
         let end = self.begin + count(tensors);
         let part = Buffer::part(self.whole, self.begin..end)?;
         self.begin = end.next_multiple_of(ALIGNED_BYTES / size_of::<T>());
         Ok(part)
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
-        self.matrix(tensors)
     }
 }
 
@@ -122,19 +117,14 @@ pub struct Zeros<'a, T> {
     pub of: PhantomData<T>,
 }
 
-impl<T: Number> Load for Zeros<'_, T> {
-    type Matrix = Buffer<T>;
-    type Vector = Buffer<T>;
+impl<T: Number> LoadAlike for Zeros<'_, T> {
+    type Part = Buffer<T>;
     type Error = CudaError;
 
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
         let mut zeros = self.device.allocate(count(tensors))?;
         zeros.zero()?;
         Ok(zeros)
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
-        self.matrix(tensors)
     }
 }
 
@@ -144,16 +134,11 @@ pub struct Loader<'a, T> {
     pub weights: &'a dyn TensorSource,
 }
 
-impl<T: Number> Load for Loader<'_, T> {
-    type Matrix = Buffer<T>;
-    type Vector = Buffer<T>;
+impl<T: Number> LoadAlike for Loader<'_, T> {
+    type Part = Buffer<T>;
     type Error = ModelError;
 
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        self.packed(tensors)
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         self.packed(tensors)
     }
 }

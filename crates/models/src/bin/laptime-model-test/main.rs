@@ -15,6 +15,9 @@ mod speech_offload;
 mod speed;
 #[cfg(feature = "profiling")]
 mod stages;
+#[cfg(feature = "profiling")]
+#[path = "../../../tests/stage_marks/trees.rs"]
+mod trees;
 mod tts;
 
 use std::{env, path::PathBuf, process::ExitCode};
@@ -48,7 +51,7 @@ const TESTS: &[Test<Bench>] = &[
     ("sparse passes give the CPU's logits", right::sparse),
     ("what cannot be done is refused", right::refused),
     #[cfg(feature = "profiling")]
-    ("stages have the names and the order that the CPU's have", stages::alike),
+    ("stages of every model have the tree that the CPU's have", stages::alike),
     ("gradients are the CPU's", learn::gradients),
     ("a model learns as on the CPU", learn::steps),
     ("fused caches and tokens are the fixtures', batched and by layer", joined::fixtures),
