@@ -3,7 +3,6 @@
 mod apart_tests;
 mod cache;
 mod decoder;
-mod device_cache;
 mod fuser;
 mod pass;
 mod passing;
@@ -21,15 +20,14 @@ use std::{fmt::Debug, sync::Arc};
 
 use laptime_cuda::{CudaError, Device, Region};
 
-use crate::decoder::generic::GenericDecoder;
 use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, dtype::typed};
+use crate::{decoder::generic::GenericDecoder, error::ensure};
 
 #[doc(hidden)]
 pub use self::apart_tests::logits_alone_and_apart;
 use self::weights::{GpuWeights, Number};
-use self::{decoder::GpuPasses, streamed::Homes};
 pub use self::{
-    device_cache::DeviceCache,
+    cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
     streamed::Pin,
@@ -37,6 +35,7 @@ pub use self::{
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
+use self::{decoder::GpuPasses, streamed::Homes};
 
 /// A model whose weights are on a GPU. Several decoders may share it, one after the other.
 #[derive(Debug, Clone)]
@@ -120,7 +119,7 @@ impl GpuModel {
 
     /// A decoder over these weights, with a cache and buffers of its own.
     pub fn decoder<'a>(&self, device: &'a Device, options: Options) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        self.decoder_with(device, None, options)
+        self.decoder_on((device, None), options)
     }
 
     /// A decoder with offloaded layers. They are copied on the stream of `copies`, which is the same device
@@ -131,22 +130,17 @@ impl GpuModel {
         copies: &'a Device,
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        self.decoder_with(device, Some(copies), options)
+        self.decoder_on((device, Some(copies)), options)
     }
 
-    fn decoder_with<'a>(
+    fn decoder_on<'a>(
         &self,
-        device: &'a Device,
-        copies: Option<&'a Device>,
+        devices: (&'a Device, Option<&'a Device>),
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        if options.dtype != self.dtype() {
-            let (wanted, has) = (options.dtype, self.dtype());
-            return Err(ModelError::Refused(format!(
-                "the weights are {has} on the device, and {wanted} was asked for"
-            )));
-        }
-        Arc::clone(&self.weights).decoder(&self.config, (device, copies), options)
+        let (wanted, has) = (options.dtype, self.dtype());
+        ensure!(wanted == has, "the weights are {has} on the device, and {wanted} was asked for");
+        Arc::clone(&self.weights).decoder(&self.config, devices, options)
     }
 
     /// The dtype of the weights.

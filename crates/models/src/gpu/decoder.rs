@@ -13,7 +13,12 @@ use super::room::{Head, PassSizes};
 use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
 use super::weights::{GpuWeights, Number};
-use super::{cache::GpuCache, device_cache::DeviceCache, size, sparse::Sparse, streamed::Streamed};
+use super::{
+    cache::{DeviceCache, GpuCache},
+    size,
+    sparse::Sparse,
+    streamed::Streamed,
+};
 use crate::error::{ensure, fit};
 use crate::{Config, LayerVisit, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
 

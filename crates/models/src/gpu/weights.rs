@@ -17,17 +17,11 @@ pub trait Number: Element + Debug + Send + Sync {
     const DTYPE: Dtype;
 }
 
-impl Number for f32 {
-    const DTYPE: Dtype = Dtype::F32;
+macro_rules! numbers {
+    ($($type:ty: $dtype:ident),*) => { $(impl Number for $type { const DTYPE: Dtype = Dtype::$dtype; })* };
 }
 
-impl Number for half::bf16 {
-    const DTYPE: Dtype = Dtype::Bf16;
-}
-
-impl Number for half::f16 {
-    const DTYPE: Dtype = Dtype::F16;
-}
+numbers! { f32: F32, half::bf16: Bf16, half::f16: F16 }
 
 #[derive(Debug)]
 pub struct GpuWeights<T> {

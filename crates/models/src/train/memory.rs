@@ -10,7 +10,7 @@ use std::{cell::Cell, convert::Infallible};
 
 use laptime_probe::value;
 
-use super::buffers::{Kept, KeptLayer, Scratch};
+use super::buffers::{Kept, KeptLayer};
 use crate::{Attention, Config, TrainOptions, size::sum};
 
 /// Bytes that hold what is still needed.
@@ -119,7 +119,7 @@ impl TrainSizes {
     /// attention, and the RoPE tables.
     pub fn scratch_bytes(&self) -> u64 {
         self.bytes(|numbers, floats| {
-            Scratch::new(self, numbers)?;
+            self.scratch().try_map(numbers)?;
             numbers(self.qkv)?;
             floats(self.row_sums)?;
             floats(self.rotation)

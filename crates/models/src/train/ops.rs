@@ -55,9 +55,7 @@ pub trait TrainOps: Ops {
 /// A device that trains. A value holds a batch, what forward keeps of it, and the buffers of both passes.
 pub trait TrainDevice: TrainOps {
     fn config(&self) -> &Config;
-
     fn options(&self) -> &TrainOptions;
-
     fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), Self::Error>;
 
     /// The mean of the losses. Waits for the device.

@@ -7,6 +7,7 @@ mod fixture;
 mod harness;
 mod joined;
 mod learn;
+mod memory;
 mod offload;
 mod offload_speed;
 mod right;
@@ -77,6 +78,9 @@ const TESTS: &[Test<Bench>] = &[
     ("offload: what cannot be done is refused", offload::refused),
     ("offload: a lack of memory in the middle is an error, and no more", offload::out_of_memory),
     ("offload: as much memory is used as was predicted", offload::memory),
+    ("memory: decoders use what was predicted", memory::decoders),
+    ("memory: training uses what was predicted", memory::training),
+    ("memory: a fuser uses what was predicted", memory::fusers),
     ("offload: speed of Qwen2.5-7B", offload_speed::speed),
     ("speed of Qwen3-0.6B", speed::small),
     ("speed of Qwen3-4B", speed::large),

@@ -17,10 +17,10 @@ pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
 pub struct Homes {
     regions: Mutex<Vec<Region>>,
     layers: usize,
-    layer_bytes: usize,
+    pub layer_bytes: usize,
     /// Those of the first layer: all are alike.
-    tensors: Vec<TensorSpec>,
-    home: Home,
+    pub tensors: Vec<TensorSpec>,
+    pub home: Home,
 }
 
 impl Homes {
@@ -70,18 +70,6 @@ impl Homes {
 
     pub fn layers(&self) -> usize {
         self.layers
-    }
-
-    pub fn layer_bytes(&self) -> usize {
-        self.layer_bytes
-    }
-
-    pub fn home(&self) -> &Home {
-        &self.home
-    }
-
-    pub(super) fn tensors(&self) -> &[TensorSpec] {
-        &self.tensors
     }
 
     /// Mode `sync` is that of pageable memory, and the others are not.
