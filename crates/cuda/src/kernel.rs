@@ -132,28 +132,22 @@ impl Argument {
     }
 }
 
-impl From<bool> for Argument {
-    fn from(value: bool) -> Self {
-        Self(value.into())
-    }
+/// Values that are passed as these bits.
+macro_rules! arguments {
+    ($($type:ty: |$value:ident| $bits:expr;)*) => {
+        $(impl From<$type> for Argument {
+            fn from($value: $type) -> Self {
+                Self($bits.into())
+            }
+        })*
+    };
 }
 
-impl From<u32> for Argument {
-    fn from(value: u32) -> Self {
-        Self(value.into())
-    }
-}
-
-impl From<u64> for Argument {
-    fn from(value: u64) -> Self {
-        Self(value)
-    }
-}
-
-impl From<f32> for Argument {
-    fn from(value: f32) -> Self {
-        Self(value.to_bits().into())
-    }
+arguments! {
+    bool: |value| value;
+    u32: |value| value;
+    u64: |value| value;
+    f32: |value| value.to_bits();
 }
 
 impl Module {

@@ -156,7 +156,7 @@ mod tests {
         let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut there: Vec<String> = names.filter(|name| name.ends_with(".cu")).collect();
         let mut known: Vec<String> = SOURCES.map(|source| source.file.to_owned()).to_vec();
-        known.extend(crate::nn::SOURCES.map(|source| source.file.to_owned()));
+        known.extend(crate::nn::SOURCES.iter().map(|source| source.file.to_owned()));
         known.extend(crate::decode::SOURCES.map(|source| source.file.to_owned()));
         there.sort();
         known.sort();

@@ -53,34 +53,22 @@ pub(crate) trait Memory {
 
 pub(crate) trait MemoryMut: Memory {}
 
-impl<T: Pod> Memory for Slice<'_, T> {
-    fn extent(&self) -> (u64, u64) {
-        (self.pointer(), self.length() as u64)
-    }
+macro_rules! memory {
+    ($($generics:ident: $bound:path, $type:ty, |$self:ident| $extent:expr;)*) => {
+        $(impl<$generics: $bound> Memory for $type {
+            fn extent(&$self) -> (u64, u64) {
+                $extent
+            }
+        })*
+    };
 }
 
-impl<T: Pod> Memory for SliceMut<'_, T> {
-    fn extent(&self) -> (u64, u64) {
-        (self.pointer(), self.length() as u64)
-    }
-}
-
-impl<T: Pod> Memory for Buffer<T> {
-    fn extent(&self) -> (u64, u64) {
-        (self.pointer(), self.length() as u64)
-    }
-}
-
-impl<M: Memory + ?Sized> Memory for &M {
-    fn extent(&self) -> (u64, u64) {
-        (**self).extent()
-    }
-}
-
-impl<M: Memory + ?Sized> Memory for &mut M {
-    fn extent(&self) -> (u64, u64) {
-        (**self).extent()
-    }
+memory! {
+    T: Pod, Slice<'_, T>, |self| (self.pointer(), self.length() as u64);
+    T: Pod, SliceMut<'_, T>, |self| (self.pointer(), self.length() as u64);
+    T: Pod, Buffer<T>, |self| (self.pointer(), self.length() as u64);
+    M: Memory, &M, |self| (**self).extent();
+    M: Memory, &mut M, |self| (**self).extent();
 }
 
 impl<M: Memory> Memory for Option<M> {

@@ -40,64 +40,44 @@ pub use self::{
 use crate::blas::Element;
 use crate::nvrtc::{Source, source};
 
-/// Every kernel source for a dtype, by file. [`variants`] lists the compiler options.
-pub const SOURCES: [Source<'static>; 26] = [
-    ROWS,
-    RMS_NORM,
-    HEADS,
-    SOFTMAX,
-    SWIGLU,
-    ARGMAX,
-    RANDOM,
-    ATTENTION,
-    ATTENTION_TENSOR,
-    LOSS,
-    RMS_NORM_BACKWARD,
-    SWIGLU_BACKWARD,
-    HEADS_BACKWARD,
-    SOFTMAX_BACKWARD,
-    ROWS_BACKWARD,
-    ADAMW,
-    ATTENTION_BACKWARD,
-    ATTENTION_BACKWARD_TENSOR,
-    BLOCK_ATTENTION,
-    BLOCK_ATTENTION_TENSOR,
-    BLOCK_ATTENTION_HOPPER,
-    FUSE,
-    CONV,
-    AUDIO_ROWS,
-    STREAM_ROWS,
-    FP8,
-];
+/// Declares kernel sources by their files, and the list of all of them.
+macro_rules! sources {
+    ($($name:ident($($file:tt)+),)*) => {
+        $(const $name: Source<'static> = source!($($file)+);)*
 
-const ROWS: Source<'static> = source!(in "rows.cu");
-const RMS_NORM: Source<'static> = source!(in "rms_norm.cu");
-const HEADS: Source<'static> = source!("rotate.cuh", in "heads.cu");
-const SOFTMAX: Source<'static> = source!(in "softmax.cu");
-const SWIGLU: Source<'static> = source!(in "swiglu.cu");
-const ARGMAX: Source<'static> = source!(in "argmax.cu");
-const RANDOM: Source<'static> = source!(in "random.cu");
-const ATTENTION: Source<'static> = source!(in "attention.cu");
-const ATTENTION_TENSOR: Source<'static> = source!("mma.cuh", "tensor.cuh", in "attention_tensor.cu");
-const LOSS: Source<'static> = source!("gradient.cuh", in "loss.cu");
-const RMS_NORM_BACKWARD: Source<'static> = source!("gradient.cuh", in "rms_norm_backward.cu");
-const SWIGLU_BACKWARD: Source<'static> = source!("gradient.cuh", in "swiglu_backward.cu");
-const HEADS_BACKWARD: Source<'static> = source!("gradient.cuh", "rotate.cuh", in "heads_backward.cu");
-const SOFTMAX_BACKWARD: Source<'static> = source!("gradient.cuh", in "softmax_backward.cu");
-const ROWS_BACKWARD: Source<'static> = source!("gradient.cuh", in "rows_backward.cu");
-const ADAMW: Source<'static> = source!(in "adamw.cu");
-const ATTENTION_BACKWARD: Source<'static> = source!("gradient.cuh", in "attention_backward.cu");
-const ATTENTION_BACKWARD_TENSOR: Source<'static> = source!("mma.cuh", "tensor.cuh", in "attention_backward_tensor.cu");
-const BLOCK_ATTENTION: Source<'static> = source!("block.cuh", in "block_attention.cu");
-const BLOCK_ATTENTION_TENSOR: Source<'static> =
-    source!("mma.cuh", "tensor.cuh", "block.cuh", in "block_attention_tensor.cu");
-const BLOCK_ATTENTION_HOPPER: Source<'static> =
-    source!("mma.cuh", "tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu");
-const FUSE: Source<'static> = source!("gelu.cuh", in "fuse.cu");
-const CONV: Source<'static> = source!(in "conv.cu");
-const AUDIO_ROWS: Source<'static> = source!("gelu.cuh", in "audio_rows.cu");
-const STREAM_ROWS: Source<'static> = source!(in "stream_rows.cu");
-const FP8: Source<'static> = source!("fp8.cuh", in "fp8.cu");
+        /// Every kernel source for a dtype. [`variants`] lists the compiler options.
+        pub const SOURCES: &[Source<'static>] = &[$($name),*];
+    };
+}
+
+sources! {
+    ROWS(in "rows.cu"),
+    RMS_NORM(in "rms_norm.cu"),
+    HEADS("rotate.cuh", in "heads.cu"),
+    SOFTMAX(in "softmax.cu"),
+    SWIGLU(in "swiglu.cu"),
+    ARGMAX(in "argmax.cu"),
+    RANDOM(in "random.cu"),
+    ATTENTION(in "attention.cu"),
+    ATTENTION_TENSOR("mma.cuh", "tensor.cuh", in "attention_tensor.cu"),
+    LOSS("gradient.cuh", in "loss.cu"),
+    RMS_NORM_BACKWARD("gradient.cuh", in "rms_norm_backward.cu"),
+    SWIGLU_BACKWARD("gradient.cuh", in "swiglu_backward.cu"),
+    HEADS_BACKWARD("gradient.cuh", "rotate.cuh", in "heads_backward.cu"),
+    SOFTMAX_BACKWARD("gradient.cuh", in "softmax_backward.cu"),
+    ROWS_BACKWARD("gradient.cuh", in "rows_backward.cu"),
+    ADAMW(in "adamw.cu"),
+    ATTENTION_BACKWARD("gradient.cuh", in "attention_backward.cu"),
+    ATTENTION_BACKWARD_TENSOR("mma.cuh", "tensor.cuh", in "attention_backward_tensor.cu"),
+    BLOCK_ATTENTION("block.cuh", in "block_attention.cu"),
+    BLOCK_ATTENTION_TENSOR("mma.cuh", "tensor.cuh", "block.cuh", in "block_attention_tensor.cu"),
+    BLOCK_ATTENTION_HOPPER("mma.cuh", "tensor.cuh", "hopper.cuh", "block.cuh", in "block_attention_hopper.cu"),
+    FUSE("gelu.cuh", in "fuse.cu"),
+    CONV(in "conv.cu"),
+    AUDIO_ROWS("gelu.cuh", in "audio_rows.cu"),
+    STREAM_ROWS(in "stream_rows.cu"),
+    FP8("fp8.cuh", in "fp8.cu"),
+}
 
 /// The head sizes for which a check compiles attention; others are possible.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];
@@ -115,7 +95,7 @@ pub fn variants() -> Vec<(Source<'static>, Vec<String>)> {
         (BLOCK_ATTENTION_HOPPER, Serves::Warpgroups),
     ];
     let is_of_heads = |source: &Source<'_>| of_heads.iter().any(|(other, _)| other == source);
-    let plain = SOURCES.into_iter().filter(|source| !is_of_heads(source));
+    let plain = SOURCES.iter().copied().filter(|source| !is_of_heads(source));
     let mut variants: Vec<_> = plain.flat_map(|source| types.map(|option| (source, vec![option.to_owned()]))).collect();
     variants.extend(types.map(|option| (ATTENTION, [vec![option.to_owned()], of_window(256, Some(512))].concat())));
     for (source, serves) in of_heads {

@@ -10,7 +10,6 @@ mod conv;
 pub(crate) mod crew;
 mod engine;
 mod fuser;
-mod linear;
 pub(crate) mod memory;
 mod model;
 pub(crate) mod number;
@@ -31,7 +30,7 @@ use self::engine::CpuPasses;
 pub use self::{
     fuser::{fuser, needed_fuser_bytes},
     memory::{Pass, most_resident_layers, needed_bytes},
-    product::settle,
+    product::{settle, workspace_bytes},
     train::{needed_train_bytes, trainer},
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},

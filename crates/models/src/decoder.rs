@@ -1,6 +1,7 @@
 //! A model with its weights on a device: what can be asked of it, whatever the device.
 
 pub(crate) mod cache;
+pub(crate) mod count;
 pub(crate) mod generic;
 pub(crate) mod layers;
 pub(crate) mod weights;

@@ -4,7 +4,6 @@ mod apart_tests;
 mod cache;
 mod captured;
 mod decoder;
-mod device_cache;
 mod fuser;
 mod pass;
 mod passing;
@@ -19,19 +18,18 @@ mod tts;
 mod vibevoice;
 mod weights;
 
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
-use half::{bf16, f16};
 use laptime_cuda::{CudaError, Device, Region};
 
-use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, decoder::generic::GenericDecoder};
+use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, dtype::typed};
+use crate::{decoder::generic::GenericDecoder, error::ensure};
 
 #[doc(hidden)]
 pub use self::apart_tests::logits_alone_and_apart;
 use self::weights::{GpuWeights, Number};
-use self::{decoder::GpuPasses, streamed::Homes};
 pub use self::{
-    device_cache::DeviceCache,
+    cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},
     room::{needed_bytes, train_needed_bytes},
     streamed::Pin,
@@ -39,24 +37,42 @@ pub use self::{
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
+use self::{decoder::GpuPasses, streamed::Homes};
 
 /// A model whose weights are on a GPU. Several decoders may share it, one after the other.
 #[derive(Debug, Clone)]
 pub struct GpuModel {
     config: Arc<Config>,
-    weights: Typed,
+    weights: Arc<dyn LoadedWeights>,
 }
 
-#[derive(Debug, Clone)]
-enum Typed {
-    F32(Arc<GpuWeights<f32>>),
-    Bf16(Arc<GpuWeights<bf16>>),
-    F16(Arc<GpuWeights<f16>>),
-    /// Matrices of layers in e4m3, all else in bf16.
-    Fp8(Arc<GpuWeights<bf16>>),
+/// Weights of some dtype.
+trait LoadedWeights: Debug + Send + Sync {
+    fn dtype(&self) -> Dtype;
+
+    /// A decoder with its cache and buffers on a device. Offloaded layers come over the stream of the second one.
+    fn decoder<'a>(
+        self: Arc<Self>,
+        config: &Arc<Config>,
+        devices: (&'a Device, Option<&'a Device>),
+        options: Options,
+    ) -> Result<Box<dyn Decoder + 'a>, ModelError>;
 }
 
-type Source<'a> = (&'a Device, &'a Config, &'a Weights);
+impl<T: Number> LoadedWeights for GpuWeights<T> {
+    fn dtype(&self) -> Dtype {
+        if self.fp8.is_some() { Dtype::Fp8 } else { T::DTYPE }
+    }
+
+    fn decoder<'a>(
+        self: Arc<Self>,
+        config: &Arc<Config>,
+        (device, copies): (&'a Device, Option<&'a Device>),
+        options: Options,
+    ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
+        Ok(Box::new(GenericDecoder::new(GpuPasses::new(device, copies, Arc::clone(config), self, options)?)))
+    }
+}
 
 impl GpuModel {
     /// Loads the weights on a device in this dtype. Synthetic weights are generated there.
@@ -88,31 +104,24 @@ impl GpuModel {
         Self::load_with((device, config, weights), dtype, Some((offload, pin)))
     }
 
-    fn load_with(from: Source<'_>, dtype: Dtype, offload: Option<(&Offload, Pin<'_>)>) -> Result<Self, ModelError> {
-        fn typed<T: Number>(
-            (device, config, weights): Source<'_>,
-            dtype: Dtype,
-            offload: Option<(&Offload, Pin<'_>)>,
-        ) -> Result<Arc<GpuWeights<T>>, ModelError> {
-            let keep = |loader: &weights::Loader<'_, T>| match offload {
-                Some((offload, pin)) => Homes::of(loader, config, offload, pin),
-                None => Ok(None),
-            };
-            GpuWeights::load_with((device, config, weights), dtype, keep).map(Arc::new)
-        }
+    fn load_with(
+        from: (&Device, &Config, &Weights),
+        dtype: Dtype,
+        offload: Option<(&Offload, Pin<'_>)>,
+    ) -> Result<Self, ModelError> {
         from.1.check()?;
-        let weights = match dtype {
-            Dtype::F32 => Typed::F32(typed(from, dtype, offload)?),
-            Dtype::Bf16 => Typed::Bf16(typed(from, dtype, offload)?),
-            Dtype::F16 => Typed::F16(typed(from, dtype, offload)?),
-            Dtype::Fp8 => Typed::Fp8(typed(from, dtype, offload)?),
-        };
+        let weights: Arc<dyn LoadedWeights> = typed!(dtype, |T| {
+            Arc::new(GpuWeights::<T>::load_with(from, dtype, |loader| match offload {
+                Some((offload, pin)) => Homes::of(loader, from.1, offload, pin),
+                None => Ok(None),
+            })?)
+        });
         Ok(Self { config: Arc::new(from.1.clone()), weights })
     }
 
     /// A decoder over these weights, with a cache and buffers of its own.
     pub fn decoder<'a>(&self, device: &'a Device, options: Options) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        self.decoder_with(device, None, options)
+        self.decoder_on((device, None), options)
     }
 
     /// A decoder with offloaded layers. They are copied on the stream of `copies`, which is the same device
@@ -123,45 +132,22 @@ impl GpuModel {
         copies: &'a Device,
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        self.decoder_with(device, Some(copies), options)
+        self.decoder_on((device, Some(copies)), options)
     }
 
-    fn decoder_with<'a>(
+    fn decoder_on<'a>(
         &self,
-        device: &'a Device,
-        copies: Option<&'a Device>,
+        devices: (&'a Device, Option<&'a Device>),
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        if options.dtype != self.dtype() {
-            let (wanted, has) = (options.dtype, self.dtype());
-            return Err(ModelError::Refused(format!(
-                "the weights are {has} on the device, and {wanted} was asked for"
-            )));
-        }
-        fn typed<'a, T: Number>(
-            (device, copies): (&'a Device, Option<&'a Device>),
-            config: &Arc<Config>,
-            weights: &Arc<GpuWeights<T>>,
-            options: Options,
-        ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-            let passes = GpuPasses::new(device, copies, Arc::clone(config), Arc::clone(weights), options)?;
-            Ok(Box::new(GenericDecoder::new(passes)))
-        }
-        match &self.weights {
-            Typed::F32(weights) => typed((device, copies), &self.config, weights, options),
-            Typed::Bf16(weights) | Typed::Fp8(weights) => typed((device, copies), &self.config, weights, options),
-            Typed::F16(weights) => typed((device, copies), &self.config, weights, options),
-        }
+        let (wanted, has) = (options.dtype, self.dtype());
+        ensure!(wanted == has, "the weights are {has} on the device, and {wanted} was asked for");
+        Arc::clone(&self.weights).decoder(&self.config, devices, options)
     }
 
-    /// The number type of the weights.
+    /// The dtype of the weights.
     pub fn dtype(&self) -> Dtype {
-        match self.weights {
-            Typed::F32(_) => Dtype::F32,
-            Typed::Bf16(_) => Dtype::Bf16,
-            Typed::F16(_) => Dtype::F16,
-            Typed::Fp8(_) => Dtype::Fp8,
-        }
+        self.weights.dtype()
     }
 }
 

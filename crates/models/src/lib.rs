@@ -52,7 +52,7 @@ pub use self::{
     synthetic::Fill,
     tensors::{LinearTensors, Role, TensorSpec},
     tokenizer::{TokenRole, Tokenizer},
-    train::{AdamW, BackwardWork, TrainMemory, TrainNeed, TrainOptions, Trainer, random_batch},
+    train::{AdamW, BackwardWork, TrainMemory, TrainOptions, Trainer, random_batch},
     weights::{HasTensors, TensorData, Weights, WeightsOf},
     work::{PassWork, Stage, StageWork},
 };

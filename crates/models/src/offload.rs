@@ -12,7 +12,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 use laptime_probe::Lane;
 
 pub use self::auto::most_resident;
-use crate::{Config, ModelError};
+use crate::{Config, Dtype, ModelError};
 
 /// How offloaded layers are streamed.
 #[derive(Debug, Clone)]
@@ -37,6 +37,17 @@ impl Offload {
         let (layers, resident) = (config.layers, self.resident);
         let refused = || format!("{resident} layers cannot stay on the device: `{}` has {layers}", config.name);
         layers.checked_sub(resident).ok_or_else(|| ModelError::Refused(refused()))
+    }
+
+    /// Bytes of the weights of a model that has `all` of them without offloading: offloaded layers are replaced by the
+    /// buffers that they are copied to.
+    pub(crate) fn weight_bytes(&self, config: &Config, dtype: Dtype, all: u64, buffer: u64) -> u64 {
+        let offloaded = config.layers.saturating_sub(self.resident) as u64;
+        if offloaded == 0 {
+            return all;
+        }
+        let buffers = buffer.saturating_mul(self.mode.buffers() as u64);
+        all.saturating_sub(config.layer_bytes(dtype).saturating_mul(offloaded)).saturating_add(buffers)
     }
 
     /// Layers streamed in a mode, but for those that stay, at full speed and without giving memory back.

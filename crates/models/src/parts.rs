@@ -22,6 +22,7 @@ macro_rules! parts {
             }
         }
 
+        #[allow(dead_code)]
         impl $name<usize> {
             pub fn numbers(&self) -> u64 {
                 [$(self.$field),*].into_iter().fold(0, |sum, numbers| sum.saturating_add(numbers as u64))

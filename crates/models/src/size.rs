@@ -1,7 +1,7 @@
 //! How large a model is: parameters, bytes of weights, bytes of keys and values.
 
 use crate::tensors::{checked_count, countable};
-use crate::{Config, Dtype, TensorSpec, fp8::is_quantised};
+use crate::{Config, Dtype};
 
 impl Config {
     /// Numbers in its weights; a tied head is counted once.
@@ -18,18 +18,7 @@ impl Config {
 
     /// Bytes of the weights of a layer.
     pub(crate) fn layer_bytes(&self, dtype: Dtype) -> u64 {
-        sum(self.layer_tensors(0).iter().map(|tensor| self.tensor_bytes(tensor, dtype)))
-    }
-
-    /// Bytes of a tensor: its numbers, or codes and scales.
-    pub(crate) fn tensor_bytes(&self, tensor: &TensorSpec, dtype: Dtype) -> u64 {
-        let numbers = product(&tensor.shape);
-        match tensor.shape[..] {
-            [rows, width] if is_quantised(dtype, tensor.role) => {
-                numbers.saturating_add(product(&[4, rows, self.weight_scales.columns(width)]))
-            }
-            _ => numbers.saturating_mul(dtype.bytes()),
-        }
+        sum(self.layer_tensors(0).iter().map(|tensor| tensor.bytes(dtype, self.weight_scales)))
     }
 
     /// Bytes that one token of one sequence takes in the cache: a key and a value in every layer.

@@ -1,7 +1,5 @@
 //! The names of stages inside a pass: one list, so that a stage has the same name on every device.
 
-use crate::Attention;
-
 /// Every name that [`stage_mark!`](crate::marks) may use; another one does not compile. In backward, `_input` and
 /// `_weights` are gradients of both factors of a product, `_back` those of norms and RoPE, and `_again` is what forward
 /// did not keep.
@@ -32,35 +30,6 @@ pub const fn is_known(name: &str) -> bool {
     false
 }
 
-/// The stages of a forward pass without a cache at depth `ops`, in their order, on every device.
-pub fn forward_stages(layers: usize, attention: Attention) -> Vec<&'static str> {
-    let (attended, _) = attended(attention);
-    let layer = ["layer attention norm qkv rope", attended, "output ffn norm gate_up swiglu down"];
-    words(&[&["embed"], &layer.repeat(layers)[..], &["head norm"]].concat())
-}
-
-/// The stages of a training pass and its gradients at depth `ops`, in their order, on every device.
-pub fn training_stages(layers: usize, attention: Attention) -> Vec<&'static str> {
-    let (_, attended_back) = attended(attention);
-    let ffn = "layer ffn down_input swiglu down_weights norm_again gate_up_weights gate_up_input norm_back";
-    let attention_back = "attention output_weights output_input rope_again";
-    let layer = [ffn, attention_back, attended_back, "rope_back norm_again qkv_weights qkv_input norm_back"];
-    let back = [&["loss head head_weights head_input norm_back"], &layer.repeat(layers)[..], &["embed"]].concat();
-    [forward_stages(layers, attention), words(&back)].concat()
-}
-
-/// The stages of attention, forward and back.
-fn attended(attention: Attention) -> (&'static str, &'static str) {
-    match attention {
-        Attention::Naive => ("scores softmax weighted", "weights_again weighted softmax scores"),
-        Attention::Dense => ("fused", "fused"),
-    }
-}
-
-fn words(parts: &[&'static str]) -> Vec<&'static str> {
-    parts.iter().flat_map(|part| part.split(' ')).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -68,8 +37,6 @@ mod tests {
         fs,
         path::{Path, PathBuf},
     };
-
-    use super::*;
 
     /// The names that source files below some paths mark.
     fn marked(paths: &[&str]) -> BTreeSet<String> {
@@ -125,13 +92,5 @@ mod tests {
         assert_eq!(names("cpu/tts"), "");
         // The norm behind the codec's transformer, which the CPU marks where it runs its layers.
         assert_eq!(names("gpu/tts"), "head norm");
-    }
-
-    #[test]
-    fn the_lists_in_order_hold_known_names_alone() {
-        for attention in [Attention::Naive, Attention::Dense] {
-            let unknown: Vec<_> = training_stages(2, attention).into_iter().filter(|name| !is_known(name)).collect();
-            assert!(unknown.is_empty(), "{unknown:?}");
-        }
     }
 }

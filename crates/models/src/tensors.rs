@@ -1,7 +1,7 @@
 //! The tensors of a model's checkpoint, under the names that the `transformers` library gives them.
 
-use crate::Config;
-use crate::fp8::{BLOCK, WeightScales};
+use crate::fp8::{BLOCK, WeightScales, is_quantised};
+use crate::{Config, Dtype, size::product};
 
 /// What is behind the name of a quantised tensor in the name of its scales.
 pub(crate) const SCALE: &str = "_scale_inv";
@@ -46,6 +46,17 @@ impl TensorSpec {
     /// How many numbers it has.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
+    }
+
+    /// Bytes of its numbers, or of their codes and scales.
+    pub(crate) fn bytes(&self, dtype: Dtype, scales: WeightScales) -> u64 {
+        let numbers = product(&self.shape);
+        match self.shape[..] {
+            [rows, width] if is_quantised(dtype, self.role) => {
+                numbers.saturating_add(product(&[4, rows, scales.columns(width)]))
+            }
+            _ => numbers.saturating_mul(dtype.bytes()),
+        }
     }
 
     /// The tensor of the scales of this one in a checkpoint whose weights are e4m3, with a scale for each block.

@@ -11,11 +11,7 @@ pub(crate) mod ops;
 mod trainer;
 mod work;
 
-pub use self::{
-    batch::random_batch,
-    memory::{TrainMemory, TrainNeed},
-    work::BackwardWork,
-};
+pub use self::{batch::random_batch, memory::TrainMemory, work::BackwardWork};
 pub(crate) use self::{ledger::Ledger, memory::TrainSizes, trainer::ModelTrainer};
 use crate::error::{ensure, fit};
 use crate::{Activation, Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens};

@@ -40,7 +40,7 @@ pub use self::{
     weights::TtsWeights,
 };
 pub(crate) use self::{
-    count::{CodecSizes, Specs},
+    count::CodecSizes,
     engine::Engine,
     memory::{DeviceNeeds, needed_bytes, together},
     ops::{CodecOps, Flow, FramePart, NEXT_EPS, SamplingPart, TtsOps, decode},
@@ -48,5 +48,4 @@ pub(crate) use self::{
     tensors::{
         CodecWeights, ConvTensors, Linear, LoadNamed, Loaded, LoadedWeights, NextWeights, Parts, TtsLoad, codebook,
     },
-    work::Counted,
 };

@@ -11,6 +11,7 @@
 mod backend;
 mod config;
 mod config_json;
+mod count;
 mod diffusion_head;
 mod engine;
 mod memory;

@@ -1,4 +1,5 @@
-//! What a pass has to do, counted from the model's sizes: operations, and bytes that cannot be left out.
+//! What a pass has to do: operations, and bytes that cannot be left out, counted by the definition that computes
+//! (`decoder/count.rs`).
 //!
 //! A multiplication and an addition are two operations; norms, rotation, softmax and activations are not counted, as is
 //! usual. Weights are read once per pass, and only those rows of the embedding that belong to the tokens. Keys and values of earlier passes
@@ -6,7 +7,7 @@
 
 use laptime_trace::run::{Traffic, Work};
 
-use crate::{Attention, Config, Dtype, SlidingWindow};
+use crate::{Attention, Config, Dtype, decoder::count::PassCount, size::product};
 
 /// A stage of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,10 +95,14 @@ impl StageWork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassWork {
     dtype: Dtype,
-    stages: [StageWork; 6],
+    stages: [StageWork; Stage::ALL.len()],
 }
 
 impl PassWork {
+    pub(crate) fn new(dtype: Dtype, stages: [StageWork; Stage::ALL.len()]) -> Self {
+        Self { dtype, stages }
+    }
+
     /// What one stage has to do.
     pub fn stage(&self, stage: Stage) -> StageWork {
         self.stages[stage as usize]
@@ -125,13 +130,11 @@ impl PassWork {
 
     /// The same pass with attention over this many pairs of a head in place of all.
     pub fn with_pairs(&self, config: &Config, batch: usize, pairs: u64) -> Self {
-        let a_pair = product([4, config.layers, batch]).saturating_mul(product([config.heads, config.head_dim]));
-        let flops = saturate(a_pair.saturating_mul(u128::from(pairs)));
-        self.map(|stage, work| if stage == Stage::Attention { StageWork { flops, ..work } } else { work })
-    }
-
-    pub(crate) fn map(&self, one: impl Fn(Stage, StageWork) -> StageWork) -> Self {
-        Self { dtype: self.dtype, stages: Stage::ALL.map(|stage| one(stage, self.stage(stage))) }
+        let of_pair = product(&[4, config.layers, batch, config.heads, config.head_dim]);
+        let flops = of_pair.saturating_mul(pairs);
+        let mut work = *self;
+        work.stages[Stage::Attention as usize].flops = flops;
+        work
     }
 
     /// What several passes have to do together.
@@ -141,20 +144,23 @@ impl PassWork {
     }
 }
 
-struct Pass {
-    batch: usize,
-    tokens: usize,
-    start: usize,
-    logits: usize,
+/// The sizes of a pass, by which it is counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pass {
+    pub batch: usize,
+    pub tokens: usize,
+    pub start: usize,
+    /// Positions of a sequence whose logits are computed; without any there is no head.
+    pub logits: usize,
     /// Whether keys and values go to a cache.
-    cached: bool,
-    attention: Attention,
+    pub is_cached: bool,
+    pub attention: Attention,
 }
 
 impl Config {
     /// The work of [`forward`](crate::Decoder::forward): logits of every position, without a cache.
     pub fn forward_work(&self, batch: usize, tokens: usize, attention: Attention, dtype: Dtype) -> PassWork {
-        self.pass_work(&Pass { batch, tokens, start: 0, logits: tokens, cached: false, attention }, dtype)
+        self.pass_work(Pass { batch, tokens, start: 0, logits: tokens, is_cached: false, attention }, dtype)
     }
 
     /// The work of [`prefill`](crate::Decoder::prefill) behind `start` positions: logits of the last position alone.
@@ -166,7 +172,7 @@ impl Config {
         attention: Attention,
         dtype: Dtype,
     ) -> PassWork {
-        self.pass_work(&Pass { batch, tokens, start, logits: 1, cached: true, attention }, dtype)
+        self.pass_work(Pass { batch, tokens, start, logits: 1, is_cached: true, attention }, dtype)
     }
 
     /// The work of [`step`](crate::Decoder::step) behind `position` positions. One query sees every key, however
@@ -175,122 +181,28 @@ impl Config {
         self.prefill_work(batch, 1, position, Attention::Dense, dtype)
     }
 
-    fn pass_work(&self, pass: &Pass, dtype: Dtype) -> PassWork {
-        let stages = Stage::ALL.map(|stage| {
-            let weight_bytes = saturate(self.weights_read(stage, pass, dtype));
-            StageWork {
-                flops: saturate(self.flops(stage, pass)),
-                weight_bytes,
-                ..self.cache_traffic(stage, pass, dtype)
-            }
-        });
-        PassWork { dtype, stages }
-    }
-
-    fn flops(&self, stage: Stage, pass: &Pass) -> u128 {
-        let rows = product([pass.batch, pass.tokens]);
-        let a_layer = product([2, self.layers, self.hidden]).saturating_mul(rows);
-        let (q, kv) = (product([self.heads, self.head_dim]), product([self.kv_heads, self.head_dim]));
-        match stage {
-            Stage::Embed => 0,
-            Stage::Qkv => a_layer.saturating_mul(q.saturating_add(2 * kv)),
-            Stage::Attention => {
-                let pairs = self.over_layers(|window| pass.pairs(window));
-                product([4, pass.batch]).saturating_mul(q).saturating_mul(pairs)
-            }
-            Stage::OProj => a_layer.saturating_mul(q),
-            Stage::Ffn => a_layer.saturating_mul(3 * self.ffn as u128),
-            Stage::Head => product([2, pass.batch, pass.logits]).saturating_mul(product([self.hidden, self.vocab])),
-        }
-    }
-
-    /// Bytes of the weights that a stage reads.
-    fn weights_read(&self, stage: Stage, pass: &Pass, dtype: Dtype) -> u128 {
-        let bytes = |numbers: u128| numbers.saturating_mul(u128::from(dtype.bytes()));
-        let head = || product([self.vocab, self.hidden]).saturating_add(self.hidden as u128);
-        match stage {
-            // Tokens that come twice are not known of; there are no more rows than tokens in the vocabulary.
-            Stage::Embed => {
-                bytes(product([pass.batch, pass.tokens]).min(self.vocab as u128).saturating_mul(self.hidden as u128))
-            }
-            Stage::Attention => 0,
-            Stage::Head => bytes(head()),
-            Stage::Qkv | Stage::OProj | Stage::Ffn => {
-                let parts = self.layer_tensors(0).into_iter().filter(|tensor| self.stage_of(&tensor.name) == stage);
-                let a_layer =
-                    parts.map(|tensor| u128::from(self.tensor_bytes(&tensor, dtype))).fold(0, u128::saturating_add);
-                a_layer.saturating_mul(self.layers as u128)
-            }
-        }
-    }
-
-    fn cache_traffic(&self, stage: Stage, pass: &Pass, dtype: Dtype) -> StageWork {
-        if stage != Stage::Attention || !pass.cached {
-            return StageWork::default();
-        }
-        let in_layer = self.kv_bytes_per_token(dtype) / (self.layers as u64).max(1);
-        let bytes = |positions: u128| saturate(positions.saturating_mul(pass.batch as u128)).saturating_mul(in_layer);
-        // The first query of a layer with a window sees one position less than that before its own.
-        let seen = |window: Option<usize>| {
-            window.map_or(pass.start, |window| pass.start.min(window.saturating_sub(1))) as u128
-        };
-        StageWork {
-            kv_read: bytes(self.over_layers(seen)),
-            kv_written: bytes(self.over_layers(|_| pass.tokens as u128)),
-            ..StageWork::default()
-        }
-    }
-
-    /// The sum of a count over all layers, by their window.
-    fn over_layers(&self, count: impl Fn(Option<usize>) -> u128) -> u128 {
-        let full = |window: SlidingWindow| self.layers.checked_div(window.full_every).unwrap_or_default();
-        let full = self.window.map_or(self.layers, full);
-        let windowed = self.window.map_or(0, |window| count(Some(window.size)));
-        let windowed = windowed.saturating_mul((self.layers - full) as u128);
-        count(None).saturating_mul(full as u128).saturating_add(windowed)
-    }
-
-    /// The stage that reads a tensor of a layer.
-    fn stage_of(&self, tensor: &str) -> Stage {
-        let after_attention = tensor.contains(".post_attention_layernorm.");
-        if tensor.contains(".mlp.") || tensor.contains("_feedforward_layernorm.") || after_attention && !self.post_norms
-        {
-            Stage::Ffn
-        } else if tensor.contains(".o_proj.") || after_attention {
-            Stage::OProj
-        } else {
-            Stage::Qkv
-        }
+    pub(crate) fn pass_work(&self, pass: Pass, dtype: Dtype) -> PassWork {
+        PassWork::new(dtype, PassCount::new(self, pass, dtype).forward())
     }
 }
 
 impl Pass {
     /// Pairs of a query and a key that are computed in a head: all by naive attention, as CS336 assignment 2 counts them, and
     /// only those that a query may see by a fused one.
-    fn pairs(&self, window: Option<usize>) -> u128 {
-        let (tokens, start) = (self.tokens as u128, self.start as u128);
-        match self.attention {
-            Attention::Naive => tokens.saturating_mul(start.saturating_add(tokens)),
-            Attention::Dense => {
-                let Some(window) = window.map(|window| window as u128) else {
-                    let among_themselves = tokens.saturating_mul(tokens.saturating_add(1)) / 2;
-                    return tokens.saturating_mul(start).saturating_add(among_themselves);
-                };
+    pub fn pairs(&self, window: Option<usize>) -> u64 {
+        let (tokens, start) = (self.tokens as u64, self.start as u64);
+        let triangle = |side: u64| saturate(u128::from(side) * (u128::from(side) + 1) / 2);
+        match (self.attention, window.map(|window| window as u64)) {
+            (Attention::Naive, _) => tokens.saturating_mul(start.saturating_add(tokens)),
+            (Attention::Dense, None) => tokens.saturating_mul(start).saturating_add(triangle(tokens)),
+            (Attention::Dense, Some(window)) => {
                 // Queries that do not fill the window see one key more each.
                 let growing = window.saturating_sub(start.saturating_add(1)).min(tokens);
-                let grown = growing * start + growing * (growing + 1) / 2;
+                let grown = growing.saturating_mul(start).saturating_add(triangle(growing));
                 (tokens - growing).saturating_mul(window).saturating_add(grown)
             }
         }
     }
-}
-
-fn product<const N: usize>(factors: [usize; N]) -> u128 {
-    product_of(&factors)
-}
-
-fn product_of(factors: &[usize]) -> u128 {
-    factors.iter().fold(1, |product, &factor| product.saturating_mul(factor as u128))
 }
 
 fn saturate(number: u128) -> u64 {

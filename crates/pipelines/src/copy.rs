@@ -61,9 +61,12 @@ impl Workload for MemoryCopy {
     }
 }
 
+/// Threads and tasks.
+const SMALL_BYTES: u64 = 128 << 10;
+
 fn prepare<'a, T: Summed>(op: &str, bytes: u64, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
     let buffers = if op == "copy" { 2 } else { 1 };
-    Prepared::if_it_fits(bytes.saturating_mul(buffers), device, || {
+    Prepared::if_it_fits(bytes.saturating_mul(buffers).saturating_add(SMALL_BYTES), device, || {
         let (crew, count) = (Crew::new(threads)?, usize::try_from(bytes)? / size_of::<T>());
         let op = match op {
             "read" => Op::<T>::Read { numbers: pattern(&crew, count)?, sums: vec![0.0; threads] },
@@ -329,8 +332,8 @@ mod tests {
                 Prepared::DoesNotFit { needed, available } => (needed, available),
                 _ => panic!("it does not fit"),
             };
-        assert_eq!(needed("write", 2), (2 * MIB, MIB));
-        assert_eq!(needed("copy", 1), (2 * MIB, MIB));
+        assert_eq!(needed("write", 2), (2 * MIB + SMALL_BYTES, MIB));
+        assert_eq!(needed("copy", 1), (2 * MIB + SMALL_BYTES, MIB));
         assert_eq!(needed("read", i64::MAX), (u64::MAX, MIB));
     }
 

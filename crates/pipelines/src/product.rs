@@ -11,6 +11,7 @@ use anyhow::{anyhow, ensure};
 use bytemuck::Zeroable;
 use gemm::Parallelism;
 use half::{bf16, f16};
+use laptime_models::cpu::workspace_bytes;
 use laptime_stats::Rng;
 
 use crate::crew::Crew;
@@ -18,8 +19,8 @@ use crate::crew::Crew;
 /// The minimum block size of the inner dimension in the kernels.
 pub const BLOCK_DEPTH: usize = 512;
 
-/// Workspace of the kernels per thread, in bytes: the size of a second-level cache.
-const SLAB_BYTES: u64 = 2 << 20;
+/// Threads, tasks and alignment.
+const SMALL_BYTES: u64 = 256 << 10;
 
 pub trait Multiplied: Element {
     /// The maximum relative error of one addition, in the type in which products are accumulated.
@@ -138,8 +139,33 @@ pub fn product_bytes<T: Multiplied>(size: usize, threads: usize) -> u64 {
     let (size, threads) = (size as u64, threads as u64);
     let entries = size.saturating_mul(size);
     let matrices = entries.saturating_mul(3 * size_of::<T>() as u64 + T::WIDENED_BYTES);
-    let blocks = size.saturating_mul(2 * size.min(BLOCK_DEPTH as u64) * T::BLOCK_BYTES);
-    matrices.saturating_add(blocks).saturating_add(threads.saturating_mul(SLAB_BYTES))
+    let block = size.saturating_mul(size.min(BLOCK_DEPTH as u64) * T::BLOCK_BYTES);
+    let blocks = block.saturating_mul(packed_factors::<T>(size));
+    let workspaces = threads.saturating_mul(workspace_bytes());
+    [matrices, blocks, workspaces, SMALL_BYTES].into_iter().fold(0, u64::saturating_add)
+}
+
+/// The maximum number of factors of which the kernels pack a block. With AVX-512 they take three vectors of rows at a time
+/// and pack one factor beyond 128 times that; those of f16 always do.
+fn packed_factors<T: Multiplied>(size: u64) -> u64 {
+    const SMALL: u64 = 1024;
+    let is_widened_by_kernel = T::WIDENED_BYTES == 0 && T::BLOCK_BYTES > size_of::<T>() as u64;
+    match has_avx512() && size > SMALL {
+        true if is_widened_by_kernel || size.saturating_mul(T::BLOCK_BYTES) > 128 * 3 * 64 => 1,
+        true => 0,
+        false => 2,
+    }
+}
+
+/// Whether the kernels use AVX-512.
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    pulp::x86::V4::try_new().is_some()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512() -> bool {
+    false
 }
 
 /// Products up to this size are checked in every entry.
@@ -264,8 +290,9 @@ mod tests {
     #[test]
     fn memory_is_counted_with_copies_and_without_overflow() {
         let mib = |bytes: u64| bytes >> 20;
-        assert_eq!(mib(product_bytes::<f32>(1024, 1)), 12 + 4 + 2);
-        assert_eq!(mib(product_bytes::<bf16>(1024, 2)), 6 + 12 + 4 + 4);
+        let workspace = mib(workspace_bytes());
+        assert_eq!(mib(product_bytes::<f32>(1024, 1)), 12 + 4 + workspace);
+        assert_eq!(mib(product_bytes::<bf16>(1024, 2)), 6 + 12 + 4 + 2 * workspace);
         assert_eq!(product_bytes::<f64>(i64::MAX as usize, 1024), u64::MAX);
     }
 

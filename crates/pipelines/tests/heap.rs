@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use laptime_bench::{AxisValue, Case, Device, Prepared, Simulated, Workload};
+use laptime_bench::{Case, Device, Prepared, Simulated, Workload};
 use laptime_pipelines::{
     Attention, COPY_OPS, CacheToCache, Chain, CountingHeap, CpuDevice, MATMUL_DTYPES, Matmul, MemoryCopy, Model,
     OffloadedLayers, TextToSpeech, heap,
@@ -53,12 +53,14 @@ fn main() {
         freeing_what_is_older_than_the_reset_lowers_the_peak_to_come,
         the_device_tells_the_peak_of_the_heap,
         copies_use_what_was_predicted,
-        products_use_no_more_than_was_predicted,
-        chains_use_no_more_than_was_predicted,
+        products_use_what_was_predicted,
+        chains_use_what_was_predicted,
         the_process_shows_the_memory_of_a_case,
-        attention_uses_no_more_than_was_predicted,
+        attention_uses_what_was_predicted,
         // Last: the heap keeps for later what large models leave, and the process would show it.
-        models_use_no_more_than_was_predicted,
+        models_use_what_was_predicted,
+        caches_that_are_fused_use_what_was_predicted,
+        speech_uses_what_was_predicted,
         models_with_offloaded_layers_use_what_was_predicted,
     ];
     for (_, test) in tests.iter().filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(word))) {
@@ -211,9 +213,9 @@ fn the_device_tells_the_peak_of_the_heap() {
     assert_eq!(device.peak_bytes(), Some(3 * MIB));
 }
 
-/// The memory that a workload predicts for a case, and the most that it then uses.
-fn predicted_and_used(workload: &dyn Workload, values: &[(&str, AxisValue)]) -> (u64, u64) {
-    let case = Case::new(values.iter().map(|(axis, value)| ((*axis).to_owned(), value.clone())).collect());
+/// The memory that a workload predicts for the first case of a line, and the most that it then uses.
+fn predicted_and_used(workload: &dyn Workload, line: &str) -> (u64, u64) {
+    let case = cases(workload, line).swap_remove(0);
     let Prepared::DoesNotFit { needed, .. } = workload.prepare(&case, &Simulated::with_memory(0)).unwrap() else {
         panic!("there is no memory")
     };
@@ -226,70 +228,105 @@ fn predicted_and_used(workload: &dyn Workload, values: &[(&str, AxisValue)]) -> 
     (needed, heap::peak_bytes().unwrap() - start)
 }
 
-fn products_use_no_more_than_was_predicted() {
+/// Checks that cases use no more memory than was predicted, and that this is at most so many times what they use.
+fn check_predictions(workload: &dyn Workload, lines: &[&str], most: f64) -> Vec<u64> {
+    let check = |line: &&str| {
+        let (predicted, used) = predicted_and_used(workload, line);
+        let what = format!("{} {line}: {used} of {predicted}", workload.name());
+        assert!(used <= predicted, "{what}");
+        assert!(predicted as f64 <= most * used as f64, "{what}");
+        used
+    };
+    lines.iter().map(check).collect()
+}
+
+/// Checks cases that use 100 MB or more: their prediction is at most 5 % higher. In smaller ones, small things that are not
+/// counted one by one weigh more.
+fn check_large(workload: &dyn Workload, lines: &[&str]) {
+    check_larger(workload, lines, 1.05);
+}
+
+fn check_larger(workload: &dyn Workload, lines: &[&str], most: f64) {
+    let used = check_predictions(workload, lines, most);
+    assert!(used.iter().all(|used| *used >= 100_000_000), "{used:?}");
+}
+
+/// Kernels without AVX-512 may pack blocks of factors or not, which is not predicted.
+fn most_of_products() -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") {
+        return 1.05;
+    }
+    1.2
+}
+
+fn products_use_what_was_predicted() {
     for dtype in MATMUL_DTYPES {
-        for (size, threads) in [(7, 1), (129, 2), (1024, 1), (1024, 2), (1500, 2)] {
-            let values = [("size", size.into()), ("dtype", (*dtype).into()), ("threads", threads.into())];
-            let (predicted, used) = predicted_and_used(&Matmul, &values);
-            assert!(used <= predicted, "{dtype} {size} {threads}: {used} of {predicted}");
-            assert!(size < 1000 || predicted < 2 * used, "{dtype} {size} {threads}: {used} of {predicted}");
-        }
+        let of = |line: &str| format!("{line} dtype={dtype}");
+        let tiny = ["size=7 threads=1", "size=129 threads=2"].map(of);
+        check_predictions(&Matmul, &tiny.each_ref().map(String::as_str), f64::INFINITY);
+        let small = ["size=1024 threads=1", "size=1024 threads=2", "size=1500 threads=2"].map(of);
+        check_predictions(&Matmul, &small.each_ref().map(String::as_str), 2.0);
     }
+    let large = ["size=3000 dtype=f32 threads=2", "size=2200 dtype=f64 threads=1", "size=3400 dtype=bf16 threads=2"];
+    check_larger(&Matmul, &large, most_of_products());
 }
 
-fn chains_use_no_more_than_was_predicted() {
-    for (small, large, threads) in [(7, 9, 1), (64, 512, 2), (32, 1024, 1)] {
-        let values = [("small", small.into()), ("large", large.into()), ("graph", "off".into())];
-        let values: Vec<_> = values.into_iter().chain([("threads", threads.into())]).collect();
-        let (predicted, used) = predicted_and_used(&Chain, &values);
-        assert!(used <= predicted, "{small} {large} {threads}: {used} of {predicted}");
-    }
+fn chains_use_what_was_predicted() {
+    let small = [
+        "small=7 large=9 threads=1 graph=off",
+        "small=64 large=512 threads=2 graph=off",
+        "small=32 large=1024 threads=1 graph=off",
+    ];
+    check_predictions(&Chain, &small, f64::INFINITY);
+    check_larger(&Chain, &["small=32 large=2900 threads=2 graph=off"], most_of_products());
 }
 
-fn models_use_no_more_than_was_predicted() {
-    let model = Model::new();
-    for line in [
+fn models_use_what_was_predicted() {
+    let small = [
         "model=tiny test=pp64 batch_size=2",
         "model=tiny test=tg16@d32 dtype=bf16",
-        "model=decoder_tiny test=forward128",
+        "model=tiny test=step64 batch_size=2",
+    ];
+    check_predictions(&Model::new(), &small, f64::INFINITY);
+    let large = [
+        "model=decoder_tiny test=forward128 threads=2",
+        "model=decoder_tiny test=forward128 dtype=bf16 threads=2",
         "model=decoder_tiny test=pp256 attention=naive threads=2",
         "model=decoder_tiny test=tg4@d200 batch_size=2 threads=2",
-        "model=tiny test=step64 batch_size=2",
+        "model=decoder_tiny test=tg4@d200 dtype=bf16 threads=2",
         "model=decoder_tiny test=step64 threads=2",
         "model=decoder_tiny test=forward256 attention=sparse threads=2",
         "model=decoder_tiny test=forward_backward64 batch_size=2 dtype=bf16 attention=naive threads=2",
-    ] {
-        let given = |word: &str| {
-            let (axis, value) = word.split_once('=').unwrap();
-            (axis.to_owned(), vec![value.to_owned()])
-        };
-        let cases = model.plan(&line.split(' ').map(given).collect::<Vec<_>>()).unwrap().cases();
-        let values: Vec<_> = cases[0].values().map(|(axis, value)| (axis, value.clone())).collect();
-        let (predicted, used) = predicted_and_used(&model, &values);
-        assert!(used <= predicted, "{line}: {used} of {predicted}");
-        assert!(line.contains("tiny ") || predicted < 2 * used, "{line}: {used} of {predicted}");
-    }
+        "model=gemma-3-270m test=pp16 dtype=bf16 threads=2",
+    ];
+    check_large(&Model::new(), &large);
 }
 
 fn models_with_offloaded_layers_use_what_was_predicted() {
     let workload = OffloadedLayers::new();
-    for (line, allowed) in [
-        ("pipeline=lm model=decoder_tiny gpu_layers=2 max_tokens=4 threads=1", 1.1),
-        ("pipeline=lm model=decoder_tiny gpu_layers=all max_tokens=4 threads=1", 1.1),
-        ("pipeline=lm model=decoder_tiny gpu_layers=3 max_tokens=4 threads=2 mode=sync", 1.1),
-        // What is kept for threads and for small things is more than this model.
-        ("pipeline=speech model=tiny gpu_layers=1 max_tokens=4 threads=1", 2.0),
-    ] {
-        let given = |word: &str| {
-            let (axis, value) = word.split_once('=').unwrap();
-            (axis.to_owned(), vec![value.to_owned()])
-        };
-        let cases = workload.plan(&line.split(' ').map(given).collect::<Vec<_>>()).unwrap().cases();
-        let values: Vec<_> = cases[0].values().map(|(axis, value)| (axis, value.clone())).collect();
-        let (predicted, used) = predicted_and_used(&workload, &values);
-        assert!(used <= predicted, "{line}: {used} of {predicted}");
-        assert!((predicted as f64) < allowed * used as f64, "{line}: {used} of {predicted}");
-    }
+    let lines = [
+        "pipeline=lm model=decoder_tiny gpu_layers=2 max_tokens=4 threads=1",
+        "pipeline=lm model=decoder_tiny gpu_layers=all max_tokens=4 threads=1",
+        "pipeline=lm model=decoder_tiny gpu_layers=3 max_tokens=4 threads=2 mode=sync",
+    ];
+    check_large(&workload, &lines);
+    // What is kept for threads and for small things is more than this model. `laptime-models` tests a larger one.
+    check_predictions(&workload, &["pipeline=speech model=tiny gpu_layers=1 max_tokens=4 threads=1"], 2.0);
+}
+
+fn caches_that_are_fused_use_what_was_predicted() {
+    let of = |line: &str| format!("prompt_tokens=64 max_new_tokens=4 threads=2 {line}");
+    let large = ["dtype=bf16", "dtype=bf16 include_response=true"];
+    let large = large.map(|line| of(&format!("base_model=decoder_tiny teacher_model=decoder_tiny {line}")));
+    check_large(&CacheToCache, &large.each_ref().map(String::as_str));
+    check_predictions(&CacheToCache, &[&of("preset=tiny")], 4.0);
+}
+
+fn speech_uses_what_was_predicted() {
+    // `laptime-models` tests a larger model.
+    let lines = ["model=tiny frames=20 threads=2", "model=tiny frames=200 threads=1 dtype=bf16"];
+    check_predictions(&TextToSpeech, &lines, 2.0);
 }
 
 /// The cases of a line of axes and values; none if it is refused.
@@ -393,36 +430,34 @@ fn a_step_uses_no_less_than_forward_and_backward() {
     assert!(step >= both, "{step} of a step, {both} of forward and backward");
 }
 
-fn attention_uses_no_more_than_was_predicted() {
-    for line in [
+fn attention_uses_what_was_predicted() {
+    let small = [
         "attention=naive seq_len=512",
         "attention=dense seq_len=2048",
         "attention=sparse seq_len=2048 threads=1",
         "attention=sparse seq_len=1000 random_per=row kv_heads=4",
         "attention=sparse seq_len=2048 causal=false dtype=bf16",
         "attention=block-sparse seq_len=1000 batch_size=2 dtype=f16",
-    ] {
-        let given = |word: &str| {
-            let (axis, value) = word.split_once('=').unwrap();
-            (axis.to_owned(), vec![value.to_owned()])
-        };
-        let cases = Attention.plan(&line.split(' ').map(given).collect::<Vec<_>>()).unwrap().cases();
-        let values: Vec<_> = cases[0].values().map(|(axis, value)| (axis, value.clone())).collect();
-        let (predicted, used) = predicted_and_used(&Attention, &values);
-        assert!(used <= predicted, "{line}: {used} of {predicted}");
-        assert!(predicted < 3 * used, "{line}: {used} of {predicted}");
-    }
+    ];
+    check_predictions(&Attention, &small, 3.0);
+    let large = [
+        "attention=naive seq_len=1024 batch_size=2 threads=2",
+        "attention=dense seq_len=512 batch_size=64 threads=2",
+        "attention=sparse seq_len=1024 batch_size=32 threads=2",
+        "attention=block-sparse seq_len=1024 batch_size=64 dtype=bf16 threads=2",
+    ];
+    check_large(&Attention, &large);
 }
 
 fn copies_use_what_was_predicted() {
     for op in COPY_OPS {
         for threads in [1, 2] {
-            let values =
-                [("op", (*op).into()), ("size", 16.into()), ("dtype", "bf16".into()), ("threads", threads.into())];
-            let (predicted, used) = predicted_and_used(&MemoryCopy, &values);
-            // Threads that start iteration some kilobytes, and those of the case before may still be giving theirs back.
+            let line = format!("op={op} size=16 dtype=bf16 threads={threads}");
+            let (predicted, used) = predicted_and_used(&MemoryCopy, &line);
+            // Threads that start use some kilobytes, and those of the case before may still be giving theirs back.
             assert!(used.abs_diff(predicted) < MIB / 4, "{op} {threads}: {used} of {predicted}");
         }
+        check_large(&MemoryCopy, &[&format!("op={op} size=128 dtype=f32 threads=2")]);
     }
 }
 

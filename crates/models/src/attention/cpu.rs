@@ -6,7 +6,7 @@ use crate::cpu::{
     blocks,
     cache::zeros,
     crew::Crew,
-    memory::{SMALL_BYTES, THREAD_BYTES},
+    memory::{SMALL_BYTES, blocks_bytes},
     number::Number,
     tiles::LANES,
 };
@@ -20,7 +20,7 @@ pub const CPU_TILING: Tiling = Tiling { rows: LANES as u32, keys: 64 };
 pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores_scores: bool) -> u64 {
     let scores = if stores_scores { sizes.scores().saturating_mul(dtype.bytes()) } else { 0 };
     let blocks = blocks::thread_bytes(sizes.head_dim);
-    let a_thread = THREAD_BYTES.saturating_add(blocks).saturating_mul(threads.max(1) as u64);
+    let a_thread = blocks_bytes(dtype).saturating_add(blocks).saturating_mul(threads.max(1) as u64);
     sum([SMALL_BYTES, sizes.bytes(dtype), scores, a_thread])
 }
 

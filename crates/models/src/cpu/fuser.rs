@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::memory::{SMALL_BYTES, product_bytes};
-use super::product::{Put, project};
+use super::product::{PART, Put, project};
 use super::steps::{Norm, add_bias, gelu};
 use super::{
     cache::zeros, crew::Crew, model::Source, number::Number, rows::Rows, turned::turned_bytes, vectors::sigmoid,
@@ -47,7 +47,7 @@ pub fn needed_fuser_bytes(
         SMALL_BYTES,
         fuser_bytes(configs, options, rows, None),
         most(&|config| cache_copies(config, options.mode, rows)),
-        most(&|config| thread_bytes(config, options.dtype, rows)).saturating_mul(threads.max(1) as u64),
+        most(&|config| thread_bytes(config, options.dtype, rows)).saturating_mul(threads as u64),
     ])
 }
 
@@ -63,7 +63,7 @@ fn cache_copies(config: &FuserConfig, mode: FuseMode, rows: usize) -> u64 {
 /// What each thread needs for products with this many rows.
 fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize) -> u64 {
     let joined = config.sharer.width().saturating_add(config.receiver.width());
-    product_bytes(dtype, turned_bytes(rows, joined.max(config.hidden).max(config.intermediate)))
+    product_bytes(turned_bytes(dtype, rows, joined.max(config.hidden).max(config.intermediate), PART))
 }
 
 /// The operations on numbers of one type. What is added or multiplied number by number is kept in f32, after it was

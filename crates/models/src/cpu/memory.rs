@@ -1,17 +1,17 @@
 //! What a decoder on the CPU needs, before it allocates anything.
 
-use super::product::{BLOCKS_BYTES, PART, WIDENED_BYTES};
+use super::product::{BLOCKS_BYTES, part_columns, workspace_bytes};
 use super::{attention::Span, model::layer_bytes, pass::Sizes, turned::turned_bytes};
 use crate::attention::{CPU_TILING, Layout};
 use crate::size::{product, sum};
 use crate::{
-    Config, Dtype, ModelError, Offload, Options, Room, StreamMode, decoder::cache::grown_capacity, most_resident,
-    rope::RopeTable,
+    Attention, Config, Dtype, ModelError, Offload, Options, Room, StreamMode, decoder::cache::grown_capacity,
+    decoder::layers::LinearAt, most_resident, rope::RopeTable,
 };
 
-/// What a thread needs for a product and a tile of attention: a slab of `gemm` as large as a second-level cache, packed
-/// columns, scores of a tile.
-pub(crate) const THREAD_BYTES: u64 = 3 << 20;
+/// What a thread needs for a product and a tile of attention beside the workspace of `gemm`: packed columns, and scores of a
+/// tile.
+pub(crate) const PACKED_BYTES: u64 = 1 << 20;
 
 /// What is small and not counted one by one: the threads, the lists of layers, the frequencies.
 pub(crate) const SMALL_BYTES: u64 = 1 << 20;
@@ -26,7 +26,7 @@ pub enum Pass {
 }
 
 /// Bytes of the heap that a decoder needs at most to run passes of this many tokens per sequence, behind at most `start`
-/// that are in the cache already.
+/// that are in the cache already. Without threads it is what stays between passes.
 pub fn needed_bytes(
     config: &Config,
     options: &Options,
@@ -42,6 +42,8 @@ pub fn needed_bytes(
     };
     let buffers = Sizes::new(config, options.attention, &span, rows).numbers();
     let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, CPU_TILING));
+    let blocks = if options.attention == Attention::Naive { blocks_bytes(options.dtype) } else { 0 };
+    let thread = thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens), threads).max(blocks);
     sum([
         SMALL_BYTES,
         layout,
@@ -49,7 +51,7 @@ pub fn needed_bytes(
         cache_bytes(config, options, pass, positions),
         buffers.saturating_mul(bytes),
         RopeTable::bytes(config, positions),
-        thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens)).saturating_mul(threads.max(1) as u64),
+        thread.saturating_mul(threads as u64),
     ])
 }
 
@@ -75,16 +77,9 @@ pub(super) fn with_resident(offload: Option<&Offload>, resident: usize) -> Offlo
     offload.map_or_else(usual, |offload| Offload { resident, ..offload.clone() })
 }
 
-/// Bytes of weights, given `all` for a fully resident model: offloaded layers are replaced by their buffers.
+/// Bytes of weights, given `all` for a fully resident model.
 pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>, all: u64) -> u64 {
-    let Some(Offload { resident, mode, .. }) = offload else { return all };
-    let streamed = config.layers.saturating_sub(*resident) as u64;
-    if streamed == 0 {
-        return all;
-    }
-    let gone = config.layer_bytes(dtype).saturating_mul(streamed);
-    let buffers = layer_bytes(config, dtype).saturating_mul(mode.buffers() as u64);
-    all.saturating_sub(gone).saturating_add(buffers)
+    offload.map_or(all, |offload| offload.weight_bytes(config, dtype, all, layer_bytes(config, dtype)))
 }
 
 /// Bytes of the cache: of a growing one the last room, and beside it what one layer had before.
@@ -97,17 +92,25 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
     config.kv_bytes_per_token(options.dtype).saturating_mul(product(&[options.batch, room]))
 }
 
-/// What each thread needs for products with this many rows.
-pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize) -> u64 {
-    let widest = config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));
-    // Weights of a part of a product, dequantised.
-    let dequantised = if dtype == Dtype::Fp8 { product(&[PART, widest]).saturating_mul(dtype.bytes()) } else { 0 };
-    product_bytes(dtype, turned_bytes(rows, widest)).saturating_add(dequantised)
+/// What each thread needs for the products of a layer and of the head with this many rows.
+pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize, threads: usize) -> u64 {
+    let products = [LinearAt::Qkv(0), LinearAt::Output(0), LinearAt::GateUp(0), LinearAt::Down(0), LinearAt::Head];
+    let turned = products.map(|at| {
+        let [outputs, depth] = at.shape(config);
+        let columns = part_columns(threads, [rows, outputs]);
+        let is_quantised = dtype == Dtype::Fp8 && at != LinearAt::Head;
+        let dequantised = if is_quantised { product(&[columns, depth]).saturating_mul(dtype.bytes()) } else { 0 };
+        turned_bytes(dtype, rows, depth, columns).saturating_add(dequantised)
+    });
+    product_bytes(turned.into_iter().max().unwrap_or(0))
 }
 
-/// What each thread needs for products whose turned rows take this many bytes.
-pub(super) fn product_bytes(dtype: Dtype, turned: u64) -> u64 {
-    // A product needs the one or the other.
-    let blocks = if dtype == Dtype::F32 { turned } else { turned.saturating_add(WIDENED_BYTES).max(BLOCKS_BYTES) };
-    THREAD_BYTES.saturating_add(blocks)
+/// What each thread needs for products that need this many bytes themselves.
+pub(super) fn product_bytes(turned: u64) -> u64 {
+    workspace_bytes().saturating_add(PACKED_BYTES).saturating_add(turned)
+}
+
+/// What each thread needs for products of two factors that change: gradients, and scores that are stored.
+pub(crate) fn blocks_bytes(dtype: Dtype) -> u64 {
+    product_bytes(if dtype == Dtype::F32 { 0 } else { BLOCKS_BYTES })
 }

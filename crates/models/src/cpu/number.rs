@@ -6,7 +6,6 @@ pub trait Number: Copy + Default + Send + Sync + bytemuck::Pod {
     const IS_F32: bool = false;
 
     fn wide(self) -> f32;
-
     fn narrow(number: f32) -> Self;
 
     /// The numbers themselves, if they are those of f32.

@@ -32,7 +32,10 @@ pub struct Blocks {
     sum: Vec<f32>,
 }
 
-pub const WIDENED_BYTES: u64 = (4 * PART * DEPTH) as u64;
+/// Bytes of the workspace that `gemm` keeps per thread: a second-level cache.
+pub fn workspace_bytes() -> u64 {
+    gemm_common::cache::CACHE_INFO[1].cache_bytes as u64
+}
 
 pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
 
@@ -160,6 +163,13 @@ pub fn share<T: Number>(crew: &Crew, left: Factor<'_, T>, right: Factor<'_, T>, 
     });
 }
 
+/// Columns of a part. They are fewer than usual where threads would be left without one.
+pub fn part_columns(threads: usize, [rows, columns]: [usize; 2]) -> usize {
+    let wanted = threads.saturating_mul(4).div_ceil(rows.div_ceil(PART).max(1));
+    let wide = columns.div_ceil(wanted.max(1)).min(PART);
+    wide.next_multiple_of(LEAST_COLUMNS).clamp(LEAST_COLUMNS, PART)
+}
+
 /// Shares a product of these rows, columns and depth out over the crew, with something that each thread keeps. A part
 /// begins at a row and a column, and has as many as it is given to write.
 pub fn each_part<T: Number, S: Default>(
@@ -168,9 +178,7 @@ pub fn each_part<T: Number, S: Default>(
     out: &mut [T],
     work: impl Fn(&mut S, [usize; 2], &mut RowsMut<'_, T>) + Sync,
 ) {
-    // A part has fewer columns than usual where threads would be left without one.
-    let wanted = (4 * crew.threads()).div_ceil(rows.div_ceil(PART));
-    let part_columns = columns.div_ceil(wanted).next_multiple_of(LEAST_COLUMNS).clamp(LEAST_COLUMNS, PART);
+    let part_columns = part_columns(crew.threads(), [rows, columns]);
     let across = columns.div_ceil(part_columns);
     let touched = (rows * columns).saturating_mul(depth) / 16;
     let out = Shared::new(&mut out[..rows * columns]);

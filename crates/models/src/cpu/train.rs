@@ -4,7 +4,6 @@ mod adamw;
 mod attention;
 mod backward;
 mod forward;
-mod memory;
 mod positions;
 mod steps;
 #[cfg(test)]
@@ -14,15 +13,16 @@ use half::bf16;
 use laptime_probe::stage;
 
 use self::forward::Setup;
-pub use self::memory::needed_train_bytes;
-use self::steps::{Places, Sums};
+use self::steps::{Places, Sums, sums_bytes};
+use super::memory::{SMALL_BYTES, blocks_bytes, thread_bytes};
 use super::{attention::Span, cache::zeros, crew::Crew, model::Source, number::Number};
+use crate::size::{product, sum};
 use crate::train::{
     ModelTrainer,
     buffers::{Kept, Scratch},
     ops::TrainState,
 };
-use crate::{Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights, rope::RopeTable};
+use crate::{Attention, Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights, rope::RopeTable};
 
 /// Loads a decoder into memory, with all that training needs. Passes run on this many threads, including the caller's.
 pub fn trainer(
@@ -69,7 +69,7 @@ fn typed<T: Number>(
         ids: Vec::new(),
         targets: Vec::new(),
         kept: Kept::new(&sizes, config.layers, zeros::<T>, zeros)?,
-        scratch: Scratch::new(&sizes, zeros)?,
+        scratch: sizes.scratch().try_map(zeros)?,
         heads: zeros(sizes.qkv)?,
         d_norms: zeros(if config.qk_norm { 2 * config.head_dim } else { 0 })?,
         sums: Sums::default(),
@@ -77,4 +77,20 @@ fn typed<T: Number>(
         setup: Setup { span: Span::new(&config, options.batch, options.tokens, 0), table, config, options, crew },
     };
     Ok(Box::new(ModelTrainer::new(ops, state)))
+}
+
+/// Bytes of the heap that a trainer needs at most.
+pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usize) -> u64 {
+    let widest =
+        [config.hidden, config.ffn.saturating_mul(2), config.heads.saturating_mul(3).saturating_mul(config.head_dim)];
+    let sums = widest.into_iter().map(sums_bytes).max().unwrap_or(0);
+    let rows = options.batch.saturating_mul(options.tokens);
+    let heads = match options.attention {
+        // A head's keys are summed in f32.
+        Attention::Naive => product(&[options.tokens, config.head_dim, 4]),
+        Attention::Dense => attention::tile_bytes(options.tokens, config.head_dim),
+    };
+    let thread =
+        thread_bytes(config, options.dtype, rows, threads).max(blocks_bytes(options.dtype)).saturating_add(heads);
+    sum([SMALL_BYTES, config.train_need(options).total(), sums, thread.saturating_mul(threads.max(1) as u64)])
 }

@@ -10,8 +10,10 @@ use laptime_probe::stage;
 
 use self::ops::{CpuOps, gathered};
 pub(super) use self::steps::add_scaled;
-use super::memory::{SMALL_BYTES, thread_bytes};
-use super::{attention::Span, crew::Crew, model::Source, pass::Sizes, refuse_graph};
+use super::memory::{SMALL_BYTES, product_bytes};
+use super::{
+    attention::Span, crew::Crew, model::Source, pass::Sizes, product::PART, refuse_graph, turned::turned_bytes,
+};
 use crate::tts::{
     CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes, together,
 };
@@ -43,13 +45,12 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
     let pass = |config: &Config, rows: usize, logits: usize| {
         Sizes::new(config, Attention::Dense, &Span::new(config, 1, rows, 0), logits).numbers()
     };
-    // What each thread needs is that of a decoder as wide as the deepest product.
     let wide = |config: &Config| config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));
     let decoders = [&config.talker, &config.predictor, &codec.transformer].map(wide);
     let deep = sizes.convs.iter().map(|[_, inputs, taps]| inputs.saturating_mul(*taps));
-    let ffn = deep.chain(decoders).fold(config.text_width, usize::max);
-    let widest = Config { ffn, ..config.talker.clone() };
-    let thread = thread_bytes(&widest, options.dtype, text.max(decoded.saturating_mul(sizes.hidden)));
+    let deepest = deep.chain(decoders).fold(config.text_width, usize::max);
+    let thread =
+        product_bytes(turned_bytes(options.dtype, text.max(decoded.saturating_mul(sizes.hidden)), deepest, PART));
     let books = product(&[codec.codebook, codec.groups, codec.vector_width()]);
     let device = DeviceNeeds {
         numbers: vec![

@@ -7,14 +7,17 @@
 use super::product::{DEPTH, Factor, PART, Put, Weights, each_part, kernel, widened};
 use super::rows::{Rows, RowsMut};
 use super::{crew::Crew, number::Number, vectors::vectorized};
+use crate::{Dtype, size::product};
 
 /// Numbers that are turned side by side: a vector of the widest.
 const LANES: usize = 16;
 
-/// Bytes that a thread needs for this many rows of up to this many numbers: those that are transposed, and what comes out.
-pub fn turned_bytes(rows: usize, depth: usize) -> u64 {
-    let rows = rows.min(PART).next_multiple_of(LANES) as u64;
-    (depth as u64).saturating_add(PART as u64).saturating_mul(4).saturating_mul(rows)
+/// Bytes that a thread needs for a product of this many rows of up to this many numbers with parts of some columns: rows
+/// that are transposed, what comes out, and weights that are widened.
+pub fn turned_bytes(dtype: Dtype, rows: usize, depth: usize, columns: usize) -> u64 {
+    let rows = rows.min(PART).next_multiple_of(LANES);
+    let widened = if dtype == Dtype::F32 { 0 } else { product(&[columns, depth.min(DEPTH), 4]) };
+    product(&[depth.saturating_add(columns), rows, 4]).saturating_add(widened)
 }
 
 #[derive(Default)]

@@ -9,7 +9,6 @@ const FIRST_CAPACITY: usize = 64;
 
 pub trait CacheMemory<B> {
     fn allocate(&self, numbers: usize) -> Result<B, ModelError>;
-
     fn copy(&self, from: &B, to: &mut B, rows: HeadRows) -> Done;
 
     /// Reads rows, starting with a number of the buffer. Waits for the device.

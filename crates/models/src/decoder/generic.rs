@@ -16,13 +16,9 @@ pub trait Passes {
     type Memory: CacheMemory<Self::Buffer>;
 
     fn config(&self) -> &Config;
-
     fn options(&self) -> &Options;
-
     fn cache(&self) -> &KvCache<Self::Buffer>;
-
     fn cache_mut(&mut self) -> (&mut KvCache<Self::Buffer>, &Self::Memory);
-
     fn reserve(&mut self, positions: usize) -> Done;
 
     /// Takes note of a length of the cache that no pass made.
@@ -63,7 +59,6 @@ pub trait Passes {
     }
 
     fn offloading(&self) -> Option<Offloading>;
-
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 
     #[cfg(feature = "cuda")]

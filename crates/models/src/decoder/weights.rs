@@ -11,29 +11,66 @@ pub enum Part<M, V> {
     Vector(V),
 }
 
-/// The weights of one layer. Matrices that multiply the same input are packed into one.
-#[derive(Debug)]
-pub struct LayerWeights<M, V = M> {
-    pub attention_norm: V,
-    /// Queries, then keys, then values.
-    pub qkv: M,
-    pub qkv_bias: Option<V>,
-    pub query_norm: Option<V>,
-    pub key_norm: Option<V>,
-    pub output: M,
-    pub ffn_norm: V,
-    /// Gate, then up.
-    pub gate_up: M,
-    pub gate_up_bias: Option<V>,
-    pub down: M,
-    pub down_bias: Option<V>,
-    /// The norms of what attention and the feed-forward part give, before it is added.
-    pub attention_post_norm: Option<V>,
-    pub ffn_post_norm: Option<V>,
+/// Declares the parts of a layer: what they are, and the published tensors that each packs.
+macro_rules! layer_parts {
+    ($($(#[$doc:meta])* $field:ident: $type:ty, $kind:ident [$($tensor:literal),*],)*) => {
+        /// The weights of one layer. Matrices that multiply the same input are packed into one.
+        #[derive(Debug)]
+        pub struct LayerWeights<M, V = M> {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        /// The published tensors that each part of a layer packs, in the order of the fields of [`LayerWeights`].
+        const PACKED: &[&[&str]] = &[$(&[$($tensor),*]),*];
+
+        /// The number of parts of a layer.
+        pub const PARTS: usize = PACKED.len();
+
+        impl<M, V> LayerWeights<M, V> {
+            pub fn load<L>(tensors: &[TensorSpec], loader: &mut L) -> Result<Self, L::Error>
+            where
+                L: Load<Matrix = M, Vector = V>,
+            {
+                let [$($field),*] = packed_tensors(tensors);
+                Ok(Self { $($field: layer_parts!(@load $kind loader $field),)* })
+            }
+
+            pub fn parts(&self) -> [Option<Part<&M, &V>>; PARTS] {
+                [$(layer_parts!(@part $kind (&self.$field) as_ref),)*]
+            }
+
+            pub fn parts_mut(&mut self) -> [Option<Part<&mut M, &mut V>>; PARTS] {
+                [$(layer_parts!(@part $kind (&mut self.$field) as_mut),)*]
+            }
+        }
+    };
+    (@load optional $loader:ident $tensors:ident) => {
+        if $tensors.is_empty() { None } else { Some($loader.vector(&$tensors)?) }
+    };
+    (@load $kind:ident $loader:ident $tensors:ident) => { $loader.$kind(&$tensors)? };
+    (@part matrix ($part:expr) $borrow:ident) => { Some(Part::Matrix($part)) };
+    (@part vector ($part:expr) $borrow:ident) => { Some(Part::Vector($part)) };
+    (@part optional ($part:expr) $borrow:ident) => { ($part).$borrow().map(Part::Vector) };
 }
 
-/// The number of parts of a layer.
-pub const PARTS: usize = 13;
+layer_parts! {
+    attention_norm: V, vector ["input_layernorm.weight"],
+    /// Queries, then keys, then values.
+    qkv: M, matrix ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
+    qkv_bias: Option<V>, optional ["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"],
+    query_norm: Option<V>, optional ["self_attn.q_norm.weight"],
+    key_norm: Option<V>, optional ["self_attn.k_norm.weight"],
+    output: M, matrix ["self_attn.o_proj.weight"],
+    ffn_norm: V, vector ["post_attention_layernorm.weight"],
+    /// Gate, then up.
+    gate_up: M, matrix ["mlp.gate_proj.weight", "mlp.up_proj.weight"],
+    gate_up_bias: Option<V>, optional ["mlp.gate_proj.bias", "mlp.up_proj.bias"],
+    down: M, matrix ["mlp.down_proj.weight"],
+    down_bias: Option<V>, optional ["mlp.down_proj.bias"],
+    /// The norms of what attention and the feed-forward part give, before it is added.
+    attention_post_norm: Option<V>, optional [],
+    ffn_post_norm: Option<V>, optional [],
+}
 
 /// All weights of a decoder, or one value per weight: gradients, optimizer moments.
 #[derive(Debug)]
@@ -44,23 +81,6 @@ pub struct Parameters<M, V = M> {
     /// The output head, unless it is tied to the embedding.
     pub own_head: Option<M>,
 }
-
-/// The published tensors that each part of a layer packs, in the order of the fields of [`LayerWeights`].
-const PACKED: [&[&str]; PARTS] = [
-    &["input_layernorm.weight"],
-    &["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
-    &["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"],
-    &["self_attn.q_norm.weight"],
-    &["self_attn.k_norm.weight"],
-    &["self_attn.o_proj.weight"],
-    &["post_attention_layernorm.weight"],
-    &["mlp.gate_proj.weight", "mlp.up_proj.weight"],
-    &["mlp.gate_proj.bias", "mlp.up_proj.bias"],
-    &["mlp.down_proj.weight"],
-    &["mlp.down_proj.bias"],
-    &[],
-    &[],
-];
 
 /// The norms of a layer with post-norms: those before the feed-forward part, after attention and after it, by index.
 const POST_NORMED: [(usize, &[&str]); 3] = [
@@ -81,91 +101,36 @@ pub trait Load {
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector, Self::Error>;
 }
 
+/// Puts published tensors on a device that holds matrices and vectors alike.
+pub trait LoadAlike {
+    type Part;
+    type Error;
+
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Self::Part, Self::Error>;
+}
+
+impl<L: LoadAlike> Load for L {
+    type Matrix = L::Part;
+    type Vector = L::Part;
+    type Error = L::Error;
+
+    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<L::Part, L::Error> {
+        self.part(tensors)
+    }
+
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<L::Part, L::Error> {
+        self.part(tensors)
+    }
+}
+
 /// The tensors of a layer, grouped by the part that packs them. A part that the model does not have is empty.
 pub fn packed_tensors(layer: &[TensorSpec]) -> [Vec<TensorSpec>; PARTS] {
     let find = |name: &&str| layer.iter().find(|tensor| tensor.name.ends_with(name)).cloned();
-    let mut packed = PACKED;
+    let mut packed: [&[&str]; PARTS] = std::array::from_fn(|part| PACKED[part]);
     if POST_NORMED.iter().all(|(_, names)| names.iter().all(|name| find(name).is_some())) {
         POST_NORMED.into_iter().for_each(|(part, names)| packed[part] = names);
     }
     packed.map(|names| names.iter().filter_map(find).collect())
-}
-
-impl<M, V> LayerWeights<M, V> {
-    pub fn load<L>(tensors: &[TensorSpec], loader: &mut L) -> Result<Self, L::Error>
-    where
-        L: Load<Matrix = M, Vector = V>,
-    {
-        fn optional<L: Load>(loader: &mut L, tensors: &[TensorSpec]) -> Result<Option<L::Vector>, L::Error> {
-            if tensors.is_empty() { Ok(None) } else { loader.vector(tensors).map(Some) }
-        }
-        let [
-            attention_norm,
-            qkv,
-            qkv_bias,
-            query_norm,
-            key_norm,
-            output,
-            ffn_norm,
-            gate_up,
-            gate_up_bias,
-            down,
-            down_bias,
-            attention_post_norm,
-            ffn_post_norm,
-        ] = packed_tensors(tensors);
-        Ok(Self {
-            attention_norm: loader.vector(&attention_norm)?,
-            qkv: loader.matrix(&qkv)?,
-            qkv_bias: optional(loader, &qkv_bias)?,
-            query_norm: optional(loader, &query_norm)?,
-            key_norm: optional(loader, &key_norm)?,
-            output: loader.matrix(&output)?,
-            ffn_norm: loader.vector(&ffn_norm)?,
-            gate_up: loader.matrix(&gate_up)?,
-            gate_up_bias: optional(loader, &gate_up_bias)?,
-            down: loader.matrix(&down)?,
-            down_bias: optional(loader, &down_bias)?,
-            attention_post_norm: optional(loader, &attention_post_norm)?,
-            ffn_post_norm: optional(loader, &ffn_post_norm)?,
-        })
-    }
-
-    pub fn parts(&self) -> [Option<Part<&M, &V>>; PARTS] {
-        [
-            Some(Part::Vector(&self.attention_norm)),
-            Some(Part::Matrix(&self.qkv)),
-            self.qkv_bias.as_ref().map(Part::Vector),
-            self.query_norm.as_ref().map(Part::Vector),
-            self.key_norm.as_ref().map(Part::Vector),
-            Some(Part::Matrix(&self.output)),
-            Some(Part::Vector(&self.ffn_norm)),
-            Some(Part::Matrix(&self.gate_up)),
-            self.gate_up_bias.as_ref().map(Part::Vector),
-            Some(Part::Matrix(&self.down)),
-            self.down_bias.as_ref().map(Part::Vector),
-            self.attention_post_norm.as_ref().map(Part::Vector),
-            self.ffn_post_norm.as_ref().map(Part::Vector),
-        ]
-    }
-
-    pub fn parts_mut(&mut self) -> [Option<Part<&mut M, &mut V>>; PARTS] {
-        [
-            Some(Part::Vector(&mut self.attention_norm)),
-            Some(Part::Matrix(&mut self.qkv)),
-            self.qkv_bias.as_mut().map(Part::Vector),
-            self.query_norm.as_mut().map(Part::Vector),
-            self.key_norm.as_mut().map(Part::Vector),
-            Some(Part::Matrix(&mut self.output)),
-            Some(Part::Vector(&mut self.ffn_norm)),
-            Some(Part::Matrix(&mut self.gate_up)),
-            self.gate_up_bias.as_mut().map(Part::Vector),
-            Some(Part::Matrix(&mut self.down)),
-            self.down_bias.as_mut().map(Part::Vector),
-            self.attention_post_norm.as_mut().map(Part::Vector),
-            self.ffn_post_norm.as_mut().map(Part::Vector),
-        ]
-    }
 }
 
 impl<M, V> Parameters<M, V> {
@@ -254,17 +219,12 @@ mod tests {
     /// Records the names of what is loaded.
     struct Names;
 
-    impl Load for Names {
-        type Matrix = Vec<String>;
-        type Vector = Vec<String>;
+    impl LoadAlike for Names {
+        type Part = Vec<String>;
         type Error = ModelError;
 
-        fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<String>, ModelError> {
+        fn part(&mut self, tensors: &[TensorSpec]) -> Result<Vec<String>, ModelError> {
             Ok(tensors.iter().map(|tensor| tensor.name.clone()).collect())
-        }
-
-        fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Vec<String>, ModelError> {
-            self.matrix(tensors)
         }
     }
 

@@ -16,8 +16,7 @@ use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
 use super::weights::{GpuWeights, Number};
 use super::{
-    cache::GpuCache,
-    device_cache::DeviceCache,
+    cache::{DeviceCache, GpuCache},
     size,
     sparse::{DENSE, Sparse},
     streamed::Streamed,

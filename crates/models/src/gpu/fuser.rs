@@ -9,7 +9,7 @@ use laptime_cuda::nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Ope
 use laptime_cuda::{Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices};
 
 use super::weights::{Loader, Number};
-use super::{device_cache::KnownCache, room::WORKSPACE_BYTES, size};
+use super::{cache::KnownCache, room::WORKSPACE_BYTES, size};
 use crate::{
     Decoder, ModelError, TensorSpec,
     dtype::typed,

@@ -104,18 +104,11 @@ fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
     if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
 }
 
-/// Bytes of the weights on the device. Offloaded layers count with the buffers that they are copied to.
-pub(super) fn weight_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>) -> u64 {
-    let all = config.weight_bytes(dtype);
-    let Some(offload) = offload else { return all };
-    let streamed = config.layers.saturating_sub(offload.resident) as u64;
-    if streamed == 0 {
-        return all;
-    }
-    let tensors = config.layer_tensors(0);
+/// Bytes of weights on the device, given `all` for a fully resident model.
+pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>, all: u64) -> u64 {
     let fp8 = (dtype == Dtype::Fp8).then_some(config.weight_scales);
-    let turned = (offload.mode.buffers() as u64).saturating_mul(layer_bytes(&tensors, dtype.bytes(), fp8) as u64);
-    all.saturating_sub(config.layer_bytes(dtype).saturating_mul(streamed)).saturating_add(turned)
+    let buffer = || layer_bytes(&config.layer_tensors(0), dtype.bytes(), fp8) as u64;
+    offload.map_or(all, |offload| offload.weight_bytes(config, dtype, all, buffer()))
 }
 
 /// Bytes of weights, cache and the buffers of a pass over this many tokens per sequence: what a case needs.
@@ -138,7 +131,7 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     let rotation = RopeTable::bytes(config, positions);
     let layout = Layout::most_bytes(options.kept.as_ref().unwrap_or(&DENSE), tokens, GPU_TILING);
     sum([
-        weight_bytes(config, options.dtype, options.offload.as_ref()),
+        kept_bytes(config, options.dtype, options.offload.as_ref(), config.weight_bytes(options.dtype)),
         cache,
         pass,
         layout,
@@ -163,14 +156,14 @@ mod tests {
     use crate::StreamMode;
 
     fn offload(resident: usize, mode: StreamMode) -> Offload {
-        Offload { mode, resident, home: "".into(), link_gbps: None, clear_every: None, lane: None }
+        Offload::new(mode, resident, "")
     }
 
     #[test]
     fn streamed_layers_need_their_buffers_and_not_their_weights() {
         let config = Config::from_preset("Qwen2.5-7B").unwrap();
-        let bytes = |resident, mode| weight_bytes(&config, Dtype::Bf16, Some(&offload(resident, mode)));
         let (all, layer) = (config.weight_bytes(Dtype::Bf16), 466_115_584);
+        let bytes = |resident, mode| kept_bytes(&config, Dtype::Bf16, Some(&offload(resident, mode)), all);
         assert_eq!(bytes(28, StreamMode::Wrap), all);
         assert_eq!(bytes(20, StreamMode::Sync), all - 7 * layer);
         assert_eq!(bytes(20, StreamMode::Pinned), all - 7 * layer);

@@ -121,7 +121,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
             stream.wait_until(used)?;
         }
         let copy = self.visits.moments(self.device)?;
-        let (bytes, is_pinned) = (self.homes.layer_bytes(), *self.homes.home() == Home::Pinned);
+        let (bytes, is_pinned) = (self.homes.layer_bytes, self.homes.home == Home::Pinned);
         {
             let _stage = stage_mark!(
                 self.copy_marks,
@@ -202,7 +202,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
 
     fn offloading(&self) -> Offloading {
         let streamed = self.homes.layers();
-        let (layer_bytes, home) = (self.homes.layer_bytes() as u64, self.homes.home().clone());
+        let (layer_bytes, home) = (self.homes.layer_bytes as u64, self.homes.home.clone());
         Offloading { layers: streamed.saturating_add(self.resident), streamed, layer_bytes, home }
     }
 
@@ -217,8 +217,8 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
 
 impl<T: Number> Slot<T> {
     fn new(device: &Device, homes: &Homes) -> Result<Self, CudaError> {
-        let whole = Arc::new(device.allocate(homes.layer_bytes() / size_of::<T>())?);
-        Ok(Self { layer: layer_within(&whole, homes.tensors(), homes.fp8())?, whole, used: None })
+        let whole = Arc::new(device.allocate(homes.layer_bytes / size_of::<T>())?);
+        Ok(Self { layer: layer_within(&whole, &homes.tensors, homes.fp8)?, whole, used: None })
     }
 }
 

@@ -129,7 +129,7 @@ fn typed<'a, T: Number>(
         start,
         loss: device.allocate(1)?,
         kept: Kept::new(&sizes, config.layers, |numbers| device.allocate(numbers), |floats| device.allocate(floats))?,
-        scratch: Scratch::new(&sizes, |numbers| device.allocate(numbers))?,
+        scratch: sizes.scratch().try_map(|numbers| device.allocate(numbers))?,
         heads: Heads::new(device, config, &sizes)?,
         d_heads: Heads::new(device, config, &sizes)?,
         by_head: device.allocate(sizes.attended)?,

@@ -1,6 +1,6 @@
 //! The weights of a model on a GPU, packed as its kernels read them.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{fmt::Debug, marker::PhantomData, sync::Arc};
 
 use laptime_cuda::nn::{Attention, Fp8, Fp8Scales, Operations};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, Slice, SliceMut, Stream, nvrtc::compile_ahead};
@@ -9,26 +9,20 @@ use laptime_probe::stage;
 use super::{size, streamed::Homes};
 use crate::decoder::{
     self,
-    weights::{Load, Part, packed_tensors},
+    weights::{LoadAlike, Part, packed_tensors},
 };
 use crate::fp8::{Layout, WeightScales, pack};
 use crate::{Config, Dtype, Fill, ModelError, Role, TensorData, TensorSpec, Weights, weights::TensorSource};
 
-pub trait Number: Element {
+pub trait Number: Element + Debug + Send + Sync {
     const DTYPE: Dtype;
 }
 
-impl Number for f32 {
-    const DTYPE: Dtype = Dtype::F32;
+macro_rules! numbers {
+    ($($type:ty: $dtype:ident),*) => { $(impl Number for $type { const DTYPE: Dtype = Dtype::$dtype; })* };
 }
 
-impl Number for half::bf16 {
-    const DTYPE: Dtype = Dtype::Bf16;
-}
-
-impl Number for half::f16 {
-    const DTYPE: Dtype = Dtype::F16;
-}
+numbers! { f32: F32, half::bf16: Bf16, half::f16: F16 }
 
 #[derive(Debug)]
 pub struct GpuWeights<T> {
@@ -149,20 +143,15 @@ pub fn layer_within<T: Number>(
     LayerWeights::load(tensors, &mut Within { whole, fp8, begin: 0 })
 }
 
-impl<T: Number> Load for Within<'_, T> {
-    type Matrix = Buffer<T>;
-    type Vector = Buffer<T>;
+impl<T: Number> LoadAlike for Within<'_, T> {
+    type Part = Buffer<T>;
     type Error = CudaError;
 
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
         let end = self.begin + part_bytes(tensors, size_of::<T>(), self.fp8) / size_of::<T>();
         let part = Buffer::part(self.whole, self.begin..end)?;
         self.begin = end.next_multiple_of(ALIGNED_BYTES / size_of::<T>());
         Ok(part)
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
-        self.matrix(tensors)
     }
 }
 
@@ -171,19 +160,14 @@ pub struct Zeros<'a, T> {
     pub of: PhantomData<T>,
 }
 
-impl<T: Number> Load for Zeros<'_, T> {
-    type Matrix = Buffer<T>;
-    type Vector = Buffer<T>;
+impl<T: Number> LoadAlike for Zeros<'_, T> {
+    type Part = Buffer<T>;
     type Error = CudaError;
 
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
         let mut zeros = self.device.allocate(count(tensors))?;
         zeros.zero()?;
         Ok(zeros)
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
-        self.matrix(tensors)
     }
 }
 
@@ -195,20 +179,15 @@ pub struct Loader<'a, T> {
     pub fp8: Option<&'a Fp8Weights<T>>,
 }
 
-impl<T: Number> Load for Loader<'_, T> {
-    type Matrix = Buffer<T>;
-    type Vector = Buffer<T>;
+impl<T: Number> LoadAlike for Loader<'_, T> {
+    type Part = Buffer<T>;
     type Error = ModelError;
 
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         let Some(fp8) = self.fp8_of(tensors) else { return self.packed(tensors) };
         let mut buffer = self.device.allocate(fp8.scales().numbers::<T>(shape(tensors)?) as usize)?;
-        self.fill_part(tensors, &mut buffer)?;
+        self.quantise(fp8, tensors, &mut buffer)?;
         Ok(buffer)
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        self.packed(tensors)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What forward keeps for backward, and what both compute in, whatever the device. Predicted memory is counted from it.
 
-use crate::TrainSizes;
 use crate::decoder::layers::{Block, LinearAt, NormAt};
+use crate::{TrainSizes, parts::parts};
 
 /// What forward keeps. `M` are numbers of the dtype, `F` are numbers in f32.
 #[derive(Debug)]
@@ -23,18 +23,12 @@ pub struct KeptLayer<M, F> {
     pub gate_up: M,
 }
 
-#[derive(Debug)]
-pub struct Scratch<M> {
-    pub normed: M,
-    pub activated: M,
-    pub d_hidden: M,
-    pub d_normed: M,
-    pub d_activated: M,
-    pub d_attended: M,
-    pub d_qkv: M,
-    /// The weights of naive attention; empty for fused attention.
-    pub probabilities: M,
-    pub d_scores: M,
+parts! {
+    pub struct Scratch {
+        normed, activated, d_hidden, d_normed, d_activated, d_attended, d_qkv,
+        // The weights of naive attention; empty for fused attention.
+        probabilities, d_scores,
+    }
 }
 
 impl<M, F> Kept<M, F> {
@@ -108,18 +102,20 @@ impl<M, F> KeptLayer<M, F> {
     }
 }
 
-impl<M> Scratch<M> {
-    pub fn new<E>(sizes: &TrainSizes, numbers: impl Fn(usize) -> Result<M, E>) -> Result<Self, E> {
-        Ok(Self {
-            normed: numbers(sizes.stream)?,
-            activated: numbers(sizes.activated)?,
-            d_hidden: numbers(sizes.stream)?,
-            d_normed: numbers(sizes.stream)?,
-            d_activated: numbers(sizes.activated)?,
-            d_attended: numbers(sizes.attended)?,
-            d_qkv: numbers(sizes.qkv)?,
-            probabilities: numbers(sizes.scores)?,
-            d_scores: numbers(sizes.scores)?,
-        })
+impl TrainSizes {
+    /// The sizes of what both passes compute in.
+    pub fn scratch(&self) -> Scratch<usize> {
+        let Self { stream, activated, attended, qkv, scores, .. } = *self;
+        Scratch {
+            normed: stream,
+            activated,
+            d_hidden: stream,
+            d_normed: stream,
+            d_activated: activated,
+            d_attended: attended,
+            d_qkv: qkv,
+            probabilities: scores,
+            d_scores: scores,
+        }
     }
 }

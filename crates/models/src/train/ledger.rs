@@ -4,7 +4,7 @@ use laptime_trace::run::Depth;
 
 use crate::{Config, TrainMemory, TrainOptions, TrainSizes};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Ledger {
     now: TrainMemory,
     is_by_layer: bool,

@@ -10,14 +10,14 @@ use std::{cell::Cell, convert::Infallible};
 
 use laptime_probe::value;
 
-use super::buffers::{Kept, KeptLayer, Scratch};
+use super::buffers::{Kept, KeptLayer};
 use crate::{Attention, Config, TrainOptions, size::sum};
 
 /// Bytes that hold what is still needed.
 ///
 /// All of a trainer's memory is allocated when it is made, so that a step allocates nothing; this says what of it is in
 /// use: gradients from backward to the next forward, moments from the first update on, activations from forward to
-/// backward, layer by layer. What operations compute in is not in it.
+/// backward, layer by layer. A prediction has the most of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrainMemory {
     /// Parameters.
@@ -28,6 +28,8 @@ pub struct TrainMemory {
     pub optimizer: u64,
     /// What forward keeps for backward.
     pub activations: u64,
+    /// What operations compute in, whatever the layer. It is in a prediction alone.
+    pub scratch: u64,
 }
 
 impl TrainMemory {
@@ -40,29 +42,7 @@ impl TrainMemory {
         value!("activations_memory", mib(self.activations), unit = "MiB");
     }
 
-    /// All of it.
-    pub fn total(&self) -> u64 {
-        sum([self.weights, self.gradients, self.optimizer, self.activations])
-    }
-}
-
-/// Bytes that training needs, known before anything is allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TrainNeed {
-    /// Parameters.
-    pub weights: u64,
-    /// Gradients of parameters.
-    pub gradients: u64,
-    /// Both moments of parameters.
-    pub optimizer: u64,
-    /// What forward keeps for backward in all layers and the head.
-    pub activations: u64,
-    /// What operations compute in, whatever the layer.
-    pub scratch: u64,
-}
-
-impl TrainNeed {
-    /// All of it: what a trainer allocates, but for what a device has for itself.
+    /// All of it: of a prediction, what a trainer allocates, but for what a device has for itself.
     pub fn total(&self) -> u64 {
         sum([self.weights, self.gradients, self.optimizer, self.activations, self.scratch])
     }
@@ -70,9 +50,9 @@ impl TrainNeed {
 
 impl Config {
     /// Bytes that training with these options needs.
-    pub fn train_need(&self, options: &TrainOptions) -> TrainNeed {
+    pub fn train_need(&self, options: &TrainOptions) -> TrainMemory {
         let (weights, sizes) = (self.weight_bytes(options.dtype), TrainSizes::new(self, options));
-        TrainNeed {
+        TrainMemory {
             weights,
             gradients: weights,
             optimizer: if options.adamw.is_some() { weights.saturating_mul(2) } else { 0 },
@@ -139,7 +119,7 @@ impl TrainSizes {
     /// attention, and the RoPE tables.
     pub fn scratch_bytes(&self) -> u64 {
         self.bytes(|numbers, floats| {
-            Scratch::new(self, numbers)?;
+            self.scratch().try_map(numbers)?;
             numbers(self.qkv)?;
             floats(self.row_sums)?;
             floats(self.rotation)

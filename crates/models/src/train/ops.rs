@@ -9,25 +9,14 @@ use crate::decoder::{
 };
 use crate::{Config, TrainOptions, marks::stage_mark};
 
-/// The operations of training on one device, in addition to those of [`Ops`], at the granularity of its kernels.
-///
-/// A value holds a batch, what forward keeps of it, and the buffers of both passes. Operations only enqueue work, except
-/// for [`TrainOps::loss`] and [`TrainOps::read`].
+/// The operations of forward and backward, in addition to those of [`Ops`], at the granularity of a device's kernels. They
+/// only enqueue work.
 pub trait TrainOps: Ops {
-    fn config(&self) -> &Config;
-
-    fn options(&self) -> &TrainOptions;
-
-    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), Self::Error>;
-
     /// Looks up the hidden states of the batch.
     fn embed(&mut self, table: &Self::Matrix) -> Result<(), Self::Error>;
 
     /// Computes the losses, and replaces the logits by their gradients.
     fn cross_entropy(&mut self) -> Result<(), Self::Error>;
-
-    /// The mean of the losses. Waits for the device.
-    fn loss(&mut self) -> Result<f32, Self::Error>;
 
     /// Writes the gradients of a weight and its bias.
     fn weights_back(
@@ -61,6 +50,16 @@ pub trait TrainOps: Ops {
 
     /// Writes the gradient of the embedding, or adds it to that of a tied head.
     fn embed_back(&mut self, table: &mut Self::Matrix) -> Result<(), Self::Error>;
+}
+
+/// A device that trains. A value holds a batch, what forward keeps of it, and the buffers of both passes.
+pub trait TrainDevice: TrainOps {
+    fn config(&self) -> &Config;
+    fn options(&self) -> &TrainOptions;
+    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), Self::Error>;
+
+    /// The mean of the losses. Waits for the device.
+    fn loss(&mut self) -> Result<f32, Self::Error>;
 
     /// Updates every parameter by AdamW. The first update is number 1.
     fn update(&mut self, state: &mut TrainStateOf<Self>, number: u64) -> Result<(), Self::Error>;

@@ -1,11 +1,11 @@
 //! The trainer of every device.
 
 use super::Ledger;
-use super::ops::{TrainOps, TrainState, TrainStateOf, run_backward, run_forward};
+use super::ops::{TrainDevice, TrainState, TrainStateOf, run_backward, run_forward};
 use crate::decoder::{layers::Ops, weights::Parameters};
 use crate::{Config, Done, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer, error::ensure};
 
-pub struct ModelTrainer<O: TrainOps> {
+pub struct ModelTrainer<O: TrainDevice> {
     /// The first field, so that it is dropped first: a device finishes its work before the parameters are freed.
     ops: O,
     state: TrainStateOf<O>,
@@ -24,7 +24,7 @@ enum Progress {
     Backward,
 }
 
-impl<O: TrainOps> ModelTrainer<O> {
+impl<O: TrainDevice> ModelTrainer<O> {
     pub fn new(ops: O, state: TrainStateOf<O>) -> Self {
         let ledger = Ledger::new(ops.config(), ops.options());
         Self { ops, state, ledger, progress: Progress::New, updates: 0 }
@@ -40,7 +40,7 @@ impl<O: TrainOps> ModelTrainer<O> {
     }
 }
 
-impl<O: TrainOps> ModelTrainer<O>
+impl<O: TrainDevice> ModelTrainer<O>
 where
     ModelError: From<O::Error>,
 {
@@ -54,7 +54,7 @@ where
     }
 }
 
-impl<O: TrainOps> Trainer for ModelTrainer<O>
+impl<O: TrainDevice> Trainer for ModelTrainer<O>
 where
     ModelError: From<O::Error>,
 {

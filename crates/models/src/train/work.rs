@@ -1,4 +1,4 @@
-//! What backward and an update have to do, counted from the model's sizes.
+//! What backward and an update have to do, counted by the operations of training.
 //!
 //! Each product of forward has two in backward, one for the gradient of its input and one for that of its weights, so
 //! that backward has twice the operations of forward. The weights of attention are not kept, and the scores computed
@@ -6,7 +6,7 @@
 
 use laptime_trace::run::{Traffic, Work};
 
-use crate::{Attention, Config, Dtype, PassWork, Stage};
+use crate::{Attention, Config, Dtype, PassWork, decoder::count::PassCount, work::Pass};
 
 /// What backward has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +32,11 @@ impl BackwardWork {
 impl Config {
     /// The work of [`backward`](crate::Trainer::backward).
     pub fn backward_work(&self, batch: usize, tokens: usize, attention: Attention, dtype: Dtype) -> BackwardWork {
-        let forward = self.forward_work(batch, tokens, attention, dtype);
-        let recomputed_flops = forward.stage(Stage::Attention).flops / 2;
-        let pass = forward.map(|stage, mut work| {
-            work.flops = work.flops.saturating_mul(2);
-            // Rows of the embedding are given gradients; their numbers are not needed.
-            work.weight_bytes = if stage == Stage::Embed { 0 } else { work.weight_bytes };
-            work
-        });
-        BackwardWork { pass, recomputed_flops, gradient_bytes: self.weight_bytes(dtype), dtype }
+        let pass = Pass { batch, tokens, start: 0, logits: tokens, is_cached: false, attention };
+        let mut count = PassCount::new(self, pass, dtype);
+        let pass = PassWork::new(dtype, count.backward());
+        let (recomputed_flops, gradient_bytes) = (count.recomputed_flops, count.gradients.work.weight_bytes);
+        BackwardWork { pass, recomputed_flops, gradient_bytes, dtype }
     }
 
     /// The work of [`update`](crate::Trainer::update), as results keep it: parameters, gradients and both moments are read,
@@ -54,6 +50,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Stage;
 
     #[test]
     fn backward_has_twice_the_operations_of_forward() {

@@ -6,12 +6,12 @@ use super::ops::{CodecOps, Flow, decode};
 use super::tensors::{
     CodecWeights, ConvTensors, LinearOf, NextWeights, Parts, PredictorWeights, Table, TalkerWeights, TtsLoad,
 };
-use super::{CodecConfig, TtsConfig, work::Counted};
-use crate::{Dtype, Role, TensorSpec, decoder::weights::Load};
-
-/// Loads nothing and lists the tensors: weights are their own descriptions.
-#[derive(Debug, Default)]
-pub struct Specs(pub Vec<TensorSpec>);
+use super::{CodecConfig, TtsConfig};
+use crate::decoder::{
+    count::{Counted, Specs},
+    weights::Load,
+};
+use crate::{Dtype, Role, TensorSpec};
 
 impl Parts for Specs {
     type Matrix = Vec<TensorSpec>;
@@ -22,21 +22,6 @@ impl Parts for Specs {
     type Snake = Vec<TensorSpec>;
     type Codebooks = Vec<TensorSpec>;
     type Bridge = LinearOf<Self>;
-}
-
-impl Load for Specs {
-    type Matrix = Vec<TensorSpec>;
-    type Vector = Vec<TensorSpec>;
-    type Error = Infallible;
-
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<TensorSpec>, Infallible> {
-        self.0.extend_from_slice(tensors);
-        Ok(tensors.to_vec())
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Vec<TensorSpec>, Infallible> {
-        self.matrix(tensors)
-    }
 }
 
 impl TtsLoad for Specs {
@@ -130,10 +115,6 @@ impl<'a> CodecCount<'a> {
         count
     }
 
-    fn read(&mut self, tensors: &[TensorSpec]) {
-        tensors.iter().for_each(|tensor| self.counted.read(tensor));
-    }
-
     fn hidden(&mut self, rows: usize, width: usize) {
         self.sizes.hidden = self.sizes.hidden.max(rows.saturating_mul(width));
     }
@@ -144,8 +125,8 @@ impl CodecOps for CodecCount<'_> {
     type Error = Infallible;
 
     fn look_up(&mut self, weights: &CodecWeights<Specs>, frames: usize) -> Result<(), Infallible> {
-        self.counted.read_numbers([frames, self.config.groups, self.config.vector_width()]);
-        weights.projection.iter().for_each(|weight| self.counted.product(weight, frames as u64));
+        self.counted.read_numbers(&[frames, self.config.groups, self.config.vector_width()]);
+        self.counted.product(&weights.projection, frames as u64);
         self.hidden(frames, self.config.code_width);
         Ok(())
     }
@@ -162,7 +143,7 @@ impl CodecOps for CodecCount<'_> {
             Role::Lengthen => [side(0), side(1), side(2).div_ceil((*step).max(1)), *step],
             _ => [side(1), side(0), side(2), 1],
         };
-        self.read(snake.map_or(&[], Vec::as_slice));
+        self.counted.read(snake.into_iter().flatten());
         self.counted.conv(tensors, rows as u64);
         self.sizes.convs.push([rows, inputs, taps]);
         let rows = rows.saturating_mul(stride);
@@ -172,14 +153,14 @@ impl CodecOps for CodecCount<'_> {
 
     fn transformer(&mut self, _: &CodecWeights<Specs>, frames: usize) -> Result<(), Infallible> {
         let transformer = &self.config.transformer;
-        self.counted.read_numbers([2, transformer.layers, transformer.hidden]);
+        self.counted.read_numbers(&[2, transformer.layers, transformer.hidden]);
         self.hidden(frames, transformer.hidden);
         Ok(())
     }
 
     fn depthwise_norm(&mut self, next: &NextWeights<Specs>, rows: usize) -> Result<(), Infallible> {
         self.counted.conv(&next.depthwise, rows as u64);
-        next.norm.iter().for_each(|norm| self.read(norm));
+        self.counted.read(next.norm.iter().flatten());
         Ok(())
     }
 
@@ -194,7 +175,7 @@ impl CodecOps for CodecCount<'_> {
 
     fn down_add(&mut self, next: &NextWeights<Specs>, rows: usize) -> Result<(), Infallible> {
         self.counted.layer(&next.down, rows);
-        self.read(&next.scale);
+        self.counted.read(&next.scale);
         Ok(())
     }
 

@@ -156,20 +156,15 @@ pub trait TtsOps {
     }
 
     fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, Self::Error>;
-
     fn set_codes(&mut self, codes: &[u32]) -> Result<(), Self::Error>;
-
     fn decode(&mut self, weights: &WeightsOf<Self>, frames: Range<usize>) -> Done;
 
     /// Appends some of the samples that were decoded last, between -1 and 1.
     fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Done;
 
     fn logits(&mut self) -> Result<Vec<f32>, Self::Error>;
-
     fn hidden(&mut self, weights: &WeightsOf<Self>) -> Result<Vec<f32>, Self::Error>;
-
     fn wait(&mut self) -> Result<(), Self::Error>;
-
     fn reset(&mut self) -> Result<(), Self::Error>;
 }
 

@@ -150,11 +150,8 @@ pub trait TtsLoad: Load {
     fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self>;
 
     fn to_one(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self>;
-
     fn depthwise(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Depthwise, Self>;
-
     fn snake(&mut self, tensors: &[TensorSpec; 2]) -> Loaded<<PartsOf<Self> as Parts>::Snake, Self>;
-
     fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Loaded<<PartsOf<Self> as Parts>::Codebooks, Self>;
 
     /// Two matrices side by side.

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::tensors::{ConvTensors, Linear};
 use super::{Part, TtsConfig, chunks, count::CodecCount};
-use crate::{Attention, Dtype, PassWork, Stage, StageWork, TensorSpec, size::product};
+use crate::{Attention, Dtype, PassWork, Stage, StageWork, TensorSpec, decoder::count::Counted, work::Pass};
 
 impl TtsConfig {
     /// The work of each stage of a synthesis, in order, by the name that it is marked with: for a prompt of this many
@@ -78,7 +78,7 @@ impl TtsConfig {
     fn text_work(&self, rows: usize, dtype: Dtype) -> StageWork {
         let (talker, ..) = self.talker_specs();
         let mut work = Counted::new(dtype);
-        work.read_numbers([rows, self.text_width]);
+        work.read_numbers(&[rows, self.text_width]);
         work.layer(&talker.text_up, rows);
         work.layer(&talker.text_down, rows);
         work.work
@@ -86,7 +86,7 @@ impl TtsConfig {
 
     fn bridge_work(&self, rows: u64, dtype: Dtype) -> StageWork {
         let mut work = Counted::new(dtype);
-        work.read_numbers([rows as usize, self.talker.hidden]);
+        work.read_numbers(&[rows as usize, self.talker.hidden]);
         if let Some(bridge) = self.talker_specs().1.bridge {
             // Two rows run together, all others one by one.
             work.layer(&bridge, 2);
@@ -99,12 +99,9 @@ impl TtsConfig {
         let config = self.part(Part::Codec);
         let window = self.codec.window.min(frames) as u64;
         let pairs = window * (window + 1) / 2 + (frames as u64).saturating_sub(window).saturating_mul(window);
-        let pass = config.forward_work(1, frames, Attention::Dense, dtype).with_pairs(config, 1, pairs);
-        let ends = pass.stage(Stage::Head);
-        let norm = StageWork { weight_bytes: bytes(config.hidden as u64, dtype), ..StageWork::default() };
-        let all = without_embedding(&pass);
-        StageWork { flops: all.flops - ends.flops, weight_bytes: all.weight_bytes - ends.weight_bytes, ..all }
-            .plus(norm)
+        let pass =
+            Pass { batch: 1, tokens: frames, start: 0, logits: 0, is_cached: false, attention: Attention::Dense };
+        without_embedding(&config.pass_work(pass, dtype).with_pairs(config, 1, pairs))
     }
 }
 
@@ -117,46 +114,17 @@ fn bytes(numbers: u64, dtype: Dtype) -> u64 {
     numbers.saturating_mul(dtype.bytes())
 }
 
-pub(crate) struct Counted {
-    dtype: Dtype,
-    pub(crate) work: StageWork,
-}
-
 impl Counted {
-    pub(crate) fn new(dtype: Dtype) -> Self {
-        Self { dtype, work: StageWork::default() }
-    }
-
-    pub(crate) fn read(&mut self, spec: &TensorSpec) {
-        let read = bytes(spec.count() as u64, self.dtype);
-        self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);
-    }
-
-    pub(crate) fn read_all(&mut self, specs: &[TensorSpec]) {
-        specs.iter().for_each(|spec| self.read(spec));
-    }
-
-    pub(crate) fn product(&mut self, weight: &TensorSpec, rows: u64) {
-        self.read(weight);
-        let flops = (weight.count() as u64).saturating_mul(rows).saturating_mul(2);
-        self.work.flops = self.work.flops.saturating_add(flops);
-    }
-
-    pub(crate) fn read_numbers<const N: usize>(&mut self, sizes: [usize; N]) {
-        let read = bytes(product(&sizes), self.dtype);
-        self.work.weight_bytes = self.work.weight_bytes.saturating_add(read);
-    }
-
     /// A linear layer of the table of weights.
     pub(crate) fn layer(&mut self, linear: &Linear<Vec<TensorSpec>>, rows: usize) {
-        linear.weight.iter().for_each(|weight| self.product(weight, rows as u64));
-        self.read_all(&linear.bias);
+        self.product(&linear.weight, rows as u64);
+        self.read(&linear.bias);
     }
 
     /// `rows` are those that come out, or that go in where it lengthens.
     pub(crate) fn conv(&mut self, conv: &ConvTensors, rows: u64) {
-        self.product(&conv.weight, rows);
-        self.read(&conv.bias);
+        self.product([&conv.weight], rows);
+        self.read([&conv.bias]);
     }
 }
 

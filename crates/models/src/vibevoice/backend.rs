@@ -109,9 +109,7 @@ pub trait Backend: DiffusionOps {
     fn choice(&mut self) -> Result<usize, ModelError>;
 
     fn read(&mut self, what: Read<'_, Self>, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
-
     fn offloading(&self) -> Option<Offloading>;
-
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 
     fn replay(&self) -> Replay {

@@ -36,7 +36,7 @@ impl VibeVoiceConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tts::Specs;
+    use crate::decoder::count::Specs;
 
     #[test]
     fn parameters_are_those_of_the_published_models() {

@@ -5,9 +5,10 @@
 //! names are in `names.rs`.
 
 use super::plan::{ConvShape, StageShape, TokenizerShape, Way};
-use super::{TokenizerConfig, VibeVoiceConfig};
-use crate::tts::{self, ConvTensors, LoadNamed, Loaded, Specs};
-use crate::{Role, TensorSpec, decoder::weights::Load, tensors::tensor};
+use super::{TokenizerConfig, VibeVoiceConfig, count::Count};
+use crate::decoder::{count::Specs, weights::Load};
+use crate::tts::{self, ConvTensors, LoadNamed, Loaded};
+use crate::{Role, TensorSpec, tensors::tensor};
 
 /// How a device holds weights.
 pub trait Kinds: Sized {
@@ -23,23 +24,6 @@ pub trait Kinds: Sized {
 pub trait VoiceLoad<K: Kinds>: Load<Matrix = K::Matrix, Vector = K::Vector> {
     fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Loaded<K::Conv, Self>;
     fn depthwise(&mut self, tensors: &ConvTensors) -> Loaded<K::Depthwise, Self>;
-}
-
-impl Kinds for Specs {
-    type Matrix = Vec<TensorSpec>;
-    type Vector = Vec<TensorSpec>;
-    type Conv = ConvTensors;
-    type Depthwise = ConvTensors;
-}
-
-impl VoiceLoad<Self> for Specs {
-    fn conv(&mut self, tensors: &ConvTensors, _: ConvShape) -> Loaded<ConvTensors, Self> {
-        tts::TtsLoad::depthwise(self, tensors)
-    }
-
-    fn depthwise(&mut self, tensors: &ConvTensors) -> Loaded<ConvTensors, Self> {
-        tts::TtsLoad::depthwise(self, tensors)
-    }
 }
 
 pub type Linear<K> = tts::Linear<<K as Kinds>::Matrix, <K as Kinds>::Vector>;
@@ -136,7 +120,7 @@ impl VibeVoiceConfig {
     }
 
     /// The descriptions of these weights, and all their tensors.
-    pub(crate) fn specs(&self) -> (Weights<Specs>, Vec<TensorSpec>) {
+    pub(crate) fn specs(&self) -> (Weights<Count>, Vec<TensorSpec>) {
         let mut loader = Specs::default();
         let Ok(weights) = self.load(&mut loader);
         (weights, loader.0)

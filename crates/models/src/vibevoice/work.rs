@@ -1,19 +1,20 @@
 //! What stages have to do, counted as the work of a pass is (`work.rs`).
 //!
 //! Of the embedding only the row that is looked up is read, and of the head four rows. The diffusion head reads its weights
-//! once a step for both streams; its time embeddings are computed before the first token. Of tokenizers every convolution and
-//! product is counted, activations and norms are not.
+//! once per step for both streams, but for its adaptations, which are computed for all steps at once; its time embeddings are
+//! computed before the first token. Of tokenizers every convolution and product is counted, activations and norms are not.
 
-use super::tensors::{Connector, Tokenizer, Weights};
-use super::{VibeVoiceConfig, diffusion_head::STREAMS};
-use crate::tts::{Counted, Specs};
-use crate::{Attention, Dtype, Stage, StageWork};
+use super::{VibeVoiceConfig, count::Count, diffusion_head, tensors::Weights};
+use crate::{Attention, Dtype, StageWork, work::Pass};
 
 impl VibeVoiceConfig {
     /// The work of encoding a voice of this many tokens.
     pub fn voice_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        let encoder = tokenizer_work(&self.specs().0.acoustic_encoder, tokens, dtype);
-        encoder.plus(connector_work(&self.specs().0.acoustic_connector, tokens, dtype))
+        let Weights { acoustic_encoder, acoustic_connector, .. } = &self.specs().0;
+        Count::of(dtype, 0, |count| {
+            count.tokenizer(acoustic_encoder, tokens)?;
+            count.connector(acoustic_connector, tokens)
+        })
     }
 
     /// The work of running a prompt of this many positions.
@@ -28,50 +29,32 @@ impl VibeVoiceConfig {
 
     /// The work of a step of the negative stream behind this many positions: it needs no head.
     pub fn negative_work(&self, position: usize, dtype: Dtype) -> StageWork {
-        let pass = self.stepped_decoder().step_work(1, position, dtype);
-        let (all, head) = (pass.total(), pass.stage(Stage::Head));
-        let norm = (self.decoder.hidden as u64).saturating_mul(dtype.bytes());
-        let weight_bytes = all.weight_bytes.saturating_sub(head.weight_bytes).saturating_add(norm);
-        StageWork { flops: all.flops.saturating_sub(head.flops), weight_bytes, ..all }
+        let attention = Attention::Dense;
+        let pass = Pass { batch: 1, tokens: 1, start: position, logits: 0, is_cached: true, attention };
+        self.stepped_decoder().pass_work(pass, dtype).total()
     }
 
-    /// The work of making a latent in this many steps.
+    /// The work of generating a latent in this many steps.
     pub fn diffusion_work(&self, steps: usize, dtype: Dtype) -> StageWork {
-        let (tensors, streams) = (self.specs().0.diffusion_head, STREAMS as u64);
-        let mut once = Counted::new(dtype);
-        tensors.condition.iter().for_each(|spec| once.product(spec, streams));
-        let mut step = Counted::new(dtype);
-        // Both streams begin a step with the same row.
-        tensors.enter.iter().for_each(|spec| step.product(spec, 1));
-        for layer in &tensors.layers {
-            step.read_all(&layer.norm);
-            let products = [&layer.adapt, &layer.gate_up, &layer.down].into_iter().flatten();
-            products.for_each(|spec| step.product(spec, streams));
-        }
-        tensors.adapt.iter().chain(&tensors.leave).for_each(|spec| step.product(spec, streams));
-        let steps = steps as u64;
-        let StageWork { flops, weight_bytes, .. } = step.work;
-        once.work.plus(StageWork {
-            flops: flops.saturating_mul(steps),
-            weight_bytes: weight_bytes.saturating_mul(steps),
-            ..StageWork::default()
-        })
+        let head = &self.specs().0.diffusion_head;
+        Count::of(dtype, steps, |count| diffusion_head::run(count, head, &mut 0, [1.0, 0.0]))
     }
 
-    /// The work of making audio of this many latents at once.
+    /// The work of decoding the audio of this many latents at once.
     pub fn audio_decode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        tokenizer_work(&self.specs().0.acoustic_decoder, tokens, dtype)
+        Count::of(dtype, 0, |count| count.tokenizer(&self.specs().0.acoustic_decoder, tokens))
     }
 
-    /// The work of hearing the audio of this many tokens at once.
+    /// The work of encoding the audio of this many tokens at once.
     pub fn semantic_encode_work(&self, tokens: usize, dtype: Dtype) -> StageWork {
-        tokenizer_work(&self.specs().0.semantic_encoder, tokens, dtype)
+        Count::of(dtype, 0, |count| count.tokenizer(&self.specs().0.semantic_encoder, tokens))
     }
 
     /// The work of both connectors on one row each.
     pub fn connect_work(&self, dtype: Dtype) -> StageWork {
-        let Weights { acoustic_connector, semantic_connector, .. } = self.specs().0;
-        connector_work(&acoustic_connector, 1, dtype).plus(connector_work(&semantic_connector, 1, dtype))
+        let Weights { acoustic_connector, semantic_connector, .. } = &self.specs().0;
+        let connectors = [acoustic_connector, semantic_connector];
+        Count::of(dtype, 0, |count| connectors.into_iter().try_for_each(|connector| count.connector(connector, 1)))
     }
 
     /// The work of a token of audio, behind this many positions of either stream and in this many steps.
@@ -88,31 +71,6 @@ impl VibeVoiceConfig {
     }
 }
 
-fn connector_work(tensors: &Connector<Specs>, rows: usize, dtype: Dtype) -> StageWork {
-    let mut work = Counted::new(dtype);
-    work.layer(&tensors.enter, rows);
-    work.read_all(&tensors.norm);
-    work.layer(&tensors.leave, rows);
-    work.work
-}
-
-fn tokenizer_work(tokenizer: &Tokenizer<Specs>, tokens: usize, dtype: Dtype) -> StageWork {
-    let mut work = Counted::new(dtype);
-    let mut rows = tokens.saturating_mul(tokenizer.shape.entering);
-    for (stage, shape) in tokenizer.stages.iter().zip(&tokenizer.shape.stages) {
-        work.conv(&stage.enter, shape.enter.looks(rows) as u64);
-        rows = shape.enter.rows(rows);
-        for block in &stage.blocks {
-            work.conv(&block.mixer, rows as u64);
-            work.layer(&block.up, rows);
-            work.layer(&block.down, rows);
-            work.read_all(&[&block.norm[..], &block.scale, &block.ffn_norm, &block.ffn_scale].concat());
-        }
-    }
-    work.conv(&tokenizer.head, rows as u64);
-    work.work
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,8 +85,10 @@ mod tests {
         assert_eq!(negative.weight_bytes, 2 * (body + 3584));
         let steps = |steps| config.diffusion_work(steps, Dtype::Bf16).weight_bytes;
         let (condition, time) = (3584 * 3584, 256 * 3584 + 3584 * 3584);
-        let a_step = 669_333_504 - condition - time;
-        assert_eq!((steps(10), steps(20)), (2 * (condition + 10 * a_step), 2 * (condition + 20 * a_step)));
+        // The adaptations of four layers and of the last norm are computed for all steps at once.
+        let adapt = (4 * 3 + 2) * 3584 * 3584;
+        let (once, a_step) = (condition + adapt, 669_333_504 - condition - time - adapt);
+        assert_eq!((steps(10), steps(20)), (2 * (once + 10 * a_step), 2 * (once + 20 * a_step)));
     }
 
     #[test]
@@ -138,10 +98,8 @@ mod tests {
             let (one, two) = (work(&config, 1, Dtype::F32), work(&config, 2, Dtype::F32));
             assert_eq!((two.flops, two.weight_bytes), (2 * one.flops, one.weight_bytes));
         }
-        let mut decoder = Specs::default();
-        let name = "model.audio_tower.decoder";
-        let Ok(_) = Tokenizer::<Specs>::load(&mut decoder, name, &config.acoustic, super::super::plan::Way::Decoder);
-        let decoder: u64 = decoder.0.iter().map(|spec| spec.count() as u64).sum();
+        let decoder = config.specs().1.into_iter().filter(|spec| spec.name.starts_with("model.audio_tower.decoder"));
+        let decoder: u64 = decoder.map(|spec| spec.count() as u64).sum();
         assert_eq!(config.audio_decode_work(1, Dtype::F32).weight_bytes, 4 * decoder);
         let token = config.token_work([100, 10], 10, Dtype::Bf16);
         assert!(token.flops > config.diffusion_work(10, Dtype::Bf16).flops && token.kv_read > 0);

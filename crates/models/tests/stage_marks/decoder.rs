@@ -1,36 +1,34 @@
 //! The stages that a pass marks, at every depth, recorded.
 
-use std::sync::{Arc, Mutex};
-
-use laptime_models::{
-    Attention, Config, Decoder, Dtype, Marks, Options, Room, StageNames, Tokens, Weights, cpu, stages::forward_stages,
+use std::{
+    error::Error,
+    sync::{Arc, Mutex},
 };
+
+use laptime_models::{Config, Decoder, Dtype, Marks, Options, Room, StageNames, Tokens, Weights, cpu};
 use laptime_trace::{Trace, run::Depth};
 
-fn decoder(marks: Marks, attention: Attention) -> Box<dyn Decoder> {
+use crate::trees::recorded_trace;
+
+fn decoder(marks: Marks) -> Box<dyn Decoder> {
     let config = Config::from_preset("tiny").unwrap();
-    let options = Options { attention, marks, ..Options::new(Dtype::F32, Room::Growing) };
+    let options = Options { marks, ..Options::new(Dtype::F32, Room::Growing) };
     cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap()
 }
 
 /// The stages of one forward pass of a model with two layers, recorded.
-fn recorded(depth: Depth, attention: Attention) -> Trace {
-    let mut decoder = decoder(Marks { depth, ..Marks::default() }, attention);
+fn recorded(depth: Depth) -> Trace {
+    let mut decoder = decoder(Marks { depth, ..Marks::default() });
     // The first pass allocates, which is a stage of its own.
     decoder.forward(&Tokens::one(vec![1; 100])).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("trace.pftrace");
-    let recording = laptime_trace::record_to(&path).unwrap();
-    decoder.forward(&Tokens::one(vec![1; 100])).unwrap();
-    recording.finish().unwrap();
-    let trace = laptime_trace::read(&path).unwrap();
+    let trace = recorded_trace::<Box<dyn Error>>(|| Ok(decoder.forward(&Tokens::one(vec![1; 100]))?)).unwrap();
     assert!(trace.tracks().len() <= 1, "stages are on the track of the caller");
     trace
 }
 
 /// Their names, in order.
-fn names(depth: Depth, attention: Attention) -> Vec<String> {
-    recorded(depth, attention).spans().map(|span| span.name.to_owned()).collect()
+fn names(depth: Depth) -> Vec<String> {
+    recorded(depth).spans().map(|span| span.name.to_owned()).collect()
 }
 
 /// A stage: how deep it is, its name and its layer.
@@ -56,7 +54,7 @@ impl StageNames for Named {
 fn a_capture_names_the_stages_that_are_recorded() {
     let _alone = crate::alone();
     for depth in [Depth::Layer, Depth::Ops] {
-        let trace = recorded(depth, Attention::Dense);
+        let trace = recorded(depth);
         let expected = trace.spans().map(|span| {
             let above = std::iter::successors(span.parent, |parent| trace.span(*parent).parent).count();
             let layer = span.fields.iter().find(|(name, _)| *name == "layer").map(|(_, value)| value.to_string());
@@ -64,7 +62,7 @@ fn a_capture_names_the_stages_that_are_recorded() {
         });
         let names = Arc::new(Named::default());
         let marks = Marks { depth, names: Some(Arc::clone(&names) as Arc<dyn StageNames>), ..Marks::default() };
-        decoder(marks, Attention::Dense).forward(&Tokens::one(vec![1; 100])).unwrap();
+        decoder(marks).forward(&Tokens::one(vec![1; 100])).unwrap();
         let (open, found) = &*names.0.lock().unwrap();
         assert_eq!(*open, 0, "every stage ends");
         assert_eq!(found, &expected.collect::<Vec<_>>());
@@ -74,10 +72,7 @@ fn a_capture_names_the_stages_that_are_recorded() {
 #[test]
 fn stages_are_marked_as_deep_as_was_asked() {
     let _alone = crate::alone();
-    assert!(names(Depth::Pipeline, Attention::Naive).is_empty());
+    assert!(names(Depth::Pipeline).is_empty());
     let layer = ["layer", "attention", "ffn"];
-    assert_eq!(names(Depth::Layer, Attention::Dense), [&["embed"], &layer[..], &layer, &["head"]].concat());
-    for attention in [Attention::Naive, Attention::Dense] {
-        assert_eq!(names(Depth::Ops, attention), forward_stages(2, attention));
-    }
+    assert_eq!(names(Depth::Layer), [&["embed"], &layer[..], &layer, &["head"]].concat());
 }

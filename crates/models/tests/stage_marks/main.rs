@@ -5,10 +5,12 @@
 #[path = "../all/common/mod.rs"]
 mod common;
 mod decoder;
+mod devices;
 mod fuser;
 mod offload;
 mod speech;
 mod train;
+mod trees;
 mod tts;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

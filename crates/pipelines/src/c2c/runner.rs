@@ -329,14 +329,20 @@ pub fn needed_bytes(pair: &Pair, spec: &Spec, device: &dyn Device) -> u64 {
     ]));
     let behind = pair.positions(spec).saturating_sub(read);
     let behind_heard = pair.teacher_positions(spec).saturating_sub(heard);
-    let (threads, cached) = (spec.threads, cpu::Pass::Cached);
-    sum(&[
-        cpu::needed_bytes(&pair.base.config, &base, cached, [behind, read], threads),
-        cpu::needed_bytes(&pair.teacher.config, &teacher, cached, [behind_heard, heard], threads),
-        cpu::needed_fuser_bytes(fusers, &fuse, [1, pair.tokens()], threads),
-        // The check looks at two rows of logits as f32.
-        (pair.base.config.vocab as u64).saturating_mul(8),
-    ])
+    let needed = |threads: usize| {
+        [
+            cpu::needed_bytes(&pair.base.config, &base, cpu::Pass::Cached, [behind, read], threads),
+            cpu::needed_bytes(&pair.teacher.config, &teacher, cpu::Pass::Cached, [behind_heard, heard], threads),
+            cpu::needed_fuser_bytes(fusers, &fuse, [1, pair.tokens()], threads),
+        ]
+    };
+    // The three have threads of their own, whose workspaces stay, but only one of them runs at a time.
+    let (stays, all) = (needed(0), needed(spec.threads));
+    let of_threads = all.into_iter().zip(stays).map(|(all, stays)| all.saturating_sub(stays)).max().unwrap_or(0);
+    let workspaces = cpu::workspace_bytes().saturating_mul(2 * spec.threads as u64);
+    // The check looks at two rows of logits as f32.
+    let logits = (pair.base.config.vocab as u64).saturating_mul(8);
+    sum(&[sum(&stays), of_threads, workspaces, logits])
 }
 
 #[cfg(test)]

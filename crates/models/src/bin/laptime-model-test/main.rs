@@ -8,6 +8,7 @@ mod fp8;
 mod harness;
 mod joined;
 mod learn;
+mod memory;
 mod offload;
 mod offload_speed;
 mod right;
@@ -18,6 +19,9 @@ mod speed;
 mod stages;
 #[cfg(feature = "profiling")]
 mod stamped;
+#[cfg(feature = "profiling")]
+#[path = "../../../tests/stage_marks/trees.rs"]
+mod trees;
 mod tts;
 
 use std::{env, path::PathBuf, process::ExitCode};
@@ -29,6 +33,13 @@ use self::harness::{Answer, Failed, Test, expect, run};
 
 impl From<ModelError> for Failed {
     fn from(error: ModelError) -> Self {
+        Self::Wrong(error.to_string())
+    }
+}
+
+#[cfg(feature = "profiling")]
+impl From<Box<dyn std::error::Error>> for Failed {
+    fn from(error: Box<dyn std::error::Error>) -> Self {
         Self::Wrong(error.to_string())
     }
 }
@@ -53,7 +64,7 @@ const TESTS: &[Test<Bench>] = &[
     ("sparse passes give the CPU's logits", right::sparse),
     ("what cannot be done is refused", right::refused),
     #[cfg(feature = "profiling")]
-    ("stages have the names and the order that the CPU's have", stages::alike),
+    ("stages of every model have the tree that the CPU's have", stages::alike),
     #[cfg(feature = "profiling")]
     ("stages inside a graph are those of launches", stamped::alike),
     ("gradients are the CPU's", learn::gradients),
@@ -81,6 +92,9 @@ const TESTS: &[Test<Bench>] = &[
     ("offload: what cannot be done is refused", offload::refused),
     ("offload: a lack of memory in the middle is an error, and no more", offload::out_of_memory),
     ("offload: as much memory is used as was predicted", offload::memory),
+    ("memory: decoders use what was predicted", memory::decoders),
+    ("memory: training uses what was predicted", memory::training),
+    ("memory: a fuser uses what was predicted", memory::fusers),
     ("offload: speed of Qwen2.5-7B", offload_speed::speed),
     ("fp8: quantised weights give what they give when they are dequantised", fp8::dequantised),
     ("fp8: synthetic weights give the CPU's logits", fp8::against_cpu),

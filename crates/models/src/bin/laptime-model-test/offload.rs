@@ -6,7 +6,7 @@ use laptime_models::{
     gpu::{GpuModel, logits_alone_and_apart, needed_bytes},
 };
 
-use crate::{Answer, Bench, Failed, expect, fixture::distance};
+use crate::{Answer, Bench, Failed, expect, fixture::distance, memory::compare};
 
 /// Steps behind a prompt.
 const STEPS: usize = 20;
@@ -228,20 +228,14 @@ pub fn memory(bench: &Bench) -> Answer {
         let offload = offload(mode, resident);
         let options = options(dtype, 2048, Some(offload.clone()));
         let needed = needed_bytes(&config, &options, 512, false);
-        bench.device.give_back_memory()?;
-        let before = bench.device.used_memory()?;
-        bench.device.reset_peak()?;
-        let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, &offload)?;
-        let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
-        decoder.prefill(&Tokens::one((0..512).collect()))?;
-        (0..3).try_for_each(|_| decoder.step())?;
-        decoder.chosen()?;
-        let used = bench.device.peak_memory()?.bytes().saturating_sub(before);
-        let words =
-            format!("{mode} {dtype}, {resident} stay: {:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6);
-        let ratio = used as f64 / needed as f64;
-        expect((0.9..=1.1).contains(&ratio), || words.clone())?;
-        told.push(format!("{words} ({:+.1} %)", (ratio - 1.0) * 100.0));
+        let words = compare(bench, &format!("{mode} {dtype}, {resident} stay"), needed, || {
+            let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, &offload)?;
+            let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
+            decoder.prefill(&Tokens::one((0..512).collect()))?;
+            (0..3).try_for_each(|_| decoder.step())?;
+            Ok(decoder.chosen().map(drop)?)
+        })?;
+        told.push(words);
     }
     Ok(told.join("\n"))
 }

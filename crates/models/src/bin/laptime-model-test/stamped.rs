@@ -8,8 +8,7 @@ use laptime_models::{Config, Decoder, Dtype, GraphMode, Marks, Options, Replay, 
 use laptime_probe::{DeviceClock, Lane, stage};
 use laptime_trace::{GraphReplay, GraphReplays, Trace, TrackKind, run::Depth};
 
-use crate::stages::recorded_trace;
-use crate::{Answer, Bench, Failed, expect, speed::median};
+use crate::{Answer, Bench, Failed, expect, speed::median, trees::recorded_trace};
 
 /// Tokens of a prompt.
 const PROMPT: usize = 9;
@@ -77,7 +76,7 @@ fn outline(
     // The first of each is launched, and the second is captured.
     run(&mut *decoder)?;
     run(&mut *decoder)?;
-    let trace = recorded_trace(|| {
+    let trace = recorded_trace::<Failed>(|| {
         let replay = match pass {
             Pass::Step => decoder.next_replay()?,
             Pass::Prompt => decoder.next_prefill_replay(PROMPT)?,
@@ -116,7 +115,7 @@ pub fn cost(bench: &Bench) -> Answer {
         decoder.prefill(&Tokens::one((0..512).collect()))?;
         let plain = steps(bench, &mut *decoder, STEPS)?;
         let mut stamped = 0.0;
-        recorded_trace(|| {
+        recorded_trace::<Failed>(|| {
             stamped = steps(bench, &mut *decoder, STEPS)?;
             Ok(())
         })?;

@@ -19,25 +19,11 @@ use crate::decoder::{
 };
 use crate::train::{
     buffers::Scratch,
-    ops::{TrainOps, TrainState},
+    ops::{TrainDevice, TrainOps, TrainState},
 };
 use crate::{Attention, Config, Done, ModelError, TrainOptions};
 
 impl<T: Number> TrainOps for CpuTraining<T> {
-    fn config(&self) -> &Config {
-        &self.setup.config
-    }
-
-    fn options(&self) -> &TrainOptions {
-        &self.setup.options
-    }
-
-    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Done {
-        ids.clone_into(&mut self.ids);
-        targets.clone_into(&mut self.targets);
-        Ok(())
-    }
-
     fn embed(&mut self, table: &Vec<T>) -> Done {
         embed(&self.setup.crew, &self.ids, table, self.setup.config.hidden, self.kept.first());
         Ok(())
@@ -46,12 +32,6 @@ impl<T: Number> TrainOps for CpuTraining<T> {
     fn cross_entropy(&mut self) -> Done {
         cross_entropy(&self.setup.crew, &self.targets, &mut self.kept.logits, &mut self.kept.losses);
         Ok(())
-    }
-
-    fn loss(&mut self) -> Result<f32, ModelError> {
-        let losses = &self.kept.losses;
-        let sum: f64 = losses.iter().map(|loss| f64::from(*loss)).sum();
-        Ok((sum / losses.len() as f64) as f32)
     }
 
     fn weights_back(&mut self, at: LinearAt, weight: &mut Vec<T>, bias: Option<&mut Vec<f32>>) -> Done {
@@ -128,6 +108,28 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         self.places.renew(&self.ids, table, config.hidden, config.tied);
         self.places.add(crew, &self.scratch.d_hidden, table, config.hidden);
         Ok(())
+    }
+}
+
+impl<T: Number> TrainDevice for CpuTraining<T> {
+    fn config(&self) -> &Config {
+        &self.setup.config
+    }
+
+    fn options(&self) -> &TrainOptions {
+        &self.setup.options
+    }
+
+    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Done {
+        ids.clone_into(&mut self.ids);
+        targets.clone_into(&mut self.targets);
+        Ok(())
+    }
+
+    fn loss(&mut self) -> Result<f32, ModelError> {
+        let losses = &self.kept.losses;
+        let sum: f64 = losses.iter().map(|loss| f64::from(*loss)).sum();
+        Ok((sum / losses.len() as f64) as f32)
     }
 
     fn update(&mut self, state: &mut TrainState<Vec<T>, Vec<f32>>, number: u64) -> Done {

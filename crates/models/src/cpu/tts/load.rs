@@ -4,8 +4,7 @@ use std::marker::PhantomData;
 
 use super::super::{
     cache::zeros,
-    conv::{Conv, Depthwise},
-    linear::Linear,
+    conv::{Conv, Depthwise, Linear},
     model::Typed,
     number::Number,
 };

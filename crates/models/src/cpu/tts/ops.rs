@@ -4,9 +4,8 @@ use std::{ops::Range, sync::Arc};
 
 use super::super::{
     cache::{fit, zeros},
-    conv::{self, Conv},
+    conv::{self, Conv, Linear},
     crew::Crew,
-    linear::Linear,
     number::Number,
     product::{Put, project},
     rows::Rows,

@@ -4,6 +4,7 @@ use super::super::{
     attention::Span,
     memory::{SMALL_BYTES, kept_bytes, product_bytes, thread_bytes},
     pass::Sizes,
+    product::PART,
     turned::turned_bytes,
 };
 use super::backend::Cpu;
@@ -26,8 +27,11 @@ pub fn needed_vibevoice_bytes(
     let shapes = config.tokenizer_shapes();
     let plans = shapes.each_ref().map(|shape| Plan::new(shape, TOGETHER));
     let products = plans.iter().flat_map(|plan| &plan.products);
-    let turned = products.map(|[rows, width]| turned_bytes(rows.saturating_mul(TOGETHER), *width)).max().unwrap_or(0);
-    let thread = thread_bytes(&config.decoder, dtype, positions).max(product_bytes(dtype, turned));
+    let turned = products
+        .map(|[rows, width]| turned_bytes(dtype, rows.saturating_mul(TOGETHER), *width, PART))
+        .max()
+        .unwrap_or(0);
+    let thread = thread_bytes(&decoder, dtype, positions, threads).max(product_bytes(turned));
     let kernel = |conv: ConvShape| product(&[conv.inputs, conv.outputs, conv.kernel]);
     let largest_kernel = shapes.iter().flat_map(TokenizerShape::convolutions).map(kernel).max();
     let numbers = [

@@ -17,12 +17,12 @@ pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
 pub struct Homes {
     regions: Mutex<Vec<Region>>,
     layers: usize,
-    layer_bytes: usize,
+    pub layer_bytes: usize,
     /// Those of the first layer: all are alike.
-    tensors: Vec<TensorSpec>,
+    pub tensors: Vec<TensorSpec>,
     /// The scales of their matrices if these are in e4m3.
-    fp8: Option<WeightScales>,
-    home: Home,
+    pub fp8: Option<WeightScales>,
+    pub home: Home,
 }
 
 impl Homes {
@@ -73,22 +73,6 @@ impl Homes {
 
     pub fn layers(&self) -> usize {
         self.layers
-    }
-
-    pub fn layer_bytes(&self) -> usize {
-        self.layer_bytes
-    }
-
-    pub fn home(&self) -> &Home {
-        &self.home
-    }
-
-    pub(super) fn tensors(&self) -> &[TensorSpec] {
-        &self.tensors
-    }
-
-    pub(super) fn fp8(&self) -> Option<WeightScales> {
-        self.fp8
     }
 
     /// Mode `sync` is that of pageable memory, and the others are not.

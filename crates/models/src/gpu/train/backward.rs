@@ -17,7 +17,7 @@ use crate::gpu::{
 };
 use crate::train::{
     buffers::Scratch,
-    ops::{TrainOps, TrainState},
+    ops::{TrainDevice, TrainOps, TrainState},
 };
 use crate::{Attention, Config, Marks, TrainOptions, marks::stage_mark};
 
@@ -68,23 +68,6 @@ impl<T: Number> GpuTraining<'_, T> {
 }
 
 impl<T: Number> TrainOps for GpuTraining<'_, T> {
-    fn config(&self) -> &Config {
-        &self.config
-    }
-
-    fn options(&self) -> &TrainOptions {
-        &self.options
-    }
-
-    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Done {
-        let stream = self.device.stream();
-        // SAFETY: lists of the host's own memory are no pinned memory.
-        unsafe {
-            self.ids.put(stream, ids)?;
-            self.targets.put(stream, targets)
-        }
-    }
-
     fn embed(&mut self, table: &Buffer<T>) -> Done {
         let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
         self.operations.embed(self.device.stream(), &self.ids, table, self.kept.first(), shape)
@@ -96,10 +79,6 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         let Self { kept, targets, gradients, loss, .. } = self;
         gradients.cross_entropy(stream, &mut kept.logits, &*targets, &mut kept.losses, shape, scale)?;
         gradients.mean(stream, &kept.losses, loss)
-    }
-
-    fn loss(&mut self) -> Result<f32, CudaError> {
-        Ok(self.loss.read()?.first().copied().unwrap_or(f32::NAN))
     }
 
     fn weights_back(&mut self, at: LinearAt, weight: &mut Buffer<T>, bias: Option<&mut Buffer<T>>) -> Done {
@@ -164,6 +143,29 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         let (stream, is_added) = (self.device.stream(), self.config.tied);
         let Self { gradients, ids, scratch, counts, .. } = self;
         gradients.embed_backward(stream, &*ids, &scratch.d_hidden, table, counts, shape, is_added)
+    }
+}
+
+impl<T: Number> TrainDevice for GpuTraining<'_, T> {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn options(&self) -> &TrainOptions {
+        &self.options
+    }
+
+    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Done {
+        let stream = self.device.stream();
+        // SAFETY: lists of the host's own memory are no pinned memory.
+        unsafe {
+            self.ids.put(stream, ids)?;
+            self.targets.put(stream, targets)
+        }
+    }
+
+    fn loss(&mut self) -> Result<f32, CudaError> {
+        Ok(self.loss.read()?.first().copied().unwrap_or(f32::NAN))
     }
 
     fn update(&mut self, state: &mut TrainState<Buffer<T>, Buffer<T>>, number: u64) -> Done {

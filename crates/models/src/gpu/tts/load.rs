@@ -8,7 +8,7 @@ use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Rows, Sizes};
 use super::super::size;
 use super::super::weights::{Loader, Number};
 use crate::tts::{ConvTensors, Linear, Parts, TtsLoad, TtsWeights, codebook};
-use crate::{ModelError, Role, TensorSpec, decoder::weights::Load};
+use crate::{ModelError, Role, TensorSpec, decoder::weights::LoadAlike};
 
 pub struct Kit<'a, T> {
     pub device: &'a Device,
@@ -81,16 +81,11 @@ impl<'a, T: Number> GpuLoader<'a, T> {
     }
 }
 
-impl<T: Number> Load for GpuLoader<'_, T> {
-    type Matrix = Buffer<T>;
-    type Vector = Buffer<T>;
+impl<T: Number> LoadAlike for GpuLoader<'_, T> {
+    type Part = Buffer<T>;
     type Error = ModelError;
 
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        self.loader.packed(tensors)
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         self.loader.packed(tensors)
     }
 }

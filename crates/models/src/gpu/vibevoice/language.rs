@@ -230,7 +230,10 @@ impl<T: Number> Language<T> {
         let (model, width) = (&self.model, self.model.config.hidden);
         let (stepper, _) = self.streams.of(side)?;
         let (operations, stream) = (&on.kernels.operations, on.device.stream());
-        if side != Side::Negative {
+        let mut _head = None;
+        if side == Side::Negative {
+            _head = stage_mark!(model.options.marks, Layer, "head");
+        } else {
             stepper.head(model.context(on), &model.norm, &model.choices)?;
             let _stage = stage_mark!(model.options.marks, Layer, "choose");
             let shape = [1, size(model.config.vocab)?];

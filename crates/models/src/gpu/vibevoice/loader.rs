@@ -8,7 +8,7 @@ use super::super::{
 };
 use super::backend::{Cuda, On};
 use crate::vibevoice::{ConvShape, Kinds, VibeVoiceWeights, VoiceLoad};
-use crate::{ModelError, TensorSpec, decoder::weights::Load, tts::ConvTensors};
+use crate::{ModelError, TensorSpec, decoder::weights::LoadAlike, tts::ConvTensors};
 
 pub struct Stored<T> {
     pub weight: Buffer<T>,
@@ -46,16 +46,11 @@ impl<'p, 'a, T: Number> Put<'p, 'a, T> {
     }
 }
 
-impl<T: Number> Load for Put<'_, '_, T> {
-    type Matrix = Buffer<T>;
-    type Vector = Buffer<T>;
+impl<T: Number> LoadAlike for Put<'_, '_, T> {
+    type Part = Buffer<T>;
     type Error = ModelError;
 
-    fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        self.loader.packed(tensors)
-    }
-
-    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         self.loader.packed(tensors)
     }
 }

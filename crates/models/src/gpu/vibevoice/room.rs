@@ -1,6 +1,6 @@
 //! What VibeVoice needs on a GPU besides what every device needs.
 
-use super::super::room::{Head, PassSizes, WORKSPACE_BYTES, weight_bytes};
+use super::super::room::{Head, PassSizes, WORKSPACE_BYTES, kept_bytes};
 use super::{backend::Cuda, language::negative_room};
 use crate::size::{product, sum};
 use crate::vibevoice::{
@@ -13,9 +13,6 @@ const SMALL_BYTES: u64 = 16 << 20;
 /// Bytes that a model needs at most on a GPU.
 pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptions, reading: ReadingSizes) -> u64 {
     let (decoder, dtype) = (config.stepped_decoder(), options.dtype);
-    // Offloaded layers count with the buffers that they are copied to.
-    let kept = weight_bytes(&config.decoder, dtype, options.offload.as_ref());
-    let gone = config.decoder.weight_bytes(dtype).saturating_sub(kept);
     let shapes = config.tokenizer_shapes();
     let packed = shapes.iter().flat_map(TokenizerShape::convolutions).map(|conv| conv.packed_rows() as u64);
     let [encoder, decoder_flow, semantic] = &shapes;
@@ -30,7 +27,7 @@ pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptio
     let each = config.token_samples().saturating_add(config.acoustic.latent.saturating_mul(2));
     let audio = product(&[options.negative_room.max(reading.tokens), each, size_of::<f32>()]);
     let own = Own {
-        weights: config.kept_weight_bytes(dtype).saturating_sub(gone),
+        weights: kept_bytes(&config.decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
         loading: 0,
         rooms: [options.room, negative_room(options)],
         numbers: sum(numbers),
