@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Heap {
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// Checks that no more was used than predicted, and that the prediction is at most so many percent of it.
+/// Checks that no more was used than predicted, and that the prediction is at most this percentage of it.
 fn check(what: &str, needed: u64, used: u64, most: u64) {
     let case = format!("{what}: needed {needed}, used {used}");
     assert!(used <= needed, "{case}");

@@ -30,7 +30,7 @@ impl VoiceLoad<Count> for Specs {
 }
 
 impl Count {
-    /// The work of what this runs, with a diffusion of so many steps.
+    /// The work of what this runs, with a diffusion of this number of steps.
     pub fn of(dtype: Dtype, steps: usize, run: impl FnOnce(&mut Self) -> Done) -> StageWork {
         let mut count = Self { counted: Counted::new(dtype), steps };
         // A count refuses nothing.

@@ -24,7 +24,7 @@ pub fn compare(bench: &Bench, what: &str, needed: u64, run: impl FnOnce() -> Res
 }
 
 pub fn decoders(bench: &Bench) -> Answer {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (name, dtype, attention, tokens, is_forward) in [
         ("Qwen3-0.6B", Dtype::Bf16, Attention::Dense, 512, false),
         ("Qwen3-0.6B", Dtype::Bf16, Attention::Dense, 2048, true),
@@ -46,13 +46,13 @@ pub fn decoders(bench: &Bench) -> Answer {
             }
             Ok(bench.device.synchronise()?)
         })?;
-        told.push(words);
+        lines.push(words);
     }
-    Ok(told.join("\n"))
+    Ok(lines.join("\n"))
 }
 
 pub fn training(bench: &Bench) -> Answer {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (name, dtype, attention) in [
         ("small", Dtype::F32, Attention::Naive),
         ("small", Dtype::Bf16, Attention::Dense),
@@ -69,9 +69,9 @@ pub fn training(bench: &Bench) -> Answer {
             trainer.update()?;
             Ok(bench.device.synchronise()?)
         })?;
-        told.push(words);
+        lines.push(words);
     }
-    Ok(told.join("\n"))
+    Ok(lines.join("\n"))
 }
 
 /// The caches are there before; the fuser comes on top.
