@@ -76,7 +76,8 @@ fn of_config(bench: &Bench, config: &Config) -> Answer {
     let (made, read) = (load(&synthetic, Dtype::Fp8)?, load(&quantised, Dtype::Fp8)?);
     let (plain, original) = (load(&quantised, Dtype::Bf16)?, load(&synthetic, Dtype::Bf16)?);
     let mut told = Vec::new();
-    for batch in [1, 3, 12] {
+    // With 17 sequences cuBLAS multiplies both; with 9 to 16 the bf16 weights have kernels of their own, which round elsewhere.
+    for batch in [1, 3, 17] {
         let prompt = prompt(config, batch);
         let ours = of_model(bench, &made, &prompt)?;
         let stored = of_model(bench, &read, &prompt)?;

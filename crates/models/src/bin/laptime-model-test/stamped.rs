@@ -20,6 +20,9 @@ enum Pass {
     Prompt,
 }
 
+/// The positions of the small models' caches.
+const ROOM: usize = 512;
+
 /// How much slower a step may be while the stages inside it are stamped.
 const MOST_COST: f64 = 0.05;
 
@@ -31,8 +34,8 @@ fn lane(bench: &Bench) -> Result<Lane, Failed> {
     Ok(Lane::device("cuda:0", clock))
 }
 
-fn options(dtype: Dtype, batch: usize, graph: GraphMode, marks: Marks) -> Options {
-    Options { batch, graph, marks, ..Options::new(dtype, Room::Static(1024)) }
+fn options(room: usize, dtype: Dtype, batch: usize, graph: GraphMode, marks: Marks) -> Options {
+    Options { batch, graph, marks, ..Options::new(dtype, Room::Static(room)) }
 }
 
 pub fn alike(bench: &Bench) -> Answer {
@@ -66,7 +69,7 @@ fn outline(
 ) -> Result<Vec<(usize, String, String)>, Failed> {
     let lane = lane(bench)?;
     let marks = Marks { depth, lane: Some(lane.clone()), ..Marks::default() };
-    let mut decoder = model.decoder(&bench.device, options(Dtype::F32, batch, graph, marks))?;
+    let mut decoder = model.decoder(&bench.device, options(ROOM, Dtype::F32, batch, graph, marks))?;
     let prompt = Tokens { ids: vec![1; PROMPT * batch], batch };
     decoder.prefill(&prompt)?;
     let run = |decoder: &mut dyn Decoder| match pass {
@@ -111,7 +114,7 @@ pub fn cost(bench: &Bench) -> Answer {
     let mut told = Vec::new();
     for depth in [Depth::Layer, Depth::Ops] {
         let marks = Marks { depth, ..Marks::default() };
-        let mut decoder = model.decoder(&bench.device, options(Dtype::Bf16, 1, GraphMode::On, marks))?;
+        let mut decoder = model.decoder(&bench.device, options(1024, Dtype::Bf16, 1, GraphMode::On, marks))?;
         decoder.prefill(&Tokens::one((0..512).collect()))?;
         let plain = steps(bench, &mut *decoder, STEPS)?;
         let mut stamped = 0.0;
