@@ -1,4 +1,4 @@
-//! Layers that do not stay on the CPU: however they are streamed, the same comes out as if all stayed.
+//! Offloaded layers on the CPU: every mode gives what resident layers give.
 
 use std::{
     fs::{self, OpenOptions},

@@ -1,4 +1,4 @@
-//! Whether layers that do not stay compute as those that do.
+//! Offloaded layers on a GPU: they compute what resident layers compute, within the predicted memory.
 
 use laptime_cuda::{Buffer, CudaError, Device};
 use laptime_models::{

@@ -1,4 +1,4 @@
-//! How fast layers are that do not stay: times of the host, synchronised at both ends, and of events.
+//! The speed of offloaded layers: times of the host, synchronised at both ends, and of events.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The speech model on a GPU with layers that do not stay: whether it says the same, and what it costs.
+//! VibeVoice on a GPU with offloaded layers: the same output, and what it costs.
 
 use std::time::Instant;
 
