@@ -178,7 +178,7 @@ impl<E: Events> Clock<E> {
 
     /// Takes the first anchor of a synchronised stream; false if the stream is unusable.
     ///
-    /// Without an anchor no mark has a time, so this waits as long as it takes. The host may be slow to look for a while,
+    /// Without an anchor no mark has a time, so this waits for one. The host may be slow to look for a while,
     /// because other programs run; such an anchor is only used if no better one was found in many tries.
     fn first_anchor(&self) -> bool {
         for _ in 0..FIRST_TRIES {

@@ -94,7 +94,7 @@ pub enum Activation {
 pub struct SlidingWindow {
     /// Positions that a query sees, of which its own is the last.
     pub size: usize,
-    /// Every so many layers, the last one attends to all positions.
+    /// The last layer of each group of this many attends to all positions.
     pub full_every: usize,
     /// The base of RoPE wavelengths in the layers with a window.
     pub theta: f64,

@@ -220,7 +220,7 @@ fn read_header(bytes: &[u8]) -> Result<(usize, Metadata), String> {
     SafeTensors::read_metadata(bytes).map_err(|error| match (error, expected) {
         (SafeTensorError::HeaderTooSmall, _) => format!("it is cut off after {has} bytes"),
         (SafeTensorError::MetadataIncompleteBuffer, Some(expected)) => {
-            format!("it has {has} bytes, and its header tells of {expected}")
+            format!("it has {has} bytes, and its header says {expected}")
         }
         (error, _) => format!("it is no safetensors file: {error}"),
     })

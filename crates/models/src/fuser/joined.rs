@@ -45,7 +45,7 @@ impl Joined<'_> {
         let can_fuse = !prompt.is_aligned || response == Response::Plain;
         ensure!(can_fuse, "the response can be fused only where sharers have the receiver's tokens");
         let (given, has) = (prompt.sharers.len(), self.sharers.len());
-        ensure!(given == has, "the prompt is told to {given} sharers, and there are {has}");
+        ensure!(given == has, "the prompt is for {given} teachers, and there are {has}");
         // The last token is chosen and never run.
         let behind = new_tokens.saturating_sub(1);
         check_tokens(&*self.receiver, &prompt.receiver, behind)?;

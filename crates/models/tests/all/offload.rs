@@ -118,7 +118,7 @@ fn visits(mode: StreamMode) -> Vec<LayerVisit> {
     decoder.step().unwrap();
     decoder.step().unwrap();
     visits.extend(decoder.layer_visits().unwrap());
-    assert!(decoder.layer_visits().unwrap().is_empty(), "each is told once");
+    assert!(decoder.layer_visits().unwrap().is_empty(), "each is reported once");
     visits
 }
 

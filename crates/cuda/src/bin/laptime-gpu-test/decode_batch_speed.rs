@@ -255,6 +255,6 @@ impl Run<'_> {
         let part = self.decoder.micros(self.bench, &self.clock, &part, self.context)?;
         let each = part / LAYERS as f64;
         let all = (whole + each * (layers - LAYERS) as f64) / 1e3;
-        Ok(format!("{each:.2} us a layer, about {all:.3} ms a step of {layers} layers ({tuning:?})"))
+        Ok(format!("{each:.2} us per layer, about {all:.3} ms per step of {layers} layers ({tuning:?})"))
     }
 }

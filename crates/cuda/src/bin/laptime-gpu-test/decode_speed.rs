@@ -267,7 +267,7 @@ fn speed(bench: &Bench, model: &Model) -> Answer {
     // Chosen as if the cache were for short contexts, which it is not so that long ones can be tried too.
     let chosen = Tuning::of::<bf16>(&bench.device, &StepSizes { capacity: 1024, ..model.sizes })?;
     let load = |tuning| Step::load_tuned(&bench.device, &Cache::of_user(), model.sizes, tuning);
-    let mut words = format!("{:.2} GB a token, context {CONTEXT}", decoder.bytes() / 1e9);
+    let mut words = format!("{:.2} GB per token, context {CONTEXT}", decoder.bytes() / 1e9);
     let mut best = f64::INFINITY;
     for step in [load(chosen)?, load(chosen)?.in_order()] {
         let graph = decoder.whole(bench, &step)?;
@@ -275,7 +275,7 @@ fn speed(bench: &Bench, model: &Model) -> Answer {
         best = best.min(millis);
         let name = if step.overlaps() { "overlapping" } else { "in order" };
         let (rate, nodes) = (decoder.bytes() / millis / 1e6, graph.nodes());
-        let _ = write!(words, "\n{name}: {millis:.3} ms a token, {rate:.0} GB/s, {nodes} kernels; us each:");
+        let _ = write!(words, "\n{name}: {millis:.3} ms per token, {rate:.0} GB/s, {nodes} kernels; us each:");
         for kind in KINDS {
             let graph = decoder.kind(bench, &step, kind)?;
             let micros = decoder.micros(bench, &clock, &graph, CONTEXT)? / model.layers as f64;
@@ -286,7 +286,7 @@ fn speed(bench: &Bench, model: &Model) -> Answer {
         let tuning = Tuning { warps, depth, attention: Spread { heads, ..chosen.attention }, together: None };
         words += &other(bench, &clock, &mut decoder, &load(tuning)?, tuning)?;
     }
-    expect(best <= model.budget, || format!("{best:.2} ms a token, {} at most\n{words}", model.budget))?;
+    expect(best <= model.budget, || format!("{best:.2} ms per token, {} at most\n{words}", model.budget))?;
     Ok(words)
 }
 

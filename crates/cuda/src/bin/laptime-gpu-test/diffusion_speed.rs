@@ -24,7 +24,7 @@ pub fn steps(bench: &Bench) -> Answer {
             let adapted = Adapted::load_tuned(&bench.device, &Cache::of_user(), sizes, tuning)?;
             let micros = of_step(bench, &maker, &adapted, &layers, [hidden, ffn])?;
             let rate = bytes as f64 / micros / 1e6;
-            words.push(format!("{hidden}: {warps} warps, {depth} deep: {micros:.1} us a step, {rate:.2} TB/s"));
+            words.push(format!("{hidden}: {warps} warps, {depth} deep: {micros:.1} us per step, {rate:.2} TB/s"));
         }
     }
     Ok(words.join("\n"))

@@ -90,7 +90,7 @@ pub fn stamp_cost(bench: &Bench) -> Answer {
         costs.push((with - without) / (STEPS as f64 + 1.0));
     }
     let cost = median(costs);
-    expect(cost < 20_000.0, || format!("{cost:.0} ns a stamp"))?;
+    expect(cost < 20_000.0, || format!("{cost:.0} ns per stamp"))?;
     Ok(format!("{cost:.0} ns a border of stages by a kernel of its own, inside a graph"))
 }
 

@@ -98,7 +98,7 @@ fn visits(decoder: &mut dyn Decoder, mode: StreamMode, streamed: usize, how: &st
     let told = decoder.offloading().ok_or_else(|| Failed::Wrong(format!("{how}: nothing is streamed")))?;
     let home = if mode == StreamMode::Sync { Home::Pageable } else { Home::Pinned };
     expect((told.streamed, told.layers, &told.home) == (streamed, 6, &home), || format!("{how}: {told:?}"))?;
-    expect(decoder.layer_visits()?.is_empty(), || format!("{how}: a visit was told twice"))
+    expect(decoder.layer_visits()?.is_empty(), || format!("{how}: a visit was reported twice"))
 }
 
 pub fn apart(bench: &Bench) -> Answer {

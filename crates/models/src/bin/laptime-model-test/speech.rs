@@ -233,7 +233,7 @@ pub fn refused(bench: &Bench) -> Answer {
     let (first, second) = (model.token()?, model.token()?);
     expect(!first.is_end && second.is_end, || format!("{first:?}, {second:?}"))?;
     expect(model.token().is_err(), || "there was a token behind the last".to_owned())?;
-    expect(model.audio(1..3).is_err(), || "audio was told that was not made".to_owned())?;
+    expect(model.audio(1..3).is_err(), || "audio was returned that was not generated".to_owned())?;
     let once = model.audio(0..2)?;
     // What was said before is forgotten, and encoding beside it changes nothing.
     model.begin(&prompt, &endless, 2)?;

@@ -24,7 +24,7 @@ fn milliseconds(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-/// Operations a second, and bytes a second, that no GPU reaches: what takes less time than at these rates was not done.
+/// Operations a second, and bytes per second, that no GPU reaches: what takes less time than at these rates was not done.
 const FLOPS_S: f64 = 1e16;
 const BYTES_S: f64 = 5e13;
 

@@ -107,7 +107,7 @@ fn follow(speaker: &mut dyn QwenTts, prompt: &Prompt, case: &Case) -> Result<f32
         let frame = speaker.frame()?;
         let made = speaker.codes(at..at + 1)?;
         expect(made == *codes, || format!("`{}`, frame {at}: {made:?}, not {codes:?}", case.text))?;
-        expect((frame.index, frame.token) == (at, codes[0]), || format!("{frame:?} is told of {codes:?}"))?;
+        expect((frame.index, frame.token) == (at, codes[0]), || format!("{frame:?} was reported for {codes:?}"))?;
         let is_end = case.ends && at + 1 == case.codes.len();
         expect(frame.is_end == is_end, || format!("`{}`, frame {at}: {frame:?}", case.text))?;
     }

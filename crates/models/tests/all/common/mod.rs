@@ -26,7 +26,7 @@ pub struct Fixture {
 /// What is expected of a model.
 #[derive(Deserialize)]
 pub struct Expected {
-    /// The model, where it is not told by a `config.json`.
+    /// The model, where no `config.json` describes it.
     config: Option<Config>,
     /// The seed of the weights, where they are synthetic.
     pub seed: u64,

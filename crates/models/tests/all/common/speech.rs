@@ -64,7 +64,7 @@ pub fn model(dtype: Dtype, offload: Option<Offload>) -> Box<dyn VibeVoice> {
 }
 
 impl Case {
-    /// What it is told.
+    /// The text that it speaks.
     pub fn prompt(&self) -> VoicePrompt {
         let hop = config().token_samples();
         let voices = self.voices.iter().map(|samples| {
