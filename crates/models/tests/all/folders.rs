@@ -207,7 +207,7 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
     let told_lengths = format!("it has {} bytes of {}", whole.len() - 1, whole.len());
     assert!(told(copy.path()).ends_with(&told_lengths));
     fs::write(&path, [whole.as_slice(), b"more"].concat()).unwrap();
-    assert!(told(copy.path()).contains("and its header tells of"));
+    assert!(told(copy.path()).contains("and its header says"));
     let tensor =
         |from: u64, to: u64| format!(r#"{{"dtype":"U8","shape":[{}],"data_offsets":[{from},{to}]}}"#, to - from);
     let far = format!(r#"{{"a":{},"b":{}}}"#, tensor(0, 1 << 60), tensor(1 << 60, u64::MAX));
