@@ -167,10 +167,6 @@ impl Dealer {
         })
     }
 
-    pub fn reads_once(&self) -> bool {
-        self.batch <= MOST_VECTORS || self.tuning.together.is_some()
-    }
-
     pub fn source(&self) -> Source<'static> {
         if self.tuning.together.is_some() { TOGETHER } else { LINEAR }
     }

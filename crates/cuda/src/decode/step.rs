@@ -88,11 +88,6 @@ impl<T: Element> Step<T> {
         self.sizes
     }
 
-    /// Whether a product of all sequences reads the weights once.
-    pub fn reads_once(&self) -> bool {
-        self.products.dealer.reads_once()
-    }
-
     /// Whether kernels overlap with the previous ones.
     pub fn overlaps(&self) -> bool {
         self.overlaps

@@ -26,7 +26,7 @@ pub(super) struct Product {
 }
 
 /// The most vectors: with more of them, cuBLAS is faster.
-const MOST_TOGETHER: u32 = 16;
+const MOST_TOGETHER: u32 = 8;
 /// Numbers of a row that a warp takes at once.
 const STEP: u32 = 64;
 /// Pairs of rows of a tile.
@@ -34,9 +34,6 @@ const TILE: u32 = 8;
 /// The numbers of 16 bytes, which widths are whole multiples of.
 const GROUP: u32 = 8;
 const NUMBER_BYTES: u32 = 2;
-/// An H100 or H200.
-const HOPPER: Means =
-    Means { multiprocessors: 132, has_clusters: true, has_tensor_cores: true, shared_limit: 227 << 10 };
 const SPLITS: u32 = 8;
 const WARPS: u32 = 8;
 
@@ -54,12 +51,6 @@ impl Together {
         // With room for two blocks the next kernel fetches its weights beside this one.
         let twice = (2..=4).rev().map(tried).find(|together| fits(together, means.shared_limit / 2));
         twice.or_else(|| (2..=6).rev().map(tried).find(|together| fits(together, means.shared_limit)))
-    }
-
-    /// Whether a Hopper GPU does the products of these sizes like this, with numbers of so many bytes.
-    pub fn is_for_hopper(sizes: &StepSizes, number_bytes: u64) -> bool {
-        let means = Means { has_tensor_cores: number_bytes == u64::from(NUMBER_BYTES), ..HOPPER };
-        Self::chosen(sizes, means).is_some()
     }
 
     pub(super) fn is_sensible(self) -> bool {
@@ -108,33 +99,32 @@ impl Together {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::sizes::tests::QWEN3_4B, *};
+    use super::{
+        super::sizes::tests::{H200, QWEN3_4B},
+        *,
+    };
 
     fn chosen(batch: u32, sizes: StepSizes) -> Option<Together> {
-        Together::chosen(&StepSizes { batch, ..sizes }, HOPPER)
+        Together::chosen(&StepSizes { batch, ..sizes }, H200)
     }
 
     #[test]
-    fn from_two_to_sixteen_vectors_are_multiplied_together() {
-        let vectors = [1, 2, 8, 9, 16, 17].map(|batch| chosen(batch, QWEN3_4B).map(|together| together.vectors));
-        assert_eq!(vectors, [None, Some(8), Some(8), Some(16), Some(16), None]);
-        assert!(!Together::is_for_hopper(&StepSizes { batch: 8, ..QWEN3_4B }, 4));
+    fn from_two_to_eight_vectors_are_multiplied_together() {
+        let vectors = [1, 2, 8, 9].map(|batch| chosen(batch, QWEN3_4B).map(|together| together.vectors));
+        assert_eq!(vectors, [None, Some(8), Some(8), None]);
     }
 
     #[test]
     fn two_blocks_find_room_with_eight_vectors() {
         let together = chosen(8, QWEN3_4B).map(|together| (together.largest(&QWEN3_4B, 132), together.depth));
-        assert!(together.is_some_and(|(bytes, depth)| bytes <= HOPPER.shared_limit / 2 && depth == 4), "{together:?}");
+        assert!(together.is_some_and(|(bytes, depth)| bytes <= H200.shared_limit / 2 && depth == 4), "{together:?}");
     }
 
     #[test]
     fn odd_widths_vectors_without_room_and_older_gpus_take_another_way() {
         assert_eq!(chosen(8, StepSizes { hidden: 2562, ..QWEN3_4B }), None);
-        assert_eq!(chosen(16, StepSizes { hidden: 8192, ..QWEN3_4B }), None);
-        assert_eq!(
-            Together::chosen(&StepSizes { batch: 8, ..QWEN3_4B }, Means { has_clusters: false, ..HOPPER }),
-            None
-        );
+        assert_eq!(chosen(8, StepSizes { hidden: 1 << 15, ..QWEN3_4B }), None);
+        assert_eq!(Together::chosen(&StepSizes { batch: 8, ..QWEN3_4B }, Means { has_clusters: false, ..H200 }), None);
     }
 
     #[test]

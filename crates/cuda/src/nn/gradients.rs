@@ -62,6 +62,11 @@ impl<T: Element> Gradients<T> {
         self.most_parts() as usize * width as usize
     }
 
+    /// The same on an H100 or H200, before there is a device.
+    pub fn scratch_length_on_hopper(width: u32) -> usize {
+        (PARTS * 132) as usize * width as usize
+    }
+
     fn most_parts(&self) -> u32 {
         PARTS * self.multiprocessors
     }

@@ -9,7 +9,7 @@ use laptime_cuda::decode::{State, Step};
 use laptime_cuda::{Blas, Buffer, Cache, Device, Done, nn::Attention, nvrtc::compile_ahead};
 
 use super::captured::Captured;
-use super::pass::{Buffers, Turns, is_fp8_fused};
+use super::pass::{Buffers, Turns, is_fused};
 use super::prompt::Prompt;
 use super::room::{Head, PassSizes};
 use super::step::{Stepper, step_sizes};
@@ -82,7 +82,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         if capacity > 0 && !steps_by_pass(&options) {
             let sizes = step_sizes(&config, options.batch, capacity)?;
             compile_ahead(device, &Cache::of_user(), Step::<T>::requests(device, &sizes)?);
-            if let Some(fp8) = weights.fp8.as_ref().filter(|_| is_fp8_fused(&config, options.batch)) {
+            if let Some(fp8) = weights.fp8.as_ref().filter(|_| is_fused(&config, options.batch)) {
                 compile_ahead(device, &Cache::of_user(), [Step::<T>::fp8_request(device, &sizes, fp8.scales())?]);
             }
         }

@@ -9,7 +9,11 @@ use laptime_cuda::nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Ope
 use laptime_cuda::{Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices};
 
 use super::weights::{Loader, Number};
-use super::{cache::KnownCache, room::WORKSPACE_BYTES, size};
+use super::{
+    cache::KnownCache,
+    room::{SMALL_BYTES, WORKSPACE_BYTES},
+    size,
+};
 use crate::{
     Decoder, ModelError, TensorSpec,
     dtype::typed,
@@ -49,7 +53,7 @@ pub fn needed_fuser_bytes(configs: &[FuserConfig], options: &FuseOptions, [batch
     let is_kept = options.mode == FuseMode::Parallel && configs.len() > 1;
     let clean = configs.first().filter(|_| is_kept).map_or(0, of_receiver) as u64;
     let clean = clean.saturating_mul(rows as u64).saturating_mul(options.dtype.bytes());
-    sum([fuser_bytes(configs, options, rows, Some(TOGETHER_BYTES)), clean, WORKSPACE_BYTES])
+    sum([fuser_bytes(configs, options, rows, Some(TOGETHER_BYTES)), clean, WORKSPACE_BYTES, SMALL_BYTES])
 }
 
 struct Cuda<'a, T> {

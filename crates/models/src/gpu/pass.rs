@@ -5,7 +5,7 @@
 
 use laptime_cuda::{
     Batch, Blas, Buffer, CudaError, Device, Done, Matrices, Sizes, Slice, Stream,
-    decode::{self, Linear, Norm, State, Step, StepSizes, Together},
+    decode::{self, Linear, Norm, State, Step},
     nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
 
@@ -13,25 +13,14 @@ use super::room::{Head, Parts, PassSizes};
 use super::weights::{Fp8Weights, LayerWeights, Number};
 use super::{cache::GpuCache, size};
 use crate::decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops};
-use crate::{Activation, Attention as Kind, Config, Dtype, Marks, RopeLayout, marks::stage_mark, rope::RopeTable};
+use crate::{Activation, Attention as Kind, Config, Marks, RopeLayout, marks::stage_mark, rope::RopeTable};
 
-/// The number of rows up to which fused kernels are taken on every GPU.
-const MOST_FUSED: u32 = 8;
+/// The number of rows up to which fused kernels read the weights once for all of them.
+const MOST_FUSED: usize = 8;
 
-/// Whether a step takes the fused kernels, which read the weights once. These have SwiGLU and no post-norms.
-pub(super) fn is_fused(config: &Config, reads_once: bool) -> bool {
-    reads_once && config.activation == Activation::Silu && !config.post_norms
-}
-
-/// The same of a step with weights in e4m3.
-pub(super) fn is_fp8_fused(config: &Config, batch: usize) -> bool {
-    is_fused(config, batch <= MOST_FUSED as usize)
-}
-
-/// The same before a GPU is known: whether a Hopper GPU does.
-pub(super) fn is_fused_on_hopper(config: &Config, sizes: &StepSizes, dtype: Dtype) -> bool {
-    let is_together = dtype != Dtype::Fp8 && Together::is_for_hopper(sizes, dtype.bytes());
-    is_fused(config, sizes.batch <= MOST_FUSED || is_together)
+/// Whether a step of this many rows takes the fused kernels. These have SwiGLU and no post-norms.
+pub(super) fn is_fused(config: &Config, rows: usize) -> bool {
+    rows <= MOST_FUSED && config.activation == Activation::Silu && !config.post_norms
 }
 
 #[derive(Debug)]
@@ -188,7 +177,7 @@ pub struct Apart<'a, T> {
 impl<'a, T: Number> Pass<'a, T> {
     fn fused(&self) -> Option<&'a Step<T>> {
         match &self.rows {
-            PassRows::Token(step, _) if self.buffers.sizes.is_fused => Some(step),
+            PassRows::Token(step, _) if is_fused(self.context.config, self.buffers.sizes.rows) => Some(step),
             _ => None,
         }
     }

@@ -1,9 +1,10 @@
 //! Bytes that a decoder needs on a GPU, known before anything is allocated.
 
+use laptime_cuda::nn::Gradients;
+
 use super::{
-    pass::is_fused_on_hopper,
+    pass::is_fused,
     sparse::{DENSE, GPU_TILING},
-    step::step_sizes,
     weights::layer_bytes,
 };
 use crate::size::{product, sum};
@@ -15,6 +16,9 @@ use crate::{
 /// What cuBLAS has for itself.
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 
+/// Ids, positions, flags, and the space between buffers, which begin at multiples of 512 bytes.
+pub(super) const SMALL_BYTES: u64 = 2 << 20;
+
 parts! {
     pub(super) struct Parts { x, normed, qkv, queries, attended, scores, gate_up, activated, logits, dequantised }
 }
@@ -23,8 +27,6 @@ parts! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassSizes {
     pub rows: usize,
-    /// Whether the fused kernels of a decode step are taken.
-    pub is_fused: bool,
     pub parts: Parts<usize>,
 }
 
@@ -56,7 +58,7 @@ impl PassSizes {
             logits: seen.saturating_mul(config.vocab),
             dequantised: 0,
         };
-        Self { rows, is_fused: false, parts }.with_dequantised(config, options.dtype)
+        Self { rows, parts }.with_dequantised(config, options.dtype)
     }
 
     /// With memory for one dequantised matrix, where matrices are quantised and no kernel reads them as they are.
@@ -69,9 +71,9 @@ impl PassSizes {
     }
 
     /// Those of a decode step. Fused kernels need no buffers for what is inside them.
-    pub fn of_step(config: &Config, batch: usize, is_fused: bool) -> Self {
+    pub fn of_step(config: &Config, batch: usize) -> Self {
         let of = |width: usize| batch.saturating_mul(width);
-        let unfused = |width: usize| if is_fused { 0 } else { of(width) };
+        let unfused = |width: usize| if is_fused(config, batch) { 0 } else { of(width) };
         let parts = Parts {
             x: of(config.hidden),
             normed: unfused(config.hidden),
@@ -84,7 +86,7 @@ impl PassSizes {
             logits: of(config.vocab),
             dequantised: 0,
         };
-        Self { rows: batch, is_fused, parts }
+        Self { rows: batch, parts }
     }
 }
 
@@ -93,10 +95,8 @@ pub(super) fn qkv_width(config: &Config) -> usize {
 }
 
 fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
-    let sizes = step_sizes(config, options.batch, 1);
-    let is_fused = sizes.is_ok_and(|sizes| is_fused_on_hopper(config, &sizes, options.dtype));
-    let mut sizes = PassSizes::of_step(config, options.batch, is_fused);
-    if !is_fused {
+    let mut sizes = PassSizes::of_step(config, options.batch);
+    if !is_fused(config, options.batch) {
         sizes = sizes.with_dequantised(config, options.dtype);
     }
     let numbers = sizes.parts.numbers();
@@ -138,6 +138,7 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
         step_bytes(config, options, is_forward),
         rotation,
         WORKSPACE_BYTES,
+        SMALL_BYTES,
     ])
 }
 
@@ -147,7 +148,15 @@ pub fn train_needed_bytes(config: &Config, options: &TrainOptions) -> u64 {
     // Beside what every trainer has: the gradients of heads, by head and packed, and what attention gives by head.
     let numbers = sizes.qkv.saturating_add(sizes.attended) as u64;
     let more = numbers.saturating_mul(options.dtype.bytes()).saturating_add(WORKSPACE_BYTES);
-    config.train_need(options).total().saturating_add(more)
+    let widest = u32::try_from(widest_sum(config)).unwrap_or(u32::MAX);
+    let sums = Gradients::<f32>::scratch_length_on_hopper(widest) as u64;
+    sum([config.train_need(options).total(), more, sums.saturating_mul(4), SMALL_BYTES])
+}
+
+/// The most columns that gradients add up over all rows.
+pub(super) fn widest_sum(config: &Config) -> usize {
+    let Config { hidden, ffn, head_dim, .. } = *config;
+    [hidden, ffn.saturating_mul(2), qkv_width(config), head_dim.saturating_mul(2)].into_iter().max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -181,8 +190,6 @@ mod tests {
         let saved = config.weight_bytes(Dtype::Bf16) - config.weight_bytes(Dtype::Fp8);
         let gate_up = 2 * 2 * 18_944 * 3584;
         assert_eq!(need(Dtype::Bf16, 1) - need(Dtype::Fp8, 1), saved - gate_up);
-        // Steps of 16 sequences have fused kernels in bf16, which need no buffers between their parts.
-        let unfused = 2 * 16 * (3584 + 2 * 18_944);
-        assert_eq!(need(Dtype::Bf16, 16) - need(Dtype::Fp8, 16), saved - 2 * gate_up - unfused);
+        assert_eq!(need(Dtype::Bf16, 16) - need(Dtype::Fp8, 16), saved - 2 * gate_up);
     }
 }

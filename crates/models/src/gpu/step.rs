@@ -3,7 +3,7 @@
 use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Stream};
 
-use super::pass::{Buffers, Context, Pass, PassRows, Sequences, is_fp8_fused, is_fused};
+use super::pass::{Buffers, Context, Pass, PassRows, Sequences, is_fused};
 use super::weights::{Fp8Weights, Number};
 use super::{room::PassSizes, size};
 use crate::marks::{mark_embedding, stage_mark};
@@ -35,8 +35,7 @@ impl<T: Number> Stepper<T> {
         if let Some(window) = config.window {
             step = step.with_window(device, &cache, size(window.size)?)?;
         }
-        let sizes = PassSizes::of_step(config, batch, is_fused(config, step.reads_once()));
-        Ok(Self { step, buffers: Buffers::new(device, sizes)? })
+        Ok(Self { step, buffers: Buffers::new(device, PassSizes::of_step(config, batch))? })
     }
 
     /// The same for weights that may be in e4m3.
@@ -47,10 +46,10 @@ impl<T: Number> Stepper<T> {
         fp8: Option<&Fp8Weights<T>>,
     ) -> Result<Self, CudaError> {
         let (Some(fp8), batch) = (fp8, self.buffers.sizes.rows) else { return Ok(self) };
-        if is_fp8_fused(config, batch) {
+        if is_fused(config, batch) {
             self.step = self.step.with_fp8(device, &Cache::of_user(), fp8.scales())?;
         } else {
-            let sizes = PassSizes::of_step(config, batch, false).with_dequantised(config, Dtype::Fp8);
+            let sizes = PassSizes::of_step(config, batch).with_dequantised(config, Dtype::Fp8);
             self.buffers = Buffers::new(device, sizes)?;
         }
         Ok(self)

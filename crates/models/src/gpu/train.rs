@@ -12,7 +12,7 @@ use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, nvrtc::compile_ahead}
 
 use super::pass::{Turns, head_sizes};
 use super::weights::{GpuWeights, Number, Parameters, Zeros};
-use super::{room::qkv_width, size};
+use super::{room::widest_sum, size};
 use crate::train::{
     ModelTrainer,
     buffers::{Kept, Scratch},
@@ -112,8 +112,7 @@ fn typed<'a, T: Number>(
     };
     let gradients = Gradients::load(device, &cache)?;
     let sizes = TrainSizes::new(config, &options);
-    let widest = [config.hidden, 2 * config.ffn, qkv_width(config), 2 * config.head_dim];
-    let widest = size(widest.into_iter().max().unwrap_or(0))?;
+    let widest = size(widest_sum(config))?;
     let mut start = device.allocate(1)?;
     start.set_all(device.stream(), 0)?;
     let ops = GpuTraining {

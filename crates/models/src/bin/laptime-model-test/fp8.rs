@@ -7,8 +7,9 @@ use laptime_models::{
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance, offload::offload};
 
-/// How near logits are to those of dequantised weights at least.
-const NEAR: f64 = 0.999_99;
+/// How near the logits of a step are to those of dequantised weights at least. Those of a prompt are equal bit by bit; the
+/// kernels of a step add up in another order, and activations are rounded to bf16 after each.
+const NEAR: f64 = 0.999_9;
 
 /// How far logits in bf16 may be from those of the CPU, of the largest.
 const CPU_NEAR: f32 = 0.06;
@@ -76,8 +77,7 @@ fn of_config(bench: &Bench, config: &Config) -> Answer {
     let (made, read) = (load(&synthetic, Dtype::Fp8)?, load(&quantised, Dtype::Fp8)?);
     let (plain, original) = (load(&quantised, Dtype::Bf16)?, load(&synthetic, Dtype::Bf16)?);
     let mut told = Vec::new();
-    // With 17 sequences cuBLAS multiplies both; with 9 to 16 the bf16 weights have kernels of their own, which round elsewhere.
-    for batch in [1, 3, 17] {
+    for batch in [1, 3, 12] {
         let prompt = prompt(config, batch);
         let ours = of_model(bench, &made, &prompt)?;
         let stored = of_model(bench, &read, &prompt)?;
