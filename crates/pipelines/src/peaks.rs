@@ -307,6 +307,7 @@ impl Sink for Unseen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::product::product_bytes;
     use laptime_bench::{Nanos, Simulated};
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -437,9 +438,11 @@ mod tests {
 
     #[test]
     fn a_size_that_does_not_fit_ends_the_trying_and_nothing_that_fits_is_an_error() {
-        let (peaks, _) = found(&Ticking::new(1000, Simulated::with_memory(2_105_000)), &search());
-        let sizes: Vec<u64> = peaks.unwrap().unwrap().flops.iter().map(|peak| peak.size).collect();
-        assert_eq!(sizes, [16, 8, 16, 16]);
+        let larger = PeakSearch { smallest_size: 128, largest_size: 512, threads: vec![1], ..search() };
+        let memory = product_bytes::<f32>(512, 1) - 1;
+        let (peaks, _) = found(&Ticking::new(10_000, Simulated::with_memory(memory)), &larger);
+        let peaks = peaks.unwrap().unwrap();
+        assert_eq!((&*peaks.flops[0].dtype, peaks.flops[0].size), ("f32", 256));
         let (peaks, _) = found(&Ticking::new(1000, Simulated::with_memory(1000)), &search());
         assert_eq!(format!("{:#}", peaks.unwrap_err()), "no case of `matmul` fits into memory");
     }
