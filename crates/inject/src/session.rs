@@ -325,10 +325,11 @@ impl Session {
         let name = |address: u64| unsafe { text_at(address) };
         match cupti::decode(bytes, name) {
             Some(Record::Work(work)) => {
-                let mode = self.modes.at(work.start_nanos);
                 let is_copy = matches!(work.kind, WorkKind::Copy { .. });
                 let is_kernel = matches!(work.kind, WorkKind::Kernel { .. });
-                let is_wanted = is_kernel || mode.has_kernels() || (is_copy && mode != RecordingMode::Nothing);
+                // Kernels are switched themselves.
+                let mode = if is_kernel { RecordingMode::Everything } else { self.modes.at(work.start_nanos) };
+                let is_wanted = mode.has_kernels() || is_copy && mode != RecordingMode::Nothing;
                 if !is_wanted {
                     return;
                 }
