@@ -52,7 +52,7 @@ pub fn load(spec: LibrarySpec) -> Result<&'static Library, CudaError> {
         return Ok(library);
     }
     let _stage = stage!("load_library", library = spec.name);
-    let folders = Surroundings::here().folders();
+    let folders = SearchPaths::here().folders();
     let found = candidates(spec, &folders).find_map(|path| open(spec, &path));
     let library: &'static Library = Box::leak(Box::new(found.ok_or_else(|| missing(spec, &folders))?));
     loaded.insert(spec.name, library);
@@ -95,14 +95,14 @@ fn candidates<'a>(spec: LibrarySpec, folders: &'a [PathBuf]) -> impl Iterator<It
 }
 
 #[derive(Debug, Default, Clone)]
-struct Surroundings {
+struct SearchPaths {
     cuda_home: Option<PathBuf>,
     /// Folders with toolkits: `/usr/local`.
     toolkits: Option<PathBuf>,
     environments: Vec<PathBuf>,
 }
 
-impl Surroundings {
+impl SearchPaths {
     fn here() -> Self {
         let path = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
@@ -182,13 +182,13 @@ mod tests {
         ] {
             fs::create_dir_all(root.join(made)).unwrap();
         }
-        let surroundings = Surroundings {
+        let search = SearchPaths {
             cuda_home: Some(root.join("mine")),
             toolkits: Some(root.join("local")),
             environments: vec![root.join("venv")],
         };
         assert_eq!(
-            relative(root, &surroundings.folders()),
+            relative(root, &search.folders()),
             [
                 "mine/lib64",
                 "local/cuda/lib64",

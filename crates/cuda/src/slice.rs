@@ -54,7 +54,8 @@ impl Rows {
             let last = self.count.checked_sub(1).map_or(Some(0), |rows| rows.checked_mul(stride));
             last.and_then(|last| last.checked_add(self.length))
         };
-        let fits = |stride: usize, room: usize| stride >= self.length && reach(stride).is_some_and(|end| end <= room);
+        let fits =
+            |stride: usize, capacity: usize| stride >= self.length && reach(stride).is_some_and(|end| end <= capacity);
         self.count == 0 || (fits(self.from_stride, from) && fits(self.to_stride, to))
     }
 }

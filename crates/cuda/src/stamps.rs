@@ -25,7 +25,7 @@ use crate::{device::Device, graph::Graph, kernels::Kernels, launch::Launch, laun
 
 /// The capacity of a stamped graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct StampCapacity {
     /// Stages per replay.
     pub stages: u32,
     /// Replays stored until they are read; rounded up to a power of two.
@@ -103,10 +103,10 @@ impl Drop for Stamping<'_> {
 const END_THREADS: u32 = 128;
 
 impl Stamps {
-    fn new(device: &Device, kernels: &Kernels, room: Room) -> Result<Self, CudaError> {
-        let slots = room.stages.max(1).saturating_mul(2);
+    fn new(device: &Device, kernels: &Kernels, capacity: StampCapacity) -> Result<Self, CudaError> {
+        let slots = capacity.stages.max(1).saturating_mul(2);
         // A power of two, so that the rows stay in turn when the count of replays wraps around.
-        let rows = room.replays.clamp(1, 1 << 20).next_power_of_two();
+        let rows = capacity.replays.clamp(1, 1 << 20).next_power_of_two();
         let mut borders = device.allocate(slots as usize)?;
         let mut ring = device.allocate(slots as usize * rows as usize)?;
         let mut replay = device.allocate(1)?;
@@ -137,10 +137,10 @@ impl StampedGraph {
         device: &Device,
         kernels: &Kernels,
         stream: &Stream,
-        room: Room,
+        capacity: StampCapacity,
         step: impl FnOnce(&Stamper) -> Done,
     ) -> Result<Self, CudaError> {
-        let stamps = Stamps::new(device, kernels, room)?;
+        let stamps = Stamps::new(device, kernels, capacity)?;
         let stamper = Stamper::new(stream.border(), stamps.borders.pointer(), stamps.slots);
         let stamping = stamps.begin(stream.border());
         let graph = Graph::capture(stream, || {

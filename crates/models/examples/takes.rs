@@ -8,7 +8,7 @@
 
 use std::{env, error::Error, io::stdin, time::Instant};
 
-use laptime_models::{Attention, Config, GraphMode, Marks, Options, Room, Tokens, Weights, cpu};
+use laptime_models::{Attention, CacheCapacity, Config, GraphMode, Marks, Options, Tokens, Weights, cpu};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         attention: if attention == "naive" { Attention::Naive } else { Attention::Dense },
         kept: None,
         batch,
-        room: Room::Growing,
+        capacity: CacheCapacity::Growing,
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: None,

@@ -11,9 +11,9 @@ mod draw;
 mod kept;
 mod kind;
 mod layout;
+mod memory;
 mod pattern;
 mod reference;
-mod room;
 mod sizes;
 mod synthetic;
 
@@ -24,7 +24,7 @@ pub use self::{
     kind::{Kind, NoKind},
     layout::{Layout, Tiling},
     pattern::{PRESETS, Pattern, Random, SHARED_ROWS},
-    reference::{Judged, Reference, Sampled, tolerance},
+    reference::{Accuracy, Reference, Sampled, tolerance},
     sizes::AttentionSizes,
     synthetic::{Input, Synthetic},
 };

@@ -27,8 +27,8 @@ pub struct Options {
     pub kept: Option<Kept>,
     /// Sequences that run together.
     pub batch: usize,
-    /// The cache's room.
-    pub room: Room,
+    /// The capacity of the cache.
+    pub capacity: CacheCapacity,
     /// Whether a decode step is replayed as a graph.
     pub graph: GraphMode,
     /// Which stages are marked, and where.
@@ -39,13 +39,13 @@ pub struct Options {
 
 impl Options {
     /// Options of one sequence with dense attention, without graphs, marks or offloading.
-    pub fn new(dtype: Dtype, room: Room) -> Self {
+    pub fn new(dtype: Dtype, capacity: CacheCapacity) -> Self {
         Self {
             dtype,
             attention: Attention::Dense,
             kept: None,
             batch: 1,
-            room,
+            capacity,
             graph: GraphMode::Off,
             marks: Marks::default(),
             offload: None,
@@ -65,9 +65,9 @@ impl Options {
     }
 }
 
-/// The room that a KV cache has.
+/// The capacity of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum CacheCapacity {
     /// It grows with what is put in, up to the model's context.
     Growing,
     /// It is allocated once for this many positions.
@@ -182,7 +182,7 @@ pub struct KeysValues {
 
 /// A model with its weights and its KV cache on a device.
 ///
-/// Passes put work on the device and do not wait for it; [`Decoder::logits`], [`Decoder::chosen`] and reading the cache
+/// Passes put work on the device and do not wait for it; [`Decoder::logits`], [`Decoder::sampled`] and reading the cache
 /// do.
 pub trait Decoder {
     /// What the model is.
@@ -216,10 +216,10 @@ pub trait Decoder {
     }
 
     /// Puts these in place of the tokens that were chosen last: what the next step runs.
-    fn choose(&mut self, ids: &[u32]) -> Done;
+    fn set_next(&mut self, ids: &[u32]) -> Done;
 
     /// The tokens that were chosen last, one a sequence. Waits for the device.
-    fn chosen(&mut self) -> Result<Vec<u32>, ModelError>;
+    fn sampled(&mut self) -> Result<Vec<u32>, ModelError>;
 
     /// The logits of the last pass, row by row: every position after [`Decoder::forward`], one a sequence otherwise.
     /// Waits for the device.
@@ -227,7 +227,7 @@ pub trait Decoder {
 
     /// Looks at the same logits row by row, without a copy of them all on the host if it is the device. Waits for the
     /// device.
-    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Done {
+    fn inspect_logits(&mut self, row: &mut dyn FnMut(&[f32])) -> Done {
         let (logits, vocab) = (self.logits()?, self.config().vocab.max(1));
         logits.chunks(vocab).for_each(row);
         Ok(())

@@ -96,12 +96,12 @@ pub enum ModelError {
     #[error("the tokens of two models cannot be aligned: {reason}")]
     NotAligned { reason: String },
     /// More tokens than the model or the cache has positions for.
-    #[error("{tokens} tokens do not fit: `{what}` has {room}")]
+    #[error("{tokens} tokens do not fit: `{what}` has {capacity}")]
     TooLong {
         /// How many were asked for, those in the cache included.
         tokens: usize,
         what: String,
-        room: usize,
+        capacity: usize,
     },
     /// The host has no memory for something.
     #[error("there is no memory for {} MiB", bytes >> 20)]
@@ -129,8 +129,8 @@ macro_rules! ensure {
 pub(crate) use ensure;
 
 /// Refuses more tokens than there is room for.
-pub(crate) fn fit(tokens: usize, what: &str, room: usize) -> Done {
-    if tokens > room { Err(ModelError::TooLong { tokens, what: what.to_owned(), room }) } else { Ok(()) }
+pub(crate) fn fit(tokens: usize, what: &str, capacity: usize) -> Done {
+    if tokens > capacity { Err(ModelError::TooLong { tokens, what: what.to_owned(), capacity }) } else { Ok(()) }
 }
 
 impl ModelError {

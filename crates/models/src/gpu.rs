@@ -1,14 +1,14 @@
 //! The decoder on a GPU: cuBLAS and kernels of our own for passes over many tokens, a few fused kernels for one token.
 
-mod apart_tests;
 mod cache;
 mod captured;
 mod decoder;
 mod fuser;
+mod memory;
 mod pass;
 mod passing;
 mod prompt;
-mod room;
+mod separate_tests;
 mod sparse;
 mod step;
 mod stepping;
@@ -26,18 +26,18 @@ use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, dtype
 use crate::{decoder::generic::GenericDecoder, error::ensure};
 
 #[doc(hidden)]
-pub use self::apart_tests::logits_alone_and_apart;
+pub use self::separate_tests::logits_alone_and_apart;
 use self::weights::{GpuWeights, Number};
 pub use self::{
     cache::DeviceCache,
     fuser::{fuser, needed_fuser_bytes},
-    room::{needed_bytes, train_needed_bytes},
+    memory::{needed_bytes, train_needed_bytes},
     streamed::Pin,
     train::trainer,
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
-use self::{decoder::GpuPasses, streamed::Homes};
+use self::{decoder::GpuPasses, streamed::HostLayers};
 
 /// A model whose weights are on a GPU. Several decoders may share it, one after the other.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ impl GpuModel {
         from.1.check()?;
         let weights: Arc<dyn LoadedWeights> = typed!(dtype, |T| {
             Arc::new(GpuWeights::<T>::load_with(from, dtype, |loader| match offload {
-                Some((offload, pin)) => Homes::of(loader, from.1, offload, pin),
+                Some((offload, pin)) => HostLayers::of(loader, from.1, offload, pin),
                 None => Ok(None),
             })?)
         });

@@ -42,7 +42,7 @@ mod work;
 
 pub use self::{
     config::{Activation, Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow},
-    decoder::{Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Room, Tokens},
+    decoder::{CacheCapacity, Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Tokens},
     dtype::Dtype,
     error::ModelError,
     marks::{StageNames, tool_range},

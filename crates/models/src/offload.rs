@@ -5,7 +5,7 @@
 
 mod auto;
 pub(crate) mod order;
-pub(crate) mod turns;
+pub(crate) mod schedule;
 
 use std::{fmt, path::PathBuf, str::FromStr};
 

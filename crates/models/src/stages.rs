@@ -5,7 +5,7 @@
 /// did not keep.
 const NAMES: &str = " \
     embed layer attention norm qkv rope scores softmax weighted fused blocks build_pattern output ffn gate_up swiglu \
-    down head choose loss head_input head_weights down_input down_weights gate_up_input gate_up_weights output_input \
+    down head loss head_input head_weights down_input down_weights gate_up_input gate_up_weights output_input \
     output_weights qkv_input qkv_weights norm_back rope_back norm_again rope_again weights_again \
     enter code layer_copy layer_issue layer_release layer_wait resident \
     projector fuse_add fuse_common fuse_input fuse_keys fuse_value fuse_values fuse_weight \

@@ -10,7 +10,8 @@ use std::{
 };
 
 use laptime_models::{
-    Attention, Config, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, TrainOptions, Weights,
+    Attention, CacheCapacity, Config, Dtype, GraphMode, Marks, Offload, Options, StreamMode, Tokens, TrainOptions,
+    Weights,
     cpu::{
         self, Pass, most_resident_layers, needed_bytes, needed_fuser_bytes, needed_train_bytes, needed_tts_bytes,
         needed_vibevoice_bytes,
@@ -66,14 +67,23 @@ fn config_like(preset: &str) -> Config {
 fn main() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::Fp8] {
         for attention in [Attention::Naive, Attention::Dense] {
-            for (room, pass) in
-                [(Room::Growing, Pass::Forward), (Room::Growing, Pass::Cached), (Room::Static(512), Pass::Cached)]
-            {
-                a_decoder_uses_what_was_predicted(config(), dtype, attention, room, pass, None);
+            for (capacity, pass) in [
+                (CacheCapacity::Growing, Pass::Forward),
+                (CacheCapacity::Growing, Pass::Cached),
+                (CacheCapacity::Static(512), Pass::Cached),
+            ] {
+                a_decoder_uses_what_was_predicted(config(), dtype, attention, capacity, pass, None);
             }
         }
         let windowed = config_like("tiny-gemma3");
-        a_decoder_uses_what_was_predicted(windowed, dtype, Attention::Dense, Room::Growing, Pass::Cached, None);
+        a_decoder_uses_what_was_predicted(
+            windowed,
+            dtype,
+            Attention::Dense,
+            CacheCapacity::Growing,
+            Pass::Cached,
+            None,
+        );
         streamed_layers_use_what_was_predicted(dtype);
     }
     for dtype in [Dtype::F32, Dtype::Bf16] {
@@ -101,8 +111,8 @@ fn streamed_layers_use_what_was_predicted(dtype: Dtype) {
         let offload = Offload { clear_every: Some(5), ..Offload::new(mode, resident, home.path()) };
         // Streamed layers are to be felt.
         let config = Config { layers: 5, hidden: 768, ffn: 3072, vocab: 60_000, ..config() };
-        let (room, attention) = (Room::Static(512), Attention::Dense);
-        a_decoder_uses_what_was_predicted(config, dtype, attention, room, Pass::Cached, Some(offload));
+        let (capacity, attention) = (CacheCapacity::Static(512), Attention::Dense);
+        a_decoder_uses_what_was_predicted(config, dtype, attention, capacity, Pass::Cached, Some(offload));
     }
 }
 
@@ -119,7 +129,7 @@ fn a_decoder_uses_what_was_predicted(
     config: Config,
     dtype: Dtype,
     attention: Attention,
-    room: Room,
+    capacity: CacheCapacity,
     pass: Pass,
     offload: Option<Offload>,
 ) {
@@ -130,7 +140,7 @@ fn a_decoder_uses_what_was_predicted(
         attention,
         kept: None,
         batch: 2,
-        room,
+        capacity,
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: offload.clone(),
@@ -146,7 +156,7 @@ fn a_decoder_uses_what_was_predicted(
     PEAK.store(start, Relaxed);
     run(config, options, pass, tokens, threads);
     let used = (PEAK.load(Relaxed) - start) as u64;
-    check(&format!("{dtype} {attention:?} {room:?} {pass:?} {told}"), needed, used, 115);
+    check(&format!("{dtype} {attention:?} {capacity:?} {pass:?} {told}"), needed, used, 115);
 }
 
 /// A model whose language model and whose tokenizers are large beside what is not counted.
@@ -213,8 +223,16 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
     let needed = needed_fuser_bytes(std::slice::from_ref(&fuser), &options, [1, tokens], threads);
     let mut decoders = [config.clone(), Config { layers: 5, kv_heads: 4, ..config }].map(|config| {
         let (attention, graph, marks) = (Attention::Dense, GraphMode::Auto, Marks::default());
-        let options =
-            Options { dtype, attention, batch: 1, room: Room::Growing, graph, marks, kept: None, offload: None };
+        let options = Options {
+            dtype,
+            attention,
+            batch: 1,
+            capacity: CacheCapacity::Growing,
+            graph,
+            marks,
+            kept: None,
+            offload: None,
+        };
         let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, threads).unwrap();
         decoder.prefill(&Tokens::one(vec![1; tokens])).unwrap();
         decoder
@@ -253,11 +271,11 @@ fn speech_uses_what_was_predicted(dtype: Dtype) {
     PEAK.store(start, Relaxed);
     {
         let weights = TtsWeights::synthetic(1);
-        let mut speaking = cpu::qwen_tts(config, &weights, options, threads).unwrap();
+        let mut tts = cpu::qwen_tts(config, &weights, options, threads).unwrap();
         let sampling = Sampling { is_endless: true, ..Sampling::default() };
-        speaking.begin(&prompt, &sampling, frames).unwrap();
-        while !speaking.frame().unwrap().is_end {}
-        speaking.decode(0..frames).unwrap();
+        tts.begin(&prompt, &sampling, frames).unwrap();
+        while !tts.frame().unwrap().is_end {}
+        tts.decode(0..frames).unwrap();
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
     check(&format!("speech, {dtype}"), needed, used, 125);

@@ -110,7 +110,7 @@ impl Workload for Model {
             attention: spec.attention,
             kept: spec.kept.clone(),
             batch: spec.batch,
-            room: spec.room(),
+            capacity: spec.capacity(),
             graph: spec.graph,
             marks: marks(device),
             offload: None,

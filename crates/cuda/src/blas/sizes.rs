@@ -47,11 +47,11 @@ impl Matrices {
         Self { stride, ..self }
     }
 
-    fn fits(&self, room: usize, [rows, columns]: [u32; 2], count: u32) -> bool {
+    fn fits(&self, capacity: usize, [rows, columns]: [u32; 2], count: u32) -> bool {
         let [rows, columns] = if self.is_transposed { [columns, rows] } else { [rows, columns] };
         let before = u128::from(count.saturating_sub(1)) * u128::from(self.stride);
         let last = u128::from(rows.saturating_sub(1)) * u128::from(self.row) + u128::from(columns);
-        self.row >= columns && before + last <= room as u128
+        self.row >= columns && before + last <= capacity as u128
     }
 }
 

@@ -103,7 +103,7 @@ impl<T: Element> Convolutions<T> {
         signal: &Signal<'_, T>,
         packed: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
-        (is_added, room): (bool, &mut Buffer<T>),
+        (is_added, capacity): (bool, &mut Buffer<T>),
     ) -> Done {
         const DOING: &str = "convolving";
         let (packed, mut out) = (packed.into(), out.into());
@@ -111,12 +111,12 @@ impl<T: Element> Convolutions<T> {
         check(DOING, of, signal)?;
         let launch = Launch::new(stream, DOING).fits(packed, of.packed_numbers());
         launch.fits(&out, area(rows, outputs_per_row)).check()?;
-        let at_once = u32::try_from(room.length() as u64 / u64::from(width)).unwrap_or(u32::MAX);
+        let at_once = u32::try_from(capacity.length() as u64 / u64::from(width)).unwrap_or(u32::MAX);
         expect(DOING, at_once > 0, "there is no room for a row of columns")?;
         for first in (0..rows).step_by(at_once as usize) {
             let count = at_once.min(rows - first);
-            self.gather(stream, of, signal, room, [first, count])?;
-            let columns = room.slice(0..count as usize * width as usize)?;
+            self.gather(stream, of, signal, capacity, [first, count])?;
+            let columns = capacity.slice(0..count as usize * width as usize)?;
             let begin = first as usize * outputs_per_row as usize;
             let part = out.borrowed().slice(begin..begin + count as usize * outputs_per_row as usize)?;
             let sizes = Sizes { m: count, n: outputs_per_row, k: width, b_is_transposed: true };
@@ -134,13 +134,13 @@ impl<T: Element> Convolutions<T> {
         stream: &Stream,
         of: &Convolution,
         signal: &Signal<'_, T>,
-        room: &mut Buffer<T>,
+        capacity: &mut Buffer<T>,
         [first, count]: [u32; 2],
     ) -> Done {
         let launch = Launch::new(stream, "convolving")
             .read_rows(signal.x, area(signal.length, of.inputs))
             .read(signal.snake.map(|snake| &snake.parameters), area(2, of.inputs))
-            .write_rows(&mut *room, area(count, of.width()))
+            .write_rows(&mut *capacity, area(count, of.width()))
             .with_all(of.arguments(signal.length))
             .with(first);
         let each = of.gathered::<T>();

@@ -15,7 +15,7 @@ struct Naming {
     border: Arc<Border>,
     /// The address of the first slot.
     slots: u64,
-    room: u32,
+    capacity: u32,
     used: u32,
     is_full: bool,
     stages: Vec<StampedStage>,
@@ -26,7 +26,7 @@ struct Naming {
 impl Naming {
     /// The slot of a border here. Nothing was put on the stream since an open one, so they are the same.
     fn slot(&mut self) -> u32 {
-        if self.border.is_open() || self.used == self.room {
+        if self.border.is_open() || self.used == self.capacity {
             self.is_full |= !self.border.is_open();
             return self.used.saturating_sub(1);
         }
@@ -52,7 +52,7 @@ impl Naming {
     /// again if there is none.
     fn finish(&mut self) -> Result<[u32; 2], CudaError> {
         if self.is_full {
-            let reason = format!("there is room for {} borders of stages, which are too few", self.room);
+            let reason = format!("there is room for {} borders of stages, which are too few", self.capacity);
             return Err(CudaError::refused("stamping a graph", 0, reason));
         }
         let last = if self.border.take() == 0 { self.used } else { self.used.saturating_sub(1) };
@@ -62,8 +62,8 @@ impl Naming {
 
 impl Stamper {
     /// Names stages whose borders are written from the address `slots` on, where there is room for this number.
-    pub(super) fn new(border: &Arc<Border>, slots: u64, room: u32) -> Self {
-        Self(Arc::new(Mutex::new(Naming { border: Arc::clone(border), slots, room, ..Naming::default() })))
+    pub(super) fn new(border: &Arc<Border>, slots: u64, capacity: u32) -> Self {
+        Self(Arc::new(Mutex::new(Naming { border: Arc::clone(border), slots, capacity, ..Naming::default() })))
     }
 
     fn naming(&self) -> MutexGuard<'_, Naming> {
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
 
     /// A capture on no device: its launches take the borders.
-    fn naming(room: u32) -> Naming {
-        Naming { slots: 1_000, room, ..Naming::default() }
+    fn naming(capacity: u32) -> Naming {
+        Naming { slots: 1_000, capacity, ..Naming::default() }
     }
 
     fn outline(naming: &Naming) -> Vec<(&str, u32, u32, u32)> {

@@ -99,19 +99,19 @@ fn text_rows(text: &str) -> Result<Vec<Vec<bool>>, NoMask> {
 
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
-enum Told {
+enum JsonBlock {
     Number(f64),
     Yes(bool),
 }
 
 fn json_rows(text: &str) -> Result<Vec<Vec<bool>>, NoMask> {
-    let rows: Result<Vec<Vec<Told>>, _> = serde_json::from_str(text);
+    let rows: Result<Vec<Vec<JsonBlock>>, _> = serde_json::from_str(text);
     let rows = rows.map_err(|error| NoMask { reason: format!("no list of lists of 0 and 1: {error}") })?;
-    let block = |told: Told| match told {
-        Told::Yes(yes) => Ok(yes),
-        Told::Number(0.0) => Ok(false),
-        Told::Number(1.0) => Ok(true),
-        Told::Number(other) => refuse(format!("`{other}` is no 0 and no 1")),
+    let block = |block: JsonBlock| match block {
+        JsonBlock::Yes(yes) => Ok(yes),
+        JsonBlock::Number(0.0) => Ok(false),
+        JsonBlock::Number(1.0) => Ok(true),
+        JsonBlock::Number(other) => refuse(format!("`{other}` is no 0 and no 1")),
     };
     rows.into_iter().map(|row| row.into_iter().map(block).collect()).collect()
 }
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mask_is_told() {
-        let told = |text: &str| BlockMask::parse(text).unwrap_err().to_string();
-        assert_eq!(told("10\n1"), "row 2 has 1 blocks, and there are 2 rows");
-        assert_eq!(told("10\n1x"), "line 2: `x` is no 0 and no 1");
-        assert_eq!(told(" \n"), "a mask has at least one row");
-        assert_eq!(told("[[0.5]]"), "`0.5` is no 0 and no 1");
-        assert!(told("[[1, 0]").starts_with("no list of lists of 0 and 1: "));
+    fn what_is_no_mask_is_refused() {
+        let refusal = |text: &str| BlockMask::parse(text).unwrap_err().to_string();
+        assert_eq!(refusal("10\n1"), "row 2 has 1 blocks, and there are 2 rows");
+        assert_eq!(refusal("10\n1x"), "line 2: `x` is no 0 and no 1");
+        assert_eq!(refusal(" \n"), "a mask has at least one row");
+        assert_eq!(refusal("[[0.5]]"), "`0.5` is no 0 and no 1");
+        assert!(refusal("[[1, 0]").starts_with("no list of lists of 0 and 1: "));
     }
 
     #[test]

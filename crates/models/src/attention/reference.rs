@@ -31,7 +31,7 @@ pub struct Reference {
 
 /// What became of a comparison with the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Judged {
+pub struct Accuracy {
     /// How far the worst row is off: the norm of the difference over that of the row as it should be.
     pub error: f64,
     /// That row.
@@ -79,7 +79,7 @@ impl Reference {
 
     /// Compares a result with what it should be, at the positions in every head: of a short sequence in every sequence, of
     /// a longer one in the sequences in turn. `result` gives the numbers of a row.
-    pub fn judge(&self, result: impl Fn(Sampled) -> Vec<f32> + Sync) -> Judged {
+    pub fn judge(&self, result: impl Fn(Sampled) -> Vec<f32> + Sync) -> Accuracy {
         let AttentionSizes { batch, heads, length, .. } = self.inputs.sizes;
         let positions = self.positions();
         let kept: Vec<Vec<bool>> = positions.par_iter().map(|&row| self.kept.row(length, row)).collect();
@@ -97,7 +97,7 @@ impl Reference {
                 })
                 .collect::<Vec<_>>()
         });
-        judged_of(&judged.collect::<Vec<_>>())
+        accuracy_of(&judged.collect::<Vec<_>>())
     }
 
     fn mix(&self, batch: usize, head: usize, rows: &[(usize, &[bool])]) -> Vec<Mixed> {
@@ -212,14 +212,14 @@ impl Compared {
     }
 }
 
-fn judged_of(compared: &[Compared]) -> Judged {
-    let none = Judged { error: 0.0, worst: Sampled { batch: 0, head: 0, row: 0 }, mass_kept: 1.0, output_error: 0.0 };
+fn accuracy_of(compared: &[Compared]) -> Accuracy {
+    let none = Accuracy { error: 0.0, worst: Sampled { batch: 0, head: 0, row: 0 }, mass_kept: 1.0, output_error: 0.0 };
     // What is no number is worst of all.
     let key = |one: &&Compared| if one.error.is_nan() { f64::INFINITY } else { one.error };
     let Some(worst) = compared.iter().max_by(|one, other| key(one).total_cmp(&key(other))) else { return none };
     let mass = compared.iter().map(|one| one.mass).sum::<f64>() / compared.len() as f64;
     let [off, size] = [0, 1].map(|at| compared.iter().map(|one| one.squares[at]).sum::<f64>());
-    Judged { error: key(&worst), worst: worst.at, mass_kept: mass, output_error: (off / size).sqrt() }
+    Accuracy { error: key(&worst), worst: worst.at, mass_kept: mass, output_error: (off / size).sqrt() }
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ impl<T: Number> Passes for CpuPasses<T> {
 
     fn prefill(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Cache)?;
-        let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
+        let _stage = stage_mark!(self.stack.options().marks, Layer, "sampling");
         let rows = self.stack.logits().chunks(self.stack.config().vocab);
         self.chosen = rows.map(|row| index_of_largest(row) as u32).collect();
         Ok(())
@@ -92,12 +92,12 @@ impl<T: Number> Passes for CpuPasses<T> {
         self.prefill(&self.chosen.clone())
     }
 
-    fn choose(&mut self, ids: &[u32]) -> Done {
+    fn set_next(&mut self, ids: &[u32]) -> Done {
         ids.clone_into(&mut self.chosen);
         Ok(())
     }
 
-    fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
+    fn sampled(&mut self) -> Result<Vec<u32>, ModelError> {
         Ok(self.chosen.clone())
     }
 

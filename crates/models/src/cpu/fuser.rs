@@ -62,8 +62,8 @@ fn cache_copies(config: &FuserConfig, mode: FuseMode, rows: usize) -> u64 {
 
 /// What each thread needs for products with this many rows.
 fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize) -> u64 {
-    let joined = config.sharer.width().saturating_add(config.receiver.width());
-    product_bytes(turned_bytes(dtype, rows, joined.max(config.hidden).max(config.intermediate), PART))
+    let widest = config.sharer.width().saturating_add(config.receiver.width());
+    product_bytes(turned_bytes(dtype, rows, widest.max(config.hidden).max(config.intermediate), PART))
 }
 
 /// The operations on numbers of one type. What is added or multiplied number by number is kept in f32, after it was

@@ -5,7 +5,7 @@ use super::{attention::Span, model::layer_bytes, pass::Sizes, turned::turned_byt
 use crate::attention::{CPU_TILING, Layout};
 use crate::size::{product, sum};
 use crate::{
-    Attention, Config, Dtype, ModelError, Offload, Options, Room, StreamMode, decoder::cache::grown_capacity,
+    Attention, CacheCapacity, Config, Dtype, ModelError, Offload, Options, StreamMode, decoder::cache::grown_capacity,
     decoder::layers::LinearAt, most_resident, rope::RopeTable,
 };
 
@@ -84,12 +84,12 @@ pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload
 
 /// Bytes of the cache: of a growing one the last room, and beside it what one layer had before.
 fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) -> u64 {
-    let room = match (options.room, pass) {
-        (Room::Static(room), _) => room.min(config.context),
-        (Room::Growing, Pass::Forward) => 0,
-        (Room::Growing, Pass::Cached) => grown_capacity(tokens, config.context),
+    let capacity = match (options.capacity, pass) {
+        (CacheCapacity::Static(capacity), _) => capacity.min(config.context),
+        (CacheCapacity::Growing, Pass::Forward) => 0,
+        (CacheCapacity::Growing, Pass::Cached) => grown_capacity(tokens, config.context),
     };
-    config.kv_bytes_per_token(options.dtype).saturating_mul(product(&[options.batch, room]))
+    config.kv_bytes_per_token(options.dtype).saturating_mul(product(&[options.batch, capacity]))
 }
 
 /// What each thread needs for the products of a layer and of the head with this many rows.

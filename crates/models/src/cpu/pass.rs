@@ -93,12 +93,12 @@ impl<T: Number> Pass<'_, T> {
         let row = self.qkv_width();
         let Buffers { qkv, mixed, scores, .. } = &mut *self.buffers;
         let qkv = &qkv[first * row..];
-        let beside = |first: usize| {
+        let section = |first: usize| {
             let strides = Strides { batch: queries * row, head: head_dim, row };
             Heads { numbers: &qkv[first * head_dim..], strides }
         };
         let (keys, values) = match self.caches.get(group) {
-            None => (beside(heads), beside(heads + kv_heads)),
+            None => (section(heads), section(heads + kv_heads)),
             Some(cache) => {
                 let head = cache.capacity * head_dim;
                 let strides = Strides { batch: kv_heads * head, head, row: head_dim };
@@ -106,7 +106,7 @@ impl<T: Number> Pass<'_, T> {
                 (Heads { numbers: keys, strides }, Heads { numbers: values, strides })
             }
         };
-        let inputs = Inputs { queries: beside(0), keys, values };
+        let inputs = Inputs { queries: section(0), keys, values };
         let width = heads * head_dim;
         let out = (&mut mixed[first * width..], Strides { batch: queries * width, head: head_dim, row: width });
         let marks = &self.options.marks;

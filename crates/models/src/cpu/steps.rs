@@ -162,10 +162,10 @@ pub fn rotate<T: Number>(layout: RopeLayout, row: &mut [T], (cosines, sines): (&
 
 /// Copies keys and values, which lie in rows with queries, to the positions of a cache from `start` on. The cache has a
 /// stretch of `room` positions for each head of each sequence.
-pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], room: usize, (keys, values): (&mut [T], &mut [T])) {
+pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], capacity: usize, (keys, values): (&mut [T], &mut [T])) {
     let Span { heads, kv_heads, head_dim, queries, start, .. } = *span;
     let width = (heads + 2 * kv_heads) * head_dim;
-    let parts = keys.chunks_mut(room * head_dim).zip(values.chunks_mut(room * head_dim)).enumerate();
+    let parts = keys.chunks_mut(capacity * head_dim).zip(values.chunks_mut(capacity * head_dim)).enumerate();
     crew.each(qkv.len() / 2, parts, |(at, (keys, values))| {
         let (batch, kv_head) = (at / kv_heads, at % kv_heads);
         let rows = qkv[batch * queries * width..].chunks(width).take(queries);

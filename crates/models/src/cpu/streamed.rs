@@ -8,13 +8,13 @@ use std::{collections::VecDeque, mem, time::Instant};
 
 use laptime_probe::stage;
 
-use self::copier::{Copier, Copying, Done, Request, Way, nanos};
+use self::copier::{Copier, Copying, Direction, Done, Request, nanos};
 use self::{file::LayerFile, link::Link};
 use super::model::{Layer, Source, layer_bytes};
 use super::number::Number;
 use crate::offload::{
     order::Place,
-    turns::{LayerCopies, OffloadedLayers},
+    schedule::{LayerCopies, OffloadedLayers},
 };
 use crate::{
     Config, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode, fp8::WeightScales, marks::stage_mark,
@@ -83,9 +83,9 @@ impl<T: Number> Streamed<T> {
 }
 
 impl<T: Number> FileCopies<T> {
-    fn ask(&mut self, way: Way, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
+    fn ask(&mut self, direction: Direction, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
         match mem::replace(&mut self.buffers[buffer], Buffer::Copying) {
-            Buffer::Here(buffer) => self.copier.ask(Request { way, layer, pass, buffer }),
+            Buffer::Here(buffer) => self.copier.ask(Request { direction, layer, pass, buffer }),
             Buffer::Missing | Buffer::Copying => Err(not_here(layer)),
         }
     }
@@ -111,7 +111,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
 
     fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Result<(), ModelError> {
         let _stage = stage_mark!(self.marks, Pipeline, "layer_issue", layer = place.layer, forward = place.pass);
-        self.ask(Way::In, place, buffer)?;
+        self.ask(Direction::In, place, buffer)?;
         self.requested.push_back(is_ahead);
         Ok(())
     }
@@ -134,7 +134,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
     fn release(&mut self, place: Place, buffer: usize) -> Result<(), ModelError> {
         let began = Instant::now();
         if self.mode == StreamMode::Sync {
-            self.ask(Way::Back, place, buffer)?;
+            self.ask(Direction::Back, place, buffer)?;
             self.buffers[buffer] = Buffer::Missing;
             self.copier.wait()?.outcome?;
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Config, Done, KeysValues, ModelError, Options, Room, error::fit};
+use crate::{CacheCapacity, Config, Done, KeysValues, ModelError, Options, error::fit};
 
 /// Positions that a growing cache starts with.
 const FIRST_CAPACITY: usize = 64;
@@ -44,11 +44,11 @@ pub struct KvCache<B> {
 
 impl<B> KvCache<B> {
     pub fn allocate(memory: &impl CacheMemory<B>, config: &Config, options: &Options) -> Result<Self, ModelError> {
-        let (most, limit) = match options.room {
-            Room::Static(positions) if positions < config.context => (positions, "the cache"),
+        let (most, limit) = match options.capacity {
+            CacheCapacity::Static(positions) if positions < config.context => (positions, "the cache"),
             _ => (config.context, config.name.as_str()),
         };
-        let capacity = if options.room == Room::Growing { 0 } else { most };
+        let capacity = if options.capacity == CacheCapacity::Growing { 0 } else { most };
         let cache = Self::with_capacity(config, options.batch, capacity, |numbers| memory.allocate(numbers))?;
         Ok(Self { most, limit: limit.to_owned(), ..cache })
     }
@@ -214,9 +214,9 @@ mod tests {
     use super::*;
     use crate::{Dtype, cpu::cache::Heap};
 
-    fn cache(room: Room) -> KvCache<Vec<f32>> {
+    fn cache(capacity: CacheCapacity) -> KvCache<Vec<f32>> {
         let config = Config::from_preset("tiny").unwrap();
-        KvCache::allocate(&Heap, &config, &Options::new(Dtype::F32, room)).unwrap()
+        KvCache::allocate(&Heap, &config, &Options::new(Dtype::F32, capacity)).unwrap()
     }
 
     fn some(cache: &KvCache<Vec<f32>>, length: usize) -> KeysValues {
@@ -226,16 +226,16 @@ mod tests {
 
     #[test]
     fn a_cache_holds_no_more_than_the_model_or_what_was_asked_for() {
-        assert_eq!((cache(Room::Growing).most, cache(Room::Static(7)).most), (512, 7));
-        assert!(cache(Room::Static(7)).check(7).is_ok());
-        let error = cache(Room::Static(7)).check(8).unwrap_err().to_string();
+        assert_eq!((cache(CacheCapacity::Growing).most, cache(CacheCapacity::Static(7)).most), (512, 7));
+        assert!(cache(CacheCapacity::Static(7)).check(7).is_ok());
+        let error = cache(CacheCapacity::Static(7)).check(8).unwrap_err().to_string();
         assert!(error.contains("the cache"), "{error}");
-        assert!(cache(Room::Static(9999)).check(513).unwrap_err().to_string().contains("tiny"));
+        assert!(cache(CacheCapacity::Static(9999)).check(513).unwrap_err().to_string().contains("tiny"));
     }
 
     #[test]
     fn what_is_written_must_fit_and_leave_no_hole() {
-        let mut cache = cache(Room::Growing);
+        let mut cache = cache(CacheCapacity::Growing);
         let two = some(&cache, 2);
         cache.write(&Heap, 0, 0, &some(&cache, 4)).unwrap();
         assert!(cache.check_write(0, 4, &two).is_ok());
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_length_is_one_that_every_layer_has() {
-        let mut cache = cache(Room::Growing);
+        let mut cache = cache(CacheCapacity::Growing);
         cache.write(&Heap, 0, 0, &some(&cache, 4)).unwrap();
         cache.write(&Heap, 1, 0, &some(&cache, 3)).unwrap();
         let error = cache.set_length(4).unwrap_err().to_string();
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn some_positions_are_those_of_every_head() {
-        let mut cache = cache(Room::Growing);
+        let mut cache = cache(CacheCapacity::Growing);
         let numbers: Vec<f32> = (0..cache.section_numbers(3) as u16).map(f32::from).collect();
         cache.write(&Heap, 0, 0, &KeysValues { length: 3, keys: numbers.clone(), values: numbers }).unwrap();
         cache.advance(3);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_cache_that_cannot_grow_is_empty_and_of_use_again() {
-        let mut cache = cache(Room::Growing);
+        let mut cache = cache(CacheCapacity::Growing);
         let values = some(&cache, 3);
         cache.write(&Heap, 0, 0, &values).unwrap();
         cache.write(&Heap, 1, 0, &values).unwrap();

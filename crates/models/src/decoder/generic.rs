@@ -44,10 +44,10 @@ pub trait Passes {
         Ok(None)
     }
 
-    fn choose(&mut self, ids: &[u32]) -> Done;
+    fn set_next(&mut self, ids: &[u32]) -> Done;
 
     /// The tokens that were chosen last. Waits for the device.
-    fn chosen(&mut self) -> Result<Vec<u32>, ModelError>;
+    fn sampled(&mut self) -> Result<Vec<u32>, ModelError>;
 
     fn logits_count(&self) -> usize;
 
@@ -140,23 +140,23 @@ impl<P: Passes> Decoder for GenericDecoder<P> {
         self.passes.next_prefill_replay(tokens)
     }
 
-    fn choose(&mut self, ids: &[u32]) -> Done {
+    fn set_next(&mut self, ids: &[u32]) -> Done {
         Tokens { ids: ids.to_vec(), batch: ids.len() }.check_batch(self.config(), self.options().batch)?;
-        self.passes.choose(ids)?;
+        self.passes.set_next(ids)?;
         self.has_token = true;
         Ok(())
     }
 
-    fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
+    fn sampled(&mut self) -> Result<Vec<u32>, ModelError> {
         self.check_token()?;
-        self.passes.chosen()
+        self.passes.sampled()
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
         self.passes.read_logits(0..self.logits_count()?)
     }
 
-    fn look(&mut self, row: &mut dyn FnMut(&[f32])) -> Done {
+    fn inspect_logits(&mut self, row: &mut dyn FnMut(&[f32])) -> Done {
         let (count, vocab) = (self.logits_count()?, self.config().vocab.max(1));
         let block = (LOOKED_AT / vocab).max(1) * vocab;
         for begin in (0..count).step_by(block) {

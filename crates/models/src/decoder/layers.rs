@@ -1,7 +1,7 @@
 //! The layers of a decoder, written once for every device, every number of rows and every dtype.
 
 use super::weights::LayerWeights;
-use crate::offload::turns::{LayerCopies, OffloadedLayers};
+use crate::offload::schedule::{LayerCopies, OffloadedLayers};
 use crate::{Config, Marks, marks::stage_mark};
 
 /// The operations of a decoder on one device, at the granularity of its kernels.

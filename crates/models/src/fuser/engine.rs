@@ -291,11 +291,11 @@ impl<B: Backend> Engine<B> {
     fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Done {
         let _stage = self.mark(paths);
         let (backend, marks, weights) = (&self.backend, &self.options.marks, &self.weights[paths.sharer]);
-        let Parts { joined, stream, second, normed, inner, value, weights: by_head } = &mut self.buffers.parts;
+        let Parts { input, stream, second, normed, inner, value, weights: by_head } = &mut self.buffers.parts;
         {
             let _stage = stage_mark!(marks, Ops, "fuse_input");
-            backend.join(paths, caches, joined)?;
-            backend.linear(paths, &weights.input, joined, stream)?;
+            backend.join(paths, caches, input)?;
+            backend.linear(paths, &weights.input, input, stream)?;
         }
         {
             let _stage = stage_mark!(marks, Ops, "fuse_common");

@@ -6,7 +6,7 @@ use super::{FuseOptions, FuserConfig};
 use crate::{Dtype, parts::parts};
 
 parts! {
-    pub(crate) struct Parts { joined, stream, second, normed, inner, value, weights }
+    pub(crate) struct Parts { input, stream, second, normed, inner, value, weights }
 }
 
 pub(crate) type Sizes = Parts<usize>;
@@ -15,7 +15,7 @@ impl Sizes {
     pub fn of_path(config: &FuserConfig, rows: usize) -> Self {
         let by_rows = |width: usize| rows.saturating_mul(width);
         Self {
-            joined: by_rows(config.sharer.width().saturating_add(config.receiver.width())),
+            input: by_rows(config.sharer.width().saturating_add(config.receiver.width())),
             stream: by_rows(config.hidden),
             second: by_rows(config.hidden),
             normed: by_rows(config.hidden),

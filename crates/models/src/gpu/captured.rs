@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use laptime_cuda::{Cache, CudaError, Device, Done, Graph, Kernels, Room, StampedGraph, Stream};
+use laptime_cuda::{Cache, CudaError, Device, Done, Graph, Kernels, StampCapacity, StampedGraph, Stream};
 use laptime_probe::recording;
 use laptime_trace::run::Depth;
 
@@ -98,8 +98,8 @@ fn stamp(
 ) -> Result<StampedGraph, CudaError> {
     let (stream, kernels) = (device.stream(), Kernels::load(device, &Cache::of_user())?);
     let replays = (KEPT_STAGES / stages.max(1)).clamp(1, MOST_REPLAYS);
-    let room = Room { stages: size(stages)?, replays: size(replays)? };
-    let stamped = StampedGraph::capture(device, &kernels, stream, room, |stamper| {
+    let capacity = StampCapacity { stages: size(stages)?, replays: size(replays)? };
+    let stamped = StampedGraph::capture(device, &kernels, stream, capacity, |stamper| {
         launch(Marks { names: Some(Arc::new(stamper.clone())), lane: None, ..marks.clone() })
     })?;
     stamped.graph().upload(stream)?;

@@ -9,9 +9,9 @@ use laptime_cuda::decode::{State, Step};
 use laptime_cuda::{Blas, Buffer, Cache, Device, Done, nn::Attention, nvrtc::compile_ahead};
 
 use super::captured::Captured;
-use super::pass::{Buffers, Turns, is_fused};
+use super::memory::{Head, PassSizes};
+use super::pass::{Buffers, DeviceRope, is_fused};
 use super::prompt::Prompt;
-use super::room::{Head, PassSizes};
 use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
 use super::weights::{GpuWeights, Number};
@@ -22,7 +22,9 @@ use super::{
     streamed::Streamed,
 };
 use crate::error::{ensure, fit};
-use crate::{Config, LayerVisit, Marks, ModelError, Offloading, Options, Replay, Room, decoder::generic::Passes};
+use crate::{
+    CacheCapacity, Config, LayerVisit, Marks, ModelError, Offloading, Options, Replay, decoder::generic::Passes,
+};
 
 /// Tokens that the device remembers of a generation.
 const CHOSEN_ROOM: u32 = 4096;
@@ -45,9 +47,9 @@ pub struct GpuPasses<'a, T> {
     /// What computes dense attention of long prompts that begin with the first position; loaded with the first of them.
     pub(super) dense: Option<Sparse<T>>,
     pub(super) streamed: Option<Streamed<'a, T>>,
-    pub(super) turns: Turns,
+    pub(super) rope: DeviceRope,
     pub(super) cache: GpuCache<T>,
-    pub(super) beside: Option<[Buffer<T>; 2]>,
+    pub(super) uncached: Option<[Buffer<T>; 2]>,
     pub(super) buffers: Option<Buffers<T>>,
     pub(super) stepper: Option<Stepper<T>>,
     /// Whether a step ran, so that everything it needs is loaded.
@@ -73,9 +75,9 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         options: Options,
     ) -> Result<Self, ModelError> {
         options.check(&config)?;
-        let capacity = match options.room {
-            Room::Static(positions) => positions,
-            Room::Growing => 0,
+        let capacity = match options.capacity {
+            CacheCapacity::Static(positions) => positions,
+            CacheCapacity::Growing => 0,
         };
         fit(capacity, &config.name, config.context)?;
         let replay = first_replay(&options)?;
@@ -104,9 +106,9 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             sparse,
             dense: None,
             streamed,
-            turns: Turns::new(device, &config, capacity)?,
+            rope: DeviceRope::new(device, &config, capacity)?,
             cache: GpuCache::allocate(device, &config, &options)?,
-            beside: None,
+            uncached: None,
             buffers: None,
             stepper: None,
             is_warm: false,
@@ -186,12 +188,12 @@ fn streamed<'a, T: Number>(
     options: &Options,
 ) -> Result<Option<Streamed<'a, T>>, ModelError> {
     let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(config))?;
-    let there = weights.homes.as_ref().map_or(0, |homes| homes.layers());
+    let there = weights.host_layers.as_ref().map_or(0, |host_layers| host_layers.layers());
     ensure!(wanted == there, "{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
     let no_stream = || ModelError::Refused("layers are streamed over a stream of their own".to_owned());
-    match (&weights.homes, &options.offload) {
-        (Some(homes), Some(offload)) => {
-            Streamed::new(device, copies.ok_or_else(no_stream)?, homes, offload, &options.marks).map(Some)
+    match (&weights.host_layers, &options.offload) {
+        (Some(host_layers), Some(offload)) => {
+            Streamed::new(device, copies.ok_or_else(no_stream)?, host_layers, offload, &options.marks).map(Some)
         }
         _ => Ok(None),
     }
@@ -227,7 +229,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         self.stepper = None;
         self.is_warm = false;
         self.cache.reserve(self.device, positions)?;
-        self.turns = Turns::new(self.device, &self.config, self.cache.capacity)?;
+        self.rope = DeviceRope::new(self.device, &self.config, self.cache.capacity)?;
         Ok(())
     }
 
@@ -240,7 +242,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         let length = self.tokens(ids);
         let sizes = PassSizes::new(&self.config, &self.options, length, length, Head::All);
         self.make_buffers(sizes)?;
-        self.make_beside(length)?;
+        self.allocate_uncached(length)?;
         self.lay_out(length, 0)?;
         self.upload_ids(ids)?;
         self.set_position(0)?;
@@ -281,13 +283,13 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         self.next_prompt_number(tokens)
     }
 
-    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn set_next(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         // SAFETY: a list of the host's own memory is no pinned memory.
         unsafe { self.state.token.put(self.device.stream(), ids)? };
         Ok(())
     }
 
-    fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
+    fn sampled(&mut self) -> Result<Vec<u32>, ModelError> {
         Ok(self.state.token.read()?)
     }
 

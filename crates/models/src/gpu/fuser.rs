@@ -11,7 +11,7 @@ use laptime_cuda::{Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices
 use super::weights::{Loader, Number};
 use super::{
     cache::KnownCache,
-    room::{SMALL_BYTES, WORKSPACE_BYTES},
+    memory::{SMALL_BYTES, WORKSPACE_BYTES},
     size,
 };
 use crate::{

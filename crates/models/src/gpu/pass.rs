@@ -9,7 +9,7 @@ use laptime_cuda::{
     nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
 
-use super::room::{Head, Parts, PassSizes};
+use super::memory::{Head, Parts, PassSizes};
 use super::weights::{Fp8Weights, LayerWeights, Number};
 use super::{cache::GpuCache, size};
 use crate::decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops};
@@ -38,7 +38,7 @@ impl<T: Number> Buffers<T> {
 }
 
 #[derive(Debug)]
-pub struct Turns {
+pub struct DeviceRope {
     pub cosines: Buffer<f32>,
     pub sines: Buffer<f32>,
     pub layout: RopeLayout,
@@ -46,7 +46,7 @@ pub struct Turns {
     windowed: Option<Box<Self>>,
 }
 
-impl Turns {
+impl DeviceRope {
     pub fn new(device: &Device, config: &Config, positions: usize) -> Result<Self, CudaError> {
         let mut table = RopeTable::new(config);
         table.reach(positions);
@@ -75,7 +75,7 @@ impl Turns {
 
 pub fn packed<'a, T: Number>(
     config: &Config,
-    turns: &'a Turns,
+    rope: &'a DeviceRope,
     start: &'a Buffer<u32>,
     weights: &'a LayerWeights<T>,
     qkv: &'a Buffer<T>,
@@ -85,7 +85,7 @@ pub fn packed<'a, T: Number>(
         _ => None,
     };
     let bias = weights.qkv_bias.as_ref().map(Buffer::all);
-    Packed { packed: qkv.all(), bias, norm, rotation: turns.rotation(), start: start.all() }
+    Packed { packed: qkv.all(), bias, norm, rotation: rope.rotation(), start: start.all() }
 }
 
 pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
@@ -106,7 +106,7 @@ pub struct Context<'a, T> {
     pub config: &'a Config,
     pub marks: &'a Marks,
     pub operations: &'a Operations<T>,
-    pub turns: &'a Turns,
+    pub rope: &'a DeviceRope,
     /// What matrices of layers are multiplied with if they are in e4m3.
     pub fp8: Option<&'a Fp8Weights<T>>,
 }
@@ -165,11 +165,11 @@ impl<T> KeysValuesIn<'_, T> {
 pub enum Sequences<'a, T> {
     Together(&'a State, &'a mut GpuCache<T>),
     /// Each at a position and in a cache of its own, row by row. Weights are read once for all of them.
-    Apart(Vec<Apart<'a, T>>),
+    Separate(Vec<SequenceRow<'a, T>>),
 }
 
 /// One of several sequences at different positions. Its cache has the capacity that the step was compiled for.
-pub struct Apart<'a, T> {
+pub struct SequenceRow<'a, T> {
     pub position: &'a Buffer<u32>,
     pub cache: &'a mut GpuCache<T>,
 }
@@ -290,10 +290,10 @@ impl<T: Number> Ops for Pass<'_, T> {
 
     fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let PassRows::Prompt(prompt) = &mut self.rows else { return Ok(()) };
-        let Context { stream, config, operations, turns, .. } = self.context;
+        let Context { stream, config, operations, rope, .. } = self.context;
         let Parts { qkv, queries, .. } = &mut self.buffers.parts;
         let [keys, values] = prompt.cache.layer(layer);
-        let packed = packed(config, turns.of_layer(config, layer), prompt.start, weights, qkv);
+        let packed = packed(config, rope.of_layer(config, layer), prompt.start, weights, qkv);
         operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)
     }
 
@@ -389,13 +389,13 @@ impl<T: Number> Sequences<'_, T> {
     ) -> Done {
         let _op = stage_mark!(context.marks, Ops, "fused");
         let Context { stream, config, .. } = *context;
-        let turns = context.turns.of_layer(config, layer);
-        let in_pairs = turns.layout == RopeLayout::Pairs;
+        let rope = context.rope.of_layer(config, layer);
+        let in_pairs = rope.layout == RopeLayout::Pairs;
         let attention = decode::Attention {
             query_norm: weights.query_norm.as_ref(),
             key_norm: weights.key_norm.as_ref(),
             epsilon: config.norm_eps as f32,
-            rotation: decode::Rotation { cosines: &turns.cosines, sines: &turns.sines, in_pairs },
+            rotation: decode::Rotation { cosines: &rope.cosines, sines: &rope.sines, in_pairs },
             is_windowed: config.window_of(layer).is_some(),
         };
         let Parts { qkv, attended, .. } = &mut buffers.parts;
@@ -404,8 +404,8 @@ impl<T: Number> Sequences<'_, T> {
                 let [keys, values] = &mut cache.layers[layer];
                 step.attention(stream, qkv, &attention, state, [keys, values], attended)
             }
-            Self::Apart(rows) => {
-                for (row, Apart { position, cache }) in (0..).zip(rows.iter_mut()) {
+            Self::Separate(rows) => {
+                for (row, SequenceRow { position, cache }) in (0..).zip(rows.iter_mut()) {
                     if cache.capacity != step.sizes().capacity as usize {
                         return Err(CudaError::refused("attention", 0, "a cache has another room than the step"));
                     }

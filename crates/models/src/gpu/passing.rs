@@ -2,8 +2,8 @@
 
 use laptime_cuda::Done;
 
-use super::pass::{Buffers, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes};
-use super::{decoder::GpuPasses, room::Head, size, sparse::Sparse, stepping::context, weights::Number};
+use super::pass::{Buffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, head_sizes};
+use super::{decoder::GpuPasses, memory::Head, size, sparse::Sparse, stepping::context, weights::Number};
 use crate::decoder::layers::{run_all, run_head};
 use crate::marks::mark_embedding;
 
@@ -39,7 +39,7 @@ impl<T: Number> GpuPasses<'_, T> {
             heads,
             keys: size(start + tokens)?,
             head,
-            cache: match &mut self.beside {
+            cache: match &mut self.uncached {
                 Some(scratch) if head == Head::All => KeysValuesIn::Scratch(scratch),
                 _ => KeysValuesIn::Cache(&mut self.cache),
             },
@@ -50,17 +50,17 @@ impl<T: Number> GpuPasses<'_, T> {
         })
     }
 
-    pub(super) fn make_beside(&mut self, length: usize) -> Done {
+    pub(super) fn allocate_uncached(&mut self, length: usize) -> Done {
         let numbers = self.options.batch * self.config.kv_heads * length * self.config.head_dim;
-        if self.beside.as_ref().is_none_or(|[keys, _]| keys.length() != numbers) {
-            self.beside = None;
-            self.beside = Some([self.device.allocate(numbers)?, self.device.allocate(numbers)?]);
+        if self.uncached.as_ref().is_none_or(|[keys, _]| keys.length() != numbers) {
+            self.uncached = None;
+            self.uncached = Some([self.device.allocate(numbers)?, self.device.allocate(numbers)?]);
         }
-        let positions = self.turns.cosines.length() / (self.config.head_dim / 2).max(1);
+        let positions = self.rope.cosines.length() / (self.config.head_dim / 2).max(1);
         if positions < length {
             // A graph would go on with the old ones.
             self.drop_graphs()?;
-            self.turns = Turns::new(self.device, &self.config, length)?;
+            self.rope = DeviceRope::new(self.device, &self.config, length)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use laptime_probe::stage;
 
 use super::captured::{Captured, most_stages};
 use super::decoder::{GpuPasses, Logits};
-use super::room::{Head, PassSizes};
+use super::memory::{Head, PassSizes};
 use super::weights::Number;
 use crate::{Attention, EmbeddingStage, GraphMode, Marks, ModelError};
 

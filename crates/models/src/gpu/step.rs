@@ -5,7 +5,7 @@ use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Stream};
 
 use super::pass::{Buffers, Context, Pass, PassRows, Sequences, is_fused};
 use super::weights::{Fp8Weights, Number};
-use super::{room::PassSizes, size};
+use super::{memory::PassSizes, size};
 use crate::marks::{mark_embedding, stage_mark};
 use crate::{Config, Dtype, decoder::layers::run_head};
 
@@ -70,11 +70,11 @@ impl<T: Number> Stepper<T> {
     }
 
     pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Done {
-        run_head(&mut self.pass(context, Sequences::Apart(Vec::new())), norm, Some(head))
+        run_head(&mut self.pass(context, Sequences::Separate(Vec::new())), norm, Some(head))
     }
 
-    pub fn choose(&mut self, context: &Context<'_, T>, state: &mut State) -> Done {
-        let _stage = stage_mark!(context.marks, Layer, "choose");
+    pub fn sample(&mut self, context: &Context<'_, T>, state: &mut State) -> Done {
+        let _stage = stage_mark!(context.marks, Layer, "sampling");
         self.step.argmax(context.stream, &self.buffers.parts.logits, state)
     }
 

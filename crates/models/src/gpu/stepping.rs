@@ -8,7 +8,7 @@ use laptime_probe::stage;
 
 use super::captured::{Captured, most_stages};
 use super::decoder::{GpuPasses, Logits};
-use super::room::{Head, PassSizes};
+use super::memory::{Head, PassSizes};
 use super::{pass::Sequences, size, step::Stepper, streamed::Streamed, weights::Number};
 use crate::decoder::layers::{run_head, run_offloaded, run_resident};
 use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::stage_mark};
@@ -25,7 +25,7 @@ macro_rules! context {
             config: &$decoder.config,
             marks: &$decoder.options.marks,
             operations: &$decoder.weights.operations,
-            turns: &$decoder.turns,
+            rope: &$decoder.rope,
             fp8: $decoder.weights.fp8.as_ref(),
         }
     };
@@ -93,7 +93,7 @@ impl<T: Number> GpuPasses<'_, T> {
         let mut pass = stepper.pass(context, Sequences::Together(&self.state, &mut self.cache));
         run_resident(&mut pass, first, &parameters.layers)?;
         run_head(&mut pass, &parameters.norm, Some(parameters.head()))?;
-        stepper.choose(&context, &mut self.state)
+        stepper.sample(&context, &mut self.state)
     }
 
     fn make_stepper(&mut self) -> Done {
@@ -124,7 +124,7 @@ impl<T: Number> GpuPasses<'_, T> {
 
     pub(super) fn choose_most_likely(&mut self) -> Done {
         let Some(buffers) = &self.buffers else { return Ok(()) };
-        let _stage = stage_mark!(self.options.marks, Layer, "choose");
+        let _stage = stage_mark!(self.options.marks, Layer, "sampling");
         let shape = [size(self.options.batch)?, size(self.config.vocab)?];
         let operations = &self.weights.operations;
         operations.argmax(self.device.stream(), &buffers.parts.logits, &mut self.state.token, shape)

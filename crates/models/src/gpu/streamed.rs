@@ -6,7 +6,7 @@
 // Copies are under way between regions and buffers; both are held here until the streams have done them.
 #![allow(unsafe_code)]
 
-mod homes;
+mod host_layers;
 mod visits;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -14,12 +14,12 @@ use std::{collections::VecDeque, sync::Arc};
 use laptime_cuda::{Buffer, CudaError, Device, Done, Moment};
 use laptime_probe::sync_point;
 
-pub use self::homes::{Homes, Pin};
+pub use self::host_layers::{HostLayers, Pin};
 use self::visits::{Pending, Visits};
 use super::weights::{LayerWeights, Number, layer_within};
 use crate::offload::{
     order::Place,
-    turns::{LayerCopies, OffloadedLayers},
+    schedule::{LayerCopies, OffloadedLayers},
 };
 use crate::{Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
 
@@ -29,7 +29,7 @@ pub type Streamed<'a, T> = OffloadedLayers<HostCopies<'a, T>>;
 pub struct HostCopies<'a, T> {
     device: &'a Device,
     copies: &'a Device,
-    homes: Arc<Homes>,
+    host_layers: Arc<HostLayers>,
     mode: StreamMode,
     resident: usize,
     copy_marks: Marks,
@@ -66,19 +66,19 @@ impl<'a, T: Number> Streamed<'a, T> {
     pub fn new(
         device: &'a Device,
         copies: &'a Device,
-        homes: &Arc<Homes>,
+        host_layers: &Arc<HostLayers>,
         offload: &Offload,
         marks: &Marks,
     ) -> Result<Self, ModelError> {
-        homes.check(offload.mode)?;
+        host_layers.check(offload.mode)?;
         let slots = if offload.mode == StreamMode::Sync { 0 } else { offload.mode.buffers() };
-        let slots = (0..slots).map(|_| Slot::new(device, homes)).collect::<Result<_, _>>()?;
+        let slots = (0..slots).map(|_| Slot::new(device, host_layers)).collect::<Result<_, _>>()?;
         // The buffers must be there before another stream writes to them.
         copies.stream().wait_for(device.stream())?;
         let copies = HostCopies {
             device,
             copies,
-            homes: Arc::clone(homes),
+            host_layers: Arc::clone(host_layers),
             mode: offload.mode,
             resident: offload.resident,
             copy_marks: Marks { lane: offload.lane.clone(), ..marks.clone() },
@@ -87,7 +87,7 @@ impl<'a, T: Number> Streamed<'a, T> {
             turn: Turn::default(),
             visits: Visits::default(),
         };
-        Ok(Self::over(copies, homes.layers(), offload, marks))
+        Ok(Self::over(copies, host_layers.layers(), offload, marks))
     }
 }
 
@@ -97,7 +97,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
 
     fn make_buffers(&mut self) -> Done {
         if self.slots.is_empty() {
-            self.slots.push(Slot::new(self.device, &self.homes)?);
+            self.slots.push(Slot::new(self.device, &self.host_layers)?);
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
             stream.wait_until(used)?;
         }
         let copy = self.visits.moments(self.device)?;
-        let (bytes, is_pinned) = (self.homes.layer_bytes, self.homes.home == Home::Pinned);
+        let (bytes, is_pinned) = (self.host_layers.layer_bytes, self.host_layers.home == Home::Pinned);
         {
             let _stage = stage_mark!(
                 self.copy_marks,
@@ -134,7 +134,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
             );
             copy[0].put(stream)?;
             // SAFETY: the buffer is a slot's, whose last use the stream waits for, or new; the home stays as it is.
-            unsafe { self.homes.begin_write(layer, &slot.whole, stream)? };
+            unsafe { self.host_layers.begin_write(layer, &slot.whole, stream)? };
             copy[1].put(stream)?;
         }
         self.requested.push_back(Requested { is_ahead, copy });
@@ -171,7 +171,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         release[0].put(compute)?;
         copies.wait_until(&release[0])?;
         // SAFETY: both live until the stream was waited for.
-        unsafe { self.homes.begin_read(place.layer, &slot.whole, copies)? };
+        unsafe { self.host_layers.begin_read(place.layer, &slot.whole, copies)? };
         sync_point!("layer_released", copies.synchronise())?;
         release[1].put(compute)?;
         self.turn.release = Some(release);
@@ -201,8 +201,8 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     fn offloading(&self) -> Offloading {
-        let streamed = self.homes.layers();
-        let (layer_bytes, home) = (self.homes.layer_bytes as u64, self.homes.home.clone());
+        let streamed = self.host_layers.layers();
+        let (layer_bytes, home) = (self.host_layers.layer_bytes as u64, self.host_layers.home.clone());
         Offloading { layers: streamed.saturating_add(self.resident), streamed, layer_bytes, home }
     }
 
@@ -216,9 +216,9 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
 }
 
 impl<T: Number> Slot<T> {
-    fn new(device: &Device, homes: &Homes) -> Result<Self, CudaError> {
-        let whole = Arc::new(device.allocate(homes.layer_bytes / size_of::<T>())?);
-        Ok(Self { layer: layer_within(&whole, &homes.tensors, homes.fp8)?, whole, used: None })
+    fn new(device: &Device, host_layers: &HostLayers) -> Result<Self, CudaError> {
+        let whole = Arc::new(device.allocate(host_layers.layer_bytes / size_of::<T>())?);
+        Ok(Self { layer: layer_within(&whole, &host_layers.tensors, host_layers.fp8)?, whole, used: None })
     }
 }
 

@@ -10,9 +10,9 @@ use half::bf16;
 use laptime_cuda::nn::{AdamW, Attention, AttentionGradients, Gradients, HeadSizes, Operations, Parameter, Rates};
 use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, nvrtc::compile_ahead};
 
-use super::pass::{Turns, head_sizes};
+use super::pass::{DeviceRope, head_sizes};
 use super::weights::{GpuWeights, Number, Parameters, Zeros};
-use super::{room::widest_sum, size};
+use super::{memory::widest_sum, size};
 use crate::train::{
     ModelTrainer,
     buffers::{Kept, Scratch},
@@ -45,7 +45,7 @@ struct GpuTraining<'a, T> {
     attention_gradients: AttentionGradients<T>,
     /// None if parameters are never updated.
     adamw: Option<(AdamW<T>, Rates)>,
-    turns: Turns,
+    rope: DeviceRope,
     sizes: HeadSizes,
     rows: usize,
     ids: Buffer<u32>,
@@ -120,7 +120,7 @@ fn typed<'a, T: Number>(
         attention: Attention::load(device, &cache, head_dim)?,
         attention_gradients: AttentionGradients::load(device, &cache, head_dim)?,
         adamw,
-        turns: Turns::new(device, config, options.tokens)?,
+        rope: DeviceRope::new(device, config, options.tokens)?,
         sizes: head_sizes(config, options.batch, options.tokens, options.tokens)?,
         rows: sizes.rows,
         ids: device.allocate(sizes.rows)?,

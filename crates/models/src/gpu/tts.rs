@@ -12,14 +12,14 @@ use laptime_probe::stage;
 use self::codec::COLUMN_BYTES;
 use self::load::{GpuLoader, Kit};
 use self::ops::{GpuOps, TEXT_ROOM};
-use super::room::{Head, PassSizes, WORKSPACE_BYTES};
+use super::memory::{Head, PassSizes, WORKSPACE_BYTES};
 use super::sparse::GPU_TILING;
 use crate::size::{product, sum};
 use crate::tts::{
     CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions,
     TtsWeights, needed_bytes, together,
 };
-use crate::{Config, ModelError, Room, dtype::typed};
+use crate::{CacheCapacity, Config, ModelError, dtype::typed};
 
 /// Loads Qwen3-TTS on a device. Synthetic weights are generated there.
 pub fn qwen_tts<'a>(
@@ -54,7 +54,9 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
     let (decoded, sizes) = (together(frames), CodecSizes::new(config));
     let (talker, transformer, tensors) = (&config.talker, &config.codec.transformer, config.codec_file_tensors());
     let pass = |config: &Config, rows: usize| {
-        PassSizes::new(config, &options.decoder(Room::Static(rows), None), rows, rows, Head::Last).parts.numbers()
+        PassSizes::new(config, &options.decoder(CacheCapacity::Static(rows), None), rows, rows, Head::Last)
+            .parts
+            .numbers()
     };
     let rows = talker.vocab.saturating_add(config.predicted().saturating_mul(config.predictor.vocab));
     let device = DeviceNeeds {
@@ -77,7 +79,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
             2 * WORKSPACE_BYTES,
             SMALL_BYTES,
         ],
-        positions: [options.room, CHUNK_FRAMES + CONTEXT_FRAMES],
+        positions: [options.capacity, CHUNK_FRAMES + CONTEXT_FRAMES],
         tiling: GPU_TILING,
     };
     needed_bytes(config, options, [text, frames], &sizes, device)

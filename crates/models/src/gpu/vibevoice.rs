@@ -7,7 +7,7 @@ mod diffusion;
 mod graphs;
 mod language;
 mod loader;
-mod room;
+mod memory;
 mod tokenizer;
 
 use laptime_cuda::Device;
@@ -15,7 +15,7 @@ use laptime_probe::stage;
 
 use self::backend::{Cuda, On};
 use self::graphs::{first_replay, prepare};
-pub use self::room::needed_vibevoice_bytes;
+pub use self::memory::needed_vibevoice_bytes;
 use self::{language::Language, loader::Put};
 use super::streamed::Streamed;
 use crate::vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
@@ -34,22 +34,22 @@ pub fn vibevoice<'a>(
 ) -> Result<Box<dyn VibeVoice + 'a>, ModelError> {
     config.check()?;
     options.dtype.refuse_quantised("text to speech")?;
-    let longest = options.room.max(options.negative_room);
+    let longest = options.capacity.max(options.negative_capacity);
     fit(longest, &config.name, config.decoder.context)?;
     let replay = first_replay(&options);
     Ok(typed!(options.dtype, |T| {
         let on = On::<T>::new(device)?;
-        let (language, homes, loaded) = {
+        let (language, host_layers, loaded) = {
             let _stage = stage!("weights");
-            let (language, homes) = Language::load(&on, &config, weights, &options)?;
+            let (language, host_layers) = Language::load(&on, &config, weights, &options)?;
             let loaded = config.load(&mut Put::new(&on, weights))?;
             device.stream().synchronise()?;
-            (language, homes, loaded)
+            (language, host_layers, loaded)
         };
         let none = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
-        let streamed = match (&homes, &options.offload) {
-            (Some(homes), Some(offload)) => {
-                Some(Streamed::new(device, copies.ok_or_else(none)?, homes, offload, &options.marks)?)
+        let streamed = match (&host_layers, &options.offload) {
+            (Some(host_layers), Some(offload)) => {
+                Some(Streamed::new(device, copies.ok_or_else(none)?, host_layers, offload, &options.marks)?)
             }
             _ => None,
         };

@@ -6,7 +6,7 @@ use laptime_cuda::nn::{Attention, Fp8, Fp8Scales, Operations};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, Slice, SliceMut, Stream, nvrtc::compile_ahead};
 use laptime_probe::stage;
 
-use super::{size, streamed::Homes};
+use super::{size, streamed::HostLayers};
 use crate::decoder::{
     self,
     weights::{LoadAlike, Part, packed_tensors},
@@ -27,7 +27,7 @@ numbers! { f32: F32, half::bf16: Bf16, half::f16: F16 }
 #[derive(Debug)]
 pub struct GpuWeights<T> {
     pub parameters: Parameters<T>,
-    pub homes: Option<Arc<Homes>>,
+    pub host_layers: Option<Arc<HostLayers>>,
     /// What matrices of layers are multiplied with if they are in e4m3.
     pub fp8: Option<Fp8Weights<T>>,
     /// Made when the weights were, and used by all that runs on them.
@@ -88,7 +88,7 @@ impl<T: Number> GpuWeights<T> {
     pub fn load_with(
         (device, config, weights): (&Device, &Config, &Weights),
         dtype: Dtype,
-        keep: impl FnOnce(&Loader<'_, T>) -> Result<Option<Homes>, ModelError>,
+        keep: impl FnOnce(&Loader<'_, T>) -> Result<Option<HostLayers>, ModelError>,
     ) -> Result<Self, ModelError> {
         let cache = Cache::of_user();
         let attention = Attention::<T>::requests(device, size(config.head_dim)?);
@@ -97,11 +97,11 @@ impl<T: Number> GpuWeights<T> {
         let fp8 = (dtype == Dtype::Fp8).then(|| Fp8Weights::load(device, config)).transpose()?;
         let _stage = stage!("weights");
         let mut loader = Loader { device, operations: &operations, weights, fp8: fp8.as_ref() };
-        let homes = keep(&loader)?;
-        let streamed = homes.as_ref().map_or(0, Homes::layers);
+        let host_layers = keep(&loader)?;
+        let streamed = host_layers.as_ref().map_or(0, HostLayers::layers);
         let parameters = Parameters::load(config, streamed, &mut loader)?;
         device.stream().synchronise()?;
-        Ok(Self { parameters, homes: homes.map(Arc::new), fp8, operations })
+        Ok(Self { parameters, host_layers: host_layers.map(Arc::new), fp8, operations })
     }
 }
 

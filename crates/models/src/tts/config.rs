@@ -163,7 +163,7 @@ impl TtsConfig {
     }
 
     fn id_fault(&self) -> Option<String> {
-        let beyond = |ids: &[u32], room: usize| ids.iter().copied().find(|id| *id as usize >= room);
+        let beyond = |ids: &[u32], capacity: usize| ids.iter().copied().find(|id| *id as usize >= capacity);
         if let Some(id) = beyond(&self.ids.text(), self.text_vocab) {
             return Some(format!("id {id} of text is beyond its {} tokens", self.text_vocab));
         }

@@ -7,7 +7,8 @@ use laptime_probe::sync_point;
 use super::ops::{FramePart, SamplingPart, TtsOps, prefill};
 use super::{Choice, Prompt, Sampling, TtsConfig, chunks, tensors::LoadedWeights};
 use crate::{
-    Done, Dtype, GraphMode, Marks, ModelError, Options, Room, attention::Kept, error::ensure, marks::stage_mark,
+    CacheCapacity, Done, Dtype, GraphMode, Marks, ModelError, Options, attention::Kept, error::ensure,
+    marks::stage_mark,
 };
 
 /// How a model is loaded.
@@ -16,7 +17,7 @@ pub struct TtsOptions {
     /// Dtype of weights, activations and caches.
     pub dtype: Dtype,
     /// Capacity of the talker's cache: the positions of the prompt, and one per frame.
-    pub room: usize,
+    pub capacity: usize,
     /// Whether a frame is replayed as graphs.
     pub graph: GraphMode,
     /// Which stages are marked, and where.
@@ -25,22 +26,22 @@ pub struct TtsOptions {
 
 impl TtsOptions {
     /// Options for a dtype and this many positions, with defaults for the rest.
-    pub fn new(dtype: Dtype, room: usize) -> Self {
-        Self { dtype, room, graph: GraphMode::default(), marks: Marks::default() }
+    pub fn new(dtype: Dtype, capacity: usize) -> Self {
+        Self { dtype, capacity, graph: GraphMode::default(), marks: Marks::default() }
     }
 
     pub(crate) fn check(&self, config: &TtsConfig) -> Done {
         config.check()?;
         self.dtype.refuse_quantised("text to speech")?;
-        let (tokens, room) = (self.room, config.talker.context);
-        match tokens == 0 || tokens > room {
-            true => Err(ModelError::TooLong { tokens, what: config.name.clone(), room }),
+        let (tokens, capacity) = (self.capacity, config.talker.context);
+        match tokens == 0 || tokens > capacity {
+            true => Err(ModelError::TooLong { tokens, what: config.name.clone(), capacity }),
             false => Ok(()),
         }
     }
 
-    pub(crate) fn decoder(&self, room: Room, kept: Option<Kept>) -> Options {
-        Options { kept, marks: self.marks.clone(), ..Options::new(self.dtype, room) }
+    pub(crate) fn decoder(&self, capacity: CacheCapacity, kept: Option<Kept>) -> Options {
+        Options { kept, marks: self.marks.clone(), ..Options::new(self.dtype, capacity) }
     }
 }
 
@@ -187,7 +188,7 @@ where
 
     fn begin(&mut self, prompt: &Prompt, sampling: &Sampling, most_frames: usize) -> Done {
         sampling.check()?;
-        prompt.check(&self.config, most_frames, self.options.room)?;
+        prompt.check(&self.config, most_frames, self.options.capacity)?;
         self.reset()?;
         self.ops.begin(&self.weights, prompt, sampling)?;
         self.speech = Speech { sampling: *sampling, most_frames, ..Speech::default() };

@@ -40,12 +40,12 @@ pub fn needed_bytes(
     ];
     sum([
         sum(numbers).saturating_mul(options.dtype.bytes()),
-        config.cache_bytes(options.room, options.dtype),
+        config.cache_bytes(options.capacity, options.dtype),
         product(&[config.talker.head_dim, positions, 4]),
         product(&[config.predictor.head_dim, config.groups, 4]),
         product(&[config.codec.transformer.head_dim, codec_positions, 4]),
         // A list of codes that grows may exist twice.
-        product(&[config.groups, options.room.max(frames), 4 * 2]),
+        product(&[config.groups, options.capacity.max(frames), 4 * 2]),
         Layout::most_bytes(&config.codec.kept(), decoded, device.tiling),
         sum(device.bytes),
     ])

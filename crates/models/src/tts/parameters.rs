@@ -15,8 +15,8 @@ impl TtsConfig {
     }
 
     /// Bytes that the caches need for this many positions of the talker, and for a frame of the predictor.
-    pub fn cache_bytes(&self, room: usize, dtype: Dtype) -> u64 {
-        let talker = self.talker.kv_bytes_per_token(dtype).saturating_mul(room as u64);
+    pub fn cache_bytes(&self, capacity: usize, dtype: Dtype) -> u64 {
+        let talker = self.talker.kv_bytes_per_token(dtype).saturating_mul(capacity as u64);
         talker.saturating_add(self.predictor.kv_bytes_per_token(dtype).saturating_mul(self.groups as u64))
     }
 

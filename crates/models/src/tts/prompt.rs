@@ -87,7 +87,7 @@ impl Prompt {
 
     /// Refuses a prompt that cannot be run to this many frames: ids that the model does not have, more positions than it
     /// or the cache has room for, or a text that would not end before they are used up.
-    pub fn check(&self, config: &TtsConfig, most_frames: usize, room: usize) -> Done {
+    pub fn check(&self, config: &TtsConfig, most_frames: usize, capacity: usize) -> Done {
         let refuse = |reason: String| Err(ModelError::Refused(reason));
         if self.positions.len() < 2 || most_frames == 0 {
             return refuse("a prompt has at least two positions, and there is at least one frame".to_owned());
@@ -100,10 +100,10 @@ impl Prompt {
         if let Some(id) = codes.find(|id| *id as usize >= vocab) {
             return refuse(format!("id {id} is beyond the {vocab} of `{}`", config.name));
         }
-        self.check_length(config, most_frames, room)
+        self.check_length(config, most_frames, capacity)
     }
 
-    fn check_length(&self, config: &TtsConfig, most_frames: usize, room: usize) -> Done {
+    fn check_length(&self, config: &TtsConfig, most_frames: usize, capacity: usize) -> Done {
         let (before, most) = (self.positions.len(), config.talker.context);
         let text = before.saturating_add(self.following.len());
         if text > most {
@@ -113,7 +113,7 @@ impl Prompt {
             )));
         }
         let tokens = before.saturating_add(most_frames);
-        if room < most { fit(tokens, "the cache", room) } else { fit(tokens, &config.name, most) }
+        if capacity < most { fit(tokens, "the cache", capacity) } else { fit(tokens, &config.name, most) }
     }
 }
 

@@ -156,8 +156,8 @@ impl<B: Backend> Engine<B> {
 
     fn check(&self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Done {
         guidance.check()?;
-        prompt.check(&self.config, most_tokens, self.options.room)?;
-        fit(most_tokens, &self.config.name, self.options.negative_room)
+        prompt.check(&self.config, most_tokens, self.options.capacity)?;
+        fit(most_tokens, &self.config.name, self.options.negative_capacity)
     }
 
     fn read_if(&mut self, is_there: bool, what: Read<'_, B>, range: Range<usize>) -> Result<Vec<f32>, ModelError> {

@@ -20,7 +20,7 @@ pub(crate) struct Own {
     pub weights: u64,
     /// Bytes that are needed while weights are loaded, and free before anything runs.
     pub loading: u64,
-    pub rooms: [usize; 2],
+    pub capacities: [usize; 2],
     pub numbers: u64,
     pub bytes: u64,
 }
@@ -31,9 +31,9 @@ pub(crate) fn needed_bytes(
     reading: &ReadingSizes,
     own: &Own,
 ) -> u64 {
-    let [room, negative] = own.rooms.map(|room| room.min(config.decoder.context));
+    let [capacity, negative] = own.capacities.map(|capacity| capacity.min(config.decoder.context));
     let numbers = diffusion_head::numbers(config, reading.steps).saturating_add(own.numbers);
-    let rope = product(&[room.max(negative), config.decoder.head_dim, size_of::<f32>()]);
+    let rope = product(&[capacity.max(negative), config.decoder.head_dim, size_of::<f32>()]);
     let runs = sum([numbers.saturating_mul(options.dtype.bytes()), rope, own.bytes]);
-    sum([own.weights, config.cache_bytes(room, negative, options.dtype), runs.max(own.loading)])
+    sum([own.weights, config.cache_bytes(capacity, negative, options.dtype), runs.max(own.loading)])
 }

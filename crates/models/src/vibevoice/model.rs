@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::{VibeVoiceConfig, VoicePrompt, normal};
 use crate::{
-    Done, Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Replay, Room, StreamMode,
-    error::ensure,
+    CacheCapacity, Done, Dtype, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Replay,
+    StreamMode, error::ensure,
 };
 
 /// How a model is made ready.
@@ -14,9 +14,9 @@ pub struct VibeVoiceOptions {
     /// Number type of weights, activations and caches.
     pub dtype: Dtype,
     /// Positions that the cache of the positive stream has room for: those of the prompt, and one a token.
-    pub room: usize,
+    pub capacity: usize,
     /// Positions that the cache of the negative stream has room for: one a token.
-    pub negative_room: usize,
+    pub negative_capacity: usize,
     /// Whether a token is replayed as graphs.
     pub graph: GraphMode,
     /// Which stages are marked, and where.
@@ -28,8 +28,15 @@ pub struct VibeVoiceOptions {
 impl VibeVoiceOptions {
     /// Options for a dtype, for prompts of this many positions and this many new tokens, with defaults for the rest.
     pub fn new(dtype: Dtype, positions: usize, tokens: usize) -> Self {
-        let room = positions.saturating_add(tokens);
-        Self { dtype, room, negative_room: tokens, graph: GraphMode::default(), marks: Marks::default(), offload: None }
+        let capacity = positions.saturating_add(tokens);
+        Self {
+            dtype,
+            capacity,
+            negative_capacity: tokens,
+            graph: GraphMode::default(),
+            marks: Marks::default(),
+            offload: None,
+        }
     }
 
     /// Whether both streams run as one batch: where layers are streamed so.
@@ -37,9 +44,9 @@ impl VibeVoiceOptions {
         self.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
     }
 
-    pub(crate) fn decoder(&self, room: usize) -> Options {
+    pub(crate) fn decoder(&self, capacity: usize) -> Options {
         let (marks, offload) = (self.marks.clone(), self.offload.clone());
-        Options { marks, offload, ..Options::new(self.dtype, Room::Static(room)) }
+        Options { marks, offload, ..Options::new(self.dtype, CacheCapacity::Static(capacity)) }
     }
 }
 

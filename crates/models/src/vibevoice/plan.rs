@@ -10,7 +10,7 @@ const ALIGNED: usize = 8;
 pub const BEHIND: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Coder {
     Encoder,
     Decoder,
 }
@@ -98,8 +98,8 @@ impl ConvShape {
 }
 
 impl TokenizerShape {
-    pub fn new(config: &TokenizerConfig, way: Way) -> Self {
-        let (is_decoder, last) = (way == Way::Decoder, config.ratios.len());
+    pub fn new(config: &TokenizerConfig, coder: Coder) -> Self {
+        let (is_decoder, last) = (coder == Coder::Decoder, config.ratios.len());
         // Stages are counted in the order in which they run: from the audio, or from latents.
         let place = |stage: usize| if is_decoder { last - stage } else { stage };
         let plain = |[inputs, outputs]: [usize; 2], kernel| ConvShape {
@@ -141,8 +141,9 @@ impl TokenizerShape {
 
 impl VibeVoiceConfig {
     pub(crate) fn tokenizer_shapes(&self) -> [TokenizerShape; 3] {
-        let ways = [(&self.acoustic, Way::Encoder), (&self.acoustic, Way::Decoder), (&self.semantic, Way::Encoder)];
-        ways.map(|(config, way)| TokenizerShape::new(config, way))
+        let ways =
+            [(&self.acoustic, Coder::Encoder), (&self.acoustic, Coder::Decoder), (&self.semantic, Coder::Encoder)];
+        ways.map(|(config, coder)| TokenizerShape::new(config, coder))
     }
 }
 

@@ -47,7 +47,7 @@ impl VoicePrompt {
 
     /// Refuses what the model cannot run: ids that it does not know, voices that do not fill the tokens of audio, or more
     /// positions than there is room for.
-    pub fn check(&self, config: &VibeVoiceConfig, most_tokens: usize, room: usize) -> Done {
+    pub fn check(&self, config: &VibeVoiceConfig, most_tokens: usize, capacity: usize) -> Done {
         let refuse = |reason: String| Err(ModelError::Refused(reason));
         if self.ids.is_empty() || most_tokens == 0 {
             return refuse("there is nothing to say: a prompt has tokens, and at least one is made".to_owned());
@@ -65,7 +65,7 @@ impl VoicePrompt {
             return refuse(format!("the prompt has {wanted} tokens of audio, and the voices fill {given}"));
         }
         let tokens = self.ids.len().saturating_add(most_tokens);
-        fit(tokens, &config.name, room.min(config.decoder.context))
+        fit(tokens, &config.name, capacity.min(config.decoder.context))
     }
 }
 
@@ -108,7 +108,8 @@ mod tests {
         let (config, _) = parts();
         let prompt = VoicePrompt { ids: vec![1, 258, 2], voices: vec![vec![0.0; 3200]] };
         prompt.check(&config, 1, 4).unwrap();
-        let refused = |prompt: &VoicePrompt, most, room| prompt.check(&config, most, room).unwrap_err().to_string();
+        let refused =
+            |prompt: &VoicePrompt, most, capacity| prompt.check(&config, most, capacity).unwrap_err().to_string();
         assert!(refused(&prompt, 0, 4).starts_with("there is nothing to say"));
         assert!(refused(&prompt, 2, 4).contains('5'), "{}", refused(&prompt, 2, 4));
         let beyond = VoicePrompt { ids: vec![512], voices: vec![] };

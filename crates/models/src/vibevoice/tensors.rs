@@ -4,7 +4,7 @@
 //! The tensors of the language model are those of a decoder under other names: [`VibeVoiceConfig::renamed`]. The older
 //! names are in `names.rs`.
 
-use super::plan::{ConvShape, StageShape, TokenizerShape, Way};
+use super::plan::{Coder, ConvShape, StageShape, TokenizerShape};
 use super::{TokenizerConfig, VibeVoiceConfig, count::Count};
 use crate::decoder::{count::Specs, weights::Load};
 use crate::tts::{self, ConvTensors, LoadNamed, Loaded};
@@ -110,10 +110,10 @@ impl VibeVoiceConfig {
                 loader,
                 "model.semantic_tokenizer_encoder",
                 &self.semantic,
-                Way::Encoder,
+                Coder::Encoder,
             )?,
-            acoustic_decoder: Tokenizer::load(loader, "model.audio_tower.decoder", &self.acoustic, Way::Decoder)?,
-            acoustic_encoder: Tokenizer::load(loader, "model.audio_tower.encoder", &self.acoustic, Way::Encoder)?,
+            acoustic_decoder: Tokenizer::load(loader, "model.audio_tower.decoder", &self.acoustic, Coder::Decoder)?,
+            acoustic_encoder: Tokenizer::load(loader, "model.audio_tower.encoder", &self.acoustic, Coder::Encoder)?,
             acoustic_connector: Connector::load(loader, "model.multi_modal_projector", acoustic, hidden)?,
             semantic_connector: Connector::load(loader, "model.semantic_connector", semantic, hidden)?,
         })
@@ -178,8 +178,13 @@ impl<K: Kinds> Connector<K> {
 }
 
 impl<K: Kinds> Tokenizer<K> {
-    pub fn load<L: VoiceLoad<K>>(loader: &mut L, name: &str, config: &TokenizerConfig, way: Way) -> Loaded<Self, L> {
-        let shape = TokenizerShape::new(config, way);
+    pub fn load<L: VoiceLoad<K>>(
+        loader: &mut L,
+        name: &str,
+        config: &TokenizerConfig,
+        coder: Coder,
+    ) -> Loaded<Self, L> {
+        let shape = TokenizerShape::new(config, coder);
         let stage = |(at, of): (usize, &StageShape)| {
             let prefix =
                 at.checked_sub(1).map_or_else(|| format!("{name}.stem"), |at| format!("{name}.conv_layers.{at}"));

@@ -1,7 +1,9 @@
 //! The decoder on the CPU next to a decoder on candle, which is itself compared with every fixture.
 
 use crate::common::{TRAINED, distance, fixture};
-use laptime_models::{Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu};
+use laptime_models::{
+    Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Marks, Options, Tokens, Weights, cpu,
+};
 
 /// One of each kind: norms by head and a tied head; biases; scaled RoPE.
 const MODELS: [&str; 3] = ["tiny", "tiny-qwen2", "tiny-llama"];
@@ -12,7 +14,7 @@ fn decoder(config: &Config, weights: &Weights, attention: Attention) -> Box<dyn 
         attention,
         kept: None,
         batch: 1,
-        room: Room::Growing,
+        capacity: CacheCapacity::Growing,
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: None,
@@ -44,7 +46,7 @@ fn every_position_has_the_logits_of_the_reference_in_forward_prefill_and_step() 
             decoder.prefill(&Tokens::one(ids[..60].to_vec())).unwrap();
             for at in 60..70 {
                 assert!(distance(&decoder.logits().unwrap(), row(at - 1)) < 1e-4, "{model} {attention:?} at {at}");
-                decoder.choose(&ids[at..=at]).unwrap();
+                decoder.set_next(&ids[at..=at]).unwrap();
                 decoder.step().unwrap();
             }
         }

@@ -1,8 +1,8 @@
 //! The decoder on the CPU: however a sequence is run, the same comes out.
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, KeysValues, Marks, ModelError, Options, Replay, Room, Tokens,
-    Weights,
+    Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, KeysValues, Marks, ModelError, Options, Replay,
+    Tokens, Weights,
     attention::{Kept, Pattern},
     cpu,
 };
@@ -16,7 +16,7 @@ fn options() -> Options {
         attention: Attention::Dense,
         kept: None,
         batch: 1,
-        room: Room::Growing,
+        capacity: CacheCapacity::Growing,
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: None,
@@ -49,10 +49,10 @@ fn forward(model: &str, options: Options, threads: usize, tokens: &Tokens) -> Ve
 /// The tokens that follow a prompt.
 fn generate(decoder: &mut dyn Decoder, prompt: &Tokens, steps: usize) -> Vec<Vec<u32>> {
     decoder.prefill(prompt).unwrap();
-    let mut all = vec![decoder.chosen().unwrap()];
+    let mut all = vec![decoder.sampled().unwrap()];
     for _ in 0..steps {
         decoder.step().unwrap();
-        all.push(decoder.chosen().unwrap());
+        all.push(decoder.sampled().unwrap());
     }
     all
 }
@@ -92,7 +92,7 @@ fn prefill_gives_the_last_row_of_forward_and_chooses_its_largest() {
         assert_near(&logits[..vocab], &all[39 * vocab..40 * vocab], 1e-5);
         assert_near(&logits[vocab..], &all[79 * vocab..], 1e-5);
         let best = |row: &[f32]| row.iter().enumerate().fold(0, |best, (at, x)| if *x > row[best] { at } else { best });
-        assert_eq!(decoder.chosen().unwrap(), [best(&logits[..vocab]) as u32, best(&logits[vocab..]) as u32]);
+        assert_eq!(decoder.sampled().unwrap(), [best(&logits[..vocab]) as u32, best(&logits[vocab..]) as u32]);
         assert_eq!(decoder.length(), 40);
     }
 }
@@ -101,8 +101,8 @@ fn prefill_gives_the_last_row_of_forward_and_chooses_its_largest() {
 fn a_prompt_in_pieces_is_the_prompt_at_once_whatever_the_cache() {
     let kinds = [("tiny", Attention::Naive), ("tiny", Attention::Dense), ("tiny-gemma3", Attention::Dense)];
     for (model, attention) in kinds {
-        for room in [Room::Growing, Room::Static(150)] {
-            let options = Options { attention, room, ..options() };
+        for capacity in [CacheCapacity::Growing, CacheCapacity::Static(150)] {
+            let options = Options { attention, capacity, ..options() };
             let (mut once, mut pieces) = (decoder(model, options.clone(), 2), decoder(model, options, 2));
             once.prefill(&Tokens::one(ids(150))).unwrap();
             for piece in [0..70, 70..71, 71..150] {
@@ -133,7 +133,7 @@ fn steps_give_what_forward_gives_for_the_same_tokens() {
 fn a_growing_cache_and_a_static_one_give_the_same_tokens() {
     let prompt = Tokens { ids: ids(120), batch: 2 };
     let growing = Options { batch: 2, ..options() };
-    let fixed = Options { room: Room::Static(100), ..growing.clone() };
+    let fixed = Options { capacity: CacheCapacity::Static(100), ..growing.clone() };
     let tokens = [growing, fixed].map(|options| generate(&mut *decoder("tiny", options, 2), &prompt, 40));
     assert_eq!(tokens[0], tokens[1]);
 }
@@ -177,10 +177,10 @@ fn a_cache_that_was_read_can_be_written_into_another_decoder() {
         }
         second.set_length(70).unwrap();
         assert_eq!(second.read_cache(1).unwrap(), first.read_cache(1).unwrap());
-        second.choose(&expected[0]).unwrap();
+        second.set_next(&expected[0]).unwrap();
         for expected in &expected[1..] {
             second.step().unwrap();
-            assert_eq!(&second.chosen().unwrap(), expected);
+            assert_eq!(&second.sampled().unwrap(), expected);
         }
     }
 }
@@ -202,10 +202,10 @@ fn a_cache_is_lengthened_only_by_what_every_layer_has() {
 
 #[test]
 fn more_tokens_than_there_is_room_for_are_refused_before_anything_is_computed() {
-    let mut decoder = decoder("tiny", Options { room: Room::Static(40), ..options() }, 1);
+    let mut decoder = decoder("tiny", Options { capacity: CacheCapacity::Static(40), ..options() }, 1);
     decoder.prefill(&Tokens::one(ids(30))).unwrap();
     let error = decoder.prefill(&Tokens::one(ids(11))).unwrap_err();
-    assert!(matches!(error, ModelError::TooLong { tokens: 41, room: 40, .. }), "{error}");
+    assert!(matches!(error, ModelError::TooLong { tokens: 41, capacity: 40, .. }), "{error}");
     assert_eq!(decoder.length(), 30);
     decoder.prefill(&Tokens::one(ids(10))).unwrap();
     assert!(matches!(decoder.step().unwrap_err(), ModelError::TooLong { tokens: 41, .. }));
@@ -224,18 +224,18 @@ fn what_makes_no_sense_is_refused_in_words() {
     assert_eq!(refusal(Tokens::one(vec![1])), "expected 2 sequences, got 1");
     let no_token = "no token was chosen yet: run a prompt first";
     assert_eq!(decoder.step().unwrap_err().to_string(), no_token);
-    assert_eq!(decoder.chosen().unwrap_err().to_string(), no_token);
+    assert_eq!(decoder.sampled().unwrap_err().to_string(), no_token);
     assert_eq!(decoder.logits().unwrap_err().to_string(), "no pass has run yet");
-    assert_eq!(decoder.look(&mut |_| ()).unwrap_err().to_string(), "no pass has run yet");
-    assert!(decoder.choose(&[1]).is_err());
-    assert!(decoder.choose(&[1, 2, 3, 4]).is_err());
-    assert!(decoder.choose(&[1, 600]).is_err());
+    assert_eq!(decoder.inspect_logits(&mut |_| ()).unwrap_err().to_string(), "no pass has run yet");
+    assert!(decoder.set_next(&[1]).is_err());
+    assert!(decoder.set_next(&[1, 2, 3, 4]).is_err());
+    assert!(decoder.set_next(&[1, 600]).is_err());
     let config = Config::from_preset("tiny").unwrap();
     let weights = Weights::synthetic(&config, 1);
     for wrong in [Options { batch: 0, ..options() }, Options { graph: GraphMode::On, ..options() }] {
         assert!(cpu::decoder(config.clone(), &weights, wrong, 1).is_err());
     }
-    let huge = Options { batch: usize::MAX / 4, room: Room::Static(512), ..options() };
+    let huge = Options { batch: usize::MAX / 4, capacity: CacheCapacity::Static(512), ..options() };
     let error = cpu::decoder(config, &weights, huge, 1).err().unwrap();
     assert!(error.to_string().starts_with("there is no memory for"), "{error}");
 }
@@ -283,7 +283,8 @@ fn what_a_window_leaves_out_changes_nothing() {
     let last = |first: u32| {
         let mut tokens = ids(150);
         tokens[0] = first;
-        let mut decoder = decoder("tiny", Options { kept: window(20), room: Room::Static(200), ..options() }, 1);
+        let mut decoder =
+            decoder("tiny", Options { kept: window(20), capacity: CacheCapacity::Static(200), ..options() }, 1);
         decoder.prefill(&Tokens::one(tokens.clone())).unwrap();
         let prefilled = decoder.logits().unwrap();
         let logits = forward("tiny", Options { kept: window(20), ..options() }, 1, &Tokens::one(tokens));
@@ -307,7 +308,7 @@ fn a_sliding_window_hides_what_lies_before_it_and_refuses_sparse_attention() {
         let weights = Weights::synthetic(&config(size), 3);
         let mut decoder = cpu::decoder(config(size), &weights, Options { attention, ..options() }, 2).unwrap();
         decoder.prefill(&Tokens::one([&[first][..], &ids(299)].concat())).unwrap();
-        decoder.choose(&[7]).unwrap();
+        decoder.set_next(&[7]).unwrap();
         decoder.step().unwrap();
         decoder.logits().unwrap()
     };

@@ -1,20 +1,26 @@
 //! The decoder on the CPU against what the official implementation makes of tiny models.
 
 use crate::common::{FIXTURES, Fixture, distance, fixture};
-use laptime_models::{Attention, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, cpu};
+use laptime_models::{Attention, CacheCapacity, Decoder, Dtype, GraphMode, Marks, Options, Tokens, cpu};
 
 /// How far a logit of f32 may be from the expected one.
 const WITHIN: f32 = 1e-4;
 
 const KINDS: [Attention; 2] = [Attention::Naive, Attention::Dense];
 
-fn decoder(fixture: &Fixture, dtype: Dtype, attention: Attention, room: Room, batch: usize) -> Box<dyn Decoder> {
+fn decoder(
+    fixture: &Fixture,
+    dtype: Dtype,
+    attention: Attention,
+    capacity: CacheCapacity,
+    batch: usize,
+) -> Box<dyn Decoder> {
     let options = Options {
         dtype,
         attention,
         kept: None,
         batch,
-        room,
+        capacity,
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: None,
@@ -27,7 +33,7 @@ fn logits_of_every_position_are_the_expected_ones() {
     for name in FIXTURES {
         let fixture = fixture(name);
         for attention in KINDS {
-            let mut decoder = decoder(&fixture, Dtype::F32, attention, Room::Growing, 2);
+            let mut decoder = decoder(&fixture, Dtype::F32, attention, CacheCapacity::Growing, 2);
             decoder.forward(&fixture.tokens()).unwrap();
             let off = distance(&decoder.logits().unwrap(), &fixture.logits());
             assert!(off < WITHIN, "{name}, {attention:?}: {off}");
@@ -40,13 +46,17 @@ fn the_likeliest_tokens_are_the_expected_ones() {
     for name in FIXTURES {
         let fixture = fixture(name);
         let steps = fixture.expected.greedy[0].len();
-        for (attention, room) in [(KINDS[0], Room::Growing), (KINDS[1], Room::Growing), (KINDS[1], Room::Static(64))] {
-            let mut decoder = decoder(&fixture, Dtype::F32, attention, room, 2);
+        for (attention, capacity) in [
+            (KINDS[0], CacheCapacity::Growing),
+            (KINDS[1], CacheCapacity::Growing),
+            (KINDS[1], CacheCapacity::Static(64)),
+        ] {
+            let mut decoder = decoder(&fixture, Dtype::F32, attention, capacity, 2);
             decoder.prefill(&fixture.tokens()).unwrap();
             let off = distance(&decoder.logits().unwrap(), &fixture.last_logits());
             assert!(off < WITHIN, "{name}, {attention:?}: {off}");
             for step in 0..steps {
-                assert_eq!(decoder.chosen().unwrap(), fixture.greedy(step), "{name}, {attention:?}, step {step}");
+                assert_eq!(decoder.sampled().unwrap(), fixture.greedy(step), "{name}, {attention:?}, step {step}");
                 decoder.step().unwrap();
             }
         }
@@ -57,7 +67,7 @@ fn the_likeliest_tokens_are_the_expected_ones() {
 fn a_sequence_alone_gives_what_it_gives_beside_another() {
     for name in FIXTURES {
         let fixture = fixture(name);
-        let mut decoder = decoder(&fixture, Dtype::F32, Attention::Dense, Room::Growing, 1);
+        let mut decoder = decoder(&fixture, Dtype::F32, Attention::Dense, CacheCapacity::Growing, 1);
         for (ids, expected) in fixture.expected.ids.iter().zip(&fixture.expected.logits) {
             decoder.forward(&Tokens::one(ids.clone())).unwrap();
             let off = distance(&decoder.logits().unwrap(), &expected.concat());
@@ -74,14 +84,14 @@ fn halves_of_ieee_choose_the_expected_tokens_and_those_of_bf16_come_near() {
         let spread = expected.iter().fold(0.0, |most: f32, logit| most.max(logit.abs()));
         for attention in KINDS {
             for (dtype, within) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.06)] {
-                let mut decoder = decoder(&fixture, dtype, attention, Room::Growing, 2);
+                let mut decoder = decoder(&fixture, dtype, attention, CacheCapacity::Growing, 2);
                 decoder.forward(&fixture.tokens()).unwrap();
                 let off = distance(&decoder.logits().unwrap(), &expected) / spread;
                 assert!(off < within, "{name}, {attention:?}, {dtype}: {off}");
             }
-            let mut decoder = decoder(&fixture, Dtype::F16, attention, Room::Growing, 2);
+            let mut decoder = decoder(&fixture, Dtype::F16, attention, CacheCapacity::Growing, 2);
             decoder.prefill(&fixture.tokens()).unwrap();
-            assert_eq!(decoder.chosen().unwrap(), fixture.greedy(0), "{name}, {attention:?}");
+            assert_eq!(decoder.sampled().unwrap(), fixture.greedy(0), "{name}, {attention:?}");
         }
     }
 }

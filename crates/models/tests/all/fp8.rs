@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 use half::bf16;
 use laptime_models::fp8::{BLOCK, WeightScales, decode, quantise};
 use laptime_models::{
-    Config, Dtype, ModelError, Offload, Options, Role, Room, StreamMode, TensorSpec, Tokens, Weights, cpu, from_f32,
+    CacheCapacity, Config, Dtype, ModelError, Offload, Options, Role, StreamMode, TensorSpec, Tokens, Weights, cpu,
+    from_f32,
 };
 use safetensors::tensor::{Dtype as StoredType, TensorView};
 use tempfile::{TempDir, tempdir};
@@ -14,7 +15,7 @@ const PRESETS: [&str; 4] = ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3"];
 
 /// Logits of every position, of a prompt, and of steps.
 fn logits(config: &Config, weights: &Weights, dtype: Dtype, offload: Option<Offload>) -> Vec<Vec<f32>> {
-    let options = Options { batch: 2, offload, ..Options::new(dtype, Room::Growing) };
+    let options = Options { batch: 2, offload, ..Options::new(dtype, CacheCapacity::Growing) };
     let mut decoder = cpu::decoder(config.clone(), weights, options, 2).unwrap();
     let tokens = Tokens { ids: (0..18).map(|at| at * 7919 % 500).collect(), batch: 2 };
     decoder.forward(&tokens).unwrap();
@@ -70,7 +71,7 @@ fn offloaded_layers_give_what_resident_ones_give_and_are_half_as_large() {
     }
     let bytes = |dtype| {
         let offload = Some(Offload::new(StreamMode::Wrap, 1, home.path()));
-        let options = Options { offload, ..Options::new(dtype, Room::Growing) };
+        let options = Options { offload, ..Options::new(dtype, CacheCapacity::Growing) };
         cpu::decoder(config.clone(), &weights, options, 1).unwrap().offloading().unwrap().layer_bytes
     };
     assert!(bytes(Dtype::Fp8) * 100 < bytes(Dtype::Bf16) * 54, "{} of {}", bytes(Dtype::Fp8), bytes(Dtype::Bf16));

@@ -1,23 +1,21 @@
 //! Fusers on the CPU against a reference in plain formulas: fused caches, first logits, and the tokens that follow.
 
 use crate::common::{
+    c2c::{Case, c2c, decoder, expected, fuser, prompt},
     distance,
-    joined::{Case, decoder, expected, fuser, joined, prompt},
 };
 use laptime_models::{
     Decoder, Dtype, Tokens, cpu,
-    fuser::{
-        FuseMode, FuseOptions, FuseOrder, Fused, Generated, Joined, Prompt, Response, Section, SharerMask, sections,
-    },
+    fuser::{C2c, FuseMode, FuseOptions, FuseOrder, Fused, Generated, Prompt, Response, Section, SharerMask, sections},
 };
 use proptest::prelude::*;
 
 /// How far a number of f32 may be from the expected one, by the largest of them.
 const WITHIN: f32 = 1e-5;
 
-fn of_case(case: &Case, name: &str, dtype: Dtype) -> Joined<'static> {
+fn of_case(case: &Case, name: &str, dtype: Dtype) -> C2c<'static> {
     let sharers: Vec<&str> = case.sharers.iter().map(String::as_str).collect();
-    joined(&sharers, dtype, if name == "parallel" { FuseMode::Parallel } else { FuseMode::Sequential })
+    c2c(&sharers, dtype, if name == "parallel" { FuseMode::Parallel } else { FuseMode::Sequential })
 }
 
 fn response(name: &str) -> Response {
@@ -30,9 +28,9 @@ fn off(found: &[f32], expected: &[f32]) -> f32 {
 }
 
 /// How far the receiver's cache is from the expected one.
-fn cache_off(joined: &mut Joined<'_>, case: &Case) -> f32 {
+fn cache_off(c2c: &mut C2c<'_>, case: &Case) -> f32 {
     let layers = case.cache.iter().enumerate().map(|(layer, [keys, values])| {
-        let found = joined.receiver.read_positions(layer, 0..10).unwrap();
+        let found = c2c.receiver.read_positions(layer, 0..10).unwrap();
         off(&found.keys, keys).max(off(&found.values, values))
     });
     layers.fold(0.0, f32::max)
@@ -43,12 +41,12 @@ fn fused_caches_logits_and_tokens_are_the_expected_ones() {
     let expected = expected();
     assert_eq!(expected.cases.len(), 5);
     for (name, case) in &expected.cases {
-        let mut joined = of_case(case, name, Dtype::F32);
+        let mut c2c = of_case(case, name, Dtype::F32);
         let prompt = prompt(&expected, case.sharers.len());
-        joined.read(&prompt, response(name)).unwrap();
-        let (cache, logits) = (cache_off(&mut joined, case), off(&joined.receiver.logits().unwrap(), &case.logits));
+        c2c.read(&prompt, response(name)).unwrap();
+        let (cache, logits) = (cache_off(&mut c2c, case), off(&c2c.receiver.logits().unwrap(), &case.logits));
         assert!(cache < WITHIN && logits < WITHIN, "{name}: cache {cache}, logits {logits}");
-        let generated = joined.generate(&prompt, case.greedy.len(), response(name)).unwrap();
+        let generated = c2c.generate(&prompt, case.greedy.len(), response(name)).unwrap();
         assert_eq!(generated.tokens, case.greedy, "{name}");
     }
 }
@@ -58,9 +56,9 @@ fn halves_come_near() {
     let expected = expected();
     for (name, case) in &expected.cases {
         for (dtype, within) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.06)] {
-            let mut joined = of_case(case, name, dtype);
-            joined.read(&prompt(&expected, case.sharers.len()), response(name)).unwrap();
-            let (cache, logits) = (cache_off(&mut joined, case), off(&joined.receiver.logits().unwrap(), &case.logits));
+            let mut c2c = of_case(case, name, dtype);
+            c2c.read(&prompt(&expected, case.sharers.len()), response(name)).unwrap();
+            let (cache, logits) = (cache_off(&mut c2c, case), off(&c2c.receiver.logits().unwrap(), &case.logits));
             assert!(cache < within && logits < within, "{name}, {dtype}: cache {cache}, logits {logits}");
         }
     }
@@ -78,10 +76,10 @@ fn fusing_changes_what_the_receiver_says() {
 #[test]
 fn closed_gates_are_skipped_and_counted() {
     let expected = expected();
-    let mut joined = joined(&["long", "short"], Dtype::F32, FuseMode::Sequential);
-    let fused = joined.read(&prompt(&expected, 2), Response::Plain).unwrap();
+    let mut c2c = c2c(&["long", "short"], Dtype::F32, FuseMode::Sequential);
+    let fused = c2c.read(&prompt(&expected, 2), Response::Plain).unwrap();
     assert_eq!(fused, Fused { layers: 6, paths: 10, closed: 2 });
-    let gates = joined.fuser.gates();
+    let gates = c2c.fuser.gates();
     assert_eq!(gates[0].layers(), [[true; 2]; 3]);
     assert_eq!(gates[1].layers(), [[true, true], [false, true], [true, false]]);
     assert_eq!((gates[1].open_layers(), gates[1].open_paths(), gates[1].closed_paths()), (3, 4, 2));
@@ -92,12 +90,12 @@ fn what_a_closed_gate_leaves_is_as_it_was() {
     let ids = expected().ids;
     let mut plain = decoder("qwen3", Dtype::F32);
     plain.prefill(&Tokens::one(ids[..10].to_vec())).unwrap();
-    let mut joined = joined(&["short"], Dtype::F32, FuseMode::Sequential);
-    joined.read(&prompt(&expected(), 1), Response::Plain).unwrap();
-    let (before, after) = (plain.read_cache(1).unwrap(), joined.receiver.read_positions(1, 0..10).unwrap());
+    let mut c2c = c2c(&["short"], Dtype::F32, FuseMode::Sequential);
+    c2c.read(&prompt(&expected(), 1), Response::Plain).unwrap();
+    let (before, after) = (plain.read_cache(1).unwrap(), c2c.receiver.read_positions(1, 0..10).unwrap());
     assert_eq!(before.keys, after.keys);
     assert_ne!(before.values, after.values);
-    assert_eq!(plain.read_cache(2).unwrap().values, joined.receiver.read_positions(2, 0..10).unwrap().values);
+    assert_eq!(plain.read_cache(2).unwrap().values, c2c.receiver.read_positions(2, 0..10).unwrap().values);
 }
 
 #[test]
@@ -107,10 +105,10 @@ fn the_order_of_layers_changes_no_number() {
     let mut caches = [FuseOrder::Batched, FuseOrder::ByLayer].map(|order| {
         let (config, weights) = fuser("long");
         let options = FuseOptions { order, ..FuseOptions::new(Dtype::F32) };
-        let mut joined = joined(&["long"], Dtype::F32, FuseMode::Sequential);
-        joined.fuser = cpu::fuser(vec![(config, &weights)], options, 1).unwrap();
-        joined.read(&prompt, Response::Plain).unwrap();
-        joined.receiver.read_cache(2).unwrap()
+        let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);
+        c2c.fuser = cpu::fuser(vec![(config, &weights)], options, 1).unwrap();
+        c2c.read(&prompt, Response::Plain).unwrap();
+        c2c.receiver.read_cache(2).unwrap()
     });
     let [batched, by_layer] = &mut caches;
     assert_eq!(batched, by_layer);
@@ -120,10 +118,10 @@ fn the_order_of_layers_changes_no_number() {
 fn a_mask_says_who_is_heard() {
     let expected = expected();
     let run = |mask: SharerMask| {
-        let mut joined = joined(&["long", "short"], Dtype::F32, FuseMode::Sequential);
+        let mut c2c = c2c(&["long", "short"], Dtype::F32, FuseMode::Sequential);
         let prompt = Prompt::shared(expected.ids.clone(), 2, mask).unwrap();
-        let Generated { tokens, fused } = joined.generate(&prompt, 16, Response::Plain).unwrap();
-        (tokens, fused, joined.sharers.iter().map(|sharer| sharer.length()).collect::<Vec<_>>())
+        let Generated { tokens, fused } = c2c.generate(&prompt, 16, Response::Plain).unwrap();
+        (tokens, fused, c2c.sharers.iter().map(|sharer| sharer.length()).collect::<Vec<_>>())
     };
     let only = |number| SharerMask::from_number(number).unwrap();
     let (tokens, fused, heard) = run(only(1));
@@ -134,13 +132,13 @@ fn a_mask_says_who_is_heard() {
     assert_eq!((fused, heard), (Fused::default(), vec![0, 0]));
     let mut alone = decoder("qwen3", Dtype::F32);
     alone.prefill(&Tokens::one(expected.ids.clone())).unwrap();
-    assert_eq!(tokens[..1], alone.chosen().unwrap());
+    assert_eq!(tokens[..1], alone.sampled().unwrap());
 }
 
 #[test]
 fn two_sharers_that_are_one_are_heard_twice_in_parallel() {
     let expected = expected();
-    let mut twice = joined(&["long", "long"], Dtype::F32, FuseMode::Parallel);
+    let mut twice = c2c(&["long", "long"], Dtype::F32, FuseMode::Parallel);
     twice.read(&prompt(&expected, 2), Response::Plain).unwrap();
     let mut plain = decoder("qwen3", Dtype::F32);
     plain.prefill(&Tokens::one(expected.ids[..10].to_vec())).unwrap();
@@ -175,12 +173,20 @@ fn sequences_that_run_together_are_fused_as_they_are_alone() {
 }
 
 fn of_batch(name: &str, batch: usize) -> Box<dyn Decoder> {
-    use laptime_models::{Config, GraphMode, Marks, Options, Room, Weights, cpu};
+    use laptime_models::{CacheCapacity, Config, GraphMode, Marks, Options, Weights, cpu};
     let config = Config::from_folder(&crate::common::folder(name)).unwrap();
     let weights = Weights::open(&crate::common::folder(name), &config).unwrap();
     let (attention, graph, marks) = (config.attention_type, GraphMode::Auto, Marks::default());
-    let options =
-        Options { dtype: Dtype::F32, attention, batch, room: Room::Growing, graph, marks, kept: None, offload: None };
+    let options = Options {
+        dtype: Dtype::F32,
+        attention,
+        batch,
+        capacity: CacheCapacity::Growing,
+        graph,
+        marks,
+        kept: None,
+        offload: None,
+    };
     cpu::decoder(config, &weights, options, 2).unwrap()
 }
 
@@ -188,12 +194,12 @@ fn of_batch(name: &str, batch: usize) -> Box<dyn Decoder> {
 fn a_sharer_may_have_the_same_tokens_in_other_places() {
     let ids = expected().ids;
     let run = |start: usize, prepare: &dyn Fn(&mut dyn Decoder)| {
-        let mut joined = joined(&["long"], Dtype::F32, FuseMode::Sequential);
-        prepare(&mut *joined.sharers[0]);
-        joined.receiver.prefill(&Tokens::one(ids.clone())).unwrap();
+        let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);
+        prepare(&mut *c2c.sharers[0]);
+        c2c.receiver.prefill(&Tokens::one(ids.clone())).unwrap();
         let section = Section { positions: 0..10, sharer_starts: vec![start], mask: SharerMask::FIRST };
-        joined.fuse_section(&section).unwrap();
-        joined.receiver.read_cache(1).unwrap()
+        c2c.fuse_section(&section).unwrap();
+        c2c.receiver.read_cache(1).unwrap()
     };
     let longer = Tokens::one([&[7, 8, 9], &ids[..]].concat());
     let apart = run(3, &|sharer| sharer.prefill(&longer).unwrap());
@@ -213,11 +219,11 @@ fn a_sharer_may_have_the_same_tokens_in_other_places() {
 #[test]
 fn prompts_that_cannot_be_run_are_refused_before_anything_is() {
     let expected = expected();
-    let mut joined = joined(&["long"], Dtype::F32, FuseMode::Sequential);
+    let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);
     let shared = |ids: Vec<u32>, sharers| Prompt::shared(ids, sharers, SharerMask::FIRST).unwrap();
     let mut refused = |prompt: &Prompt, new: usize, response: Response| {
-        let error = joined.generate(prompt, new, response).unwrap_err().to_string();
-        assert_eq!(joined.receiver.length(), 0);
+        let error = c2c.generate(prompt, new, response).unwrap_err().to_string();
+        assert_eq!(c2c.receiver.length(), 0);
         error
     };
     let ids = expected.ids;
@@ -236,17 +242,17 @@ fn prompts_that_cannot_be_run_are_refused_before_anything_is() {
 #[test]
 fn a_fuse_of_what_is_not_there_is_refused() {
     let expected = expected();
-    let mut joined = joined(&["long"], Dtype::F32, FuseMode::Sequential);
-    joined.receiver.prefill(&Tokens::one(expected.ids.clone())).unwrap();
+    let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);
+    c2c.receiver.prefill(&Tokens::one(expected.ids.clone())).unwrap();
     let section = |positions, mask| Section { positions, sharer_starts: vec![0], mask };
-    let mut refused = |section: Section| joined.fuse_section(&section).unwrap_err().to_string();
+    let mut refused = |section: Section| c2c.fuse_section(&section).unwrap_err().to_string();
     let first = SharerMask::FIRST;
     assert_eq!(refused(section(0..12, first)), "positions 0 to 12 are not in the cache of `qwen3`, of 11");
     assert_eq!(refused(section(0..4, first)), "positions 0 to 4 are not in the cache of `long`, of 0");
     assert_eq!(refused(section(0..4, SharerMask::all(2))), "sharer 2 is asked for, and there are 1");
-    joined.sharers[0] = decoder("c2c/short", Dtype::F32);
-    joined.sharers[0].prefill(&Tokens::one(expected.ids)).unwrap();
-    let error = joined.fuse_section(&section(0..4, first)).unwrap_err().to_string();
+    c2c.sharers[0] = decoder("c2c/short", Dtype::F32);
+    c2c.sharers[0].prefill(&Tokens::one(expected.ids)).unwrap();
+    let error = c2c.fuse_section(&section(0..4, first)).unwrap_err().to_string();
     assert_eq!(error, "the fuser is for `long`, and not for `short`");
 }
 
@@ -257,15 +263,15 @@ proptest! {
     fn a_section_in_two_parts_is_fused_as_in_one(cut in 1_usize..10) {
         let ids = expected().ids;
         let run = |cuts: &[std::ops::Range<usize>]| {
-            let mut joined = joined(&["long"], Dtype::F32, FuseMode::Sequential);
-            joined.receiver.prefill(&Tokens::one(ids.clone())).unwrap();
-            joined.sharers[0].prefill(&Tokens::one(ids.clone())).unwrap();
+            let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);
+            c2c.receiver.prefill(&Tokens::one(ids.clone())).unwrap();
+            c2c.sharers[0].prefill(&Tokens::one(ids.clone())).unwrap();
             for positions in cuts {
                 let sharer_starts = vec![positions.start];
                 let section = Section { positions: positions.clone(), sharer_starts, mask: SharerMask::FIRST };
-                joined.fuse_section(&section).unwrap();
+                c2c.fuse_section(&section).unwrap();
             }
-            (0..3).map(|layer| joined.receiver.read_cache(layer).unwrap()).collect::<Vec<_>>()
+            (0..3).map(|layer| c2c.receiver.read_cache(layer).unwrap()).collect::<Vec<_>>()
         };
         let (whole, parts) = (run(&[0..10, 10..10]), run(&[0..cut, cut..10]));
         for (whole, parts) in whole.into_iter().zip(parts) {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::common::joined::{fuser, fuser_folder, receiver, sharer};
+use crate::common::c2c::{fuser, fuser_folder, receiver, sharer};
 use laptime_models::{
     Config, Dtype, Fill, ModelError, TensorData,
     fuser::{Alignment, FuserConfig, FuserWeights},

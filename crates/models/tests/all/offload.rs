@@ -7,8 +7,8 @@ use std::{
 
 use crate::common::speech::{config as speech_config, expected, model};
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Home, KeysValues, LayerVisit, Marks, ModelError, Offload, Options,
-    Room, StreamMode, Tokens, Weights, cpu,
+    Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Home, KeysValues, LayerVisit, Marks, ModelError,
+    Offload, Options, StreamMode, Tokens, Weights, cpu,
 };
 use tempfile::tempdir;
 
@@ -18,7 +18,7 @@ fn options(dtype: Dtype, offload: Option<Offload>) -> Options {
         attention: Attention::Dense,
         kept: None,
         batch: 2,
-        room: Room::Growing,
+        capacity: CacheCapacity::Growing,
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload,

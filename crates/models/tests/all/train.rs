@@ -2,7 +2,7 @@
 
 use crate::common::{FIXTURES, fixture};
 use laptime_models::{
-    Attention, Config, Dtype, GraphMode, Marks, Options, Room, Tokens, TrainOptions, Trainer, Weights, cpu,
+    Attention, CacheCapacity, Config, Dtype, GraphMode, Marks, Options, Tokens, TrainOptions, Trainer, Weights, cpu,
     random_batch,
 };
 
@@ -61,7 +61,7 @@ fn the_loss_is_that_of_the_decoder_s_logits() {
         attention: Attention::Naive,
         kept: None,
         batch: 2,
-        room: Room::Growing,
+        capacity: CacheCapacity::Growing,
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: None,

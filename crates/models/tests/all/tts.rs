@@ -13,7 +13,7 @@ fn tiny() -> TtsConfig {
     TtsConfig::from_preset("tiny").unwrap()
 }
 
-fn speaking(dtype: Dtype, threads: usize) -> Box<dyn QwenTts> {
+fn tts(dtype: Dtype, threads: usize) -> Box<dyn QwenTts> {
     cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), TtsOptions::new(dtype, 200), threads).unwrap()
 }
 
@@ -27,17 +27,17 @@ fn endless(seed: u64) -> Sampling {
 }
 
 /// Codes and samples of so many frames.
-fn said(speaking: &mut dyn QwenTts, sampling: &Sampling, frames: usize) -> (Vec<u32>, Vec<f32>) {
-    speaking.begin(&prompt("It rains."), sampling, frames).unwrap();
-    while !speaking.frame().unwrap().is_end {}
-    let made = speaking.frames();
-    (speaking.codes(0..made).unwrap(), speaking.decode(0..made).unwrap())
+fn said(tts: &mut dyn QwenTts, sampling: &Sampling, frames: usize) -> (Vec<u32>, Vec<f32>) {
+    tts.begin(&prompt("It rains."), sampling, frames).unwrap();
+    while !tts.frame().unwrap().is_end {}
+    let made = tts.frames();
+    (tts.codes(0..made).unwrap(), tts.decode(0..made).unwrap())
 }
 
 #[test]
 fn synthetic_weights_make_as_many_frames_as_asked_for_and_audio_within_bounds() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-        let (codes, samples) = said(&mut *speaking(dtype, 2), &endless(42), 20);
+        let (codes, samples) = said(&mut *tts(dtype, 2), &endless(42), 20);
         assert_eq!((codes.len(), samples.len()), (20 * 16, 20 * 1920));
         assert!(samples.iter().all(|sample| sample.is_finite() && sample.abs() <= 1.0));
         let loudness = (samples.iter().map(|sample| sample * sample).sum::<f32>() / samples.len() as f32).sqrt();
@@ -49,10 +49,10 @@ fn synthetic_weights_make_as_many_frames_as_asked_for_and_audio_within_bounds() 
 
 #[test]
 fn the_seed_alone_decides_what_is_drawn() {
-    let mut one = speaking(Dtype::F32, 1);
+    let mut one = tts(Dtype::F32, 1);
     let (codes, samples) = said(&mut *one, &endless(42), 12);
     assert_eq!(said(&mut *one, &endless(42), 12), (codes.clone(), samples.clone()), "a second time");
-    let (threaded, near) = said(&mut *speaking(Dtype::F32, 2), &endless(42), 12);
+    let (threaded, near) = said(&mut *tts(Dtype::F32, 2), &endless(42), 12);
     assert_eq!(threaded, codes, "on two threads");
     assert!(distance(&near, &samples) < 1e-5);
     assert_ne!(said(&mut *one, &endless(43), 12).0, codes);
@@ -62,7 +62,7 @@ fn the_seed_alone_decides_what_is_drawn() {
 fn the_penalty_keeps_the_likeliest_from_being_said_again_and_again() {
     let different = |penalty: f32| {
         let sampling = Sampling { repetition_penalty: penalty, is_endless: true, ..Sampling::likeliest() };
-        let (codes, _) = said(&mut *speaking(Dtype::F32, 1), &sampling, 30);
+        let (codes, _) = said(&mut *tts(Dtype::F32, 1), &sampling, 30);
         codes.chunks(16).map(|frame| frame[0]).collect::<std::collections::HashSet<_>>().len()
     };
     assert!(different(3.0) > different(1.0), "{} and {}", different(3.0), different(1.0));
@@ -72,14 +72,14 @@ fn the_penalty_keeps_the_likeliest_from_being_said_again_and_again() {
 fn the_end_is_chosen_where_it_may_be_and_ends_the_speech() {
     // Only the end and one code are likely enough to be drawn.
     let hot = Choice::Drawn { temperature: 1000.0, top_k: 0, top_p: 1.0 };
-    let mut speaking = speaking(Dtype::F32, 1);
+    let mut tts = tts(Dtype::F32, 1);
     let mut lengths = Vec::new();
     for seed in 0..25 {
         let sampling = Sampling { talker: hot, seed, ..Sampling::default() };
-        speaking.begin(&prompt("a"), &sampling, 40).unwrap();
-        while !speaking.frame().unwrap().is_end {}
-        lengths.push(speaking.frames());
-        let error = speaking.frame().unwrap_err().to_string();
+        tts.begin(&prompt("a"), &sampling, 40).unwrap();
+        while !tts.frame().unwrap().is_end {}
+        lengths.push(tts.frames());
+        let error = tts.frame().unwrap_err().to_string();
         assert_eq!(error, "there is no next frame: the last frame was made");
     }
     assert!(lengths.iter().all(|length| (2..=40).contains(length)));
@@ -92,7 +92,7 @@ fn streamed_chunks_are_the_frames_in_order_and_a_listener_may_stop() {
     let config = tiny();
     let tokenizer = config.tokenizer(None).unwrap();
     let options = SpeechOptions { sampling: endless(5), most_frames: 11, ..SpeechOptions::default() };
-    let mut synthesizer = Synthesizer::new(speaking(Dtype::F32, 2), tokenizer, options);
+    let mut synthesizer = Synthesizer::new(tts(Dtype::F32, 2), tokenizer, options);
     let prompt = prompt("Streams run.");
     let mut chunks: Vec<Vec<f32>> = Vec::new();
     let made = synthesizer.stream(&prompt, &options, 4, &mut |samples| {
@@ -111,25 +111,25 @@ fn streamed_chunks_are_the_frames_in_order_and_a_listener_may_stop() {
 
 #[test]
 fn what_cannot_be_said_is_refused_before_anything_is_run() {
-    let mut speaking = speaking(Dtype::F32, 1);
-    assert_eq!(speaking.frame().unwrap_err().to_string(), "there is no next frame: nothing was begun");
+    let mut tts = tts(Dtype::F32, 1);
+    assert_eq!(tts.frame().unwrap_err().to_string(), "there is no next frame: nothing was begun");
     let refused = |error: ModelError| error.to_string();
-    let long = speaking.begin(&prompt("a"), &endless(1), 191).unwrap_err();
+    let long = tts.begin(&prompt("a"), &endless(1), 191).unwrap_err();
     assert_eq!(refused(long), "201 tokens do not fit: `the cache` has 200");
     let text = prompt(&"x".repeat(100_000));
-    let error = refused(speaking.begin(&text, &endless(1), 10).unwrap_err());
+    let error = refused(tts.begin(&text, &endless(1), 10).unwrap_err());
     assert_eq!(error, "the text takes 100010 positions of the talker, and `tiny` has 4096: say it in parts");
     let cold = Sampling { talker: Choice::Drawn { temperature: -1.0, top_k: 0, top_p: 1.0 }, ..endless(1) };
-    assert!(refused(speaking.begin(&prompt("a"), &cold, 4).unwrap_err()).contains("temperature"));
-    speaking.begin(&prompt("a"), &endless(1), 2).unwrap();
-    speaking.frame().unwrap();
-    let error = refused(speaking.decode(0..2).unwrap_err());
+    assert!(refused(tts.begin(&prompt("a"), &cold, 4).unwrap_err()).contains("temperature"));
+    tts.begin(&prompt("a"), &endless(1), 2).unwrap();
+    tts.frame().unwrap();
+    let error = refused(tts.decode(0..2).unwrap_err());
     assert_eq!(error, "frames 0 to 2 were not made: there are 1");
-    assert!(speaking.codes(1..1).unwrap().is_empty() && speaking.decode(1..1).unwrap().is_empty());
-    speaking.reset().unwrap();
-    assert_eq!(speaking.frames(), 0);
-    assert!(refused(speaking.set_codes(&[1; 17]).unwrap_err()).contains("17 codes make no frames of 16"));
-    assert!(refused(speaking.set_codes(&[128; 16]).unwrap_err()).contains("code 128 is beyond the 128"));
+    assert!(tts.codes(1..1).unwrap().is_empty() && tts.decode(1..1).unwrap().is_empty());
+    tts.reset().unwrap();
+    assert_eq!(tts.frames(), 0);
+    assert!(refused(tts.set_codes(&[1; 17]).unwrap_err()).contains("17 codes make no frames of 16"));
+    assert!(refused(tts.set_codes(&[128; 16]).unwrap_err()).contains("code 128 is beyond the 128"));
     let options = TtsOptions { graph: GraphMode::On, ..TtsOptions::new(Dtype::F32, 200) };
     let graph = cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), options, 1).err().unwrap();
     assert!(refused(graph).contains("there are no graphs on a CPU"));

@@ -69,7 +69,7 @@ fn config() -> TtsConfig {
     TtsConfig::from_folder(&folder("tts")).unwrap()
 }
 
-fn speaking(dtype: Dtype) -> Box<dyn QwenTts> {
+fn tts(dtype: Dtype) -> Box<dyn QwenTts> {
     let config = config();
     let weights = TtsWeights::open(&folder("tts"), &config).unwrap();
     weights.check_finite(&config).unwrap();
@@ -99,51 +99,51 @@ fn the_tokens_of_a_text_are_those_of_the_official_tokenizer() {
 
 #[test]
 fn logits_and_codes_are_the_expected_ones() {
-    let mut speaking = speaking(Dtype::F32);
+    let mut tts = tts(Dtype::F32);
     for case in expected().cases {
         let text = &case.text;
         // One more than there are codes of: the last token is chosen, and nothing is made of it.
         let most = case.codes.len() + usize::from(!case.ends);
-        speaking.begin(&case.prompt(), &Sampling::likeliest(), most.max(case.hidden.len())).unwrap();
-        assert!(distance(&speaking.logits().unwrap(), &case.first_logits) < WITHIN, "{text}");
+        tts.begin(&case.prompt(), &Sampling::likeliest(), most.max(case.hidden.len())).unwrap();
+        assert!(distance(&tts.logits().unwrap(), &case.first_logits) < WITHIN, "{text}");
         for (at, codes) in case.codes.iter().enumerate() {
-            let off = distance(&speaking.hidden().unwrap(), &case.hidden[at]);
+            let off = distance(&tts.hidden().unwrap(), &case.hidden[at]);
             assert!(off < WITHIN, "{text}, frame {at}: {off}");
             let told = case.logits[at].len();
-            let off = distance(&speaking.logits().unwrap()[..told], &case.logits[at]);
+            let off = distance(&tts.logits().unwrap()[..told], &case.logits[at]);
             assert!(off < WITHIN, "{text}, frame {at}: {off}");
-            let frame = speaking.frame().unwrap();
-            assert_eq!(speaking.codes(at..at + 1).unwrap(), *codes, "{text}, frame {at}");
+            let frame = tts.frame().unwrap();
+            assert_eq!(tts.codes(at..at + 1).unwrap(), *codes, "{text}, frame {at}");
             assert_eq!((frame.index, frame.token), (at, codes[0]));
             assert_eq!(frame.is_end, case.ends && at + 1 == case.codes.len(), "{text}, frame {at}");
         }
-        assert_eq!(speaking.frames(), case.codes.len());
+        assert_eq!(tts.frames(), case.codes.len());
     }
 }
 
 #[test]
 fn samples_are_the_expected_ones_whole_and_in_chunks() {
     let audio = expected().audio;
-    let mut speaking = speaking(Dtype::F32);
-    speaking.set_codes(&audio.codes.concat()).unwrap();
-    let samples = speaking.decode(0..audio.codes.len()).unwrap();
+    let mut tts = tts(Dtype::F32);
+    tts.set_codes(&audio.codes.concat()).unwrap();
+    let samples = tts.decode(0..audio.codes.len()).unwrap();
     assert!(distance(&samples, &audio.samples) < WITHIN, "{}", distance(&samples, &audio.samples));
-    assert!(distance(&speaking.decode(40..44).unwrap(), &audio.frames_40_to_44) < WITHIN);
-    assert!(distance(&speaking.decode(3..7).unwrap(), &audio.frames_3_to_7) < WITHIN);
+    assert!(distance(&tts.decode(40..44).unwrap(), &audio.frames_40_to_44) < WITHIN);
+    assert!(distance(&tts.decode(3..7).unwrap(), &audio.frames_3_to_7) < WITHIN);
 }
 
 #[test]
 fn halves_come_near_the_expected_numbers() {
     let expected = expected();
     for (dtype, within) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.08)] {
-        let mut speaking = speaking(dtype);
+        let mut tts = tts(dtype);
         let case = &expected.cases[0];
-        speaking.begin(&case.prompt(), &Sampling::likeliest(), 8).unwrap();
+        tts.begin(&case.prompt(), &Sampling::likeliest(), 8).unwrap();
         let spread = case.first_logits.iter().fold(0.0, |most: f32, logit| most.max(logit.abs()));
-        let off = distance(&speaking.logits().unwrap(), &case.first_logits) / spread;
+        let off = distance(&tts.logits().unwrap(), &case.first_logits) / spread;
         assert!(off < within, "{dtype}: {off}");
-        speaking.set_codes(&expected.audio.codes[..40].concat()).unwrap();
-        let samples = speaking.decode(0..40).unwrap();
+        tts.set_codes(&expected.audio.codes[..40].concat()).unwrap();
+        let samples = tts.decode(0..40).unwrap();
         let off = distance(&samples, &expected.audio.samples[..samples.len()]);
         assert!(off < within, "{dtype}: {off}");
     }

@@ -5,14 +5,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use laptime_models::{Config, Decoder, Dtype, Marks, Options, Room, StageNames, Tokens, Weights, cpu};
+use laptime_models::{CacheCapacity, Config, Decoder, Dtype, Marks, Options, StageNames, Tokens, Weights, cpu};
 use laptime_trace::{Trace, run::Depth};
 
 use crate::trees::recorded_trace;
 
 fn decoder(marks: Marks) -> Box<dyn Decoder> {
     let config = Config::from_preset("tiny").unwrap();
-    let options = Options { marks, ..Options::new(Dtype::F32, Room::Growing) };
+    let options = Options { marks, ..Options::new(Dtype::F32, CacheCapacity::Growing) };
     cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, 2).unwrap()
 }
 

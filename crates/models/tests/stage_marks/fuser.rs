@@ -1,6 +1,6 @@
 //! The stages that a fuse marks, recorded.
 
-use crate::common::joined::{expected, fuser, joined, prompt};
+use crate::common::c2c::{c2c, expected, fuser, prompt};
 use laptime_models::{
     Dtype, Marks, cpu,
     fuser::{FuseMode, FuseOptions, FuseOrder, Response},
@@ -11,12 +11,12 @@ use laptime_trace::run::Depth;
 fn stages(order: FuseOrder, depth: Depth) -> Vec<String> {
     let (config, weights) = fuser("short");
     let options = FuseOptions { order, marks: Marks { depth, ..Marks::default() }, ..FuseOptions::new(Dtype::F32) };
-    let mut joined = joined(&["short"], Dtype::F32, FuseMode::Sequential);
-    joined.fuser = cpu::fuser(vec![(config, &weights)], options, 2).unwrap();
+    let mut c2c = c2c(&["short"], Dtype::F32, FuseMode::Sequential);
+    c2c.fuser = cpu::fuser(vec![(config, &weights)], options, 2).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();
-    joined.read(&prompt(&expected(), 1), Response::Plain).unwrap();
+    c2c.read(&prompt(&expected(), 1), Response::Plain).unwrap();
     recording.finish().unwrap();
     let trace = laptime_trace::read(&path).unwrap();
     // The first pass of each model allocates what passes compute in.

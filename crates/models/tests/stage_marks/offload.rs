@@ -1,7 +1,7 @@
 //! The stages of passes with streamed layers, recorded.
 
 use laptime_models::{
-    Attention, Config, Dtype, GraphMode, Marks, Offload, Options, Room, StreamMode, Tokens, Weights, cpu,
+    Attention, CacheCapacity, Config, Dtype, GraphMode, Marks, Offload, Options, StreamMode, Tokens, Weights, cpu,
 };
 use laptime_trace::{Trace, Value, run::Depth};
 
@@ -14,7 +14,7 @@ fn recorded(mode: StreamMode, depth: Depth) -> Trace {
         attention: Attention::Dense,
         kept: None,
         batch: 1,
-        room: Room::Static(32),
+        capacity: CacheCapacity::Static(32),
         graph: GraphMode::Auto,
         marks: Marks { depth, ..Marks::default() },
         offload: Some(Offload { clear_every: Some(3), ..Offload::new(mode, 1, home.path()) }),
@@ -104,7 +104,7 @@ fn streamed_layers_are_marked_at_every_depth() {
     assert_eq!(copy.fields.get("pinned"), None);
 
     let deep = told(&recorded(StreamMode::Pinned, Depth::Layer), false);
-    let behind = ["resident 2", "layer 2", "attention", "ffn", "head", "choose"];
+    let behind = ["resident 2", "layer 2", "attention", "ffn", "head", "sampling"];
     assert_eq!(deep[deep.len() - behind.len()..], behind);
     assert!(deep.contains(&"layer 1 0 offloaded".to_owned()), "{deep:?}");
 }

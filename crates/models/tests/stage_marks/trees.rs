@@ -7,8 +7,8 @@
 use std::error::Error;
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Offload, Options, Room, StreamMode, Tokens,
-    TrainOptions, Trainer, Weights,
+    Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Offload, Options, StreamMode,
+    Tokens, TrainOptions, Trainer, Weights,
     fuser::{Alignment, FuseOptions, FuseOrder, FuserConfig, FuserWeights, Fusing, Section, SharerMask},
     random_batch,
     tts::{Prompt, QwenTts, Sampling, TextFeed, TtsConfig, TtsOptions, TtsWeights},
@@ -103,7 +103,7 @@ fn tree(trace: &Trace) -> String {
 
 fn options(attention: Attention, depth: Depth) -> Options {
     let marks = Marks { depth, ..Marks::default() };
-    Options { attention, marks, ..Options::new(Dtype::F32, Room::Static(2 * TOKENS)) }
+    Options { attention, marks, ..Options::new(Dtype::F32, CacheCapacity::Static(2 * TOKENS)) }
 }
 
 fn forward(device: &dyn Device, attention: Attention) -> Result<String, Failure> {
@@ -125,7 +125,7 @@ fn decode(device: &dyn Device, offload: Option<Offload>) -> Result<String, Failu
 /// The graph of a step on a GPU samples the token inside `resident`, and the CPU behind it.
 fn offloaded(device: &dyn Device) -> Result<String, Failure> {
     let offload = Offload::new(StreamMode::Wrap, 1, std::env::temp_dir());
-    Ok(decode(device, Some(offload))?.replace("\n  choose\n", "\nchoose\n"))
+    Ok(decode(device, Some(offload))?.replace("\n  sampling\n", "\nsampling\n"))
 }
 
 fn training(device: &dyn Device, attention: Attention) -> Result<String, Failure> {

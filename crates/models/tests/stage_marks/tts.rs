@@ -28,11 +28,11 @@ fn a_synthesis_has_the_stages_of_its_pipeline_with_their_frames() {
     let _alone = crate::alone();
     let config = TtsConfig::from_preset("tiny").unwrap();
     let tokenizer = config.tokenizer(None).unwrap();
-    let speaking = cpu::qwen_tts(config, &TtsWeights::synthetic(1), TtsOptions::new(Dtype::F32, 40), 1).unwrap();
+    let tts = cpu::qwen_tts(config, &TtsWeights::synthetic(1), TtsOptions::new(Dtype::F32, 40), 1).unwrap();
     let talker = Choice::Drawn { temperature: 0.9, top_k: 50, top_p: 0.9 };
     let sampling = Sampling { talker, is_endless: true, ..Sampling::default() };
     let options = SpeechOptions { sampling, most_frames: 2, ..SpeechOptions::default() };
-    let mut synthesizer = Synthesizer::new(speaking, tokenizer, options);
+    let mut synthesizer = Synthesizer::new(tts, tokenizer, options);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let recording = laptime_trace::record_to(&path).unwrap();

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
-use laptime_models::attention::{Judged, Kind, Reference, tolerance};
+use laptime_models::attention::{Accuracy, Kind, Reference, tolerance};
 use laptime_probe::{Lane, stage};
 
 use super::engine::{Built, Engine, make};
@@ -20,7 +20,7 @@ pub struct AttentionIteration<'a> {
     built: Built,
     build_ns: u64,
     building_ns: u64,
-    judged: Option<Judged>,
+    judged: Option<Accuracy>,
 }
 
 impl<'a> AttentionIteration<'a> {
@@ -97,7 +97,7 @@ impl Iteration for AttentionIteration<'_> {
         let build_ms = self.has_pattern().then(|| self.build_ns as f64 / 1e6);
         let flops = self.spec.inputs.sizes.flops(self.built.executed) as f64;
         let rate = (wall.0 > 0).then(|| flops / wall.0 as f64 / 1e3);
-        let judged = |of: fn(&Judged) -> f64| self.judged.as_ref().map(of);
+        let judged = |of: fn(&Accuracy) -> f64| self.judged.as_ref().map(of);
         vec![Some(self.sparsity()), judged(|it| it.mass_kept), judged(|it| it.output_error), rate, build_ms]
     }
 

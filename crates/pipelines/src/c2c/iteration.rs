@@ -39,7 +39,7 @@ impl<'a> JoinedIteration<'a> {
         let mut tokens = std::mem::take(&mut self.last.tokens);
         tokens.clear();
         self.last = Last { tokens, ..Last::default() };
-        self.runner.made.joined.clear().map_err(into_error)
+        self.runner.made.c2c.clear().map_err(into_error)
     }
 
     fn answer(&self) -> Vec<Fact> {
@@ -59,7 +59,7 @@ impl Iteration for JoinedIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.clear()?;
         self.runner.read().map_err(into_error)?;
-        let own = self.runner.made.joined.receiver.logits().map_err(into_error)?;
+        let own = self.runner.made.c2c.receiver.logits().map_err(into_error)?;
         check_logits(&own, &self.runner.in_other_order, self.runner.pair.dtype)?;
         self.clear()?;
         self.run()?;
@@ -194,7 +194,7 @@ impl Iteration for AgainstIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         for way in Way::ALL {
             self.go(way)?;
-            let own = self.runner.made.joined.receiver.logits().map_err(into_error)?;
+            let own = self.runner.made.c2c.receiver.logits().map_err(into_error)?;
             let other = if way == Way::Caches { &self.runner.in_other_order } else { &own };
             check_logits(&own, other, self.runner.pair.dtype)?;
         }

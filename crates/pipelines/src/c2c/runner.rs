@@ -1,8 +1,10 @@
 //! Two models and a fuser on a device, run stage by stage.
 
 use laptime_bench::{Device, Fact};
-use laptime_models::fuser::{FuseOptions, FuseOrder, Fused, Fusing, Gates, Joined, Response};
-use laptime_models::{Config, EmbeddingStage, GraphMode, Marks, ModelError, Options, Room, Tokens, Weights, cpu};
+use laptime_models::fuser::{C2c, FuseOptions, FuseOrder, Fused, Fusing, Gates, Response};
+use laptime_models::{
+    CacheCapacity, Config, EmbeddingStage, GraphMode, Marks, ModelError, Options, Tokens, Weights, cpu,
+};
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
 use super::pair::{Pair, Spec, bytes, sizes};
@@ -56,18 +58,18 @@ impl<'a> Runner<'a> {
             FuseOrder::Batched => FuseOrder::ByLayer,
             FuseOrder::ByLayer => FuseOrder::Batched,
         };
-        let Loaded { mut joined, weights, teacher_lane } = make(&pair, &spec, other, device)?;
-        joined.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
+        let Loaded { mut c2c, weights, teacher_lane } = make(&pair, &spec, other, device)?;
+        c2c.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
         let in_other_order = {
             let _stage = stage!("run_in_other_order");
-            joined.read(&pair.prompt, spec.response).map_err(into_error)?;
-            joined.receiver.logits().map_err(into_error)?
+            c2c.read(&pair.prompt, spec.response).map_err(into_error)?;
+            c2c.receiver.logits().map_err(into_error)?
         };
-        let Joined { receiver, sharers, fuser } = joined;
+        let C2c { receiver, sharers, fuser } = c2c;
         // Two fusers may not fit.
         drop(fuser);
-        let joined = Joined { receiver, sharers, fuser: load_fuser(&pair, &spec, spec.order, device)? };
-        let made = Loaded { joined, weights, teacher_lane };
+        let c2c = C2c { receiver, sharers, fuser: load_fuser(&pair, &spec, spec.order, device)? };
+        let made = Loaded { c2c, weights, teacher_lane };
         Ok(Self { pair, spec, device, made, lane: device.lane(), in_other_order })
     }
 
@@ -96,30 +98,30 @@ impl<'a> Runner<'a> {
     fn run_section(&mut self, at: usize, is_last: bool) -> Result<(), ModelError> {
         let Self { pair, made, lane, .. } = self;
         let section = &pair.prompt.sections[at];
-        let (tokens, replay) = (section.positions.len(), made.joined.section_replay(section)?);
+        let (tokens, replay) = (section.positions.len(), made.c2c.section_replay(section)?);
         let _stage = match is_last {
             true => stage!("last_token_prefill", on = *lane, tokens = tokens, replay = replay),
             false => stage!("base_prefill", on = *lane, tokens = tokens),
         };
-        made.joined.run_section(&pair.prompt, section)
+        made.c2c.run_section(&pair.prompt, section)
     }
 
     /// Runs the teacher over all sections that are fused.
     fn share(&mut self, read: &mut Read) -> Result<(), ModelError> {
         let Self { pair, made, spec, .. } = self;
-        let (lane, replay) = (made.teacher_lane, made.joined.share_replay(&pair.prompt, spec.response)?);
+        let (lane, replay) = (made.teacher_lane, made.c2c.share_replay(&pair.prompt, spec.response)?);
         let _stage = stage!("teacher_prefill", on = lane, tokens = pair.heard(spec), replay = replay);
-        made.joined.share(&pair.prompt, spec.response)?;
+        made.c2c.share(&pair.prompt, spec.response)?;
         read.teacher_calls += 1;
         Ok(())
     }
 
     fn fuse(&mut self, at: usize, is_plain: bool, read: &mut Read) -> Result<(), ModelError> {
         let start = self.device.now();
-        let (section, joined) = (&self.pair.prompt.sections[at], &mut self.made.joined);
+        let (section, c2c) = (&self.pair.prompt.sections[at], &mut self.made.c2c);
         let fused = match (is_plain, self.spec.response) {
-            (true, Response::Fused(mask)) => joined.fuse_last(section.positions.len(), mask)?,
-            _ => joined.fuse_section(section)?,
+            (true, Response::Fused(mask)) => c2c.fuse_last(section.positions.len(), mask)?,
+            _ => c2c.fuse_section(section)?,
         };
         read.fused = read.fused.plus(fused);
         let took = self.device.now().saturating_sub(start).0;
@@ -131,7 +133,7 @@ impl<'a> Runner<'a> {
     /// The sampled token; the host waits for it here.
     pub fn sample(&mut self) -> Result<Vec<u32>, ModelError> {
         let _stage = stage!("sampling", on = self.lane);
-        sync_point!("read_token", self.made.joined.receiver.chosen())
+        sync_point!("read_token", self.made.c2c.receiver.sampled())
     }
 
     /// Continues after the first token, token by token.
@@ -140,9 +142,9 @@ impl<'a> Runner<'a> {
         let mut fused = Fused::default();
         for token in 1..=self.steps() {
             {
-                let replay = self.made.joined.step_replay(self.spec.response)?;
+                let replay = self.made.c2c.step_replay(self.spec.response)?;
                 let _lap = lap!("token", on = self.lane, token = token, replay = replay);
-                fused = fused.plus(self.made.joined.step(self.spec.response)?);
+                fused = fused.plus(self.made.c2c.step(self.spec.response)?);
             }
             tokens.extend(self.sample()?);
         }
@@ -171,12 +173,12 @@ impl<'a> Runner<'a> {
         let text = text.into_iter().map(|id| (id as usize % vocab) as u32);
         let ids: Vec<u32> = self.pair.prompt.receiver.iter().copied().chain(text).collect();
         let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
-        self.made.joined.receiver.prefill(&Tokens::one(ids))
+        self.made.c2c.receiver.prefill(&Tokens::one(ids))
     }
 
     fn write_text(&mut self, count: usize) -> Result<Vec<u32>, ModelError> {
         let Self { pair, made, .. } = self;
-        let (lane, Some(teacher)) = (made.teacher_lane, made.joined.sharers.first_mut()) else {
+        let (lane, Some(teacher)) = (made.teacher_lane, made.c2c.sharers.first_mut()) else {
             return Err(ModelError::Refused("there is no teacher".to_owned()));
         };
         {
@@ -185,12 +187,12 @@ impl<'a> Runner<'a> {
         }
         let _stage = stage!("write_text", on = lane, tokens = count);
         let mut text = Vec::with_capacity(count.min(1 << 16));
-        text.extend(sync_point!("read_token", teacher.chosen()?));
+        text.extend(sync_point!("read_token", teacher.sampled()?));
         for token in 1..count {
             let replay = teacher.next_replay()?;
             let _lap = lap!("text_token", on = lane, token = token, replay = replay);
             teacher.step()?;
-            text.extend(sync_point!("read_token", teacher.chosen()?));
+            text.extend(sync_point!("read_token", teacher.sampled()?));
         }
         Ok(text)
     }
@@ -198,7 +200,7 @@ impl<'a> Runner<'a> {
     pub fn read_alone(&mut self) -> Result<(), ModelError> {
         let ids = self.pair.prompt.receiver.clone();
         let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
-        self.made.joined.receiver.prefill(&Tokens::one(ids))
+        self.made.c2c.receiver.prefill(&Tokens::one(ids))
     }
 
     /// Reads both prompts alone and together, with the device idle at both ends of each. Nothing of it is recorded.
@@ -211,7 +213,7 @@ impl<'a> Runner<'a> {
             runner.share(&mut nothing)?;
             runner.run_section(0, false)
         })?;
-        self.made.joined.clear().map_err(into_error)?;
+        self.made.c2c.clear().map_err(into_error)?;
         Ok(Prefills { base_ns, teacher_ns, together_ns })
     }
 
@@ -225,13 +227,13 @@ impl<'a> Runner<'a> {
 
     /// Empties both caches, as every iteration finds them, and waits for the device.
     pub fn be_idle(&mut self) -> anyhow::Result<()> {
-        self.made.joined.clear().map_err(into_error)?;
+        self.made.c2c.clear().map_err(into_error)?;
         self.device.chill()?;
         self.device.synchronise()
     }
 
     pub fn gates(&self) -> Gates {
-        let gates = self.made.joined.fuser.gates().first().cloned();
+        let gates = self.made.c2c.fuser.gates().first().cloned();
         gates.unwrap_or_else(|| Gates::open(self.pair.base.config.layers))
     }
 
@@ -259,7 +261,7 @@ pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
 }
 
 pub struct Loaded<'a> {
-    pub joined: Joined<'a>,
+    pub c2c: C2c<'a>,
     /// Where the weights of the base model, the teacher model and the fuser come from.
     pub weights: [&'static str; 3],
     pub teacher_lane: Option<&'a Lane>,
@@ -279,8 +281,8 @@ fn make<'a>(pair: &Pair, spec: &Spec, order: FuseOrder, device: &'a dyn Device) 
     let sharer = sharer(&pair.teacher.config, &weights, teacher, on)?;
     let of_fuser = if pair.weights.is_synthetic() { "synthetic" } else { "folder" };
     pair.weights.check_finite(&pair.fuser).map_err(into_error)?;
-    let joined = Joined { receiver, sharers: vec![sharer], fuser: load_fuser(pair, spec, order, device)? };
-    Ok(Loaded { joined, weights: [of_base, of_teacher, of_fuser], teacher_lane })
+    let c2c = C2c { receiver, sharers: vec![sharer], fuser: load_fuser(pair, spec, order, device)? };
+    Ok(Loaded { c2c, weights: [of_base, of_teacher, of_fuser], teacher_lane })
 }
 
 fn load(found: &Found, spec: &Spec) -> anyhow::Result<(Weights, &'static str)> {
@@ -301,12 +303,12 @@ fn load_fuser<'a>(
 
 /// Of both models, without marks.
 fn options(pair: &Pair, spec: &Spec) -> [Options; 2] {
-    let one = |config: &Config, room: usize| Options {
+    let one = |config: &Config, capacity: usize| Options {
         dtype: pair.dtype,
         attention: config.attention_type,
         kept: None,
         batch: 1,
-        room: Room::Static(room),
+        capacity: CacheCapacity::Static(capacity),
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: None,

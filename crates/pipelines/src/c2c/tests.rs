@@ -202,9 +202,9 @@ fn one_more_token_is_the_work_of_one_more_step() {
 #[test]
 fn every_take_reads_as_many_metrics_as_there_are() {
     let metrics = CacheToCache.metrics().len();
-    let joined = tiny(&[("prompt_tokens", "8")]);
+    let c2c = tiny(&[("prompt_tokens", "8")]);
     let against = settled(&[("preset", "tiny"), ("prompt_tokens", "8"), ("against", "text"), ("text_tokens", "2")]);
-    ready(&joined, |iteration| assert!(iteration.readings(Nanos(1)).len() <= metrics));
+    ready(&c2c, |iteration| assert!(iteration.readings(Nanos(1)).len() <= metrics));
     ready(&against.unwrap()[0], |iteration| assert_eq!(iteration.readings(Nanos(1)).len(), metrics));
 }
 

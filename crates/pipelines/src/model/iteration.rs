@@ -59,7 +59,7 @@ impl<'a> ModelIteration<'a> {
                 made.model.step()?;
             }
         }
-        sync_point!("read_tokens", made.model.chosen())?;
+        sync_point!("read_tokens", made.model.sampled())?;
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl<'a> ModelIteration<'a> {
         for _ in 0..self.spec.test.tokens.min(CHECKED_STEPS) {
             ran.push(next);
             self.decoder().step().map_err(into_error)?;
-            next = self.decoder().chosen().map_err(into_error)?;
+            next = self.decoder().sampled().map_err(into_error)?;
         }
         let stepped = self.decoder().logits().map_err(into_error)?;
         let ids = (0..batch).flat_map(|sequence| ran.iter().filter_map(move |ids| ids.get(sequence).copied()));
@@ -93,13 +93,13 @@ impl<'a> ModelIteration<'a> {
         let positions = if self.spec.test.pass.has_cache() { 1 } else { self.spec.test.tokens };
         let expected = self.spec.batch * positions * self.config.vocab;
         let (mut seen, mut wrong) = (0, Ok(()));
-        let mut look = |row: &[f32]| {
+        let mut inspect_logits = |row: &[f32]| {
             if wrong.is_ok() {
                 wrong = check_finite("logit", row, seen);
             }
             seen += row.len();
         };
-        self.decoder().look(&mut look).map_err(into_error)?;
+        self.decoder().inspect_logits(&mut inspect_logits).map_err(into_error)?;
         wrong?;
         ensure!(seen == expected, "there are {seen} logits, expected {expected}");
         Ok(())
@@ -135,7 +135,7 @@ impl Iteration for ModelIteration<'_> {
             made.model.truncate(spec.prompt()).map_err(into_error)?;
         }
         if spec.test.pass == Pass::Decode {
-            made.model.choose(&tokens.ids).map_err(into_error)?;
+            made.model.set_next(&tokens.ids).map_err(into_error)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use laptime_bench::{AxisValue, Case, Fact, Work};
 use laptime_models::attention::{CPU_TILING, Kept, Kind, Layout, Pattern};
-use laptime_models::{Attention, Config, Dtype, GraphMode, PassWork, Room, TrainOptions};
+use laptime_models::{Attention, CacheCapacity, Config, Dtype, GraphMode, PassWork, TrainOptions};
 use laptime_trace::run::Traffic;
 
 use crate::attention::pattern;
@@ -75,8 +75,8 @@ impl Spec {
     }
 
     /// The capacity of the cache: the positions that the iteration uses.
-    pub fn room(&self) -> Room {
-        if self.test.pass.has_cache() { Room::Static(self.positions()) } else { Room::Growing }
+    pub fn capacity(&self) -> CacheCapacity {
+        if self.test.pass.has_cache() { CacheCapacity::Static(self.positions()) } else { CacheCapacity::Growing }
     }
 
     /// Why the pass cannot run with a pattern, if it cannot.

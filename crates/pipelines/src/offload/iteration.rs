@@ -131,10 +131,10 @@ pub fn sizes(subject: &Subject) -> Vec<Fact> {
 }
 
 fn cache_bytes(subject: &Subject) -> u64 {
-    let room = subject.kind.positions().saturating_add(subject.tokens);
+    let capacity = subject.kind.positions().saturating_add(subject.tokens);
     match &subject.kind {
-        Kind::Speech { config, .. } => config.cache_bytes(room, subject.tokens, subject.dtype),
-        Kind::Lm { found, .. } => found.config.kv_bytes_per_token(subject.dtype).saturating_mul(room as u64),
+        Kind::Speech { config, .. } => config.cache_bytes(capacity, subject.tokens, subject.dtype),
+        Kind::Lm { found, .. } => found.config.kv_bytes_per_token(subject.dtype).saturating_mul(capacity as u64),
     }
 }
 

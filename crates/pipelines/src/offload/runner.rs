@@ -4,8 +4,8 @@ use std::path::Path;
 
 use laptime_bench::{Case, Device, Nanos};
 use laptime_models::{
-    Attention, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Room, Weights, cpu,
-    tool_range,
+    Attention, CacheCapacity, Decoder, GraphMode, LayerVisit, Marks, ModelError, Offload, Offloading, Options, Weights,
+    cpu, tool_range,
     vibevoice::{ReadingSizes, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights},
 };
 use laptime_probe::{lap, stage, sync_point};
@@ -76,7 +76,7 @@ impl<'a> Runner<'a> {
                 let _stage = stage!("prefill", on = self.device.lane(), positions = prompt.ids.len());
                 decoder.truncate(0)?;
                 decoder.prefill(prompt)?;
-                sync_point!("read_token", decoder.chosen()).map(drop)
+                sync_point!("read_token", decoder.sampled()).map(drop)
             }
             _ => Err(ModelError::Refused("the model has a different kind than the case".to_owned())),
         }
@@ -110,7 +110,7 @@ impl<'a> Runner<'a> {
                     decoder.step()?;
                 }
                 // A speech model reads every token before the next one.
-                sync_point!("read_token", decoder.chosen())?;
+                sync_point!("read_token", decoder.sampled())?;
                 Ok(at + 1 >= self.subject.tokens)
             }
         }
@@ -238,7 +238,7 @@ fn options(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Opti
         attention: Attention::Dense,
         kept: None,
         batch: 1,
-        room: Room::Static(subject.kind.positions().saturating_add(subject.tokens)),
+        capacity: CacheCapacity::Static(subject.kind.positions().saturating_add(subject.tokens)),
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: offload(subject, spec, resident, home),

@@ -100,9 +100,9 @@ impl Subject {
         let checked = match &self.kind {
             Kind::Speech { config, prompt, .. } => prompt.check(config, self.tokens, usize::MAX),
             Kind::Lm { found, .. } => {
-                let (tokens, room) = (PROMPT.saturating_add(self.tokens), found.config.context);
-                let too_long = || Err(ModelError::TooLong { tokens, what: found.name.clone(), room });
-                if tokens > room { too_long() } else { Ok(()) }
+                let (tokens, capacity) = (PROMPT.saturating_add(self.tokens), found.config.context);
+                let too_long = || Err(ModelError::TooLong { tokens, what: found.name.clone(), capacity });
+                if tokens > capacity { too_long() } else { Ok(()) }
             }
         };
         checked.err().map(|error| error.to_string())

@@ -51,7 +51,7 @@ impl<'a> Runner<'a> {
 
 /// Without marks.
 fn options(speech: &Speech, spec: &Spec) -> TtsOptions {
-    TtsOptions { graph: spec.graph, ..TtsOptions::new(speech.dtype, speech.room()) }
+    TtsOptions { graph: spec.graph, ..TtsOptions::new(speech.dtype, speech.capacity()) }
 }
 
 /// Bytes that a case needs at most: of the heap, or of a GPU.

@@ -69,7 +69,7 @@ impl Speech {
         checked.err().map(|error| error.to_string())
     }
 
-    pub fn room(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.prompt.positions.len().saturating_add(self.frames)
     }
 
@@ -169,7 +169,7 @@ pub fn sizes(speech: &Speech) -> Vec<Fact> {
         fact("prompt_positions", speech.prompt.positions.len() as u64),
         fact("parameters", config.parameters()),
         fact("weight_bytes", config.weight_bytes(*dtype)),
-        fact("cache_bytes", config.cache_bytes(speech.room(), *dtype)),
+        fact("cache_bytes", config.cache_bytes(speech.capacity(), *dtype)),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use laptime_cuda::{CudaError, EventClock, Graph, Room, StampedGraph, Stamper, TimerAnchor};
+use laptime_cuda::{CudaError, EventClock, Graph, StampCapacity, StampedGraph, Stamper, TimerAnchor};
 use laptime_probe::DeviceClock;
 
 use crate::{Answer, Bench, Failed, clock::stream_nanos, expect, median};
@@ -50,8 +50,9 @@ fn step(bench: &Bench, stamper: &Stamper) -> Result<(), CudaError> {
 pub fn stamped(bench: &Bench) -> Answer {
     const REPLAYS: u32 = 5;
     let stream = bench.device.stream();
-    let room = Room { stages: 8, replays: 4 };
-    let mut graph = StampedGraph::capture(&bench.device, &bench.kernels, stream, room, |stamper| step(bench, stamper))?;
+    let capacity = StampCapacity { stages: 8, replays: 4 };
+    let mut graph =
+        StampedGraph::capture(&bench.device, &bench.kernels, stream, capacity, |stamper| step(bench, stamper))?;
     let before = TimerAnchor::take(&bench.device, &bench.kernels)?;
     for _ in 0..REPLAYS {
         launch(graph.graph(), bench)?;
@@ -79,8 +80,8 @@ pub fn stamp_cost(bench: &Bench) -> Answer {
     let stream = bench.device.stream();
     let clock = EventClock::new(Arc::clone(stream))?;
     let plain = Graph::capture(stream, || chain(bench))?;
-    let room = Room { stages: STEPS as u32, replays: 64 };
-    let stamped = StampedGraph::capture(&bench.device, &bench.kernels, stream, room, |stamper| {
+    let capacity = StampCapacity { stages: STEPS as u32, replays: 64 };
+    let stamped = StampedGraph::capture(&bench.device, &bench.kernels, stream, capacity, |stamper| {
         (0..STEPS).try_for_each(|_| stamper.stage("spin", || bench.kernels.spin_nanos(stream, SPIN_NANOS)))
     })?;
     let mut costs = Vec::new();

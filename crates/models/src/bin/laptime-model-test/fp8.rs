@@ -2,7 +2,7 @@
 
 use laptime_models::fp8::WeightScales;
 use laptime_models::{
-    Config, Decoder, Dtype, GraphMode, Options, Room, StreamMode, Tokens, Weights, cpu, gpu::GpuModel,
+    CacheCapacity, Config, Decoder, Dtype, GraphMode, Options, StreamMode, Tokens, Weights, cpu, gpu::GpuModel,
 };
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance, offload::offload};
@@ -24,7 +24,7 @@ fn logits(decoder: &mut dyn Decoder, prompt: &Tokens) -> Result<Vec<Vec<f32>>, F
     let vocab = decoder.config().vocab as u32;
     for step in 0..STEPS {
         let ids: Vec<u32> = (0..prompt.batch as u32).map(|row| (step * 7919 + row * 31 + 5) % vocab).collect();
-        decoder.choose(&ids)?;
+        decoder.set_next(&ids)?;
         decoder.step()?;
         all.push(decoder.logits()?);
     }
@@ -36,7 +36,7 @@ fn prompt(config: &Config, batch: usize) -> Tokens {
 }
 
 fn options(dtype: Dtype, batch: usize) -> Options {
-    Options { batch, graph: GraphMode::Auto, ..Options::new(dtype, Room::Static(64)) }
+    Options { batch, graph: GraphMode::Auto, ..Options::new(dtype, CacheCapacity::Static(64)) }
 }
 
 fn of_model(bench: &Bench, model: &GpuModel, prompt: &Tokens) -> Result<Vec<Vec<f32>>, Failed> {

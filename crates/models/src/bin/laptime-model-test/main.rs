@@ -2,11 +2,11 @@
 //!
 //! `laptime-model-test FIXTURES [WORD…]` runs the tests whose names contain one of the words.
 
+mod c2c;
 mod fixture;
 mod fp8;
 #[path = "../../../../cuda/src/bin/laptime-gpu-test/harness.rs"]
 mod harness;
-mod joined;
 mod learn;
 mod memory;
 mod offload;
@@ -69,10 +69,10 @@ const TESTS: &[Test<Bench>] = &[
     ("stages inside a graph are those of launches", stamped::alike),
     ("gradients are the CPU's", learn::gradients),
     ("a model learns as on the CPU", learn::steps),
-    ("fused caches and tokens are the fixtures', batched and by layer", joined::fixtures),
-    ("teachers on a stream of their own are waited for", joined::two_streams),
-    ("synthetic fusers give the CPU's caches", joined::against_cpu),
-    ("what cannot be fused is refused", joined::refused),
+    ("fused caches and tokens are the fixtures', batched and by layer", c2c::fixtures),
+    ("teachers on a stream of their own are waited for", c2c::two_streams),
+    ("synthetic fusers give the CPU's caches", c2c::against_cpu),
+    ("what cannot be fused is refused", c2c::refused),
     ("tts: codes are the fixture's, with and without graphs", tts::codes),
     ("tts: samples are the fixture's, whole and in chunks", tts::samples),
     ("tts: synthetic weights give the CPU's codes and samples", tts::against_cpu),
@@ -104,7 +104,7 @@ const TESTS: &[Test<Bench>] = &[
     ("speed of Qwen3-0.6B with stages inside its graph", stamped::cost),
     ("speed of Qwen3-4B", speed::large),
     ("speed of Qwen3-4B in fp8", speed::quantised),
-    ("speed of the fuser", joined::speed),
+    ("speed of the fuser", c2c::speed),
     ("speed of tts", tts::speed),
     ("speed of the CS336 sizes", speed::course),
     ("speed of training the CS336 sizes", learn::speed),

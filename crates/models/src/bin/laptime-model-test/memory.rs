@@ -5,7 +5,7 @@ use std::slice;
 use laptime_models::fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, Section, SharerMask};
 use laptime_models::gpu::{self, GpuModel, needed_bytes, needed_fuser_bytes, train_needed_bytes};
 use laptime_models::{
-    Attention, Config, Dtype, ModelError, Options, Room, Tokens, TrainOptions, Weights, random_batch,
+    Attention, CacheCapacity, Config, Dtype, ModelError, Options, Tokens, TrainOptions, Weights, random_batch,
 };
 
 use crate::{Answer, Bench, Failed, expect};
@@ -32,7 +32,7 @@ pub fn decoders(bench: &Bench) -> Answer {
         ("gemma-3-1b", Dtype::Bf16, Attention::Dense, 512, false),
     ] {
         let config = Config::from_preset(name)?;
-        let options = Options { attention, ..Options::new(dtype, Room::Static(tokens + 8)) };
+        let options = Options { attention, ..Options::new(dtype, CacheCapacity::Static(tokens + 8)) };
         let needed = needed_bytes(&config, &options, tokens, is_forward);
         let words = compare(bench, &format!("{name} {dtype} forward={is_forward}"), needed, || {
             let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), dtype)?;
@@ -81,7 +81,7 @@ pub fn fusers(bench: &Bench) -> Answer {
     let config = FuserConfig::new(&ours, &theirs, Alignment::LastAligned);
     let decoder = |config: &Config| {
         let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 1), Dtype::Bf16)?;
-        let mut decoder = model.decoder(&bench.device, Options::new(Dtype::Bf16, Room::Static(tokens)))?;
+        let mut decoder = model.decoder(&bench.device, Options::new(Dtype::Bf16, CacheCapacity::Static(tokens)))?;
         decoder.prefill(&Tokens::one((0..tokens as u32).collect()))?;
         Ok::<_, ModelError>(decoder)
     };

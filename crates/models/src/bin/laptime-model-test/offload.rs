@@ -2,7 +2,8 @@
 
 use laptime_cuda::{Buffer, CudaError, Device};
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Home, Marks, Offload, Options, Room, StreamMode, Tokens, Weights,
+    Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Home, Marks, Offload, Options, StreamMode, Tokens,
+    Weights,
     gpu::{GpuModel, logits_alone_and_apart, needed_bytes},
 };
 
@@ -11,13 +12,13 @@ use crate::{Answer, Bench, Failed, expect, fixture::distance, memory::compare};
 /// Steps behind a prompt.
 const STEPS: usize = 20;
 
-pub fn options(dtype: Dtype, room: usize, offload: Option<Offload>) -> Options {
+pub fn options(dtype: Dtype, capacity: usize, offload: Option<Offload>) -> Options {
     Options {
         dtype,
         attention: Attention::Dense,
         kept: None,
         batch: 1,
-        room: Room::Static(room),
+        capacity: CacheCapacity::Static(capacity),
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload,
@@ -35,17 +36,17 @@ fn run(decoder: &mut dyn Decoder, vocab: usize) -> Result<(Vec<f32>, Vec<u32>), 
     decoder.prefill(&Tokens::one(prompt[..16].to_vec()))?;
     decoder.prefill(&Tokens::one(prompt[16..].to_vec()))?;
     let mut logits = decoder.logits()?;
-    let mut tokens = decoder.chosen()?;
+    let mut tokens = decoder.sampled()?;
     for _ in 0..STEPS {
         decoder.step()?;
         logits.extend(decoder.logits()?);
-        tokens.extend(decoder.chosen()?);
+        tokens.extend(decoder.sampled()?);
     }
     decoder.forward(&Tokens::one(prompt))?;
     logits.extend(decoder.logits()?);
     (0..STEPS).try_for_each(|_| decoder.step())?;
     logits.extend(decoder.logits()?);
-    tokens.extend(decoder.chosen()?);
+    tokens.extend(decoder.sampled()?);
     Ok((logits, tokens))
 }
 
@@ -194,7 +195,7 @@ pub fn out_of_memory(bench: &Bench) -> Answer {
             told = format!("{} GB taken: {error}", taken.iter().map(Buffer::bytes).sum::<usize>() / 1_000_000_000);
         }
         (0..3).try_for_each(|_| decoder.step())?;
-        chosen.push(decoder.chosen()?);
+        chosen.push(decoder.sampled()?);
     }
     bench.device.give_back_memory()?;
     expect(chosen[0] == chosen[1], || format!("other tokens after a lack of memory: {chosen:?}"))?;
@@ -233,7 +234,7 @@ pub fn memory(bench: &Bench) -> Answer {
             let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
             decoder.prefill(&Tokens::one((0..512).collect()))?;
             (0..3).try_for_each(|_| decoder.step())?;
-            Ok(decoder.chosen().map(drop)?)
+            Ok(decoder.sampled().map(drop)?)
         })?;
         told.push(words);
     }

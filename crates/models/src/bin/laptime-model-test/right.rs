@@ -2,8 +2,8 @@
 
 use laptime_models::attention::{Kept, Pattern, Random};
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Replay, Room, Tokens, Weights, cpu,
-    gpu::GpuModel,
+    Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Marks, ModelError, Options, Replay, Tokens, Weights,
+    cpu, gpu::GpuModel,
 };
 
 use crate::fixture::{Fixture, distance};
@@ -18,7 +18,7 @@ fn options(dtype: Dtype, attention: Attention, batch: usize) -> Options {
         attention,
         kept: None,
         batch,
-        room: Room::Static(64),
+        capacity: CacheCapacity::Static(64),
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: None,
@@ -47,10 +47,10 @@ pub fn forward(bench: &Bench) -> Answer {
 fn generate(decoder: &mut dyn Decoder, fixture: &Fixture, times: usize) -> Result<Vec<Vec<u32>>, Failed> {
     decoder.prefill(&fixture.tokens(times))?;
     let steps = fixture.expected.greedy[0].len();
-    let mut chosen = vec![decoder.chosen()?];
+    let mut chosen = vec![decoder.sampled()?];
     for _ in 1..steps {
         decoder.step()?;
-        chosen.push(decoder.chosen()?);
+        chosen.push(decoder.sampled()?);
     }
     Ok(chosen)
 }
@@ -70,17 +70,17 @@ pub fn greedy(bench: &Bench) -> Answer {
     let mut told = Vec::new();
     for fixture in Fixture::all(bench)? {
         let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
-        for (kind, graph, room) in [
-            (Attention::Dense, GraphMode::On, Room::Static(64)),
-            (Attention::Dense, GraphMode::Off, Room::Static(64)),
-            (Attention::Dense, GraphMode::Auto, Room::Growing),
-            (Attention::Naive, GraphMode::Auto, Room::Growing),
+        for (kind, graph, capacity) in [
+            (Attention::Dense, GraphMode::On, CacheCapacity::Static(64)),
+            (Attention::Dense, GraphMode::Off, CacheCapacity::Static(64)),
+            (Attention::Dense, GraphMode::Auto, CacheCapacity::Growing),
+            (Attention::Naive, GraphMode::Auto, CacheCapacity::Growing),
         ] {
             let batch = fixture.expected.ids.len();
-            let options = Options { graph, room, ..options(Dtype::F32, kind, batch) };
+            let options = Options { graph, capacity, ..options(Dtype::F32, kind, batch) };
             let mut decoder = model.decoder(&bench.device, options)?;
             let chosen = generate(&mut *decoder, &fixture, 1)?;
-            check_greedy(&chosen, &fixture, 1, &format!("{kind:?} {graph:?} {room:?}"))?;
+            check_greedy(&chosen, &fixture, 1, &format!("{kind:?} {graph:?} {capacity:?}"))?;
             if graph == GraphMode::On {
                 let Replay::Graph { nodes } = decoder.replay() else {
                     return Err(Failed::Wrong(format!("{}: no graph: {:?}", fixture.name, decoder.replay())));
@@ -114,8 +114,8 @@ pub fn pieces(bench: &Bench) -> Answer {
         let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
         let length = fixture.tokens(1).length();
         for kind in KINDS {
-            for room in [Room::Static(64), Room::Growing] {
-                let options = Options { room, ..options(Dtype::F32, kind, fixture.expected.ids.len()) };
+            for capacity in [CacheCapacity::Static(64), CacheCapacity::Growing] {
+                let options = Options { capacity, ..options(Dtype::F32, kind, fixture.expected.ids.len()) };
                 let mut decoder = model.decoder(&bench.device, options)?;
                 decoder.prefill(&fixture.part(0..length / 3))?;
                 decoder.prefill(&fixture.part(length / 3..length))?;
@@ -133,14 +133,16 @@ pub fn replayed_prompts(bench: &Bench) -> Answer {
     for name in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3"] {
         let config = Config::from_preset(name)?;
         let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16)?;
-        for (batch, room) in [(1, Room::Static(400)), (3, Room::Static(400)), (1, Room::Growing)] {
+        for (batch, capacity) in
+            [(1, CacheCapacity::Static(400)), (3, CacheCapacity::Static(400)), (1, CacheCapacity::Growing)]
+        {
             let run = |graph| {
-                let options = Options { room, graph, ..options(Dtype::Bf16, Attention::Dense, batch) };
+                let options = Options { capacity, graph, ..options(Dtype::Bf16, Attention::Dense, batch) };
                 prompts_and_steps(&mut *model.decoder(&bench.device, options)?, batch)
             };
             let (launched, replayed) = (run(GraphMode::Off)?, run(GraphMode::On)?);
             let differs = launched.iter().zip(&replayed).position(|(launched, replayed)| launched != replayed);
-            expect(differs.is_none(), || format!("{name}, {batch} sequences, {room:?}: pass {differs:?} differs"))?;
+            expect(differs.is_none(), || format!("{name}, {batch} sequences, {capacity:?}: pass {differs:?} differs"))?;
             compared += launched.len();
         }
     }
@@ -173,7 +175,8 @@ pub fn long_prompts(bench: &Bench) -> Answer {
         // As wide as published, and few layers.
         let config = Config { layers: 2, ..Config::from_preset(name)? };
         let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16)?;
-        let options = Options { room: Room::Static(1200), ..options(Dtype::Bf16, Attention::Dense, batch) };
+        let options =
+            Options { capacity: CacheCapacity::Static(1200), ..options(Dtype::Bf16, Attention::Dense, batch) };
         let mut decoder = model.decoder(&bench.device, options)?;
         let ids = |range: std::ops::Range<usize>| {
             let ids =
@@ -202,14 +205,14 @@ pub fn growth(bench: &Bench) -> Answer {
     let config = Config::from_preset("tiny")?;
     let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 2), Dtype::F32)?;
     let mut chosen = Vec::new();
-    for room in [Room::Static(400), Room::Growing] {
-        let options = Options { room, graph: GraphMode::On, ..options(Dtype::F32, Attention::Dense, 1) };
+    for capacity in [CacheCapacity::Static(400), CacheCapacity::Growing] {
+        let options = Options { capacity, graph: GraphMode::On, ..options(Dtype::F32, Attention::Dense, 1) };
         let mut decoder = model.decoder(&bench.device, options)?;
         decoder.prefill(&Tokens::one((0..240).collect()))?;
         let mut tokens = Vec::new();
         for _ in 0..100 {
             decoder.step()?;
-            tokens.push(decoder.chosen()?);
+            tokens.push(decoder.sampled()?);
         }
         chosen.push(tokens);
     }
@@ -228,11 +231,11 @@ pub fn cache(bench: &Bench) -> Answer {
         second.write_cache(layer, 0, &kept)?;
     }
     second.set_length(first.length())?;
-    second.choose(&first.chosen()?)?;
+    second.set_next(&first.sampled()?)?;
     for step in 0..8 {
         first.step()?;
         second.step()?;
-        let (one, other) = (first.chosen()?, second.chosen()?);
+        let (one, other) = (first.sampled()?, second.sampled()?);
         expect(one == other, || format!("step {step}: {one:?} and {other:?}"))?;
     }
     second.truncate(3)?;
@@ -271,7 +274,7 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         // Long enough that a block of queries begins behind the tiles that a window has left.
         let ids = (0..2 * 150).map(|at| (at * 7919 + 13) % config.vocab as u32).collect();
         let tokens = Tokens { ids, batch: 2 };
-        let options = Options { room: Room::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
+        let options = Options { capacity: CacheCapacity::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
         let mut ours = model.decoder(&bench.device, options.clone())?;
         let mut theirs = cpu::decoder(config.clone(), &weights, options, 8)?;
         let mut apart = 0.0_f32;
@@ -289,8 +292,8 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         compare(&mut *ours, &mut *theirs)?;
         for step in 0..5 {
             let next = [step * 3 + 1, step * 5 + 2];
-            ours.choose(&next)?;
-            theirs.choose(&next)?;
+            ours.set_next(&next)?;
+            theirs.set_next(&next)?;
             ours.step()?;
             theirs.step()?;
             compare(&mut *ours, &mut *theirs)?;
@@ -313,7 +316,8 @@ pub fn sparse(bench: &Bench) -> Answer {
         let tokens = Tokens { ids, batch: 2 };
         for pattern in patterns {
             let kept = Some(Kept::Pattern(pattern));
-            let options = Options { kept, room: Room::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
+            let options =
+                Options { kept, capacity: CacheCapacity::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
             let mut ours = model.decoder(&bench.device, options.clone())?;
             let mut theirs = cpu::decoder(config.clone(), &weights, options, 8)?;
             let mut apart = 0.0_f32;
@@ -342,7 +346,7 @@ pub fn refused(bench: &Bench) -> Answer {
     let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
     let mut decoder = model.decoder(&bench.device, options(Dtype::F32, Attention::Dense, 1))?;
     let logits = decoder.logits().map(drop);
-    let chosen = decoder.chosen().map(drop);
+    let chosen = decoder.sampled().map(drop);
     let attempts = [
         ("a prompt beyond the cache", "65", decoder.prefill(&Tokens::one(vec![1; 65]))),
         ("a token beyond the vocabulary", "is beyond the", decoder.prefill(&Tokens::one(vec![config.vocab as u32]))),

@@ -222,7 +222,7 @@ pub fn refused(bench: &Bench) -> Answer {
     let weights = VibeVoiceWeights::synthetic(1);
     let prompt = prompt(&config)?;
     let options = VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), 4);
-    let long = VibeVoiceOptions { room: 1 << 20, ..options.clone() };
+    let long = VibeVoiceOptions { capacity: 1 << 20, ..options.clone() };
     let is_refused = vibevoice(&bench.device, None, config.clone(), &weights, long).is_err();
     expect(is_refused, || "a cache beyond the context was taken".to_owned())?;
     let mut model = vibevoice(&bench.device, None, config, &weights, options)?;

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use laptime_models::{
-    Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, PassWork, Room, Tokens, Weights, gpu::GpuModel,
+    Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Marks, Options, PassWork, Tokens, Weights,
+    gpu::GpuModel,
 };
 
 use crate::{Answer, Bench, Failed, expect, harness};
@@ -38,7 +39,7 @@ pub fn check_time(what: &str, milliseconds: f64, work: &PassWork) -> Result<(), 
 /// Refuses logits that are no numbers.
 fn check_logits(what: &str, decoder: &mut dyn Decoder) -> Result<(), Failed> {
     let mut are_finite = true;
-    decoder.look(&mut |row| are_finite &= row.iter().all(|logit| logit.is_finite()))?;
+    decoder.inspect_logits(&mut |row| are_finite &= row.iter().all(|logit| logit.is_finite()))?;
     expect(are_finite, || format!("{what}: the logits are no finite numbers"))
 }
 
@@ -71,7 +72,7 @@ fn preset(bench: &Bench, name: &str, dtype: Dtype) -> Answer {
             attention: Attention::Dense,
             kept: None,
             batch: 1,
-            room: Room::Static(1024),
+            capacity: CacheCapacity::Static(1024),
             graph,
             marks: Marks::default(),
             offload: None,
@@ -101,10 +102,10 @@ fn preset(bench: &Bench, name: &str, dtype: Dtype) -> Answer {
 fn greedy(decoder: &mut dyn Decoder, prompt: &Tokens) -> Result<Vec<u32>, Failed> {
     decoder.truncate(0)?;
     decoder.prefill(prompt)?;
-    let mut tokens = decoder.chosen()?;
+    let mut tokens = decoder.sampled()?;
     for _ in 0..8 {
         decoder.step()?;
-        tokens.extend(decoder.chosen()?);
+        tokens.extend(decoder.sampled()?);
     }
     Ok(tokens)
 }
@@ -121,7 +122,7 @@ pub fn course(bench: &Bench) -> Answer {
                     attention,
                     kept: None,
                     batch: 4,
-                    room: Room::Static(1),
+                    capacity: CacheCapacity::Static(1),
                     graph: GraphMode::Off,
                     marks: Marks::default(),
                     offload: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use laptime_cuda::EventClock;
 use laptime_models::gpu::GpuModel;
-use laptime_models::{Config, Decoder, Dtype, GraphMode, Marks, Options, Replay, Room, Tokens, Weights};
+use laptime_models::{CacheCapacity, Config, Decoder, Dtype, GraphMode, Marks, Options, Replay, Tokens, Weights};
 use laptime_probe::{DeviceClock, Lane, stage};
 use laptime_trace::{GraphReplay, GraphReplays, Trace, TrackKind, run::Depth};
 
@@ -34,8 +34,8 @@ fn lane(bench: &Bench) -> Result<Lane, Failed> {
     Ok(Lane::device("cuda:0", clock))
 }
 
-fn options(room: usize, dtype: Dtype, batch: usize, graph: GraphMode, marks: Marks) -> Options {
-    Options { batch, graph, marks, ..Options::new(dtype, Room::Static(room)) }
+fn options(capacity: usize, dtype: Dtype, batch: usize, graph: GraphMode, marks: Marks) -> Options {
+    Options { batch, graph, marks, ..Options::new(dtype, CacheCapacity::Static(capacity)) }
 }
 
 pub fn alike(bench: &Bench) -> Answer {

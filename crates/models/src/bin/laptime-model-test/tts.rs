@@ -180,12 +180,12 @@ fn alike(cpu: &mut dyn QwenTts, gpu: &mut dyn QwenTts, by: &Sampling, frames: us
 
 pub fn refused(bench: &Bench) -> Answer {
     let config = TtsConfig::from_preset("tiny")?;
-    let load = |room| {
-        let options = TtsOptions::new(Dtype::Bf16, room);
+    let load = |capacity| {
+        let options = TtsOptions::new(Dtype::Bf16, capacity);
         qwen_tts(&bench.device, config.clone(), &TtsWeights::synthetic(1), options)
     };
-    for room in [0, 1 << 20] {
-        expect(load(room).is_err(), || format!("a cache of {room} positions was taken"))?;
+    for capacity in [0, 1 << 20] {
+        expect(load(capacity).is_err(), || format!("a cache of {capacity} positions was taken"))?;
     }
     let mut speaker = load(128)?;
     expect(speaker.frame().is_err(), || "a frame came of nothing".to_owned())?;

@@ -13,14 +13,14 @@ use super::{file::LayerFile, link::Link};
 use crate::{Marks, ModelError, marks::stage_mark};
 
 pub struct Request<T> {
-    pub way: Way,
+    pub direction: Direction,
     pub layer: usize,
     pub pass: u64,
     pub buffer: Box<Layer<T>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the file.
     In,
     /// Back to it.
@@ -93,9 +93,9 @@ impl<T> Drop for Copier<T> {
 
 impl Copying {
     fn copy<T: Number>(&mut self, order: Request<T>, is_over: &AtomicBool) -> Done<T> {
-        match order.way {
-            Way::In => self.bring(order, is_over),
-            Way::Back => self.take_back(order, is_over),
+        match order.direction {
+            Direction::In => self.bring(order, is_over),
+            Direction::Back => self.take_back(order, is_over),
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let copier = Copier::start(Copying { file, link, bytes, marks: Marks::default() }).unwrap();
         for pass in 0..2 {
             let buffer = Box::new(Layer::<f32>::blank(&config, None).unwrap());
-            copier.ask(Request { way: Way::In, layer: 0, pass, buffer }).unwrap();
+            copier.ask(Request { direction: Direction::In, layer: 0, pass, buffer }).unwrap();
         }
         drop(copier);
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "the file has no name");

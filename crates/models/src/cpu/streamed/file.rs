@@ -93,15 +93,15 @@ fn sum_on(sum: u64, bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<64>();
     for block in blocks {
         let (words, _) = block.as_chunks::<8>();
-        sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = joined(*sum, u64::from_le_bytes(*word)));
+        sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = mixed(*sum, u64::from_le_bytes(*word)));
     }
-    let first = joined(sum, bytes.len() as u64);
-    let rest = rest.iter().fold(first, |sum, byte| joined(sum, u64::from(*byte)));
-    sums.into_iter().fold(rest, joined)
+    let first = mixed(sum, bytes.len() as u64);
+    let rest = rest.iter().fold(first, |sum, byte| mixed(sum, u64::from(*byte)));
+    sums.into_iter().fold(rest, mixed)
 }
 
 /// One word joined to a sum. A word that differs makes another sum, whatever the sum was.
-fn joined(sum: u64, word: u64) -> u64 {
+fn mixed(sum: u64, word: u64) -> u64 {
     (sum ^ word).wrapping_mul(FACTOR).rotate_left(29)
 }
 

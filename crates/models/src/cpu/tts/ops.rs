@@ -19,7 +19,7 @@ use crate::tts::{
     SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample,
     weigh,
 };
-use crate::{Done, Marks, ModelError, Room};
+use crate::{CacheCapacity, Done, Marks, ModelError};
 
 type Weights<T> = LoadedWeights<CpuParts<T>>;
 
@@ -81,13 +81,13 @@ impl<T: Number> CpuOps<T> {
         crew: Crew,
     ) -> Result<Self, ModelError> {
         let codec = &config.codec;
-        let of = |config: &crate::Config, room, kept, body: &Arc<_>| {
-            Stack::new(config.clone(), options.decoder(room, kept), Arc::clone(body))
+        let of = |config: &crate::Config, capacity, kept, body: &Arc<_>| {
+            Stack::new(config.clone(), options.decoder(capacity, kept), Arc::clone(body))
         };
         Ok(Self {
-            talker: of(&config.talker, Room::Static(options.room), None, &weights.talker.body)?,
-            predictor: of(&config.predictor, Room::Static(config.groups), None, &weights.predictor.body)?,
-            transformer: of(&codec.transformer, Room::Growing, Some(codec.kept()), &weights.codec.body)?,
+            talker: of(&config.talker, CacheCapacity::Static(options.capacity), None, &weights.talker.body)?,
+            predictor: of(&config.predictor, CacheCapacity::Static(config.groups), None, &weights.predictor.body)?,
+            transformer: of(&codec.transformer, CacheCapacity::Growing, Some(codec.kept()), &weights.codec.body)?,
             buffers: Buffers::new(CodecSizes::new(config)),
             following: Vec::new(),
             wide: Vec::new(),

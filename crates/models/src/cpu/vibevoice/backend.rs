@@ -54,8 +54,8 @@ impl<T: Number> Cpu<T> {
         Ok(Self {
             embedding: source.stacked(&[&config.decoder.embedding_tensor()])?,
             choices: source.rows(&head, &config.ids.all())?,
-            negative: Cache::new(&stepped, &options.decoder(options.negative_room))?,
-            stack: Stack::load(stepped, options.decoder(options.room), source)?,
+            negative: Cache::new(&stepped, &options.decoder(options.negative_capacity))?,
+            stack: Stack::load(stepped, options.decoder(options.capacity), source)?,
             row: vec![T::default(); hidden],
             hidden: vec![T::default(); STREAMS * hidden],
             pending: None,
@@ -72,7 +72,7 @@ impl<T: Number> Cpu<T> {
     }
 
     fn sample(&mut self) {
-        let _stage = stage_mark!(self.stack.options().marks, Layer, "choose");
+        let _stage = stage_mark!(self.stack.options().marks, Layer, "sampling");
         let count = self.choices.len() / self.row.len();
         self.logits.clear();
         self.logits.extend(self.stack.logits()[..count].iter().map(|logit| logit.wide()));

@@ -47,7 +47,7 @@ pub fn needed_vibevoice_bytes(
         weights: kept_bytes(&decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
         // A kernel is there twice while it is reordered.
         loading: largest_kernel.unwrap_or(0).saturating_mul(dtype.bytes()),
-        rooms: [options.room, options.negative_room],
+        capacities: [options.capacity, options.negative_capacity],
         numbers: sum(numbers),
         bytes: sum([
             product(&[each, voices.saturating_add(tokens), size_of::<f32>()]),

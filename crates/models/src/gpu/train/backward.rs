@@ -128,7 +128,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
     }
 
     fn rope_back(&mut self, layer: usize, weights: &LayerWeights<T>, gradients: &mut LayerWeights<T>) -> Done {
-        let packed = packed(&self.config, &self.turns, &self.start, weights, &self.kept.layers[layer].qkv);
+        let packed = packed(&self.config, &self.rope, &self.start, weights, &self.kept.layers[layer].qkv);
         let Heads { queries, keys, values } = &self.d_heads;
         let (heads, scratch) = ([queries.all(), keys.all(), values.all()], self.sums.all_mut());
         let norms = gradients.query_norm.as_mut().zip(gradients.key_norm.as_mut());

@@ -101,7 +101,7 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
     }
 
     fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
-        let packed = packed(&self.config, &self.turns, &self.start, weights, &self.kept.layers[layer].qkv);
+        let packed = packed(&self.config, &self.rope, &self.start, weights, &self.kept.layers[layer].qkv);
         let Heads { queries, keys, values } = &mut self.heads;
         self.operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.sizes)
     }

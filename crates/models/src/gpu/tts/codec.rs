@@ -6,8 +6,8 @@ use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Sizes, Slice};
 
 use super::super::{
-    pass::{Buffers as PassBuffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Turns, head_sizes},
-    room::{Head, PassSizes},
+    memory::{Head, PassSizes},
+    pass::{Buffers as PassBuffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, head_sizes},
     size,
     sparse::Sparse,
     weights::Number,
@@ -17,7 +17,7 @@ use crate::tts::{
     CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, CodecOps, CodecSizes, CodecWeights, Flow, NEXT_EPS, NextWeights,
     TtsConfig, TtsOptions,
 };
-use crate::{ModelError, Options, Room, decoder::layers::run_resident, marks::stage_mark};
+use crate::{CacheCapacity, ModelError, Options, decoder::layers::run_resident, marks::stage_mark};
 
 /// Bytes for the columns of convolutions: more are gathered in parts.
 pub const COLUMN_BYTES: usize = 64 << 20;
@@ -28,7 +28,7 @@ pub struct Codec<T> {
     options: Options,
     attention: Attention<T>,
     sparse: Sparse<T>,
-    turns: Turns,
+    rope: DeviceRope,
     start: Buffer<u32>,
 }
 
@@ -54,10 +54,10 @@ impl<T: Number> Codec<T> {
         let (codec, transformer) = (&config.codec, &config.codec.transformer);
         Ok(Self {
             sizes: CodecSizes::new(config),
-            options: options.decoder(Room::Static(most), Some(codec.kept())),
+            options: options.decoder(CacheCapacity::Static(most), Some(codec.kept())),
             attention: Attention::load(device, &Cache::of_user(), size(transformer.head_dim)?)?,
             sparse: Sparse::load(device, transformer, codec.kept())?,
-            turns: Turns::new(device, transformer, most)?,
+            rope: DeviceRope::new(device, transformer, most)?,
             start: device.upload(&[0])?,
             config: codec.clone(),
         })
@@ -141,7 +141,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
 
     fn transformer(&mut self, weights: &Weights<T>, frames: usize) -> Done {
         let Kit { device, blas, operations, .. } = self.kit;
-        let Codec { options, attention, sparse, turns, start, .. } = self.codec;
+        let Codec { options, attention, sparse, rope, start, .. } = self.codec;
         let (config, marks, stream) = (&self.codec.config.transformer, &options.marks, device.stream());
         let mut sizes = PassSizes::new(config, options, frames, frames, Head::Last);
         sizes.parts.logits = 0;
@@ -161,7 +161,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
             head: Head::All,
             cache: KeysValuesIn::Scratch(&mut scratch),
         };
-        let context = Context { stream, blas, config, marks, operations, turns, fp8: None };
+        let context = Context { stream, blas, config, marks, operations, rope, fp8: None };
         let mut pass = Pass { context, buffers: &mut of_pass, rows: PassRows::Prompt(prompt) };
         run_resident(&mut pass, 0, &weights.body.layers)?;
         let _stage = stage_mark!(marks, Layer, "head");

@@ -16,8 +16,8 @@ use laptime_probe::stage;
 use super::super::{
     cache::GpuCache,
     captured::{Captured, most_stages},
-    pass::{Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
-    room::{Head, Parts, PassSizes},
+    memory::{Head, Parts, PassSizes},
+    pass::{Buffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, head_sizes},
     size,
     step::Stepper,
     weights::Number,
@@ -29,7 +29,7 @@ use crate::tts::{
     Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
     TtsOptions, decode as run_codec,
 };
-use crate::{Config, GraphMode, Marks, ModelError, Options, Room};
+use crate::{CacheCapacity, Config, GraphMode, Marks, ModelError, Options};
 
 pub const TEXT_ROOM: usize = 1024;
 
@@ -69,40 +69,40 @@ struct Inner<T> {
     config: Config,
     stepper: Stepper<T>,
     cache: GpuCache<T>,
-    turns: Turns,
+    rope: DeviceRope,
 }
 
 impl<T: Number> Inner<T> {
-    fn new(device: &Device, config: &Config, room: usize) -> Result<Self, CudaError> {
+    fn new(device: &Device, config: &Config, capacity: usize) -> Result<Self, CudaError> {
         Ok(Self {
-            stepper: Stepper::new(device, config, 1, room)?,
-            cache: GpuCache::new(device, config, 1, room)?,
-            turns: Turns::new(device, config, room)?,
+            stepper: Stepper::new(device, config, 1, capacity)?,
+            cache: GpuCache::new(device, config, 1, capacity)?,
+            rope: DeviceRope::new(device, config, capacity)?,
             config: config.clone(),
         })
     }
 
     fn layers(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, state: &State) -> Done {
-        let Self { config, stepper, cache, turns } = self;
-        let context = context(kit, config, marks, turns);
+        let Self { config, stepper, cache, rope } = self;
+        let context = context(kit, config, marks, rope);
         let mut pass = stepper.pass(context, Sequences::Together(state, cache));
         run_resident(&mut pass, 0, &body.layers)
     }
 
     fn head(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, head: &Buffer<T>) -> Done {
-        let Self { config, stepper, turns, .. } = self;
-        stepper.head(context(kit, config, marks, turns), &body.norm, head)
+        let Self { config, stepper, rope, .. } = self;
+        stepper.head(context(kit, config, marks, rope), &body.norm, head)
     }
 }
 
-fn context<'c, T>(kit: &'c Kit<'_, T>, config: &'c Config, marks: &'c Marks, turns: &'c Turns) -> Context<'c, T> {
+fn context<'c, T>(kit: &'c Kit<'_, T>, config: &'c Config, marks: &'c Marks, rope: &'c DeviceRope) -> Context<'c, T> {
     Context {
         stream: kit.device.stream(),
         blas: &kit.blas,
         config,
         marks,
         operations: &kit.operations,
-        turns,
+        rope,
         fp8: None,
     }
 }
@@ -114,7 +114,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
         options: &TtsOptions,
         weights: &Weights<T>,
     ) -> Result<Self, ModelError> {
-        let (device, room) = (kit.device, options.room);
+        let (device, capacity) = (kit.device, options.capacity);
         let suppressed = Suppressed::of(config);
         let suppressed: Vec<u32> = (0..).zip(suppressed.mask()).filter(|(_, is)| **is).map(|(id, _)| id).collect();
         let rules = [
@@ -129,9 +129,9 @@ impl<'a, T: Number> GpuOps<'a, T> {
         let mut ops = Self {
             graphs: [None, None],
             wants_graphs: options.graph != GraphMode::Off,
-            prefill: options.decoder(Room::Static(room), None),
+            prefill: options.decoder(CacheCapacity::Static(capacity), None),
             marks: options.marks.clone(),
-            talker: Inner::new(device, &config.talker, room)?,
+            talker: Inner::new(device, &config.talker, capacity)?,
             state: State::new(device, 1, 1)?,
             attention: Attention::load(device, &Cache::of_user(), size(config.talker.head_dim)?)?,
             text: device.allocate(TEXT_ROOM * config.talker.hidden)?,
@@ -143,7 +143,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
             kernels: FrameStep::load(device, &Cache::of_user())?,
             sampler: Sampler::load(device, &Cache::of_user())?,
             rules,
-            frames: Frames::new(device, size(room)?, size(config.groups)?)?,
+            frames: Frames::new(device, size(capacity)?, size(config.groups)?)?,
             words: [device.allocate_pinned(2)?, device.allocate_pinned(2)?],
             kit,
             config: Arc::clone(config),
@@ -287,7 +287,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             head: Head::Last,
             cache: KeysValuesIn::Cache(&mut talker.cache),
         };
-        let context = context(kit, config, &options.marks, &talker.turns);
+        let context = context(kit, config, &options.marks, &talker.rope);
         let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
         run_resident(&mut pass, 0, &weights.talker.body.layers)?;
         let x = &mut talker.stepper.buffers.parts.x;

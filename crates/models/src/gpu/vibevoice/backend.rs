@@ -65,15 +65,15 @@ impl<'a, T: Number> Cuda<'a, T> {
         language: Language<T>,
         streamed: Option<Streamed<'a, T>>,
     ) -> Result<Self, ModelError> {
-        let (device, room) = (on.device, options.negative_room.max(1));
+        let (device, capacity) = (on.device, options.negative_capacity.max(1));
         Ok(Self {
             graphs: Graphs::default(),
             replay,
             streamed,
             language,
-            diffusion: Diffusion::new(device, config, Guidance::default().steps, room)?,
+            diffusion: Diffusion::new(device, config, Guidance::default().steps, capacity)?,
             connecting: Connecting::new(device, 1, config.decoder.hidden)?,
-            audio: device.allocate(room * config.token_samples())?,
+            audio: device.allocate(capacity * config.token_samples())?,
             choice: device.allocate_pinned(1)?,
             on,
         })
@@ -102,7 +102,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
             let Engine { backend, config, options, .. } = &mut *engine;
             backend.wait()?;
             *backend.graphs.of(Part::Diffusion) = None;
-            backend.diffusion = Diffusion::new(backend.on.device, config, guidance.steps, options.negative_room)?;
+            backend.diffusion = Diffusion::new(backend.on.device, config, guidance.steps, options.negative_capacity)?;
             // Decoding reads which token it is, and connecting the latent.
             graphs::prepare(engine, &[Part::Diffusion, Part::Decode, Part::Connect])?;
         }

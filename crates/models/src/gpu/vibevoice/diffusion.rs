@@ -30,14 +30,14 @@ pub struct Diffusion<T> {
 }
 
 impl<T: Number> Diffusion<T> {
-    pub fn new(device: &Device, config: &VibeVoiceConfig, steps: usize, room: usize) -> Result<Self, ModelError> {
+    pub fn new(device: &Device, config: &VibeVoiceConfig, steps: usize, capacity: usize) -> Result<Self, ModelError> {
         let (hidden, latent) = (config.decoder.hidden, config.acoustic.latent);
         let of_step = |numbers: usize| device.allocate::<T>(STREAMS * steps * numbers);
         let sizes = DrawingSizes {
             latent: size(latent)?,
             hidden: size(hidden)?,
             steps: size(steps)?,
-            room: size(room.max(1))?,
+            room: size(capacity.max(1))?,
         };
         let mut adapts = (0..config.head.layers).map(|_| of_step(3 * hidden)).collect::<Result<Vec<_>, _>>()?;
         adapts.push(of_step(2 * hidden)?);

@@ -8,11 +8,13 @@ use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Region, Slice, decode
 
 use super::super::{
     cache::GpuCache,
-    pass::{Apart, Buffers, Context, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, Turns, head_sizes},
-    room::{Head, PassSizes},
+    memory::{Head, PassSizes},
+    pass::{
+        Buffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, SequenceRow, Sequences, head_sizes,
+    },
     size,
     step::Stepper,
-    streamed::{Homes, Streamed},
+    streamed::{HostLayers, Streamed},
     weights::{LayerWeights, Loader, Number},
 };
 use super::backend::On;
@@ -38,7 +40,7 @@ pub struct Language<T> {
 struct Model<T> {
     config: Config,
     options: Options,
-    rope: Turns,
+    rope: DeviceRope,
     embedding: Buffer<T>,
     /// The rows of the head that belong to tokens which may be sampled.
     choices: Buffer<T>,
@@ -56,7 +58,7 @@ impl<T: Number> Model<T> {
             config: &self.config,
             marks: &self.options.marks,
             operations: &on.kernels.operations,
-            turns: &self.rope,
+            rope: &self.rope,
             fp8: None,
         }
     }
@@ -76,28 +78,29 @@ struct Stream<T> {
 }
 
 impl<T: Number> Stream<T> {
-    fn new(device: &Device, config: &Config, room: usize) -> Result<Self, CudaError> {
+    fn new(device: &Device, config: &Config, capacity: usize) -> Result<Self, CudaError> {
         Ok(Self {
-            stepper: Stepper::new(device, config, 1, room)?,
+            stepper: Stepper::new(device, config, 1, capacity)?,
             state: State::new(device, 1, 1)?,
-            cache: GpuCache::new(device, config, 1, room)?,
+            cache: GpuCache::new(device, config, 1, capacity)?,
         })
     }
 }
 
 /// The capacity of the negative stream's cache: streams that step together have caches of one size.
-pub fn negative_room(options: &VibeVoiceOptions) -> usize {
-    if options.is_batched() { options.room.max(options.negative_room) } else { options.negative_room }.max(1)
+pub fn negative_capacity(options: &VibeVoiceOptions) -> usize {
+    if options.is_batched() { options.capacity.max(options.negative_capacity) } else { options.negative_capacity }
+        .max(1)
 }
 
 impl<T: Number> Streams<T> {
     fn new(device: &Device, config: &Config, options: &VibeVoiceOptions) -> Result<Self, CudaError> {
-        let (negative, is_batched) = (negative_room(options), options.is_batched());
-        let room = if is_batched { negative } else { options.room.max(1) };
+        let (negative, is_batched) = (negative_capacity(options), options.is_batched());
+        let capacity = if is_batched { negative } else { options.capacity.max(1) };
         Ok(Self {
-            positive: Stream::new(device, config, room)?,
+            positive: Stream::new(device, config, capacity)?,
             negative: Stream::new(device, config, negative)?,
-            both: is_batched.then(|| Stepper::new(device, config, STREAMS, room)).transpose()?,
+            both: is_batched.then(|| Stepper::new(device, config, STREAMS, capacity)).transpose()?,
         })
     }
 
@@ -109,10 +112,10 @@ impl<T: Number> Streams<T> {
             Side::Both => {
                 let alone = || CudaError::refused("stepping", 0, "the streams are no batch");
                 let rows = vec![
-                    Apart { position: &positive.state.position, cache: &mut positive.cache },
-                    Apart { position: &negative.state.position, cache: &mut negative.cache },
+                    SequenceRow { position: &positive.state.position, cache: &mut positive.cache },
+                    SequenceRow { position: &negative.state.position, cache: &mut negative.cache },
                 ];
-                Ok((both.as_mut().ok_or_else(alone)?, Sequences::Apart(rows)))
+                Ok((both.as_mut().ok_or_else(alone)?, Sequences::Separate(rows)))
             }
         }
     }
@@ -124,21 +127,21 @@ impl<T: Number> Language<T> {
         config: &VibeVoiceConfig,
         weights: &VibeVoiceWeights,
         options: &VibeVoiceOptions,
-    ) -> Result<(Self, Option<Arc<Homes>>), ModelError> {
+    ) -> Result<(Self, Option<Arc<HostLayers>>), ModelError> {
         let (device, decoder, weights) = (on.device, &config.decoder, weights.decoder());
         let mut loader = Loader { device, operations: &on.kernels.operations, weights: &weights, fp8: None };
-        let homes = options
+        let host_layers = options
             .offload
             .as_ref()
-            .map(|offload| Homes::of(&loader, decoder, offload, &Region::pinned))
+            .map(|offload| HostLayers::of(&loader, decoder, offload, &Region::pinned))
             .transpose()?;
-        let homes = homes.flatten().map(Arc::new);
+        let host_layers = host_layers.flatten().map(Arc::new);
         // The whole head is on the device for a moment, as an offloaded layer is before it, so both come before all others.
         let own_choices = decoder.head_tensor().map(|head| choices(device, config, &loader.packed(&[head])?));
         let own_choices = own_choices.transpose()?;
         let embedding = loader.packed(&[decoder.embedding_tensor()])?;
         let choices = own_choices.map_or_else(|| choices(device, config, &embedding), Ok)?;
-        let first = homes.as_ref().map_or(0, |homes| homes.layers());
+        let first = host_layers.as_ref().map_or(0, |host_layers| host_layers.layers());
         let layers = load_layers(decoder, first, &mut loader)?;
         let norm = loader.packed(&[decoder.final_norm_tensor()])?;
         let stepped = config.stepped_decoder();
@@ -152,8 +155,8 @@ impl<T: Number> Language<T> {
             choice: device.upload(&[0])?,
             last: Side::Positive,
             model: Model {
-                options: Options { offload: None, ..options.decoder(options.room) },
-                rope: Turns::new(device, &stepped, options.room.max(negative_room(options)))?,
+                options: Options { offload: None, ..options.decoder(options.capacity) },
+                rope: DeviceRope::new(device, &stepped, options.capacity.max(negative_capacity(options)))?,
                 config: stepped,
                 embedding,
                 choices,
@@ -162,7 +165,7 @@ impl<T: Number> Language<T> {
                 norm,
             },
         };
-        Ok((language, homes))
+        Ok((language, host_layers))
     }
 
     pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
@@ -235,7 +238,7 @@ impl<T: Number> Language<T> {
             _head = stage_mark!(model.options.marks, Layer, "head");
         } else {
             stepper.head(model.context(on), &model.norm, &model.choices)?;
-            let _stage = stage_mark!(model.options.marks, Layer, "choose");
+            let _stage = stage_mark!(model.options.marks, Layer, "sampling");
             let shape = [1, size(model.config.vocab)?];
             operations.argmax(stream, &stepper.buffers.parts.logits, &mut self.choice, shape)?;
         }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
-pub mod joined;
+pub mod c2c;
 pub mod speech;
 
 use std::path::PathBuf;

@@ -153,12 +153,12 @@ impl Decoder for Scripted {
         Ok(())
     }
 
-    fn choose(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn set_next(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.chosen = ids.to_vec();
         Ok(())
     }
 
-    fn chosen(&mut self) -> Result<Vec<u32>, ModelError> {
+    fn sampled(&mut self) -> Result<Vec<u32>, ModelError> {
         self.calls.read.fetch_add(1, Relaxed);
         Ok(self.chosen.clone())
     }

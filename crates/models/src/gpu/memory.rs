@@ -9,8 +9,8 @@ use super::{
 };
 use crate::size::{product, sum};
 use crate::{
-    Attention, Config, Dtype, Offload, Options, Room, TrainOptions, TrainSizes, attention::Layout, parts::parts,
-    rope::RopeTable,
+    Attention, CacheCapacity, Config, Dtype, Offload, Options, TrainOptions, TrainSizes, attention::Layout,
+    parts::parts, rope::RopeTable,
 };
 
 /// What cuBLAS has for itself.
@@ -117,9 +117,9 @@ pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload
 /// layer is on the device.
 pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forward: bool) -> u64 {
     let number = options.dtype.bytes();
-    let positions = match options.room {
-        Room::Static(positions) => positions,
-        Room::Growing => tokens,
+    let positions = match options.capacity {
+        CacheCapacity::Static(positions) => positions,
+        CacheCapacity::Growing => tokens,
     };
     let positions = if is_forward { tokens } else { positions };
     // A forward pass keeps the keys and values of one layer at a time.
@@ -184,7 +184,7 @@ mod tests {
     fn quantised_weights_need_half_and_a_dequantised_matrix_where_no_kernel_reads_them() {
         let config = Config::from_preset("Qwen2.5-7B").unwrap();
         let need = |dtype, batch| {
-            let options = Options { batch, ..Options::new(dtype, Room::Static(64)) };
+            let options = Options { batch, ..Options::new(dtype, CacheCapacity::Static(64)) };
             needed_bytes(&config, &options, 32, false)
         };
         let saved = config.weight_bytes(Dtype::Bf16) - config.weight_bytes(Dtype::Fp8);

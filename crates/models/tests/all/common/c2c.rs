@@ -5,8 +5,8 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use laptime_models::{
-    Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Weights, cpu,
-    fuser::{FuseMode, FuseOptions, FuserConfig, FuserWeights, Joined, Prompt, SharerMask},
+    CacheCapacity, Config, Decoder, Dtype, GraphMode, Marks, Options, Weights, cpu,
+    fuser::{C2c, FuseMode, FuseOptions, FuserConfig, FuserWeights, Prompt, SharerMask},
 };
 use serde::Deserialize;
 
@@ -67,7 +67,7 @@ pub fn decoder(name: &str, dtype: Dtype) -> Box<dyn Decoder> {
         dtype,
         attention,
         batch: 1,
-        room: Room::Growing,
+        capacity: CacheCapacity::Growing,
         graph: GraphMode::Auto,
         marks,
         kept: None,
@@ -77,12 +77,12 @@ pub fn decoder(name: &str, dtype: Dtype) -> Box<dyn Decoder> {
 }
 
 /// The model of `qwen3` with sharers.
-pub fn joined(sharers: &[&str], dtype: Dtype, mode: FuseMode) -> Joined<'static> {
+pub fn c2c(sharers: &[&str], dtype: Dtype, mode: FuseMode) -> C2c<'static> {
     let fusers: Vec<(FuserConfig, FuserWeights)> = sharers.iter().map(|name| fuser(name)).collect();
     let fusers = fusers.iter().map(|(config, weights)| (config.clone(), weights)).collect();
     let options = FuseOptions { mode, ..FuseOptions::new(dtype) };
     let sharers = sharers.iter().map(|name| decoder(&format!("c2c/{name}"), dtype));
-    Joined {
+    C2c {
         receiver: decoder("qwen3", dtype),
         sharers: sharers.collect(),
         fuser: cpu::fuser(fusers, options, 2).unwrap(),

@@ -1,7 +1,7 @@
 //! What VibeVoice needs on a GPU besides what every device needs.
 
-use super::super::room::{Head, PassSizes, WORKSPACE_BYTES, kept_bytes};
-use super::{backend::Cuda, language::negative_room};
+use super::super::memory::{Head, PassSizes, WORKSPACE_BYTES, kept_bytes};
+use super::{backend::Cuda, language::negative_capacity};
 use crate::size::{product, sum};
 use crate::vibevoice::{
     BEHIND, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
@@ -25,11 +25,11 @@ pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptio
     ];
     // Samples, and what latents begin and end as.
     let each = config.token_samples().saturating_add(config.acoustic.latent.saturating_mul(2));
-    let audio = product(&[options.negative_room.max(reading.tokens), each, size_of::<f32>()]);
+    let audio = product(&[options.negative_capacity.max(reading.tokens), each, size_of::<f32>()]);
     let own = Own {
         weights: kept_bytes(&config.decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
         loading: 0,
-        rooms: [options.room, negative_room(options)],
+        capacities: [options.capacity, negative_capacity(options)],
         numbers: sum(numbers),
         bytes: sum([audio, WORKSPACE_BYTES, SMALL_BYTES]),
     };
@@ -48,7 +48,7 @@ fn before_tokens(
     let (decoder, together) = (config.stepped_decoder(), voices.clamp(1, Cuda::<f32>::TOGETHER));
     let encoder = flow_numbers(encoder, together);
     let pass =
-        PassSizes::new(&decoder, &options.decoder(options.room), positions, positions, Head::Last).parts.numbers();
+        PassSizes::new(&decoder, &options.decoder(options.capacity), positions, positions, Head::Last).parts.numbers();
     let connecting = product(&[voices.saturating_mul(2), decoder.hidden]);
     product(&[voices, decoder.hidden]).saturating_add(encoder.max(connecting).max(pass))
 }

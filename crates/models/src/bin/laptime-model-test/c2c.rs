@@ -4,11 +4,13 @@ use std::{collections::BTreeMap, path::PathBuf, slice};
 
 use laptime_cuda::{Device, Graph};
 use laptime_models::fuser::{
-    Alignment, FuseMode, FuseOptions, FuseOrder, FuserConfig, FuserWeights, Fusing, Joined, Prompt, Response, Section,
+    Alignment, C2c, FuseMode, FuseOptions, FuseOrder, FuserConfig, FuserWeights, Fusing, Prompt, Response, Section,
     SharerMask,
 };
 use laptime_models::gpu::{GpuModel, fuser, needed_fuser_bytes};
-use laptime_models::{Attention, Config, Decoder, Dtype, GraphMode, Marks, Options, Room, Tokens, Weights, cpu};
+use laptime_models::{
+    Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Marks, Options, Tokens, Weights, cpu,
+};
 use serde::Deserialize;
 
 use crate::{Answer, Bench, Failed, expect, fixture::distance, speed::median};
@@ -49,14 +51,14 @@ impl Expected {
     }
 }
 
-fn options(config: &Config, dtype: Dtype, room: Room) -> Options {
+fn options(config: &Config, dtype: Dtype, capacity: CacheCapacity) -> Options {
     let attention = config.attention_type;
     Options {
         dtype,
         attention,
         kept: None,
         batch: 1,
-        room,
+        capacity,
         graph: GraphMode::Auto,
         marks: Marks::default(),
         offload: None,
@@ -66,16 +68,11 @@ fn options(config: &Config, dtype: Dtype, room: Room) -> Options {
 fn decoder<'a>(device: &'a Device, folder: PathBuf, dtype: Dtype) -> Result<Box<dyn Decoder + 'a>, Failed> {
     let config = Config::from_folder(&folder)?;
     let model = GpuModel::load(device, &config, &Weights::open(&folder, &config)?, dtype)?;
-    Ok(model.decoder(device, options(&config, dtype, Room::Growing))?)
+    Ok(model.decoder(device, options(&config, dtype, CacheCapacity::Growing))?)
 }
 
 /// The model of `qwen3` with sharers, which may be on a stream of their own.
-fn joined<'a>(
-    bench: &'a Bench,
-    sharing: &'a Device,
-    sharers: &[String],
-    options: FuseOptions,
-) -> Result<Joined<'a>, Failed> {
+fn c2c<'a>(bench: &'a Bench, sharing: &'a Device, sharers: &[String], options: FuseOptions) -> Result<C2c<'a>, Failed> {
     let (dtype, folder) = (options.dtype, |name: &str| bench.fixtures.join(name));
     let receiver = Config::from_folder(&folder("qwen3"))?;
     let mut fusers = Vec::new();
@@ -85,7 +82,7 @@ fn joined<'a>(
     }
     let of_fusers = fusers.iter().map(|(config, weights)| (config.clone(), weights)).collect();
     let heard = sharers.iter().map(|name| decoder(sharing, folder(&format!("c2c/{name}")), dtype));
-    Ok(Joined {
+    Ok(C2c {
         receiver: decoder(&bench.device, folder("qwen3"), dtype)?,
         sharers: heard.collect::<Result<_, Failed>>()?,
         fuser: fuser(&bench.device, of_fusers, options)?,
@@ -98,10 +95,10 @@ fn off(found: &[f32], expected: &[f32]) -> Result<f32, Failed> {
 }
 
 /// How far the receiver's cache is from the expected one.
-fn cache_off(joined: &mut Joined<'_>, case: &Case) -> Result<f32, Failed> {
+fn cache_off(c2c: &mut C2c<'_>, case: &Case) -> Result<f32, Failed> {
     let mut most = 0.0_f32;
     for (layer, [keys, values]) in case.cache.iter().enumerate() {
-        let found = joined.receiver.read_positions(layer, 0..10)?;
+        let found = c2c.receiver.read_positions(layer, 0..10)?;
         most = most.max(off(&found.keys, keys)?).max(off(&found.values, values)?);
     }
     Ok(most)
@@ -122,16 +119,16 @@ pub fn fixtures(bench: &Bench) -> Answer {
     for (dtype, near) in NEAR {
         let mut most = 0.0_f32;
         for ((name, case), order) in expected.cases.iter().flat_map(|case| ORDERS.map(|order| (case, order))) {
-            let mut joined = joined(bench, &bench.device, &case.sharers, fuse_options(name, dtype, order))?;
+            let mut c2c = c2c(bench, &bench.device, &case.sharers, fuse_options(name, dtype, order))?;
             let prompt = expected.prompt(case.sharers.len())?;
-            joined.read(&prompt, response(name))?;
-            let (cache, logits) = (cache_off(&mut joined, case)?, off(&joined.receiver.logits()?, &case.logits)?);
+            c2c.read(&prompt, response(name))?;
+            let (cache, logits) = (cache_off(&mut c2c, case)?, off(&c2c.receiver.logits()?, &case.logits)?);
             expect(cache <= near && logits <= near, || {
                 format!("{name} {dtype} {order:?}: the cache is {cache:.1e} apart, logits {logits:.1e}")
             })?;
             most = most.max(cache).max(logits);
             if dtype == Dtype::F32 {
-                let tokens = joined.generate(&prompt, case.greedy.len(), response(name))?.tokens;
+                let tokens = c2c.generate(&prompt, case.greedy.len(), response(name))?.tokens;
                 expect(tokens == case.greedy, || format!("{name} {order:?}: {tokens:?} and not {:?}", case.greedy))?;
             }
         }
@@ -145,14 +142,14 @@ pub fn two_streams(bench: &Bench) -> Answer {
     let sharing = Device::open(bench.device.facts().index)?;
     let case = expected.cases.get("long").ok_or_else(|| Failed::Wrong("there is no case `long`".to_owned()))?;
     for _ in 0..20 {
-        let mut joined = joined(bench, &sharing, &case.sharers, FuseOptions::new(Dtype::F32))?;
+        let mut c2c = c2c(bench, &sharing, &case.sharers, FuseOptions::new(Dtype::F32))?;
         let prompt = expected.prompt(1)?;
-        joined.read(&prompt, Response::Plain)?;
-        let apart = cache_off(&mut joined, case)?;
+        c2c.read(&prompt, Response::Plain)?;
+        let apart = cache_off(&mut c2c, case)?;
         expect(apart <= NEAR[0].1, || format!("the cache is {apart:.1e} apart"))?;
         // The sharer goes on while the fuse may still read.
-        joined.clear()?;
-        joined.share(&prompt, Response::Plain)?;
+        c2c.clear()?;
+        c2c.share(&prompt, Response::Plain)?;
     }
     Ok("sharers on another stream are waited for".to_owned())
 }
@@ -194,12 +191,12 @@ pub fn against_cpu(bench: &Bench) -> Answer {
 
 fn cpu(config: &Config, dtype: Dtype) -> Result<Box<dyn Decoder>, Failed> {
     let weights = Weights::synthetic(config, 5);
-    Ok(cpu::decoder(config.clone(), &weights, options(config, dtype, Room::Growing), 4)?)
+    Ok(cpu::decoder(config.clone(), &weights, options(config, dtype, CacheCapacity::Growing), 4)?)
 }
 
 fn gpu<'a>(bench: &'a Bench, config: &Config, dtype: Dtype) -> Result<Box<dyn Decoder + 'a>, Failed> {
     let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 5), dtype)?;
-    Ok(model.decoder(&bench.device, options(config, dtype, Room::Growing))?)
+    Ok(model.decoder(&bench.device, options(config, dtype, CacheCapacity::Growing))?)
 }
 
 pub fn refused(bench: &Bench) -> Answer {
@@ -253,7 +250,7 @@ pub fn speed(bench: &Bench) -> Answer {
 /// A decoder in bf16 whose cache holds 2048 positions.
 fn caches<'a>(bench: &'a Bench, config: &Config) -> Result<Box<dyn Decoder + 'a>, Failed> {
     let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 1), Dtype::Bf16)?;
-    let options = Options { attention: Attention::Dense, ..options(config, Dtype::Bf16, Room::Static(2048)) };
+    let options = Options { attention: Attention::Dense, ..options(config, Dtype::Bf16, CacheCapacity::Static(2048)) };
     let mut decoder = model.decoder(&bench.device, options)?;
     decoder.prefill(&Tokens::one((0..2048).collect()))?;
     Ok(decoder)

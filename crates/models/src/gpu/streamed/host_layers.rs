@@ -14,7 +14,7 @@ use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec, fp8::Weig
 pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
 
 #[derive(Debug)]
-pub struct Homes {
+pub struct HostLayers {
     regions: Mutex<Vec<Region>>,
     layers: usize,
     pub layer_bytes: usize,
@@ -25,7 +25,7 @@ pub struct Homes {
     pub home: Home,
 }
 
-impl Homes {
+impl HostLayers {
     /// Fills the homes of the first layers of a model, as many as `offload` has streamed; none if all layers stay.
     ///
     /// One buffer of the device makes one layer after the other. Memory is pinned but in mode `sync`; where it is
@@ -53,9 +53,9 @@ impl Homes {
                 Err(refused) => (all(&pageable)?, Home::Refused(refused.to_string())),
             },
         };
-        let mut homes = Self { regions: Mutex::new(regions), layers, layer_bytes, tensors, fp8, home };
-        homes.fill(loader, config)?;
-        Ok(Some(homes))
+        let mut host_layers = Self { regions: Mutex::new(regions), layers, layer_bytes, tensors, fp8, home };
+        host_layers.fill(loader, config)?;
+        Ok(Some(host_layers))
     }
 
     fn fill<T: Number>(&mut self, loader: &Loader<'_, T>, config: &Config) -> Result<(), ModelError> {

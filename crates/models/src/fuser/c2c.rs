@@ -18,9 +18,9 @@ pub enum Response {
 
 /// A receiver, its sharers and the fusers between them, all on one device.
 ///
-/// A caller that times stages calls them one by one: [`Joined::run_section`] and [`Joined::share`] in either order, then
-/// [`Joined::fuse_section`], for every section; then [`Joined::step`]. [`Joined::generate`] does all of it.
-pub struct Joined<'a> {
+/// A caller that times stages calls them one by one: [`C2c::run_section`] and [`C2c::share`] in either order, then
+/// [`C2c::fuse_section`], for every section; then [`C2c::step`]. [`C2c::generate`] does all of it.
+pub struct C2c<'a> {
     /// The model that answers.
     pub receiver: Box<dyn Decoder + 'a>,
     /// The models that are heard.
@@ -38,7 +38,7 @@ pub struct Generated {
     pub fused: Fused,
 }
 
-impl Joined<'_> {
+impl C2c<'_> {
     /// Refuses a prompt that cannot be run to this many new tokens, before anything is: an empty one, one that is longer
     /// than a model's context, tokens that a model does not have.
     pub fn check(&self, prompt: &Prompt, new_tokens: usize, response: Response) -> Done {
@@ -90,7 +90,7 @@ impl Joined<'_> {
         if !self.is_step(section) {
             return self.receiver.prefill(&tokens);
         }
-        self.receiver.choose(&tokens.ids)?;
+        self.receiver.set_next(&tokens.ids)?;
         self.receiver.step()
     }
 
@@ -128,10 +128,10 @@ impl Joined<'_> {
             self.receiver.step()?;
             return Ok(Fused::default());
         };
-        let ids = sync_point!("read_token", self.receiver.chosen()?);
+        let ids = sync_point!("read_token", self.receiver.sampled()?);
         self.receiver.step()?;
         for (_, sharer) in self.sharers.iter_mut().enumerate().filter(|(at, _)| mask.has(*at)) {
-            sharer.choose(&ids)?;
+            sharer.set_next(&ids)?;
             sharer.step()?;
         }
         self.fuse_last(1, mask)
@@ -174,7 +174,7 @@ impl Joined<'_> {
             if at > 0 {
                 fused = fused.plus(self.step(response)?);
             }
-            tokens.extend(sync_point!("read_token", self.receiver.chosen()?));
+            tokens.extend(sync_point!("read_token", self.receiver.sampled()?));
         }
         Ok(Generated { tokens, fused })
     }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use laptime_cuda::{Device, Done, decode::State};
 
-use super::pass::{Apart, Context, Sequences};
+use super::pass::{Context, SequenceRow, Sequences};
 use super::weights::{GpuWeights, Number};
 use super::{decoder::GpuPasses, size, step::Stepper};
 use crate::decoder::{
     generic::GenericDecoder,
     layers::{run_head, run_resident},
 };
-use crate::{Config, Decoder, Dtype, ModelError, Options, Room, Tokens, Weights, dtype::typed};
+use crate::{CacheCapacity, Config, Decoder, Dtype, ModelError, Options, Tokens, Weights, dtype::typed};
 
 const ROOM: usize = 128;
 
@@ -38,7 +38,8 @@ fn both<T: Number>(
     let (config, weights) = (Arc::new(config.clone()), Arc::new(GpuWeights::<T>::load(device, config, weights)?));
     let ready = |prompt: &[u32]| -> Result<GenericDecoder<GpuPasses<'_, T>>, ModelError> {
         let (config, weights) = (Arc::clone(&config), Arc::clone(&weights));
-        let passes = GpuPasses::new(device, None, config, weights, Options::new(T::DTYPE, Room::Static(ROOM)))?;
+        let passes =
+            GpuPasses::new(device, None, config, weights, Options::new(T::DTYPE, CacheCapacity::Static(ROOM)))?;
         let mut decoder = GenericDecoder::new(passes);
         decoder.prefill(&Tokens::one(prompt.to_vec()))?;
         Ok(decoder)
@@ -50,7 +51,7 @@ fn both<T: Number>(
     for _ in 0..steps {
         let mut tokens = Vec::new();
         for decoder in &mut alone {
-            tokens.extend(decoder.chosen()?);
+            tokens.extend(decoder.sampled()?);
             decoder.step()?;
             logits[0].extend(decoder.logits()?);
         }
@@ -77,14 +78,14 @@ fn step_apart<T: Number>(
         marks: &first.options.marks,
         operations: &weights.operations,
         fp8: None,
-        turns: &first.turns,
+        rope: &first.rope,
     };
     stepper.embed(&context, &weights.parameters.embedding, &state)?;
     let rows = vec![
-        Apart { position: &first.state.position, cache: &mut first.cache },
-        Apart { position: &second.state.position, cache: &mut second.cache },
+        SequenceRow { position: &first.state.position, cache: &mut first.cache },
+        SequenceRow { position: &second.state.position, cache: &mut second.cache },
     ];
-    let mut pass = stepper.pass(context, Sequences::Apart(rows));
+    let mut pass = stepper.pass(context, Sequences::Separate(rows));
     run_resident(&mut pass, 0, &weights.parameters.layers)?;
     run_head(&mut pass, &weights.parameters.norm, Some(weights.parameters.head()))?;
     for decoder in [first, second] {
