@@ -30,6 +30,12 @@ impl Library {
         NonNull::new(unsafe { libc::dlopen(name.as_ptr(), flags) }).map(Self)
     }
 
+    /// The address of a function; null if the library has none of this name.
+    pub fn address(self, name: &CStr) -> *mut c_void {
+        // SAFETY: the handle is valid, the name ends in a zero.
+        unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) }
+    }
+
     /// Looks a function up.
     ///
     /// # Safety
@@ -37,8 +43,7 @@ impl Library {
     /// `F` is a function pointer of the type that the function has.
     pub unsafe fn function<F: Copy>(self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        // SAFETY: the handle is valid, the name ends in a zero.
-        let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        let found = self.address(name);
         // SAFETY: the caller's: a pointer to a function has the size of `F`.
         (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
     }

@@ -2,7 +2,7 @@
 //!
 //! `laptime record` starts a program with a small library of ours (`crates/inject`). The library writes what CUPTI and
 //! NVTX report into *part* files ([`part`]), and reads what it should do from a *control page* ([`control`]), a file
-//! that both sides map. [`cupti`] reads CUPTI's records; `crates/cuda` uses it too.
+//! that both sides map. [`cupti`] reads CUPTI's records and [`functions`] calls it; `crates/cuda` uses both too.
 
 #[cfg(target_os = "linux")]
 pub mod control;
@@ -10,6 +10,7 @@ pub mod cupti;
 pub mod demangle;
 #[cfg(unix)]
 pub mod dl;
+pub mod functions;
 pub mod modes;
 pub mod part;
 #[cfg(target_os = "linux")]

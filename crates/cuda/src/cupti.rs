@@ -5,8 +5,6 @@
 //! one [`Session`] per process, and the global state here.
 #![allow(unsafe_code)]
 
-mod functions;
-
 use std::alloc::{self, Layout};
 use std::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +13,11 @@ use std::{collections::HashMap, ptr, slice};
 use laptime_capture::cupti::{self, kind};
 pub use laptime_capture::cupti::{Call, Direction, GraphNode, MemoryKind, Tie, Wait, WaitKind};
 use laptime_capture::demangle::readable;
+use laptime_capture::functions::{Functions, Refusal};
 use laptime_probe::{DeviceAnchor, DeviceMoment};
 
-use self::functions::Functions;
 use crate::error::{CudaError, Done};
+use crate::library::{self, CUPTI};
 
 /// One thing that CUPTI saw.
 pub type Record = cupti::Record<Arc<str>>;
@@ -32,6 +31,9 @@ const BUFFER_BYTES: usize = 4 << 20;
 const BUFFER_ALIGN: usize = 8;
 /// The maximum number of stored records, about three gigabytes; further records are counted as dropped.
 const MOST_RECORDS: usize = 30_000_000;
+
+/// The code for another user of CUPTI in the process.
+const MULTIPLE_SUBSCRIBERS: u32 = 39;
 
 /// The recorded kinds: all work, all syncs, the calls, and the stage of each call.
 const KINDS: [u32; 8] =
@@ -83,7 +85,7 @@ impl CuptiAnchor {
     fn take(functions: &Functions) -> Result<Self, CudaError> {
         let read = || -> Result<Self, CudaError> {
             let before = laptime_probe::now();
-            let nanos = functions.timestamp()?;
+            let nanos = functions.timestamp().map_err(refused("asking CUPTI's clock"))?;
             Ok(Self { host: DeviceAnchor { before, after: laptime_probe::now() }, nanos })
         };
         let mut best = read()?;
@@ -108,32 +110,63 @@ impl CuptiAnchor {
 
 /// The version of the installed CUPTI: 130001 is 13.0.
 pub fn version() -> Result<u32, CudaError> {
-    Functions::load()?.version()
+    functions()?.version().map_err(refused("asking CUPTI's version"))
 }
 
 /// The name of a called function: `cuLaunchKernel`.
 pub fn function_name(call: &Call) -> Option<String> {
-    Functions::load().ok()?.function_name(call.is_driver, call.function)
+    functions().ok()?.function_name(call.is_driver, call.function).map(str::to_owned)
+}
+
+fn functions() -> Result<Functions, CudaError> {
+    let library = library::load(CUPTI)?;
+    // SAFETY: the addresses are those of the library's functions, and it is never unloaded.
+    let found = unsafe {
+        Functions::load(|name| {
+            library.get::<*mut c_void>(name.to_bytes_with_nul()).map_or(ptr::null_mut(), |found| *found)
+        })
+    };
+    found.map_err(|name| {
+        CudaError::refused("starting CUPTI", 0, format!("the library has no `{}`", name.to_string_lossy()))
+    })
+}
+
+fn refused(doing: &str) -> impl Fn(Refusal) -> CudaError {
+    move |Refusal { code, name }| CudaError::refused(doing, code.into(), reason(code, &name))
+}
+
+/// The words for a status code.
+fn reason(code: u32, name: &str) -> String {
+    match code {
+        MULTIPLE_SUBSCRIBERS => format!(
+            "another profiler is in this process (Nsight, compute-sanitizer or torch.profiler), \
+             and CUPTI serves one at a time; run without it, or take `--timing events` ({name})"
+        ),
+        33 | 40 => format!("the virtual machine does not let CUPTI see the device ({name})"),
+        35 => format!("the driver keeps profiling to administrators ({name})"),
+        _ => name.to_owned(),
+    }
 }
 
 impl Session {
     /// Starts recording. Fails while another session or another profiler is active in the process.
     pub fn start() -> Result<Self, CudaError> {
-        let functions = Functions::load()?;
+        let functions = functions()?;
         begin(functions)?;
         // From here on, dropping the value turns everything off.
         let mut session = Self { functions, anchor: CuptiAnchor { host: no_time(), nanos: 0 } };
         // Without it, calls appear on separate tracks.
-        let _ = functions.use_system_thread_ids();
-        functions.register(buffer_requested, buffer_completed)?;
-        KINDS.into_iter().try_for_each(|kind| functions.enable(kind))?;
+        functions.use_system_threads();
+        let started = functions.register(buffer_requested, buffer_completed);
+        let started = started.and_then(|()| KINDS.into_iter().try_for_each(|kind| functions.enable(kind)));
+        started.map_err(refused("starting CUPTI"))?;
         session.anchor = CuptiAnchor::take(&functions)?;
         Ok(session)
     }
 
     /// Runs `work` as a stage with this number: calls of this thread are associated with the number.
     pub fn stage<T>(&self, number: u64, work: impl FnOnce() -> T) -> Result<T, CudaError> {
-        self.functions.push(number)?;
+        self.functions.push(number).map_err(refused("telling CUPTI of a stage"))?;
         let popped = Popped(&self.functions);
         let done = work();
         drop(popped);
@@ -142,7 +175,7 @@ impl Session {
 
     /// Ends the recording. Synchronise first: unfinished work is not recorded.
     pub fn finish(self) -> Result<Recorded, CudaError> {
-        self.functions.flush()?;
+        self.functions.flush(true).map_err(refused("reading CUPTI's records"))?;
         let anchors = vec![self.anchor, CuptiAnchor::take(&self.functions)?];
         let taken = recording().take();
         let (records, lost) = taken.map_or((Vec::new(), 0), |taken| (taken.records, taken.lost));
@@ -155,17 +188,17 @@ struct Popped<'a>(&'a Functions);
 
 impl Drop for Popped<'_> {
     fn drop(&mut self) {
-        let _ = self.0.pop();
+        self.0.pop();
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         for kind in KINDS {
-            let _ = self.functions.disable(kind);
+            self.functions.disable(kind);
         }
         // CUPTI returns its remaining buffers, which are freed; their records are discarded.
-        let _ = self.functions.flush();
+        let _ = self.functions.flush(true);
         *recording() = None;
     }
 }
@@ -271,5 +304,16 @@ mod tests {
         let anchor = CuptiAnchor { host, nanos: 5_000 };
         assert_eq!(anchor.moment(4_000), DeviceMoment { anchor: host, nanos: -1_000 });
         assert_eq!(anchor.window(), 20);
+    }
+
+    #[test]
+    fn another_profiler_in_the_process_is_said_plainly() {
+        let words = reason(MULTIPLE_SUBSCRIBERS, "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED");
+        assert!(words.starts_with("another profiler is in this process"), "{words}");
+    }
+
+    #[test]
+    fn a_code_without_words_of_ours_keeps_its_name() {
+        assert_eq!(reason(1, "CUPTI_ERROR_INVALID_PARAMETER"), "CUPTI_ERROR_INVALID_PARAMETER");
     }
 }

@@ -9,9 +9,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cupti::{BufferCompleted, BufferRequested, Callback};
 use crate::guarded;
 use crate::state::{self, State};
+use laptime_capture::functions::{BufferCompleted, BufferRequested, Callback};
 
 /// Registering buffers takes records away from us; subscribing needs the one place that callbacks of ours may have.
 const REGISTER: &CStr = c"cuptiActivityRegisterCallbacks";
@@ -73,9 +73,7 @@ extern "C" fn subscribe_of_others(subscriber: *mut *mut c_void, callback: Callba
         if let Some(session) = session {
             session.end_callbacks();
         }
-        let functions = session
-            .map(|session| session.functions)
-            .or_else(|| crate::library::candidates().find_map(crate::cupti::Functions::load));
+        let functions = session.map(|session| session.functions).or_else(crate::library::functions);
         if let Some(subscribe) = functions.and_then(|functions| functions.subscribe_function()) {
             // SAFETY: what the caller passes goes to CUPTI as it came.
             done = unsafe { subscribe(subscriber, callback, own) };
@@ -146,7 +144,7 @@ fn of_fork(requested: BufferRequested, completed: BufferCompleted) -> u32 {
     const UNKNOWN: u32 = 999;
     let mut done = UNKNOWN;
     guarded(|| {
-        let functions = crate::library::candidates().find_map(crate::cupti::Functions::load);
+        let functions = crate::library::functions();
         if let Some(functions) = functions {
             // SAFETY: as above.
             done = unsafe { functions.register_function()(requested, completed) };

@@ -7,7 +7,6 @@
 #![allow(unsafe_code)]
 
 mod buffers;
-mod cupti;
 mod devices;
 mod hooks;
 mod laps;

@@ -4,14 +4,20 @@ use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::{env, os::unix::ffi::OsStrExt};
 
-use laptime_capture::dl::Library;
+use laptime_capture::{dl::Library, functions::Functions};
 
 /// Names of the library, the newest first.
 const NAMES: [&str; 4] = ["libcupti.so.13", "libcupti.so.12", "libcupti.so", "libcupti.so.11.8"];
 
+/// The functions of the CUPTI that the process uses.
+pub fn functions() -> Option<Functions> {
+    // SAFETY: the addresses are those of the library's functions, and it is never unloaded.
+    candidates().find_map(|library| unsafe { Functions::load(|name| library.address(name)) }.ok())
+}
+
 /// Libraries that may be the CUPTI of this process: the one that is loaded, then those next to the CUDA libraries that
 /// are loaded, then those that the loader finds, then those of toolkits and Python environments.
-pub fn candidates() -> impl Iterator<Item = Library> {
+fn candidates() -> impl Iterator<Item = Library> {
     let loaded = loaded_objects();
     let is_cupti = |path: &&PathBuf| file_name(path).starts_with("libcupti.so");
     let in_use: Vec<Library> =

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use laptime_capture::cupti::{self, Record, WorkKind, kind};
+use laptime_capture::functions::{CallbackData, Functions, Subscriber, is_driver};
 use laptime_capture::part::{Anchor, Call, Kind, State as PartState};
 use laptime_capture::{control::RecordingMode, modes::Modes, monotonic_nanos};
 
-use crate::cupti::{CallbackData, Functions, Subscriber, is_driver};
 use crate::state::{self, State};
 use crate::{buffers::BUFFER_BYTES, devices, guarded, hooks, library, output::Output, ranges::Ranges, worker};
 
@@ -85,7 +85,7 @@ pub fn start(state: &'static State) {
     if state.session.get().is_some() {
         return;
     }
-    let Some(functions) = library::candidates().find_map(Functions::load) else {
+    let Some(functions) = library::functions() else {
         let mut output = state.output();
         output.info("problem", "no-cupti");
         output.write();
@@ -109,7 +109,7 @@ pub fn start(state: &'static State) {
     session.arm();
     let registered = functions.register(buffer_requested, buffer_completed);
     let mut output = state.output();
-    output.info("cupti", &functions.version().to_string());
+    output.info("cupti", &functions.version().unwrap_or_default().to_string());
     if let Err(problem) = registered {
         output.info("problem", &format!("cupti-refused {problem}"));
         output.write();
@@ -188,7 +188,7 @@ impl Session {
         }
         let before = *applied;
         *applied = mode;
-        let now = || (monotonic_nanos(), self.functions.timestamp());
+        let now = || (monotonic_nanos(), self.functions.timestamp().ok());
         let began = now();
         let problem = self.switch(before, mode);
         // Not everything is recorded while CUPTI is being switched.
@@ -212,7 +212,7 @@ impl Session {
         let mut problem = None;
         if mode.has_kernels() != before.has_kernels() {
             match mode.has_kernels() {
-                true => problem = self.functions.enable(kind::KERNEL).err(),
+                true => problem = self.functions.enable(kind::KERNEL).err().map(|refusal| refusal.name),
                 false => self.functions.disable(kind::KERNEL),
             }
         }
@@ -287,7 +287,7 @@ impl Session {
         self.end_callbacks();
         self.lasting_kinds().for_each(|kind| self.functions.disable(kind));
         *applied = RecordingMode::Nothing;
-        self.functions.flush(true);
+        let _ = self.functions.flush(true);
         let mut output = state.output();
         output.state(monotonic_nanos(), PartState::TakenOver);
         output.info("problem", "stepped-aside");
@@ -298,7 +298,7 @@ impl Session {
     pub fn anchor(&self) -> Option<Anchor> {
         let read = || {
             let before = monotonic_nanos();
-            let cupti_nanos = self.functions.timestamp()?;
+            let cupti_nanos = self.functions.timestamp().ok()?;
             let after = monotonic_nanos();
             Some(Anchor { host_nanos: before + (after - before) / 2, cupti_nanos, window_nanos: after - before })
         };
@@ -416,7 +416,7 @@ extern "C" fn around_call(_: *mut c_void, domain: u32, function: u32, data: *con
         let Some((state, session)) = state::current().and_then(|state| Some((state, state.session.get()?))) else {
             return;
         };
-        let Some(now) = session.functions.timestamp() else { return };
+        let Ok(now) = session.functions.timestamp() else { return };
         // SAFETY: as above.
         unsafe {
             if data.site == ENTER {

@@ -55,7 +55,7 @@ fn write(state: &State, is_forced: bool) {
     let observations = state.is_taken_over.load(Ordering::Acquire);
     let session = state.session.get().filter(|_| !observations);
     if let Some(session) = session {
-        session.functions.flush(is_forced);
+        let _ = session.functions.flush(is_forced);
     }
     let anchor = session.and_then(|session| session.anchor());
     let mut output = state.output();

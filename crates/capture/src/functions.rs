@@ -1,15 +1,19 @@
-//! The functions of CUPTI that are used, looked up in the library that the process uses.
+//! The functions of CUPTI that are used, looked up in whichever library a process has loaded.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
 
-use laptime_capture::dl::Library;
-
+/// Asks for a buffer to fill.
 pub type BufferRequested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+/// Hands a filled buffer back.
 pub type BufferCompleted = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+/// `cuptiActivityRegisterCallbacks`.
 pub type Register = unsafe extern "C" fn(BufferRequested, BufferCompleted) -> u32;
 type Switch = unsafe extern "C" fn(u32, u8) -> u32;
 /// The callback that CUPTI calls around a function, with our data, the domain, the function and its call data.
 pub type Callback = extern "C" fn(*mut c_void, u32, u32, *const CallbackData);
+/// `cuptiSubscribe`.
 pub type Subscribe = unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void) -> u32;
 
 /// What CUPTI passes about a call (`CUpti_CallbackData`).
@@ -18,14 +22,15 @@ pub type Subscribe = unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_voi
 pub struct CallbackData {
     /// 0 before the call, 1 after it.
     pub site: u32,
-    pub function_name: *const c_char,
-    pub parameters: *const c_void,
-    pub return_value: *mut c_void,
-    pub symbol_name: *const c_char,
-    pub context: *mut c_void,
-    pub context_number: u32,
+    function_name: *const c_char,
+    parameters: *const c_void,
+    return_value: *mut c_void,
+    symbol_name: *const c_char,
+    context: *mut c_void,
+    context_number: u32,
     /// Space for a number of ours, valid from before the call to after it.
     pub own: *mut u64,
+    /// The correlation id of the call.
     pub correlation: u32,
 }
 
@@ -33,6 +38,28 @@ pub struct CallbackData {
 const DRIVER: u32 = 1;
 const RUNTIME: u32 = 2;
 
+/// The kind under which stages are pushed: the first that is free for custom use.
+const CUSTOM: u32 = 3;
+
+/// A call that CUPTI refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its status code.
+    pub code: u32,
+    /// CUPTI's name for the code.
+    pub name: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The outcome of a call.
+pub type Done = Result<(), Refusal>;
+
+/// CUPTI's functions.
 #[derive(Debug, Clone, Copy)]
 pub struct Functions {
     get_version: unsafe extern "C" fn(*mut u32) -> u32,
@@ -46,6 +73,8 @@ pub struct Functions {
     flush_all: unsafe extern "C" fn(u32) -> u32,
     next_record: unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32,
     dropped: unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32,
+    push: Option<unsafe extern "C" fn(u32, u64) -> u32>,
+    pop: Option<unsafe extern "C" fn(u32, *mut u64) -> u32>,
     /// Switches for single functions; CUPTI before 12.6 has none.
     switch_runtime: Option<Switch>,
     switch_driver: Option<Switch>,
@@ -56,48 +85,58 @@ pub struct Functions {
 }
 
 impl Functions {
-    pub fn load(library: Library) -> Option<Self> {
+    /// Looks all of them up; refused with the name of one that the library does not have.
+    ///
+    /// # Safety
+    ///
+    /// `find` gives the address of the function of a name, in a library that stays loaded, or null.
+    pub unsafe fn load(find: impl Fn(&CStr) -> *mut c_void) -> Result<Self, &'static CStr> {
         // SAFETY: the types are those of CUPTI's header, which are the same from CUDA 11 to 13.
         unsafe {
-            Some(Self {
-                get_version: library.function(c"cuptiGetVersion")?,
-                get_timestamp: library.function(c"cuptiGetTimestamp")?,
-                get_result_string: library.function(c"cuptiGetResultString")?,
-                get_callback_name: library.function(c"cuptiGetCallbackName")?,
-                set_thread_id_type: library.function(c"cuptiSetThreadIdType")?,
-                register: library.function(c"cuptiActivityRegisterCallbacks")?,
-                enable: library.function(c"cuptiActivityEnable")?,
-                disable: library.function(c"cuptiActivityDisable")?,
-                flush_all: library.function(c"cuptiActivityFlushAll")?,
-                next_record: library.function(c"cuptiActivityGetNextRecord")?,
-                dropped: library.function(c"cuptiActivityGetNumDroppedRecords")?,
-                switch_runtime: library.function(c"cuptiActivityEnableRuntimeApi"),
-                switch_driver: library.function(c"cuptiActivityEnableDriverApi"),
-                subscribe: library.function(c"cuptiSubscribe"),
-                unsubscribe: library.function(c"cuptiUnsubscribe"),
-                enable_callback: library.function(c"cuptiEnableCallback"),
+            Ok(Self {
+                get_version: needed(&find, c"cuptiGetVersion")?,
+                get_timestamp: needed(&find, c"cuptiGetTimestamp")?,
+                get_result_string: needed(&find, c"cuptiGetResultString")?,
+                get_callback_name: needed(&find, c"cuptiGetCallbackName")?,
+                set_thread_id_type: needed(&find, c"cuptiSetThreadIdType")?,
+                register: needed(&find, c"cuptiActivityRegisterCallbacks")?,
+                enable: needed(&find, c"cuptiActivityEnable")?,
+                disable: needed(&find, c"cuptiActivityDisable")?,
+                flush_all: needed(&find, c"cuptiActivityFlushAll")?,
+                next_record: needed(&find, c"cuptiActivityGetNextRecord")?,
+                dropped: needed(&find, c"cuptiActivityGetNumDroppedRecords")?,
+                push: function(&find, c"cuptiActivityPushExternalCorrelationId"),
+                pop: function(&find, c"cuptiActivityPopExternalCorrelationId"),
+                switch_runtime: function(&find, c"cuptiActivityEnableRuntimeApi"),
+                switch_driver: function(&find, c"cuptiActivityEnableDriverApi"),
+                subscribe: function(&find, c"cuptiSubscribe"),
+                unsubscribe: function(&find, c"cuptiUnsubscribe"),
+                enable_callback: function(&find, c"cuptiEnableCallback"),
             })
         }
     }
 
-    pub fn version(&self) -> u32 {
+    /// The version: 130001 is 13.0.
+    pub fn version(&self) -> Result<u32, Refusal> {
         let mut version = 0;
         // SAFETY: the place is valid, here and below.
-        unsafe { (self.get_version)(&mut version) };
-        version
+        self.check(unsafe { (self.get_version)(&mut version) }).map(|()| version)
     }
 
-    pub fn timestamp(&self) -> Option<u64> {
+    /// CUPTI's clock, in nanoseconds.
+    pub fn timestamp(&self) -> Result<u64, Refusal> {
         let mut nanos = 0;
         // SAFETY: as above.
-        (unsafe { (self.get_timestamp)(&mut nanos) } == 0).then_some(nanos)
+        self.check(unsafe { (self.get_timestamp)(&mut nanos) }).map(|()| nanos)
     }
 
-    pub fn register(&self, requested: BufferRequested, completed: BufferCompleted) -> Result<(), String> {
+    /// Registers the functions that give and take buffers.
+    pub fn register(&self, requested: BufferRequested, completed: BufferCompleted) -> Done {
         // SAFETY: both functions live as long as the process.
         self.check(unsafe { (self.register)(requested, completed) })
     }
 
+    /// The function that registers, to recognise others that call it.
     pub fn register_function(&self) -> Register {
         self.register
     }
@@ -109,22 +148,40 @@ impl Functions {
         unsafe { (self.set_thread_id_type)(SYSTEM) };
     }
 
-    pub fn enable(&self, kind: u32) -> Result<(), String> {
+    /// Switches a kind of records on.
+    pub fn enable(&self, kind: u32) -> Done {
         // SAFETY: as above.
         self.check(unsafe { (self.enable)(kind) })
     }
 
+    /// Switches a kind of records off.
     pub fn disable(&self, kind: u32) {
         // SAFETY: as above.
         unsafe { (self.disable)(kind) };
     }
 
-    /// Flushes the completed buffers, or all of them.
-    pub fn flush(&self, is_forced: bool) {
+    /// Begins a stage with this number on this thread.
+    pub fn push(&self, stage: u64) -> Done {
         // SAFETY: as above.
-        unsafe { (self.flush_all)(u32::from(is_forced)) };
+        self.push.map_or(Ok(()), |push| self.check(unsafe { push(CUSTOM, stage) }))
     }
 
+    /// Ends the stage that began last on this thread.
+    pub fn pop(&self) {
+        let mut last = 0;
+        if let Some(pop) = self.pop {
+            // SAFETY: the place is valid.
+            unsafe { pop(CUSTOM, &mut last) };
+        }
+    }
+
+    /// Flushes the completed buffers, or all of them.
+    pub fn flush(&self, is_forced: bool) -> Done {
+        // SAFETY: as above.
+        self.check(unsafe { (self.flush_all)(u32::from(is_forced)) })
+    }
+
+    /// Whether records of single functions can be switched.
     pub fn can_switch_functions(&self) -> bool {
         self.switch_runtime.is_some() && self.switch_driver.is_some()
     }
@@ -162,6 +219,7 @@ impl Functions {
         }
     }
 
+    /// The function that subscribes, to recognise others that call it.
     pub fn subscribe_function(&self) -> Option<Subscribe> {
         self.subscribe
     }
@@ -178,6 +236,7 @@ impl Functions {
         (code == 0 && !next.is_null()).then_some(next)
     }
 
+    /// Records that were dropped since this was asked last.
     pub fn dropped(&self, context: *mut c_void, stream: u32) -> u64 {
         let mut dropped = 0;
         // SAFETY: the context is CUPTI's own, as it was passed to us.
@@ -198,19 +257,38 @@ impl Functions {
         unsafe { CStr::from_ptr(name) }.to_str().ok()
     }
 
-    fn check(&self, code: u32) -> Result<(), String> {
+    fn check(&self, code: u32) -> Done {
         if code == 0 {
             return Ok(());
         }
         let mut text = std::ptr::null();
         // SAFETY: the place is valid; the text is CUPTI's own and is never freed.
-        unsafe {
+        let name = unsafe {
             match (self.get_result_string)(code, &mut text) {
-                0 if !text.is_null() => Err(CStr::from_ptr(text).to_string_lossy().into_owned()),
-                _ => Err(format!("CUPTI error {code}")),
+                0 if !text.is_null() => CStr::from_ptr(text).to_string_lossy().into_owned(),
+                _ => format!("CUPTI error {code}"),
             }
-        }
+        };
+        Err(Refusal { code, name })
     }
+}
+
+/// # Safety
+///
+/// `F` is the type of the function of that name.
+unsafe fn function<F: Copy>(find: &impl Fn(&CStr) -> *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let found = find(name);
+    // SAFETY: the caller's: a pointer to a function has the size of `F`.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
+}
+
+/// # Safety
+///
+/// As for [`function`].
+unsafe fn needed<F: Copy>(find: &impl Fn(&CStr) -> *mut c_void, name: &'static CStr) -> Result<F, &'static CStr> {
+    // SAFETY: the caller's.
+    unsafe { function(find, name) }.ok_or(name)
 }
 
 /// A subscription of ours.
