@@ -237,9 +237,13 @@ impl Functions {
     }
 
     /// Records that were dropped since this was asked last.
-    pub fn dropped(&self, context: *mut c_void, stream: u32) -> u64 {
+    ///
+    /// # Safety
+    ///
+    /// `context` is one that CUPTI passed with a buffer.
+    pub unsafe fn dropped(&self, context: *mut c_void, stream: u32) -> u64 {
         let mut dropped = 0;
-        // SAFETY: the context is CUPTI's own, as it was passed to us.
+        // SAFETY: the caller's.
         let code = unsafe { (self.dropped)(context, stream, &mut dropped) };
         if code == 0 { dropped as u64 } else { 0 }
     }

@@ -238,7 +238,8 @@ extern "C" fn buffer_completed(context: *mut c_void, stream: u32, buffer: *mut u
     if let Some(on) = recording().as_mut() {
         // SAFETY: CUPTI gives back a buffer of ours with so many valid bytes.
         unsafe { on.take_in(buffer, valid.min(size)) };
-        on.lost = on.lost.saturating_add(on.functions.dropped(context, stream));
+        // SAFETY: CUPTI passed this context with the buffer.
+        on.lost = on.lost.saturating_add(unsafe { on.functions.dropped(context, stream) });
     }
     if let Some(layout) = layout(size) {
         // SAFETY: the buffer was made by `buffer_requested` with this size and alignment.

@@ -391,7 +391,8 @@ extern "C" fn buffer_completed(context: *mut c_void, stream: u32, buffer: *mut u
     guarded(|| {
         let Some(state) = state::current() else { return };
         if let Some(session) = state.session.get() {
-            let dropped = session.functions.dropped(context, stream);
+            // SAFETY: CUPTI passed this context with the buffer.
+            let dropped = unsafe { session.functions.dropped(context, stream) };
             let mut output = state.output();
             if !buffer.is_null() {
                 // SAFETY: CUPTI gives back a buffer of ours with so many valid bytes.
