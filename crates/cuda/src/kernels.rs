@@ -43,6 +43,7 @@ pub struct Kernels {
 impl Kernels {
     /// Loads all kernels, from the cache if possible.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
+        nvrtc::compile_ahead(device, cache, SOURCES.map(nvrtc::Request::new));
         let mut compiled = 0;
         let mut module = |source| {
             nvrtc::load(device, cache, source, &[]).map(|(module, origin)| {

@@ -90,12 +90,32 @@ fn compile_unmarked(source: Source<'_>, architecture: &str, options: &[String]) 
 pub struct Request {
     source: Source<'static>,
     options: Vec<String>,
+    /// The device's own if there is none.
+    architecture: Option<&'static str>,
 }
 
 impl Request {
+    /// A source of any dtype.
+    pub(crate) fn new(source: Source<'static>) -> Self {
+        Self { source, options: Vec::new(), architecture: None }
+    }
+
     /// A source for a dtype, with further options.
     pub(crate) fn typed<T: Element>(source: Source<'static>, further: &[String]) -> Self {
-        Self { source, options: [&[T::OPTION.to_owned()], further].concat() }
+        Self { options: [&[T::OPTION.to_owned()], further].concat(), ..Self::new(source) }
+    }
+
+    /// Compiles it for exactly this architecture, such as `sm_90a`.
+    pub(crate) fn on(self, architecture: &'static str) -> Self {
+        Self { architecture: Some(architecture), ..self }
+    }
+
+    fn architecture(&self, device: &Device) -> String {
+        self.architecture.map_or_else(|| device.facts().architecture(), str::to_owned)
+    }
+
+    pub(crate) fn load(&self, device: &Device, cache: &Cache) -> Result<std::sync::Arc<Module>, CudaError> {
+        load_for(device, cache, self.source, &self.architecture(device), &self.options).map(|(module, _)| module)
     }
 }
 
@@ -105,8 +125,10 @@ pub(crate) type Compiling = HashMap<Key, JoinHandle<Option<Vec<u8>>>>;
 /// What fails here fails again when it is loaded, and is reported then.
 pub fn compile_ahead(device: &Device, cache: &Cache, requests: impl IntoIterator<Item = Request>) {
     let mut compiling = device.compiling();
-    for Request { source, options } in requests {
-        let Ok(key) = key(device.facts(), source, &device.facts().architecture(), &options) else { return };
+    for request in requests {
+        let architecture = request.architecture(device);
+        let Request { source, options, .. } = request;
+        let Ok(key) = key(device.facts(), source, &architecture, &options) else { return };
         if compiling.contains_key(&key) || cache.has(&key) {
             continue;
         }

@@ -119,6 +119,14 @@ impl GpuModel {
         Ok(Self { config: Arc::new(from.1.clone()), weights })
     }
 
+    /// Starts to compile the kernels of a decoder with these options, so that they are compiled while its weights are
+    /// loaded.
+    pub fn compile_ahead(device: &Device, config: &Config, options: &Options) -> Result<(), ModelError> {
+        config.check()?;
+        options.check(config)?;
+        typed!(options.dtype, |T| decoder::compile_ahead::<T>(device, config, options))
+    }
+
     /// A decoder over these weights, with a cache and buffers of its own.
     pub fn decoder<'a>(&self, device: &'a Device, options: Options) -> Result<Box<dyn Decoder + 'a>, ModelError> {
         self.decoder_on((device, None), options)

@@ -64,12 +64,16 @@ impl<T: Element> Attention<T> {
         Ok(Self { any, tensor, head_dim, multiprocessors, is_early, of: PhantomData })
     }
 
+    /// What [`Self::load_windowed`] loads.
+    pub fn windowed_request(head_dim: u32, window: u32) -> Request {
+        Request::typed::<T>(ATTENTION, &of_window(head_dim, Some(window)))
+    }
+
     /// Loads the kernel with which a query sees only this number of keys, of which its own is the last.
     pub fn load_windowed(device: &Device, cache: &Cache, head_dim: u32, window: u32) -> Result<Self, CudaError> {
         let sizes = (1..=LARGEST_HEAD).contains(&head_dim) && window > 0;
         expect("loading attention", sizes, "the head size must be 1 to 256, and the window at least 1")?;
-        let options = of_window(head_dim, Some(window));
-        let any = nvrtc::load_typed::<T>(device, cache, ATTENTION, &options)?.kernel("attention")?;
+        let any = Self::windowed_request(head_dim, window).load(device, cache)?.kernel("attention")?;
         any.allow_shared_bytes(any_shared_bytes(head_dim))?;
         let multiprocessors = device.facts().multiprocessors;
         Ok(Self { any, tensor: None, head_dim, multiprocessors, is_early: false, of: PhantomData })

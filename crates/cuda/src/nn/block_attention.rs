@@ -6,7 +6,8 @@ use super::attention::{LARGEST_HEAD, any_shared_bytes, is_for_tensor_cores};
 use super::{BLOCK_ATTENTION, BLOCK_ATTENTION_HOPPER, BLOCK_ATTENTION_TENSOR, HeadSizes, of_head};
 use crate::{
     kernel::{MappedRows, TensorMap},
-    launch::{Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc},
+    launch::{Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect},
+    nvrtc::Request,
 };
 
 mod layout;
@@ -64,17 +65,22 @@ impl Engine {
         }
     }
 
+    fn fastest<T>(device: &Device, head_dim: u32) -> Self {
+        let serves = |engine: &Self| engine.serves(head_dim, size_of::<T>(), device.facts().capability);
+        Self::ALL.into_iter().find(serves).unwrap_or(Self::Plain)
+    }
+
+    fn request<T: Element>(self, head_dim: u32) -> Request {
+        let typed = |source| Request::typed::<T>(source, &of_head(head_dim));
+        match self {
+            Self::Warpgroups => typed(BLOCK_ATTENTION_HOPPER).on(HOPPER),
+            Self::TensorCores => typed(BLOCK_ATTENTION_TENSOR),
+            Self::Plain => typed(BLOCK_ATTENTION),
+        }
+    }
+
     fn load<T: Element>(self, device: &Device, cache: &Cache, head_dim: u32) -> Result<Kernel, CudaError> {
-        let options = of_head(head_dim);
-        let module = match self {
-            Self::Warpgroups => {
-                let options = [&[T::OPTION.to_owned()], &options[..]].concat();
-                nvrtc::load_for(device, cache, BLOCK_ATTENTION_HOPPER, HOPPER, &options)?.0
-            }
-            Self::TensorCores => nvrtc::load_typed::<T>(device, cache, BLOCK_ATTENTION_TENSOR, &options)?,
-            Self::Plain => nvrtc::load_typed::<T>(device, cache, BLOCK_ATTENTION, &options)?,
-        };
-        let kernel = module.kernel(self.kernel())?;
+        let kernel = self.request::<T>(head_dim).load(device, cache)?.kernel(self.kernel())?;
         kernel.allow_shared_bytes(self.shared_bytes(head_dim)).map(|()| kernel)
     }
 }
@@ -96,11 +102,14 @@ pub struct BlockAttention<T> {
 }
 
 impl<T: Element> BlockAttention<T> {
+    /// What [`Self::load`] loads.
+    pub fn requests(device: &Device, head_dim: u32) -> [Request; 2] {
+        [Engine::Plain, Engine::fastest::<T>(device, head_dim)].map(|engine| engine.request::<T>(head_dim))
+    }
+
     /// Loads the fastest kernel for heads of this size, from the cache where it is there.
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
-        let capability = device.facts().capability;
-        let fastest = Engine::ALL.into_iter().find(|engine| engine.serves(head_dim, size_of::<T>(), capability));
-        Self::load_with(device, cache, head_dim, fastest.unwrap_or(Engine::Plain))
+        Self::load_with(device, cache, head_dim, Engine::fastest::<T>(device, head_dim))
     }
 
     /// The same with a given engine.

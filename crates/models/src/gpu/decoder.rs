@@ -6,7 +6,8 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::decode::{State, Step};
-use laptime_cuda::{Blas, Buffer, Cache, Device, Done, nn::Attention, nvrtc::compile_ahead};
+use laptime_cuda::nn::{Attention, BlockAttention};
+use laptime_cuda::{Blas, Buffer, Cache, Device, Done, nvrtc};
 
 use super::captured::Captured;
 use super::memory::{Head, PassSizes};
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::error::{ensure, fit};
 use crate::{
-    CacheCapacity, Config, LayerVisit, Marks, ModelError, Offloading, Options, Replay, decoder::generic::Passes,
+    CacheCapacity, Config, Dtype, LayerVisit, Marks, ModelError, Offloading, Options, Replay, decoder::generic::Passes,
 };
 
 /// Tokens that the device remembers of a generation.
@@ -65,6 +66,32 @@ pub enum Logits {
     OfStep,
 }
 
+/// Starts to compile the kernels of a decoder that its weights do not need.
+pub fn compile_ahead<T: Number>(device: &Device, config: &Config, options: &Options) -> Result<(), ModelError> {
+    let head_dim = size(config.head_dim)?;
+    let mut requests = Vec::new();
+    if let CacheCapacity::Static(capacity @ 1..) = options.capacity {
+        if !steps_by_pass(options) {
+            let sizes = step_sizes(config, options.batch, capacity)?;
+            requests.extend(Step::<T>::requests(device, &sizes)?);
+            if options.dtype == Dtype::Fp8 && is_fused(config, options.batch) {
+                requests.push(Step::<T>::fp8_request(device, &sizes, config.weight_scales.into())?);
+            }
+        }
+        if Sparse::<T>::suits_dense(device, config, options, capacity)? {
+            requests.extend(BlockAttention::<T>::requests(device, head_dim));
+        }
+    }
+    if options.kept.is_some() {
+        requests.extend(BlockAttention::<T>::requests(device, head_dim));
+    }
+    if let Some(window) = config.window {
+        requests.push(Attention::<T>::windowed_request(head_dim, size(window.size)?));
+    }
+    nvrtc::compile_ahead(device, &Cache::of_user(), requests);
+    Ok(())
+}
+
 impl<'a, T: Number> GpuPasses<'a, T> {
     /// `copies` is the same device, whose stream the weights of streamed layers come over.
     pub fn new(
@@ -81,13 +108,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         };
         fit(capacity, &config.name, config.context)?;
         let replay = first_replay(&options)?;
-        if capacity > 0 && !steps_by_pass(&options) {
-            let sizes = step_sizes(&config, options.batch, capacity)?;
-            compile_ahead(device, &Cache::of_user(), Step::<T>::requests(device, &sizes)?);
-            if let Some(fp8) = weights.fp8.as_ref().filter(|_| is_fused(&config, options.batch)) {
-                compile_ahead(device, &Cache::of_user(), [Step::<T>::fp8_request(device, &sizes, fp8.scales())?]);
-            }
-        }
+        compile_ahead::<T>(device, &config, &options)?;
         let head_dim = size(config.head_dim)?;
         let windowed = match config.window {
             Some(window) => Some(Attention::load_windowed(device, &Cache::of_user(), head_dim, size(window.size)?)?),

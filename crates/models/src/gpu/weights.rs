@@ -41,16 +41,22 @@ pub struct Fp8Weights<T> {
     stored: WeightScales,
 }
 
+impl From<WeightScales> for Fp8Scales {
+    fn from(scales: WeightScales) -> Self {
+        match scales {
+            WeightScales::Rows => Self::Rows,
+            WeightScales::Blocks => Self::Blocks,
+        }
+    }
+}
+
 impl<T: Number> Fp8Weights<T> {
     fn load(device: &Device, config: &Config) -> Result<Self, CudaError> {
         Ok(Self { kernels: Fp8::load(device, &Cache::of_user())?, stored: config.weight_scales })
     }
 
     pub fn scales(&self) -> Fp8Scales {
-        match self.stored {
-            WeightScales::Rows => Fp8Scales::Rows,
-            WeightScales::Blocks => Fp8Scales::Blocks,
-        }
+        self.stored.into()
     }
 
     /// Writes the numbers of a matrix to the beginning of a buffer.
@@ -92,7 +98,8 @@ impl<T: Number> GpuWeights<T> {
     ) -> Result<Self, ModelError> {
         let cache = Cache::of_user();
         let attention = Attention::<T>::requests(device, size(config.head_dim)?);
-        compile_ahead(device, &cache, Operations::<T>::requests().chain(attention));
+        let fp8 = Fp8::<T>::requests().filter(|_| dtype == Dtype::Fp8);
+        compile_ahead(device, &cache, Operations::<T>::requests().chain(attention).chain(fp8));
         let operations = Operations::load(device, &cache)?;
         let fp8 = (dtype == Dtype::Fp8).then(|| Fp8Weights::load(device, config)).transpose()?;
         let _stage = stage!("weights");

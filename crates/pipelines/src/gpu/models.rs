@@ -15,6 +15,7 @@ pub fn decoder<'a>(
     let Some(offload) = options.offload.clone() else { return on_stream(gpu.cuda(), config, weights, options) };
     let side = gpu.side_stream()?;
     let offload = Offload { lane: Some(side.lane().clone()), ..offload };
+    gpu::GpuModel::compile_ahead(gpu.cuda(), config, &options).map_err(into_error)?;
     let model = gpu::GpuModel::load_offloaded(gpu.cuda(), config, weights, options.dtype, &offload);
     let options = Options { offload: Some(offload), ..options };
     model.and_then(|model| model.decoder_offloaded(gpu.cuda(), side.cuda(), options)).map_err(into_error)
@@ -27,6 +28,7 @@ pub fn on_stream<'a>(
     weights: &Weights,
     options: Options,
 ) -> anyhow::Result<Box<dyn Decoder + 'a>> {
+    gpu::GpuModel::compile_ahead(stream, config, &options).map_err(into_error)?;
     let model = gpu::GpuModel::load(stream, config, weights, options.dtype);
     model.and_then(|model| model.decoder(stream, options)).map_err(into_error)
 }
