@@ -1,6 +1,6 @@
 //! The stage tree of each model: one list, which the traces of every device must have.
 //!
-//! `trees/*.txt` has the lists. `tests/stage_marks` compares them with traces of the CPU, and `laptime-model-test` with those
+//! `trees/*.txt` has the lists. `tests/stage_marks` compares them with traces of the CPU, and `laptime-gpu-test` with those
 //! of a GPU. Left out are stages that depend on memory, and the two that request a copy of a layer: on the CPU another thread
 //! copies. Text to speech is compared by its parts, since its first two rows may run at once or one after the other.
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use laptime_cuda::{Device, Moment, Region};
 use laptime_models::{Config, Dtype, LayerVisit, Offload, Replay, StreamMode, Tokens, Weights, gpu::GpuModel};
 
-use crate::offload::{offload, options};
+use crate::models::offload::{offload, options};
 use crate::{Answer, Bench, Failed, expect, harness::median};
 
 /// Layers that are streamed.

@@ -1,7 +1,7 @@
-//! Tests everything in this crate that needs a GPU, in one program that runs without cargo.
+//! All tests that need a GPU, in one program that runs without cargo.
 //!
-//! `laptime-gpu-test NAME…` runs the tests whose names contain one of the words; `laptime-gpu-test --compile sm_90`
-//! compiles every kernel, which only needs the compiler's library.
+//! `laptime-gpu-test [--fixtures FOLDER] [WORD…]` runs the tests whose names contain one of the words, or all.
+//! `laptime-gpu-test --compile sm_90` compiles every kernel, which only needs the compiler's library.
 
 mod blas;
 mod clock;
@@ -20,12 +20,13 @@ mod harness;
 mod kernels;
 mod machine;
 mod memory;
+mod models;
 mod nn;
 mod reference;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, num::NonZero, process::ExitCode, thread, time::Instant};
+use std::{env, num::NonZero, path::PathBuf, process::ExitCode, thread, time::Instant};
 
 use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, decode as step, nvrtc};
 
@@ -35,17 +36,19 @@ use self::harness::{Answer, Failed, Test, expect, median, refuse, run};
 struct Bench {
     device: Device,
     kernels: Kernels,
+    /// The folder with the fixtures of the models.
+    fixtures: PathBuf,
 }
 
 impl Bench {
-    fn open() -> Result<Self, CudaError> {
+    fn open(fixtures: &str) -> Result<Self, CudaError> {
         let device = Device::open(0)?;
         let kernels = Kernels::load(&device, &Cache::of_user())?;
-        Ok(Self { device, kernels })
+        Ok(Self { device, kernels, fixtures: fixtures.into() })
     }
 }
 
-const TESTS: &[Test<Bench>] = &[
+const TESTS: &[Test] = &[
     ("the device says what it is", machine::facts),
     ("the card is read by NVML", machine::card),
     ("kernels are compiled once and then cached", kernels::cached),
@@ -149,9 +152,14 @@ fn main() -> ExitCode {
     let status = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--compile", architecture] => compile_all(architecture),
         [memory::LOSE_CONTEXT] => memory::lose_context(),
-        _ => run(Bench::open(), TESTS, &arguments),
+        ["--fixtures", folder, ref words @ ..] => run_all(folder, words),
+        ref words => run_all("crates/models/tests/fixtures", words),
     };
     status.unwrap_or(ExitCode::from(2))
+}
+
+fn run_all(fixtures: &str, words: &[&str]) -> io::Result<ExitCode> {
+    run(Bench::open(fixtures), &[TESTS, models::TESTS].concat(), words)
 }
 
 /// Compiles every kernel, on as many threads as there are cores.

@@ -1,12 +1,8 @@
-//! The decoder on a GPU, against the fixtures and against the CPU, in one program that needs no cargo where it runs.
-//!
-//! `laptime-model-test FIXTURES [WORD…]` runs the tests whose names contain one of the words.
+//! The models on a GPU, compared with the fixtures and with the CPU.
 
 mod c2c;
 mod fixture;
 mod fp8;
-#[path = "../../../../cuda/src/bin/laptime-gpu-test/harness.rs"]
-mod harness;
 mod learn;
 mod memory;
 mod offload;
@@ -15,21 +11,17 @@ mod right;
 mod speech;
 mod speech_offload;
 mod speed;
-#[cfg(feature = "profiling")]
 mod stages;
-#[cfg(feature = "profiling")]
 mod stamped;
-#[cfg(feature = "profiling")]
-#[path = "../../../tests/stage_marks/trees.rs"]
+#[path = "../../../crates/models/tests/stage_marks/trees.rs"]
 mod trees;
 mod tts;
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::error::Error;
 
-use laptime_cuda::Device;
 use laptime_models::ModelError;
 
-use self::harness::{Answer, Failed, Test, expect, run};
+use crate::harness::{Failed, Test};
 
 impl From<ModelError> for Failed {
     fn from(error: ModelError) -> Self {
@@ -37,20 +29,13 @@ impl From<ModelError> for Failed {
     }
 }
 
-#[cfg(feature = "profiling")]
-impl From<Box<dyn std::error::Error>> for Failed {
-    fn from(error: Box<dyn std::error::Error>) -> Self {
+impl From<Box<dyn Error>> for Failed {
+    fn from(error: Box<dyn Error>) -> Self {
         Self::Wrong(error.to_string())
     }
 }
 
-/// What every test is given.
-struct Bench {
-    device: Device,
-    fixtures: PathBuf,
-}
-
-const TESTS: &[Test<Bench>] = &[
+pub const TESTS: &[Test] = &[
     ("logits of every position are the fixtures'", right::forward),
     ("greedy tokens are the fixtures', with and without a graph", right::greedy),
     ("greedy tokens are the fixtures' when many sequences run together", right::many),
@@ -63,9 +48,7 @@ const TESTS: &[Test<Bench>] = &[
     ("synthetic weights give the CPU's logits", right::against_cpu),
     ("sparse passes give the CPU's logits", right::sparse),
     ("what cannot be done is refused", right::refused),
-    #[cfg(feature = "profiling")]
     ("stages of every model have the tree that the CPU's have", stages::alike),
-    #[cfg(feature = "profiling")]
     ("stages inside a graph are those of launches", stamped::alike),
     ("gradients are the CPU's", learn::gradients),
     ("a model learns as on the CPU", learn::steps),
@@ -100,7 +83,6 @@ const TESTS: &[Test<Bench>] = &[
     ("fp8: synthetic weights give the CPU's logits", fp8::against_cpu),
     ("fp8: offloaded layers give what resident ones give", fp8::offloaded),
     ("speed of Qwen3-0.6B", speed::small),
-    #[cfg(feature = "profiling")]
     ("speed of Qwen3-0.6B with stages inside its graph", stamped::cost),
     ("speed of Qwen3-4B", speed::large),
     ("speed of Qwen3-4B in fp8", speed::quantised),
@@ -109,11 +91,3 @@ const TESTS: &[Test<Bench>] = &[
     ("speed of the CS336 sizes", speed::course),
     ("speed of training the CS336 sizes", learn::speed),
 ];
-
-fn main() -> ExitCode {
-    let mut words = env::args().skip(1);
-    let fixtures = PathBuf::from(words.next().unwrap_or_else(|| "crates/models/tests/fixtures".to_owned()));
-    let words: Vec<String> = words.collect();
-    let bench = Device::open(0).map(|device| Bench { device, fixtures });
-    run(bench, TESTS, &words).unwrap_or(ExitCode::from(2))
-}

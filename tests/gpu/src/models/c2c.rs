@@ -13,7 +13,8 @@ use laptime_models::{
 };
 use serde::Deserialize;
 
-use crate::{Answer, Bench, Failed, expect, fixture::distance, speed::median};
+use crate::models::{fixture::distance, speed::median};
+use crate::{Answer, Bench, Failed, expect};
 
 /// How far fused caches and first logits may be from what is expected, by the largest number.
 const NEAR: [(Dtype, f32); 3] = [(Dtype::F32, 1e-5), (Dtype::F16, 0.01), (Dtype::Bf16, 0.06)];

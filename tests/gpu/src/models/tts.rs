@@ -7,7 +7,8 @@ use laptime_models::tts::{Prompt, QwenTts, Sampling, TextFeed, TtsConfig, TtsOpt
 use laptime_models::{Dtype, GraphMode, StageWork, Tokenizer, cpu};
 use serde::Deserialize;
 
-use crate::{Answer, Bench, Failed, expect, fixture::distance, speed::median};
+use crate::models::{fixture::distance, speed::median};
+use crate::{Answer, Bench, Failed, expect};
 
 /// How far logits and samples of f32 may be from the expected ones.
 const WITHIN: f32 = 1e-4;

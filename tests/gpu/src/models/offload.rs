@@ -7,7 +7,8 @@ use laptime_models::{
     gpu::{GpuModel, logits_alone_and_apart, needed_bytes},
 };
 
-use crate::{Answer, Bench, Failed, expect, fixture::distance, memory::compare};
+use crate::models::{fixture::distance, memory::compare};
+use crate::{Answer, Bench, Failed, expect};
 
 /// Steps behind a prompt.
 const STEPS: usize = 20;

@@ -1,16 +1,18 @@
-//! How programs that test on a GPU run their tests: one table on the standard output, and an exit status of 0 if all tests
-//! passed, 1 if a test failed, and 2 if there is no GPU.
+//! Runs tests: one table on the standard output, and an exit status of 0 if all tests passed, 1 if a test failed, and 2 if
+//! there is no GPU.
 
 use std::io::{self, Write};
 use std::{process::ExitCode, time::Instant};
 
 use laptime_cuda::CudaError;
 
+use crate::Bench;
+
 /// The result of a test: its measurements, or why it failed.
 pub type Answer = Result<String, Failed>;
 
-/// A test by its name; it is given what all tests share.
-pub type Test<B> = (&'static str, fn(&B) -> Answer);
+/// A test by its name.
+pub type Test = (&'static str, fn(&Bench) -> Answer);
 
 /// Why a test failed.
 #[derive(Debug)]
@@ -36,12 +38,12 @@ pub fn expect(holds: bool, words: impl FnOnce() -> String) -> Result<(), Failed>
 }
 
 /// Runs the tests whose names contain one of the words, or all without words.
-pub fn run<B>(bench: Result<B, CudaError>, tests: &[Test<B>], words: &[String]) -> io::Result<ExitCode> {
+pub fn run(bench: Result<Bench, CudaError>, tests: &[Test], words: &[&str]) -> io::Result<ExitCode> {
     let bench = match bench {
         Ok(bench) => bench,
         Err(error) => return refuse(&error),
     };
-    let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
+    let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
     let mut out = io::stdout();
     writeln!(out, "{:<8} {:>8}  test and figures", "result", "seconds")?;
     let mut failed = 0;

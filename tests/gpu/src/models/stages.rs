@@ -7,7 +7,7 @@ use laptime_models::tts::{QwenTts, TtsConfig, TtsOptions};
 use laptime_models::vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions};
 use laptime_models::{Config, Decoder, ModelError, Options, TrainOptions, Trainer};
 
-use crate::trees::{self, CASES};
+use crate::models::trees::{self, CASES};
 use crate::{Answer, Bench, Failed, expect};
 
 struct Gpu<'a> {

@@ -5,7 +5,8 @@ use laptime_models::{
     CacheCapacity, Config, Decoder, Dtype, GraphMode, Options, StreamMode, Tokens, Weights, cpu, gpu::GpuModel,
 };
 
-use crate::{Answer, Bench, Failed, expect, fixture::distance, offload::offload};
+use crate::models::{fixture::distance, offload::offload};
+use crate::{Answer, Bench, Failed, expect};
 
 /// How near the logits of a step are to those of dequantised weights at least. Those of a prompt are equal bit by bit; the
 /// kernels of a step add up in another order, and activations are rounded to bf16 after each.

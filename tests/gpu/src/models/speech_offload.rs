@@ -9,7 +9,8 @@ use laptime_models::{
     vibevoice::{Guidance, ReadingSizes, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, VoicePrompt},
 };
 
-use crate::{Answer, Bench, Failed, expect, fixture::distance, speech::prompt};
+use crate::models::{fixture::distance, speech::prompt};
+use crate::{Answer, Bench, Failed, expect};
 
 fn offload(mode: StreamMode, resident: usize) -> Option<Offload> {
     let home = std::env::temp_dir();

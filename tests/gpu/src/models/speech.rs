@@ -10,7 +10,8 @@ use laptime_models::vibevoice::{
 use laptime_models::{Dtype, GraphMode, StageWork, cpu};
 use serde::Deserialize;
 
-use crate::{Answer, Bench, Failed, expect, fixture::distance};
+use crate::models::fixture::distance;
+use crate::{Answer, Bench, Failed, expect};
 
 /// How far numbers of f32 may be from the expected ones.
 const WITHIN: f32 = 1e-4;

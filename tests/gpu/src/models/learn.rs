@@ -3,7 +3,8 @@
 use laptime_models::gpu::{train_needed_bytes, trainer};
 use laptime_models::{AdamW, Attention, Config, Dtype, Marks, TrainOptions, Trainer, Weights, cpu, random_batch};
 
-use crate::{Answer, Bench, Failed, expect, fixture::distance, speed::median};
+use crate::models::{fixture::distance, speed::median};
+use crate::{Answer, Bench, Failed, expect};
 
 const KINDS: [Attention; 2] = [Attention::Naive, Attention::Dense];
 

@@ -8,7 +8,8 @@ use laptime_models::{CacheCapacity, Config, Decoder, Dtype, GraphMode, Marks, Op
 use laptime_probe::{DeviceClock, Lane, stage};
 use laptime_trace::{GraphReplay, GraphReplays, Trace, TrackKind, run::Depth};
 
-use crate::{Answer, Bench, Failed, expect, speed::median, trees::recorded_trace};
+use crate::models::{speed::median, trees::recorded_trace};
+use crate::{Answer, Bench, Failed, expect};
 
 /// Tokens of a prompt.
 const PROMPT: usize = 9;

@@ -99,7 +99,7 @@ pub fn ten_lacks(bench: &Bench) -> Answer {
 
 /// The child: loses its context, and reports the kind of error in its exit status.
 pub fn lose_context() -> io::Result<ExitCode> {
-    let Ok(bench) = Bench::open() else { return Ok(ExitCode::from(2)) };
+    let Ok(bench) = Bench::open("") else { return Ok(ExitCode::from(2)) };
     let lost = lose(&bench);
     let again = bench.device.allocate::<u8>(1).map(drop);
     if let Err(error) = &lost {

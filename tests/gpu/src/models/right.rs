@@ -6,7 +6,7 @@ use laptime_models::{
     cpu, gpu::GpuModel,
 };
 
-use crate::fixture::{Fixture, distance};
+use crate::models::fixture::{Fixture, distance};
 use crate::{Answer, Bench, Failed, expect};
 
 /// How far logits in f32 may be from the fixtures'.
