@@ -11,6 +11,8 @@ pub mod demangle;
 #[cfg(unix)]
 pub mod dl;
 pub mod functions;
+#[cfg(feature = "trace")]
+pub mod kernels;
 pub mod modes;
 pub mod part;
 #[cfg(target_os = "linux")]

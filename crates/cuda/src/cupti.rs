@@ -14,6 +14,7 @@ use laptime_capture::cupti::{self, kind};
 pub use laptime_capture::cupti::{Call, Direction, GraphNode, MemoryKind, Tie, Wait, WaitKind};
 use laptime_capture::demangle::readable;
 use laptime_capture::functions::{Functions, Refusal};
+pub use laptime_capture::kernels::{device_wait, device_work};
 use laptime_probe::{DeviceAnchor, DeviceMoment};
 
 use crate::error::{CudaError, Done};

@@ -3,10 +3,9 @@
 use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use laptime_bench::{KernelRecording, KernelRecords};
-use laptime_cuda::cupti::{self, Call, CuptiAnchor, Record, Recorded, Session, Wait, WaitKind, Work};
+use laptime_cuda::cupti::{self, Call, CuptiAnchor, Record, Recorded, Session, device_wait, device_work};
 use laptime_probe::{Anchor, TickMap, Ticks};
-use laptime_trace::MemoryKind;
-use laptime_trace::kernels::{DeviceWork, HostCall, Stretch, WorkKind};
+use laptime_trace::kernels::{HostCall, Stretch};
 
 use super::into_error;
 
@@ -100,8 +99,10 @@ fn add(records: &mut KernelRecords, recorded: &Recorded, clock: &HostClock, name
     let to_host = OnHost::new(recorded, clock);
     for record in &recorded.records {
         match record {
-            Record::Work(work) => records.work.push(device_work(work, &to_host)),
-            Record::Wait(wait) => records.work.push(device_wait(wait, &to_host)),
+            Record::Work(work) => {
+                records.work.push(device_work(work, Arc::clone, |start, end| to_host.stretch(start, end)))
+            }
+            Record::Wait(wait) => records.work.push(device_wait(wait, |start, end| to_host.stretch(start, end))),
             Record::Call(call) => records.calls.push(host_call(call, name(call), &to_host)),
             // The calls lie in our stages by their times; allocations are not recorded here.
             Record::Tie(_) | Record::Memory(_) => {}
@@ -112,50 +113,6 @@ fn add(records: &mut KernelRecords, recorded: &Recorded, clock: &HostClock, name
     records.uncertainty_ns = records.uncertainty_ns.max(window);
 }
 
-fn device_work(work: &Work, to_host: &OnHost) -> DeviceWork {
-    let graph = work.graph.map(|node| u64::from(node.graph));
-    let kind = match &work.kind {
-        cupti::WorkKind::Kernel { name, grid, block, registers, shared_bytes } => WorkKind::Kernel {
-            name: Arc::clone(name),
-            grid: *grid,
-            block: *block,
-            registers: Some(*registers),
-            shared_bytes: Some(*shared_bytes),
-            graph,
-            node: work.graph.map(|node| node.node),
-        },
-        cupti::WorkKind::Copy { from, to, bytes, .. } => {
-            WorkKind::Copy { from: memory(*from), to: memory(*to), bytes: *bytes, graph }
-        }
-        cupti::WorkKind::Fill { bytes, .. } => WorkKind::Memset { bytes: *bytes },
-        cupti::WorkKind::Graph => WorkKind::Graph { graph: graph.unwrap_or(0) },
-    };
-    DeviceWork {
-        time: to_host.stretch(work.start_nanos, work.end_nanos),
-        device: work.device,
-        stream: Some(work.stream),
-        correlation: u64::from(work.correlation),
-        kind,
-    }
-}
-
-fn device_wait(wait: &Wait, to_host: &OnHost) -> DeviceWork {
-    let name = match wait.kind {
-        WaitKind::Event => "Event Sync",
-        WaitKind::StreamForEvent => "Stream Wait Event",
-        WaitKind::Stream => "Stream Sync",
-        WaitKind::Context => "Context Sync",
-        WaitKind::Unknown => "Sync",
-    };
-    DeviceWork {
-        time: to_host.stretch(wait.start_nanos, wait.end_nanos),
-        device: 0,
-        stream: wait.stream,
-        correlation: u64::from(wait.correlation),
-        kind: WorkKind::Sync { name: name.to_owned() },
-    }
-}
-
 fn host_call(call: &Call, name: Arc<str>, to_host: &OnHost) -> HostCall {
     HostCall {
         time: to_host.stretch(call.start_nanos, call.end_nanos),
@@ -163,17 +120,6 @@ fn host_call(call: &Call, name: Arc<str>, to_host: &OnHost) -> HostCall {
         name,
         is_driver: call.is_driver,
         correlation: u64::from(call.correlation),
-    }
-}
-
-fn memory(kind: cupti::MemoryKind) -> MemoryKind {
-    match kind {
-        cupti::MemoryKind::Pageable => MemoryKind::Pageable,
-        cupti::MemoryKind::Pinned => MemoryKind::Pinned,
-        cupti::MemoryKind::Device => MemoryKind::Device,
-        cupti::MemoryKind::Array => MemoryKind::Array,
-        cupti::MemoryKind::Managed => MemoryKind::Managed,
-        cupti::MemoryKind::Unknown => MemoryKind::Unknown,
     }
 }
 
@@ -204,7 +150,7 @@ mod tests {
 
     #[test]
     fn records_are_told_by_the_hosts_clock_from_the_nearest_anchor() {
-        let work = Work {
+        let work = cupti::Work {
             kind: cupti::WorkKind::Fill { memory: cupti::MemoryKind::Device, bytes: 8 },
             start_nanos: 1_100,
             end_nanos: 1_300,

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::{fs, sync::Arc, thread};
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use laptime_capture::cupti::{self, Wait, WaitKind, Work};
+use laptime_capture::cupti;
+use laptime_capture::kernels::{device_wait, device_work};
 use laptime_capture::part::{self, Anchor, Call, Device, Event, Kind, Part, RangeAction, State};
 use laptime_capture::{PART_ENDING, demangle::readable};
 use laptime_trace::kernels::{DeviceWork, HostCall, Stretch, WorkKind};
-use laptime_trace::{KernelRecords, MemoryKind, metadata::rank_title};
+use laptime_trace::{KernelRecords, metadata::rank_title};
 
 /// What one process recorded, on the monotonic clock.
 #[derive(Debug, Default)]
@@ -222,8 +223,11 @@ impl Process {
             }
             Event::Anchor(_) => {}
             Event::State { host_nanos, state } => self.states.push((*host_nanos, *state)),
-            Event::Work(work) => self.records.work.push(device_work(work, names, clock)),
-            Event::Wait(wait) => self.records.work.push(device_wait(wait, clock)),
+            Event::Work(work) => {
+                let name = |name: &u32| names.readable(*name);
+                self.records.work.push(device_work(work, name, |start, end| clock.stretch(start, end)));
+            }
+            Event::Wait(wait) => self.records.work.push(device_wait(wait, |start, end| clock.stretch(start, end))),
             Event::Call(call) => calls.push(host_call(call, names, clock)),
             Event::Memory(memory) => {
                 let bytes = i64::try_from(memory.bytes).unwrap_or(i64::MAX);
@@ -250,50 +254,6 @@ impl Process {
     }
 }
 
-fn device_work(work: &Work<u32>, names: &mut Names<'_>, clock: &Clock) -> DeviceWork {
-    let graph = work.graph.map(|node| u64::from(node.graph));
-    let kind = match &work.kind {
-        cupti::WorkKind::Kernel { name, grid, block, registers, shared_bytes } => WorkKind::Kernel {
-            name: names.readable(*name),
-            grid: *grid,
-            block: *block,
-            registers: Some(*registers),
-            shared_bytes: Some(*shared_bytes),
-            graph,
-            node: work.graph.map(|node| node.node),
-        },
-        cupti::WorkKind::Copy { from, to, bytes, .. } => {
-            WorkKind::Copy { from: memory(*from), to: memory(*to), bytes: *bytes, graph }
-        }
-        cupti::WorkKind::Fill { bytes, .. } => WorkKind::Memset { bytes: *bytes },
-        cupti::WorkKind::Graph => WorkKind::Graph { graph: graph.unwrap_or(0) },
-    };
-    DeviceWork {
-        time: clock.stretch(work.start_nanos, work.end_nanos),
-        device: work.device,
-        stream: Some(work.stream),
-        correlation: u64::from(work.correlation),
-        kind,
-    }
-}
-
-fn device_wait(wait: &Wait, clock: &Clock) -> DeviceWork {
-    let name = match wait.kind {
-        WaitKind::Event => "Event Sync",
-        WaitKind::StreamForEvent => "Stream Wait Event",
-        WaitKind::Stream => "Stream Sync",
-        WaitKind::Context => "Context Sync",
-        WaitKind::Unknown => "Sync",
-    };
-    DeviceWork {
-        time: clock.stretch(wait.start_nanos, wait.end_nanos),
-        device: 0,
-        stream: wait.stream,
-        correlation: u64::from(wait.correlation),
-        kind: WorkKind::Sync { name: name.to_owned() },
-    }
-}
-
 fn host_call(call: &Call, names: &Names<'_>, clock: &Clock) -> HostCall {
     HostCall {
         time: clock.stretch(call.start_nanos, call.end_nanos),
@@ -301,17 +261,6 @@ fn host_call(call: &Call, names: &Names<'_>, clock: &Clock) -> HostCall {
         name: names.plain(call.name),
         is_driver: call.is_driver,
         correlation: u64::from(call.correlation),
-    }
-}
-
-fn memory(kind: cupti::MemoryKind) -> MemoryKind {
-    match kind {
-        cupti::MemoryKind::Pageable => MemoryKind::Pageable,
-        cupti::MemoryKind::Pinned => MemoryKind::Pinned,
-        cupti::MemoryKind::Device => MemoryKind::Device,
-        cupti::MemoryKind::Array => MemoryKind::Array,
-        cupti::MemoryKind::Managed => MemoryKind::Managed,
-        cupti::MemoryKind::Unknown => MemoryKind::Unknown,
     }
 }
 
