@@ -128,7 +128,17 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// Refuses more tokens than there is room for.
+/// Ends a check with these words unless something holds.
+macro_rules! require {
+    ($holds:expr, $($words:tt)+) => {
+        if !$holds {
+            return Err(format!($($words)+));
+        }
+    };
+}
+pub(crate) use require;
+
+/// Refuses more tokens than fit.
 pub(crate) fn fit(tokens: usize, what: &str, capacity: usize) -> Done {
     if tokens > capacity { Err(ModelError::TooLong { tokens, what: what.to_owned(), capacity }) } else { Ok(()) }
 }

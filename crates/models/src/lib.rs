@@ -38,6 +38,7 @@ mod train;
 pub mod tts;
 pub mod vibevoice;
 mod weights;
+mod words;
 mod work;
 
 pub use self::{

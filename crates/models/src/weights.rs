@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use crate::fp8::{Made, Quantised, is_quantised};
 use crate::numbers::{first_unusual, from_f32, read_into, to_f32};
 use crate::synthetic::{Fill, fill};
-use crate::{Config, Done, Dtype, Family, ModelError, folder::Folder, tensors::TensorSpec};
+use crate::tensors::{TensorSpec, checked_count};
+use crate::{Config, Done, Dtype, Family, ModelError, folder::Folder};
 
 /// The weights of a model, before they are on a device; `C` is the configuration of the model.
 #[derive(Debug)]
@@ -46,6 +47,21 @@ impl Source {
 pub trait HasTensors {
     /// Every tensor of the checkpoint.
     fn all_tensors(&self) -> Vec<TensorSpec>;
+
+    /// Numbers in all its weights; none if their bytes cannot be counted in 63 bits.
+    fn checked_parameters(&self) -> Option<u64> {
+        checked_count(&self.all_tensors())
+    }
+
+    /// Numbers in all its weights, as far as they can be counted.
+    fn parameters(&self) -> u64 {
+        self.checked_parameters().unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of its weights in a number type, as a checkpoint has them.
+    fn weight_bytes(&self, dtype: Dtype) -> u64 {
+        self.parameters().saturating_mul(dtype.bytes())
+    }
 }
 
 impl HasTensors for Config {

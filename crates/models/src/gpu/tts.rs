@@ -88,7 +88,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype;
+    use crate::{Dtype, HasTensors};
 
     #[test]
     fn most_of_a_model_is_its_weights() {

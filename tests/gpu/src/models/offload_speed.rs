@@ -42,7 +42,7 @@ pub fn speed(bench: &Bench) -> Answer {
     let mut fell_short = Vec::new();
     for mode in [StreamMode::Pinned, StreamMode::Prefetch, StreamMode::Wrap] {
         let measured = measure(bench, &copies, &model, offload(mode, stay), 24)?;
-        told.push(measured.words(mode.name(), STREAMED));
+        told.push(measured.words(mode.word(), STREAMED));
         if mode == StreamMode::Wrap {
             let after = plain_copies(bench, &copies, &model, &config)?;
             fell_short.extend(judge(&measured, [before, after], resident_ms, &mut told));

@@ -46,7 +46,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         let (StepConv { conv, step }, Buffers { stream, seen, .. }) = (conv, &mut self.buffers);
         see(&mut flow.contexts[at], stream, seen);
         let rows = stream.len() / conv.inputs() / step * conv.stride();
-        make_room(stream, rows * conv.outputs());
+        reserve(stream, rows * conv.outputs());
         stream.resize(rows * conv.outputs(), T::default());
         conv.run_behind(&self.crew, seen, *step, stream);
         Ok(())
@@ -97,7 +97,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
 
 impl<T: Number> Buffers<T> {
     pub fn enter(&mut self, numbers: impl ExactSizeIterator<Item = f32>) {
-        make_room(&mut self.stream, numbers.len());
+        reserve(&mut self.stream, numbers.len());
         self.stream.extend(numbers.map(T::narrow));
     }
 }
@@ -107,7 +107,7 @@ pub fn linear<T: Number>(crew: &Crew, weights: &Linear<Cpu<T>>, from: &[T], to: 
 }
 
 fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
-    make_room(seen, context.len() + rows.len());
+    reserve(seen, context.len() + rows.len());
     seen.extend_from_slice(context);
     seen.extend_from_slice(rows);
     context.copy_from_slice(&seen[seen.len() - context.len()..]);
@@ -115,12 +115,12 @@ fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
 
 pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) {
     if buffer.len() < size {
-        make_room(buffer, size);
+        reserve(buffer, size);
         buffer.resize(size, T::default());
     }
 }
 
-fn make_room<T>(buffer: &mut Vec<T>, size: usize) {
+fn reserve<T>(buffer: &mut Vec<T>, size: usize) {
     buffer.clear();
     if buffer.capacity() < size {
         *buffer = Vec::new();
