@@ -8,21 +8,19 @@ use cudarc::driver::sys;
 use laptime_probe::stage;
 use laptime_trace::GraphReplays;
 
-use crate::context::{Context, driver};
+use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done, Failure, Unavailable};
 use crate::{library, nvrtc::Compiling, stream::Stream};
 
 /// The CUDA version of the bindings, as the driver counts: 13000 is 13.0.
 pub const CUDA_NEEDED: u32 = 13_000;
 
-/// An open GPU: its context, a compute stream, and one copy stream in each direction.
+/// An open GPU: its context and a stream.
 #[derive(Debug)]
 pub struct Device {
     facts: DeviceFacts,
     context: Arc<Context>,
-    compute: Arc<Stream>,
-    copy_in: Arc<Stream>,
-    copy_out: Arc<Stream>,
+    stream: Arc<Stream>,
     /// Replays of stamped graphs, until a trace takes them.
     replays: Arc<Mutex<GraphReplays>>,
     compiling: Arc<Mutex<Compiling>>,
@@ -139,9 +137,8 @@ impl Device {
         driver!("finding the device", cuDeviceGet(&mut device, index as i32))?;
         let facts = facts(index, device)?;
         let context = Arc::new(Context::retain(device)?);
-        let stream = || Stream::new(Arc::clone(&context)).map(Arc::new);
-        let (compute, copy_in, copy_out) = (stream()?, stream()?, stream()?);
-        Ok(Self { facts, context, compute, copy_in, copy_out, replays: Arc::default(), compiling: Arc::default() })
+        let stream = Arc::new(Stream::new(Arc::clone(&context))?);
+        Ok(Self { facts, context, stream, replays: Arc::default(), compiling: Arc::default() })
     }
 
     /// What the device says of itself.
@@ -154,19 +151,9 @@ impl Device {
         self.facts.capability.0 >= 9
     }
 
-    /// The stream to compute on.
+    /// Its stream.
     pub fn stream(&self) -> &Arc<Stream> {
-        &self.compute
-    }
-
-    /// The stream for copies to the device.
-    pub fn copy_in(&self) -> &Arc<Stream> {
-        &self.copy_in
-    }
-
-    /// The stream for copies from the device.
-    pub fn copy_out(&self) -> &Arc<Stream> {
-        &self.copy_out
+        &self.stream
     }
 
     /// Creates another stream.
@@ -174,12 +161,11 @@ impl Device {
         Stream::new(Arc::clone(&self.context))
     }
 
-    /// The same device with new streams, which do not wait for the existing ones.
-    pub fn with_new_streams(&self) -> Result<Self, CudaError> {
-        let stream = || self.new_stream().map(Arc::new);
+    /// The same device with another stream, which does not wait for the existing one.
+    pub fn with_new_stream(&self) -> Result<Self, CudaError> {
         let (facts, context) = (self.facts.clone(), Arc::clone(&self.context));
         let (replays, compiling) = (Arc::clone(&self.replays), Arc::clone(&self.compiling));
-        Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()?, replays, compiling })
+        Ok(Self { facts, context, stream: Arc::new(self.new_stream()?), replays, compiling })
     }
 
     pub(crate) fn compiling(&self) -> MutexGuard<'_, Compiling> {
@@ -200,8 +186,7 @@ impl Device {
 
     /// Waits until all work on every stream is done.
     pub fn synchronise(&self) -> Done {
-        self.context.bind()?;
-        driver!("synchronising the device", cuCtxSynchronize())
+        bound!(self.context, "synchronising the device", cuCtxSynchronize())
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {

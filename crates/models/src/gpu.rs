@@ -1,5 +1,6 @@
 //! The decoder on a GPU: cuBLAS and kernels of our own for passes over many tokens, a few fused kernels for one token.
 
+mod audio;
 mod cache;
 mod captured;
 mod decoder;
@@ -20,10 +21,9 @@ mod weights;
 
 use std::{fmt::Debug, sync::Arc};
 
-use laptime_cuda::{CudaError, Device, Region};
+use laptime_cuda::{CudaError, Device};
 
-use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, dtype::typed};
-use crate::{decoder::generic::GenericDecoder, error::ensure};
+use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, dtype::typed, error::ensure};
 
 #[doc(hidden)]
 pub use self::separate_tests::logits_alone_and_apart;
@@ -70,7 +70,7 @@ impl<T: Number> LoadedWeights for GpuWeights<T> {
         (device, copies): (&'a Device, Option<&'a Device>),
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        Ok(Box::new(GenericDecoder::new(GpuPasses::new(device, copies, Arc::clone(config), self, options)?)))
+        Ok(Box::new(GpuPasses::new(device, copies, Arc::clone(config), self, options)?))
     }
 }
 
@@ -80,26 +80,14 @@ impl GpuModel {
         Self::load_with((device, config, weights), dtype, None)
     }
 
-    /// Loads the weights on a device, except those of offloaded layers, which go to host memory: pinned, or pageable in
-    /// mode `sync` or where pinned memory is refused.
+    /// Loads the weights on a device, except those of offloaded layers, which go to host memory: that of `pin`
+    /// ([`laptime_cuda::Region::pinned`]), or pageable in mode `sync` or where pinned memory is refused.
     pub fn load_offloaded(
         device: &Device,
         config: &Config,
         weights: &Weights,
         dtype: Dtype,
-        offload: &Offload,
-    ) -> Result<Self, ModelError> {
-        Self::load_with((device, config, weights), dtype, Some((offload, &Region::pinned)))
-    }
-
-    /// The same with pinned memory from another allocator.
-    pub fn load_offloaded_with(
-        device: &Device,
-        config: &Config,
-        weights: &Weights,
-        dtype: Dtype,
-        offload: &Offload,
-        pin: Pin<'_>,
+        (offload, pin): (&Offload, Pin<'_>),
     ) -> Result<Self, ModelError> {
         Self::load_with((device, config, weights), dtype, Some((offload, pin)))
     }
@@ -133,7 +121,7 @@ impl GpuModel {
     }
 
     /// A decoder with offloaded layers. They are copied on the stream of `copies`, which is the same device
-    /// with streams of its own ([`Device::with_new_streams`]), and whose lane is that of the offloading.
+    /// with a stream of its own ([`Device::with_new_stream`]), and whose lane is that of the offloading.
     pub fn decoder_offloaded<'a>(
         &self,
         device: &'a Device,

@@ -43,7 +43,9 @@ mod work;
 
 pub use self::{
     config::{Activation, Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow},
-    decoder::{CacheCapacity, Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Tokens},
+    decoder::{
+        CacheCapacity, Decoder, DecoderBackend, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Tokens,
+    },
     dtype::Dtype,
     error::ModelError,
     marks::{StageNames, tool_range},

@@ -10,8 +10,8 @@ use laptime_cuda::Device;
 use laptime_probe::stage;
 
 use self::codec::COLUMN_BYTES;
-use self::load::{GpuLoader, Kit};
-use self::ops::{GpuOps, TEXT_ROOM};
+use self::ops::{GpuOps, TEXT_CAPACITY};
+use super::audio::{Kit, KitLoader};
 use super::memory::{Head, PassSizes, WORKSPACE_BYTES};
 use super::sparse::GPU_TILING;
 use crate::size::{product, sum};
@@ -33,7 +33,7 @@ pub fn qwen_tts<'a>(
         let (config, kit) = (Arc::new(config), Kit::<T>::load(device)?);
         let weights = {
             let _stage = stage!("weights");
-            let loaded = LoadedWeights::load(&config, &mut GpuLoader::new(&kit, weights))?;
+            let loaded = LoadedWeights::load(&config, &mut KitLoader::new(&kit, (), weights))?;
             device.stream().synchronise()?;
             loaded
         };
@@ -64,10 +64,10 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
             // All embeddings of codes after the bridge.
             if config.has_bridge() { product(&[rows, config.predictor.hidden]) } else { 0 },
             sum(tensors.iter().map(|spec| product(&[spec.shape.first().copied().unwrap_or(0), BEHIND]))),
-            // A tensor and its packed copy, beside the one that is counted.
+            // A tensor and its packed copy, in addition to the one that is counted.
             tensors.iter().map(|spec| product(&spec.shape)).max().unwrap_or(0),
             pass(talker, text),
-            product(&[text.max(TEXT_ROOM).next_power_of_two(), talker.hidden]),
+            product(&[text.max(TEXT_CAPACITY).next_power_of_two(), talker.hidden]),
             pass(transformer, decoded),
             product(&[2, decoded, transformer.kv_heads, transformer.head_dim]),
             product(&[decoded, sizes.inner]),

@@ -90,7 +90,7 @@ impl<T: Number> GpuWeights<T> {
 
     /// Puts all weights on a device but those of the first layers, which `keep` puts where they stay.
     ///
-    /// These are first, so that the room in which they are made is free again when the others come.
+    /// These are first, so that the memory in which they are made is free again when the others come.
     pub fn load_with(
         (device, config, weights): (&Device, &Config, &Weights),
         dtype: Dtype,

@@ -1,5 +1,6 @@
 //! Whether e4m3 weights on a GPU give what the same weights give when they are dequantised.
 
+use laptime_cuda::Region;
 use laptime_models::fp8::WeightScales;
 use laptime_models::{
     CacheCapacity, Config, Decoder, Dtype, GraphMode, Options, StreamMode, Tokens, Weights, cpu, gpu::GpuModel,
@@ -115,14 +116,15 @@ pub fn against_cpu(bench: &Bench) -> Answer {
 }
 
 pub fn offloaded(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     for weight_scales in [WeightScales::Rows, WeightScales::Blocks] {
         let config = Config { layers: 6, weight_scales, ..Config::from_preset("tiny-qwen2")? };
         let (weights, prompt) = (Weights::synthetic(&config, 5), prompt(&config, 1));
         let resident = of_model(bench, &GpuModel::load(&bench.device, &config, &weights, Dtype::Fp8)?, &prompt)?;
         for (mode, stay) in StreamMode::ALL.into_iter().flat_map(|mode| [5, 3, 0].map(|stay| (mode, stay))) {
             let offload = offload(mode, stay);
-            let model = GpuModel::load_offloaded(&bench.device, &config, &weights, Dtype::Fp8, &offload)?;
+            let model =
+                GpuModel::load_offloaded(&bench.device, &config, &weights, Dtype::Fp8, (&offload, &Region::pinned))?;
             let options = Options { offload: Some(offload), ..options(Dtype::Fp8, 1) };
             let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
             let seen = logits(&mut *decoder, &prompt)?;

@@ -1,6 +1,6 @@
 //! Offloaded layers on a GPU: they compute what resident layers compute, within the predicted memory.
 
-use laptime_cuda::{Buffer, CudaError, Device};
+use laptime_cuda::{Buffer, CudaError, Device, Region};
 use laptime_models::{
     Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Home, Marks, Offload, Options, StreamMode, Tokens,
     Weights,
@@ -59,7 +59,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 }
 
 pub fn alike(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let mut told = Vec::new();
     for preset in ["tiny", "tiny-qwen2", "decoder_tiny"] {
         let config = Config { layers: 6, ..Config::from_preset(preset)? };
@@ -70,7 +70,8 @@ pub fn alike(bench: &Bench) -> Answer {
             for mode in StreamMode::ALL {
                 for resident in [5, 4, 3, 0] {
                     let offload = Offload { clear_every: Some(5), ..offload(mode, resident) };
-                    let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, &offload)?;
+                    let model =
+                        GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, (&offload, &Region::pinned))?;
                     let how = format!("{preset} {dtype} {mode}, {resident} of 6 stay");
                     let options = options(dtype, 96, Some(offload));
                     let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
@@ -122,10 +123,12 @@ pub fn apart(bench: &Bench) -> Answer {
 }
 
 pub fn refused(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let config = Config { layers: 4, ..Config::from_preset("tiny")? };
     let (weights, dtype) = (Weights::synthetic(&config, 5), Dtype::F32);
-    let load = |offload: &Offload| GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, offload);
+    let load = |offload: &Offload| {
+        GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, (offload, &Region::pinned))
+    };
     let decoder = |model: &GpuModel, offload: Offload| {
         model.decoder_offloaded(&bench.device, &copies, options(dtype, 96, Some(offload))).map(|_| ())
     };
@@ -160,11 +163,11 @@ fn unpinned(bench: &Bench, copies: &Device) -> Answer {
         given.set(given.get() + 1);
         match given.get() {
             3.. => Err(CudaError::refused("allocating pinned memory", 2, "out of host memory")),
-            _ => laptime_cuda::Region::pinned(device, bytes),
+            _ => Region::pinned(device, bytes),
         }
     };
     let offload = offload(StreamMode::Wrap, 1);
-    let model = GpuModel::load_offloaded_with(&bench.device, &config, &weights, dtype, &offload, &pin)?;
+    let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, (&offload, &pin))?;
     let mut decoder = model.decoder_offloaded(&bench.device, copies, options(dtype, 96, Some(offload)))?;
     let resident = GpuModel::load(&bench.device, &config, &weights, dtype)?;
     let mut resident = resident.decoder(&bench.device, options(dtype, 96, None))?;
@@ -177,14 +180,15 @@ fn unpinned(bench: &Bench, copies: &Device) -> Answer {
 
 /// Memory that is taken away between two steps makes an error of the second, and a third that has it goes on.
 pub fn out_of_memory(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let config = Config { layers: 4, ..Config::from_preset("Qwen3-0.6B")? };
     let weights = Weights::synthetic(&config, 5);
     let mut chosen = Vec::new();
     let mut told = String::new();
     for is_short in [false, true] {
         let offload = offload(StreamMode::Sync, 2);
-        let model = GpuModel::load_offloaded(&bench.device, &config, &weights, Dtype::Bf16, &offload)?;
+        let model =
+            GpuModel::load_offloaded(&bench.device, &config, &weights, Dtype::Bf16, (&offload, &Region::pinned))?;
         let mut decoder = model.decoder_offloaded(&bench.device, &copies, options(Dtype::Bf16, 96, Some(offload)))?;
         decoder.prefill(&Tokens::one((0..16).collect()))?;
         (0..3).try_for_each(|_| decoder.step())?;
@@ -216,7 +220,7 @@ fn take_all(device: &Device) -> Result<Vec<Buffer<u8>>, Failed> {
 
 /// What is allocated is what was said to be needed.
 pub fn memory(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let config = Config::from_preset("Qwen2.5-7B")?;
     let weights = Weights::synthetic(&config, 1);
     let mut told = Vec::new();
@@ -231,7 +235,7 @@ pub fn memory(bench: &Bench) -> Answer {
         let options = options(dtype, 2048, Some(offload.clone()));
         let needed = needed_bytes(&config, &options, 512, false);
         let words = compare(bench, &format!("{mode} {dtype}, {resident} stay"), needed, || {
-            let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, &offload)?;
+            let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, (&offload, &Region::pinned))?;
             let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
             decoder.prefill(&Tokens::one((0..512).collect()))?;
             (0..3).try_for_each(|_| decoder.step())?;

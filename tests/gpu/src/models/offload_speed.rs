@@ -32,7 +32,7 @@ struct Measured {
 pub fn speed(bench: &Bench) -> Answer {
     let config = Config::from_preset("Qwen2.5-7B")?;
     let weights = Weights::synthetic(&config, 1);
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let (words, resident_ms) = resident(bench, &config, &weights)?;
     let mut told = vec![words];
     expect(resident_ms <= MOST_RESIDENT_MS, || told.join("\n"))?;
@@ -72,7 +72,7 @@ fn load(
     told: &mut Vec<String>,
 ) -> Result<GpuModel, Failed> {
     let began = Instant::now();
-    let model = GpuModel::load_offloaded(&bench.device, config, weights, Dtype::Bf16, offload)?;
+    let model = GpuModel::load_offloaded(&bench.device, config, weights, Dtype::Bf16, (offload, &Region::pinned))?;
     let streamed = config.layers - offload.resident;
     told.push(format!("weights with {streamed} layers at home, {}: {:.0} ms", offload.mode, milliseconds(began)));
     Ok(model)
@@ -126,7 +126,7 @@ fn plain_copies(bench: &Bench, copies: &Device, model: &GpuModel, config: &Confi
 #[allow(unsafe_code)]
 fn copy(region: &Region, buffer: &laptime_cuda::Buffer<u8>, copies: &Device) -> Result<(), Failed> {
     // SAFETY: both live until the stream was waited for, and nobody else uses them.
-    unsafe { region.begin_write(buffer, copies.stream()) }?;
+    unsafe { buffer.begin_write(region.bytes(), copies.stream()) }?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Whether the traces of every model have the stage trees that those of the CPU have: both are compared with one list.
 
-use laptime_cuda::Device;
+use laptime_cuda::{Device, Region};
 use laptime_models::fuser::{FuseOptions, FuserConfig, Fusing};
 use laptime_models::gpu::{self, GpuModel};
 use laptime_models::tts::{QwenTts, TtsConfig, TtsOptions};
@@ -20,8 +20,10 @@ impl trees::Device for Gpu<'_> {
         let (weights, dtype) = (trees::weights(config), options.dtype);
         match &options.offload {
             None => GpuModel::load(self.device, config, &weights, dtype)?.decoder(self.device, options),
-            Some(offload) => GpuModel::load_offloaded(self.device, config, &weights, dtype, offload)?
-                .decoder_offloaded(self.device, &self.copies, options),
+            Some(offload) => {
+                GpuModel::load_offloaded(self.device, config, &weights, dtype, (offload, &Region::pinned))?
+                    .decoder_offloaded(self.device, &self.copies, options)
+            }
         }
     }
 
@@ -47,7 +49,7 @@ impl trees::Device for Gpu<'_> {
 }
 
 pub fn alike(bench: &Bench) -> Answer {
-    let gpu = Gpu { device: &bench.device, copies: bench.device.with_new_streams()? };
+    let gpu = Gpu { device: &bench.device, copies: bench.device.with_new_stream()? };
     let mut wrong = Vec::new();
     for case in CASES {
         let found = case.found(&gpu).map_err(|error| Failed::Wrong(format!("{}: {error}", case.name)))?;

@@ -176,7 +176,7 @@ fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &He
     let attention = Attention::<T>::load(device, &Cache::of_user(), head_dim)?;
     let gradients = AttentionGradients::<T>::load(device, &Cache::of_user(), head_dim)?;
     let inputs = [q.all(), k.all(), v.all()];
-    attention.attend_for_gradients(stream, inputs, &start, &mut out, &mut logarithms, sizes, 0.125)?;
+    attention.attend(stream, inputs, &start, (out.all_mut(), Some(logarithms.all_mut())), sizes, 0.125)?;
     let attended = Attended {
         q: q.all(),
         k: k.all(),
