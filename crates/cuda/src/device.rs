@@ -54,53 +54,38 @@ impl DeviceFacts {
     }
 }
 
-trait Driver {
-    fn is_there(&self) -> bool;
-    fn start(&self) -> Done;
-    fn cuda_version(&self) -> Result<u32, CudaError>;
-    fn device_count(&self) -> Result<u32, CudaError>;
-}
-
-struct Installed;
-
-impl Driver for Installed {
-    fn is_there(&self) -> bool {
-        library::has_driver()
-    }
-
-    fn start(&self) -> Done {
-        driver!("starting the driver", cuInit(0))
-    }
-
-    fn cuda_version(&self) -> Result<u32, CudaError> {
-        let mut version = 0;
-        driver!("asking the driver's version", cuDriverGetVersion(&mut version))?;
-        Ok(version.unsigned_abs())
-    }
-
-    fn device_count(&self) -> Result<u32, CudaError> {
-        let mut count = 0;
-        driver!("counting devices", cuDeviceGetCount(&mut count))?;
-        Ok(count.unsigned_abs())
-    }
+fn driver_version() -> Result<u32, CudaError> {
+    let mut version = 0;
+    driver!("asking the driver's version", cuDriverGetVersion(&mut version))?;
+    Ok(version.unsigned_abs())
 }
 
 /// The number of GPUs, or why none can be used.
 pub fn device_count() -> Result<u32, Unavailable> {
-    count_devices(&Installed)
+    let count = || {
+        let mut count = 0;
+        driver!("counting devices", cuDeviceGetCount(&mut count))?;
+        Ok(count.unsigned_abs())
+    };
+    count_devices(library::has_driver(), driver_version, || driver!("starting the driver", cuInit(0)), count)
 }
 
-fn count_devices(driver: &impl Driver) -> Result<u32, Unavailable> {
-    if !driver.is_there() {
+fn count_devices(
+    has_driver: bool,
+    version: impl FnOnce() -> Result<u32, CudaError>,
+    start: impl FnOnce() -> Done,
+    count: impl FnOnce() -> Result<u32, CudaError>,
+) -> Result<u32, Unavailable> {
+    if !has_driver {
         return Err(Unavailable::NoDriver);
     }
     // The version is available before initialisation, and an old driver may not initialise at all.
-    let found = driver.cuda_version().map_err(broken)?;
+    let found = version().map_err(broken)?;
     if found < CUDA_NEEDED {
         return Err(Unavailable::DriverTooOld { found, needed: CUDA_NEEDED });
     }
-    driver.start().map_err(broken)?;
-    match driver.device_count().map_err(broken)? {
+    start().map_err(broken)?;
+    match count().map_err(broken)? {
         0 => Err(no_gpu()),
         count => Ok(count),
     }
@@ -210,7 +195,7 @@ fn facts(index: u32, device: sys::CUdevice) -> Result<DeviceFacts, CudaError> {
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
         memory_bytes: memory_bytes as u64,
-        driver_cuda: Installed.cuda_version()?,
+        driver_cuda: driver_version()?,
     })
 }
 
@@ -243,48 +228,35 @@ mod tests {
 
     const SOUND: Answers = Answers { there: true, version: 13_000, start: 0, count: 2 };
 
-    impl Driver for Answers {
-        fn is_there(&self) -> bool {
-            self.there
-        }
-
-        fn start(&self) -> Result<(), CudaError> {
-            if self.start == 0 { Ok(()) } else { Err(classify("starting", self.start, "CODE")) }
-        }
-
-        fn cuda_version(&self) -> Result<u32, CudaError> {
-            Ok(self.version)
-        }
-
-        fn device_count(&self) -> Result<u32, CudaError> {
-            Ok(self.count)
-        }
+    fn count(Answers { there, version, start, count }: Answers) -> Result<u32, Unavailable> {
+        let start = || if start == 0 { Ok(()) } else { Err(classify("starting", start, "CODE")) };
+        count_devices(there, || Ok(version), start, || Ok(count))
     }
 
     #[test]
     fn a_sound_driver_counts_its_devices() {
-        assert_eq!(count_devices(&SOUND), Ok(2));
+        assert_eq!(count(SOUND), Ok(2));
     }
 
     #[test]
     fn a_machine_without_a_driver_says_so() {
-        assert_eq!(count_devices(&Answers { there: false, ..SOUND }), Err(Unavailable::NoDriver));
+        assert_eq!(count(Answers { there: false, ..SOUND }), Err(Unavailable::NoDriver));
     }
 
     #[test]
     fn an_old_driver_is_reported_before_it_is_started() {
         let old = Answers { version: 12_040, start: 999, ..SOUND };
-        assert_eq!(count_devices(&old), Err(Unavailable::DriverTooOld { found: 12_040, needed: 13_000 }));
+        assert_eq!(count(old), Err(Unavailable::DriverTooOld { found: 12_040, needed: 13_000 }));
     }
 
     #[test]
     fn a_driver_without_a_device_is_reported_from_one_that_fails() {
         for none in [Answers { start: 100, ..SOUND }, Answers { count: 0, ..SOUND }] {
-            assert!(matches!(count_devices(&none), Err(Unavailable::NoGpu { .. })));
+            assert!(matches!(count(none), Err(Unavailable::NoGpu { .. })));
         }
-        assert!(matches!(count_devices(&Answers { start: 803, ..SOUND }), Err(Unavailable::Broken(_))));
-        assert!(matches!(count_devices(&Answers { start: 999, ..SOUND }), Err(Unavailable::Broken(_))));
-        assert_eq!(count_devices(&Answers { start: 34, ..SOUND }), Err(Unavailable::StubDriver));
+        assert!(matches!(count(Answers { start: 803, ..SOUND }), Err(Unavailable::Broken(_))));
+        assert!(matches!(count(Answers { start: 999, ..SOUND }), Err(Unavailable::Broken(_))));
+        assert_eq!(count(Answers { start: 34, ..SOUND }), Err(Unavailable::StubDriver));
     }
 
     #[test]

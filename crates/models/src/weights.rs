@@ -4,6 +4,7 @@ use std::{borrow::Cow, collections::HashMap, marker::PhantomData, path::Path};
 
 use rayon::prelude::*;
 
+use crate::cpu::{number::Number, vectors::vectorized};
 use crate::fp8::{Made, Quantised, is_quantised};
 use crate::numbers::{first_unusual, from_f32, read_into, to_f32};
 use crate::synthetic::{Fill, fill};
@@ -182,14 +183,19 @@ impl<'a> TensorData<'a> {
     }
 
     /// Writes the numbers from an index on.
-    pub(crate) fn read_at(&self, from: usize, to: &mut [f32]) {
+    pub(crate) fn read_at<T: Number>(&self, from: usize, to: &mut [T]) {
         match self {
             Self::Filled { fill, .. } => {
-                to.iter_mut().enumerate().for_each(|(at, to)| *to = fill.at((from + at) as u64));
+                let fill = *fill;
+                vectorized!({
+                    for (at, to) in to.iter_mut().enumerate() {
+                        *to = T::narrow(fill.at((from + at) as u64));
+                    }
+                });
             }
             Self::Stored { dtype, bytes } => read_into(to, *dtype, &bytes[from * dtype.bytes() as usize..]),
             Self::Quantised(quantised) => {
-                to.iter_mut().enumerate().for_each(|(at, to)| *to = quantised.number(from + at));
+                to.iter_mut().enumerate().for_each(|(at, to)| *to = T::narrow(quantised.number(from + at)));
             }
         }
     }
