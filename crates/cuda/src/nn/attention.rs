@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_head, of_window};
+use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_window};
 use crate::launch::*;
 
 const DOING: &str = "attending";
@@ -35,19 +35,21 @@ pub(super) fn has_tensor_cores<T>(device: &Device, head_dim: u32) -> bool {
 
 impl<T: Element> Attention<T> {
     /// What [`Self::load`] loads.
-    pub fn requests(device: &Device, head_dim: u32) -> impl Iterator<Item = Request> {
-        let tensor = has_tensor_cores::<T>(device, head_dim).then_some(ATTENTION_TENSOR);
-        let options = of_head(head_dim);
+    pub fn requests(device: &Device, head_dim: u32, window: Option<u32>) -> impl Iterator<Item = Request> {
+        let has_tensor_cores = window.is_none() && has_tensor_cores::<T>(device, head_dim);
+        let (tensor, options) = (has_tensor_cores.then_some(ATTENTION_TENSOR), of_window(head_dim, window));
         [ATTENTION].into_iter().chain(tensor).map(move |source| Request::typed::<T>(source, &options))
     }
 
-    /// Loads the kernels for heads of this size, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
-        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
-        let options = of_head(head_dim);
+    /// Loads the kernels for heads of this size, from the cache where they are there. With a window, a query sees only
+    /// this number of keys, of which its own is the last.
+    pub fn load(device: &Device, cache: &Cache, head_dim: u32, window: Option<u32>) -> Result<Self, CudaError> {
+        let sizes = (1..=LARGEST_HEAD).contains(&head_dim) && window != Some(0);
+        expect("loading attention", sizes, "the head size must be 1 to 256, and the window at least 1")?;
+        let options = of_window(head_dim, window);
         let any = Request::typed::<T>(ATTENTION, &options).load(device, cache)?.kernel("attention")?;
         any.allow_shared_bytes(any_shared_bytes(head_dim))?;
-        let tensor = match has_tensor_cores::<T>(device, head_dim) {
+        let tensor = match window.is_none() && has_tensor_cores::<T>(device, head_dim) {
             true => {
                 let module = Request::typed::<T>(ATTENTION_TENSOR, &options).load(device, cache)?;
                 let kernel = |tile: Tile| {
@@ -60,21 +62,6 @@ impl<T: Element> Attention<T> {
         };
         let (multiprocessors, is_early) = (device.facts().multiprocessors, device.is_hopper_or_later());
         Ok(Self { any, tensor, head_dim, multiprocessors, is_early, of: PhantomData })
-    }
-
-    /// What [`Self::load_windowed`] loads.
-    pub fn windowed_request(head_dim: u32, window: u32) -> Request {
-        Request::typed::<T>(ATTENTION, &of_window(head_dim, Some(window)))
-    }
-
-    /// Loads the kernel with which a query sees only this number of keys, of which its own is the last.
-    pub fn load_windowed(device: &Device, cache: &Cache, head_dim: u32, window: u32) -> Result<Self, CudaError> {
-        let sizes = (1..=LARGEST_HEAD).contains(&head_dim) && window > 0;
-        expect("loading attention", sizes, "the head size must be 1 to 256, and the window at least 1")?;
-        let any = Self::windowed_request(head_dim, window).load(device, cache)?.kernel("attention")?;
-        any.allow_shared_bytes(any_shared_bytes(head_dim))?;
-        let multiprocessors = device.facts().multiprocessors;
-        Ok(Self { any, tensor: None, head_dim, multiprocessors, is_early: false, of: PhantomData })
     }
 
     /// Puts attention of `q`, [batch, heads, tokens, head_dim], over the caches `k` and `v`,

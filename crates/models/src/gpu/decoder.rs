@@ -88,7 +88,7 @@ pub fn compile_ahead<T: Number>(device: &Device, config: &Config, options: &Opti
         requests.extend(BlockAttention::<T>::requests(device, head_dim));
     }
     if let Some(window) = config.window {
-        requests.push(Attention::<T>::windowed_request(head_dim, size(window.size)?));
+        requests.extend(Attention::<T>::requests(device, head_dim, Some(size(window.size)?)));
     }
     nvrtc::compile_ahead(device, &Cache::of_user(), requests);
     Ok(())
@@ -112,10 +112,9 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         let replay = first_replay(&options)?;
         compile_ahead::<T>(device, &config, &options)?;
         let head_dim = size(config.head_dim)?;
-        let windowed = match config.window {
-            Some(window) => Some(Attention::load_windowed(device, &Cache::of_user(), head_dim, size(window.size)?)?),
-            None => None,
-        };
+        let attention = |window| Attention::load(device, &Cache::of_user(), head_dim, window);
+        let windowed =
+            config.window.map(|window| Ok::<_, ModelError>(attention(Some(size(window.size)?))?)).transpose()?;
         let streamed = streamed(device, copies, &config, &weights, &options)?;
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
@@ -124,7 +123,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             replay,
             device,
             blas: Blas::new(device)?,
-            attention: Attention::load(device, &Cache::of_user(), head_dim)?,
+            attention: attention(None)?,
             windowed,
             sparse,
             dense: None,

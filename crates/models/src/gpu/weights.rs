@@ -97,7 +97,7 @@ impl<T: Number> GpuWeights<T> {
         keep: impl FnOnce(&Loader<'_, T>) -> Result<Option<HostLayers>, ModelError>,
     ) -> Result<Self, ModelError> {
         let cache = Cache::of_user();
-        let attention = Attention::<T>::requests(device, size(config.head_dim)?);
+        let attention = Attention::<T>::requests(device, size(config.head_dim)?, None);
         let fp8 = Fp8::<T>::requests().filter(|_| dtype == Dtype::Fp8);
         compile_ahead(device, &cache, Operations::<T>::requests().chain(attention).chain(fp8));
         let operations = Operations::load(device, &cache)?;

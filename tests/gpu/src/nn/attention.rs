@@ -100,7 +100,7 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     let device = &lab.bench.device;
     for (case, start) in CASES {
         let sizes = sizes(case);
-        let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
+        let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim, None)?;
         let inputs = Inputs::new(lab, &sizes, start)?;
         let count = sizes.query_numbers() as usize;
         let (scale, what) = (1.5 / (sizes.head_dim as f32).sqrt(), format!("attention {sizes:?} from {start}"));
@@ -118,7 +118,7 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         // Windows of less than a tile and of more. A query behind the cache's end would see no key.
         let is_tried = [6, 64, 256].contains(&sizes.head_dim) && start + sizes.tokens <= sizes.capacity;
         for window in [20_u32, 90].into_iter().filter(|_| is_tried) {
-            let windowed = Attention::<T>::load_windowed(device, &Cache::of_user(), sizes.head_dim, window)?;
+            let windowed = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim, Some(window))?;
             let expected = reference::attention_windowed([q, k, v], &sizes, start as usize, scale, window as usize);
             windowed.attend(device.stream(), inputs.there(), &inputs.start, (out.all_mut(), None), &sizes, scale)?;
             lab.judge(&format!("{what}, window {window}"), &out, &expected)?;

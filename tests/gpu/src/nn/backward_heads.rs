@@ -170,7 +170,7 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
 
 fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_shifted: bool) -> Result<(), Failed> {
     let device = &lab.bench.device;
-    let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
+    let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim, None)?;
     let gradients = AttentionGradients::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
     let inputs = Inputs::new(lab, sizes, start)?;
     let scale = 1.5 / (sizes.head_dim as f32).sqrt();

@@ -72,7 +72,7 @@ impl<'a, T: Number> Stand<'a, T> {
     /// The kernel that the decoder uses, for comparison with dense blocks.
     fn present(&mut self) -> Result<f64, Failed> {
         let bench = self.bench;
-        let attention = Attention::<T>::load(&bench.device, &Cache::of_user(), self.sizes.head_dim)?;
+        let attention = Attention::<T>::load(&bench.device, &Cache::of_user(), self.sizes.head_dim, None)?;
         let start = bench.device.upload(&[0_u32])?;
         let scale = 1.0 / (self.sizes.head_dim as f32).sqrt();
         let [q, k, v] = &self.inputs;

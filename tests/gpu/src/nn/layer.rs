@@ -106,7 +106,7 @@ impl<T: Number> DeviceLayer<T> {
         let cache = || lab.upload(&vec![0.0; SIZES.cache_numbers() as usize]);
         Ok(Self {
             blas: Blas::new(device)?,
-            attention: Attention::load(device, &Cache::of_user(), SIZES.head_dim)?,
+            attention: Attention::load(device, &Cache::of_user(), SIZES.head_dim, None)?,
             weights: host.weights.iter().map(|weight| lab.upload(weight)).collect::<Result<_, _>>()?,
             cosines: device.upload(&host.cosines)?,
             sines: device.upload(&host.sines)?,

@@ -185,7 +185,7 @@ pub(super) fn attention_operations(sizes: &HeadSizes) -> f64 {
 }
 
 fn fused_row<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &HeadSizes) -> Result<f64, Failed> {
-    let attention = Attention::<T>::load(&lab.bench.device, &Cache::of_user(), sizes.head_dim)?;
+    let attention = Attention::<T>::load(&lab.bench.device, &Cache::of_user(), sizes.head_dim, None)?;
     let [q, k, v] = [
         random_buffer(lab, sizes.query_numbers())?,
         random_buffer(lab, sizes.cache_numbers())?,

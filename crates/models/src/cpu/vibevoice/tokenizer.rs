@@ -1,6 +1,7 @@
 //! The operations of tokenizers on the CPU. All tokenizers share the buffers: one runs after the other.
 
 use super::super::{
+    cache::fit,
     crew::Crew,
     number::Number,
     steps::{Norm, gelu},
@@ -65,7 +66,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
             add_scaled(&self.crew, &block.ffn_scale, &third[..size], stream);
         }
         if let Some(block) = next {
-            fit(third, size);
+            fit(third, size)?;
             Norm { weight: &block.norm, eps: to.eps }.rows(&self.crew, 1, stream, third);
             see(&mut flow.contexts[to.at], &third[..size], seen);
         }
@@ -75,7 +76,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
     fn block(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
         let (crew, Buffers { stream, seen, second, third }) = (&self.crew, &mut self.buffers);
         let (size, inner) = (stream.len(), to.rows * block.up.bias.len());
-        fit(second, seen.len().max(inner));
+        fit(second, seen.len().max(inner))?;
         block.mixer.run(crew, seen, second);
         // The positions before are mixed too, with too little before them, and left out.
         add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
@@ -111,13 +112,6 @@ fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
     seen.extend_from_slice(context);
     seen.extend_from_slice(rows);
     context.copy_from_slice(&seen[seen.len() - context.len()..]);
-}
-
-pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) {
-    if buffer.len() < size {
-        reserve(buffer, size);
-        buffer.resize(size, T::default());
-    }
 }
 
 fn reserve<T>(buffer: &mut Vec<T>, size: usize) {

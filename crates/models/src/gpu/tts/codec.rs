@@ -56,7 +56,7 @@ impl<T: Number> Codec<T> {
         Ok(Self {
             sizes: CodecSizes::new(config),
             options: options.decoder(CacheCapacity::Static(most), Some(codec.kept())),
-            attention: Attention::load(device, &Cache::of_user(), size(transformer.head_dim)?)?,
+            attention: Attention::load(device, &Cache::of_user(), size(transformer.head_dim)?, None)?,
             sparse: Sparse::load(device, transformer, codec.kept())?,
             rope: DeviceRope::new(device, transformer, most)?,
             start: device.upload(&[0])?,

@@ -121,7 +121,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
             marks: options.marks.clone(),
             talker: Inner::new(device, &config.talker, capacity)?,
             state: State::new(device, 1, 1)?,
-            attention: Attention::load(device, &Cache::of_user(), size(config.talker.head_dim)?)?,
+            attention: Attention::load(device, &Cache::of_user(), size(config.talker.head_dim)?, None)?,
             text: device.allocate(TEXT_CAPACITY * config.talker.hidden)?,
             text_rows: device.upload(&[0])?,
             predictor: Inner::new(device, &config.predictor, config.groups)?,

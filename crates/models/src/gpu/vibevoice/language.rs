@@ -139,7 +139,7 @@ impl<T: Number> Language<T> {
         row.zero()?;
         let language = Self {
             streams: Streams::new(device, &stepped, options)?,
-            attention: Attention::load(device, &Cache::of_user(), size(stepped.head_dim)?)?,
+            attention: Attention::load(device, &Cache::of_user(), size(stepped.head_dim)?, None)?,
             row,
             hidden: device.allocate(STREAMS * stepped.hidden)?,
             choice: device.upload(&[0])?,
