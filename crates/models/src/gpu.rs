@@ -76,35 +76,25 @@ impl<T: Number> LoadedWeights for GpuWeights<T> {
 
 impl GpuModel {
     /// Loads the weights on a device in this dtype. Synthetic weights are generated there.
-    pub fn load(device: &Device, config: &Config, weights: &Weights, dtype: Dtype) -> Result<Self, ModelError> {
-        Self::load_with((device, config, weights), dtype, None)
-    }
-
-    /// Loads the weights on a device, except those of offloaded layers, which go to host memory: that of `pin`
-    /// ([`laptime_cuda::Region::pinned`]), or pageable in mode `sync` or where pinned memory is refused.
-    pub fn load_offloaded(
+    ///
+    /// Those of offloaded layers go to host memory: that of the allocator ([`laptime_cuda::Region::pinned`]), or pageable
+    /// in mode `sync` or where pinned memory is refused.
+    pub fn load(
         device: &Device,
         config: &Config,
         weights: &Weights,
         dtype: Dtype,
-        (offload, pin): (&Offload, Pin<'_>),
-    ) -> Result<Self, ModelError> {
-        Self::load_with((device, config, weights), dtype, Some((offload, pin)))
-    }
-
-    fn load_with(
-        from: (&Device, &Config, &Weights),
-        dtype: Dtype,
         offload: Option<(&Offload, Pin<'_>)>,
     ) -> Result<Self, ModelError> {
-        from.1.check()?;
+        config.check()?;
+        let from = (device, config, weights);
         let weights: Arc<dyn LoadedWeights> = typed!(dtype, |T| {
             Arc::new(GpuWeights::<T>::load_with(from, dtype, |loader| match offload {
-                Some((offload, pin)) => HostLayers::of(loader, from.1, offload, pin),
+                Some((offload, pin)) => HostLayers::of(loader, config, offload, pin),
                 None => Ok(None),
             })?)
         });
-        Ok(Self { config: Arc::new(from.1.clone()), weights })
+        Ok(Self { config: Arc::new(config.clone()), weights })
     }
 
     /// Starts to compile the kernels of a decoder with these options, so that they are compiled while its weights are
@@ -115,30 +105,18 @@ impl GpuModel {
         typed!(options.dtype, |T| decoder::compile_ahead::<T>(device, config, options))
     }
 
-    /// A decoder over these weights, with a cache and buffers of its own.
-    pub fn decoder<'a>(&self, device: &'a Device, options: Options) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        self.decoder_on((device, None), options)
-    }
-
-    /// A decoder with offloaded layers. They are copied on the stream of `copies`, which is the same device
-    /// with a stream of its own ([`Device::with_new_stream`]), and whose lane is that of the offloading.
-    pub fn decoder_offloaded<'a>(
+    /// A decoder over these weights, with a cache and buffers of its own. Offloaded layers are copied on the stream of
+    /// `copies`, which is the same device with a stream of its own ([`Device::with_new_stream`]), and whose lane is that of
+    /// the offloading.
+    pub fn decoder<'a>(
         &self,
         device: &'a Device,
-        copies: &'a Device,
-        options: Options,
-    ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        self.decoder_on((device, Some(copies)), options)
-    }
-
-    fn decoder_on<'a>(
-        &self,
-        devices: (&'a Device, Option<&'a Device>),
+        copies: Option<&'a Device>,
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
         let (wanted, has) = (options.dtype, self.dtype());
         ensure!(wanted == has, "the weights are {has} on the device, and {wanted} was asked for");
-        Arc::clone(&self.weights).decoder(&self.config, devices, options)
+        Arc::clone(&self.weights).decoder(&self.config, (device, copies), options)
     }
 
     /// The dtype of the weights.

@@ -19,11 +19,9 @@ impl trees::Device for Gpu<'_> {
     fn decoder(&self, config: &Config, options: Options) -> Result<Box<dyn Decoder + '_>, ModelError> {
         let (weights, dtype) = (trees::weights(config), options.dtype);
         match &options.offload {
-            None => GpuModel::load(self.device, config, &weights, dtype)?.decoder(self.device, options),
-            Some(offload) => {
-                GpuModel::load_offloaded(self.device, config, &weights, dtype, (offload, &Region::pinned))?
-                    .decoder_offloaded(self.device, &self.copies, options)
-            }
+            None => GpuModel::load(self.device, config, &weights, dtype, None)?.decoder(self.device, None, options),
+            Some(offload) => GpuModel::load(self.device, config, &weights, dtype, Some((offload, &Region::pinned)))?
+                .decoder(self.device, Some(&self.copies), options),
         }
     }
 
