@@ -152,10 +152,6 @@ impl ModelError {
         Self::Refused("no pass has run yet".to_owned())
     }
 
-    pub(crate) fn no_token() -> Self {
-        Self::Refused("no token was chosen yet: run a prompt first".to_owned())
-    }
-
     pub(crate) fn sparse_behind_cache() -> Self {
         Self::Refused("sparse attention begins with the first token: the cache must be empty".to_owned())
     }

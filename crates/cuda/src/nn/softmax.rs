@@ -13,7 +13,7 @@ impl<T: Element> Operations<T> {
     /// Row r of a matrix is of query r modulo `tokens`, which sees the keys up to the position `start[0]` plus the query;
     /// other keys get nothing. Scores are multiplied by `scale`, which is positive, first.
     ///
-    /// With a window, only the last so many of the keys that a query sees count.
+    /// With a window, only this number of the last keys that a query sees count.
     pub fn softmax_causal<'a>(
         &self,
         stream: &Stream,

@@ -38,10 +38,10 @@ impl<T: Number> CpuPasses<T> {
 
     fn run(&mut self, ids: &[u32], before: Before) -> Done {
         let Self { crew, embedding, own_head, stack, .. } = self;
-        let (hidden, factor) = (stack.config().hidden, stack.config().embedding_scale());
-        let marks = stack.options().marks.clone();
+        let (hidden, factor) = (stack.config.hidden, stack.config.embedding_scale());
+        let marks = stack.options.marks.clone();
         let head = own_head.as_ref().unwrap_or(embedding);
-        let tokens = ids.len() / stack.options().batch;
+        let tokens = ids.len() / stack.options.batch;
         stack.run(crew, tokens, before, Some(head), |stream| {
             let _stage = mark_embedding!(marks, ids.len());
             embed(crew, ids, embedding, hidden, stream);
@@ -54,11 +54,11 @@ impl<T: Number> CpuPasses<T> {
 
 impl<T: Number> DecoderBackend for CpuPasses<T> {
     fn config(&self) -> &Config {
-        self.stack.config()
+        &self.stack.config
     }
 
     fn options(&self) -> &Options {
-        self.stack.options()
+        &self.stack.options
     }
 
     fn offloading(&self) -> Option<Offloading> {
@@ -100,8 +100,8 @@ impl<T: Number> Passes for CpuPasses<T> {
 
     fn run_prefill(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Cache)?;
-        let _stage = stage_mark!(self.stack.options().marks, Layer, "sampling");
-        let rows = self.stack.logits().chunks(self.stack.config().vocab);
+        let _stage = stage_mark!(self.stack.options.marks, Layer, "sampling");
+        let rows = self.stack.logits().chunks(self.stack.config.vocab);
         self.chosen = rows.map(|row| index_of_largest(row) as u32).collect();
         Ok(())
     }

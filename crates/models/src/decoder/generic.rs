@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::cache::{CacheMemory, KvCache};
-use crate::{Decoder, DecoderBackend, Done, KeysValues, ModelError, Tokens, error::fit};
+use crate::error::{ensure, fit};
+use crate::{Decoder, DecoderBackend, Done, KeysValues, ModelError, Tokens};
 
 /// Logits that are read at a time when they are looked at: few, because a case uses no more memory than was predicted.
 const LOOKED_AT: usize = 64 << 10;
@@ -69,7 +70,8 @@ fn logits_count(passes: &mut impl Passes) -> Result<usize, ModelError> {
 }
 
 fn check_token(passes: &mut impl Passes) -> Done {
-    if passes.results().has_token { Ok(()) } else { Err(ModelError::no_token()) }
+    ensure!(passes.results().has_token, "no token was chosen yet: run a prompt first");
+    Ok(())
 }
 
 impl<P: Passes> Decoder for P {

@@ -72,7 +72,7 @@ impl<T: Number> Cpu<T> {
     }
 
     fn sample(&mut self) {
-        let _stage = stage_mark!(self.stack.options().marks, Layer, "sampling");
+        let _stage = stage_mark!(self.stack.options.marks, Layer, "sampling");
         let count = self.choices.len() / self.row.len();
         self.logits.clear();
         self.logits.extend(self.stack.logits()[..count].iter().map(|logit| logit.wide()));
