@@ -48,8 +48,10 @@ unsafe impl GlobalAlloc for Heap {
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// Checks that no more was used than predicted, and that the prediction is at most this percentage of it.
-fn check(what: &str, needed: u64, used: u64, most: u64) {
+/// Checks that a case uses no more memory than was predicted, and from 100 MB on at most 5 % less. In smaller ones, what is not
+/// counted one by one weighs more.
+fn check(what: &str, needed: u64, used: u64) {
+    let most = if used >= 100_000_000 { 105 } else { 125 };
     let case = format!("{what}: needed {needed}, used {used}");
     assert!(used <= needed, "{case}");
     assert!(needed * 100 <= used * most, "{case}");
@@ -156,7 +158,7 @@ fn a_decoder_uses_what_was_predicted(
     PEAK.store(start, Relaxed);
     run(config, options, pass, tokens, threads);
     let used = (PEAK.load(Relaxed) - start) as u64;
-    check(&format!("{dtype} {attention:?} {capacity:?} {pass:?} {told}"), needed, used, 115);
+    check(&format!("{dtype} {attention:?} {capacity:?} {pass:?} {told}"), needed, used);
 }
 
 /// A model whose language model and whose tokenizers are large beside what is not counted.
@@ -198,7 +200,7 @@ fn a_voice_uses_what_was_predicted(dtype: Dtype, offload: Option<Offload>) {
         while !model.token().unwrap().is_end {}
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
-    check(&format!("a voice, {dtype} {told}"), needed, used, 110);
+    check(&format!("a voice, {dtype} {told}"), needed, used);
 }
 
 fn run(config: Config, options: Options, pass: Pass, tokens: usize, threads: usize) {
@@ -247,13 +249,13 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
         fuser.fuse(&mut **receiver, &mut [&mut **sharer], section).unwrap();
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
-    check(&format!("fusing, {dtype}"), needed, used, 120);
+    check(&format!("fusing, {dtype}"), needed, used);
 }
 
 /// A model whose talker and whose codec are large beside what is not counted.
 fn tts_config() -> TtsConfig {
     let mut config = TtsConfig::from_preset("tiny").unwrap();
-    config.text_vocab = 40_000;
+    config.text_vocab = 46_000;
     config.text_width = 512;
     config.talker = Config { hidden: 512, ffn: 1024, ..config.talker };
     config.codec.channels = 256;
@@ -278,7 +280,7 @@ fn speech_uses_what_was_predicted(dtype: Dtype) {
         tts.decode(0..frames).unwrap();
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
-    check(&format!("speech, {dtype}"), needed, used, 125);
+    check(&format!("speech, {dtype}"), needed, used);
 }
 
 fn a_trainer_uses_what_was_predicted(dtype: Dtype, attention: Attention) {
@@ -296,5 +298,5 @@ fn a_trainer_uses_what_was_predicted(dtype: Dtype, attention: Attention) {
         trainer.update().unwrap();
     }
     let used = (PEAK.load(Relaxed) - start) as u64;
-    check(&format!("training, {dtype} {attention:?}"), needed, used, 110);
+    check(&format!("training, {dtype} {attention:?}"), needed, used);
 }

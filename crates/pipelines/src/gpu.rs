@@ -28,6 +28,9 @@ const READING_HOLDS: Duration = Duration::from_millis(50);
 /// The workspace of cuBLAS, in bytes.
 const WORKSPACE_BYTES: u64 = 32 << 20;
 
+/// What the smallest allocation takes, in bytes.
+const SMALLEST_BYTES: u64 = 512;
+
 /// How many times the second-level cache is written to empty it.
 const CACHE_TIMES: u64 = 2;
 

@@ -24,6 +24,7 @@ mod models;
 mod nn;
 mod reference;
 mod variants;
+mod workloads;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -139,6 +140,7 @@ const TESTS: &[Test] = &[
     ("CUPTI reports copies, syncs and stages", cupti::records),
     ("CUPTI reports the nodes of a graph", cupti::graph_nodes),
     ("CUPTI serves one session at a time", cupti::one_session),
+    ("memory: every workload uses what was predicted", workloads::memory),
     ("the peak of a case is its own", memory::peak),
     ("a graph's memory is in the peak", memory::graph_peak),
     ("running out of memory ten times leaves nothing behind", memory::ten_lacks),

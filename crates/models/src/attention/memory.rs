@@ -1,6 +1,6 @@
 //! How much a layout takes, before it is built.
 
-use super::{BlockMask, Kept, Layout, Pattern, Random, SHARED_ROWS, Tiling, layout::words};
+use super::{BlockMask, Kept, Layout, Pattern, Random, SHARED_ROWS, Tiling, kept::Blocks, layout::words};
 
 impl Layout {
     /// Bytes that a layout takes at most while it is built.
@@ -34,16 +34,43 @@ fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, u
     (tiles, draws.saturating_mul(pattern.random.min(length)), 0)
 }
 
+/// Rows of a mask up to which its blocks are looked at one by one.
+const MOST_SIDE: usize = 4096;
+
 fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usize) {
     let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
     let block = match kept {
         Kept::Blocks { mask: Some(mask), .. } => mask.block(length).unwrap_or(1),
         _ => BlockMask::built_in_block(),
     };
-    let (blocks, side) = (length.div_ceil(rows), length.div_ceil(block));
+    let (blocks, all, side) = (length.div_ceil(rows), length.div_ceil(keys), length.div_ceil(block));
+    let mask = side.saturating_mul(side).saturating_mul(2);
     let is_whole = block.is_multiple_of(rows) && block.is_multiple_of(keys);
-    let columns = if is_whole { 0 } else { blocks.saturating_mul(length) };
-    (blocks.saturating_mul(length.div_ceil(keys)), columns, side.saturating_mul(side).saturating_mul(2))
+    if is_whole || side > MOST_SIDE {
+        return (blocks.saturating_mul(all), if is_whole { 0 } else { blocks.saturating_mul(length) }, mask);
+    }
+    // Tiles of which a mask keeps some blocks are gathered.
+    let of_mask = Blocks::of(kept, length);
+    let touched = |from: usize, count: usize| from / block..=((from + count).min(length) - 1) / block;
+    let is_kept = |from: usize, key: usize| {
+        let mut cells = touched(from, rows).flat_map(|row| touched(key, keys).map(move |column| (row, column)));
+        let kept = |(row, column): (usize, usize)| of_mask.keeps_block(row, column);
+        let first = cells.next().is_some_and(kept);
+        (first || cells.clone().any(kept), first && cells.all(kept))
+    };
+    let is_causal = kept.rule().is_causal;
+    let (mut tiles, mut columns) = (0, 0);
+    for from in (0..length).step_by(rows) {
+        let end = if is_causal { (from + rows).min(length) } else { length };
+        for key in (0..end).step_by(keys) {
+            match is_kept(from, key) {
+                (_, true) => tiles += 1,
+                (true, _) => (tiles, columns) = (tiles + 1, columns + keys),
+                _ => {}
+            }
+        }
+    }
+    (tiles, columns, mask)
 }
 
 #[cfg(test)]

@@ -17,7 +17,12 @@ use super::{
 use crate::tts::{
     CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes, together,
 };
-use crate::{Attention, Config, ModelError, attention::CPU_TILING, dtype::typed, size::product};
+use crate::{
+    Attention, Config, ModelError,
+    attention::CPU_TILING,
+    dtype::typed,
+    size::{product, sum},
+};
 
 /// Loads Qwen3-TTS into memory. It runs on this many threads, including the caller's.
 pub fn qwen_tts(
@@ -46,30 +51,35 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
         Sizes::new(config, Attention::Dense, &Span::new(config, 1, rows, 0), logits).numbers()
     };
     let wide = |config: &Config| config.hidden.max(config.ffn).max(config.heads.saturating_mul(config.head_dim));
-    let decoders = [&config.talker, &config.predictor, &codec.transformer].map(wide);
-    let deep = sizes.convs.iter().map(|[_, inputs, taps]| inputs.saturating_mul(*taps));
-    let deepest = deep.chain(decoders).fold(config.text_width, usize::max);
-    let thread =
-        product_bytes(turned_bytes(options.dtype, text.max(decoded.saturating_mul(sizes.hidden)), deepest, PART));
+    let of_decoders = [(text, &config.talker), (1, &config.predictor), (decoded, &codec.transformer)];
+    let products =
+        of_decoders.map(|(rows, config)| [rows, wide(config)]).into_iter().chain([[text, config.text_width]]);
+    let convs =
+        sizes.convs.iter().map(|&[rows, inputs, taps]| [rows.saturating_mul(decoded), inputs.saturating_mul(taps)]);
+    let turned = products.chain(convs).map(|[rows, depth]| turned_bytes(options.dtype, rows, depth, PART)).max();
+    let thread = product_bytes(turned.unwrap_or(0));
     let books = product(&[codec.codebook, codec.groups, codec.vector_width()]);
+    let numbers = |numbers: u64| numbers.saturating_mul(options.dtype.bytes());
     let device = DeviceNeeds {
-        numbers: vec![
-            pass(&config.talker, text, 1),
-            pass(&config.predictor, 2, 1),
-            pass(&codec.transformer, decoded, 0),
-            // The rows of text exist twice when they are divided.
-            product(&[text, config.talker.hidden]),
-            product(&[decoded, sizes.hidden.max(sizes.inner)]),
-            gathered(&sizes, decoded) as u64,
-        ],
-        bytes: vec![
+        kept: sum([
+            numbers(sum([pass(&config.talker, text, 1), pass(&config.predictor, 2, 1)])),
+            // Codebooks are kept in f32.
+            books.saturating_mul(4),
             SMALL_BYTES,
-            // Codebooks are kept in f32, and exist twice while they are computed.
-            books.saturating_mul(4 * 2),
+        ]),
+        // Codebooks exist twice while they are computed.
+        loading: books.saturating_mul(4),
+        codec: sum([
+            numbers(pass(&codec.transformer, decoded, 0)),
+            numbers(product(&[decoded, sizes.hidden.max(sizes.inner)])),
+            numbers(gathered(&sizes, decoded) as u64),
             // The audio may exist twice when it grows.
             product(&[codec.frame_samples(), frames, 4 * 2]),
             thread.saturating_mul(threads.max(1) as u64),
-        ],
+        ]),
+        // The rows of text exist twice when they are divided.
+        prefill: numbers(product(&[text, config.talker.hidden])),
+        chunk: 0,
         positions: [text.saturating_add(frames), decoded],
         tiling: CPU_TILING,
     };

@@ -43,7 +43,7 @@ pub fn qwen_tts<'a>(
 }
 
 /// Codes, states, tables of rules and what each allocation is rounded up by.
-const SMALL_BYTES: u64 = 16 << 20;
+const SMALL_BYTES: u64 = 4 << 20;
 
 /// Numbers behind each row of a convolution's packed weights.
 const BEHIND: usize = 8;
@@ -53,32 +53,35 @@ const BEHIND: usize = 8;
 pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]: [usize; 2]) -> u64 {
     let (decoded, sizes) = (together(frames), CodecSizes::new(config));
     let (talker, transformer, tensors) = (&config.talker, &config.codec.transformer, config.codec_file_tensors());
+    let numbers = |numbers: u64| numbers.saturating_mul(options.dtype.bytes());
     let pass = |config: &Config, rows: usize| {
         PassSizes::new(config, &options.decoder(CacheCapacity::Static(rows), None), rows, rows, Head::Last)
             .parts
             .numbers()
     };
-    let rows = talker.vocab.saturating_add(config.predicted().saturating_mul(config.predictor.vocab));
+    let bridged = talker.vocab.saturating_add(config.predicted().saturating_mul(config.predictor.vocab));
+    let tables = if config.has_bridge() { product(&[bridged, config.predictor.hidden]) } else { 0 };
+    let kept = [
+        // All embeddings of codes after the bridge.
+        tables,
+        sum(tensors.iter().map(|spec| product(&[spec.shape.first().copied().unwrap_or(0), BEHIND]))),
+        product(&[text.max(TEXT_CAPACITY).next_power_of_two(), talker.hidden]),
+    ];
     let device = DeviceNeeds {
-        numbers: vec![
-            // All embeddings of codes after the bridge.
-            if config.has_bridge() { product(&[rows, config.predictor.hidden]) } else { 0 },
-            sum(tensors.iter().map(|spec| product(&[spec.shape.first().copied().unwrap_or(0), BEHIND]))),
-            // A tensor and its packed copy, in addition to the one that is counted.
-            tensors.iter().map(|spec| product(&spec.shape)).max().unwrap_or(0),
-            pass(talker, text),
-            product(&[text.max(TEXT_CAPACITY).next_power_of_two(), talker.hidden]),
-            pass(transformer, decoded),
-            product(&[2, decoded, transformer.kv_heads, transformer.head_dim]),
-            product(&[decoded, sizes.inner]),
-        ],
-        bytes: vec![
+        kept: sum([numbers(sum(kept)), WORKSPACE_BYTES, SMALL_BYTES]),
+        loading: if config.has_bridge() { WORKSPACE_BYTES } else { 0 },
+        codec: sum([
+            numbers(product(&[decoded, sizes.inner])),
             product(&[config.codec.frame_samples(), decoded, 4]),
             COLUMN_BYTES as u64,
-            // One of the model, one while the bridge is loaded.
-            2 * WORKSPACE_BYTES,
-            SMALL_BYTES,
-        ],
+        ]),
+        prefill: numbers(pass(talker, text)),
+        chunk: numbers(pass(transformer, decoded).saturating_add(product(&[
+            2,
+            decoded,
+            transformer.kv_heads,
+            transformer.head_dim,
+        ]))),
         positions: [options.capacity, CHUNK_FRAMES + CONTEXT_FRAMES],
         tiling: GPU_TILING,
     };

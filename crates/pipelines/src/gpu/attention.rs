@@ -7,7 +7,7 @@ use laptime_models::attention::{AttentionSizes, Input, Kept, Kind, Layout, Sampl
 use laptime_models::{Dtype, Fill, Marks};
 use laptime_probe::stage;
 
-use super::{CudaDevice, WORKSPACE_BYTES, into_error};
+use super::{CudaDevice, SMALLEST_BYTES, WORKSPACE_BYTES, into_error};
 use crate::attention::{
     Spec,
     engine::{Built, Engine},
@@ -30,11 +30,14 @@ pub fn needed_bytes(spec: &Spec) -> u64 {
     let Spec { kind, inputs, kept, .. } = spec;
     let (sizes, bytes) = (inputs.sizes, inputs.dtype.bytes());
     let rest = match kind {
-        // The scores, and the mixed values before the heads are concatenated.
-        Kind::Naive => sizes.scores().saturating_add(sizes.query_numbers()).saturating_mul(bytes),
+        // The scores, the mixed values before the heads are concatenated, what cuBLAS has, and one number.
+        Kind::Naive => {
+            let numbers = sizes.scores().saturating_add(sizes.query_numbers());
+            numbers.saturating_mul(bytes).saturating_add(WORKSPACE_BYTES + SMALLEST_BYTES)
+        }
         _ => Layout::most_bytes(kept, sizes.length, GPU_TILING),
     };
-    [WORKSPACE_BYTES, sizes.bytes(inputs.dtype), rest].into_iter().fold(0, u64::saturating_add)
+    sizes.bytes(inputs.dtype).saturating_add(rest)
 }
 
 pub fn make<'a>(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Box<dyn Engine + 'a>> {

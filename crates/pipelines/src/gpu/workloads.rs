@@ -10,7 +10,7 @@ use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
 use laptime_cuda::{Blas, Buffer, CudaError, Element, Graph, Pinned};
 use laptime_probe::{stage, sync_point};
 
-use super::{CudaDevice, WORKSPACE_BYTES, into_error};
+use super::{CudaDevice, SMALLEST_BYTES, WORKSPACE_BYTES, into_error};
 use crate::chain::{LARGE_PRODUCTS, SMALL_PRODUCTS, Sizes, check_chain, rotation, start};
 use crate::copy::pattern_at;
 use crate::crew::{Crew, all_threads};
@@ -83,7 +83,8 @@ pub fn prepare_copy<'a>(op: &str, bytes: u64, dtype: &str, gpu: &'a CudaDevice) 
         return Ok(Prepared::DoesNotApply(reason));
     }
     let buffers = if op == "copy" { 2 } else { 1 };
-    Prepared::if_it_fits(bytes.saturating_mul(buffers), gpu, || {
+    // One of the ops has a sum.
+    Prepared::if_it_fits(bytes.saturating_mul(buffers).saturating_add(SMALLEST_BYTES), gpu, || {
         let count = usize::try_from(bytes)? / size_of::<u32>();
         Ok(Box::new(GpuCopy { gpu, count, op: Op::new(op, count, gpu)? }))
     })

@@ -32,7 +32,9 @@ pub fn decoders(bench: &Bench) -> Answer {
         ("gemma-3-1b", Dtype::Bf16, Attention::Dense, 512, false),
     ] {
         let config = Config::from_preset(name)?;
-        let options = Options { attention, ..Options::new(dtype, CacheCapacity::Static(tokens + 8)) };
+        // Without a cache, a forward pass keeps the keys and values of one layer at a time.
+        let capacity = if is_forward { CacheCapacity::Growing } else { CacheCapacity::Static(tokens + 8) };
+        let options = Options { attention, ..Options::new(dtype, capacity) };
         let needed = needed_bytes(&config, &options, tokens, is_forward);
         let words = compare(bench, &format!("{name} {dtype} forward={is_forward}"), needed, || {
             let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), dtype, None)?;

@@ -6,10 +6,14 @@ use laptime_cuda::Device;
 use laptime_models::{
     Dtype, GraphMode, Offload, StreamMode,
     gpu::{needed_vibevoice_bytes, vibevoice},
-    vibevoice::{Guidance, ReadingSizes, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, VoicePrompt},
+    vibevoice::{Guidance, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, VoicePrompt},
 };
 
-use crate::models::{fixture::distance, speech::prompt};
+use crate::models::{
+    fixture::distance,
+    memory,
+    speech::{prompt, reading_sizes},
+};
 use crate::{Answer, Bench, Failed, expect};
 
 fn offload(mode: StreamMode, resident: usize) -> Option<Offload> {
@@ -105,26 +109,19 @@ pub fn memory(bench: &Bench) -> Answer {
     let copies = bench.device.with_new_stream()?;
     let config = VibeVoiceConfig::from_preset("7b")?;
     let (prompt, tokens) = (prompt(&config)?, 20);
-    let mut told = Vec::new();
-    for mode in [StreamMode::Wrap, StreamMode::Sync, StreamMode::Batched] {
+    let run = |mode| {
         let mut options = VibeVoiceOptions::new(Dtype::Bf16, prompt.ids.len(), tokens);
         options.offload = eight_streamed(&config, mode);
-        let voices = prompt.ids.iter().filter(|id| **id == config.ids.audio).count();
-        let steps = Guidance::default().steps;
-        let reading = ReadingSizes { positions: prompt.ids.len(), voices, tokens, steps };
-        let needed = needed_vibevoice_bytes(&config, &options, reading);
-        bench.device.give_back_memory()?;
-        let before = bench.device.used_memory()?;
-        bench.device.reset_peak()?;
-        let mut model = model(bench, &copies, &config, options)?;
-        model.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, tokens)?;
-        (0..2).try_for_each(|_| model.token().map(drop))?;
-        model.wait()?;
-        let used = bench.device.peak_memory()?.bytes().saturating_sub(before);
-        told.push(format!("{mode}: {:.1} MB of {:.1} MB", used as f64 / 1e6, needed as f64 / 1e6));
-        expect(used <= needed && needed as f64 <= 1.05 * used as f64, || told.join("\n"))?;
-    }
-    Ok(told.join("\n"))
+        let needed = needed_vibevoice_bytes(&config, &options, reading_sizes(&config, &prompt, tokens));
+        memory::compare(bench, &mode.to_string(), needed, || {
+            let mut model = model(bench, &copies, &config, options)?;
+            model.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, tokens)?;
+            (0..2).try_for_each(|_| model.token().map(drop))?;
+            Ok(model.wait()?)
+        })
+    };
+    let modes = [StreamMode::Wrap, StreamMode::Sync, StreamMode::Batched];
+    modes.into_iter().map(run).collect::<Result<Vec<_>, _>>().map(|lines| lines.join("\n"))
 }
 
 fn model<'a>(
