@@ -1,4 +1,4 @@
-// Weights that look random, constants, and the count of what is no finite number. Blocks go along memory.
+// Synthetic weights and constants. Blocks go along memory.
 
 __device__ __forceinline__ u32 mixed(u32 bits) {
     bits ^= bits >> 16;
@@ -8,7 +8,7 @@ __device__ __forceinline__ u32 mixed(u32 bits) {
     return bits ^ bits >> 16;
 }
 
-// `random_value` of the CPU is the same formula.
+// `synthetic::value` of `laptime_models` is the same formula.
 __device__ __forceinline__ float random_value(u64 key, u64 index, float amplitude) {
     u32 hash = mixed((u32)index ^ mixed((u32)(index >> 32) ^ mixed((u32)key) ^ (u32)(key >> 32)));
     float share = (float)(hash >> 8) * 0x1p-24f;
@@ -55,24 +55,4 @@ extern "C" __global__ void fill_numbers(number *out, u64 count, float value) {
     u64 rest = way.behind + way.thread;
     if (way.thread < way.lead) out[way.thread] = narrowed(value);
     if (rest < count) out[rest] = narrowed(value);
-}
-
-__device__ __forceinline__ u32 is_not_finite(number value) {
-    return (__float_as_uint(widened(value)) & 0x7f800000u) == 0x7f800000u;
-}
-
-// Adds to `found`.
-extern "C" __global__ void count_not_finite(const number *values, u64 count, u32 *found) {
-    walk way = along(values, count);
-    u32 here = 0;
-    for (u64 group = way.thread; group < way.groups; group += way.stride) {
-        numbers read = loaded(values + way.lead + group * NUMBERS_IN_16_BYTES);
-#pragma unroll
-        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) here += is_not_finite(read.at[i]);
-    }
-    u64 rest = way.behind + way.thread;
-    if (way.thread < way.lead) here += is_not_finite(values[way.thread]);
-    if (rest < count) here += is_not_finite(values[rest]);
-    here = __reduce_add_sync(~0u, here);
-    if (here && threadIdx.x % 32 == 0) atomicAdd(found, here);
 }

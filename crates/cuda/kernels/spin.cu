@@ -13,16 +13,6 @@ extern "C" __global__ void spin_nanos(unsigned long long nanos) {
     }
 }
 
-// Spins for this number of cycles of the multiprocessor, and returns how many passed.
-extern "C" __global__ void spin_cycles(unsigned long long cycles, unsigned long long* passed) {
-    const long long begin = clock64();
-    unsigned long long gone = 0;
-    while (gone < cycles) {
-        gone = static_cast<unsigned long long>(clock64() - begin);
-    }
-    *passed = gone;
-}
-
 // Reads the global timer again and again, to see by how much it moves.
 extern "C" __global__ void timer_readings(unsigned long long* readings, unsigned int count) {
     for (unsigned int at = 0; at < count; ++at) {

@@ -32,38 +32,27 @@ pub trait Element: Pod {
     fn widened(self) -> f32;
 }
 
-impl Element for f32 {
-    const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_32F;
-    const OPTION: &'static str = "-DNUMBER_F32";
+macro_rules! elements {
+    ($($type:ty: $of_cublas:ident, $option:literal, |$value:ident| $narrowed:expr, $widened:expr;)*) => {
+        $(impl Element for $type {
+            const TYPE: sys::cudaDataType = sys::cudaDataType::$of_cublas;
+            const OPTION: &'static str = $option;
 
-    fn narrowed(value: f32) -> Self {
-        value
-    }
-    fn widened(self) -> f32 {
-        self
-    }
+            fn narrowed($value: f32) -> Self {
+                $narrowed
+            }
+            fn widened(self) -> f32 {
+                let $value = self;
+                $widened
+            }
+        })*
+    };
 }
-impl Element for f16 {
-    const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_16F;
-    const OPTION: &'static str = "-DNUMBER_F16";
 
-    fn narrowed(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-    fn widened(self) -> f32 {
-        self.to_f32()
-    }
-}
-impl Element for bf16 {
-    const TYPE: sys::cudaDataType = sys::cudaDataType::CUDA_R_16BF;
-    const OPTION: &'static str = "-DNUMBER_BF16";
-
-    fn narrowed(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-    fn widened(self) -> f32 {
-        self.to_f32()
-    }
+elements! {
+    f32: CUDA_R_32F, "-DNUMBER_F32", |value| value, value;
+    f16: CUDA_R_16F, "-DNUMBER_F16", |value| Self::from_f32(value), value.to_f32();
+    bf16: CUDA_R_16BF, "-DNUMBER_BF16", |value| Self::from_f32(value), value.to_f32();
 }
 
 /// cuBLAS on one stream.

@@ -70,10 +70,10 @@ impl Cache {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let Some((path, folder)) = self.path(key).zip(self.folder.as_deref()) else { return Ok(()) };
         fs::create_dir_all(folder)?;
-        let beside = path.with_extension(format!("{}-{}.part", process::id(), NEXT.fetch_add(1, Relaxed)));
-        let written = fs::write(&beside, pack(&key.bytes(), compiled)).and_then(|()| fs::rename(&beside, &path));
+        let temporary = path.with_extension(format!("{}-{}.part", process::id(), NEXT.fetch_add(1, Relaxed)));
+        let written = fs::write(&temporary, pack(&key.bytes(), compiled)).and_then(|()| fs::rename(&temporary, &path));
         if written.is_err() {
-            let _ = fs::remove_file(&beside);
+            let _ = fs::remove_file(&temporary);
         }
         written
     }

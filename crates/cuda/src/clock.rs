@@ -31,19 +31,19 @@ pub const DRIFT_ONE_IN: u64 = 50_000;
 const ROUNDING_ONE_IN: u64 = 1 << 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reached {
+pub enum Reached {
     Yes,
     NotYet,
     Never,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HostTime {
-    pub(crate) ticks: Ticks,
-    pub(crate) nanos: u64,
+pub struct HostTime {
+    pub ticks: Ticks,
+    pub nanos: u64,
 }
 
-pub(crate) trait Events: Send + Sync {
+pub trait Events: Send + Sync {
     type Event: Copy + Send;
 
     /// Puts an event on the stream, reusing an old one if possible. None if the stream accepts none.
@@ -56,41 +56,22 @@ pub(crate) trait Events: Send + Sync {
 }
 
 /// The clock of one CUDA stream.
-#[derive(Debug)]
-pub struct EventClock(Clock<StreamEvents>);
+pub type EventClock = Clock<StreamEvents>;
 
 impl EventClock {
     /// Creates the clock of a stream. Synchronises the stream once, to take the first anchor.
     pub fn new(stream: Arc<Stream>) -> Result<Self, CudaError> {
         stream.synchronise()?;
-        let clock = Clock::new(StreamEvents::new(stream));
+        let clock = Self::over(StreamEvents::new(stream));
         if !clock.first_anchor() {
             return Err(CudaError::refused("taking the clock's first anchor", 0, "the stream accepts no events"));
         }
-        Ok(Self(clock))
-    }
-}
-
-impl DeviceClock for EventClock {
-    fn mark(&self) -> Option<Stamp> {
-        self.0.mark()
-    }
-
-    fn resolve(&self, stamp: Stamp) -> Resolved {
-        self.0.resolve(stamp)
-    }
-
-    fn anchor(&self) {
-        self.0.anchor();
-    }
-
-    fn uncertainty_nanos(&self) -> u64 {
-        self.0.uncertainty_nanos()
+        Ok(clock)
     }
 }
 
 #[derive(Debug)]
-struct Clock<E: Events> {
+pub struct Clock<E: Events> {
     events: E,
     state: Mutex<State<E::Event>>,
 }
@@ -128,7 +109,7 @@ struct Anchored<Event> {
 }
 
 impl<E: Events> Clock<E> {
-    fn new(events: E) -> Self {
+    fn over(events: E) -> Self {
         let state = State {
             free: Vec::new(),
             marks: VecDeque::new(),
@@ -144,28 +125,6 @@ impl<E: Events> Clock<E> {
 
     fn state(&self) -> MutexGuard<'_, State<E::Event>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn mark(&self) -> Option<Stamp> {
-        let mut state = self.state();
-        let reused = state.free.pop();
-        let event = self.events.record(reused)?;
-        let anchors_before = state.first_anchor + state.anchors.len() as u64;
-        state.marks.push_back(Some(Mark { event, anchors_before }));
-        Some(Stamp(state.first_mark + state.marks.len() as u64 - 1))
-    }
-
-    fn resolve(&self, stamp: Stamp) -> Resolved {
-        // The driver is called without the lock: marking must not wait for it. The data of a mark stays while it is in
-        // the list.
-        let Some((mark, anchors)) = self.state().find(stamp) else { return Resolved::Never };
-        let resolved = match self.events.reached(mark.event) {
-            Reached::NotYet => return Resolved::Pending,
-            Reached::Yes => self.moment(mark.event, anchors),
-            Reached::Never => None,
-        };
-        self.state().finish(stamp, resolved);
-        resolved.map_or(Resolved::Never, Resolved::At)
     }
 
     fn moment(&self, event: E::Event, anchors: Around<E::Event>) -> Option<DeviceMoment> {
@@ -189,24 +148,6 @@ impl<E: Events> Clock<E> {
         }
         let found = self.try_anchor(u64::MAX);
         found.map(|found| self.keep_anchor(found)).is_some()
-    }
-
-    fn anchor(&self) {
-        if !self.events.is_idle() {
-            return;
-        }
-        let mut best: Option<Observed<E::Event>> = None;
-        for _ in 0..ANCHOR_TRIES {
-            let Some((event, anchor, window)) = self.try_anchor(LONGEST_ANCHOR_NANOS) else { break };
-            let spare = match &best {
-                Some((_, _, narrowest)) if *narrowest <= window => Some(event),
-                _ => best.replace((event, anchor, window)).map(|(event, ..)| event),
-            };
-            self.state().free.extend(spare);
-        }
-        if let Some(best) = best {
-            self.keep_anchor(best);
-        }
     }
 
     fn keep_anchor(&self, (event, anchor, window): Observed<E::Event>) {
@@ -236,6 +177,48 @@ impl<E: Events> Clock<E> {
                     return None;
                 }
             }
+        }
+    }
+}
+
+impl<E: Events> DeviceClock for Clock<E> {
+    fn mark(&self) -> Option<Stamp> {
+        let mut state = self.state();
+        let reused = state.free.pop();
+        let event = self.events.record(reused)?;
+        let anchors_before = state.first_anchor + state.anchors.len() as u64;
+        state.marks.push_back(Some(Mark { event, anchors_before }));
+        Some(Stamp(state.first_mark + state.marks.len() as u64 - 1))
+    }
+
+    fn resolve(&self, stamp: Stamp) -> Resolved {
+        // The driver is called without the lock: marking must not wait for it. The data of a mark stays while it is in
+        // the list.
+        let Some((mark, anchors)) = self.state().find(stamp) else { return Resolved::Never };
+        let resolved = match self.events.reached(mark.event) {
+            Reached::NotYet => return Resolved::Pending,
+            Reached::Yes => self.moment(mark.event, anchors),
+            Reached::Never => None,
+        };
+        self.state().finish(stamp, resolved);
+        resolved.map_or(Resolved::Never, Resolved::At)
+    }
+
+    fn anchor(&self) {
+        if !self.events.is_idle() {
+            return;
+        }
+        let mut best: Option<Observed<E::Event>> = None;
+        for _ in 0..ANCHOR_TRIES {
+            let Some((event, anchor, window)) = self.try_anchor(LONGEST_ANCHOR_NANOS) else { break };
+            let spare = match &best {
+                Some((_, _, narrowest)) if *narrowest <= window => Some(event),
+                _ => best.replace((event, anchor, window)).map(|(event, ..)| event),
+            };
+            self.state().free.extend(spare);
+        }
+        if let Some(best) = best {
+            self.keep_anchor(best);
         }
     }
 

@@ -17,6 +17,14 @@ macro_rules! driver {
 }
 pub(crate) use driver;
 
+/// Calls a driver function in a context.
+macro_rules! bound {
+    ($context:expr, $($call:tt)+) => {
+        $context.bind().and_then(|()| $crate::context::driver!($($call)+))
+    };
+}
+pub(crate) use bound;
+
 #[derive(Debug)]
 pub struct Context {
     pub(crate) device: sys::CUdevice,

@@ -8,21 +8,19 @@ use cudarc::driver::sys;
 use laptime_probe::stage;
 use laptime_trace::GraphReplays;
 
-use crate::context::{Context, driver};
+use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done, Failure, Unavailable};
 use crate::{library, nvrtc::Compiling, stream::Stream};
 
 /// The CUDA version of the bindings, as the driver counts: 13000 is 13.0.
 pub const CUDA_NEEDED: u32 = 13_000;
 
-/// An open GPU: its context, a compute stream, and one copy stream in each direction.
+/// An open GPU: its context and a stream.
 #[derive(Debug)]
 pub struct Device {
     facts: DeviceFacts,
     context: Arc<Context>,
-    compute: Arc<Stream>,
-    copy_in: Arc<Stream>,
-    copy_out: Arc<Stream>,
+    stream: Arc<Stream>,
     /// Replays of stamped graphs, until a trace takes them.
     replays: Arc<Mutex<GraphReplays>>,
     compiling: Arc<Mutex<Compiling>>,
@@ -56,53 +54,38 @@ impl DeviceFacts {
     }
 }
 
-trait Driver {
-    fn is_there(&self) -> bool;
-    fn start(&self) -> Done;
-    fn cuda_version(&self) -> Result<u32, CudaError>;
-    fn device_count(&self) -> Result<u32, CudaError>;
-}
-
-struct Installed;
-
-impl Driver for Installed {
-    fn is_there(&self) -> bool {
-        library::has_driver()
-    }
-
-    fn start(&self) -> Done {
-        driver!("starting the driver", cuInit(0))
-    }
-
-    fn cuda_version(&self) -> Result<u32, CudaError> {
-        let mut version = 0;
-        driver!("asking the driver's version", cuDriverGetVersion(&mut version))?;
-        Ok(version.unsigned_abs())
-    }
-
-    fn device_count(&self) -> Result<u32, CudaError> {
-        let mut count = 0;
-        driver!("counting devices", cuDeviceGetCount(&mut count))?;
-        Ok(count.unsigned_abs())
-    }
+fn driver_version() -> Result<u32, CudaError> {
+    let mut version = 0;
+    driver!("asking the driver's version", cuDriverGetVersion(&mut version))?;
+    Ok(version.unsigned_abs())
 }
 
 /// The number of GPUs, or why none can be used.
 pub fn device_count() -> Result<u32, Unavailable> {
-    count_devices(&Installed)
+    let count = || {
+        let mut count = 0;
+        driver!("counting devices", cuDeviceGetCount(&mut count))?;
+        Ok(count.unsigned_abs())
+    };
+    count_devices(library::has_driver(), driver_version, || driver!("starting the driver", cuInit(0)), count)
 }
 
-fn count_devices(driver: &impl Driver) -> Result<u32, Unavailable> {
-    if !driver.is_there() {
+fn count_devices(
+    has_driver: bool,
+    version: impl FnOnce() -> Result<u32, CudaError>,
+    start: impl FnOnce() -> Done,
+    count: impl FnOnce() -> Result<u32, CudaError>,
+) -> Result<u32, Unavailable> {
+    if !has_driver {
         return Err(Unavailable::NoDriver);
     }
     // The version is available before initialisation, and an old driver may not initialise at all.
-    let found = driver.cuda_version().map_err(broken)?;
+    let found = version().map_err(broken)?;
     if found < CUDA_NEEDED {
         return Err(Unavailable::DriverTooOld { found, needed: CUDA_NEEDED });
     }
-    driver.start().map_err(broken)?;
-    match driver.device_count().map_err(broken)? {
+    start().map_err(broken)?;
+    match count().map_err(broken)? {
         0 => Err(no_gpu()),
         count => Ok(count),
     }
@@ -139,9 +122,8 @@ impl Device {
         driver!("finding the device", cuDeviceGet(&mut device, index as i32))?;
         let facts = facts(index, device)?;
         let context = Arc::new(Context::retain(device)?);
-        let stream = || Stream::new(Arc::clone(&context)).map(Arc::new);
-        let (compute, copy_in, copy_out) = (stream()?, stream()?, stream()?);
-        Ok(Self { facts, context, compute, copy_in, copy_out, replays: Arc::default(), compiling: Arc::default() })
+        let stream = Arc::new(Stream::new(Arc::clone(&context))?);
+        Ok(Self { facts, context, stream, replays: Arc::default(), compiling: Arc::default() })
     }
 
     /// What the device says of itself.
@@ -154,19 +136,9 @@ impl Device {
         self.facts.capability.0 >= 9
     }
 
-    /// The stream to compute on.
+    /// Its stream.
     pub fn stream(&self) -> &Arc<Stream> {
-        &self.compute
-    }
-
-    /// The stream for copies to the device.
-    pub fn copy_in(&self) -> &Arc<Stream> {
-        &self.copy_in
-    }
-
-    /// The stream for copies from the device.
-    pub fn copy_out(&self) -> &Arc<Stream> {
-        &self.copy_out
+        &self.stream
     }
 
     /// Creates another stream.
@@ -174,12 +146,11 @@ impl Device {
         Stream::new(Arc::clone(&self.context))
     }
 
-    /// The same device with new streams, which do not wait for the existing ones.
-    pub fn with_new_streams(&self) -> Result<Self, CudaError> {
-        let stream = || self.new_stream().map(Arc::new);
+    /// The same device with another stream, which does not wait for the existing one.
+    pub fn with_new_stream(&self) -> Result<Self, CudaError> {
         let (facts, context) = (self.facts.clone(), Arc::clone(&self.context));
         let (replays, compiling) = (Arc::clone(&self.replays), Arc::clone(&self.compiling));
-        Ok(Self { facts, context, compute: stream()?, copy_in: stream()?, copy_out: stream()?, replays, compiling })
+        Ok(Self { facts, context, stream: Arc::new(self.new_stream()?), replays, compiling })
     }
 
     pub(crate) fn compiling(&self) -> MutexGuard<'_, Compiling> {
@@ -200,8 +171,7 @@ impl Device {
 
     /// Waits until all work on every stream is done.
     pub fn synchronise(&self) -> Done {
-        self.context.bind()?;
-        driver!("synchronising the device", cuCtxSynchronize())
+        bound!(self.context, "synchronising the device", cuCtxSynchronize())
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -225,7 +195,7 @@ fn facts(index: u32, device: sys::CUdevice) -> Result<DeviceFacts, CudaError> {
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
         memory_bytes: memory_bytes as u64,
-        driver_cuda: Installed.cuda_version()?,
+        driver_cuda: driver_version()?,
     })
 }
 
@@ -258,48 +228,35 @@ mod tests {
 
     const SOUND: Answers = Answers { there: true, version: 13_000, start: 0, count: 2 };
 
-    impl Driver for Answers {
-        fn is_there(&self) -> bool {
-            self.there
-        }
-
-        fn start(&self) -> Result<(), CudaError> {
-            if self.start == 0 { Ok(()) } else { Err(classify("starting", self.start, "CODE")) }
-        }
-
-        fn cuda_version(&self) -> Result<u32, CudaError> {
-            Ok(self.version)
-        }
-
-        fn device_count(&self) -> Result<u32, CudaError> {
-            Ok(self.count)
-        }
+    fn count(Answers { there, version, start, count }: Answers) -> Result<u32, Unavailable> {
+        let start = || if start == 0 { Ok(()) } else { Err(classify("starting", start, "CODE")) };
+        count_devices(there, || Ok(version), start, || Ok(count))
     }
 
     #[test]
     fn a_sound_driver_counts_its_devices() {
-        assert_eq!(count_devices(&SOUND), Ok(2));
+        assert_eq!(count(SOUND), Ok(2));
     }
 
     #[test]
     fn a_machine_without_a_driver_says_so() {
-        assert_eq!(count_devices(&Answers { there: false, ..SOUND }), Err(Unavailable::NoDriver));
+        assert_eq!(count(Answers { there: false, ..SOUND }), Err(Unavailable::NoDriver));
     }
 
     #[test]
     fn an_old_driver_is_reported_before_it_is_started() {
         let old = Answers { version: 12_040, start: 999, ..SOUND };
-        assert_eq!(count_devices(&old), Err(Unavailable::DriverTooOld { found: 12_040, needed: 13_000 }));
+        assert_eq!(count(old), Err(Unavailable::DriverTooOld { found: 12_040, needed: 13_000 }));
     }
 
     #[test]
     fn a_driver_without_a_device_is_reported_from_one_that_fails() {
         for none in [Answers { start: 100, ..SOUND }, Answers { count: 0, ..SOUND }] {
-            assert!(matches!(count_devices(&none), Err(Unavailable::NoGpu { .. })));
+            assert!(matches!(count(none), Err(Unavailable::NoGpu { .. })));
         }
-        assert!(matches!(count_devices(&Answers { start: 803, ..SOUND }), Err(Unavailable::Broken(_))));
-        assert!(matches!(count_devices(&Answers { start: 999, ..SOUND }), Err(Unavailable::Broken(_))));
-        assert_eq!(count_devices(&Answers { start: 34, ..SOUND }), Err(Unavailable::StubDriver));
+        assert!(matches!(count(Answers { start: 803, ..SOUND }), Err(Unavailable::Broken(_))));
+        assert!(matches!(count(Answers { start: 999, ..SOUND }), Err(Unavailable::Broken(_))));
+        assert_eq!(count(Answers { start: 34, ..SOUND }), Err(Unavailable::StubDriver));
     }
 
     #[test]

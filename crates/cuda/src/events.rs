@@ -6,22 +6,25 @@ use std::{ptr, sync::Arc, time::Instant};
 use cudarc::driver::sys;
 
 use crate::clock::{Events, HostTime, Reached};
-use crate::{context::driver, stream::Stream};
+use crate::{
+    context::{bound, driver},
+    stream::Stream,
+};
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Event(sys::CUevent);
+pub struct Event(sys::CUevent);
 
 // SAFETY: events may be recorded, asked and destroyed from any thread; the driver locks.
 unsafe impl Send for Event {}
 
 #[derive(Debug)]
-pub(crate) struct StreamEvents {
+pub struct StreamEvents {
     stream: Arc<Stream>,
     began: Instant,
 }
 
 impl StreamEvents {
-    pub(crate) fn new(stream: Arc<Stream>) -> Self {
+    pub fn new(stream: Arc<Stream>) -> Self {
         Self { stream, began: Instant::now() }
     }
 
@@ -74,8 +77,6 @@ impl Events for StreamEvents {
     }
 
     fn destroy(&self, event: Event) {
-        if self.stream.context.bind().is_ok() {
-            let _ = driver!("destroying an event", cuEventDestroy_v2(event.0));
-        }
+        let _ = bound!(self.stream.context, "destroying an event", cuEventDestroy_v2(event.0));
     }
 }

@@ -5,7 +5,7 @@ use std::{ptr, sync::Arc};
 
 use cudarc::driver::sys;
 
-use crate::context::{Context, driver};
+use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done};
 use crate::stream::Stream;
 
@@ -41,14 +41,12 @@ impl Graph {
     ///
     /// The captured buffers and kernels must live until the replay is done.
     pub unsafe fn launch(&self, stream: &Stream) -> Done {
-        self.context.bind()?;
-        driver!("replaying a graph", cuGraphLaunch(self.ready, stream.raw()))
+        bound!(self.context, "replaying a graph", cuGraphLaunch(self.ready, stream.raw()))
     }
 
     /// Uploads the graph to the device, so that the first replay costs the same as the others.
     pub fn upload(&self, stream: &Stream) -> Done {
-        self.context.bind()?;
-        driver!("uploading a graph", cuGraphUpload(self.ready, stream.raw()))
+        bound!(self.context, "uploading a graph", cuGraphUpload(self.ready, stream.raw()))
     }
 
     /// The number of nodes: kernels, copies, allocations.
@@ -59,9 +57,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
-            let _ = driver!("destroying a graph", cuGraphExecDestroy(self.ready));
-        }
+        let _ = bound!(self.context, "destroying a graph", cuGraphExecDestroy(self.ready));
     }
 }
 

@@ -7,7 +7,7 @@ use std::{ptr, sync::Arc};
 use cudarc::driver::sys;
 use laptime_probe::stage;
 
-use crate::context::{Context, driver};
+use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done};
 use crate::{device::Device, launch::groups, stream::Stream};
 
@@ -72,7 +72,7 @@ macro_rules! kernels {
             /// Loads them all, from the cache where they are there.
             pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
                 $(
-                    let module = nvrtc::load_typed::<T>(device, cache, $source, &[])?;
+                    let module = nvrtc::Request::typed::<T>($source, &[]).load(device, cache)?;
                     $(let $field = module.$find($($argument),*)?;)*
                 )*
                 $(let $device = device;)?
@@ -154,10 +154,9 @@ impl Module {
     /// Loads a compiled module (a cubin, or PTX with a zero at its end) on a device.
     pub fn load(device: &Device, image: &[u8]) -> Result<Arc<Self>, CudaError> {
         let context = Arc::clone(device.context());
-        context.bind()?;
         let _stage = stage!("load", bytes = image.len());
         let mut raw = ptr::null_mut();
-        driver!("loading a module", cuModuleLoadData(&mut raw, image.as_ptr().cast()))?;
+        bound!(context, "loading a module", cuModuleLoadData(&mut raw, image.as_ptr().cast()))?;
         Ok(Arc::new(Self { context, raw }))
     }
 
@@ -220,9 +219,7 @@ impl Pair {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
-            let _ = driver!("unloading a module", cuModuleUnload(self.raw));
-        }
+        let _ = bound!(self.context, "unloading a module", cuModuleUnload(self.raw));
     }
 }
 
@@ -270,32 +267,44 @@ impl Kernel {
 
     /// Allows a block to use this amount of shared memory: the default limit is 48 KiB.
     pub fn allow_shared_bytes(&self, bytes: u32) -> Done {
-        self.module.context.bind()?;
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        driver!(&format!("allowing `{}` shared memory", self.name), cuFuncSetAttribute(self.raw, most, bytes as i32))
+        bound!(
+            self.module.context,
+            &format!("allowing `{}` shared memory", self.name),
+            cuFuncSetAttribute(self.raw, most, bytes as i32)
+        )
     }
 
     /// Allows clusters of more than 8 blocks, which not every GPU can run.
     pub fn allow_large_clusters(&self) -> Done {
-        self.module.context.bind()?;
         let allowed = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
-        driver!(&format!("allowing `{}` large clusters", self.name), cuFuncSetAttribute(self.raw, allowed, 1))
+        bound!(
+            self.module.context,
+            &format!("allowing `{}` large clusters", self.name),
+            cuFuncSetAttribute(self.raw, allowed, 1)
+        )
     }
 
     /// The number of its clusters that the device can run at once, launched like this.
     pub fn clusters_at_once(&self, shape: Shape) -> Result<u32, CudaError> {
-        self.module.context.bind()?;
         let mut clusters = 0;
         let config = shape.config(ptr::null_mut(), &mut []);
-        driver!("counting clusters", cuOccupancyMaxActiveClusters(&mut clusters, self.raw, &config))?;
+        bound!(
+            self.module.context,
+            "counting clusters",
+            cuOccupancyMaxActiveClusters(&mut clusters, self.raw, &config)
+        )?;
         Ok(clusters.unsigned_abs())
     }
 
     /// Lets multiprocessors that run it use the maximum shared memory.
     pub fn prefer_shared_memory(&self) -> Done {
-        self.module.context.bind()?;
         let share = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
-        driver!(&format!("dividing the memory of `{}`", self.name), cuFuncSetAttribute(self.raw, share, 100))
+        bound!(
+            self.module.context,
+            &format!("dividing the memory of `{}`", self.name),
+            cuFuncSetAttribute(self.raw, share, 100)
+        )
     }
 }
 

@@ -2,13 +2,11 @@
 //!
 //! The GPU tests compare each with a CPU reference.
 
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Kernel, Launch, Shape, Source, Stream, area, blocks, nvrtc,
-};
+use crate::launch::*;
 use crate::nvrtc::Origin;
 
 /// Every kernel source, by file.
-pub const SOURCES: [Source<'static>; 7] = [SPIN, STAMP, FILL, ACCESS, READ, COPY, MATMUL];
+pub const SOURCES: [Source<'static>; 6] = [SPIN, STAMP, FILL, ACCESS, READ, COPY];
 
 const SPIN: Source<'static> = Source { file: "spin.cu", text: include_str!("../kernels/spin.cu") };
 const STAMP: Source<'static> = Source { file: "stamp.cu", text: include_str!("../kernels/stamp.cu") };
@@ -16,7 +14,6 @@ const FILL: Source<'static> = Source { file: "fill.cu", text: include_str!("../k
 const ACCESS: Source<'static> = Source { file: "access.cu", text: include_str!("../kernels/access.cu") };
 const READ: Source<'static> = Source { file: "read.cu", text: include_str!("../kernels/read.cu") };
 const COPY: Source<'static> = Source { file: "copy.cu", text: include_str!("../kernels/copy.cu") };
-const MATMUL: Source<'static> = Source { file: "matmul.cu", text: include_str!("../kernels/matmul.cu") };
 
 /// Threads per block of the kernels that stream over memory.
 const THREADS: u32 = 256;
@@ -27,7 +24,6 @@ const BLOCKS_EACH: u32 = 8;
 #[derive(Debug)]
 pub struct Kernels {
     spin_nanos: Kernel,
-    spin_cycles: Kernel,
     timer_readings: Kernel,
     pub(crate) stamp: Kernel,
     pub(crate) end_replay: Kernel,
@@ -35,7 +31,6 @@ pub struct Kernels {
     illegal_access: Kernel,
     read_sum: Kernel,
     copy: Kernel,
-    matmul: Kernel,
     along_memory: Shape,
     compiled: usize,
 }
@@ -54,10 +49,8 @@ impl Kernels {
         let (spin, stamp) = (module(SPIN)?, module(STAMP)?);
         let (fill, illegal) = (module(FILL)?.kernel("fill")?, module(ACCESS)?.kernel("illegal_access")?);
         let (read_sum, copy) = (module(READ)?.kernel("read_sum")?, module(COPY)?.kernel("copy")?);
-        let matmul = module(MATMUL)?.kernel("matmul")?;
         Ok(Self {
             spin_nanos: spin.kernel("spin_nanos")?,
-            spin_cycles: spin.kernel("spin_cycles")?,
             timer_readings: spin.kernel("timer_readings")?,
             stamp: stamp.kernel("stamp")?,
             end_replay: stamp.kernel("end_replay")?,
@@ -65,7 +58,6 @@ impl Kernels {
             illegal_access: illegal,
             read_sum,
             copy,
-            matmul,
             along_memory: Shape::line(device.facts().multiprocessors.max(1) * BLOCKS_EACH, THREADS),
             compiled,
         })
@@ -79,11 +71,6 @@ impl Kernels {
     /// Keeps one thread of the device busy for this number of nanoseconds of its global timer.
     pub fn spin_nanos(&self, stream: &Stream, nanos: u64) -> Done {
         Launch::new(stream, "spinning").with(nanos).run(&self.spin_nanos, Shape::ONE)
-    }
-
-    /// Keeps one thread busy for this number of cycles, and writes the actual number into `passed`.
-    pub fn spin_cycles(&self, stream: &Stream, cycles: u64, passed: &mut Buffer<u64>) -> Done {
-        Launch::new(stream, "spinning").with(cycles).write(passed, 1_u32).run(&self.spin_cycles, Shape::ONE)
     }
 
     /// Fills `readings` with consecutive readings of the global timer.
@@ -120,17 +107,6 @@ impl Kernels {
             .write(to, count)
             .with(count / 4);
         launch.run(&self.copy, self.along_memory)
-    }
-
-    /// Multiplies `a` (m by k) by `b` (k by n) into `c` (m by n), all row-major, with a plain slow kernel.
-    pub fn matmul(&self, stream: &Stream, [a, b]: [&Buffer<f32>; 2], c: &mut Buffer<f32>, [m, n, k]: [u32; 3]) -> Done {
-        let launch = Launch::new(stream, "multiplying")
-            .read(a, area(m, k))
-            .read(b, area(k, n))
-            .write(c, area(m, n))
-            .with_all([m, n, k]);
-        let grid = [n.div_ceil(16).max(1), m.div_ceil(16).max(1), 1];
-        launch.run(&self.matmul, Shape { grid, block: [16, 16, 1], shared_bytes: 0 })
     }
 
     /// Destroys the context, for tests.

@@ -43,6 +43,6 @@ pub use self::{
     moment::Moment,
     region::Region,
     slice::{Rows, Slice, SliceMut},
-    stamps::{Replay, Replays, StampCapacity, StampedGraph, StampedStage, Stamper, TimerAnchor},
+    stamps::{StampCapacity, StampedGraph, Stamper},
     stream::Stream,
 };

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use laptime_probe::stage;
 use sys::{CUgraphMem_attribute as GraphAttribute, CUmemPool_attribute as PoolAttribute};
 
-use crate::context::{Context, driver};
+use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done};
 use crate::{device::Device, stream::Stream};
 
@@ -40,9 +40,8 @@ impl Peak {
 impl Device {
     /// Queries the free memory. Memory cached in the pool does not count as free.
     pub fn free_memory(&self) -> Result<Free, CudaError> {
-        self.context().bind()?;
         let (mut free, mut total) = (0, 0);
-        driver!("asking for free memory", cuMemGetInfo_v2(&mut free, &mut total))?;
+        bound!(self.context(), "asking for free memory", cuMemGetInfo_v2(&mut free, &mut total))?;
         Ok(Free { free: free as u64, total: total as u64 })
     }
 
@@ -64,10 +63,10 @@ impl Device {
 
     /// Lets the peak begin anew, at what is in use now.
     pub fn reset_peak(&self) -> Done {
-        self.context().bind()?;
         let mut zero = 0_u64;
         let high = PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
-        driver!(
+        bound!(
+            self.context(),
             "resetting the peak",
             cuMemPoolSetAttribute(self.context().pool, high, (&raw mut zero).cast::<c_void>())
         )?;
@@ -87,8 +86,7 @@ impl Device {
 
     /// Gives the memory back that was freed, kept for later and is done with. Does not wait.
     pub fn trim_memory(&self) -> Done {
-        self.context().bind()?;
-        driver!("trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))
+        bound!(self.context(), "trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))
     }
 
     /// Allocates uninitialised memory, in the order of the compute stream.
@@ -211,47 +209,29 @@ impl<T: Pod> Buffer<T> {
         self.all_mut().write(values)
     }
 
-    /// Puts a copy of values to its beginning on a stream without waiting: the driver has read the values when this
-    /// returns.
-    ///
-    /// # Safety
-    ///
-    /// The values must not be in pinned memory, which the driver would read later.
-    pub unsafe fn put(&mut self, stream: &Stream, values: &[T]) -> Done {
-        let bytes = self.fitting::<T>(values.len())?;
-        stream.context.bind()?;
-        // The driver stages pageable memory before the call returns.
-        let (to, from) = (self.pointer, values.as_ptr().cast());
-        driver!("copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes, stream.raw()))
-    }
-
     /// Copies all of it to the host, and waits for it.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
         self.all().read()
     }
 
-    /// Puts a copy from pinned memory on a stream without waiting for it.
+    /// Puts a copy of host memory to its beginning on a stream. The call waits only if that memory is pageable.
     ///
     /// # Safety
     ///
-    /// Both must live, and `source` must not be written, until the copy is done.
-    pub unsafe fn begin_write(&mut self, source: &Pinned<T>, stream: &Stream) -> Done {
-        let bytes = self.fitting::<T>(source.len())?;
-        stream.context.bind()?;
-        let from = source.pointer.cast();
-        driver!("copying to the device", cuMemcpyHtoDAsync_v2(self.pointer, from, bytes, stream.raw()))
+    /// Until the copy is done, nothing else reads or writes the buffer, and pinned memory lives and is not written.
+    pub unsafe fn begin_write<V: Pod>(&self, from: &[V], stream: &Stream) -> Done {
+        self.check_fit(size_of_val(from))?;
+        stream.copy_in(self.pointer, from)
     }
 
-    /// Puts a copy to pinned memory on a stream without waiting for it.
+    /// Puts a copy of its beginning to host memory on a stream. The call waits only if that memory is pageable.
     ///
     /// # Safety
     ///
-    /// Both must live, and `target` must not be read, until the copy is done.
-    pub unsafe fn begin_read(&self, target: &mut Pinned<T>, stream: &Stream) -> Done {
-        let bytes = self.fitting::<T>(target.len())?;
-        stream.context.bind()?;
-        let to = target.pointer.cast();
-        driver!("copying from the device", cuMemcpyDtoHAsync_v2(to, self.pointer, bytes, stream.raw()))
+    /// Until the copy is done, nothing else writes the buffer, and pinned memory lives and is not read.
+    pub unsafe fn begin_read<V: Pod>(&self, to: &mut [V], stream: &Stream) -> Done {
+        self.check_fit(size_of_val(to))?;
+        stream.copy_out(self.pointer, to)
     }
 
     /// Puts zeros into all of it, in the order of its stream.
@@ -260,20 +240,16 @@ impl<T: Pod> Buffer<T> {
         self.all_mut().zero_on(&stream)
     }
 
-    fn fitting<V>(&self, values: usize) -> Result<usize, CudaError> {
-        if values > self.length {
-            let reason = format!("{values} values do not fit a buffer of {}", self.length);
-            return Err(CudaError::refused("copying", 0, reason));
-        }
-        Ok(values * size_of::<V>())
+    fn check_fit(&self, bytes: usize) -> Done {
+        let reason = || format!("{bytes} bytes do not fit a buffer of {}", self.bytes());
+        if bytes <= self.bytes() { Ok(()) } else { Err(CudaError::refused("copying", 0, reason())) }
     }
 }
 
 impl Buffer<u32> {
     /// Fills it with one value on a stream, without waiting for it.
     pub fn set_all(&mut self, stream: &Stream, value: u32) -> Done {
-        stream.context.bind()?;
-        driver!("setting memory", cuMemsetD32Async(self.pointer, value, self.length, stream.raw()))
+        bound!(stream.context, "setting memory", cuMemsetD32Async(self.pointer, value, self.length, stream.raw()))
     }
 }
 
@@ -333,9 +309,7 @@ impl<T> ops::DerefMut for Pinned<T> {
 
 impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
-            let _ = driver!("freeing pinned memory", cuMemFreeHost(self.pointer.cast()));
-        }
+        let _ = bound!(self.context, "freeing pinned memory", cuMemFreeHost(self.pointer.cast()));
     }
 }
 

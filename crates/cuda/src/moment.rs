@@ -5,7 +5,7 @@ use std::{ptr, sync::Arc};
 
 use cudarc::driver::sys;
 
-use crate::context::{Context, driver};
+use crate::context::{Context, bound};
 use crate::error::{CudaError, Done};
 use crate::{device::Device, stream::Stream};
 
@@ -26,16 +26,14 @@ impl Moment {
     /// A moment that was not recorded yet: it counts as reached, and has no time.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
         let context = Arc::clone(device.context());
-        context.bind()?;
         let mut raw = ptr::null_mut();
-        driver!("making an event", cuEventCreate(&mut raw, sys::CUevent_flags::CU_EVENT_DEFAULT as u32))?;
+        bound!(context, "making an event", cuEventCreate(&mut raw, sys::CUevent_flags::CU_EVENT_DEFAULT as u32))?;
         Ok(Self { context, raw })
     }
 
     /// Records it on a stream, after all existing work.
     pub fn put(&self, stream: &Stream) -> Done {
-        self.context.bind()?;
-        driver!("recording an event", cuEventRecord(self.raw, stream.raw()))
+        bound!(self.context, "recording an event", cuEventRecord(self.raw, stream.raw()))
     }
 
     /// Whether it was reached. Does not wait.
@@ -50,25 +48,21 @@ impl Moment {
 
     /// Nanoseconds from an earlier moment to this one. Both have been reached.
     pub fn nanos_since(&self, earlier: &Self) -> Result<f64, CudaError> {
-        self.context.bind()?;
         let mut millis = 0_f32;
-        driver!("reading two events", cuEventElapsedTime_v2(&mut millis, earlier.raw, self.raw))?;
+        bound!(self.context, "reading two events", cuEventElapsedTime_v2(&mut millis, earlier.raw, self.raw))?;
         Ok(f64::from(millis) * 1e6)
     }
 }
 
 impl Drop for Moment {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
-            let _ = driver!("destroying an event", cuEventDestroy_v2(self.raw));
-        }
+        let _ = bound!(self.context, "destroying an event", cuEventDestroy_v2(self.raw));
     }
 }
 
 impl Stream {
     /// Makes all later work on this stream wait for a moment of another.
     pub fn wait_until(&self, moment: &Moment) -> Done {
-        self.context.bind()?;
-        driver!("waiting for an event", cuStreamWaitEvent(self.raw(), moment.raw, 0))
+        bound!(self.context, "waiting for an event", cuStreamWaitEvent(self.raw(), moment.raw, 0))
     }
 }

@@ -160,18 +160,8 @@ pub fn load(
     load_for(device, cache, source, &device.facts().architecture(), options)
 }
 
-/// The same for a dtype, with further options.
-pub(crate) fn load_typed<T: Element>(
-    device: &Device,
-    cache: &Cache,
-    source: Source<'_>,
-    further: &[String],
-) -> Result<std::sync::Arc<Module>, CudaError> {
-    load(device, cache, source, &[&[T::OPTION.to_owned()], further].concat()).map(|(module, _)| module)
-}
-
 /// The same for a given architecture, such as `sm_90a`, for features of exactly that one.
-pub fn load_for(
+fn load_for(
     device: &Device,
     cache: &Cache,
     source: Source<'_>,
@@ -242,7 +232,7 @@ impl Program {
         // SAFETY: the program lives, and the place is valid.
         check("reading the compiler's log", unsafe { sys::nvrtcGetProgramLogSize(self.raw, &mut size) })?;
         let mut log = vec![0_u8; size.max(1)];
-        // SAFETY: the log fits, by the size told.
+        // SAFETY: the log fits, by the size that was given.
         check("reading the compiler's log", unsafe { sys::nvrtcGetProgramLog(self.raw, log.as_mut_ptr().cast()) })?;
         let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
         Ok(String::from_utf8_lossy(&log[..end]).into_owned())
@@ -253,7 +243,7 @@ impl Program {
         // SAFETY: the program lives, and the place is valid.
         check("taking the compiled kernel", unsafe { sys::nvrtcGetCUBINSize(self.raw, &mut size) })?;
         let mut cubin = vec![0_u8; size];
-        // SAFETY: the code fits, by the size told.
+        // SAFETY: the code fits, by the size that was given.
         check("taking the compiled kernel", unsafe { sys::nvrtcGetCUBIN(self.raw, cubin.as_mut_ptr().cast()) })?;
         Ok(cubin)
     }

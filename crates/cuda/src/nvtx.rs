@@ -2,7 +2,7 @@
 //!
 //! A tool sets `NVTX_INJECTION64_PATH` to its library. This module loads it and passes it a table with a slot for each
 //! function, which the tool fills. Without a tool every call here is one load. NVIDIA's headers do the same in C; this
-//! is the part of that interface for ranges and marks.
+//! is the part of that interface for ranges.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint, c_void};
@@ -26,9 +26,6 @@ const CORE_WITH_DOMAINS: c_int = 5;
 /// Both modules have fifteen functions, counted from one.
 const FUNCTIONS: usize = 15;
 
-const MARK: usize = 2;
-const RANGE_START: usize = 5;
-const RANGE_END: usize = 7;
 const RANGE_PUSH: usize = 9;
 const RANGE_POP: usize = 11;
 
@@ -157,38 +154,5 @@ impl Drop for Range {
             // SAFETY: as above.
             unsafe { mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(function)() };
         }
-    }
-}
-
-/// A range that may end on another thread, and need not nest.
-#[derive(Debug)]
-#[must_use = "the range ends when this is dropped"]
-pub struct FreeRange(Option<u64>);
-
-impl FreeRange {
-    /// Begins a range.
-    pub fn start(name: &str) -> Self {
-        let number = function(RANGE_START).zip(text(name)).map(|(function, name)| {
-            // SAFETY: as above.
-            unsafe { mem::transmute::<*mut c_void, extern "C" fn(*const c_char) -> u64>(function)(name.as_ptr()) }
-        });
-        Self(number)
-    }
-}
-
-impl Drop for FreeRange {
-    fn drop(&mut self) {
-        if let Some((function, number)) = function(RANGE_END).zip(self.0) {
-            // SAFETY: as above.
-            unsafe { mem::transmute::<*mut c_void, extern "C" fn(u64)>(function)(number) };
-        }
-    }
-}
-
-/// Marks a moment.
-pub fn mark(name: &str) {
-    if let Some((function, name)) = function(MARK).zip(text(name)) {
-        // SAFETY: as above.
-        unsafe { mem::transmute::<*mut c_void, extern "C" fn(*const c_char)>(function)(name.as_ptr()) };
     }
 }

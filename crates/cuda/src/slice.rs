@@ -1,13 +1,13 @@
 //! Slices of buffers, for kernels and products.
 #![allow(unsafe_code)]
 
-use std::{marker::PhantomData, mem, ops::Range, sync::Arc};
+use std::{marker::PhantomData, ops::Range, sync::Arc};
 
 use bytemuck::Pod;
 use cudarc::driver::sys;
 
 use crate::error::{CudaError, Done};
-use crate::{context::driver, memory::Buffer, stream::Stream};
+use crate::{context::bound, memory::Buffer, stream::Stream};
 
 /// An immutable slice of a buffer.
 #[derive(Debug)]
@@ -112,9 +112,7 @@ impl<T: Pod> Slice<'_, T> {
     /// Copies all of it to the host, and waits for it.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
         let mut values = vec![T::zeroed(); self.length];
-        self.stream.context.bind()?;
-        let (to, bytes) = (values.as_mut_ptr().cast(), mem::size_of_val(&values[..]));
-        driver!("copying from the device", cuMemcpyDtoHAsync_v2(to, self.pointer, bytes, self.stream.raw()))?;
+        self.stream.copy_out(self.pointer, &mut values)?;
         self.stream.synchronise()?;
         Ok(values)
     }
@@ -134,18 +132,19 @@ impl<T: Pod> SliceMut<'_, T> {
     /// Copies values from the host to its beginning, and waits for it.
     pub fn write(&mut self, values: &[T]) -> Done {
         within(&(0..values.len()), self.length)?;
-        self.stream.context.bind()?;
-        let (from, bytes) = (values.as_ptr().cast(), mem::size_of_val(values));
-        driver!("copying to the device", cuMemcpyHtoDAsync_v2(self.pointer, from, bytes, self.stream.raw()))?;
+        self.stream.copy_in(self.pointer, values)?;
         self.stream.synchronise()
     }
 
     /// Puts a copy of all of `source` to its beginning on a stream, and does not wait for it.
     pub fn copy_from(&mut self, stream: &Stream, source: Slice<'_, T>) -> Done {
         within(&(0..source.length), self.length)?;
-        stream.context.bind()?;
         let bytes = source.length * size_of::<T>();
-        driver!("copying on the device", cuMemcpyDtoDAsync_v2(self.pointer, source.pointer, bytes, stream.raw()))
+        bound!(
+            stream.context,
+            "copying on the device",
+            cuMemcpyDtoDAsync_v2(self.pointer, source.pointer, bytes, stream.raw())
+        )
     }
 
     /// Puts a copy of rows on a stream, and does not wait for it: a part of every head of a cache, for one.
@@ -156,16 +155,14 @@ impl<T: Pod> SliceMut<'_, T> {
         if rows.count == 0 || rows.length == 0 {
             return Ok(());
         }
-        stream.context.bind()?;
         let copy = two_dimensional(source.pointer, self.pointer, rows, size_of::<T>());
-        driver!("copying rows on the device", cuMemcpy2DAsync_v2(&copy, stream.raw()))
+        bound!(stream.context, "copying rows on the device", cuMemcpy2DAsync_v2(&copy, stream.raw()))
     }
 
     /// Puts zeros into all of it, on a stream, and does not wait for it.
     pub fn zero_on(&mut self, stream: &Stream) -> Done {
-        stream.context.bind()?;
         let bytes = self.length * size_of::<T>();
-        driver!("zeroing memory", cuMemsetD8Async(self.pointer, 0, bytes, stream.raw()))
+        bound!(stream.context, "zeroing memory", cuMemsetD8Async(self.pointer, 0, bytes, stream.raw()))
     }
 }
 

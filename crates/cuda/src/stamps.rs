@@ -14,7 +14,6 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use laptime_probe::{DeviceAnchor, DeviceMoment};
 use laptime_trace::{GraphReplay, GraphReplays, InnerStage, kernels::Stretch};
 
 pub use self::stamper::Stamper;
@@ -37,46 +36,16 @@ pub struct StampCapacity {
 pub struct StampedGraph {
     graph: Graph,
     stamps: Stamps,
-    stages: Vec<StampedStage>,
+    stages: Arc<[InnerStage]>,
+    /// The numbers of the borders between which each stage lies.
+    borders: Vec<[u32; 2]>,
     read_until: u32,
-    inner: Arc<[InnerStage]>,
     /// Ids of the replays that were launched and not read.
     launched: VecDeque<u64>,
 }
 
 /// The number of the last replay launched through [`StampedGraph::launch`], over all graphs.
 static LAST_REPLAY: AtomicU64 = AtomicU64::new(0);
-
-/// A stage of a stamped graph.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StampedStage {
-    /// Its name.
-    pub name: String,
-    /// The nesting depth.
-    pub depth: u32,
-    /// A counter and its value: `layer`, 3.
-    pub place: Option<(&'static str, u32)>,
-    begin: u32,
-    end: u32,
-}
-
-/// One replay: the spans of its stages, in the order of [`StampedGraph::stages`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replay {
-    /// Its number since the capture.
-    pub number: u32,
-    /// Begin and end of each stage, in nanoseconds of the global timer.
-    pub spans: Vec<(u64, u64)>,
-}
-
-/// The replays that could be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replays {
-    /// Oldest first.
-    pub replays: Vec<Replay>,
-    /// The number of replays that were overwritten before they were read.
-    pub lost: u32,
-}
 
 #[derive(Debug)]
 struct Stamps {
@@ -149,14 +118,8 @@ impl StampedGraph {
             stamps.end_replay(stream, ends)
         })?;
         drop(stamping);
-        let stages = stamper.stages();
-        let inner = stages.iter().map(|stage| InnerStage { name: stage.name.clone(), place: stage.place }).collect();
-        Ok(Self { graph, stamps, stages, read_until: 0, inner, launched: VecDeque::new() })
-    }
-
-    /// The stages, in the order they begin.
-    pub fn stages(&self) -> &[StampedStage] {
-        &self.stages
+        let (stages, borders): (Vec<_>, _) = stamper.stages().into_iter().unzip();
+        Ok(Self { graph, stamps, stages: stages.into(), borders, read_until: 0, launched: VecDeque::new() })
     }
 
     /// The graph, stamps included.
@@ -189,24 +152,19 @@ impl StampedGraph {
 
     /// Reads the replays since the last time, by the numbers that [`StampedGraph::next_number`] gave. Waits for the
     /// device.
-    pub fn read_numbered(&mut self, device: &Device) -> Result<GraphReplays, CudaError> {
-        let Replays { replays, lost } = self.read(device)?;
-        Ok(numbered(replays, lost, &mut self.launched, &self.inner))
-    }
-
-    /// Reads the replays since the last time. Waits for the device.
-    pub fn read(&mut self, device: &Device) -> Result<Replays, CudaError> {
+    pub fn read(&mut self, device: &Device) -> Result<GraphReplays, CudaError> {
         device.synchronise()?;
         let count = self.stamps.replay.read()?.first().copied().unwrap_or(0);
         let ring = self.stamps.ring.read()?;
-        let replays = replays(&ring, self.stamps.slots, [self.read_until, count], &self.stages);
+        let (times, lost) = replays(&ring, self.stamps.slots, [self.read_until, count], &self.borders);
         self.read_until = count;
-        Ok(replays)
+        Ok(numbered(times, lost, &mut self.launched, &self.stages))
     }
 }
 
-/// Takes the replays from one number until before another out of the ring. Counts wrap around, as they do on the device.
-fn replays(ring: &[u64], slots: u32, [from, until]: [u32; 2], stages: &[StampedStage]) -> Replays {
+/// The times of the stages of each replay from one count until another, oldest first, and how many replays were
+/// overwritten. Counts wrap around, as they do on the device.
+fn replays(ring: &[u64], slots: u32, [from, until]: [u32; 2], borders: &[[u32; 2]]) -> (Vec<Vec<Stretch>>, u32) {
     let rows = (ring.len() / slots.max(1) as usize) as u32;
     let wanted = until.wrapping_sub(from);
     let kept = wanted.min(rows);
@@ -214,113 +172,61 @@ fn replays(ring: &[u64], slots: u32, [from, until]: [u32; 2], stages: &[StampedS
         let number = until.wrapping_sub(back).wrapping_sub(1);
         let row = (number % rows.max(1)) as usize * slots as usize;
         let slot = |slot: u32| ring.get(row + slot as usize).copied().unwrap_or(0);
-        Replay { number, spans: stages.iter().map(|stage| (slot(stage.begin), slot(stage.end))).collect() }
+        borders.iter().map(|[begin, end]| Stretch { start_ns: slot(*begin), end_ns: slot(*end) }).collect()
     });
-    Replays { replays: replays.collect(), lost: wanted - kept }
+    (replays.collect(), wanted - kept)
 }
 
 /// The replays with the numbers of their launches, which were in the same order.
-fn numbered(replays: Vec<Replay>, lost: u32, launched: &mut VecDeque<u64>, stages: &Arc<[InnerStage]>) -> GraphReplays {
+fn numbered(
+    times: Vec<Vec<Stretch>>,
+    lost: u32,
+    launched: &mut VecDeque<u64>,
+    stages: &Arc<[InnerStage]>,
+) -> GraphReplays {
     launched.drain(..launched.len().min(lost as usize));
-    let stretch = |&(start_ns, end_ns): &(u64, u64)| Stretch { start_ns, end_ns };
-    let numbered = replays.iter().zip(launched.drain(..launched.len().min(replays.len())));
-    let replays = numbered.map(|(replay, number)| GraphReplay {
-        number,
-        stages: Arc::clone(stages),
-        times: replay.spans.iter().map(stretch).collect(),
-    });
+    let numbers = launched.drain(..launched.len().min(times.len()));
+    let replays = numbers.zip(times).map(|(number, times)| GraphReplay { number, stages: Arc::clone(stages), times });
     GraphReplays { replays: replays.collect(), lost: u64::from(lost) }
-}
-
-/// The device's global timer at a moment that the host knows within limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimerAnchor {
-    /// Host clock before and after.
-    pub host: DeviceAnchor,
-    /// The timer, in nanoseconds.
-    pub nanos: u64,
-}
-
-impl TimerAnchor {
-    /// Reads the timer on an idle device. Waits for it.
-    pub fn take(device: &Device, kernels: &Kernels) -> Result<Self, CudaError> {
-        let stream: &Arc<Stream> = device.stream();
-        let mut reading = device.allocate(1)?;
-        stream.synchronise()?;
-        let before = laptime_probe::now();
-        kernels.timer_readings(stream, &mut reading)?;
-        stream.synchronise()?;
-        let after = laptime_probe::now();
-        let nanos = reading.read()?.first().copied().unwrap_or(0);
-        Ok(Self { host: DeviceAnchor { before, after }, nanos })
-    }
-
-    /// A time of the timer relative to this anchor.
-    pub fn moment(&self, nanos: u64) -> DeviceMoment {
-        DeviceMoment { anchor: self.host, nanos: nanos.wrapping_sub(self.nanos) as i64 }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use laptime_probe::Ticks;
-
     use super::*;
 
-    fn stage(name: &str, depth: u32, begin: u32, end: u32) -> StampedStage {
-        StampedStage { name: name.to_owned(), depth, place: None, begin, end }
+    fn stretch([start_ns, end_ns]: [u64; 2]) -> Stretch {
+        Stretch { start_ns, end_ns }
     }
 
     #[test]
     fn replays_have_the_numbers_of_their_launches_and_lost_ones_keep_theirs() {
-        let replay = |number: u32| Replay { number, spans: vec![(u64::from(number), u64::from(number) + 5)] };
+        let times = |number: u64| vec![stretch([number, number + 5])];
         let stages: Arc<[InnerStage]> = [InnerStage { name: "layer".to_owned(), place: None }].into();
         let mut launched = VecDeque::from([10, 12, 15, 16]);
-        let found = numbered(vec![replay(1), replay(2)], 1, &mut launched, &stages);
+        let found = numbered(vec![times(1), times(2)], 1, &mut launched, &stages);
         assert_eq!(found.lost, 1);
         assert_eq!(found.replays.iter().map(|replay| replay.number).collect::<Vec<_>>(), [12, 15]);
-        assert_eq!(found.replays[1].times, [Stretch { start_ns: 2, end_ns: 7 }]);
+        assert_eq!(found.replays[1].times, [stretch([2, 7])]);
         assert_eq!(launched, [16]);
     }
 
     #[test]
     fn each_replay_has_a_row_of_the_ring() {
-        let stages = [stage("layer", 0, 0, 1), stage("attention", 1, 2, 3)];
         let ring = [10, 40, 20, 30, 110, 140, 120, 130];
-        assert_eq!(
-            replays(&ring, 4, [0, 2], &stages),
-            Replays {
-                replays: vec![
-                    Replay { number: 0, spans: vec![(10, 40), (20, 30)] },
-                    Replay { number: 1, spans: vec![(110, 140), (120, 130)] },
-                ],
-                lost: 0,
-            }
-        );
+        let (times, lost) = replays(&ring, 4, [0, 2], &[[0, 1], [2, 3]]);
+        assert_eq!(times, [[[10, 40], [20, 30]], [[110, 140], [120, 130]]].map(|times| times.map(stretch).to_vec()));
+        assert_eq!(lost, 0);
     }
 
     #[test]
     fn replays_that_were_written_over_are_counted() {
-        let stages = [stage("layer", 0, 0, 1)];
-        let found = replays(&[50, 60, 30, 40], 2, [0, 5], &stages);
-        assert_eq!(found.lost, 3);
-        assert_eq!(found.replays.iter().map(|replay| replay.number).collect::<Vec<_>>(), [3, 4]);
-        assert_eq!(found.replays[0].spans, [(30, 40)]);
+        let (times, lost) = replays(&[50, 60, 30, 40], 2, [0, 5], &[[0, 1]]);
+        assert_eq!((times, lost), (vec![vec![stretch([30, 40])], vec![stretch([50, 60])]], 3));
     }
 
     #[test]
     fn counts_that_wrapped_around_stay_in_turn() {
-        let stages = [stage("layer", 0, 0, 1)];
-        let found = replays(&[50, 60, 30, 40], 2, [u32::MAX, 1], &stages);
-        assert_eq!(found.replays.iter().map(|replay| replay.number).collect::<Vec<_>>(), [u32::MAX, 0]);
-        assert_eq!(found.replays[0].spans, [(30, 40)]);
-    }
-
-    #[test]
-    fn a_time_of_the_timer_is_reported_from_the_anchor() {
-        let host = DeviceAnchor { before: Ticks(1), after: Ticks(2) };
-        let anchor = TimerAnchor { host, nanos: 1_000 };
-        assert_eq!(anchor.moment(900).nanos, -100);
-        assert_eq!(anchor.moment(1_500).nanos, 500);
+        let (times, lost) = replays(&[50, 60, 30, 40], 2, [u32::MAX, 1], &[[0, 1]]);
+        assert_eq!((times, lost), (vec![vec![stretch([30, 40])], vec![stretch([50, 60])]], 0));
     }
 }

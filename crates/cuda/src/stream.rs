@@ -7,9 +7,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use bytemuck::Pod;
 use cudarc::driver::sys;
 
-use crate::context::{Context, driver};
+use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done};
 use crate::kernel::{Kernel, Shape};
 use crate::launch::Launch;
@@ -69,10 +70,9 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     pub(crate) fn new(context: Arc<Context>) -> Result<Self, CudaError> {
-        context.bind()?;
         let mut raw = ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        driver!("making a stream", cuStreamCreate(&mut raw, flags))?;
+        bound!(context, "making a stream", cuStreamCreate(&mut raw, flags))?;
         Ok(Self { context, raw, is_ours: true, border: Arc::default() })
     }
 
@@ -105,10 +105,21 @@ impl Stream {
         }
     }
 
+    /// Puts a copy of host memory to the device on the stream. Pinned memory is read later.
+    pub(crate) fn copy_in<T: Pod>(&self, to: sys::CUdeviceptr, from: &[T]) -> Done {
+        let (from, bytes) = (from.as_ptr().cast(), size_of_val(from));
+        bound!(self.context, "copying to the device", cuMemcpyHtoDAsync_v2(to, from, bytes, self.raw))
+    }
+
+    /// Puts a copy of device memory to the host on the stream. Pinned memory is written later.
+    pub(crate) fn copy_out<T: Pod>(&self, from: sys::CUdeviceptr, to: &mut [T]) -> Done {
+        let (to, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
+        bound!(self.context, "copying from the device", cuMemcpyDtoHAsync_v2(to, from, bytes, self.raw))
+    }
+
     /// Waits until all work put on the stream is done.
     pub fn synchronise(&self) -> Done {
-        self.context.bind()?;
-        driver!("synchronising a stream", cuStreamSynchronize(self.raw))
+        bound!(self.context, "synchronising a stream", cuStreamSynchronize(self.raw))
     }
 
     /// Whether all work put on the stream is done. An error counts as work that is not done.
@@ -125,10 +136,9 @@ impl Stream {
 
     /// Makes later work on this stream wait for the current work on the other.
     pub fn wait_for(&self, other: &Self) -> Done {
-        self.context.bind()?;
         let mut event = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-        driver!("making an event", cuEventCreate(&mut event, flags))?;
+        bound!(self.context, "making an event", cuEventCreate(&mut event, flags))?;
         let waited = driver!("recording an event", cuEventRecord(event, other.raw))
             .and_then(|()| driver!("waiting for an event", cuStreamWaitEvent(self.raw, event, 0)));
         // The driver keeps the event until nothing waits for it.

@@ -8,7 +8,7 @@
 
 use std::{env, error::Error, io::stdin, time::Instant};
 
-use laptime_models::{Attention, CacheCapacity, Config, GraphMode, Marks, Options, Tokens, Weights, cpu};
+use laptime_models::{Attention, CacheCapacity, Config, Options, Tokens, Weights, cpu};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -18,16 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let config = Config::from_preset(model)?;
     let (batch, tokens): (usize, usize) = (batch.parse()?, tokens.parse()?);
-    let options = Options {
-        dtype: dtype.parse()?,
-        attention: if attention == "naive" { Attention::Naive } else { Attention::Dense },
-        kept: None,
-        batch,
-        capacity: CacheCapacity::Growing,
-        graph: GraphMode::Auto,
-        marks: Marks::default(),
-        offload: None,
-    };
+    let attention = if attention == "naive" { Attention::Naive } else { Attention::Dense };
+    let options = Options { attention, batch, ..Options::new(dtype.parse()?, CacheCapacity::Growing) };
     let ids = (0..batch * tokens).map(|at| (at * 7919 % config.vocab) as u32).collect();
     let tokens = Tokens { ids, batch };
     let mut decoder = cpu::decoder(config.clone(), &Weights::synthetic(&config, 1), options, threads.parse()?)?;

@@ -19,9 +19,9 @@ mod synthetic;
 
 pub use self::{
     block_mask::{BUILT_IN_MASK, BlockMask, NoMask},
-    cpu::{CPU_TILING, CpuAttention, executed, needed_bytes},
+    cpu::{CPU_TILING, CpuAttention, cpu_attention, executed, needed_bytes},
     kept::{Kept, Rule},
-    kind::{Kind, NoKind},
+    kind::Kind,
     layout::{Layout, Tiling},
     pattern::{PRESETS, Pattern, Random, SHARED_ROWS},
     reference::{Accuracy, Reference, Sampled, tolerance},

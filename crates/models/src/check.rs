@@ -1,34 +1,47 @@
 //! The rules that every model holds, checked before anything is computed or allocated.
 
-use crate::{Config, Done, Family, ModelError};
+use crate::{Config, Done, Family, ModelError, error::require};
 
 /// Layers at most: far more than any model has, few enough to be listed.
 const MOST_LAYERS: usize = 4096;
 
 /// The largest width or count: tokens and positions are counted in 32 bits on devices.
-const LARGEST: usize = i32::MAX as usize;
+pub(crate) const LARGEST: usize = i32::MAX as usize;
 
 /// Positions at least of a Nano model, as its kit asks.
 const LEAST_NANO_CONTEXT: usize = 512;
 
+/// What is wrong with a configuration.
+pub(crate) type Fault = Result<(), String>;
+
+/// The error for a configuration of this name.
+pub(crate) fn refused(name: &str, fault: Fault) -> Done {
+    fault.map_err(|reason| ModelError::BadConfig { config: format!("`{name}`"), reason })
+}
+
+/// Refuses parameters whose bytes cannot be counted.
+pub(crate) fn check_parameters(checked: Option<u64>) -> Fault {
+    require!(checked.is_some(), "its weights are more bytes than can be counted");
+    Ok(())
+}
+
+/// Refuses a size that is 0 or too large; `of` names what has it.
+pub(crate) fn check_sizes<'f>(of: &str, sizes: impl IntoIterator<Item = (&'f str, usize)>) -> Fault {
+    for (field, size) in sizes {
+        require!((1..=LARGEST).contains(&size), "`{field}`{of} is {size}");
+    }
+    Ok(())
+}
+
 impl Config {
     /// Refuses what makes no model, and says which field is wrong.
     pub fn check(&self) -> Done {
-        self.check_counts()?;
-        self.check_heads()?;
-        self.check_numbers()?;
-        self.check_nano()?;
-        match self.checked_parameters() {
-            Some(_) => Ok(()),
-            None => self.refuse("its weights are more bytes than can be counted".to_owned()),
-        }
+        let fault = self.check_counts().and_then(|()| self.check_heads()).and_then(|()| self.check_numbers());
+        let fault = fault.and_then(|()| self.check_nano());
+        refused(&self.name, fault.and_then(|()| check_parameters(self.checked_parameters())))
     }
 
-    fn refuse(&self, reason: String) -> Done {
-        Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason })
-    }
-
-    fn check_counts(&self) -> Done {
+    fn check_counts(&self) -> Fault {
         let fields = [
             ("vocab", self.vocab),
             ("hidden", self.hidden),
@@ -41,63 +54,48 @@ impl Config {
         ];
         for (field, count) in fields {
             let most = if field == "layers" { MOST_LAYERS } else { LARGEST };
-            if count == 0 {
-                return self.refuse(format!("`{field}` is 0"));
-            }
-            if count > most {
-                return self.refuse(format!("`{field}` is {count}, and {most} is the most"));
-            }
+            require!(count > 0, "`{field}` is 0");
+            require!(count <= most, "`{field}` is {count}, and {most} is the most");
         }
         Ok(())
     }
 
-    fn check_heads(&self) -> Done {
+    fn check_heads(&self) -> Fault {
         let (heads, kv_heads, head_dim) = (self.heads, self.kv_heads, self.head_dim);
-        if !heads.is_multiple_of(kv_heads) {
-            return self.refuse(format!("`heads` is {heads}, which `kv_heads` {kv_heads} does not divide"));
-        }
-        if !head_dim.is_multiple_of(2) {
-            return self.refuse(format!("`head_dim` is {head_dim}, and positions turn pairs of numbers"));
-        }
+        require!(heads.is_multiple_of(kv_heads), "`heads` is {heads}, which `kv_heads` {kv_heads} does not divide");
+        require!(head_dim.is_multiple_of(2), "`head_dim` is {head_dim}, and RoPE rotates pairs of numbers");
         Ok(())
     }
 
-    fn check_numbers(&self) -> Done {
+    fn check_numbers(&self) -> Fault {
         let is_positive = |value: f64| value.is_finite() && value > 0.0;
-        if !is_positive(self.rope.theta) {
-            return self.refuse(format!("`rope.theta` is {}, and it must be above 0", self.rope.theta));
-        }
-        if !self.norm_eps.is_finite() || self.norm_eps < 0.0 {
-            return self.refuse(format!("`norm_eps` is {}, and it must not be below 0", self.norm_eps));
-        }
-        if let Some(window) = self.window
-            && (window.size == 0 || window.full_every == 0 || !is_positive(window.theta))
-        {
-            return self.refuse("`window` needs a size, a distance of full layers and a theta above 0".to_owned());
-        }
+        let (theta, eps) = (self.rope.theta, self.norm_eps);
+        require!(is_positive(theta), "`rope.theta` is {theta}, and it must be above 0");
+        require!(eps.is_finite() && eps >= 0.0, "`norm_eps` is {eps}, and it must not be below 0");
+        require!(
+            self.window.is_none_or(|window| window.size > 0 && window.full_every > 0 && is_positive(window.theta)),
+            "`window` needs a size, a distance of full layers and a theta above 0"
+        );
         let Some(scaling) = self.rope.scaling else { return Ok(()) };
         let has_numbers = is_positive(scaling.factor) && is_positive(scaling.low) && scaling.high.is_finite();
-        if !has_numbers || scaling.high <= scaling.low || scaling.trained == 0 {
-            let rule = "it needs a factor above 0, `low` above 0 and under `high`, and a trained length";
-            return self.refuse(format!("`rope.scaling` makes no sense: {rule}"));
-        }
+        require!(
+            has_numbers && scaling.high > scaling.low && scaling.trained > 0,
+            "`rope.scaling` makes no sense: it needs a factor above 0, `low` above 0 and under `high`, and a trained length"
+        );
         Ok(())
     }
 
-    fn check_nano(&self) -> Done {
+    fn check_nano(&self) -> Fault {
         if self.family != Family::Nano {
             return Ok(());
         }
-        let (context, hidden, heads) = (self.context, self.hidden, self.heads);
-        if context < LEAST_NANO_CONTEXT {
-            let reason =
-                format!("`context` (block size) is {context}, and {LEAST_NANO_CONTEXT} is the least of its kind");
-            return self.refuse(reason);
-        }
-        if !hidden.is_multiple_of(heads) || hidden / heads != self.head_dim {
-            return self
-                .refuse(format!("`hidden` is {hidden}, which is not `heads` {heads} x `head_dim` {}", self.head_dim));
-        }
+        let Self { context, hidden, heads, head_dim, .. } = *self;
+        require!(
+            context >= LEAST_NANO_CONTEXT,
+            "`context` (block size) is {context}, and {LEAST_NANO_CONTEXT} is the least of its kind"
+        );
+        let is_divided = hidden.is_multiple_of(heads) && hidden / heads == head_dim;
+        require!(is_divided, "`hidden` is {hidden}, which is not `heads` {heads} x `head_dim` {head_dim}");
         Ok(())
     }
 }
@@ -120,7 +118,7 @@ mod tests {
         assert_eq!(refused(|config| config.kv_heads = 3), "`tiny`: `heads` is 4, which `kv_heads` 3 does not divide");
         assert_eq!(
             refused(|config| config.head_dim = 15),
-            "`tiny`: `head_dim` is 15, and positions turn pairs of numbers"
+            "`tiny`: `head_dim` is 15, and RoPE rotates pairs of numbers"
         );
         assert_eq!(refused(|config| config.layers = 5000), "`tiny`: `layers` is 5000, and 4096 is the most");
         assert!(refused(|config| config.rope.theta = f64::NAN).contains("`rope.theta` is NaN"));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dtype, fp8::WeightScales};
+use crate::{Dtype, fp8::WeightScales, words::words};
 
 /// What a model is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,55 +100,35 @@ pub struct SlidingWindow {
     pub theta: f64,
 }
 
-/// The family whose checkpoints a model reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Family {
-    /// Qwen3.
-    Qwen3,
-    /// Qwen2 and Qwen2.5.
-    Qwen2,
-    /// Llama.
-    Llama,
-    /// Gemma 3, text only.
-    Gemma3,
-    /// The five model sizes of CS336 assignment 2.
-    Course,
-    /// The decoders of the Nano kit.
-    Nano,
-}
-
-impl Family {
-    /// The word by which tables tell it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Qwen3 => "qwen3",
-            Self::Qwen2 => "qwen2",
-            Self::Llama => "llama",
-            Self::Gemma3 => "gemma3",
-            Self::Course => "course",
-            Self::Nano => "nano",
-        }
+words! {
+    /// The family whose checkpoints a model reads.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Family {
+        /// Qwen3.
+        Qwen3 = "qwen3",
+        /// Qwen2 and Qwen2.5.
+        Qwen2 = "qwen2",
+        /// Llama.
+        Llama = "llama",
+        /// Gemma 3, text only.
+        Gemma3 = "gemma3",
+        /// The five model sizes of CS336 assignment 2.
+        Course = "course",
+        /// The decoders of Nano XYZ.
+        Nano = "nano",
     }
 }
 
-/// How attention is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Attention {
-    /// Scores of all pairs are stored, then weighted: three steps.
-    Naive,
-    /// One fused step that never stores the scores.
-    Dense,
-}
-
-impl Attention {
-    /// The word by which users give it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Naive => "naive",
-            Self::Dense => "dense",
-        }
+words! {
+    /// How attention is computed.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Attention {
+        /// Scores of all pairs are stored, then weighted: three steps.
+        Naive = "naive",
+        /// One fused step that never stores the scores.
+        Dense = "dense",
     }
 }
 

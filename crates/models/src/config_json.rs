@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use laptime_trace::small_file;
 use serde_json::{Map, Value};
 
+use crate::folder::{folder_name, read_config};
 use crate::fp8::{BLOCK, WeightScales};
-use crate::presets::{base, shape};
+use crate::presets::base;
 use crate::{Activation, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow};
 
 const KNOWN: [(&str, Family); 5] = [
@@ -26,37 +26,29 @@ const USUAL_EPS: f64 = 1e-6;
 impl Config {
     /// The model of a folder with a `config.json`, by the name of the folder.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
-        let path = folder.join("config.json");
-        if folder.is_dir() && !path.exists() {
-            return Err(ModelError::NoConfig { folder: folder.to_owned() });
-        }
-        Self::from_json_file(&path)
-    }
-
-    /// The model of a `config.json`, by the name of its folder.
-    pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
-        let text = small_file::read_text(path, small_file::LARGEST_SMALL_FILE)
-            .map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
-        let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let folder = whole.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-        Self::from_json(&text, &folder.unwrap_or_else(|| "model".to_owned()))
+        Self::from_json(&read_config(folder)?, &folder_name(folder))
     }
 
     /// The model that a `config.json` describes.
     pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
-        let refuse = |reason: String| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
-        let config = object(text).and_then(|fields| Fields(&fields).config(name)).map_err(refuse)?;
+        let config = read_fields(text, ("config.json", name), |fields| fields.config(name))?;
         config.check()?;
         Ok(config)
     }
 }
 
-pub(crate) fn object(text: &str) -> Result<Map<String, Value>, String> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => Ok(fields),
+/// Reads the text of a file of a model. What is wrong is named with both.
+pub(crate) fn read_fields<T>(
+    text: &str,
+    (file, model): (&str, &str),
+    read: impl FnOnce(&Fields<'_>) -> Result<T, String>,
+) -> Result<T, ModelError> {
+    let found = match serde_json::from_str(text) {
+        Ok(Value::Object(fields)) => read(&Fields(&fields)),
         Ok(_) => Err("it is JSON and no object".to_owned()),
         Err(error) => Err(format!("it is no JSON: {error}")),
-    }
+    };
+    found.map_err(|reason| ModelError::BadConfig { config: format!("{file} of `{model}`"), reason })
 }
 
 /// The fields of a file, read by name so that what is wrong can be named.
@@ -80,7 +72,7 @@ impl Fields<'_> {
             return Err(format!("`n_head` is {heads}, which is no multiple of `n_kv_groups` {groups}"));
         }
         let head_dim = hidden.checked_div(heads).unwrap_or_default();
-        let sizes = shape([hidden, count("n_layer", 12)?, heads, heads / groups, head_dim, hidden.saturating_mul(4)]);
+        let sizes = [hidden, count("n_layer", 12)?, heads, heads / groups, head_dim, hidden.saturating_mul(4)];
         Ok(Config {
             family: Family::Nano,
             vocab: count("vocab_size", 50_257)?,
@@ -131,17 +123,13 @@ impl Fields<'_> {
 
     /// Refuses what the decoder does not compute.
     fn refuse_gemma3_variants(&self, head_dim: usize) -> Result<(), String> {
-        if let Some(other) = self.text("hidden_activation")?.filter(|other| *other != "gelu_pytorch_tanh") {
-            return Err(format!("`hidden_activation` is `{other}`; only `gelu_pytorch_tanh` is supported"));
-        }
+        self.only("hidden_activation", "gelu_pytorch_tanh")?;
         for field in ["attn_logit_softcapping", "final_logit_softcapping"] {
             if self.value(field).is_some() {
                 return Err(format!("`{field}` is set, which is not supported"));
             }
         }
-        if self.is_true("use_bidirectional_attention")? {
-            return Err("`use_bidirectional_attention` is true; only causal attention is supported".to_owned());
-        }
+        self.refuse_true("use_bidirectional_attention", "only causal attention is supported")?;
         match self.number("query_pre_attn_scalar")?.unwrap_or(256.0) {
             scalar if scalar == head_dim as f64 => Ok(()),
             scalar => Err(format!("`query_pre_attn_scalar` is {scalar}; only `head_dim` ({head_dim}) is supported")),
@@ -152,10 +140,8 @@ impl Fields<'_> {
     fn gemma3_theta(&self, kind: &str, older: &str, usual: f64) -> Result<f64, String> {
         let by_kind = self.object("rope_parameters")?.and_then(|kinds| kinds.get(kind)).and_then(Value::as_object);
         let Some(inner) = by_kind.map(Fields) else { return Ok(self.number(older)?.unwrap_or(usual)) };
-        match inner.text("rope_type")?.filter(|other| *other != "default") {
-            Some(other) => Err(format!("positions are scaled by `{other}`; only `default` is supported")),
-            None => Ok(inner.number("rope_theta")?.unwrap_or(usual)),
-        }
+        inner.only("rope_type", "default")?;
+        Ok(inner.number("rope_theta")?.unwrap_or(usual))
     }
 
     /// Every so many layers, the last one attends to all positions.
@@ -173,21 +159,14 @@ impl Fields<'_> {
     }
 
     fn refuse_nano_variants(&self) -> Result<(), String> {
-        let is_other = |field: &str, usual: &str| Ok::<_, String>(self.text(field)?.filter(|text| *text != usual));
-        if let Some(other) = is_other("architecture", "decoder_only")? {
-            return Err(format!("`architecture` is `{other}`; only `decoder_only` is supported"));
-        }
+        self.only("architecture", "decoder_only")?;
         if self.is_true("add_cross_attention")? || self.is_true("is_encoder_decoder")? {
             return Err("it is an encoder-decoder; only decoders are supported".to_owned());
         }
-        if let Some(other) = is_other("rope_type", "default")? {
-            return Err(format!("`rope_type` is `{other}`; only `default` is supported"));
-        }
+        self.only("rope_type", "default")?;
+        self.refuse_true("use_xpos", "it is not supported")?;
         if let Some(factor) = self.number("yarn_scale_factor")?.filter(|factor| *factor > 1.0) {
             return Err(format!("`yarn_scale_factor` is {factor}; only 1 is supported"));
-        }
-        if self.is_true("use_xpos")? {
-            return Err("`use_xpos` is true, which is not supported".to_owned());
         }
         match self.value("quantization_config") {
             Some(_) => Err("its weights are quantised, which is not supported".to_owned()),
@@ -214,7 +193,7 @@ impl Fields<'_> {
             ffn_bias: self.is_true("mlp_bias")?,
             dtype: if weight_scales.is_some() { Dtype::Fp8 } else { self.dtype()? },
             weight_scales: weight_scales.unwrap_or_default(),
-            ..base(name, shape([hidden, layers, heads, kv_heads, head_dim, ffn]))
+            ..base(name, [hidden, layers, heads, kv_heads, head_dim, ffn])
         })
     }
 
@@ -244,8 +223,8 @@ impl Fields<'_> {
     }
 
     fn refuse_variants(&self, family: Family) -> Result<(), String> {
-        if family != Family::Qwen2 && self.is_true("attention_bias")? {
-            return Err("`attention_bias` is true, and a bias behind attention is not computed here".to_owned());
+        if family != Family::Qwen2 {
+            self.refuse_true("attention_bias", "a bias behind attention is not supported")?;
         }
         if family == Family::Gemma3 {
             return Ok(());
@@ -315,12 +294,32 @@ impl Fields<'_> {
         self.read(field, "count", count)
     }
 
+    pub fn id(&self, field: &str) -> Result<Option<u32>, String> {
+        self.read(field, "id", |value| value.as_u64().and_then(|id| u32::try_from(id).ok()))
+    }
+
+    pub fn needed_id(&self, field: &str) -> Result<u32, String> {
+        self.id(field)?.ok_or_else(|| format!("`{field}` is missing"))
+    }
+
     pub fn number(&self, field: &str) -> Result<Option<f64>, String> {
         self.read(field, "number", Value::as_f64)
     }
 
     pub fn truth(&self, field: &str) -> Result<Option<bool>, String> {
         self.read(field, "true or false", Value::as_bool)
+    }
+
+    /// Refuses another word than this one; without any it is meant.
+    pub fn only(&self, field: &str, known: &str) -> Result<(), String> {
+        match self.text(field)? {
+            Some(other) if other != known => Err(format!("`{field}` is `{other}`; only `{known}` is supported")),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn refuse_true(&self, field: &str, reason: &str) -> Result<(), String> {
+        if self.is_true(field)? { Err(format!("`{field}` is true; {reason}")) } else { Ok(()) }
     }
 
     fn is_true(&self, field: &str) -> Result<bool, String> {

@@ -35,9 +35,7 @@ pub use self::{
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
-use crate::{
-    Config, Decoder, Done, GraphMode, ModelError, Options, Weights, decoder::generic::GenericDecoder, dtype::typed,
-};
+use crate::{Config, Decoder, Done, GraphMode, ModelError, Options, Weights, dtype::typed};
 
 /// Loads a decoder into memory. Passes run on this many threads, including the caller's.
 pub fn decoder(
@@ -48,9 +46,7 @@ pub fn decoder(
 ) -> Result<Box<dyn Decoder>, ModelError> {
     options.check(&config)?;
     refuse_graph(options.graph)?;
-    Ok(typed!(options.dtype, |T| Box::new(GenericDecoder::new(CpuPasses::<T>::new(
-        config, options, threads, weights
-    )?))))
+    Ok(typed!(options.dtype, |T| Box::new(CpuPasses::<T>::new(config, options, threads, weights)?)))
 }
 
 fn refuse_graph(graph: GraphMode) -> Done {

@@ -180,27 +180,13 @@ pub struct KeysValues {
     pub values: Vec<f32>,
 }
 
-/// A model with its weights and its KV cache on a device.
-///
-/// Passes put work on the device and do not wait for it; [`Decoder::logits`], [`Decoder::sampled`] and reading the cache
-/// do.
-pub trait Decoder {
+/// What a decoder's device answers without a check.
+pub trait DecoderBackend {
     /// What the model is.
     fn config(&self) -> &Config;
 
     /// How it was made ready.
     fn options(&self) -> &Options;
-
-    /// Logits of every position, without the cache: what a training step or a course's benchmark calls forward.
-    fn forward(&mut self, tokens: &Tokens) -> Done;
-
-    /// Runs tokens behind what the cache holds. The logits are those of the last position of each sequence, and the
-    /// most likely token is chosen from them.
-    fn prefill(&mut self, tokens: &Tokens) -> Done;
-
-    /// Runs the tokens that were chosen last behind what the cache holds, and chooses the next ones. Nothing of it
-    /// passes by the host.
-    fn step(&mut self) -> Done;
 
     /// The number of the replay that the next step is, for the field [`REPLAY`](laptime_trace::replays::REPLAY) of the span
     /// around the step: [`Trace::with_replays`](laptime_trace::Trace::with_replays) puts the stages inside it there. None
@@ -214,6 +200,44 @@ pub trait Decoder {
         let _ = tokens;
         Ok(None)
     }
+
+    /// What came of the wish for a graph.
+    fn replay(&self) -> Replay {
+        Replay::Launches
+    }
+
+    /// How layers are offloaded; none if all are resident.
+    fn offloading(&self) -> Option<Offloading> {
+        None
+    }
+
+    /// The finished visits of offloaded layers since the last call, in order. Does not wait for the device.
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(Vec::new())
+    }
+
+    /// The cache where it lies on a GPU, for what works on it there; none if it does not.
+    #[cfg(feature = "cuda")]
+    fn device_cache(&mut self) -> Option<crate::gpu::DeviceCache<'_>> {
+        None
+    }
+}
+
+/// A model with its weights and its KV cache on a device.
+///
+/// Passes put work on the device and do not wait for it; [`Decoder::logits`], [`Decoder::sampled`] and reading the cache
+/// do.
+pub trait Decoder: DecoderBackend {
+    /// Logits of every position, without the cache: what a training step or a course's benchmark calls forward.
+    fn forward(&mut self, tokens: &Tokens) -> Done;
+
+    /// Runs tokens behind what the cache holds. The logits are those of the last position of each sequence, and the
+    /// most likely token is chosen from them.
+    fn prefill(&mut self, tokens: &Tokens) -> Done;
+
+    /// Runs the tokens that were chosen last behind what the cache holds, and chooses the next ones. Nothing of it
+    /// passes by the host.
+    fn step(&mut self) -> Done;
 
     /// Puts these in place of the tokens that were chosen last: what the next step runs.
     fn set_next(&mut self, ids: &[u32]) -> Done;
@@ -253,23 +277,4 @@ pub trait Decoder {
 
     /// Says how many positions the cache holds, after every layer was written.
     fn set_length(&mut self, length: usize) -> Done;
-
-    /// What came of the wish for a graph.
-    fn replay(&self) -> Replay;
-
-    /// How layers are offloaded; none if all are resident.
-    fn offloading(&self) -> Option<Offloading> {
-        None
-    }
-
-    /// The finished visits of offloaded layers since the last call, in order. Does not wait for the device.
-    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        Ok(Vec::new())
-    }
-
-    /// The cache where it lies on a GPU, for what works on it there; none if it does not.
-    #[cfg(feature = "cuda")]
-    fn device_cache(&mut self) -> Option<crate::gpu::DeviceCache<'_>> {
-        None
-    }
 }

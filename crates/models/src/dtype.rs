@@ -1,23 +1,25 @@
 //! The number types of weights and activations.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::ModelError;
+use crate::{error::ModelError, words::words};
 
-/// A number type of weights and activations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    /// 32 bits.
-    F32,
-    /// 16 bits with the exponent of f32.
-    Bf16,
-    /// 16 bits of IEEE.
-    F16,
-    /// bf16, but for the matrices of a decoder's layers, whose weights are e4m3 (see [`fp8`](crate::fp8)).
-    Fp8,
+words! {
+    /// The dtype of weights and activations.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Dtype {
+        /// 32 bits.
+        F32 = "f32",
+        /// 16 bits with the exponent of f32.
+        Bf16 = "bf16",
+        /// 16 bits of IEEE.
+        F16 = "f16",
+        /// bf16, but for the matrices of a decoder's layers, whose weights are e4m3 (see [`fp8`](crate::fp8)).
+        Fp8 = "fp8",
+    }
 }
 
 impl Dtype {
@@ -40,16 +42,6 @@ impl Dtype {
         match self {
             Self::Fp8 => Err(ModelError::Refused(format!("{what} with fp8 weights is not supported: use bf16"))),
             Self::F32 | Self::Bf16 | Self::F16 => Ok(()),
-        }
-    }
-
-    /// Its short name.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-            Self::Fp8 => "fp8",
         }
     }
 }
@@ -75,12 +67,6 @@ macro_rules! typed {
 }
 
 pub(crate) use typed;
-
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
 
 impl FromStr for Dtype {
     type Err = ModelError;

@@ -128,7 +128,17 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// Refuses more tokens than there is room for.
+/// Ends a check with these words unless something holds.
+macro_rules! require {
+    ($holds:expr, $($words:tt)+) => {
+        if !$holds {
+            return Err(format!($($words)+));
+        }
+    };
+}
+pub(crate) use require;
+
+/// Refuses more tokens than fit.
 pub(crate) fn fit(tokens: usize, what: &str, capacity: usize) -> Done {
     if tokens > capacity { Err(ModelError::TooLong { tokens, what: what.to_owned(), capacity }) } else { Ok(()) }
 }
@@ -140,10 +150,6 @@ impl ModelError {
 
     pub(crate) fn no_pass() -> Self {
         Self::Refused("no pass has run yet".to_owned())
-    }
-
-    pub(crate) fn no_token() -> Self {
-        Self::Refused("no token was chosen yet: run a prompt first".to_owned())
     }
 
     pub(crate) fn sparse_behind_cache() -> Self {

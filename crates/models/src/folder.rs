@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use laptime_trace::small_file;
 use safetensors::tensor::{Dtype as StoredType, Metadata};
 use safetensors::{SafeTensorError, SafeTensors};
+use serde::de::DeserializeOwned;
 
 use crate::fp8::{BLOCK, Quantised};
 use crate::{
@@ -163,6 +164,13 @@ pub(crate) fn read_text(path: &Path) -> Result<String, ModelError> {
     open_file(path, |path| small_file::read_text(path, small_file::LARGEST_SMALL_FILE))
 }
 
+/// What a small JSON file says; `what` it is, for a message.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T, ModelError> {
+    let text = open_file(path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
+    let damaged = |error| ModelError::Damaged { path: path.to_owned(), reason: format!("it is no {what}: {error}") };
+    serde_json::from_slice(&text).map_err(damaged)
+}
+
 pub(crate) fn read_config(folder: &Path) -> Result<String, ModelError> {
     let path = folder.join("config.json");
     if folder.is_dir() && !path.exists() {
@@ -185,17 +193,17 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     if !index.exists() {
         return Err(ModelError::NoWeights { folder: folder.to_owned(), other: other_weights(folder) });
     }
-    let text = read_text(&index)?;
-    let files = indexed_files(&text).map_err(|reason| ModelError::Damaged { path: index, reason })?;
+    let files = indexed_files(read_json(&index, "index")?);
+    let files = files.map_err(|reason| ModelError::Damaged { path: index, reason })?;
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 
-fn indexed_files(text: &str) -> Result<BTreeSet<String>, String> {
-    #[derive(serde::Deserialize)]
-    struct Index {
-        weight_map: HashMap<String, String>,
-    }
-    let index: Index = serde_json::from_str(text).map_err(|error| format!("it is no index: {error}"))?;
+#[derive(serde::Deserialize)]
+struct Index {
+    weight_map: HashMap<String, String>,
+}
+
+fn indexed_files(index: Index) -> Result<BTreeSet<String>, String> {
     let files: BTreeSet<String> = index.weight_map.into_values().collect();
     match files.iter().find(|file| Path::new(file).file_name().is_none_or(|name| name != file.as_str())) {
         Some(outside) => Err(format!("it names `{outside}`, which is no file of its folder")),

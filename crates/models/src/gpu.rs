@@ -1,5 +1,6 @@
 //! The decoder on a GPU: cuBLAS and kernels of our own for passes over many tokens, a few fused kernels for one token.
 
+mod audio;
 mod cache;
 mod captured;
 mod decoder;
@@ -20,10 +21,9 @@ mod weights;
 
 use std::{fmt::Debug, sync::Arc};
 
-use laptime_cuda::{CudaError, Device, Region};
+use laptime_cuda::{CudaError, Device};
 
-use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, dtype::typed};
-use crate::{decoder::generic::GenericDecoder, error::ensure};
+use crate::{Config, Decoder, Dtype, ModelError, Offload, Options, Weights, dtype::typed, error::ensure};
 
 #[doc(hidden)]
 pub use self::separate_tests::logits_alone_and_apart;
@@ -70,53 +70,31 @@ impl<T: Number> LoadedWeights for GpuWeights<T> {
         (device, copies): (&'a Device, Option<&'a Device>),
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        Ok(Box::new(GenericDecoder::new(GpuPasses::new(device, copies, Arc::clone(config), self, options)?)))
+        Ok(Box::new(GpuPasses::new(device, copies, Arc::clone(config), self, options)?))
     }
 }
 
 impl GpuModel {
     /// Loads the weights on a device in this dtype. Synthetic weights are generated there.
-    pub fn load(device: &Device, config: &Config, weights: &Weights, dtype: Dtype) -> Result<Self, ModelError> {
-        Self::load_with((device, config, weights), dtype, None)
-    }
-
-    /// Loads the weights on a device, except those of offloaded layers, which go to host memory: pinned, or pageable in
-    /// mode `sync` or where pinned memory is refused.
-    pub fn load_offloaded(
+    ///
+    /// Those of offloaded layers go to host memory: that of the allocator ([`laptime_cuda::Region::pinned`]), or pageable
+    /// in mode `sync` or where pinned memory is refused.
+    pub fn load(
         device: &Device,
         config: &Config,
         weights: &Weights,
-        dtype: Dtype,
-        offload: &Offload,
-    ) -> Result<Self, ModelError> {
-        Self::load_with((device, config, weights), dtype, Some((offload, &Region::pinned)))
-    }
-
-    /// The same with pinned memory from another allocator.
-    pub fn load_offloaded_with(
-        device: &Device,
-        config: &Config,
-        weights: &Weights,
-        dtype: Dtype,
-        offload: &Offload,
-        pin: Pin<'_>,
-    ) -> Result<Self, ModelError> {
-        Self::load_with((device, config, weights), dtype, Some((offload, pin)))
-    }
-
-    fn load_with(
-        from: (&Device, &Config, &Weights),
         dtype: Dtype,
         offload: Option<(&Offload, Pin<'_>)>,
     ) -> Result<Self, ModelError> {
-        from.1.check()?;
+        config.check()?;
+        let from = (device, config, weights);
         let weights: Arc<dyn LoadedWeights> = typed!(dtype, |T| {
             Arc::new(GpuWeights::<T>::load_with(from, dtype, |loader| match offload {
-                Some((offload, pin)) => HostLayers::of(loader, from.1, offload, pin),
+                Some((offload, pin)) => HostLayers::of(loader, config, offload, pin),
                 None => Ok(None),
             })?)
         });
-        Ok(Self { config: Arc::new(from.1.clone()), weights })
+        Ok(Self { config: Arc::new(config.clone()), weights })
     }
 
     /// Starts to compile the kernels of a decoder with these options, so that they are compiled while its weights are
@@ -127,30 +105,18 @@ impl GpuModel {
         typed!(options.dtype, |T| decoder::compile_ahead::<T>(device, config, options))
     }
 
-    /// A decoder over these weights, with a cache and buffers of its own.
-    pub fn decoder<'a>(&self, device: &'a Device, options: Options) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        self.decoder_on((device, None), options)
-    }
-
-    /// A decoder with offloaded layers. They are copied on the stream of `copies`, which is the same device
-    /// with streams of its own ([`Device::with_new_streams`]), and whose lane is that of the offloading.
-    pub fn decoder_offloaded<'a>(
+    /// A decoder over these weights, with a cache and buffers of its own. Offloaded layers are copied on the stream of
+    /// `copies`, which is the same device with a stream of its own ([`Device::with_new_stream`]), and whose lane is that of
+    /// the offloading.
+    pub fn decoder<'a>(
         &self,
         device: &'a Device,
-        copies: &'a Device,
-        options: Options,
-    ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        self.decoder_on((device, Some(copies)), options)
-    }
-
-    fn decoder_on<'a>(
-        &self,
-        devices: (&'a Device, Option<&'a Device>),
+        copies: Option<&'a Device>,
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
         let (wanted, has) = (options.dtype, self.dtype());
         ensure!(wanted == has, "the weights are {has} on the device, and {wanted} was asked for");
-        Arc::clone(&self.weights).decoder(&self.config, devices, options)
+        Arc::clone(&self.weights).decoder(&self.config, (device, copies), options)
     }
 
     /// The dtype of the weights.

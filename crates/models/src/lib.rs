@@ -38,11 +38,14 @@ mod train;
 pub mod tts;
 pub mod vibevoice;
 mod weights;
+mod words;
 mod work;
 
 pub use self::{
     config::{Activation, Attention, Config, Family, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow},
-    decoder::{CacheCapacity, Decoder, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Tokens},
+    decoder::{
+        CacheCapacity, Decoder, DecoderBackend, EmbeddingStage, GraphMode, KeysValues, Marks, Options, Replay, Tokens,
+    },
     dtype::Dtype,
     error::ModelError,
     marks::{StageNames, tool_range},

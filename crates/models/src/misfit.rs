@@ -50,10 +50,10 @@ impl Misfit {
     /// What does not fit, in words, and whether only types are wrong; nothing if everything fits.
     pub fn reasons(&self) -> Option<(String, bool)> {
         let kinds = [
-            told(&self.missing, "missing"),
-            told(&self.extra, "not of the model"),
-            told(&self.misshapen, "misshapen"),
-            told(&self.unread, "of a type that is not read"),
+            listed(&self.missing, "missing"),
+            listed(&self.extra, "not of the model"),
+            listed(&self.misshapen, "misshapen"),
+            listed(&self.unread, "of a type that is not read"),
         ];
         let reasons: Vec<String> = kinds.into_iter().flatten().collect();
         let types_alone = self.missing.is_empty() && self.extra.is_empty() && self.misshapen.is_empty();
@@ -61,7 +61,7 @@ impl Misfit {
     }
 }
 
-fn told(names: &[String], what: &str) -> Option<String> {
+fn listed(names: &[String], what: &str) -> Option<String> {
     let verb = if names.len() == 1 { "tensor is" } else { "tensors are" };
     let more = match names.len().saturating_sub(TOLD) {
         0 => String::new(),

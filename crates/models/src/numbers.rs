@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::Dtype;
+use crate::{Dtype, cpu::number::Number};
 
 const PIECE: usize = 1 << 16;
 
@@ -16,7 +16,8 @@ pub fn to_f32(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     numbers
 }
 
-pub fn read_into(numbers: &mut [f32], dtype: Dtype, bytes: &[u8]) {
+/// Numbers of a type from their bytes, rounded to another.
+pub fn read_into<T: Number>(numbers: &mut [T], dtype: Dtype, bytes: &[u8]) {
     match dtype {
         Dtype::F32 => copy(numbers, bytes, f32::from_le_bytes),
         Dtype::Bf16 | Dtype::Fp8 => copy(numbers, bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
@@ -24,11 +25,9 @@ pub fn read_into(numbers: &mut [f32], dtype: Dtype, bytes: &[u8]) {
     }
 }
 
-fn copy<const WIDTH: usize>(numbers: &mut [f32], bytes: &[u8], read: impl Fn([u8; WIDTH]) -> f32) {
+fn copy<T: Number, const WIDTH: usize>(numbers: &mut [T], bytes: &[u8], read: impl Fn([u8; WIDTH]) -> f32) {
     let (whole, _) = bytes.as_chunks();
-    for (number, bytes) in numbers.iter_mut().zip(whole) {
-        *number = read(*bytes);
-    }
+    numbers.iter_mut().zip(whole).for_each(|(number, bytes)| *number = T::narrow(read(*bytes)));
 }
 
 /// Numbers of 32 bits as bytes of a type, rounded to the nearest.

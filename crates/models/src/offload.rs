@@ -7,12 +7,12 @@ mod auto;
 pub(crate) mod order;
 pub(crate) mod schedule;
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
 use laptime_probe::Lane;
 
 pub use self::auto::most_resident;
-use crate::{Config, Dtype, ModelError};
+use crate::{Config, Dtype, ModelError, words::words};
 
 /// How offloaded layers are streamed.
 #[derive(Debug, Clone)]
@@ -56,37 +56,25 @@ impl Offload {
     }
 }
 
-/// The ways that layers were streamed in, from the first to the best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum StreamMode {
-    /// From pageable memory into a new buffer when the layer's turn comes, and back when it has computed.
-    Sync,
-    /// From pinned memory into a buffer that is kept, when the layer's turn comes.
-    Pinned,
-    /// On a stream of its own, while the layer before computes, into the other buffer.
-    Prefetch,
-    /// And the last streamed layer asks for the first of the next pass.
-    #[default]
-    Wrap,
-    /// And all streams run as one batch, so that a layer is copied once a token.
-    Batched,
+words! {
+    /// The ways that layers were streamed in, from the first to the best.
+    #[derive(PartialOrd, Ord, Default)]
+    pub enum StreamMode ("mode") {
+        /// From pageable memory into a new buffer when the layer's turn comes, and back when it has computed.
+        Sync = "sync",
+        /// From pinned memory into a buffer that is kept, when the layer's turn comes.
+        Pinned = "pinned",
+        /// On a stream of its own, while the layer before computes, into the other buffer.
+        Prefetch = "prefetch",
+        /// And the last streamed layer asks for the first of the next pass.
+        #[default]
+        Wrap = "wrap",
+        /// And all streams run as one batch, so that a layer is copied once a token.
+        Batched = "batched",
+    }
 }
 
 impl StreamMode {
-    /// All of them, in order.
-    pub const ALL: [Self; 5] = [Self::Sync, Self::Pinned, Self::Prefetch, Self::Wrap, Self::Batched];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Pinned => "pinned",
-            Self::Prefetch => "prefetch",
-            Self::Wrap => "wrap",
-            Self::Batched => "batched",
-        }
-    }
-
     /// Whether copies are asked for before a layer's turn.
     pub fn is_ahead(self) -> bool {
         self >= Self::Prefetch
@@ -100,22 +88,6 @@ impl StreamMode {
     /// Whether the end of a pass asks for the first layer of the next.
     pub fn wraps(self) -> bool {
         self >= Self::Wrap
-    }
-}
-
-impl fmt::Display for StreamMode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
-
-impl FromStr for StreamMode {
-    type Err = ModelError;
-
-    fn from_str(name: &str) -> Result<Self, ModelError> {
-        let known = || Self::ALL.map(Self::name).join(", ");
-        let found = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        found.ok_or_else(|| ModelError::Refused(format!("there is no mode `{name}`; there are {}", known())))
     }
 }
 
@@ -169,10 +141,10 @@ mod tests {
     #[test]
     fn modes_are_read_by_their_names() {
         for mode in StreamMode::ALL {
-            assert_eq!(mode.name().parse::<StreamMode>().unwrap(), mode);
+            assert_eq!(mode.word().parse::<StreamMode>().unwrap(), mode);
         }
         let error = "async".parse::<StreamMode>().unwrap_err().to_string();
-        assert_eq!(error, "there is no mode `async`; there are sync, pinned, prefetch, wrap, batched");
+        assert_eq!(error, "there is no mode `async`, expected one of sync, pinned, prefetch, wrap, batched");
     }
 
     #[test]

@@ -63,31 +63,19 @@ fn nearest(asked: &str) -> Option<String> {
     (distance <= (asked.chars().count() / 3).max(1)).then_some(name)
 }
 
-pub(crate) struct Shape {
-    hidden: usize,
-    layers: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    ffn: usize,
-}
-
-pub(crate) fn shape([hidden, layers, heads, kv_heads, head_dim, ffn]: [usize; 6]) -> Shape {
-    Shape { hidden, layers, heads, kv_heads, head_dim, ffn }
-}
-
-/// Qwen3 without its sizes. The other families are defined by their differences from it.
-pub(crate) fn base(name: &str, shape: Shape) -> Config {
+/// Qwen3 of these sizes: width, layers, heads, key and value heads, and the widths of a head and of the feed-forward part.
+/// The other families are defined by their differences from it.
+pub(crate) fn base(name: &str, [hidden, layers, heads, kv_heads, head_dim, ffn]: [usize; 6]) -> Config {
     Config {
         name: name.to_owned(),
         family: Family::Qwen3,
         vocab: 151_936,
-        hidden: shape.hidden,
-        layers: shape.layers,
-        heads: shape.heads,
-        kv_heads: shape.kv_heads,
-        head_dim: shape.head_dim,
-        ffn: shape.ffn,
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn,
         context: 40_960,
         rope: Rope { theta: 1e6, layout: RopeLayout::Halves, scaling: None },
         norm_eps: 1e-6,
@@ -109,39 +97,39 @@ pub(crate) fn base(name: &str, shape: Shape) -> Config {
 
 fn qwen3() -> Vec<Config> {
     vec![
-        base("Qwen3-0.6B", shape([1024, 28, 16, 8, 128, 3072])),
-        base("Qwen3-1.7B", shape([2048, 28, 16, 8, 128, 6144])),
-        base("Qwen3-4B", shape([2560, 36, 32, 8, 128, 9728])),
-        Config { context: 32_768, ..base("Qwen3-4B-Base", shape([2560, 36, 32, 8, 128, 9728])) },
-        Config { tied: false, ..base("Qwen3-8B", shape([4096, 36, 32, 8, 128, 12_288])) },
+        base("Qwen3-0.6B", [1024, 28, 16, 8, 128, 3072]),
+        base("Qwen3-1.7B", [2048, 28, 16, 8, 128, 6144]),
+        base("Qwen3-4B", [2560, 36, 32, 8, 128, 9728]),
+        Config { context: 32_768, ..base("Qwen3-4B-Base", [2560, 36, 32, 8, 128, 9728]) },
+        Config { tied: false, ..base("Qwen3-8B", [4096, 36, 32, 8, 128, 12_288]) },
     ]
 }
 
-fn one_qwen2(name: &str, shape: Shape) -> Config {
-    Config { family: Family::Qwen2, context: 32_768, qk_norm: false, qkv_bias: true, ..base(name, shape) }
+fn one_qwen2(name: &str, sizes: [usize; 6]) -> Config {
+    Config { family: Family::Qwen2, context: 32_768, qk_norm: false, qkv_bias: true, ..base(name, sizes) }
 }
 
 fn qwen2() -> Vec<Config> {
-    let largest = one_qwen2("Qwen2.5-7B", shape([3584, 28, 28, 4, 128, 18_944]));
+    let largest = one_qwen2("Qwen2.5-7B", [3584, 28, 28, 4, 128, 18_944]);
     vec![
-        one_qwen2("Qwen2.5-0.5B", shape([896, 24, 14, 2, 64, 4864])),
-        one_qwen2("Qwen2.5-1.5B", shape([1536, 28, 12, 2, 128, 8960])),
+        one_qwen2("Qwen2.5-0.5B", [896, 24, 14, 2, 64, 4864]),
+        one_qwen2("Qwen2.5-1.5B", [1536, 28, 12, 2, 128, 8960]),
         Config { vocab: 152_064, tied: false, ..largest },
     ]
 }
 
-fn one_llama(name: &str, shape: Shape) -> Config {
+fn one_llama(name: &str, sizes: [usize; 6]) -> Config {
     let scaling = RopeScaling { factor: 32.0, low: 1.0, high: 4.0, trained: 8192 };
     let rope = Rope { theta: 5e5, layout: RopeLayout::Halves, scaling: Some(scaling) };
-    let base = base(name, shape);
+    let base = base(name, sizes);
     Config { family: Family::Llama, vocab: 128_256, context: 131_072, rope, norm_eps: 1e-5, qk_norm: false, ..base }
 }
 
 fn llama() -> Vec<Config> {
-    vec![one_llama("Llama-3.2-1B", shape([2048, 16, 32, 8, 64, 8192]))]
+    vec![one_llama("Llama-3.2-1B", [2048, 16, 32, 8, 64, 8192])]
 }
 
-fn one_gemma3(name: &str, shape: Shape) -> Config {
+fn one_gemma3(name: &str, sizes: [usize; 6]) -> Config {
     Config {
         family: Family::Gemma3,
         vocab: 262_144,
@@ -151,15 +139,12 @@ fn one_gemma3(name: &str, shape: Shape) -> Config {
         zero_centred_norms: true,
         scaled_embedding: true,
         window: Some(SlidingWindow { size: 512, full_every: 6, theta: 1e4 }),
-        ..base(name, shape)
+        ..base(name, sizes)
     }
 }
 
 fn gemma3() -> Vec<Config> {
-    vec![
-        one_gemma3("gemma-3-270m", shape([640, 18, 4, 1, 256, 2048])),
-        one_gemma3("gemma-3-1b", shape([1152, 26, 4, 1, 256, 6912])),
-    ]
+    vec![one_gemma3("gemma-3-270m", [640, 18, 4, 1, 256, 2048]), one_gemma3("gemma-3-1b", [1152, 26, 4, 1, 256, 6912])]
 }
 
 fn one_course(name: &str, [hidden, ffn, layers, heads]: [usize; 4]) -> Config {
@@ -173,7 +158,7 @@ fn one_course(name: &str, [hidden, ffn, layers, heads]: [usize; 4]) -> Config {
         qk_norm: false,
         attention_type: Attention::Naive,
         dtype: Dtype::F32,
-        ..base(name, shape([hidden, layers, heads, heads, hidden / heads, ffn]))
+        ..base(name, [hidden, layers, heads, heads, hidden / heads, ffn])
     }
 }
 
@@ -199,7 +184,7 @@ fn one_nano(name: &str, [layers, heads, hidden, context]: [usize; 4], pattern: P
         ffn_bias: true,
         pattern: Some(pattern),
         dtype: Dtype::F32,
-        ..base(name, shape([hidden, layers, heads, heads, hidden / heads, 4 * hidden]))
+        ..base(name, [hidden, layers, heads, heads, hidden / heads, 4 * hidden])
     }
 }
 
@@ -214,16 +199,16 @@ fn nano() -> Vec<Config> {
 
 /// Models of no use but to try things: milliseconds on two cores.
 fn tiny() -> Vec<Config> {
-    let sizes = || shape([64, 2, 4, 2, 16, 192]);
+    let sizes = [64, 2, 4, 2, 16, 192];
     let small = |config: Config| Config { vocab: 512, context: 512, dtype: Dtype::F32, ..config };
     vec![
-        small(base("tiny", sizes())),
-        small(one_qwen2("tiny-qwen2", sizes())),
-        Config { rope: tiny_llama_rope(), ..small(one_llama("tiny-llama", sizes())) },
+        small(base("tiny", sizes)),
+        small(one_qwen2("tiny-qwen2", sizes)),
+        Config { rope: tiny_llama_rope(), ..small(one_llama("tiny-llama", sizes)) },
         Config {
             // The first of two layers has a window that a short context goes beyond.
             window: Some(SlidingWindow { size: 32, full_every: 2, theta: 1e4 }),
-            ..small(one_gemma3("tiny-gemma3", sizes()))
+            ..small(one_gemma3("tiny-gemma3", sizes))
         },
     ]
 }

@@ -82,10 +82,6 @@ impl LinearTensors {
             bias: tensor(format!("{name}.bias"), [shape[0]], Role::Bias),
         }
     }
-
-    pub(crate) fn all(self) -> Vec<TensorSpec> {
-        vec![self.weight, self.bias]
-    }
 }
 
 impl Config {

@@ -9,7 +9,7 @@ use std::{ops::Range, path::Path};
 use laptime_trace::small_file;
 
 pub use self::roles::TokenRole;
-use crate::{Config, ModelError, error::ensure};
+use crate::{Config, ModelError, error::ensure, folder::open_file};
 
 /// Turns text into tokens and back.
 #[derive(Debug)]
@@ -52,15 +52,14 @@ impl Tokenizer {
                 false => Self::bytes(config),
             };
         }
-        let text = small_file::read_bytes(&path, small_file::LARGEST_SMALL_FILE)
-            .map_err(|source| ModelError::Open { path: path.clone(), source })?;
+        let text = open_file(&path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
         match tokenizers::Tokenizer::from_bytes(text) {
             Ok(tokenizer) => Ok(Self(Kind::File(Box::new(File::new(tokenizer, folder)?)))),
             Err(error) => Err(ModelError::Damaged { path, reason: format!("it is no tokenizer: {error}") }),
         }
     }
 
-    /// Tokens are bytes. A vocabulary that has no room for them is refused.
+    /// Tokens are bytes. A vocabulary that is too small for them is refused.
     pub fn bytes(config: &Config) -> Result<Self, ModelError> {
         let (name, vocab) = (&config.name, config.vocab);
         ensure!(vocab >= BYTES, "`{name}` has {vocab} tokens, too few to be the {BYTES} bytes");

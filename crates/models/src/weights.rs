@@ -4,10 +4,12 @@ use std::{borrow::Cow, collections::HashMap, marker::PhantomData, path::Path};
 
 use rayon::prelude::*;
 
+use crate::cpu::{number::Number, vectors::vectorized};
 use crate::fp8::{Made, Quantised, is_quantised};
 use crate::numbers::{first_unusual, from_f32, read_into, to_f32};
 use crate::synthetic::{Fill, fill};
-use crate::{Config, Done, Dtype, Family, ModelError, folder::Folder, tensors::TensorSpec};
+use crate::tensors::{TensorSpec, checked_count};
+use crate::{Config, Done, Dtype, Family, ModelError, folder::Folder};
 
 /// The weights of a model, before they are on a device; `C` is the configuration of the model.
 #[derive(Debug)]
@@ -46,6 +48,21 @@ impl Source {
 pub trait HasTensors {
     /// Every tensor of the checkpoint.
     fn all_tensors(&self) -> Vec<TensorSpec>;
+
+    /// Numbers in all its weights; none if their bytes cannot be counted in 63 bits.
+    fn checked_parameters(&self) -> Option<u64> {
+        checked_count(&self.all_tensors())
+    }
+
+    /// Numbers in all its weights, as far as they can be counted.
+    fn parameters(&self) -> u64 {
+        self.checked_parameters().unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of its weights in a number type, as a checkpoint has them.
+    fn weight_bytes(&self, dtype: Dtype) -> u64 {
+        self.parameters().saturating_mul(dtype.bytes())
+    }
 }
 
 impl HasTensors for Config {
@@ -166,14 +183,19 @@ impl<'a> TensorData<'a> {
     }
 
     /// Writes the numbers from an index on.
-    pub(crate) fn read_at(&self, from: usize, to: &mut [f32]) {
+    pub(crate) fn read_at<T: Number>(&self, from: usize, to: &mut [T]) {
         match self {
             Self::Filled { fill, .. } => {
-                to.iter_mut().enumerate().for_each(|(at, to)| *to = fill.at((from + at) as u64));
+                let fill = *fill;
+                vectorized!({
+                    for (at, to) in to.iter_mut().enumerate() {
+                        *to = T::narrow(fill.at((from + at) as u64));
+                    }
+                });
             }
             Self::Stored { dtype, bytes } => read_into(to, *dtype, &bytes[from * dtype.bytes() as usize..]),
             Self::Quantised(quantised) => {
-                to.iter_mut().enumerate().for_each(|(at, to)| *to = quantised.number(from + at));
+                to.iter_mut().enumerate().for_each(|(at, to)| *to = T::narrow(quantised.number(from + at)));
             }
         }
     }

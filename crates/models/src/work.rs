@@ -7,39 +7,23 @@
 
 use laptime_trace::run::{Traffic, Work};
 
-use crate::{Attention, Config, Dtype, decoder::count::PassCount, size::product};
+use crate::{Attention, Config, Dtype, decoder::count::PassCount, size::product, words::words};
 
-/// A stage of a pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// Rows of the embedding.
-    Embed,
-    /// The projections to queries, keys and values of all layers, with their norms.
-    Qkv,
-    /// Scores and what is mixed by them.
-    Attention,
-    /// The projection behind attention.
-    OProj,
-    /// The feed-forward parts, with their norms.
-    Ffn,
-    /// The last norm and the logits.
-    Head,
-}
-
-impl Stage {
-    /// All of them, in the order of a pass.
-    pub const ALL: [Self; 6] = [Self::Embed, Self::Qkv, Self::Attention, Self::OProj, Self::Ffn, Self::Head];
-
-    /// The name by which a stage is marked.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Embed => "embed",
-            Self::Qkv => "qkv",
-            Self::Attention => "attention",
-            Self::OProj => "output",
-            Self::Ffn => "ffn",
-            Self::Head => "head",
-        }
+words! {
+    /// A stage of a pass, by the name that it is marked with.
+    pub enum Stage {
+        /// Rows of the embedding.
+        Embed = "embed",
+        /// The projections to queries, keys and values of all layers, with their norms.
+        Qkv = "qkv",
+        /// Scores, and the values weighted by them.
+        Attention = "attention",
+        /// The projection behind attention.
+        OProj = "output",
+        /// The feed-forward parts, with their norms.
+        Ffn = "ffn",
+        /// The last norm and the logits.
+        Head = "head",
     }
 }
 

@@ -127,7 +127,7 @@ pub struct SecondStream {
 impl SecondStream {
     /// Creates the stream with the timing of the first one.
     fn new(name: &str, first: &laptime_cuda::Device, timing: Timing) -> Result<Self, CudaError> {
-        let device = first.with_new_streams()?;
+        let device = first.with_new_stream()?;
         let clock = clock(device.stream())?;
         clock.set(timing);
         let lane = Lane::device(&format!("{name} stream 2"), Arc::clone(&clock) as Arc<dyn DeviceClock>);

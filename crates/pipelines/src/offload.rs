@@ -73,7 +73,7 @@ impl OffloadedLayers {
             prefetch: spec.mode.is_ahead(),
             async_transfer: spec.mode.is_ahead(),
             cache_clear_interval: spec.clear_every.map(|copies| copies as u64),
-            mode: spec.mode.name().to_owned(),
+            mode: spec.mode.word().to_owned(),
             emulated_gbps: spec.link_gbps.filter(|_| !is_gpu),
             predicted: Some(fit.needed),
             budget: fit.budget,

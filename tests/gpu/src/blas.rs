@@ -73,5 +73,5 @@ fn teraflops<T: Element>(bench: &Bench, size: u32, narrow: impl Fn(f32) -> T) ->
         }
         bench.device.synchronise()
     })?;
-    Ok(sizes.operations() as f64 * f64::from(PRODUCTS) / taken / 1e12)
+    Ok(2.0 * f64::from(size).powi(3) * f64::from(PRODUCTS) / taken / 1e12)
 }

@@ -2,14 +2,43 @@
 
 use std::{sync::Arc, time::Instant};
 
-use laptime_cuda::{Buffer, CudaError, DRIFT_ONE_IN, EVENT_RESOLUTION_NANOS, EventClock, TimerAnchor};
-use laptime_probe::{Anchor, DeviceClock, DeviceMoment, Resolved, Stamp, TickMap};
+use laptime_cuda::{Buffer, CudaError, DRIFT_ONE_IN, Device, EVENT_RESOLUTION_NANOS, EventClock, Kernels};
+use laptime_probe::{Anchor, DeviceAnchor, DeviceClock, DeviceMoment, Resolved, Stamp, TickMap};
 
 use crate::{Answer, Bench, Failed, expect, median};
 
 /// Long enough for the host to put all of a measurement on the stream before the device begins with it.
 const PLUG_NANOS: u64 = 2_000_000;
 const TIMES: usize = 21;
+
+/// The device's global timer at a moment that the host knows within limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerAnchor {
+    /// Host clock before and after.
+    pub host: DeviceAnchor,
+    /// The timer, in nanoseconds.
+    pub nanos: u64,
+}
+
+impl TimerAnchor {
+    /// Reads the timer on an idle device. Waits for it.
+    pub fn take(device: &Device, kernels: &Kernels) -> Result<Self, CudaError> {
+        let stream = device.stream();
+        let mut reading = device.allocate(1)?;
+        stream.synchronise()?;
+        let before = laptime_probe::now();
+        kernels.timer_readings(stream, &mut reading)?;
+        stream.synchronise()?;
+        let after = laptime_probe::now();
+        let nanos = reading.read()?.first().copied().unwrap_or(0);
+        Ok(Self { host: DeviceAnchor { before, after }, nanos })
+    }
+
+    /// A time of the timer relative to this anchor.
+    pub fn moment(&self, nanos: u64) -> DeviceMoment {
+        DeviceMoment { anchor: self.host, nanos: nanos.wrapping_sub(self.nanos) as i64 }
+    }
+}
 
 /// Asks until the device got there.
 pub fn moment(clock: &EventClock, stamp: Stamp) -> Result<DeviceMoment, Failed> {

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
 use laptime_cuda::cupti::{self, Direction, MemoryKind, Record, Recorded, Session, WaitKind, Work, WorkKind};
-use laptime_cuda::{CudaError, EventClock, Graph};
+use laptime_cuda::{CudaError, EventClock, Graph, Stream};
 use laptime_probe::{Anchor, DeviceClock, TickMap};
 
 use crate::{Answer, Bench, Failed, clock::moment, expect};
@@ -60,9 +60,10 @@ pub fn records(bench: &Bench) -> Answer {
     bench.device.synchronise()?;
     let session = Session::start()?;
     session.stage(7, || bench.kernels.spin_nanos(bench.device.stream(), 1_000_000))??;
-    session.stage(8, || begin_write(&mut there, &pinned, bench))??;
+    let copies = bench.device.new_stream()?;
+    session.stage(8, || begin_write(&mut there, &pinned, &copies))??;
     there.zero()?;
-    bench.device.copy_in().synchronise()?;
+    copies.synchronise()?;
     bench.device.synchronise()?;
     let recorded = session.finish()?;
     let tied = |stage: u64| -> HashSet<u32> {
@@ -114,10 +115,10 @@ pub fn records(bench: &Bench) -> Answer {
 fn begin_write(
     to: &mut laptime_cuda::Buffer<u8>,
     from: &laptime_cuda::Pinned<u8>,
-    bench: &Bench,
+    stream: &Stream,
 ) -> Result<(), CudaError> {
     // SAFETY: both live until the stream is synchronised.
-    unsafe { to.begin_write(from, bench.device.copy_in()) }
+    unsafe { to.begin_write(from, stream) }
 }
 
 pub fn graph_nodes(bench: &Bench) -> Answer {

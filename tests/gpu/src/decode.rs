@@ -3,7 +3,8 @@
 use std::{fmt::Debug, thread};
 
 use half::{bf16, f16};
-use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, Spread, State, Step, StepSizes, Tuning};
+use laptime_cuda::decode::{Attention, Linear, Norm, Spread, State, Step, StepSizes, Tuning};
+use laptime_cuda::nn::{Pairing, Rotation};
 use laptime_cuda::{Buffer, Cache, CudaError, Element};
 
 use crate::reference::{decode as cpu, noise, worst_error};
@@ -284,7 +285,8 @@ fn attend<T: Tested>(bench: &Bench, case: Case, step: &Step<T>) -> Result<f64, F
     let [mut keys, mut values] = [cache(4)?, cache(5)?];
     let [cosines, sines] = cpu::rotation(capacity, head_dim, BASE);
     let tables = [bench.device.upload(&cosines)?, bench.device.upload(&sines)?];
-    let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs };
+    let pairing = if in_pairs { Pairing::Pairs } else { Pairing::Halves };
+    let rotation = Rotation { cosines: tables[0].all(), sines: tables[1].all(), pairing };
     let mut state = State::new(&bench.device, batch as u32, 1)?;
     state.begin(&vec![0; batch], position as u32)?;
     let mut out = bench.device.upload(&vec![T::narrowed(f32::NAN); batch * heads * head_dim])?;
@@ -359,7 +361,7 @@ pub fn ends(bench: &Bench) -> Answer {
             all.extend(expected);
         }
         all.truncate(2 * batch as usize);
-        let (position, chosen) = (state.position.read()?, state.chosen()?);
+        let (position, chosen) = (state.position.read()?, chosen(&state)?);
         expect(position == [44], || format!("position {position:?}"))?;
         expect(chosen == all, || format!("{chosen:?} were kept and not {all:?}"))?;
     }
@@ -385,10 +387,17 @@ pub fn refused(bench: &Bench) -> Answer {
     let [mut keys, mut values] = [bench.device.upload(&[2_f32; 65])?, bench.device.upload(&[3_f32; 65])?];
     let tables = bench.device.upload(&[1_f32; 80])?;
     let mut attended = bench.device.upload(&[0_f32; 16])?;
-    let rotation = Rotation { cosines: &tables, sines: &tables, in_pairs: false };
+    let rotation = Rotation { cosines: tables.all(), sines: tables.all(), pairing: Pairing::Halves };
     let attention = Attention { query_norm: None, key_norm: None, epsilon: EPSILON, rotation, is_windowed: false };
     step.attention(stream, &qkv, &attention, &state, [&mut keys, &mut values], &mut attended)?;
     expect(attended.read()?.iter().all(|value| value.is_nan()), || "a position without room gave numbers".to_owned())?;
     expect(keys.read()? == [2.0; 65] && values.read()? == [3.0; 65], || "the cache was written".to_owned())?;
     Ok(words)
+}
+
+/// The tokens generated since [`State::begin`], step by step, for all sequences.
+pub fn chosen(state: &State) -> Result<Vec<u32>, CudaError> {
+    let (count, mut chosen) = (state.count.read()?[0] as usize, state.chosen.read()?);
+    chosen.truncate(count * state.token.length());
+    Ok(chosen)
 }

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache,
-    decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm},
+    decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, LatentTarget, Linear, Norm},
 };
 
 use crate::decode::{Both, EPSILON, Tested, both, narrow, random, widen};
@@ -99,17 +99,17 @@ pub fn steps(bench: &Bench) -> Answer {
     Ok(format!("worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}", worst[0], worst[1], worst[2]))
 }
 
-const SIZES: DrawingSizes = DrawingSizes { latent: 64, hidden: 1536, steps: 3, room: 4 };
+const SIZES: DrawingSizes = DrawingSizes { latent: 64, hidden: 1536, steps: 3, capacity: 4 };
 const SCALE: f32 = 1.3;
 
 /// A latent in a few steps whose velocities are noise: what steps begin with, and what is left at the end.
 fn steps_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
-    let DrawingSizes { latent, hidden, steps, room } = SIZES;
+    let DrawingSizes { latent, hidden, steps, capacity } = SIZES;
     let (latent, width) = (latent as usize, hidden as usize);
     let kernels = DrawingStep::<T>::load(&bench.device, &Cache::of_user())?;
     let (stream, mut drawing) = (bench.device.stream(), Drawing::<T>::new(&bench.device, SIZES)?);
-    let factors: Vec<Factors> = noise(5 * steps as usize, 1).chunks(5).map(factors_of).collect();
-    let start = noise(room as usize * latent, 2);
+    let factors = noise(5 * steps as usize, 1).as_chunks().0.to_vec();
+    let start = noise(capacity as usize * latent, 2);
     drawing.begin(&factors, SCALE, &start)?;
     drawing.token.set_all(stream, 2)?;
     let enter = random::<T>(bench, width * latent, 3, 0.0, 0.1)?;
@@ -138,11 +138,6 @@ fn steps_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
         "a step behind the last was taken".to_owned()
     })?;
     Ok(worst)
-}
-
-fn factors_of(of: &[f32]) -> Factors {
-    let [clean_sample, clean_velocity, next_sample, next_clean, next_before] = [of[0], of[1], of[2], of[3], of[4]];
-    Factors { clean_sample, clean_velocity, next_sample, next_clean, next_before }
 }
 
 /// The conditioning of the head at three times.

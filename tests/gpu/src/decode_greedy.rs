@@ -1,6 +1,7 @@
 //! A small decoder that selects its tokens on the device, compared with the same on the CPU.
 
-use laptime_cuda::decode::{Linear, Norm, Rotation, State, Step, StepSizes};
+use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
+use laptime_cuda::nn::{Pairing, Rotation};
 use laptime_cuda::{Buffer, Element, Graph};
 
 use crate::decode::{BASE, Both, EPSILON, random, step};
@@ -107,7 +108,7 @@ fn greedily(
     let (sizes, stream) = (step.sizes(), bench.device.stream());
     let [cosines, sines] = cpu::rotation(sizes.capacity as usize, sizes.head_dim as usize, BASE);
     let tables = [bench.device.upload(&cosines)?, bench.device.upload(&sines)?];
-    let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
+    let rotation = Rotation { cosines: tables[0].all(), sines: tables[1].all(), pairing: Pairing::Halves };
     let mut activations = Activations::new(&bench.device, &sizes)?;
     let mut state = State::new(&bench.device, sizes.batch, REPLAYS as u32)?;
     let cache = || bench.device.allocate::<f32>(sizes.cache() as usize);
@@ -125,7 +126,7 @@ fn greedily(
         // SAFETY: all that was captured lives until the tokens are read, which waits.
         unsafe { graph.launch(stream)? };
     }
-    Ok(state.chosen()?)
+    Ok(crate::decode::chosen(&state)?)
 }
 
 fn greedily_on_cpu(

@@ -1,6 +1,7 @@
 //! A whole layer and the end of a step, as the checks of steps run them.
 
-use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, State, Step, StepSizes};
+use laptime_cuda::decode::{Attention, Linear, Norm, State, Step, StepSizes};
+use laptime_cuda::nn::Rotation;
 use laptime_cuda::{Buffer, CudaError, Device, Element, Stream};
 
 /// The weights of a layer, borrowed.

@@ -84,10 +84,18 @@ impl<'a> Run<'a> {
             let there = self.bench.device.upload(&logits)?;
             let (by, frames) = (&mut self.sampling, &mut self.frames);
             match self.by_part {
-                false => sampler.sample(stream, &there, by, frames, reported(&mut position, frame))?,
+                false => {
+                    sampler.sample(SamplingPart::All, stream, &there, (by, frames), reported(&mut position, frame))?
+                }
                 true => {
                     for part in [SamplingPart::TopK, SamplingPart::TopP, SamplingPart::Draw] {
-                        sampler.part(part, stream, &there, by, frames, reported(&mut position, frame))?;
+                        sampler.sample(
+                            part,
+                            stream,
+                            &there,
+                            (&mut *by, &mut *frames),
+                            reported(&mut position, frame),
+                        )?;
                     }
                 }
             }
@@ -190,7 +198,7 @@ fn sampler_row<T: Element>(
     let (logits, mut frames) = (device.upload(&logits)?, Frames::new(device, 1, 2)?);
     let width = x.length() as u32;
     let next = Some(NextRow { table: table.all(), size, x, width });
-    sampler.sample(stream, &logits, &mut by, &mut frames, Choice { next, ..Choice::code(1) })?;
+    sampler.sample(SamplingPart::All, stream, &logits, (&mut by, &mut frames), Choice { next, ..Choice::code(1) })?;
     expect(frames.codes.read()? == [0, 7], || "another code was chosen".to_owned())?;
     judge::<T>("the next row", x.read()?, &expected[7 * width as usize..8 * width as usize], 0.0)
 }
@@ -218,7 +226,7 @@ pub fn speed(bench: &Bench) -> Answer {
         let (logits, mut by) = (device.upload(&logits)?, Sampling::new(device, vocab, &[1], true)?);
         let mut frames = Frames::new(device, 8, 16)?;
         by.begin(stream, &rules)?;
-        let mut choose = || sampler.sample(stream, &logits, &mut by, &mut frames, Choice::code(1));
+        let mut choose = || sampler.sample(SamplingPart::All, stream, &logits, (&mut by, &mut frames), Choice::code(1));
         choose()?;
         let graph = Graph::capture(stream, || (0..20).try_for_each(|_| choose()))?;
         graph.upload(stream)?;

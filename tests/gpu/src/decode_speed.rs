@@ -3,7 +3,8 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use half::bf16;
-use laptime_cuda::decode::{Attention, Linear, Norm, Rotation, Spread, State, Step, StepSizes, Tuning};
+use laptime_cuda::decode::{Attention, Linear, Norm, Spread, State, Step, StepSizes, Tuning};
+use laptime_cuda::nn::{Pairing, Rotation};
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Graph, nn::Operations};
 
 use crate::decode_layer::{Activations, Layer};
@@ -150,7 +151,7 @@ impl Decoder {
     pub fn whole(&mut self, bench: &Bench, step: &Step<bf16>) -> Result<Graph, CudaError> {
         let stream = bench.device.stream();
         let Self { layers, caches, table, last, tables, activations, state, .. } = self;
-        let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
+        let rotation = Rotation { cosines: tables[0].all(), sines: tables[1].all(), pairing: Pairing::Halves };
         Graph::capture(stream, || {
             step.embed(stream, state, table, &mut activations.x)?;
             for (layer, [keys, values]) in layers.iter().zip(caches) {
@@ -168,7 +169,7 @@ impl Decoder {
 
     fn run_layers(&mut self, bench: &Bench, step: &Step<bf16>, count: usize) -> Result<(), CudaError> {
         let Self { layers, caches, tables, activations, state, .. } = self;
-        let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
+        let rotation = Rotation { cosines: tables[0].all(), sines: tables[1].all(), pairing: Pairing::Halves };
         for (layer, [keys, values]) in layers.iter().zip(caches).take(count) {
             layer.layer().run(bench.device.stream(), step, rotation, state, [keys, values], activations)?;
         }
@@ -185,7 +186,7 @@ impl Decoder {
     pub fn kind(&mut self, bench: &Bench, step: &Step<bf16>, kind: &str) -> Result<Graph, CudaError> {
         let stream = bench.device.stream();
         let Self { sizes, layers, caches, table, last, tables, activations, state } = self;
-        let rotation = Rotation { cosines: &tables[0], sines: &tables[1], in_pairs: false };
+        let rotation = Rotation { cosines: tables[0].all(), sines: tables[1].all(), pairing: Pairing::Halves };
         let Activations { x, qkv, attended, gated, logits } = activations;
         Graph::capture(stream, || {
             for (layer, [keys, values]) in layers.iter().map(Weights::layer).zip(caches) {

@@ -2,10 +2,15 @@
 
 use std::sync::Arc;
 
-use laptime_cuda::{CudaError, EventClock, Graph, StampCapacity, StampedGraph, Stamper, TimerAnchor};
+use laptime_cuda::{CudaError, EventClock, Graph, StampCapacity, StampedGraph, Stamper};
 use laptime_probe::DeviceClock;
+use laptime_trace::kernels::Stretch;
 
-use crate::{Answer, Bench, Failed, clock::stream_nanos, expect, median};
+use crate::{
+    Answer, Bench, Failed,
+    clock::{TimerAnchor, stream_nanos},
+    expect, median,
+};
 
 const STEPS: usize = 50;
 const SPIN_NANOS: u64 = 20_000;
@@ -55,20 +60,22 @@ pub fn stamped(bench: &Bench) -> Answer {
         StampedGraph::capture(&bench.device, &bench.kernels, stream, capacity, |stamper| step(bench, stamper))?;
     let before = TimerAnchor::take(&bench.device, &bench.kernels)?;
     for _ in 0..REPLAYS {
+        graph.next_number();
         launch(graph.graph(), bench)?;
     }
     let found = graph.read(&bench.device)?;
-    let names: Vec<(&str, u32)> = graph.stages().iter().map(|stage| (stage.name.as_str(), stage.depth)).collect();
-    expect(names == [("layer", 0), ("attention", 1), ("mlp", 1)], || format!("{names:?}"))?;
     expect((found.replays.len(), found.lost) == (4, 1), || {
         format!("{} read, {} lost", found.replays.len(), found.lost)
     })?;
-    let last = found.replays.last().map(|replay| replay.spans.clone()).unwrap_or_default();
-    let micros: Vec<f64> = last.iter().map(|(begin, end)| end.saturating_sub(*begin) as f64 / 1e3).collect();
+    let last = found.replays.last().ok_or_else(|| Failed::Wrong("no replay was read".to_owned()))?;
+    let names: Vec<&str> = last.stages.iter().map(|stage| stage.name.as_str()).collect();
+    expect(names == ["layer", "attention", "mlp"], || format!("{names:?}"))?;
+    let micros = |time: &Stretch| time.end_ns.saturating_sub(time.start_ns) as f64 / 1e3;
+    let micros: Vec<f64> = last.times.iter().map(micros).collect();
     let near = |found: f64, expected: f64| found >= expected - 2.0 && found < expected * 1.02 + 10.0;
     let words = format!("layer {:.1}, attention {:.1} of 300, mlp {:.1} of 700 us", micros[0], micros[1], micros[2]);
     expect(near(micros[1], 300.0) && near(micros[2], 700.0) && micros[0] >= micros[1] + micros[2], || words.clone())?;
-    expect(last.iter().all(|(begin, _)| before.moment(*begin).nanos >= 0), || {
+    expect(last.times.iter().all(|time| before.moment(time.start_ns).nanos >= 0), || {
         "a stage began before its anchor".to_owned()
     })?;
     expect(graph.read(&bench.device)?.replays.is_empty(), || "replays were read twice".to_owned())?;

@@ -90,23 +90,3 @@ pub fn copy(bench: &Bench) -> Answer {
     expect(to.read()? == numbers, || "the copy differs".to_owned())?;
     Ok(format!("{} values", numbers.len()))
 }
-
-pub fn matmul(bench: &Bench) -> Answer {
-    let [m, n, k] = [67_usize, 129, 300];
-    let (a, b) = (reference::noise(m * k, 1), reference::noise(k * n, 2));
-    let (left, right) = (bench.device.upload(&a)?, bench.device.upload(&b)?);
-    let mut out = bench.device.allocate(m * n)?;
-    let sizes = [m, n, k].map(|size| size as u32);
-    bench.kernels.matmul(bench.device.stream(), [&left, &right], &mut out, sizes)?;
-    let error = reference::worst_error(&out.read()?, &reference::matmul(&a, &b, [m, n, k]));
-    expect(error < 1e-5, || format!("worst error {error:.1e}"))?;
-    Ok(format!("worst error {error:.1e}"))
-}
-
-pub fn spin_cycles(bench: &Bench) -> Answer {
-    let mut passed = bench.device.upload(&[0_u64])?;
-    bench.kernels.spin_cycles(bench.device.stream(), 1_000_000, &mut passed)?;
-    let passed = passed.read()?[0];
-    expect((1_000_000..1_010_000).contains(&passed), || format!("{passed} cycles"))?;
-    Ok(format!("{passed} cycles of 1000000"))
-}

@@ -23,15 +23,17 @@ mod memory;
 mod models;
 mod nn;
 mod reference;
+mod variants;
 mod workloads;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, num::NonZero, path::PathBuf, process::ExitCode, thread, time::Instant};
 
-use laptime_cuda::{Cache, CudaError, Device, Kernels, SOURCES, decode as step, nvrtc};
+use laptime_cuda::{Cache, CudaError, Device, Kernels, nvrtc};
 
 use self::harness::{Answer, Failed, Test, expect, median, refuse, run};
+use self::variants::Variant;
 
 /// The inputs of every test.
 struct Bench {
@@ -58,8 +60,6 @@ const TESTS: &[Test] = &[
     ("fill agrees with the CPU", kernels::fill),
     ("read_sum agrees with the CPU", kernels::read_sum),
     ("copy agrees with the CPU", kernels::copy),
-    ("matmul agrees with the CPU", kernels::matmul),
-    ("spin_cycles spins for the requested number of cycles", kernels::spin_cycles),
     ("f32 products agree with the CPU", blas::f32_product),
     ("bf16 products agree with the CPU", blas::bf16_product),
     ("f16 products agree with the CPU", blas::f16_product),
@@ -166,14 +166,12 @@ fn run_all(fixtures: &str, words: &[&str]) -> io::Result<ExitCode> {
 
 /// Compiles every kernel, on as many threads as there are cores.
 fn compile_all(architecture: &str) -> io::Result<ExitCode> {
-    let plain = SOURCES.map(|source| (source, Vec::new())).into_iter();
-    let of_steps = step::SOURCES.iter().flat_map(|source| step::options(source).into_iter().map(|all| (*source, all)));
-    let all: Vec<_> = plain.chain(laptime_cuda::nn::variants()).chain(of_steps).collect();
+    let all = variants::all(architecture);
     let next = AtomicUsize::new(0);
     let work = || -> Result<(), CudaError> {
-        while let Some((source, options)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(variant) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
             // After an error no thread starts another compilation.
-            compile_one(*source, options, architecture).inspect_err(|_| next.store(all.len(), Ordering::Relaxed))?;
+            compile_one(variant).inspect_err(|_| next.store(all.len(), Ordering::Relaxed))?;
         }
         Ok(())
     };
@@ -190,9 +188,8 @@ fn compile_all(architecture: &str) -> io::Result<ExitCode> {
     }
 }
 
-fn compile_one(source: nvrtc::Source<'_>, options: &[String], architecture: &str) -> Result<(), CudaError> {
-    let Some(architecture) = laptime_cuda::nn::architecture_for(&source, architecture) else { return Ok(()) };
-    let bytes = nvrtc::compile(source, &architecture, options)?.cubin.len();
+fn compile_one((source, architecture, options): &Variant) -> Result<(), CudaError> {
+    let bytes = nvrtc::compile(*source, architecture, options)?.cubin.len();
     // The exit status reports failures too.
     let _ = writeln!(io::stdout(), "{:<20} {architecture} {bytes:>7} bytes  {}", source.file, options.join(" "));
     Ok(())

@@ -153,15 +153,15 @@ pub fn copies(bench: &Bench) -> Answer {
 #[allow(unsafe_code)]
 fn copy_in(to: &mut Buffer<u8>, from: &laptime_cuda::Pinned<u8>, bench: &Bench) -> Result<(), CudaError> {
     // SAFETY: both live, and nothing touches them until the stream is synchronised.
-    unsafe { to.begin_write(from, bench.device.copy_in()) }?;
-    bench.device.copy_in().synchronise()
+    unsafe { to.begin_write(from, bench.device.stream()) }?;
+    bench.device.stream().synchronise()
 }
 
 #[allow(unsafe_code)]
 fn copy_out(from: &Buffer<u8>, to: &mut laptime_cuda::Pinned<u8>, bench: &Bench) -> Result<(), CudaError> {
     // SAFETY: as above.
-    unsafe { from.begin_read(to, bench.device.copy_out()) }?;
-    bench.device.copy_out().synchronise()
+    unsafe { from.begin_read(to, bench.device.stream()) }?;
+    bench.device.stream().synchronise()
 }
 
 pub fn device_bandwidth(bench: &Bench) -> Answer {

@@ -13,13 +13,6 @@ pub struct Sizes {
     pub b_is_transposed: bool,
 }
 
-impl Sizes {
-    /// Floating-point operations of the product.
-    pub fn operations(&self) -> u64 {
-        2 * u64::from(self.m) * u64::from(self.n) * u64::from(self.k)
-    }
-}
-
 /// The memory layout of one factor's matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Matrices {
@@ -94,11 +87,6 @@ impl Batch {
         Self { count: 1, m: outputs, n: inputs, k: rows, a, b, c, scale: 1.0, is_added: false }
     }
 
-    /// Floating-point operations of all products.
-    pub fn operations(&self) -> u64 {
-        2 * u64::from(self.m) * u64::from(self.n) * u64::from(self.k) * u64::from(self.count)
-    }
-
     pub(super) fn fits(&self, a: usize, b: usize, c: usize) -> bool {
         let Self { count, m, n, k, .. } = *self;
         let apart =
@@ -136,7 +124,6 @@ mod tests {
         let batch = Batch { count: 3, a: one.a.every(10), b: one.b.every(0), c: one.c.every(7), ..one };
         assert!(batch.fits(28, 12, 20));
         assert!(!batch.fits(27, 12, 20) && !batch.fits(28, 11, 20) && !batch.fits(28, 12, 19));
-        assert_eq!(batch.operations(), 144);
     }
 
     #[test]
@@ -152,11 +139,6 @@ mod tests {
         let batch = Batch::weight_gradient(5, 3, 2);
         assert!(batch.fits(15, 10, 6));
         assert!(!batch.fits(14, 10, 6) && !batch.fits(15, 9, 6) && !batch.fits(15, 10, 5));
-    }
-
-    #[test]
-    fn a_product_takes_two_operations_per_step() {
-        assert_eq!(SIZES.operations(), 48);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Events for Fake {
 }
 
 fn clock() -> Clock<Fake> {
-    let clock = Clock::new(Fake::default());
+    let clock = Clock::over(Fake::default());
     clock.anchor();
     clock
 }
@@ -169,7 +169,7 @@ fn events_are_used_again() {
 
 #[test]
 fn the_uncertainty_is_half_of_what_the_host_saw_pass_and_the_resolution() {
-    let clock = Clock::new(Fake::default());
+    let clock = Clock::over(Fake::default());
     clock.events.state().look_nanos = 4_000;
     clock.anchor();
     assert_eq!(clock.uncertainty_nanos(), 2_000 + EVENT_RESOLUTION_NANOS);
@@ -177,13 +177,13 @@ fn the_uncertainty_is_half_of_what_the_host_saw_pass_and_the_resolution() {
 
 #[test]
 fn a_new_clock_gets_an_anchor_however_late_the_host_sees_the_event() {
-    let late = Clock::new(Fake::default());
+    let late = Clock::over(Fake::default());
     late.events.state().look_nanos = 1_000;
     late.events.state().late = 3_000_000;
     assert!(late.first_anchor());
     let uncertainty = late.uncertainty_nanos();
     assert!((1_500_000..1_600_000).contains(&uncertainty), "{uncertainty}");
-    let broken = Clock::new(Fake::default());
+    let broken = Clock::over(Fake::default());
     broken.events.state().is_broken = true;
     assert!(!broken.first_anchor());
 }
@@ -201,7 +201,7 @@ fn a_time_far_from_its_anchor_is_less_certain() {
 #[test]
 fn every_event_is_destroyed_with_the_clock() {
     let fake = Arc::new(Fake::default());
-    let clock = Clock::new(Arc::clone(&fake));
+    let clock = Clock::over(Arc::clone(&fake));
     clock.anchor();
     let stamp = clock.mark().unwrap();
     clock.mark().unwrap();

@@ -4,11 +4,11 @@ use std::marker::PhantomData;
 
 use super::product::{Dealer, Operands, Product, Weights, shared_limit};
 use super::{ADAPTED, Linear, Norm, Spread, StepSizes, Tuning, sizes::MUCH_SHARED};
-use crate::launch::{Buffer, Cache, CudaError, Device, Done, Element, Slice, Stream, nvrtc};
+use crate::launch::*;
 
 /// The kernel variant if there is enough shared memory. A block of this size occupies a whole multiprocessor, so two
 /// blocks never share one.
-pub(super) const TUNING: Tuning = Tuning { warps: 24, depth: 3, attention: Spread::PLAIN, together: None };
+const TUNING: Tuning = Tuning { warps: 24, depth: 3, attention: Spread::PLAIN, together: None };
 
 /// The sizes of adapted layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl<T: Element> Adapted<T> {
         step.check()?;
         tuning.check()?;
         let dealer = Dealer::new::<T>(device, &step, tuning, Weights::Numbers)?;
-        let module = nvrtc::load_typed::<T>(device, cache, ADAPTED, &dealer.options())?;
+        let module = Request::typed::<T>(ADAPTED, &dealer.options()).load(device, cache)?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {
             linear: product("adapt_linear", true, 1)?,

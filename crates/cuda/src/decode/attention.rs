@@ -2,21 +2,9 @@
 
 use super::{ATTENTION, Spread, State, Step, StepSizes};
 use crate::{
-    launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Stream, area, blocks, nvrtc},
-    nn::of_window,
+    launch::*,
+    nn::{Pairing, Rotation, of_window},
 };
-
-/// The RoPE tables.
-#[derive(Debug, Clone, Copy)]
-pub struct Rotation<'a> {
-    /// Cosines, `[positions, head_dim / 2]`.
-    pub cosines: &'a Buffer<f32>,
-    /// Sines, `[positions, head_dim / 2]`.
-    pub sines: &'a Buffer<f32>,
-    /// Whether neighbouring elements are rotated together (2i with 2i + 1), instead of the two halves (i with i +
-    /// head_dim / 2).
-    pub in_pairs: bool,
-}
 
 /// The inputs of a layer's attention in addition to the token.
 #[derive(Debug)]
@@ -51,7 +39,7 @@ impl AttentionKernel {
         spread: Spread,
         window: Option<u32>,
     ) -> Result<Self, CudaError> {
-        let module = nvrtc::load_typed::<T>(device, cache, ATTENTION, &options(sizes.head_dim, window, spread))?;
+        let module = Request::typed::<T>(ATTENTION, &options(sizes.head_dim, window, spread)).load(device, cache)?;
         let attention = Self { kernel: module.step_kernel("attention_step")?, spread };
         attention.kernel.allow_shared_bytes(shared_bytes(spread, sizes.head_dim))?;
         if spread.splits > PORTABLE_SPLITS {
@@ -153,7 +141,7 @@ impl<T: Element> Step<T> {
             .read(rotation.cosines, 0_u32)
             .read(rotation.sines, rotation.cosines.length() as u64)
             .with(blocks(positions))
-            .with(rotation.in_pairs)
+            .with(rotation.pairing == Pairing::Pairs)
             .read(position, 1_u32)
             .write(keys, cached)
             .write(values, cached)

@@ -1,33 +1,7 @@
 //! From noise to a latent: both ends of the steps of a diffusion head, without the host.
 
 use super::DIFFUSION;
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, SliceMut, Stream, area, expect, kernels,
-    nvrtc,
-};
-
-/// The factors of a solver step: the clean latent is estimated as `sample * clean_sample + velocity * clean_velocity`,
-/// and the next sample is `sample * next_sample + estimate * next_clean + previous estimate * next_before`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Factors {
-    /// See above.
-    pub clean_sample: f32,
-    /// See above.
-    pub clean_velocity: f32,
-    /// See above.
-    pub next_sample: f32,
-    /// See above.
-    pub next_clean: f32,
-    /// See above; with 0, the previous estimate is ignored.
-    pub next_before: f32,
-}
-
-impl Factors {
-    fn all(&self) -> [f32; 5] {
-        let Self { clean_sample, clean_velocity, next_sample, next_clean, next_before } = *self;
-        [clean_sample, clean_velocity, next_sample, next_clean, next_before]
-    }
-}
+use crate::launch::*;
 
 /// The sizes of the diffusion state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,17 +13,17 @@ pub struct DrawingSizes {
     /// Steps per latent.
     pub steps: u32,
     /// The capacity in latents.
-    pub room: u32,
+    pub capacity: u32,
 }
 
 /// The diffusion state on the device: noise in, latents out, and the current index.
 #[derive(Debug)]
 pub struct Drawing<T> {
-    /// The initial noise of each latent, `[room, latent]`.
+    /// The initial noise of each latent, `[capacity, latent]`.
     noise: Buffer<f32>,
-    /// The generated latents, `[room, latent]`.
+    /// The generated latents, `[capacity, latent]`.
     pub latents: Buffer<f32>,
-    /// The index of the current latent. Who writes it keeps it below `room`.
+    /// The index of the current latent. Who writes it keeps it below `capacity`.
     pub token: Buffer<u32>,
     scale: Buffer<f32>,
     factors: Buffer<[f32; 5]>,
@@ -76,8 +50,8 @@ pub struct LatentTarget<'a, T> {
 impl<T: Element> Drawing<T> {
     /// Allocates this number of latents, all zero.
     pub fn new(device: &Device, sizes: DrawingSizes) -> Result<Self, CudaError> {
-        let DrawingSizes { latent, hidden, steps, room } = sizes;
-        let all = [latent, hidden, steps, room];
+        let DrawingSizes { latent, hidden, steps, capacity } = sizes;
+        let all = [latent, hidden, steps, capacity];
         expect("allocating latents", all.iter().all(|size| *size > 0), "a size is zero")?;
         expect("allocating latents", latent <= MOST_LATENT, "a latent is too wide")?;
         let zeros = |rows: u32| {
@@ -87,8 +61,8 @@ impl<T: Element> Drawing<T> {
         let mut velocity = device.allocate(2 * latent as usize)?;
         velocity.zero()?;
         Ok(Self {
-            noise: zeros(room)?,
-            latents: zeros(room)?,
+            noise: zeros(capacity)?,
+            latents: zeros(capacity)?,
             token: device.upload(&[0])?,
             scale: device.upload(&[1.0])?,
             factors: device.upload(&vec![[0.0; 5]; steps as usize])?,
@@ -106,11 +80,13 @@ impl<T: Element> Drawing<T> {
 
     /// Resets the state: the factors of each step, the guidance scale, and the noise of the first latents. Waits for
     /// the device.
-    pub fn begin(&mut self, factors: &[Factors], scale: f32, noise: &[f32]) -> Done {
+    ///
+    /// With factors `[a, b, c, d, e]`, a step estimates the clean latent as `a * sample + b * velocity`; the next sample is
+    /// `c * sample + d * estimate + e * previous estimate`. If `e` is 0, the previous estimate is ignored.
+    pub fn begin(&mut self, factors: &[[f32; 5]], scale: f32, noise: &[f32]) -> Done {
         let is_right = factors.len() == self.sizes.steps as usize;
         expect("beginning a diffusion", is_right, "the number of factors differs from the number of steps")?;
-        let factors: Vec<[f32; 5]> = factors.iter().map(Factors::all).collect();
-        self.factors.write(&factors)?;
+        self.factors.write(factors)?;
         self.scale.write(&[scale])?;
         self.noise.write(noise)
     }

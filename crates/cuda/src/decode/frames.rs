@@ -1,39 +1,37 @@
 //! Frames of codes: converts the codes of a frame to the input vector of a step.
 
 use super::FRAME;
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, kernels, nvrtc,
-};
+use crate::launch::*;
 
 /// The codes of all frames and the current frame, on the device, so that steps follow each other without the host.
 #[derive(Debug)]
 pub struct Frames {
-    /// `[room, groups]`. Frames beyond the capacity are not stored.
+    /// `[capacity, groups]`. Frames beyond the capacity are not stored.
     pub codes: Buffer<u32>,
     /// The current frame.
     pub frame: Buffer<u32>,
     /// What the host reads for a frame: its first code, and one if that is the end.
     pub word: Buffer<u32>,
-    pub(super) room: u32,
+    pub(super) capacity: u32,
     pub(super) groups: u32,
 }
 
 impl Frames {
-    /// Allocates `room` frames of `groups` codes. The first frame is the current one.
-    pub fn new(device: &Device, room: u32, groups: u32) -> Result<Self, CudaError> {
-        expect("allocating frames", room > 0 && groups > 0, "a size is zero")?;
+    /// Allocates `capacity` frames of `groups` codes. The first frame is the current one.
+    pub fn new(device: &Device, capacity: u32, groups: u32) -> Result<Self, CudaError> {
+        expect("allocating frames", capacity > 0 && groups > 0, "a size is zero")?;
         Ok(Self {
-            codes: device.upload(&vec![0; room as usize * groups as usize])?,
+            codes: device.upload(&vec![0; capacity as usize * groups as usize])?,
             frame: device.upload(&[0])?,
             word: device.upload(&[0, 0])?,
-            room,
+            capacity,
             groups,
         })
     }
 
     /// The capacity in frames.
-    pub fn room(&self) -> u32 {
-        self.room
+    pub fn capacity(&self) -> u32 {
+        self.capacity
     }
 
     /// Restarts with the first frame, in stream order.
@@ -42,8 +40,8 @@ impl Frames {
     }
 
     fn arguments<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
-        let codes = area(self.room, self.groups);
-        launch.read(&self.codes, codes).read(&self.frame, 1_u32).with_all([self.room, self.groups])
+        let codes = area(self.capacity, self.groups);
+        launch.read(&self.codes, codes).read(&self.frame, 1_u32).with_all([self.capacity, self.groups])
     }
 
     /// The codes of some frames. Waits for the device.

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::{LINEAR, StepSizes, TOGETHER, Tuning, tiles::Tiles, together};
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Source, Stream, area, expect, nvrtc,
-};
+use crate::launch::*;
 use crate::{context::driver, kernel::Module, nn::Fp8Scales};
 
 /// An RMS norm.
@@ -111,7 +109,7 @@ pub(super) struct Products {
 /// The maximum number of vectors per block.
 const MOST_VECTORS: u32 = 8;
 
-pub(super) fn options(vectors: u32, tuning: Tuning, weights: Weights) -> Vec<String> {
+fn options(vectors: u32, tuning: Tuning, weights: Weights) -> Vec<String> {
     let sizes = vec![("BATCH", vectors), ("WARPS", tuning.warps), ("DEPTH", tuning.depth)];
     let together = tuning.together.map(|together| [("VECTORS", together.vectors), ("SPLIT", together.splits)]);
     let stored: &[&str] = match weights {
@@ -133,7 +131,7 @@ impl Products {
         weights: Weights,
     ) -> Result<Self, CudaError> {
         let dealer = Dealer::new::<T>(device, sizes, tuning, weights)?;
-        let module = nvrtc::load_typed::<T>(device, cache, dealer.source(), &dealer.options())?;
+        let module = Request::typed::<T>(dealer.source(), &dealer.options()).load(device, cache)?;
         let product = |name, has_norm, rows_each| dealer.product(&module, name, has_norm, rows_each);
         Ok(Self {
             norm_linear: product("norm_linear", true, 1)?,
@@ -270,7 +268,7 @@ fn shared_bytes<T>(tuning: Tuning, weights: Weights, vectors: u32, tiles: Tiles,
 fn vectors_that_fit<T>(sizes: &StepSizes, tuning: Tuning, weights: Weights, limit: u32) -> u32 {
     let wide = |width: u32| Tiles::whole(width.div_ceil(weights.chunk::<T>()).saturating_add(1));
     let (normed, plain) = (wide(sizes.hidden), wide(sizes.ffn.max(sizes.attended())));
-    // Parts need some room too.
+    // Parts need some memory too.
     let bytes = |vectors, tiles, has_norm| shared_bytes::<T>(tuning, weights, vectors, tiles, has_norm, 64);
     let mut vectors = sizes.batch.clamp(1, MOST_VECTORS).next_power_of_two();
     while vectors > 1 && bytes(vectors, normed, true).max(bytes(vectors, plain, false)) > limit {

@@ -2,9 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::{Frames, SAMPLE, frames::NO_CODE};
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, Stream, area, expect, kernels, nvrtc,
-};
+use crate::launch::*;
 
 /// The maximum vocabulary: one block holds all logits.
 pub const MOST_SAMPLED: u32 = 4096;
@@ -86,7 +84,7 @@ impl Sampling {
     /// Sets the rules and forgets earlier tokens, in stream order.
     pub fn begin(&mut self, stream: &Stream, rules: &Rules) -> Done {
         // SAFETY: an array of the host's own memory is no pinned memory.
-        unsafe { self.rules.put(stream, &rules.words())? };
+        unsafe { self.rules.begin_write(&rules.words(), stream)? };
         self.seen.as_mut().map_or(Ok(()), |seen| seen.set_all(stream, 0))
     }
 }
@@ -130,8 +128,7 @@ kernels! {
     /// The sampling kernels on one device: all at once, or in parts that can be timed separately.
     Sampler
     SAMPLE {
-        whole: Kernel = step_kernel("sample_step"),
-        parts: [Kernel; 3] = step_kernels(["top_k_step", "top_p_step", "draw_step"]),
+        kernels: [Kernel; 4] = step_kernels(["sample_step", "top_k_step", "top_p_step", "draw_step"]),
     }
     |device| {
         between: Buffer<u32> = device.upload(&vec![0; CANDIDATE_WORDS])?,
@@ -139,9 +136,11 @@ kernels! {
     }
 }
 
-/// The parts of sampling, in order.
+/// All of sampling, or its parts in order. They do the same if they are given the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SamplingPart {
+    /// All of it, in one kernel.
+    All,
     /// Penalties, temperature and top-k.
     TopK,
     /// Top-p.
@@ -151,46 +150,20 @@ pub enum SamplingPart {
 }
 
 impl<T: Element> Sampler<T> {
-    /// Samples a token from logits `[vocab]`. The result is the same on every device for the same logits, and token 0
-    /// if there is no number.
+    /// Samples a token from logits `[vocab]`, or does a part of it. The result is the same on every device for the same
+    /// logits, and token 0 if there is no number.
     pub fn sample(
-        &mut self,
-        stream: &Stream,
-        logits: &Buffer<T>,
-        by: &mut Sampling,
-        frames: &mut Frames,
-        choice: Choice<'_, T>,
-    ) -> Done {
-        let launch = self.launch(stream, logits, by, frames, choice);
-        launch.run_early(&self.whole, SHAPE, self.overlaps)
-    }
-
-    /// One part of sampling. All three, in order and with the same arguments, do what [`Sampler::sample`] does.
-    pub fn part(
         &mut self,
         part: SamplingPart,
         stream: &Stream,
         logits: &Buffer<T>,
-        by: &mut Sampling,
-        frames: &mut Frames,
+        (by, frames): (&mut Sampling, &mut Frames),
         choice: Choice<'_, T>,
     ) -> Done {
-        let launch = self.launch(stream, logits, by, frames, choice);
-        launch.run_early(&self.parts[part as usize], SHAPE, self.overlaps)
-    }
-
-    fn launch<'s>(
-        &mut self,
-        stream: &'s Stream,
-        logits: &Buffer<T>,
-        by: &mut Sampling,
-        frames: &mut Frames,
-        choice: Choice<'_, T>,
-    ) -> Launch<'s> {
         let Choice { group, begins, position, is_reported, next } = choice;
         let next = next.as_ref();
         let (size, width) = next.map_or((0, 0), |next| (next.size, next.width));
-        Launch::new(stream, "choosing a code")
+        let launch = Launch::new(stream, "choosing a code")
             .require(logits.length() as u64 >= by.vocab.into(), "the logits are too few")
             .require(group < frames.groups, NO_CODE)
             .read(logits, by.vocab)
@@ -200,14 +173,15 @@ impl<T: Element> Sampler<T> {
             .write(by.seen.as_mut(), by.vocab)
             .write(&mut frames.frame, 1_u32)
             .with(begins)
-            .write(&mut frames.codes, area(frames.room, frames.groups))
-            .with_all([frames.room, frames.groups, group])
+            .write(&mut frames.codes, area(frames.capacity, frames.groups))
+            .with_all([frames.capacity, frames.groups, group])
             .write(position, 1_u32)
             .write(is_reported.then_some(&mut frames.word), 2_u32)
             .read(next.map(|next| next.table), area(size, width))
             .with(size)
             .read(next.map(|next| &*next.x), width)
             .with(width)
-            .write(&mut self.between, CANDIDATE_WORDS as u64)
+            .write(&mut self.between, CANDIDATE_WORDS as u64);
+        launch.run_early(&self.kernels[part as usize], SHAPE, self.overlaps)
     }
 }

@@ -1,6 +1,6 @@
 //! The device state of a step, so that the next step can follow without the host.
 
-use crate::launch::{Buffer, CudaError, Device, Done, expect};
+use crate::launch::*;
 
 /// The next token, its position, and the tokens so far, on the device.
 #[derive(Debug)]
@@ -11,27 +11,27 @@ pub struct State {
     pub position: Buffer<u32>,
     /// The number of generated tokens per sequence.
     pub count: Buffer<u32>,
-    /// The generated tokens, `[room, batch]`. Those beyond the capacity are not stored.
+    /// The generated tokens, `[capacity, batch]`. Those beyond the capacity are not stored.
     pub chosen: Buffer<u32>,
     pub(super) best: Buffer<u64>,
     pub(super) done: Buffer<u32>,
     pub(super) batch: u32,
-    pub(super) room: u32,
+    pub(super) capacity: u32,
 }
 
 impl State {
-    /// Allocates `room` generated tokens for each of `batch` sequences. Call [`State::begin`] next.
-    pub fn new(device: &Device, batch: u32, room: u32) -> Result<Self, CudaError> {
+    /// Allocates `capacity` generated tokens for each of `batch` sequences. Call [`State::begin`] next.
+    pub fn new(device: &Device, batch: u32, capacity: u32) -> Result<Self, CudaError> {
         let sequences = batch as usize;
         Ok(Self {
             token: device.upload(&vec![0; sequences])?,
             position: device.upload(&[0])?,
             count: device.upload(&[0])?,
-            chosen: device.upload(&vec![0; sequences * room as usize])?,
+            chosen: device.upload(&vec![0; sequences * capacity as usize])?,
             best: device.upload(&vec![0; sequences])?,
             done: device.upload(&[0])?,
             batch,
-            room,
+            capacity,
         })
     }
 
@@ -41,13 +41,5 @@ impl State {
         self.token.write(tokens)?;
         self.position.write(&[position])?;
         self.count.write(&[0])
-    }
-
-    /// The tokens generated since [`State::begin`], step by step, for all sequences. Waits for the device.
-    pub fn chosen(&self) -> Result<Vec<u32>, CudaError> {
-        let steps = self.count.read()?.first().map_or(0, |count| (*count).min(self.room));
-        let mut chosen = self.chosen.read()?;
-        chosen.truncate(steps as usize * self.batch as usize);
-        Ok(chosen)
     }
 }

@@ -7,10 +7,7 @@ use super::{
     ATTENTION, State, StepSizes, TOKEN, Tuning,
     attention::{AttentionKernel, options},
 };
-use crate::{
-    launch::{Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Stream, area, nvrtc},
-    nn::Fp8Scales,
-};
+use crate::{launch::*, nn::Fp8Scales};
 
 /// The kernels of one decode step for one decoder on one device. `T` is the dtype of weights and activations.
 #[derive(Debug)]
@@ -54,7 +51,7 @@ impl<T: Element> Step<T> {
     pub fn load_tuned(device: &Device, cache: &Cache, sizes: StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
         sizes.check()?;
         tuning.check()?;
-        let ends = nvrtc::load_typed::<T>(device, cache, TOKEN, &[])?;
+        let ends = Request::typed::<T>(TOKEN, &[]).load(device, cache)?;
         Ok(Self {
             sizes,
             attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning.attention, None)?,
@@ -172,8 +169,8 @@ impl<T: Element> Step<T> {
             .write(&mut state.token, batch)
             .write(&mut state.position, 1_u32)
             .write(&mut state.count, 1_u32)
-            .write(&mut state.chosen, area(batch, state.room))
-            .with(state.room)
+            .write(&mut state.chosen, area(batch, state.capacity))
+            .with(state.capacity)
             .with_border();
         let blocks = vocab.div_ceil(THREADS * 8).clamp(1, self.multiprocessors);
         let shape = Shape { grid: [blocks, batch, 1], block: [THREADS, 1, 1], shared_bytes: 0 };

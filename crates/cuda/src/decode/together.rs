@@ -38,7 +38,7 @@ const SPLITS: u32 = 8;
 const WARPS: u32 = 8;
 
 impl Together {
-    /// The variant for these sizes, unless another way is better or there is no room.
+    /// The variant for these sizes, unless another way is better or memory is too small.
     pub(super) fn chosen(sizes: &StepSizes, means: Means) -> Option<Self> {
         let widths = [sizes.hidden, sizes.ffn, sizes.attended()];
         let is_possible = means.has_tensor_cores && means.has_clusters && (2..=MOST_TOGETHER).contains(&sizes.batch);
@@ -48,7 +48,7 @@ impl Together {
         let vectors = sizes.batch.next_power_of_two().max(8);
         let tried = |depth| Self { vectors, splits: SPLITS, warps: WARPS, depth };
         let fits = |together: &Self, limit| together.largest(sizes, means.multiprocessors) <= limit;
-        // With room for two blocks the next kernel fetches its weights beside this one.
+        // If two blocks fit, the next kernel fetches its weights while this one runs.
         let twice = (2..=4).rev().map(tried).find(|together| fits(together, means.shared_limit / 2));
         twice.or_else(|| (2..=6).rev().map(tried).find(|together| fits(together, means.shared_limit)))
     }
@@ -73,8 +73,8 @@ impl Together {
     pub(super) fn shape(self, product: Product, batch: u32, multiprocessors: u32) -> Shape {
         let splits = if product.has_norm { 1 } else { self.splits };
         // Clusters lie in groups of 16 or 18 multiprocessors.
-        let room = if splits > 1 { (multiprocessors & !15).max(splits) } else { multiprocessors };
-        let owners = (room / splits).clamp(1, product.pairs.max(1));
+        let usable = if splits > 1 { (multiprocessors & !15).max(splits) } else { multiprocessors };
+        let owners = (usable / splits).clamp(1, product.pairs.max(1));
         let shared_bytes = self.shared_bytes(product, splits, product.pairs.div_ceil(owners).div_ceil(TILE));
         let grid = [owners * splits, batch.div_ceil(self.vectors), 1];
         Shape { grid, block: [self.warps * 32, 1, 1], shared_bytes }

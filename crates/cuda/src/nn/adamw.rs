@@ -3,9 +3,7 @@
 use std::marker::PhantomData;
 
 use super::ADAMW;
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect, nvrtc,
-};
+use crate::launch::*;
 
 const DOING: &str = "stepping by AdamW";
 /// Numbers per block; the kernel has the same constant.
@@ -89,7 +87,7 @@ impl<T: Element> AdamW<T> {
         };
         expect(DOING, parameters.iter().all(of_one_length), "a parameter, its gradient and moments are of one length")?;
         let known: Vec<[u64; 5]> = parameters.iter().map(place).collect();
-        let kernel = nvrtc::load_typed::<T>(device, cache, ADAMW, &[])?.kernel("adamw")?;
+        let kernel = Request::typed::<T>(ADAMW, &[]).load(device, cache)?.kernel("adamw")?;
         let chunks: Vec<u32> = chunks(&known.iter().map(|place| place[4]).collect::<Vec<_>>())?;
         let table: Vec<u64> = known.concat();
         Ok(Self { kernel, table: device.upload(&table)?, chunks: device.upload(&chunks)?, known, of: PhantomData })

@@ -2,10 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_head, of_window};
-use crate::launch::{
-    Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Stream, expect, nvrtc,
-};
+use super::{ATTENTION, ATTENTION_TENSOR, HeadSizes, of_window};
+use crate::launch::*;
 
 const DOING: &str = "attending";
 /// The largest head that there are kernels for.
@@ -37,21 +35,23 @@ pub(super) fn has_tensor_cores<T>(device: &Device, head_dim: u32) -> bool {
 
 impl<T: Element> Attention<T> {
     /// What [`Self::load`] loads.
-    pub fn requests(device: &Device, head_dim: u32) -> impl Iterator<Item = Request> {
-        let tensor = has_tensor_cores::<T>(device, head_dim).then_some(ATTENTION_TENSOR);
-        let options = of_head(head_dim);
+    pub fn requests(device: &Device, head_dim: u32, window: Option<u32>) -> impl Iterator<Item = Request> {
+        let has_tensor_cores = window.is_none() && has_tensor_cores::<T>(device, head_dim);
+        let (tensor, options) = (has_tensor_cores.then_some(ATTENTION_TENSOR), of_window(head_dim, window));
         [ATTENTION].into_iter().chain(tensor).map(move |source| Request::typed::<T>(source, &options))
     }
 
-    /// Loads the kernels for heads of this size, from the cache where they are there.
-    pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
-        expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
-        let options = of_head(head_dim);
-        let any = nvrtc::load_typed::<T>(device, cache, ATTENTION, &options)?.kernel("attention")?;
+    /// Loads the kernels for heads of this size, from the cache where they are there. With a window, a query sees only
+    /// this number of keys, of which its own is the last.
+    pub fn load(device: &Device, cache: &Cache, head_dim: u32, window: Option<u32>) -> Result<Self, CudaError> {
+        let sizes = (1..=LARGEST_HEAD).contains(&head_dim) && window != Some(0);
+        expect("loading attention", sizes, "the head size must be 1 to 256, and the window at least 1")?;
+        let options = of_window(head_dim, window);
+        let any = Request::typed::<T>(ATTENTION, &options).load(device, cache)?.kernel("attention")?;
         any.allow_shared_bytes(any_shared_bytes(head_dim))?;
-        let tensor = match has_tensor_cores::<T>(device, head_dim) {
+        let tensor = match window.is_none() && has_tensor_cores::<T>(device, head_dim) {
             true => {
-                let module = nvrtc::load_typed::<T>(device, cache, ATTENTION_TENSOR, &options)?;
+                let module = Request::typed::<T>(ATTENTION_TENSOR, &options).load(device, cache)?;
                 let kernel = |tile: Tile| {
                     let kernel = module.kernel(tile.kernel)?;
                     kernel.allow_shared_bytes(tile.shared_bytes(head_dim)).map(|()| kernel)
@@ -64,58 +64,18 @@ impl<T: Element> Attention<T> {
         Ok(Self { any, tensor, head_dim, multiprocessors, is_early, of: PhantomData })
     }
 
-    /// What [`Self::load_windowed`] loads.
-    pub fn windowed_request(head_dim: u32, window: u32) -> Request {
-        Request::typed::<T>(ATTENTION, &of_window(head_dim, Some(window)))
-    }
-
-    /// Loads the kernel with which a query sees only this number of keys, of which its own is the last.
-    pub fn load_windowed(device: &Device, cache: &Cache, head_dim: u32, window: u32) -> Result<Self, CudaError> {
-        let sizes = (1..=LARGEST_HEAD).contains(&head_dim) && window > 0;
-        expect("loading attention", sizes, "the head size must be 1 to 256, and the window at least 1")?;
-        let any = Self::windowed_request(head_dim, window).load(device, cache)?.kernel("attention")?;
-        any.allow_shared_bytes(any_shared_bytes(head_dim))?;
-        let multiprocessors = device.facts().multiprocessors;
-        Ok(Self { any, tensor: None, head_dim, multiprocessors, is_early: false, of: PhantomData })
-    }
-
     /// Puts attention of `q`, [batch, heads, tokens, head_dim], over the caches `k` and `v`,
     /// [batch, kv_heads, capacity, head_dim], into `out`, [batch, tokens, heads * head_dim].
     ///
     /// Query i sees the keys up to the position `start[0]` plus i. Scores are multiplied by `scale`.
+    ///
+    /// For the gradient to be computed from, it puts the logarithm of the sum of the powers of e that each query's shares
+    /// are made of into `logarithms`, [batch, heads, tokens].
     pub fn attend<'a>(
         &self,
         stream: &Stream,
         [q, k, v]: [Slice<'_, T>; 3],
         start: impl Into<Slice<'a, u32>>,
-        out: impl Into<SliceMut<'a, T>>,
-        sizes: &HeadSizes,
-        scale: f32,
-    ) -> Done {
-        self.attend_to(stream, [q, k, v], start.into(), (out.into(), None), sizes, scale)
-    }
-
-    /// The same, and puts the logarithm of the sum of the powers of e that each query's shares are made of into
-    /// `logarithms`, [batch, heads, tokens], for the gradient to be computed from.
-    #[allow(clippy::too_many_arguments)]
-    pub fn attend_for_gradients<'a>(
-        &self,
-        stream: &Stream,
-        inputs: [Slice<'_, T>; 3],
-        start: impl Into<Slice<'a, u32>>,
-        out: impl Into<SliceMut<'a, T>>,
-        logarithms: impl Into<SliceMut<'a, f32>>,
-        sizes: &HeadSizes,
-        scale: f32,
-    ) -> Done {
-        self.attend_to(stream, inputs, start.into(), (out.into(), Some(logarithms.into())), sizes, scale)
-    }
-
-    fn attend_to(
-        &self,
-        stream: &Stream,
-        [q, k, v]: [Slice<'_, T>; 3],
-        start: Slice<'_, u32>,
         (out, logarithms): (SliceMut<'_, T>, Option<SliceMut<'_, f32>>),
         sizes: &HeadSizes,
         scale: f32,
@@ -127,7 +87,7 @@ impl<T: Element> Attention<T> {
             .read_rows(k, sizes.cache_numbers())
             .read_rows(v, sizes.cache_numbers())
             .write_rows(out, sizes.query_numbers())
-            .read(start, 1_u32)
+            .read(start.into(), 1_u32)
             .require(sizes.capacity > 0, "the cache has no position")
             .with_all([sizes.tokens, sizes.heads, sizes.kv_heads, sizes.capacity])
             .skip_if(sizes.is_empty());

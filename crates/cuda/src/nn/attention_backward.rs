@@ -4,10 +4,7 @@ use std::marker::PhantomData;
 
 use super::attention::{LARGEST_HEAD, has_tensor_cores};
 use super::{ATTENTION_BACKWARD, ATTENTION_BACKWARD_TENSOR, HeadSizes, of_head};
-use crate::launch::{
-    Cache, CudaError, Device, Done, Element, Kernel, Launch, Request, Shape, Slice, SliceMut, Source, Stream, blocks,
-    expect, nvrtc,
-};
+use crate::launch::*;
 
 const DOING: &str = "taking attention's gradients";
 
@@ -34,7 +31,7 @@ pub struct Attended<'a, T> {
     pub out: Slice<'a, T>,
     /// Its gradient.
     pub d_out: Slice<'a, T>,
-    /// What [`super::Attention::attend_for_gradients`] left, [batch, heads, tokens].
+    /// The logarithms that [`super::Attention::attend`] left, [batch, heads, tokens].
     pub logarithms: Slice<'a, f32>,
     /// The position of the first query.
     pub start: Slice<'a, u32>,
@@ -52,8 +49,8 @@ impl<T: Element> AttentionGradients<T> {
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
         expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
         let options = of_head(head_dim);
-        let kernels = |source: Source<'_>, shared_bytes: [u32; 2]| {
-            let module = nvrtc::load_typed::<T>(device, cache, source, &options)?;
+        let kernels = |source: Source<'static>, shared_bytes: [u32; 2]| {
+            let module = Request::typed::<T>(source, &options).load(device, cache)?;
             let of_keys = module.kernel("attention_backward_keys")?;
             let of_queries = module.kernel("attention_backward_queries")?;
             of_keys.allow_shared_bytes(shared_bytes[0])?;

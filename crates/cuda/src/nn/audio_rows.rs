@@ -1,10 +1,7 @@
 //! Operations on rows between the convolutions of a codec.
 
 use super::AUDIO_ROWS;
-use crate::launch::{
-    Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks,
-    kernels, nvrtc,
-};
+use crate::launch::*;
 
 const THREADS: u32 = 256;
 

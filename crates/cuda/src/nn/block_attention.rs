@@ -6,7 +6,7 @@ use super::attention::{LARGEST_HEAD, any_shared_bytes, is_for_tensor_cores};
 use super::{BLOCK_ATTENTION, BLOCK_ATTENTION_HOPPER, BLOCK_ATTENTION_TENSOR, HeadSizes, of_head};
 use crate::{
     kernel::{MappedRows, TensorMap},
-    launch::{Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, expect},
+    launch::*,
     nvrtc::Request,
 };
 
@@ -16,9 +16,9 @@ pub use self::layout::{BlockLayout, LayoutParts, Rule, TILING, Tiling};
 
 const DOING: &str = "attending to blocks";
 /// The architecture that warpgroups' products are compiled for.
-pub(super) const HOPPER: &str = "sm_90a";
+const HOPPER: &str = "sm_90a";
 const THREADS: u32 = 256;
-/// Tiles of keys and values that the kernel for warpgroups has room for.
+/// Tiles of keys and values that the kernel for warpgroups keeps.
 const STAGES: u32 = 4;
 /// Bytes of barriers and rows of columns that it has behind them.
 const BOARD_BYTES: u32 = 6 << 10;
@@ -86,7 +86,7 @@ impl Engine {
 }
 
 /// Whether there is a kernel that uses warpgroups' products for heads of this size, in bf16 and f16.
-pub(super) fn is_for_warpgroups(head_dim: u32) -> bool {
+fn is_for_warpgroups(head_dim: u32) -> bool {
     head_dim == 64 || head_dim == 128
 }
 
@@ -125,11 +125,6 @@ impl<T: Element> BlockAttention<T> {
     /// What it multiplies with, where addresses are multiples of 16.
     pub fn engine(&self) -> Engine {
         self.engine
-    }
-
-    /// The tiling that layouts must have.
-    pub fn tiling(&self) -> Tiling {
-        TILING
     }
 
     /// Puts attention of `q`, [batch, heads, tokens, head_dim], over the caches `k` and `v`,

@@ -12,10 +12,7 @@ pub use self::shape::Convolution;
 use self::shape::{CHUNK, SHARED_BYTES};
 use super::CONV;
 use crate::blas::{Blas, Sizes};
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
-    Stream, area, blocks, expect, kernels, nvrtc,
-};
+use crate::launch::*;
 
 const THREADS: u32 = 256;
 /// Outputs of a block that makes one channel; the kernel has the same number.
@@ -93,7 +90,7 @@ impl<T: Element> Convolutions<T> {
 
     /// Puts the convolution of a signal into `out`, `[length, outputs]`, or adds it to what is there.
     ///
-    /// `room` is for columns: at least [`Convolution::width`] numbers. What does not fit at once is done in parts.
+    /// The buffer is for columns: at least [`Convolution::width`] numbers. What does not fit at once is done in parts.
     #[allow(clippy::too_many_arguments)]
     pub fn convolve<'a>(
         &self,
@@ -112,7 +109,7 @@ impl<T: Element> Convolutions<T> {
         let launch = Launch::new(stream, DOING).fits(packed, of.packed_numbers());
         launch.fits(&out, area(rows, outputs_per_row)).check()?;
         let at_once = u32::try_from(capacity.length() as u64 / u64::from(width)).unwrap_or(u32::MAX);
-        expect(DOING, at_once > 0, "there is no room for a row of columns")?;
+        expect(DOING, at_once > 0, "a row of columns does not fit")?;
         for first in (0..rows).step_by(at_once as usize) {
             let count = at_once.min(rows - first);
             self.gather(stream, of, signal, capacity, [first, count])?;

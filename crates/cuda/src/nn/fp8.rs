@@ -1,9 +1,7 @@
 //! Matrices in e4m3, made from numbers and turned back.
 
 use super::FP8;
-use crate::launch::{
-    Cache, CudaError, Device, Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, kernels, nvrtc,
-};
+use crate::launch::*;
 
 /// Neighbours of a row that share a scale in blocks; the kernels have the same number.
 const BLOCK: u32 = 128;

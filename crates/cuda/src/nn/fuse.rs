@@ -3,10 +3,7 @@
 
 use super::FUSE;
 use super::operations::{copying_threads, norm_kernel};
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, MOST_BLOCKS_Y, Pair, Shape, Slice, SliceMut,
-    Stream, area, expect, kernels, nvrtc,
-};
+use crate::launch::*;
 
 const THREADS: u32 = 256;
 
@@ -17,7 +14,7 @@ pub struct CacheSection {
     pub heads: u32,
     /// Numbers of a head.
     pub head_dim: u32,
-    /// Positions that a cache has room for.
+    /// The capacity of a cache in positions.
     pub capacity: u32,
     /// The first position.
     pub start: u32,
@@ -89,7 +86,7 @@ impl CacheTable {
             // What is not known to be there is put anew, should this fail.
             self.known.clear();
             // SAFETY: a list of the host's own memory is no pinned memory.
-            unsafe { self.there.put(stream, &addresses)? };
+            unsafe { self.there.begin_write(&addresses, stream)? };
             self.known = addresses;
         }
         Ok(())

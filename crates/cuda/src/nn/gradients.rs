@@ -11,9 +11,7 @@ mod softmax;
 
 pub use self::{heads::HeadNormGradients, norm::Normed};
 use super::{HEADS_BACKWARD, LOSS, RMS_NORM_BACKWARD, ROWS_BACKWARD, SOFTMAX_BACKWARD, SWIGLU_BACKWARD};
-use crate::launch::{
-    Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, SliceMut, Stream, kernels, nvrtc,
-};
+use crate::launch::*;
 
 /// Parts of a sum that are added up in the end, for each multiprocessor.
 const PARTS: u32 = 2;

@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 
 use super::{HeadSizes, Operations};
-use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups};
+use crate::launch::*;
 
 /// Which two numbers of a head are rotated together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,7 @@
 //! Operations on rows.
 
 use super::{ARGMAX, HEADS, HeadSizes, RANDOM, RMS_NORM, ROWS, SOFTMAX, SWIGLU};
-use crate::launch::{
-    Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area, blocks,
-    groups, kernels, nvrtc,
-};
+use crate::launch::*;
 
 /// Groups of 16 bytes that a thread of `rms_norm` keeps; the kernel has the same number.
 const NORM_KEPT: u32 = 2;
@@ -33,7 +30,6 @@ kernels! {
     RANDOM {
         fill_random: Kernel = kernel("fill_random"),
         fill_numbers: Kernel = kernel("fill_numbers"),
-        count_not_finite: Kernel = kernel("count_not_finite"),
     }
     ARGMAX { argmax: Kernel = kernel("argmax"), }
     |device| {

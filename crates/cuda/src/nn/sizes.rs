@@ -1,6 +1,6 @@
 //! The sizes of attention.
 
-use crate::launch::{Done, expect};
+use crate::launch::*;
 
 /// Heads of queries, keys and values, and the cache that keys and values are kept in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct HeadSizes {
     pub kv_heads: u32,
     /// Numbers of a head.
     pub head_dim: u32,
-    /// Positions that the cache has room for.
+    /// The capacity of the cache in positions.
     pub capacity: u32,
 }
 

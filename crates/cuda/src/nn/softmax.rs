@@ -1,7 +1,7 @@
 //! The softmax of attention whose scores are stored.
 
 use super::{HeadSizes, Operations};
-use crate::launch::{Done, Element, Launch, Shape, Slice, SliceMut, Stream, area, blocks, groups};
+use crate::launch::*;
 
 /// Groups of 16 bytes that a thread keeps, in each of the kernels.
 pub(super) const KEPT: [u32; 3] = [2, 4, 8];
@@ -12,29 +12,16 @@ impl<T: Element> Operations<T> {
     ///
     /// Row r of a matrix is of query r modulo `tokens`, which sees the keys up to the position `start[0]` plus the query;
     /// other keys get nothing. Scores are multiplied by `scale`, which is positive, first.
+    ///
+    /// With a window, only this number of the last keys that a query sees count.
     pub fn softmax_causal<'a>(
         &self,
         stream: &Stream,
         scores: impl Into<SliceMut<'a, T>>,
         start: impl Into<Slice<'a, u32>>,
         sizes: &HeadSizes,
-        keys: u32,
+        (keys, window): (u32, Option<u32>),
         scale: f32,
-    ) -> Done {
-        self.softmax_windowed(stream, scores, start, sizes, keys, scale, None)
-    }
-
-    /// The same, with only the last `window` of the keys that a query sees, if there is a window.
-    #[allow(clippy::too_many_arguments)]
-    pub fn softmax_windowed<'a>(
-        &self,
-        stream: &Stream,
-        scores: impl Into<SliceMut<'a, T>>,
-        start: impl Into<Slice<'a, u32>>,
-        sizes: &HeadSizes,
-        keys: u32,
-        scale: f32,
-        window: Option<u32>,
     ) -> Done {
         sizes.check(DOING)?;
         let rows = blocks(sizes.rows().saturating_mul(sizes.heads.into()));

@@ -1,10 +1,7 @@
 //! Rows between convolutions that go on from what came before.
 
 use super::STREAM_ROWS;
-use crate::launch::{
-    Buffer, Cache, CudaError, Device, Done, Element, Kernel, Launch, Pair, Shape, Slice, SliceMut, Stream, area,
-    blocks, expect, kernels, nvrtc,
-};
+use crate::launch::*;
 
 /// Threads of a block where several rows share one.
 const THREADS: u32 = 128;
@@ -148,7 +145,7 @@ impl<T: Element> StreamRows<T> {
     }
 
     /// Moves the last rows of every list to its beginning, after this number of tokens passed through it. The lists are
-    /// within the rows for as many tokens as there is room for.
+    /// within the rows for as many tokens as were allocated.
     pub fn keep(&self, stream: &Stream, kept: &mut Kept<T>, tokens: u32) -> Done {
         let launch = Launch::new(stream, "storing rows")
             .require(tokens <= kept.tokens, "too many tokens for the capacity")
@@ -160,7 +157,7 @@ impl<T: Element> StreamRows<T> {
     }
 
     /// Puts the samples of a token, rounded to numbers of this type, to their place among `all`, and into `out`. The
-    /// token's number is read on the device; there is room for it, as its owner answers for.
+    /// token's number is read on the device; its owner sees to it that it fits.
     pub fn put_samples(
         &self,
         stream: &Stream,

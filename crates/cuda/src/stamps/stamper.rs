@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::StampedStage;
+use laptime_trace::InnerStage;
+
 use crate::error::CudaError;
 use crate::stream::Border;
 
@@ -18,7 +19,7 @@ struct Naming {
     capacity: u32,
     used: u32,
     is_full: bool,
-    stages: Vec<StampedStage>,
+    stages: Vec<(InnerStage, [u32; 2])>,
     /// The stages that did not end, by their places in the list.
     open: Vec<usize>,
 }
@@ -36,15 +37,15 @@ impl Naming {
     }
 
     fn begin(&mut self, name: &str, place: Option<(&'static str, u32)>) {
-        let (begin, depth) = (self.slot(), self.open.len() as u32);
+        let begin = self.slot();
         self.open.push(self.stages.len());
-        self.stages.push(StampedStage { name: name.to_owned(), depth, place, begin, end: begin });
+        self.stages.push((InnerStage { name: name.to_owned(), place }, [begin, begin]));
     }
 
     fn end(&mut self) {
         let end = self.slot();
-        if let Some(stage) = self.open.pop().and_then(|open| self.stages.get_mut(open)) {
-            stage.end = end;
+        if let Some((_, borders)) = self.open.pop().and_then(|open| self.stages.get_mut(open)) {
+            borders[1] = end;
         }
     }
 
@@ -52,7 +53,7 @@ impl Naming {
     /// again if there is none.
     fn finish(&mut self) -> Result<[u32; 2], CudaError> {
         if self.is_full {
-            let reason = format!("there is room for {} borders of stages, which are too few", self.capacity);
+            let reason = format!("{} borders of stages fit, which are too few", self.capacity);
             return Err(CudaError::refused("stamping a graph", 0, reason));
         }
         let last = if self.border.take() == 0 { self.used } else { self.used.saturating_sub(1) };
@@ -61,7 +62,7 @@ impl Naming {
 }
 
 impl Stamper {
-    /// Names stages whose borders are written from the address `slots` on, where there is room for this number.
+    /// Names stages whose borders are written from the address `slots` on, where this number fits.
     pub(super) fn new(border: &Arc<Border>, slots: u64, capacity: u32) -> Self {
         Self(Arc::new(Mutex::new(Naming { border: Arc::clone(border), slots, capacity, ..Naming::default() })))
     }
@@ -74,7 +75,8 @@ impl Stamper {
         self.naming().finish()
     }
 
-    pub(super) fn stages(&self) -> Vec<StampedStage> {
+    /// The stages, in the order they begin, with the numbers of their borders.
+    pub(super) fn stages(&self) -> Vec<(InnerStage, [u32; 2])> {
         std::mem::take(&mut self.naming().stages)
     }
 
@@ -106,8 +108,8 @@ mod tests {
         Naming { slots: 1_000, capacity, ..Naming::default() }
     }
 
-    fn outline(naming: &Naming) -> Vec<(&str, u32, u32, u32)> {
-        naming.stages.iter().map(|stage| (&stage.name[..], stage.depth, stage.begin, stage.end)).collect()
+    fn outline(naming: &Naming) -> Vec<(&str, [u32; 2])> {
+        naming.stages.iter().map(|(stage, borders)| (&stage.name[..], *borders)).collect()
     }
 
     #[test]
@@ -125,7 +127,7 @@ mod tests {
             naming.end();
         }
         let expected =
-            [("layer", 0, 0, 2), ("attention", 1, 0, 1), ("ffn", 1, 1, 2), ("layer", 0, 2, 4), ("attention", 1, 2, 3)];
+            [("layer", [0, 2]), ("attention", [0, 1]), ("ffn", [1, 2]), ("layer", [2, 4]), ("attention", [2, 3])];
         assert_eq!(outline(&naming)[..5], expected);
         assert_eq!(naming.finish().unwrap(), [5, 4], "the end of a replay writes the last border");
     }

@@ -30,42 +30,29 @@ pub fn executed(layout: &Layout) -> u64 {
 }
 
 /// Attention on the CPU over synthetic inputs.
-pub struct CpuAttention {
-    crew: Crew,
-    numbers: Box<dyn Numbers>,
-}
-
-impl CpuAttention {
-    /// Makes the inputs; `stores_scores` makes room for [`CpuAttention::attend_naive`].
-    pub fn new(inputs: &Synthetic, threads: usize, stores_scores: bool) -> Result<Self, ModelError> {
-        let crew = Crew::new(threads)?;
-        let numbers: Box<dyn Numbers> = typed!(inputs.dtype, |T| Box::new(Of::<T>::new(inputs, stores_scores)?));
-        Ok(Self { crew, numbers })
-    }
-
+pub trait CpuAttention: Send + Sync {
     /// Attends to what a layout of [`CPU_TILING`] keeps.
-    pub fn attend(&mut self, marks: &Marks, layout: &Layout) {
-        self.numbers.attend(&self.crew, marks, layout);
-    }
+    fn attend(&mut self, marks: &Marks, layout: &Layout);
 
     /// Attends to everything, or all that causality allows, with the scores stored.
-    pub fn attend_naive(&mut self, marks: &Marks, is_causal: bool) {
-        self.numbers.attend_naive(&self.crew, marks, is_causal);
-    }
+    fn attend_naive(&mut self, marks: &Marks, is_causal: bool);
 
     /// A row of the result.
-    pub fn row(&self, at: Sampled) -> Vec<f32> {
-        self.numbers.row(at)
-    }
-}
-
-trait Numbers: Send + Sync {
-    fn attend(&mut self, crew: &Crew, marks: &Marks, layout: &Layout);
-    fn attend_naive(&mut self, crew: &Crew, marks: &Marks, is_causal: bool);
     fn row(&self, at: Sampled) -> Vec<f32>;
 }
 
+/// Makes the inputs; `stores_scores` allocates the memory for [`CpuAttention::attend_naive`].
+pub fn cpu_attention(
+    inputs: &Synthetic,
+    threads: usize,
+    stores_scores: bool,
+) -> Result<Box<dyn CpuAttention>, ModelError> {
+    let crew = Crew::new(threads)?;
+    Ok(typed!(inputs.dtype, |T| Box::new(Of::<T>::new(inputs, crew, stores_scores)?)))
+}
+
 struct Of<T> {
+    crew: Crew,
     sizes: AttentionSizes,
     queries: Vec<T>,
     keys: Vec<T>,
@@ -75,7 +62,7 @@ struct Of<T> {
 }
 
 impl<T: Number> Of<T> {
-    fn new(inputs: &Synthetic, stores_scores: bool) -> Result<Self, ModelError> {
+    fn new(inputs: &Synthetic, crew: Crew, stores_scores: bool) -> Result<Self, ModelError> {
         let sizes = inputs.sizes;
         let count = |numbers: u64| usize::try_from(numbers).unwrap_or(usize::MAX);
         let made = |input: Input, numbers: u64| {
@@ -84,6 +71,7 @@ impl<T: Number> Of<T> {
             Ok::<_, ModelError>(made)
         };
         Ok(Self {
+            crew,
             sizes,
             queries: made(Input::Queries, sizes.query_numbers())?,
             keys: made(Input::Keys, sizes.key_numbers())?,
@@ -108,7 +96,7 @@ impl<T: Number> Of<T> {
         Strides { batch: length * heads * head_dim, head: head_dim, row: heads * head_dim }
     }
 
-    fn with(&mut self, run: impl FnOnce(&Inputs<'_, T>, &mut [T], (&mut [T], Strides))) {
+    fn with(&mut self, run: impl FnOnce(&Crew, &Inputs<'_, T>, &mut [T], (&mut [T], Strides))) {
         let (of_queries, of_keys) = (self.strides(self.sizes.heads), self.strides(self.sizes.kv_heads));
         let out_strides = self.out_strides();
         let inputs = Inputs {
@@ -116,19 +104,19 @@ impl<T: Number> Of<T> {
             keys: Heads { numbers: &self.keys, strides: of_keys },
             values: Heads { numbers: &self.values, strides: of_keys },
         };
-        run(&inputs, &mut self.scores, (&mut self.out, out_strides));
+        run(&self.crew, &inputs, &mut self.scores, (&mut self.out, out_strides));
     }
 }
 
-impl<T: Number> Numbers for Of<T> {
-    fn attend(&mut self, crew: &Crew, marks: &Marks, layout: &Layout) {
+impl<T: Number> CpuAttention for Of<T> {
+    fn attend(&mut self, marks: &Marks, layout: &Layout) {
         let span = self.span(layout.rule.is_causal);
-        self.with(|inputs, _, out| blocks::attend(crew, marks, &span, layout, inputs, out));
+        self.with(|crew, inputs, _, out| blocks::attend(crew, marks, &span, layout, inputs, out));
     }
 
-    fn attend_naive(&mut self, crew: &Crew, marks: &Marks, is_causal: bool) {
+    fn attend_naive(&mut self, marks: &Marks, is_causal: bool) {
         let span = self.span(is_causal);
-        self.with(|inputs, scores, out| naive(crew, marks, &span, inputs, scores, out));
+        self.with(|crew, inputs, scores, out| naive(crew, marks, &span, inputs, scores, out));
     }
 
     fn row(&self, at: Sampled) -> Vec<f32> {
@@ -150,7 +138,7 @@ mod tests {
 
     /// How far attention of a kind is off, as a share of what may be.
     fn off(inputs: &Synthetic, kind: Kind, kept: &Kept, threads: usize) -> f64 {
-        let mut attention = CpuAttention::new(inputs, threads, kind == Kind::Naive).unwrap();
+        let mut attention = cpu_attention(inputs, threads, kind == Kind::Naive).unwrap();
         match kind {
             Kind::Naive => attention.attend_naive(&Marks::default(), kept.rule().is_causal),
             _ => attention.attend(&Marks::default(), &Layout::build(kept, inputs.sizes.length, CPU_TILING)),

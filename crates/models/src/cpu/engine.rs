@@ -9,7 +9,10 @@ use super::stack::{Before, Stack};
 use super::steps::{embed, scale};
 use super::{crew::Crew, model::Source, number::Number, vectors::index_of_largest};
 use crate::marks::{mark_embedding, stage_mark};
-use crate::{Config, Done, Dtype, LayerVisit, ModelError, Offloading, Options, Weights, decoder::generic::Passes};
+use crate::{
+    Config, DecoderBackend, Done, Dtype, LayerVisit, ModelError, Offloading, Options, Weights,
+    decoder::generic::{Passes, Results},
+};
 
 pub struct CpuPasses<T> {
     crew: Crew,
@@ -18,6 +21,7 @@ pub struct CpuPasses<T> {
     own_head: Option<Vec<T>>,
     stack: Stack<T>,
     chosen: Vec<u32>,
+    results: Results,
 }
 
 impl<T: Number> CpuPasses<T> {
@@ -29,15 +33,15 @@ impl<T: Number> CpuPasses<T> {
         let embedding = source.stacked(&[&config.embedding_tensor()])?;
         let own_head = config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?;
         let stack = Stack::load(config, options, source)?;
-        Ok(Self { crew, embedding, own_head, stack, chosen: Vec::new() })
+        Ok(Self { crew, embedding, own_head, stack, chosen: Vec::new(), results: Results::default() })
     }
 
     fn run(&mut self, ids: &[u32], before: Before) -> Done {
         let Self { crew, embedding, own_head, stack, .. } = self;
-        let (hidden, factor) = (stack.config().hidden, stack.config().embedding_scale());
-        let marks = stack.options().marks.clone();
+        let (hidden, factor) = (stack.config.hidden, stack.config.embedding_scale());
+        let marks = stack.options.marks.clone();
         let head = own_head.as_ref().unwrap_or(embedding);
-        let tokens = ids.len() / stack.options().batch;
+        let tokens = ids.len() / stack.options.batch;
         stack.run(crew, tokens, before, Some(head), |stream| {
             let _stage = mark_embedding!(marks, ids.len());
             embed(crew, ids, embedding, hidden, stream);
@@ -48,16 +52,30 @@ impl<T: Number> CpuPasses<T> {
     }
 }
 
+impl<T: Number> DecoderBackend for CpuPasses<T> {
+    fn config(&self) -> &Config {
+        &self.stack.config
+    }
+
+    fn options(&self) -> &Options {
+        &self.stack.options
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.stack.offloading()
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.stack.visits()
+    }
+}
+
 impl<T: Number> Passes for CpuPasses<T> {
     type Buffer = Vec<T>;
     type Memory = Heap;
 
-    fn config(&self) -> &Config {
-        self.stack.config()
-    }
-
-    fn options(&self) -> &Options {
-        self.stack.options()
+    fn results(&mut self) -> &mut Results {
+        &mut self.results
     }
 
     fn cache(&self) -> &Cache<T> {
@@ -76,28 +94,28 @@ impl<T: Number> Passes for CpuPasses<T> {
         Ok(())
     }
 
-    fn forward(&mut self, ids: &[u32]) -> Done {
+    fn run_forward(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Nothing)
     }
 
-    fn prefill(&mut self, ids: &[u32]) -> Done {
+    fn run_prefill(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Cache)?;
-        let _stage = stage_mark!(self.stack.options().marks, Layer, "sampling");
-        let rows = self.stack.logits().chunks(self.stack.config().vocab);
+        let _stage = stage_mark!(self.stack.options.marks, Layer, "sampling");
+        let rows = self.stack.logits().chunks(self.stack.config.vocab);
         self.chosen = rows.map(|row| index_of_largest(row) as u32).collect();
         Ok(())
     }
 
-    fn step(&mut self) -> Done {
-        self.prefill(&self.chosen.clone())
+    fn run_next(&mut self) -> Done {
+        self.run_prefill(&self.chosen.clone())
     }
 
-    fn set_next(&mut self, ids: &[u32]) -> Done {
+    fn write_next(&mut self, ids: &[u32]) -> Done {
         ids.clone_into(&mut self.chosen);
         Ok(())
     }
 
-    fn sampled(&mut self) -> Result<Vec<u32>, ModelError> {
+    fn read_next(&mut self) -> Result<Vec<u32>, ModelError> {
         Ok(self.chosen.clone())
     }
 
@@ -107,13 +125,5 @@ impl<T: Number> Passes for CpuPasses<T> {
 
     fn read_logits(&self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
         Ok(self.stack.logits()[range].iter().map(|logit| logit.wide()).collect())
-    }
-
-    fn offloading(&self) -> Option<Offloading> {
-        self.stack.offloading()
-    }
-
-    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        self.stack.visits()
     }
 }

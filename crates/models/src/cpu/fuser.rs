@@ -6,10 +6,16 @@ use super::memory::{SMALL_BYTES, product_bytes};
 use super::product::{PART, Put, project};
 use super::steps::{Norm, add_bias, gelu};
 use super::{
-    cache::zeros, crew::Crew, model::Source, number::Number, rows::Rows, turned::turned_bytes, vectors::sigmoid,
+    cache::zeros,
+    crew::Crew,
+    model::{Source, Typed},
+    number::Number,
+    rows::Rows,
+    turned::turned_bytes,
+    vectors::sigmoid,
 };
 use crate::{
-    Decoder, Done, Dtype, KeysValues, ModelError, TensorSpec,
+    Decoder, Done, Dtype, KeysValues, ModelError,
     dtype::typed,
     fuser::{
         CacheShape, FuseMode, FuseOptions, FuserConfig, FuserWeights, Fusing, Path,
@@ -117,10 +123,6 @@ impl Caches<'_> {
 }
 
 impl<T: Number> Cpu<T> {
-    fn source<'a>(&'a self, weights: &'a FuserWeights) -> Source<'a> {
-        Source { weights: Some(weights), crew: &self.crew, fp8: None }
-    }
-
     fn multiply(&self, paths: &Paths<'_>, matrix: &Matrix<Self>, x: &[T], out: &mut [T], put: Put) {
         let weights = Rows::dense(&matrix.numbers[matrix.of(paths)], matrix.outputs, matrix.inputs);
         project(&self.crew, Rows::dense(x, paths.rows(), matrix.inputs), weights, out, put);
@@ -132,15 +134,12 @@ impl<T: Number> Backend for Cpu<T> {
     type Vector = Vec<f32>;
     type Rows = Vec<T>;
     type Caches<'c> = (Caches<'c>, usize);
+    type Loader<'l> = Typed<'l, T>;
 
     const TOGETHER_BYTES: Option<u64> = None;
 
-    fn matrix(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Vec<T>, ModelError> {
-        self.source(weights).stacked(&tensors.iter().collect::<Vec<_>>())
-    }
-
-    fn vector(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Vec<f32>, ModelError> {
-        self.source(weights).rounded::<T>(&tensors.iter().collect::<Vec<_>>())
+    fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Typed<'l, T> {
+        Source { weights: Some(weights), crew: &self.crew, fp8: None }.typed()
     }
 
     fn rows(&self, numbers: usize) -> Result<Vec<T>, ModelError> {

@@ -9,7 +9,7 @@ use crate::{
     decoder::layers::LinearAt, most_resident, rope::RopeTable,
 };
 
-/// What a thread needs for a product and a tile of attention beside the workspace of `gemm`: packed columns, and scores of a
+/// What a thread needs for a product and a tile of attention in addition to the workspace of `gemm`: packed columns, and scores of a
 /// tile.
 pub(crate) const PACKED_BYTES: u64 = 1 << 20;
 
@@ -82,7 +82,7 @@ pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload
     offload.map_or(all, |offload| offload.weight_bytes(config, dtype, all, layer_bytes(config, dtype)))
 }
 
-/// Bytes of the cache: of a growing one the last room, and beside it what one layer had before.
+/// Bytes of the cache: of a growing one its last capacity, and what one layer had before.
 fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) -> u64 {
     let capacity = match (options.capacity, pass) {
         (CacheCapacity::Static(capacity), _) => capacity.min(config.context),

@@ -2,14 +2,13 @@
 
 use std::{marker::PhantomData, ops::Range};
 
-use half::{bf16, f16};
 use laptime_probe::stage;
 
-use super::{cache::zeros, crew::Crew, number::Number, vectors::vectorized};
+use super::{cache::zeros, crew::Crew, number::Number};
 use crate::decoder::weights::{self, LayerWeights, Load, PARTS, Parameters, Part};
 use crate::fp8::{self, Layout, WeightScales, is_quantised};
 use crate::size::{product, sum};
-use crate::{Config, Dtype, ModelError, Role, TensorData, TensorSpec, error::ensure, weights::TensorSource};
+use crate::{Config, Dtype, ModelError, Role, TensorSpec, error::ensure, weights::TensorSource};
 
 const PART: usize = 1 << 15;
 
@@ -121,7 +120,7 @@ impl<'a> Source<'a> {
             let data = weights.tensor(spec)?;
             let (name, has, wants) = (&spec.name, data.count(), these.len());
             ensure!(has == wants, "`{name}` has {has} numbers and not {wants}");
-            self.crew.each(these.len(), these.chunks_mut(PART).enumerate(), |(at, part)| fetch(&data, at * PART, part));
+            self.crew.each(these.len(), these.chunks_mut(PART).enumerate(), |(at, part)| data.read_at(at * PART, part));
         }
         Ok(numbers)
     }
@@ -145,7 +144,7 @@ impl<'a> Source<'a> {
         let has_rows = data.count() == spec.count() && rows.iter().all(|row| (*row as usize) < count);
         ensure!(has_rows, "`{}` has not got the rows {rows:?}", spec.name);
         for (row, to) in rows.iter().zip(numbers.chunks_mut(width)) {
-            fetch(&data, *row as usize * width, to);
+            data.read_at(*row as usize * width, to);
         }
         Ok(numbers)
     }
@@ -157,37 +156,10 @@ impl<'a> Source<'a> {
     }
 }
 
-fn fetch<T: Number>(data: &TensorData<'_>, from: usize, to: &mut [T]) {
-    match data {
-        TensorData::Filled { fill, .. } => {
-            let fill = *fill;
-            vectorized!({
-                for (at, to) in to.iter_mut().enumerate() {
-                    *to = T::narrow(fill.at((from + at) as u64));
-                }
-            });
-        }
-        TensorData::Stored { dtype, bytes } => {
-            let bytes = &bytes[from * dtype.bytes() as usize..];
-            match dtype {
-                Dtype::F32 => read(bytes, to, f32::from_le_bytes),
-                Dtype::Bf16 | Dtype::Fp8 => read(bytes, to, |bytes| bf16::from_le_bytes(bytes).to_f32()),
-                Dtype::F16 => read(bytes, to, |bytes| f16::from_le_bytes(bytes).to_f32()),
-            }
-        }
-        TensorData::Quantised(quantised) => {
-            to.iter_mut().enumerate().for_each(|(at, to)| *to = T::narrow(quantised.number(from + at)));
-        }
-    }
-}
-
-fn read<T: Number, const WIDTH: usize>(bytes: &[u8], to: &mut [T], number: impl Fn([u8; WIDTH]) -> f32) {
-    let (bytes, _) = bytes.as_chunks();
-    to.iter_mut().zip(bytes).for_each(|(to, bytes)| *to = T::narrow(number(*bytes)));
-}
-
 #[cfg(test)]
 mod tests {
+    use half::bf16;
+
     use super::*;
     use crate::Weights;
 

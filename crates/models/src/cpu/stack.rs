@@ -23,8 +23,8 @@ pub enum Before {
 }
 
 pub struct Stack<T> {
-    config: Config,
-    options: Options,
+    pub config: Config,
+    pub options: Options,
     body: Arc<Body<T>>,
     /// The offloaded layers, which come before those of the body.
     streamed: Option<Streamed<T>>,
@@ -58,14 +58,6 @@ impl<T: Number> Stack<T> {
 
     pub fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)
-    }
-
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    pub fn options(&self) -> &Options {
-        &self.options
     }
 
     /// Runs this many rows of each sequence, which `enter` writes. With a head, logits are computed too.

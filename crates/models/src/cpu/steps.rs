@@ -161,7 +161,7 @@ pub fn rotate<T: Number>(layout: RopeLayout, row: &mut [T], (cosines, sines): (&
 }
 
 /// Copies keys and values, which lie in rows with queries, to the positions of a cache from `start` on. The cache has a
-/// stretch of `room` positions for each head of each sequence.
+/// stretch of `capacity` positions for each head of each sequence.
 pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], capacity: usize, (keys, values): (&mut [T], &mut [T])) {
     let Span { heads, kv_heads, head_dim, queries, start, .. } = *span;
     let width = (heads + 2 * kv_heads) * head_dim;

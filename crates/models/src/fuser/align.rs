@@ -4,30 +4,20 @@
 //! has them, and the shorter one is padded. Padding is there to be seen and is never run: [`Aligned::prompt`] leaves it out,
 //! which is what a mask over it would come to, and says where the tokens of a message are with each model.
 
-use std::{collections::HashMap, ops::Range, str::FromStr};
+use std::{collections::HashMap, ops::Range};
 
 use super::{Prompt, Rendered, Section, SharerMask};
-use crate::{Done, ModelError, TokenRole, Tokenizer};
+use crate::{Done, ModelError, TokenRole, Tokenizer, words::words};
 
-/// Which of several tokens is taken for one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Choice {
-    /// The first.
-    #[default]
-    First,
-    /// The one with the longest text; the first of equal ones.
-    Longest,
-}
-
-impl FromStr for Choice {
-    type Err = ModelError;
-
-    fn from_str(text: &str) -> Result<Self, ModelError> {
-        match text.to_ascii_lowercase().as_str() {
-            "first" => Ok(Self::First),
-            "longest" => Ok(Self::Longest),
-            _ => Err(ModelError::Refused(format!("tokens are aligned by `first` or `longest`, not by `{text}`"))),
-        }
+words! {
+    /// Which of several tokens is taken for one.
+    #[derive(Default)]
+    pub enum Choice ("way to align tokens") {
+        /// The first.
+        #[default]
+        First = "first",
+        /// The one with the longest text; the first of equal ones.
+        Longest = "longest",
     }
 }
 

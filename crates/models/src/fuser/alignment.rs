@@ -1,28 +1,20 @@
 //! Which layer of the sharer a layer of the receiver hears.
 
-use std::str::FromStr;
+use crate::words::words;
 
-use crate::ModelError;
-
-/// How layers of two models find each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Alignment {
-    /// The last ones together, the ones before them together, and so on; where the sharer has no more, its first.
-    #[default]
-    LastAligned,
-    /// Each with the nearest, where the layers of both are spread evenly from 0 to 1.
-    KNearest,
+words! {
+    /// How layers of two models find each other.
+    #[derive(Default)]
+    pub enum Alignment ("alignment") {
+        /// The last ones together, the ones before them together, and so on; where the sharer has no more, its first.
+        #[default]
+        LastAligned = "last_aligned",
+        /// Each with the nearest, where the layers of both are spread evenly from 0 to 1.
+        KNearest = "k_nearest",
+    }
 }
 
 impl Alignment {
-    /// The word by which users give it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::LastAligned => "last_aligned",
-            Self::KNearest => "k_nearest",
-        }
-    }
-
     /// The sharer's layer for every layer of the receiver; none if the sharer has no layers.
     pub fn layers(self, receiver: usize, sharer: usize) -> Vec<usize> {
         let Some(last) = sharer.checked_sub(1) else { return Vec::new() };
@@ -43,18 +35,6 @@ fn share(layer: usize, layers: usize) -> f64 {
 fn nearest(place: f64, sharer: usize) -> usize {
     let distance = |layer: usize| (share(layer, sharer) - place).abs();
     (0..sharer).min_by(|a, b| distance(*a).total_cmp(&distance(*b))).unwrap_or(0)
-}
-
-impl FromStr for Alignment {
-    type Err = ModelError;
-
-    fn from_str(text: &str) -> Result<Self, ModelError> {
-        let known = [Self::LastAligned, Self::KNearest];
-        let asked = text.to_ascii_lowercase().replace('-', "_");
-        let refuse =
-            || ModelError::Refused(format!("there is no alignment `{text}`: `last_aligned` and `k_nearest` are"));
-        known.into_iter().find(|known| known.word() == asked).ok_or_else(refuse)
-    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 
-use laptime_trace::small_file;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Alignment, CacheShape, FuserConfig, Pair, tensors::is_harmless};
-use crate::{Config, Done, ModelError, folder::Folder, misfit::Misfit};
+use crate::{
+    Config, Done, ModelError,
+    folder::{Folder, read_json},
+    misfit::Misfit,
+};
 
 /// The file that says which layers hear which, through which projectors.
 const PAIRS: &str = "projector_config.json";
@@ -87,13 +90,6 @@ fn find(folder: &FilePath) -> Result<PathBuf, ModelError> {
     let places = [folder.to_owned(), folder.join(FINAL)];
     let found = places.into_iter().find(|place| place.join(PAIRS).exists());
     found.ok_or_else(|| ModelError::NoFuser { folder: folder.to_owned() })
-}
-
-fn read_json<T: DeserializeOwned>(path: &FilePath, what: &str) -> Result<T, ModelError> {
-    let text = small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE)
-        .map_err(|source| ModelError::Open { path: path.to_owned(), source })?;
-    let damaged = |error| ModelError::Damaged { path: path.to_owned(), reason: format!("it is no {what}: {error}") };
-    serde_json::from_slice(&text).map_err(damaged)
 }
 
 /// The tensors of every projector that is used, seen to be those that it needs.

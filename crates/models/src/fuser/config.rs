@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Alignment;
-use crate::{Config, Done, Dtype, ModelError};
+use crate::check::{Fault, LARGEST};
+use crate::{Config, Done, HasTensors, ModelError, error::require, tensors::checked_count};
 
 /// The width of a published fuser, outside and inside its feed-forward blocks.
 const USUAL_WIDTH: usize = 1024;
@@ -13,9 +14,6 @@ const NARROW: usize = 512;
 
 /// Blocks of a published fuser; there are never fewer.
 const USUAL_BLOCKS: usize = 3;
-
-/// The largest width, count or product of them: places are counted in 32 bits on devices.
-const LARGEST: usize = i32::MAX as usize;
 
 /// Blocks at most, far more than any fuser has.
 const MOST_BLOCKS: usize = 64;
@@ -90,29 +88,26 @@ impl FuserConfig {
 
     /// Refuses what makes no fuser, and says what is wrong.
     pub fn check(&self) -> Done {
-        let refuse = |reason: String| {
+        self.fault().map_err(|reason| {
             let config = format!("fuser of `{}` to `{}`", self.sharer.model, self.receiver.model);
-            Err(ModelError::BadConfig { config, reason })
-        };
+            ModelError::BadConfig { config, reason }
+        })
+    }
+
+    fn fault(&self) -> Fault {
+        let (blocks, pairs, layers, model) =
+            (self.blocks, self.pairs.len(), self.receiver.layers, &self.receiver.model);
+        let is_fine = (USUAL_BLOCKS..=MOST_BLOCKS).contains(&blocks);
+        require!(is_fine, "`num_layers` is {blocks}, and it is {USUAL_BLOCKS} to {MOST_BLOCKS}");
         let widths = [self.hidden, self.intermediate, self.receiver.width(), self.sharer.width()];
-        if widths.iter().any(|width| *width == 0 || *width > LARGEST) || self.checked_parameters().is_none() {
-            return refuse(format!("its widths {widths:?} make no fuser"));
+        let are_fine = widths.iter().all(|width| (1..=LARGEST).contains(width)) && self.checked_parameters().is_some();
+        require!(are_fine, "its widths {widths:?} make no fuser");
+        require!(pairs == layers, "it has something for {pairs} layers, and `{model}` has {layers}");
+        let (layers, model) = (self.sharer.layers, &self.sharer.model);
+        for Pair { sharer_layer, .. } in &self.pairs {
+            require!(*sharer_layer < layers, "it hears layer {sharer_layer}, and `{model}` has {layers}");
         }
-        if !(USUAL_BLOCKS..=MOST_BLOCKS).contains(&self.blocks) {
-            let blocks = self.blocks;
-            return refuse(format!("`num_layers` is {blocks}, and it is {USUAL_BLOCKS} to {MOST_BLOCKS}"));
-        }
-        if self.pairs.len() != self.receiver.layers {
-            let (pairs, layers, model) = (self.pairs.len(), self.receiver.layers, &self.receiver.model);
-            return refuse(format!("it has something for {pairs} layers, and `{model}` has {layers}"));
-        }
-        match self.pairs.iter().find(|pair| pair.sharer_layer >= self.sharer.layers) {
-            Some(pair) => {
-                let (layer, layers, model) = (pair.sharer_layer, self.sharer.layers, &self.sharer.model);
-                refuse(format!("it hears layer {layer}, and `{model}` has {layers}"))
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// The projectors that are used, each once, in order.
@@ -122,49 +117,7 @@ impl FuserConfig {
 
     /// Numbers in the weights of one projector.
     pub fn projector_parameters(&self) -> u64 {
-        self.checked_path_parameters().map_or(u64::MAX, |path| path.saturating_mul(2))
-    }
-
-    /// Numbers in the weights of all projectors.
-    pub fn parameters(&self) -> u64 {
-        self.checked_parameters().unwrap_or(u64::MAX)
-    }
-
-    /// Bytes of its weights in a number type.
-    pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
-        self.parameters().saturating_mul(dtype.bytes())
-    }
-
-    fn checked_parameters(&self) -> Option<u64> {
-        self.checked_path_parameters()?.checked_mul(2)?.checked_mul(self.projectors().len() as u64)?.checked_mul(4)?;
-        Some(2 * self.checked_path_parameters()? * self.projectors().len() as u64)
-    }
-
-    /// Numbers of one path of a projector: of keys, or of values.
-    fn checked_path_parameters(&self) -> Option<u64> {
-        let biases_and_norms = [
-            self.hidden as u64,
-            (self.blocks as u64).checked_mul(self.hidden as u64)?,
-            self.receiver.kv_heads as u64,
-            self.receiver.width() as u64,
-            1,
-        ];
-        biases_and_norms.into_iter().try_fold(self.path_products()?, u64::checked_add)
-    }
-
-    /// Numbers of the matrices of one path: as many multiplications as a token takes.
-    pub(super) fn path_products(&self) -> Option<u64> {
-        let [hidden, inner, heads] = [self.hidden, self.intermediate, self.receiver.kv_heads].map(|size| size as u64);
-        let (own, heard) = (self.receiver.width() as u64, self.sharer.width() as u64);
-        let value_blocks = (self.blocks as u64).checked_sub(1)?;
-        let by_hidden = [
-            own.checked_add(heard)?,
-            inner.checked_mul(2)?.checked_mul(value_blocks)?,
-            hidden.checked_mul(2)?,
-            heads,
-            own,
-        ];
-        by_hidden.into_iter().try_fold(0_u64, u64::checked_add)?.checked_mul(hidden)
+        checked_count(&self.projector_tensors(0)).unwrap_or(u64::MAX)
     }
 }
 
@@ -173,6 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Dtype;
 
     fn preset(name: &str) -> Config {
         Config::from_preset(name).unwrap()
@@ -245,9 +199,8 @@ mod tests {
             let mut config = FuserConfig { hidden, intermediate, blocks, ..fuser("tiny", "tiny") };
             config.receiver.kv_heads = kv_heads;
             config.sharer.head_dim = head_dim;
-            let bytes = config.weight_bytes(Dtype::F32);
             if config.check().is_ok() {
-                prop_assert_eq!(bytes, config.parameters() * 4);
+                prop_assert_eq!(config.weight_bytes(Dtype::F32), config.parameters() * 4);
             }
         }
     }

@@ -9,9 +9,9 @@ use super::{
     FuseMode, FuseOptions, FuseOrder, Fused, FuserConfig, FuserWeights, Fusing, Gates, Path, Section,
     fusing::check_section,
     sizes::{Parts, Sizes},
-    tensors::{BlockTensors, PathTensors},
+    tensors::{self, PathWeights},
 };
-use crate::{Decoder, Done, LinearTensors, ModelError, TensorSpec, marks::stage_mark};
+use crate::{Decoder, Done, ModelError, decoder::weights::Load, marks::stage_mark};
 
 pub(crate) const EPS: f32 = 1e-6;
 
@@ -24,13 +24,15 @@ pub(crate) trait Backend: Sized {
     type Vector;
     type Rows;
     type Caches<'c>;
+    type Loader<'l>: Load<Matrix = Self::Matrix, Vector = Self::Vector, Error = ModelError>
+    where
+        Self: 'l;
 
     /// Bytes that paths computed together may take. Without it, paths are computed one by one, and those that share a
     /// projector share its weights.
     const TOGETHER_BYTES: Option<u64>;
 
-    fn matrix(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Self::Matrix, ModelError>;
-    fn vector(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Self::Vector, ModelError>;
+    fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Self::Loader<'l>;
     fn rows(&self, numbers: usize) -> Result<Self::Rows, ModelError>;
 
     fn open<'c>(
@@ -114,90 +116,21 @@ impl Paths<'_> {
     }
 }
 
-struct PathWeights<B: Backend> {
-    input: Linear<B>,
-    common: Block<B>,
-    weight: Block<B>,
-    head: Linear<B>,
-    value: Vec<Block<B>>,
-    output: Linear<B>,
-}
+pub(crate) type Linear<B> = tensors::Linear<<B as Backend>::Matrix, <B as Backend>::Vector>;
+pub(crate) type Block<B> = tensors::Block<<B as Backend>::Matrix, <B as Backend>::Vector>;
+pub(crate) type Matrix<B> = tensors::Matrix<<B as Backend>::Matrix>;
+pub(crate) type Vectors<B> = tensors::Vectors<<B as Backend>::Vector>;
+type Weights<B> = PathWeights<<B as Backend>::Matrix, <B as Backend>::Vector>;
 
-pub(crate) struct Linear<B: Backend> {
-    pub weight: Matrix<B>,
-    pub bias: Vectors<B>,
-}
-
-pub(crate) struct Block<B: Backend> {
-    pub norm: Vectors<B>,
-    pub up: Matrix<B>,
-    pub down: Matrix<B>,
-}
-
-pub(crate) struct Matrix<B: Backend> {
-    pub numbers: B::Matrix,
-    pub outputs: usize,
-    pub inputs: usize,
-}
-
-pub(crate) struct Vectors<B: Backend> {
-    pub numbers: B::Vector,
-    width: usize,
-}
-
-impl<B: Backend> Matrix<B> {
+impl<M> tensors::Matrix<M> {
     pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
         paths.of(self.outputs * self.inputs)
     }
 }
 
-impl<B: Backend> Vectors<B> {
+impl<V> tensors::Vectors<V> {
     pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
         paths.of(self.width)
-    }
-}
-
-struct Stack<'a, B> {
-    backend: &'a B,
-    weights: &'a FuserWeights,
-    paths: Vec<PathTensors>,
-}
-
-impl<B: Backend> Stack<'_, B> {
-    fn load(&self, config: &FuserConfig) -> Result<PathWeights<B>, ModelError> {
-        let value_blocks = 0..config.blocks.saturating_sub(2);
-        Ok(PathWeights {
-            input: self.linear(|path| &path.input)?,
-            common: self.block(|path| &path.common)?,
-            weight: self.block(|path| &path.weight)?,
-            head: self.linear(|path| &path.head)?,
-            value: value_blocks.map(|at| self.block(|path| &path.value[at])).collect::<Result<_, _>>()?,
-            output: self.linear(|path| &path.output)?,
-        })
-    }
-
-    fn linear(&self, of: impl Fn(&PathTensors) -> &LinearTensors) -> Result<Linear<B>, ModelError> {
-        Ok(Linear { weight: self.matrix(|path| &of(path).weight)?, bias: self.vectors(|path| &of(path).bias)? })
-    }
-
-    fn block(&self, of: impl Fn(&PathTensors) -> &BlockTensors) -> Result<Block<B>, ModelError> {
-        Ok(Block {
-            norm: self.vectors(|path| &of(path).norm)?,
-            up: self.matrix(|path| &of(path).up)?,
-            down: self.matrix(|path| &of(path).down)?,
-        })
-    }
-
-    fn matrix(&self, of: impl Fn(&PathTensors) -> &TensorSpec) -> Result<Matrix<B>, ModelError> {
-        let tensors: Vec<TensorSpec> = self.paths.iter().map(|path| of(path).clone()).collect();
-        let [outputs, inputs] = [0, 1].map(|at| tensors.first().map_or(0, |tensor| tensor.shape[at]));
-        Ok(Matrix { numbers: self.backend.matrix(self.weights, &tensors)?, outputs, inputs })
-    }
-
-    fn vectors(&self, of: impl Fn(&PathTensors) -> &TensorSpec) -> Result<Vectors<B>, ModelError> {
-        let tensors: Vec<TensorSpec> = self.paths.iter().map(|path| of(path).clone()).collect();
-        let width = tensors.first().map_or(0, TensorSpec::count);
-        Ok(Vectors { numbers: self.backend.vector(self.weights, &tensors)?, width })
     }
 }
 
@@ -246,7 +179,7 @@ pub(crate) struct Engine<B: Backend> {
     options: FuseOptions,
     gates: Vec<Gates>,
     open: Vec<Vec<OpenPath>>,
-    weights: Vec<PathWeights<B>>,
+    weights: Vec<Weights<B>>,
     buffers: Buffers<B>,
 }
 
@@ -261,8 +194,7 @@ impl<B: Backend> Engine<B> {
             config.check()?;
             let of_config = weights.gates(config)?;
             let (paths, units) = open_paths(config, &of_config, B::TOGETHER_BYTES.is_none());
-            let tensors = units.iter().map(|(projector, path)| config.path_tensors(*projector, *path)).collect();
-            loaded.push(Stack { backend: &backend, weights, paths: tensors }.load(config)?);
+            loaded.push(PathWeights::load(config, &units, &mut backend.loader(weights))?);
             open.push(paths);
             gates.push(of_config);
         }

@@ -1,98 +1,40 @@
 //! A fuser with its weights on a device: what can be asked of it, whatever the device.
 
-use std::str::FromStr;
-
 use super::{FuserConfig, Gates, Section};
-use crate::{Decoder, Done, Dtype, Marks, ModelError, error::ensure};
+use crate::{Decoder, Done, Dtype, Marks, ModelError, error::ensure, words::words};
 
-/// A path of a projector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Path {
-    /// That of keys.
-    Keys,
-    /// That of values.
-    Values,
-}
-
-impl Path {
-    /// Both, in the order of gates and tensors.
-    pub const ALL: [Self; 2] = [Self::Keys, Self::Values];
-
-    /// The word by which a state dict names it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Keys => "key",
-            Self::Values => "value",
-        }
+words! {
+    /// A path of a projector, by the word of state dicts.
+    pub enum Path {
+        /// That of keys.
+        Keys = "key",
+        /// That of values.
+        Values = "value",
     }
 }
 
-/// How several sharers are heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FuseMode {
-    /// One after another: each sees the cache as the one before left it.
-    #[default]
-    Sequential,
-    /// Each sees the receiver's own cache, and what all of them add is added up.
-    Parallel,
-}
-
-impl FuseMode {
-    /// The word by which users give it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Parallel => "parallel",
-        }
+words! {
+    /// How several sharers are heard.
+    #[derive(Default)]
+    pub enum FuseMode ("way to hear several sharers") {
+        /// One after another: each sees the cache as the one before left it.
+        #[default]
+        Sequential = "sequential",
+        /// Each sees the receiver's own cache, and what all of them add is added up.
+        Parallel = "parallel",
     }
 }
 
-impl FromStr for FuseMode {
-    type Err = ModelError;
-
-    fn from_str(text: &str) -> Result<Self, ModelError> {
-        one_of([Self::Sequential, Self::Parallel], Self::word, text, "way to hear several sharers")
+words! {
+    /// In which order the paths of layers are computed. The numbers are the same.
+    #[derive(Default)]
+    pub enum FuseOrder ("order of fusing") {
+        /// All of them together, as far as the device can: the fast one. It is one stage.
+        #[default]
+        Batched = "batched",
+        /// One after another, each a stage of its own.
+        ByLayer = "by-layer",
     }
-}
-
-/// In which order the paths of layers are computed. The numbers are the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FuseOrder {
-    /// All of them together, as far as the device can: the fast one. It is one stage.
-    #[default]
-    Batched,
-    /// One after another, each a stage of its own.
-    ByLayer,
-}
-
-impl FuseOrder {
-    /// The word by which users give it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Batched => "batched",
-            Self::ByLayer => "by-layer",
-        }
-    }
-}
-
-impl FromStr for FuseOrder {
-    type Err = ModelError;
-
-    fn from_str(text: &str) -> Result<Self, ModelError> {
-        one_of([Self::Batched, Self::ByLayer], Self::word, &text.replace('_', "-"), "order of fusing")
-    }
-}
-
-fn one_of<T: Copy, const N: usize>(
-    known: [T; N],
-    word: fn(T) -> &'static str,
-    text: &str,
-    what: &str,
-) -> Result<T, ModelError> {
-    let asked = text.to_ascii_lowercase();
-    let words = || known.map(|one| format!("`{}`", word(one))).join(" and ");
-    let refuse = || ModelError::Refused(format!("there is no {what} `{text}`: there are {}", words()));
-    known.into_iter().find(|one| word(*one) == asked).ok_or_else(refuse)
 }
 
 /// How a fuser is made ready.
@@ -176,9 +118,9 @@ pub(crate) fn check_section(
     let refuse = |reason: String| Err(ModelError::Refused(reason));
     let configs = fusing.configs();
     if sharers.len() != configs.len() || section.sharer_starts.len() != configs.len() {
-        let (given, told, has) = (sharers.len(), section.sharer_starts.len(), configs.len());
+        let (given, places, has) = (sharers.len(), section.sharer_starts.len(), configs.len());
         return refuse(format!(
-            "there are fusers for {has} sharers, and not for {given} with {told} places in a section"
+            "there are fusers for {has} sharers, and not for {given} with {places} places in a section"
         ));
     }
     if let Some(beyond) = section.mask.beyond(configs.len()) {
@@ -221,7 +163,7 @@ mod tests {
         assert_eq!("Parallel".parse::<FuseMode>().unwrap(), FuseMode::Parallel);
         assert_eq!("by_layer".parse::<FuseOrder>().unwrap(), FuseOrder::ByLayer);
         let error = "fast".parse::<FuseOrder>().unwrap_err().to_string();
-        assert_eq!(error, "there is no order of fusing `fast`: there are `batched` and `by-layer`");
+        assert_eq!(error, "there is no order of fusing `fast`, expected one of batched, by-layer");
     }
 
     #[test]

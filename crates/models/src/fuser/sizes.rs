@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use super::{FuseOptions, FuserConfig};
-use crate::{Dtype, parts::parts};
+use crate::{Dtype, HasTensors, parts::parts};
 
 parts! {
     pub(crate) struct Parts { input, stream, second, normed, inner, value, weights }

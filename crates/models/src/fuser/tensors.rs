@@ -1,7 +1,9 @@
-//! The tensors of a projector, under the names that its state dict has.
+//! The weights of a projector: one table of the tensors under the names that its state dict has, which every device loads
+//! and every prediction counts.
 
 use super::{FuserConfig, Path};
-use crate::{LinearTensors, Role, TensorSpec, tensors::tensor};
+use crate::decoder::{count::Specs, weights::Load};
+use crate::{Role, TensorSpec, tensors::tensor};
 
 const HARMLESS: &str = ".gate_temperature";
 
@@ -9,31 +11,107 @@ pub fn is_harmless(name: &str) -> bool {
     name.ends_with(HARMLESS)
 }
 
-#[derive(Debug, Clone)]
-pub struct PathTensors {
-    pub input: LinearTensors,
+/// The weights of paths, which lie one behind the other.
+pub struct PathWeights<M, V> {
+    pub input: Linear<M, V>,
     /// The block before both paths.
-    pub common: BlockTensors,
+    pub common: Block<M, V>,
     /// The block of the weight path, and what makes a weight for every head.
-    pub weight: BlockTensors,
-    pub head: LinearTensors,
+    pub weight: Block<M, V>,
+    pub head: Linear<M, V>,
     /// The blocks of the value path, and what makes the value.
-    pub value: Vec<BlockTensors>,
-    pub output: LinearTensors,
-    pub gate: TensorSpec,
+    pub value: Vec<Block<M, V>>,
+    pub output: Linear<M, V>,
 }
 
-#[derive(Debug, Clone)]
-pub struct BlockTensors {
-    pub norm: TensorSpec,
-    pub up: TensorSpec,
-    pub down: TensorSpec,
+pub struct Linear<M, V> {
+    pub weight: Matrix<M>,
+    pub bias: Vectors<V>,
+}
+
+pub struct Block<M, V> {
+    pub norm: Vectors<V>,
+    pub up: Matrix<M>,
+    pub down: Matrix<M>,
+}
+
+pub struct Matrix<M> {
+    pub numbers: M,
+    pub outputs: usize,
+    pub inputs: usize,
+}
+
+pub struct Vectors<V> {
+    pub numbers: V,
+    pub width: usize,
+}
+
+impl<M, V> PathWeights<M, V> {
+    /// Loads these paths of projectors.
+    pub fn load<L>(config: &FuserConfig, paths: &[(usize, Path)], loader: &mut L) -> Result<Self, L::Error>
+    where
+        L: Load<Matrix = M, Vector = V>,
+    {
+        let (hidden, inner) = (config.hidden, config.intermediate);
+        let (own, heard) = (config.receiver.width(), config.sharer.width());
+        let mut table = Table { hidden, paths, loader };
+        Ok(Self {
+            input: table.linear("in", [hidden, heard.saturating_add(own)])?,
+            common: table.block("mlp1.blocks.0", inner)?,
+            weight: table.block("scalar_mlp2.blocks.0", hidden)?,
+            head: table.linear("scalar_head", [config.receiver.kv_heads, hidden])?,
+            value: (0..config.blocks.saturating_sub(2))
+                .map(|at| table.block(&format!("proj_mlp2.blocks.{at}"), inner))
+                .collect::<Result<_, _>>()?,
+            output: table.linear("proj_out", [own, hidden])?,
+        })
+    }
+}
+
+struct Table<'a, L> {
+    hidden: usize,
+    paths: &'a [(usize, Path)],
+    loader: &'a mut L,
+}
+
+impl<L: Load> Table<'_, L> {
+    fn tensors<const N: usize>(&self, part: &str, shape: [usize; N], role: Role) -> Vec<TensorSpec> {
+        self.paths.iter().map(|(projector, path)| tensor(name(*projector, *path, part), shape, role)).collect()
+    }
+
+    fn matrix(&mut self, part: &str, [outputs, inputs]: [usize; 2]) -> Result<Matrix<L::Matrix>, L::Error> {
+        let tensors = self.tensors(part, [outputs, inputs], Role::Linear);
+        Ok(Matrix { numbers: self.loader.matrix(&tensors)?, outputs, inputs })
+    }
+
+    fn vectors(&mut self, part: &str, width: usize, role: Role) -> Result<Vectors<L::Vector>, L::Error> {
+        let tensors = self.tensors(part, [width], role);
+        Ok(Vectors { numbers: self.loader.vector(&tensors)?, width })
+    }
+
+    fn linear(&mut self, part: &str, shape: [usize; 2]) -> Result<Linear<L::Matrix, L::Vector>, L::Error> {
+        let weight = self.matrix(&format!("{part}.weight"), shape)?;
+        Ok(Linear { weight, bias: self.vectors(&format!("{part}.bias"), shape[0], Role::Bias)? })
+    }
+
+    fn block(&mut self, part: &str, inner: usize) -> Result<Block<L::Matrix, L::Vector>, L::Error> {
+        Ok(Block {
+            norm: self.vectors(&format!("{part}.norm.weight"), self.hidden, Role::Norm)?,
+            up: self.matrix(&format!("{part}.w1.weight"), [inner, self.hidden])?,
+            down: self.matrix(&format!("{part}.w2.weight"), [self.hidden, inner])?,
+        })
+    }
+}
+
+/// The name of a part of a path, `projector_{i}.` and as in its state dict.
+fn name(projector: usize, path: Path, part: &str) -> String {
+    format!("projector_{projector}.{}_{part}", path.word())
 }
 
 impl FuserConfig {
-    /// Every tensor of a projector, named `projector_{i}.` and as in its state dict.
+    /// Every tensor of a projector.
     pub fn projector_tensors(&self, projector: usize) -> Vec<TensorSpec> {
-        Path::ALL.into_iter().flat_map(|path| self.path_tensors(projector, path).all()).collect()
+        Path::ALL.into_iter().flat_map(|path| self.path_tensors(projector, path)).collect()
     }
 
     /// Every tensor of the projectors that are used.
@@ -41,56 +119,24 @@ impl FuserConfig {
         self.projectors().into_iter().flat_map(|projector| self.projector_tensors(projector)).collect()
     }
 
-    pub(crate) fn path_tensors(&self, projector: usize, path: Path) -> PathTensors {
-        let prefix = format!("projector_{projector}.{}_", path.word());
-        let (hidden, inner) = (self.hidden, self.intermediate);
-        let (own, heard) = (self.receiver.width(), self.sharer.width());
-        let block = |part: &str, inner: usize| BlockTensors::new(&format!("{prefix}{part}"), hidden, inner);
-        let value = 0..self.blocks.saturating_sub(2);
-        PathTensors {
-            input: LinearTensors::new(&format!("{prefix}in"), [hidden, heard.saturating_add(own)]),
-            common: block("mlp1.blocks.0", inner),
-            weight: block("scalar_mlp2.blocks.0", hidden),
-            head: LinearTensors::new(&format!("{prefix}scalar_head"), [self.receiver.kv_heads, hidden]),
-            value: value.map(|at| block(&format!("proj_mlp2.blocks.{at}"), inner)).collect(),
-            output: LinearTensors::new(&format!("{prefix}proj_out"), [own, hidden]),
-            gate: tensor(format!("{prefix}gate_logit"), [], Role::Gate),
-        }
-    }
-}
-
-impl PathTensors {
-    fn all(self) -> Vec<TensorSpec> {
-        let Self { input, common, weight, head, value, output, gate } = self;
-        let mut all = input.all();
-        all.extend(common.all());
-        all.extend(weight.all());
-        all.extend(head.all());
-        all.extend(value.into_iter().flat_map(BlockTensors::all));
-        all.extend(output.all());
-        all.push(gate);
-        all
-    }
-}
-
-impl BlockTensors {
-    fn new(name: &str, hidden: usize, inner: usize) -> Self {
-        Self {
-            norm: tensor(format!("{name}.norm.weight"), [hidden], Role::Norm),
-            up: tensor(format!("{name}.w1.weight"), [inner, hidden], Role::Linear),
-            down: tensor(format!("{name}.w2.weight"), [hidden, inner], Role::Linear),
-        }
+    /// The tensors of a path, of which the last is its gate.
+    pub(crate) fn path_tensors(&self, projector: usize, path: Path) -> Vec<TensorSpec> {
+        let mut specs = Specs::default();
+        let Ok(_) = PathWeights::load(self, &[(projector, path)], &mut specs);
+        specs.0.push(Self::gate(projector, path));
+        specs.0
     }
 
-    fn all(self) -> Vec<TensorSpec> {
-        vec![self.norm, self.up, self.down]
+    /// What says whether a path is open.
+    pub(crate) fn gate(projector: usize, path: Path) -> TensorSpec {
+        tensor(name(projector, path, "gate_logit"), [], Role::Gate)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, fuser::Alignment};
+    use crate::{Config, HasTensors, fuser::Alignment};
 
     fn fuser() -> FuserConfig {
         let preset = |name| Config::from_preset(name).unwrap();

@@ -31,7 +31,7 @@ impl FuserWeights {
     /// Which gates are open: those whose logit is above 0.
     pub fn gates(&self, config: &FuserConfig) -> Result<Gates, ModelError> {
         let is_open = |projector: usize, path: Path| -> Result<bool, ModelError> {
-            let logit = self.tensor(&config.path_tensors(projector, path).gate)?.to_f32();
+            let logit = self.tensor(&FuserConfig::gate(projector, path))?.to_f32();
             Ok(logit.first().is_some_and(|logit| *logit > 0.0))
         };
         let layer = |projector| Ok([is_open(projector, Path::Keys)?, is_open(projector, Path::Values)?]);
@@ -95,7 +95,8 @@ mod tests {
         let weights = FuserWeights::synthetic(7);
         assert_eq!(weights.gates(&config).unwrap(), Gates::open(2));
         weights.check_finite(&config).unwrap();
-        let spec = config.path_tensors(1, Path::Values).output.weight;
+        let mut tensors = config.path_tensors(1, Path::Values).into_iter();
+        let spec = tensors.find(|tensor| tensor.name.ends_with("proj_out.weight")).unwrap();
         assert_eq!(spec.name, "projector_1.value_proj_out.weight");
         let amplitude = (3.0_f64.sqrt() * (2.0_f64 / 96.0).sqrt()) as f32;
         let fill = Fill::Random { key: key(7, &spec.name), amplitude };

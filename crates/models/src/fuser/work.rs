@@ -3,8 +3,9 @@
 //! A multiplication and an addition are two operations; norms, activations and the gates are not counted. The weights of
 //! open paths are read once, keys and values of both models are read, and those of the receiver are written.
 
-use super::{FuserConfig, Gates};
-use crate::{Dtype, StageWork};
+use super::{FuserConfig, Gates, Path};
+use crate::size::{product, sum};
+use crate::{Dtype, Role, StageWork};
 
 impl FuserConfig {
     /// The work of fusing this many tokens of this many sequences, closed gates left out.
@@ -14,7 +15,8 @@ impl FuserConfig {
         let bytes = |numbers: u64| numbers.saturating_mul(dtype.bytes());
         let (own, heard) = (self.receiver.width() as u64, self.sharer.width() as u64);
         let a_token = |width: u64| bytes(width.saturating_mul(paths).saturating_mul(rows));
-        let products = self.path_products().unwrap_or(u64::MAX);
+        let path = self.path_tensors(0, Path::Keys);
+        let products = sum(path.iter().filter(|spec| spec.role == Role::Linear).map(|spec| product(&spec.shape)));
         let opened = self.opened_once(gates) as u64;
         StageWork {
             flops: [2, rows, paths].into_iter().fold(products, u64::saturating_mul),
@@ -37,7 +39,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Config, fuser::Alignment};
+    use crate::{Config, HasTensors, fuser::Alignment};
 
     fn fuser() -> FuserConfig {
         let preset = |name| Config::from_preset(name).unwrap();

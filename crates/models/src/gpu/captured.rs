@@ -53,7 +53,7 @@ impl Captured {
         let Some(stamped) = self.stamped.as_mut().filter(|_| recording()) else { return Ok(None) };
         if self.announced.is_none() {
             if stamped.is_full() {
-                device.keep_replays(stamped.read_numbered(device)?);
+                device.keep_replays(stamped.read(device)?);
             }
             self.announced = Some(stamped.next_number());
         }
@@ -77,15 +77,15 @@ impl Captured {
     pub fn hand_on(&mut self, device: &Device) -> Done {
         match &mut self.stamped {
             Some(stamped) if stamped.has_unread() => {
-                device.keep_replays(stamped.read_numbered(device)?);
+                device.keep_replays(stamped.read(device)?);
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    /// The same where waiting disturbs no measurement, if few more replays find room.
-    pub fn make_room(&mut self, device: &Device) -> Done {
+    /// The same where waiting disturbs no measurement, once half of the replays that are kept were not read.
+    pub fn hand_on_if_half_full(&mut self, device: &Device) -> Done {
         if self.stamped.as_ref().is_some_and(StampedGraph::is_half_full) { self.hand_on(device) } else { Ok(()) }
     }
 }

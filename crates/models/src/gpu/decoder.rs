@@ -24,11 +24,12 @@ use super::{
 };
 use crate::error::{ensure, fit};
 use crate::{
-    CacheCapacity, Config, Dtype, LayerVisit, Marks, ModelError, Offloading, Options, Replay, decoder::generic::Passes,
+    CacheCapacity, Config, DecoderBackend, Dtype, LayerVisit, Marks, ModelError, Offloading, Options, Replay,
+    decoder::generic::{Passes, Results},
 };
 
 /// Tokens that the device remembers of a generation.
-const CHOSEN_ROOM: u32 = 4096;
+const MOST_CHOSEN: u32 = 4096;
 
 /// The passes of a decoder on a GPU. The graphs come first: they are dropped before the buffers that they use.
 pub struct GpuPasses<'a, T> {
@@ -57,6 +58,7 @@ pub struct GpuPasses<'a, T> {
     pub(super) is_warm: bool,
     pub(super) state: State,
     pub(super) logits: Logits,
+    results: Results,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +88,7 @@ pub fn compile_ahead<T: Number>(device: &Device, config: &Config, options: &Opti
         requests.extend(BlockAttention::<T>::requests(device, head_dim));
     }
     if let Some(window) = config.window {
-        requests.push(Attention::<T>::windowed_request(head_dim, size(window.size)?));
+        requests.extend(Attention::<T>::requests(device, head_dim, Some(size(window.size)?)));
     }
     nvrtc::compile_ahead(device, &Cache::of_user(), requests);
     Ok(())
@@ -110,10 +112,9 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         let replay = first_replay(&options)?;
         compile_ahead::<T>(device, &config, &options)?;
         let head_dim = size(config.head_dim)?;
-        let windowed = match config.window {
-            Some(window) => Some(Attention::load_windowed(device, &Cache::of_user(), head_dim, size(window.size)?)?),
-            None => None,
-        };
+        let attention = |window| Attention::load(device, &Cache::of_user(), head_dim, window);
+        let windowed =
+            config.window.map(|window| Ok::<_, ModelError>(attention(Some(size(window.size)?))?)).transpose()?;
         let streamed = streamed(device, copies, &config, &weights, &options)?;
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
@@ -122,7 +123,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             replay,
             device,
             blas: Blas::new(device)?,
-            attention: Attention::load(device, &Cache::of_user(), head_dim)?,
+            attention: attention(None)?,
             windowed,
             sparse,
             dense: None,
@@ -133,8 +134,9 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             buffers: None,
             stepper: None,
             is_warm: false,
-            state: State::new(device, size(options.batch)?, CHOSEN_ROOM)?,
+            state: State::new(device, size(options.batch)?, MOST_CHOSEN)?,
             logits: Logits::None,
+            results: Results::default(),
             config,
             options,
             weights,
@@ -191,7 +193,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     fn upload_ids(&mut self, ids: &[u32]) -> Done {
         match &mut self.buffers {
             // SAFETY: a list of the host's own memory is no pinned memory.
-            Some(buffers) => unsafe { buffers.ids.put(self.device.stream(), ids) },
+            Some(buffers) => unsafe { buffers.ids.begin_write(ids, self.device.stream()) },
             None => Ok(()),
         }
     }
@@ -211,12 +213,45 @@ fn streamed<'a, T: Number>(
     let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(config))?;
     let there = weights.host_layers.as_ref().map_or(0, |host_layers| host_layers.layers());
     ensure!(wanted == there, "{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
-    let no_stream = || ModelError::Refused("layers are streamed over a stream of their own".to_owned());
-    match (&weights.host_layers, &options.offload) {
-        (Some(host_layers), Some(offload)) => {
-            Streamed::new(device, copies.ok_or_else(no_stream)?, host_layers, offload, &options.marks).map(Some)
+    Streamed::of((device, copies), weights.host_layers.as_ref(), options.offload.as_ref(), &options.marks)
+}
+
+impl<T: Number> DecoderBackend for GpuPasses<'_, T> {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn options(&self) -> &Options {
+        &self.options
+    }
+
+    fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
+        // The part of a step behind offloaded layers has a stage of its own.
+        if self.streamed.is_some() {
+            return Ok(None);
         }
-        _ => Ok(None),
+        self.capture()?;
+        Ok(self.next_number()?)
+    }
+
+    fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
+        self.next_prompt_number(tokens)
+    }
+
+    fn replay(&self) -> Replay {
+        self.replay.clone()
+    }
+
+    fn offloading(&self) -> Option<Offloading> {
+        self.streamed.as_ref().map(Streamed::offloading)
+    }
+
+    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)?)
+    }
+
+    fn device_cache(&mut self) -> Option<DeviceCache<'_>> {
+        Some(DeviceCache { device: self.device, cache: &mut self.cache })
     }
 }
 
@@ -224,12 +259,8 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
     type Buffer = Buffer<T>;
     type Memory = Device;
 
-    fn config(&self) -> &Config {
-        &self.config
-    }
-
-    fn options(&self) -> &Options {
-        &self.options
+    fn results(&mut self) -> &mut Results {
+        &mut self.results
     }
 
     fn cache(&self) -> &GpuCache<T> {
@@ -255,11 +286,11 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
     }
 
     fn length_changed(&mut self) -> Result<(), ModelError> {
-        self.graph.as_mut().map_or(Ok(()), |graph| graph.make_room(self.device))?;
+        self.graph.as_mut().map_or(Ok(()), |graph| graph.hand_on_if_half_full(self.device))?;
         Ok(self.set_position(self.cache.length())?)
     }
 
-    fn forward(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn run_forward(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         let length = self.tokens(ids);
         let sizes = PassSizes::new(&self.config, &self.options, length, length, Head::All);
         self.make_buffers(sizes)?;
@@ -272,7 +303,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         Ok(self.set_position(self.cache.length())?)
     }
 
-    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn run_prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         let (length, start) = (self.tokens(ids), self.cache.length());
         self.lay_out(length, start)?;
         self.make_buffers(self.prompt_sizes(length))?;
@@ -283,7 +314,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         Ok(self.set_position(start + length)?)
     }
 
-    fn step(&mut self) -> Result<(), ModelError> {
+    fn run_next(&mut self) -> Result<(), ModelError> {
         self.capture()?;
         self.run_step()?;
         self.logits = if steps_by_pass(&self.options) { Logits::OfPass } else { Logits::OfStep };
@@ -291,26 +322,13 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         Ok(())
     }
 
-    fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
-        // The part of a step behind offloaded layers has a stage of its own.
-        if self.streamed.is_some() {
-            return Ok(None);
-        }
-        self.capture()?;
-        Ok(self.next_number()?)
-    }
-
-    fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
-        self.next_prompt_number(tokens)
-    }
-
-    fn set_next(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn write_next(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         // SAFETY: a list of the host's own memory is no pinned memory.
-        unsafe { self.state.token.put(self.device.stream(), ids)? };
+        unsafe { self.state.token.begin_write(ids, self.device.stream())? };
         Ok(())
     }
 
-    fn sampled(&mut self) -> Result<Vec<u32>, ModelError> {
+    fn read_next(&mut self) -> Result<Vec<u32>, ModelError> {
         Ok(self.state.token.read()?)
     }
 
@@ -321,22 +339,6 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
     fn read_logits(&self, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
         let logits = self.last_logits().ok_or_else(ModelError::no_pass)?.slice(range)?.read()?;
         Ok(logits.into_iter().map(T::widened).collect())
-    }
-
-    fn replay(&self) -> Replay {
-        self.replay.clone()
-    }
-
-    fn offloading(&self) -> Option<Offloading> {
-        self.streamed.as_ref().map(Streamed::offloading)
-    }
-
-    fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        Ok(self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)?)
-    }
-
-    fn device_cache(&mut self) -> Option<DeviceCache<'_>> {
-        Some(DeviceCache { device: self.device, cache: &mut self.cache })
     }
 }
 

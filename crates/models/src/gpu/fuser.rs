@@ -15,7 +15,7 @@ use super::{
     size,
 };
 use crate::{
-    Decoder, ModelError, TensorSpec,
+    Decoder, ModelError,
     dtype::typed,
     fuser::{
         CacheShape, FuseMode, FuseOptions, FuserConfig, FuserWeights, Fusing, Path,
@@ -97,10 +97,6 @@ impl<'a, T: Number> Cuda<'a, T> {
         })
     }
 
-    fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Loader<'l, T> {
-        Loader { device: self.device, operations: &self.fill, weights, fp8: None }
-    }
-
     /// Keeps the receiver's keys and values beside, for sharers that all read them as they were. Gives where.
     fn keep_clean(&mut self, own: &KnownCache<'_, T>, start: usize, length: usize) -> Result<Vec<[u64; 2]>, CudaError> {
         let (layers, numbers) = (own.cache.layers.len(), own.cache.section_numbers(length));
@@ -170,15 +166,15 @@ impl<'a, T: Number> Backend for Cuda<'a, T> {
     type Vector = Buffer<T>;
     type Rows = Buffer<T>;
     type Caches<'c> = Caches<'c, T>;
+    type Loader<'l>
+        = Loader<'l, T>
+    where
+        Self: 'l;
 
     const TOGETHER_BYTES: Option<u64> = Some(TOGETHER_BYTES);
 
-    fn matrix(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        self.loader(weights).packed(tensors)
-    }
-
-    fn vector(&self, weights: &FuserWeights, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        self.loader(weights).packed(tensors)
+    fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Loader<'l, T> {
+        Loader { device: self.device, operations: &self.fill, weights, fp8: None }
     }
 
     fn rows(&self, numbers: usize) -> Result<Buffer<T>, ModelError> {

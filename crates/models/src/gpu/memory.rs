@@ -72,21 +72,11 @@ impl PassSizes {
 
     /// Those of a decode step. Fused kernels need no buffers for what is inside them.
     pub fn of_step(config: &Config, batch: usize) -> Self {
-        let of = |width: usize| batch.saturating_mul(width);
-        let unfused = |width: usize| if is_fused(config, batch) { 0 } else { of(width) };
-        let parts = Parts {
-            x: of(config.hidden),
-            normed: unfused(config.hidden),
-            qkv: of(qkv_width(config)),
-            queries: 0,
-            attended: of(config.heads.saturating_mul(config.head_dim)),
-            scores: 0,
-            gate_up: unfused(config.ffn.saturating_mul(2)),
-            activated: of(config.ffn),
-            logits: of(config.vocab),
-            dequantised: 0,
-        };
-        Self { rows: batch, parts }
+        let options = Options { batch, ..Options::new(Dtype::F32, CacheCapacity::Growing) };
+        let Self { rows, parts } = Self::new(config, &options, 1, 0, Head::Last);
+        let unfused = |numbers: usize| if is_fused(config, batch) { 0 } else { numbers };
+        let (normed, gate_up) = (unfused(parts.normed), unfused(parts.gate_up));
+        Self { rows, parts: Parts { normed, gate_up, queries: 0, ..parts } }
     }
 }
 

@@ -147,6 +147,21 @@ pub struct PromptRows<'a, T> {
     pub cache: KeysValuesIn<'a, T>,
 }
 
+impl<'a, T> PromptRows<'a, T> {
+    /// The first tokens of one sequence, in a cache of this capacity. Only the last of them goes to the head.
+    pub fn of_sequence(
+        attention: &'a Attention<T>,
+        kind: Kind,
+        start: &'a Buffer<u32>,
+        (config, tokens, capacity): (&Config, usize, usize),
+        cache: KeysValuesIn<'a, T>,
+    ) -> Result<Self, CudaError> {
+        let heads = head_sizes(config, 1, tokens, capacity)?;
+        let (windowed, blocks, dense, keys) = (None, None, None, heads.tokens);
+        Ok(Self { attention, windowed, blocks, dense, kind, start, heads, keys, head: Head::Last, cache })
+    }
+}
+
 pub enum KeysValuesIn<'a, T> {
     Cache(&'a mut GpuCache<T>),
     /// In one pair of buffers for all layers, one after the other.
@@ -340,7 +355,8 @@ impl<T: Number> PromptRows<'_, T> {
                     Some(_) => self.windowed.ok_or_else(no_window)?,
                     None => self.attention,
                 };
-                attention.attend(context.stream, inputs, self.start, attended, &self.heads, scale(context.config))
+                let out = (attended.all_mut(), None);
+                attention.attend(context.stream, inputs, self.start, out, &self.heads, scale(context.config))
             }
             (None, Kind::Naive) => self.naive(context, layer, buffers),
         }
@@ -348,32 +364,62 @@ impl<T: Number> PromptRows<'_, T> {
 
     /// Scores of all pairs, their softmax, and the sum of values weighted by it.
     fn naive(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
-        let HeadSizes { batch, tokens, kv_heads, head_dim, capacity, .. } = self.heads;
         let Context { stream, blas, operations, marks, .. } = *context;
-        // The queries of a group lie one behind the other, so that keys are read once for all of them.
-        let (count, rows) = (batch * kv_heads, self.heads.group() * tokens);
-        let apart = u64::from(capacity) * u64::from(head_dim);
-        let scores = Matrices::plain(rows, self.keys);
-        let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
-        let Parts { queries, scores: pairs, attended, .. } = &mut buffers.parts;
+        let naive = Naive::new(&self.heads, self.keys);
+        let Parts { queries, scores, attended, .. } = &mut buffers.parts;
         let [keys, values] = self.cache.layer(layer);
         {
             let _op = stage_mark!(marks, Ops, "scores");
-            let (a, b) = (Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, self.keys).every(apart));
-            let batch = product(self.keys, head_dim, a, b, scores);
-            blas.multiply_batch([queries.all(), keys.all()], pairs.all_mut(), &batch)?;
+            blas.multiply_batch([queries.all(), keys.all()], scores.all_mut(), &naive.scores())?;
         }
         {
             let _op = stage_mark!(marks, Ops, "softmax");
             let window = context.config.window_of(layer).map(size).transpose()?;
             let (heads, keys, scale) = (&self.heads, self.keys, scale(context.config));
-            operations.softmax_windowed(stream, &mut *pairs, self.start, heads, keys, scale, window)?;
+            operations.softmax_causal(stream, &mut *scores, self.start, heads, (keys, window), scale)?;
         }
         let _op = stage_mark!(marks, Ops, "weighted");
-        let (b, c) = (Matrices::plain(self.keys, head_dim).every(apart), Matrices::plain(rows, head_dim));
-        let batch = product(head_dim, self.keys, scores, b, c);
-        blas.multiply_batch([pairs.all(), values.all()], queries.all_mut(), &batch)?;
+        blas.multiply_batch([scores.all(), values.all()], queries.all_mut(), &naive.weighted())?;
         operations.merge_heads(stream, &*queries, attended, &self.heads)
+    }
+}
+
+/// The products of naive attention: the queries of a group lie one behind the other, so that keys are read once for all.
+#[derive(Debug, Clone, Copy)]
+pub struct Naive {
+    count: u32,
+    rows: u32,
+    keys: u32,
+    head_dim: u32,
+    /// Numbers from the keys of a head to those of the next.
+    apart: u64,
+}
+
+impl Naive {
+    pub fn new(heads: &HeadSizes, keys: u32) -> Self {
+        let HeadSizes { batch, tokens, kv_heads, head_dim, capacity, .. } = *heads;
+        let (count, rows) = (batch * kv_heads, heads.group() * tokens);
+        Self { count, rows, keys, head_dim, apart: u64::from(capacity) * u64::from(head_dim) }
+    }
+
+    fn batch(&self, [m, n, k]: [u32; 3], a: Matrices, b: Matrices) -> Batch {
+        Batch { count: self.count, m, n, k, a, b, c: Matrices::plain(m, n), scale: 1.0, is_added: false }
+    }
+
+    pub fn scores(&self) -> Batch {
+        let Self { rows, keys, head_dim, apart, .. } = *self;
+        let b = Matrices::transposed(head_dim, keys).every(apart);
+        self.batch([rows, keys, head_dim], Matrices::plain(rows, head_dim), b)
+    }
+
+    pub fn weighted(&self) -> Batch {
+        let Self { rows, keys, head_dim, apart, .. } = *self;
+        self.batch([rows, head_dim, keys], Matrices::plain(rows, keys), Matrices::plain(keys, head_dim).every(apart))
+    }
+
+    pub fn gathered(&self) -> Batch {
+        let Self { rows, keys, head_dim, .. } = *self;
+        self.batch([keys, head_dim, rows], Matrices::transposed(keys, rows), Matrices::plain(rows, head_dim))
     }
 }
 
@@ -390,12 +436,11 @@ impl<T: Number> Sequences<'_, T> {
         let _op = stage_mark!(context.marks, Ops, "fused");
         let Context { stream, config, .. } = *context;
         let rope = context.rope.of_layer(config, layer);
-        let in_pairs = rope.layout == RopeLayout::Pairs;
         let attention = decode::Attention {
             query_norm: weights.query_norm.as_ref(),
             key_norm: weights.key_norm.as_ref(),
             epsilon: config.norm_eps as f32,
-            rotation: decode::Rotation { cosines: &rope.cosines, sines: &rope.sines, in_pairs },
+            rotation: rope.rotation(),
             is_windowed: config.window_of(layer).is_some(),
         };
         let Parts { qkv, attended, .. } = &mut buffers.parts;
@@ -407,7 +452,7 @@ impl<T: Number> Sequences<'_, T> {
             Self::Separate(rows) => {
                 for (row, SequenceRow { position, cache }) in (0..).zip(rows.iter_mut()) {
                     if cache.capacity != step.sizes().capacity as usize {
-                        return Err(CudaError::refused("attention", 0, "a cache has another room than the step"));
+                        return Err(CudaError::refused("attention", 0, "a cache has another capacity than the step"));
                     }
                     let [keys, values] = &mut cache.layers[layer];
                     step.attention_of_row(stream, row, qkv, &attention, position, [keys, values], attended)?;

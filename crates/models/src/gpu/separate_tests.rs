@@ -7,10 +7,7 @@ use laptime_cuda::{Device, Done, decode::State};
 use super::pass::{Context, SequenceRow, Sequences};
 use super::weights::{GpuWeights, Number};
 use super::{decoder::GpuPasses, size, step::Stepper};
-use crate::decoder::{
-    generic::GenericDecoder,
-    layers::{run_head, run_resident},
-};
+use crate::decoder::layers::{run_head, run_resident};
 use crate::{CacheCapacity, Config, Decoder, Dtype, ModelError, Options, Tokens, Weights, dtype::typed};
 
 const ROOM: usize = 128;
@@ -36,11 +33,10 @@ fn both<T: Number>(
     steps: usize,
 ) -> Result<[Vec<f32>; 2], ModelError> {
     let (config, weights) = (Arc::new(config.clone()), Arc::new(GpuWeights::<T>::load(device, config, weights)?));
-    let ready = |prompt: &[u32]| -> Result<GenericDecoder<GpuPasses<'_, T>>, ModelError> {
+    let ready = |prompt: &[u32]| -> Result<GpuPasses<'_, T>, ModelError> {
         let (config, weights) = (Arc::clone(&config), Arc::clone(&weights));
-        let passes =
-            GpuPasses::new(device, None, config, weights, Options::new(T::DTYPE, CacheCapacity::Static(ROOM)))?;
-        let mut decoder = GenericDecoder::new(passes);
+        let options = Options::new(T::DTYPE, CacheCapacity::Static(ROOM));
+        let mut decoder = GpuPasses::new(device, None, config, weights, options)?;
         decoder.prefill(&Tokens::one(prompt.to_vec()))?;
         Ok(decoder)
     };
@@ -56,7 +52,7 @@ fn both<T: Number>(
             logits[0].extend(decoder.logits()?);
         }
         let [first, second] = &mut together;
-        step_apart(device, &mut stepper, [&mut first.passes, &mut second.passes], &tokens)?;
+        step_apart(device, &mut stepper, [first, second], &tokens)?;
         logits[1].extend(stepper.buffers.parts.logits.read()?.into_iter().map(T::widened));
     }
     Ok(logits)

@@ -1,7 +1,7 @@
 //! Offloaded layers on a GPU: their weights are copied from host memory on a stream of their own.
 //!
 //! Nothing waits on the host except mode `sync`, so that passes may be enqueued ahead of the device. The copies have the
-//! stream of a second [`Device`] (see [`Device::beside`]).
+//! stream of a second [`Device`] (see [`Device::with_new_stream`]).
 
 // Copies are under way between regions and buffers; both are held here until the streams have done them.
 #![allow(unsafe_code)]
@@ -61,9 +61,21 @@ struct Turn {
 }
 
 impl<'a, T: Number> Streamed<'a, T> {
+    /// Those of a model, if it has offloaded layers: [`Streamed::new`].
+    pub fn of(
+        (device, copies): (&'a Device, Option<&'a Device>),
+        host_layers: Option<&Arc<HostLayers>>,
+        offload: Option<&Offload>,
+        marks: &Marks,
+    ) -> Result<Option<Self>, ModelError> {
+        let (Some(host_layers), Some(offload)) = (host_layers, offload) else { return Ok(None) };
+        let no_stream = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
+        Self::new(device, copies.ok_or_else(no_stream)?, host_layers, offload, marks).map(Some)
+    }
+
     /// Allocates the buffers for what is in `homes`. Copies go over the stream of `copies`, in the mode and on the lane
     /// of `offload`.
-    pub fn new(
+    fn new(
         device: &'a Device,
         copies: &'a Device,
         host_layers: &Arc<HostLayers>,

@@ -117,7 +117,7 @@ fn typed<'a, T: Number>(
     start.set_all(device.stream(), 0)?;
     let ops = GpuTraining {
         blas: Blas::new(device)?,
-        attention: Attention::load(device, &cache, head_dim)?,
+        attention: Attention::load(device, &cache, head_dim, None)?,
         attention_gradients: AttentionGradients::load(device, &cache, head_dim)?,
         adamw,
         rope: DeviceRope::new(device, config, options.tokens)?,

@@ -10,8 +10,8 @@ use laptime_cuda::Device;
 use laptime_probe::stage;
 
 use self::codec::COLUMN_BYTES;
-use self::load::{GpuLoader, Kit};
-use self::ops::{GpuOps, TEXT_ROOM};
+use self::ops::{GpuOps, TEXT_CAPACITY};
+use super::audio::{Kit, KitLoader};
 use super::memory::{Head, PassSizes, WORKSPACE_BYTES};
 use super::sparse::GPU_TILING;
 use crate::size::{product, sum};
@@ -33,7 +33,7 @@ pub fn qwen_tts<'a>(
         let (config, kit) = (Arc::new(config), Kit::<T>::load(device)?);
         let weights = {
             let _stage = stage!("weights");
-            let loaded = LoadedWeights::load(&config, &mut GpuLoader::new(&kit, weights))?;
+            let loaded = LoadedWeights::load(&config, &mut KitLoader::new(&kit, (), weights))?;
             device.stream().synchronise()?;
             loaded
         };
@@ -65,7 +65,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
         // All embeddings of codes after the bridge.
         tables,
         sum(tensors.iter().map(|spec| product(&[spec.shape.first().copied().unwrap_or(0), BEHIND]))),
-        product(&[text.max(TEXT_ROOM).next_power_of_two(), talker.hidden]),
+        product(&[text.max(TEXT_CAPACITY).next_power_of_two(), talker.hidden]),
     ];
     let device = DeviceNeeds {
         kept: sum([numbers(sum(kept)), WORKSPACE_BYTES, SMALL_BYTES]),
@@ -91,7 +91,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype;
+    use crate::{Dtype, HasTensors};
 
     #[test]
     fn most_of_a_model_is_its_weights() {

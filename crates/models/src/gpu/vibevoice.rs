@@ -10,21 +10,22 @@ mod loader;
 mod memory;
 mod tokenizer;
 
-use laptime_cuda::Device;
+use laptime_cuda::{Cache, Device, nn::StreamRows};
 use laptime_probe::stage;
 
-use self::backend::{Cuda, On};
+use self::backend::Cuda;
 use self::graphs::{first_replay, prepare};
+use self::language::Language;
 pub use self::memory::needed_vibevoice_bytes;
-use self::{language::Language, loader::Put};
+use super::audio::{Kit, KitLoader};
 use super::streamed::Streamed;
 use crate::vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
 use crate::{ModelError, dtype::typed, error::fit};
 
 /// Loads VibeVoice on a device. Synthetic weights are generated there.
 ///
-/// Offloaded layers are copied on the stream of `copies`, which is the same device with its own streams
-/// ([`Device::with_new_streams`]) and has the lane of the copies.
+/// Offloaded layers are copied on the stream of `copies`, which is the same device with its own stream
+/// ([`Device::with_new_stream`]) and has the lane of the copies.
 pub fn vibevoice<'a>(
     device: &'a Device,
     copies: Option<&'a Device>,
@@ -38,22 +39,16 @@ pub fn vibevoice<'a>(
     fit(longest, &config.name, config.decoder.context)?;
     let replay = first_replay(&options);
     Ok(typed!(options.dtype, |T| {
-        let on = On::<T>::new(device)?;
+        let (kit, streams) = (Kit::<T>::load(device)?, StreamRows::load(device, &Cache::of_user())?);
         let (language, host_layers, loaded) = {
             let _stage = stage!("weights");
-            let (language, host_layers) = Language::load(&on, &config, weights, &options)?;
-            let loaded = config.load(&mut Put::new(&on, weights))?;
+            let (language, host_layers) = Language::load(&kit, &config, weights, &options)?;
+            let loaded = config.load(&mut KitLoader::new(&kit, &streams, weights))?;
             device.stream().synchronise()?;
             (language, host_layers, loaded)
         };
-        let none = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
-        let streamed = match (&host_layers, &options.offload) {
-            (Some(host_layers), Some(offload)) => {
-                Some(Streamed::new(device, copies.ok_or_else(none)?, host_layers, offload, &options.marks)?)
-            }
-            _ => None,
-        };
-        let backend = Cuda::new(on, &config, &options, replay, language, streamed)?;
+        let streamed = Streamed::of((device, copies), host_layers.as_ref(), options.offload.as_ref(), &options.marks)?;
+        let backend = Cuda::new((kit, streams), &config, &options, replay, language, streamed)?;
         let mut engine = Engine::new(backend, config, options, (weights, loaded))?;
         let parts: Vec<_> = engine.parts().collect();
         prepare(&mut engine, &parts)?;

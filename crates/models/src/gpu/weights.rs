@@ -90,14 +90,14 @@ impl<T: Number> GpuWeights<T> {
 
     /// Puts all weights on a device but those of the first layers, which `keep` puts where they stay.
     ///
-    /// These are first, so that the room in which they are made is free again when the others come.
+    /// These are first, so that the memory in which they are made is free again when the others come.
     pub fn load_with(
         (device, config, weights): (&Device, &Config, &Weights),
         dtype: Dtype,
         keep: impl FnOnce(&Loader<'_, T>) -> Result<Option<HostLayers>, ModelError>,
     ) -> Result<Self, ModelError> {
         let cache = Cache::of_user();
-        let attention = Attention::<T>::requests(device, size(config.head_dim)?);
+        let attention = Attention::<T>::requests(device, size(config.head_dim)?, None);
         let fp8 = Fp8::<T>::requests().filter(|_| dtype == Dtype::Fp8);
         compile_ahead(device, &cache, Operations::<T>::requests().chain(attention).chain(fp8));
         let operations = Operations::load(device, &cache)?;

@@ -11,7 +11,7 @@ use tokenizers::pre_tokenizers::{
 };
 use tokenizers::{AddedToken, Tokenizer, models::bpe::BPE, normalizers::NFC, tokenizer::SplitDelimiterBehavior};
 
-use crate::{Done, ModelError, folder::read_text};
+use crate::{Done, ModelError, folder::read_json};
 
 /// Where Qwen's tokenizers cut a text before they look for pairs.
 const CUTS: &str =
@@ -64,10 +64,8 @@ fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Done {
     if !path.exists() {
         return Ok(());
     }
-    let text = read_text(&path)?;
+    let config: Config = read_json(&path, "configuration of a tokenizer")?;
     let damaged = |reason: String| ModelError::Damaged { path: path.clone(), reason };
-    let config: Config =
-        serde_json::from_str(&text).map_err(|error| damaged(format!("it is no such file: {error}")))?;
     for (id, added) in config.added_tokens_decoder {
         let token = AddedToken::from(added.content.clone(), added.special)
             .normalized(added.normalized)

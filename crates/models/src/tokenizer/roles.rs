@@ -2,35 +2,21 @@
 
 use std::{collections::HashMap, path::Path};
 
-use laptime_trace::small_file;
 use serde_json::Value;
 
-use crate::ModelError;
+use crate::{ModelError, folder::read_json, words::words};
 
-/// What a token stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TokenRole {
-    /// It fills what is left of a shorter sequence.
-    Padding,
-    /// It ends a sequence.
-    End,
-    /// It begins a sequence.
-    Begin,
-    /// It stands for what the vocabulary does not have.
-    Unknown,
-}
-
-impl TokenRole {
-    /// All of them, in the order in which they are looked for.
-    pub const ALL: [Self; 4] = [Self::Padding, Self::End, Self::Begin, Self::Unknown];
-
-    const fn field(self) -> &'static str {
-        match self {
-            Self::Padding => "pad_token",
-            Self::End => "eos_token",
-            Self::Begin => "bos_token",
-            Self::Unknown => "unk_token",
-        }
+words! {
+    /// What a token stands for, by the field that names it; in the order in which roles are looked for.
+    pub enum TokenRole {
+        /// It fills what is left of a shorter sequence.
+        Padding = "pad_token",
+        /// It ends a sequence.
+        End = "eos_token",
+        /// It begins a sequence.
+        Begin = "bos_token",
+        /// It stands for what the vocabulary does not have.
+        Unknown = "unk_token",
     }
 }
 
@@ -40,12 +26,9 @@ pub fn read(folder: &Path, id_of: impl Fn(&str) -> Option<u32>) -> Result<HashMa
     if !path.exists() {
         return Ok(HashMap::new());
     }
-    let text = small_file::read_bytes(&path, small_file::LARGEST_SMALL_FILE)
-        .map_err(|source| ModelError::Open { path: path.clone(), source })?;
-    let damaged = |error| ModelError::Damaged { path: path.clone(), reason: format!("it is no JSON: {error}") };
-    let fields: Value = serde_json::from_slice(&text).map_err(damaged)?;
+    let fields: Value = read_json(&path, "JSON")?;
     let token = |role: TokenRole| {
-        let field = fields.get(role.field())?;
+        let field = fields.get(role.word())?;
         // Older files tell how a token is to be treated beside what it is.
         let text = field.as_str().or_else(|| field.get("content")?.as_str())?;
         Some((role, id_of(text)?))

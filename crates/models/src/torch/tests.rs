@@ -148,7 +148,7 @@ fn archives_that_are_not_of_torch_are_named() {
     assert_eq!(refused(&packed), "not read: `it/data.pkl` in it is compressed or locked");
     let mut far = file(&pickle, &[0; 24]);
     far[list + 42..list + 46].copy_from_slice(&(u32::MAX - 1).to_le_bytes());
-    assert_eq!(refused(&far), "damaged: `it/data.pkl` in it is cut off");
+    assert!(refused(&far).starts_with("damaged: "), "{}", refused(&far));
 }
 
 #[test]

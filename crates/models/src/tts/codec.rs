@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::config::LARGEST;
-use crate::Config;
 use crate::attention::{Kept, Pattern, Random};
+use crate::check::{Fault, check_sizes};
+use crate::{Config, error::require};
 
 /// Frames that are decoded together at most, as the official package does.
 pub const CHUNK_FRAMES: usize = 300;
@@ -69,7 +69,7 @@ impl CodecConfig {
         Kept::Pattern(Pattern { window, global: 0, random: 0, is_causal: true, shared: Random::PerBlock, seed: 0 })
     }
 
-    pub(super) fn fault(&self) -> Option<String> {
+    pub(super) fn check(&self) -> Fault {
         let sizes = [
             ("codebook", self.codebook),
             ("code_width", self.code_width),
@@ -78,25 +78,16 @@ impl CodecConfig {
             ("channels", self.channels),
             ("sample_rate", self.sample_rate as usize),
         ];
-        if let Some((field, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || *size > LARGEST) {
-            return Some(format!("`{field}` of the codec is {size}"));
-        }
-        if !self.code_width.is_multiple_of(2) {
-            return Some(format!("`code_width` of the codec is {}, and vectors are half as wide", self.code_width));
-        }
+        check_sizes(" of the codec", sizes)?;
+        let (width, channels, halvings) = (self.code_width, self.channels, self.rates.len());
+        require!(width.is_multiple_of(2), "`code_width` of the codec is {width}, and vectors are half as wide");
         for (field, steps) in [("ratios", &self.ratios), ("rates", &self.rates)] {
             let is_fine = (1..=MOST_STEPS).contains(&steps.len()) && steps.iter().all(|step| (1..=64).contains(step));
-            if !is_fine {
-                return Some(format!("`{field}` of the codec are {steps:?}, and they are 1 to {MOST_STEPS} factors"));
-            }
+            require!(is_fine, "`{field}` of the codec are {steps:?}, and they are 1 to {MOST_STEPS} factors");
         }
-        let halvings = self.rates.len();
-        match self.channels_behind(halvings) << halvings == self.channels {
-            true => None,
-            false => {
-                Some(format!("`channels` of the codec is {}, which {halvings} blocks do not halve", self.channels))
-            }
-        }
+        let is_halved = self.channels_behind(halvings) << halvings == channels;
+        require!(is_halved, "`channels` of the codec is {channels}, which {halvings} blocks do not halve");
+        Ok(())
     }
 }
 

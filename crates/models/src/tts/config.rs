@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use super::{CodecConfig, Language, Speaker};
-use crate::{Config, Done, ModelError, Tokenizer};
-
-/// The largest width or count: places are counted in 32 bits on devices.
-pub(super) const LARGEST: usize = i32::MAX as usize;
+use crate::check::{Fault, check_parameters, check_sizes, refused};
+use crate::{Config, Done, HasTensors, ModelError, Tokenizer, error::require};
 
 /// Ids at the end of the talker's vocabulary that stand for no code.
 const CONTROL_IDS: usize = 1024;
@@ -126,50 +124,36 @@ impl TtsConfig {
     /// Refuses what makes no model, and says what is wrong.
     pub fn check(&self) -> Done {
         [Part::Talker, Part::Predictor, Part::Codec].into_iter().try_for_each(|part| self.part(part).check())?;
-        if let Some(reason) = self.fault().or_else(|| self.codec.fault()).or_else(|| self.id_fault()) {
-            return Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason });
-        }
-        match self.checked_parameters() {
-            Some(_) => Ok(()),
-            None => {
-                let reason = "its weights are more bytes than can be counted".to_owned();
-                Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason })
-            }
-        }
+        let fault = self.check_sizes().and_then(|()| self.codec.check()).and_then(|()| self.check_ids());
+        refused(&self.name, fault.and_then(|()| check_parameters(self.checked_parameters())))
     }
 
-    fn fault(&self) -> Option<String> {
-        let sizes = [("text_vocab", self.text_vocab), ("text_width", self.text_width)];
-        if let Some((field, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || *size > LARGEST) {
-            return Some(format!("`{field}` is {size}"));
-        }
-        if !(2..=MOST_GROUPS).contains(&self.groups) {
-            return Some(format!("`groups` is {}, and it is 2 to {MOST_GROUPS}", self.groups));
-        }
-        if self.groups != self.codec.groups {
-            return Some(format!("it makes {} codes a frame, and its codec takes {}", self.groups, self.codec.groups));
-        }
-        let (made, taken) = (self.predictor.vocab, self.codec.codebook);
-        if made != taken {
-            return Some(format!("it makes codes below {made}, and its codec takes those below {taken}"));
-        }
-        match self.first_control() {
-            codes if codes == 0 || codes > self.codec.codebook => {
-                let (vocab, book) = (self.talker.vocab, self.codec.codebook);
-                Some(format!("`vocab` {vocab} of the talker is not {CONTROL_IDS} more than 1 to {book} codes"))
-            }
-            _ => None,
-        }
+    fn check_sizes(&self) -> Fault {
+        check_sizes("", [("text_vocab", self.text_vocab), ("text_width", self.text_width)])?;
+        let (groups, vocab, book) = (self.groups, self.talker.vocab, self.codec.codebook);
+        require!((2..=MOST_GROUPS).contains(&groups), "`groups` is {groups}, and it is 2 to {MOST_GROUPS}");
+        let taken = self.codec.groups;
+        require!(groups == taken, "it makes {groups} codes a frame, and its codec takes {taken}");
+        let made = self.predictor.vocab;
+        require!(made == book, "it makes codes below {made}, and its codec takes those below {book}");
+        require!(
+            (1..=book).contains(&self.first_control()),
+            "`vocab` {vocab} of the talker is not {CONTROL_IDS} more than 1 to {book} codes"
+        );
+        Ok(())
     }
 
-    fn id_fault(&self) -> Option<String> {
+    fn check_ids(&self) -> Fault {
         let beyond = |ids: &[u32], capacity: usize| ids.iter().copied().find(|id| *id as usize >= capacity);
         if let Some(id) = beyond(&self.ids.text(), self.text_vocab) {
-            return Some(format!("id {id} of text is beyond its {} tokens", self.text_vocab));
+            return Err(format!("id {id} of text is beyond its {} tokens", self.text_vocab));
         }
         let named = self.speakers.iter().map(|speaker| speaker.id).chain(self.languages.iter().map(|one| one.id));
         let all: Vec<u32> = self.ids.codes().into_iter().chain(named).collect();
-        beyond(&all, self.talker.vocab).map(|id| format!("id {id} is beyond the {} of the talker", self.talker.vocab))
+        match beyond(&all, self.talker.vocab) {
+            Some(id) => Err(format!("id {id} is beyond the {} of the talker", self.talker.vocab)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{CodecConfig, Language, Speaker, TokenIds, TtsConfig, weights::CODEC_FOLDER};
-use crate::config_json::{Fields, object};
+use crate::config_json::{Fields, read_fields};
 use crate::folder::{folder_name, read_config};
 use crate::{Config, Family, ModelError};
 
@@ -27,11 +27,8 @@ impl TtsConfig {
 
     /// The model that both files describe.
     pub fn from_json(talker: &str, codec: &str, name: &str) -> Result<Self, ModelError> {
-        let refuse = |file: &str, reason| ModelError::BadConfig { config: format!("{file} of `{name}`"), reason };
-        let in_talker = |reason| refuse("config.json", reason);
-        let in_codec = |reason| refuse("speech_tokenizer/config.json", reason);
-        let codec = object(codec).and_then(|fields| codec_config(&Fields(&fields))).map_err(in_codec)?;
-        let config = object(talker).and_then(|fields| tts_config(&Fields(&fields), codec, name)).map_err(in_talker)?;
+        let codec = read_fields(codec, ("speech_tokenizer/config.json", name), codec_config)?;
+        let config = read_fields(talker, ("config.json", name), |fields| tts_config(fields, codec, name))?;
         config.check()?;
         Ok(config)
     }
@@ -68,19 +65,18 @@ fn tts_config(fields: &Fields<'_>, codec: CodecConfig, name: &str) -> Result<Tts
 }
 
 fn ids(fields: &Fields<'_>, talker: &Fields<'_>) -> Result<TokenIds, String> {
-    let id = |fields: &Fields<'_>, field: &str| as_id(field, fields.needed(field)?);
     Ok(TokenIds {
-        text_pad: id(fields, "tts_pad_token_id")?,
-        text_bos: id(fields, "tts_bos_token_id")?,
-        text_eos: id(fields, "tts_eos_token_id")?,
-        role: role(id(fields, "im_start_token_id")?, talker.needed("text_vocab_size")?),
-        pad: id(talker, "codec_pad_id")?,
-        bos: id(talker, "codec_bos_id")?,
-        eos: id(talker, "codec_eos_token_id")?,
-        think: id(talker, "codec_think_id")?,
-        nothink: id(talker, "codec_nothink_id")?,
-        think_bos: id(talker, "codec_think_bos_id")?,
-        think_eos: id(talker, "codec_think_eos_id")?,
+        text_pad: fields.needed_id("tts_pad_token_id")?,
+        text_bos: fields.needed_id("tts_bos_token_id")?,
+        text_eos: fields.needed_id("tts_eos_token_id")?,
+        role: role(fields.needed_id("im_start_token_id")?, talker.needed("text_vocab_size")?),
+        pad: talker.needed_id("codec_pad_id")?,
+        bos: talker.needed_id("codec_bos_id")?,
+        eos: talker.needed_id("codec_eos_token_id")?,
+        think: talker.needed_id("codec_think_id")?,
+        nothink: talker.needed_id("codec_nothink_id")?,
+        think_bos: talker.needed_id("codec_think_bos_id")?,
+        think_eos: talker.needed_id("codec_think_eos_id")?,
     })
 }
 
@@ -92,17 +88,9 @@ fn role(start: u32, text_vocab: usize) -> [u32; 3] {
     }
 }
 
-fn as_id(field: &str, id: usize) -> Result<u32, String> {
-    u32::try_from(id).map_err(|_| format!("`{field}` is {id}, which is no id"))
-}
-
 fn named_ids(fields: &Fields<'_>, field: &str) -> Result<Vec<(String, u32)>, String> {
     let Some(object) = fields.object(field)? else { return Ok(Vec::new()) };
-    let named = object.keys().map(|name| {
-        let id = as_id(name, Fields(object).needed(name)?)?;
-        Ok((name.to_lowercase(), id))
-    });
-    named.collect()
+    object.keys().map(|name| Ok((name.to_lowercase(), Fields(object).needed_id(name)?))).collect()
 }
 
 fn speakers(talker: &Fields<'_>) -> Result<Vec<Speaker>, String> {

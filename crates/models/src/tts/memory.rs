@@ -2,6 +2,7 @@
 //! buffers.
 
 use super::{CHUNK_FRAMES, CONTEXT_FRAMES, TtsConfig, TtsOptions, count::CodecSizes};
+use crate::HasTensors;
 use crate::attention::{Layout, Tiling};
 use crate::size::{product, sum};
 

@@ -1,28 +1,13 @@
 //! How large a model is: parameters and bytes.
 
 use super::TtsConfig;
-use crate::{Dtype, HasTensors, tensors::checked_count};
+use crate::Dtype;
 
 impl TtsConfig {
-    /// Numbers in all its weights.
-    pub fn parameters(&self) -> u64 {
-        self.checked_parameters().unwrap_or(u64::MAX)
-    }
-
-    /// Bytes of its weights in a number type.
-    pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
-        self.parameters().saturating_mul(dtype.bytes())
-    }
-
     /// Bytes that the caches need for this many positions of the talker, and for a frame of the predictor.
     pub fn cache_bytes(&self, capacity: usize, dtype: Dtype) -> u64 {
         let talker = self.talker.kv_bytes_per_token(dtype).saturating_mul(capacity as u64);
         talker.saturating_add(self.predictor.kv_bytes_per_token(dtype).saturating_mul(self.groups as u64))
-    }
-
-    /// The parameters, or none if their bytes cannot be counted in 63 bits.
-    pub(super) fn checked_parameters(&self) -> Option<u64> {
-        checked_count(&self.all_tensors())
     }
 }
 
@@ -31,8 +16,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Config;
-    use crate::TensorSpec;
+    use crate::tensors::checked_count;
+    use crate::{Config, HasTensors, TensorSpec};
 
     /// Numbers of the layers and the norm of a part.
     fn body(config: &TtsConfig, prefix: &str) -> u64 {

@@ -34,13 +34,13 @@ fn plain(name: &str) -> String {
     without.unwrap_or(rest).to_owned()
 }
 
-fn decoder(name: &str, shape: [usize; 6], vocab: usize, context: usize) -> Config {
-    Config { vocab, context, tied: false, ..presets::base(name, presets::shape(shape)) }
+fn decoder(name: &str, sizes: [usize; 6], vocab: usize, context: usize) -> Config {
+    Config { vocab, context, tied: false, ..presets::base(name, sizes) }
 }
 
 /// The transformer of a codec: no norm by head, short wavelengths.
-fn codec_transformer(shape: [usize; 6], codebook: usize) -> Config {
-    let base = decoder("codec", shape, codebook, 8000);
+fn codec_transformer(sizes: [usize; 6], codebook: usize) -> Config {
+    let base = decoder("codec", sizes, codebook, 8000);
     let rope = crate::Rope { theta: 1e4, ..base.rope };
     Config { rope, norm_eps: 1e-5, qk_norm: false, ..base }
 }

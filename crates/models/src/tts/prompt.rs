@@ -56,8 +56,8 @@ impl Prompt {
         let Tokens { role, text } = tokens(config, tokenizer, text)?;
         let ids = &config.ids;
         let mut positions: Vec<Position> = role.into_iter().map(|text| Position { text, codec: None }).collect();
-        let told = told(ids, language, speaker.map(|speaker| speaker.id));
-        positions.extend(told.into_iter().map(|codec| with(ids.text_pad, codec)));
+        let control = control_ids(ids, language, speaker.map(|speaker| speaker.id));
+        positions.extend(control.into_iter().map(|codec| with(ids.text_pad, codec)));
         positions.push(with(ids.text_bos, ids.pad));
         let mut said = text.into_iter().chain([ids.text_eos]);
         let following = match feed {
@@ -86,7 +86,7 @@ impl Prompt {
     }
 
     /// Refuses a prompt that cannot be run to this many frames: ids that the model does not have, more positions than it
-    /// or the cache has room for, or a text that would not end before they are used up.
+    /// or the cache has, or a text that would not end before they are used up.
     pub fn check(&self, config: &TtsConfig, most_frames: usize, capacity: usize) -> Done {
         let refuse = |reason: String| Err(ModelError::Refused(reason));
         if self.positions.len() < 2 || most_frames == 0 {
@@ -121,13 +121,13 @@ fn with(text: u32, codec: u32) -> Position {
     Position { text, codec: Some(codec) }
 }
 
-fn told(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> Vec<u32> {
-    let mut told = match language {
+fn control_ids(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> Vec<u32> {
+    let mut control = match language {
         None => vec![ids.nothink, ids.think_bos, ids.think_eos],
         Some(language) => vec![ids.think, ids.think_bos, language, ids.think_eos],
     };
-    told.extend(speaker);
-    told
+    control.extend(speaker);
+    control
 }
 
 struct Tokens {

@@ -68,26 +68,24 @@ fn unknown(what: &str, name: &str, model: &str, known: &[&str]) -> ModelError {
     }
 }
 
-pub(super) fn speaker(name: &str, id: u32) -> Speaker {
-    Speaker { name: name.to_owned(), id, dialect: None }
-}
-
 pub(super) fn published_speakers() -> Vec<Speaker> {
     let named = [
-        ("serena", 3066),
-        ("vivian", 3065),
-        ("uncle_fu", 3010),
-        ("ryan", 3061),
-        ("aiden", 2861),
-        ("ono_anna", 2873),
-        ("sohee", 2864),
+        ("serena", 3066, None),
+        ("vivian", 3065, None),
+        ("uncle_fu", 3010, None),
+        ("ryan", 3061, None),
+        ("aiden", 2861, None),
+        ("ono_anna", 2873, None),
+        ("sohee", 2864, None),
+        ("eric", 2875, Some("sichuan_dialect")),
+        ("dylan", 2878, Some("beijing_dialect")),
     ];
-    let mut speakers: Vec<Speaker> = named.into_iter().map(|(name, id)| speaker(name, id)).collect();
-    let with_dialect = [("eric", 2875, "sichuan_dialect"), ("dylan", 2878, "beijing_dialect")];
-    speakers.extend(
-        with_dialect.map(|(name, id, dialect)| Speaker { dialect: Some(dialect.to_owned()), ..speaker(name, id) }),
-    );
-    speakers
+    let speaker = |(name, id, dialect): (&str, u32, Option<&str>)| Speaker {
+        name: name.to_owned(),
+        id,
+        dialect: dialect.map(str::to_owned),
+    };
+    named.map(speaker).into()
 }
 
 pub(super) fn published_languages() -> Vec<Language> {

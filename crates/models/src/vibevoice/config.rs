@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use crate::{Config, Done, ModelError, Tokenizer};
-
-/// The largest width or count: places are counted in 32 bits on devices.
-const LARGEST: usize = i32::MAX as usize;
+use crate::check::{Fault, LARGEST, check_parameters, check_sizes, refused};
+use crate::{Config, Done, HasTensors, ModelError, Tokenizer, error::require};
 
 /// Times at most that a tokenizer doubles its channels, far more than any does.
 const MOST_RATIOS: usize = 12;
@@ -97,19 +95,19 @@ impl TokenizerConfig {
         self.filters.saturating_mul(doubled.unwrap_or(usize::MAX))
     }
 
-    fn fault(&self, what: &str) -> Option<String> {
+    fn check(&self, what: &str) -> Fault {
         let counted = [("latent", self.latent), ("filters", self.filters), ("kernel", self.kernel)];
         let counted = counted.into_iter().chain([("widening", self.widening), ("hop", self.hop())]);
-        let mut sizes = counted.chain(self.ratios.iter().map(|ratio| ("ratio", *ratio)));
-        if let Some((field, size)) = sizes.find(|(_, size)| *size == 0 || *size > LARGEST) {
-            return Some(format!("`{field}` of its {what} tokenizer is {size}"));
-        }
+        let of = format!(" of its {what} tokenizer");
+        check_sizes(&of, counted.chain(self.ratios.iter().map(|ratio| ("ratio", *ratio))))?;
         let (ratios, depths) = (self.ratios.len(), self.depths.len());
-        if !(1..=MOST_RATIOS).contains(&ratios) || depths != ratios + 1 {
-            return Some(format!("its {what} tokenizer has {ratios} ratios and {depths} depths"));
-        }
+        require!(
+            (1..=MOST_RATIOS).contains(&ratios) && depths == ratios + 1,
+            "its {what} tokenizer has {ratios} ratios and {depths} depths"
+        );
         let most = self.depths.iter().copied().max().unwrap_or_default();
-        (most > LARGEST).then(|| format!("a stage of its {what} tokenizer has {most} blocks"))
+        require!(most <= LARGEST, "a stage of its {what} tokenizer has {most} blocks");
+        Ok(())
     }
 }
 
@@ -141,47 +139,36 @@ impl VibeVoiceConfig {
     /// Refuses what makes no model, and says what is wrong.
     pub fn check(&self) -> Done {
         self.decoder.check()?;
-        let uncountable = || match self.checked_parameters() {
-            Some(_) => None,
-            None => Some("its weights are more bytes than can be counted".to_owned()),
-        };
-        let tokenizers = || self.acoustic.fault("acoustic").or_else(|| self.semantic.fault("semantic"));
-        match self.fault().or_else(tokenizers).or_else(uncountable) {
-            Some(reason) => Err(ModelError::BadConfig { config: format!("`{}`", self.name), reason }),
-            None => Ok(()),
-        }
+        let tokenizers = || self.acoustic.check("acoustic").and_then(|()| self.semantic.check("semantic"));
+        let fault = self.check_head().and_then(|()| self.check_ids()).and_then(|()| tokenizers());
+        refused(&self.name, fault.and_then(|()| check_parameters(self.checked_parameters())))
     }
 
-    fn fault(&self) -> Option<String> {
+    fn check_head(&self) -> Fault {
         let HeadConfig { layers, ffn, frequencies, period, norm_eps } = self.head;
-        let sizes = [("layers", layers), ("ffn", ffn), ("frequencies", frequencies)];
-        if let Some((field, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || *size > LARGEST) {
-            return Some(format!("`{field}` of its diffusion head is {size}"));
-        }
-        if !frequencies.is_multiple_of(2) {
-            return Some(format!("`frequencies` of its diffusion head is {frequencies}, which is odd"));
-        }
-        if !(period >= 1.0 && period.is_finite() && norm_eps >= 0.0 && norm_eps.is_finite()) {
-            return Some(format!("its diffusion head has a period of {period} and {norm_eps} under roots"));
-        }
+        check_sizes(" of its diffusion head", [("layers", layers), ("ffn", ffn), ("frequencies", frequencies)])?;
+        let is_even = frequencies.is_multiple_of(2);
+        require!(is_even, "`frequencies` of its diffusion head is {frequencies}, which is odd");
+        require!(
+            period >= 1.0 && period.is_finite() && norm_eps >= 0.0 && norm_eps.is_finite(),
+            "its diffusion head has a period of {period} and an epsilon of {norm_eps}"
+        );
         let (made, heard) = (self.acoustic.hop(), self.semantic.hop());
-        if made != heard {
-            return Some(format!("a latent is {made} samples, and its semantic encoder hears {heard} at a time"));
-        }
-        if !(self.voice_deviation >= 0.0 && self.voice_deviation.is_finite()) || self.sample_rate == 0 {
-            let (deviation, rate) = (self.voice_deviation, self.sample_rate);
-            return Some(format!("it varies voices by {deviation} at {rate} samples a second"));
-        }
-        self.id_fault()
+        require!(made == heard, "a latent is {made} samples, and its semantic encoder hears {heard} at a time");
+        let (deviation, rate) = (self.voice_deviation, self.sample_rate);
+        let is_fine = deviation >= 0.0 && deviation.is_finite() && rate > 0;
+        require!(is_fine, "it varies voices by {deviation} at {rate} samples a second");
+        Ok(())
     }
 
-    fn id_fault(&self) -> Option<String> {
-        let ids = self.ids.all();
-        if let Some(id) = ids.into_iter().find(|id| *id as usize >= self.decoder.vocab) {
-            return Some(format!("id {id} is beyond its {} tokens", self.decoder.vocab));
+    fn check_ids(&self) -> Fault {
+        let (ids, vocab) = (self.ids.all(), self.decoder.vocab);
+        if let Some(id) = ids.into_iter().find(|id| *id as usize >= vocab) {
+            return Err(format!("id {id} is beyond its {vocab} tokens"));
         }
         let is_twice = (1..ids.len()).any(|at| ids[..at].contains(&ids[at]));
-        is_twice.then(|| format!("two of its ids {ids:?} are the same"))
+        require!(!is_twice, "two of its ids {ids:?} are the same");
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{HeadConfig, SpecialIds, TokenizerConfig, VibeVoiceConfig};
-use crate::config_json::{Fields, object};
+use crate::config_json::{Fields, read_fields};
 use crate::folder::{folder_name, read_config};
 use crate::{Config, Family, ModelError};
 
@@ -12,7 +12,7 @@ const MODEL_TYPE: &str = "vibevoice";
 /// Samples a second: no file tells it.
 const SAMPLE_RATE: u32 = 24_000;
 
-/// What is varied is told by the older files before it is spread further.
+/// Older files have the deviation before it is spread further.
 const OLDER_SPREAD: f64 = 0.8;
 
 impl VibeVoiceConfig {
@@ -23,8 +23,7 @@ impl VibeVoiceConfig {
 
     /// The model that the text of a file describes.
     pub fn from_json(text: &str, name: &str) -> Result<Self, ModelError> {
-        let refuse = |reason| ModelError::BadConfig { config: format!("config.json of `{name}`"), reason };
-        let config = object(text).and_then(|fields| speech_config(&Fields(&fields), name)).map_err(refuse)?;
+        let config = read_fields(text, ("config.json", name), |fields| speech_config(fields, name))?;
         config.check()?;
         Ok(config)
     }
@@ -69,24 +68,17 @@ fn as_wide(head: &Fields<'_>, field: &str, wanted: usize) -> Result<(), String> 
 }
 
 fn ids(fields: &Fields<'_>) -> Result<SpecialIds, String> {
-    let usual = SpecialIds { bos: 151_652, eos: 151_653, audio: 151_654, end: 151_643 };
-    let id = |field: &str, usual: u32| match fields.count(field)? {
-        None => Ok(usual),
-        Some(id) => u32::try_from(id).map_err(|_| format!("`{field}` is {id}, which is no id")),
-    };
     Ok(SpecialIds {
-        bos: id("audio_bos_token_id", usual.bos)?,
-        eos: id("audio_eos_token_id", usual.eos)?,
-        audio: id("audio_token_id", usual.audio)?,
-        end: id("eos_token_id", usual.end)?,
+        bos: fields.id("audio_bos_token_id")?.unwrap_or(151_652),
+        eos: fields.id("audio_eos_token_id")?.unwrap_or(151_653),
+        audio: fields.id("audio_token_id")?.unwrap_or(151_654),
+        end: fields.id("eos_token_id")?.unwrap_or(151_643),
     })
 }
 
 fn head(fields: &Fields<'_>, hidden: usize, is_older: bool) -> Result<HeadConfig, String> {
-    only(fields, "hidden_act", "silu")?;
-    if fields.truth("mlp_bias")? == Some(true) {
-        return Err("`mlp_bias` of the diffusion head is true, which is not supported".to_owned());
-    }
+    fields.only("hidden_act", "silu")?;
+    fields.refuse_true("mlp_bias", "the diffusion head has no biases here")?;
     let widening = fields.number("head_ffn_ratio")?.unwrap_or(3.0);
     Ok(HeadConfig {
         layers: fields.needed(if is_older { "head_layers" } else { "num_hidden_layers" })?,
@@ -97,17 +89,9 @@ fn head(fields: &Fields<'_>, hidden: usize, is_older: bool) -> Result<HeadConfig
     })
 }
 
-/// Refuses a setting that is not computed.
-fn only(fields: &Fields<'_>, field: &str, known: &str) -> Result<(), String> {
-    match fields.text(field)? {
-        Some(other) if other != known => Err(format!("`{field}` is `{other}`, and not `{known}`")),
-        _ => Ok(()),
-    }
-}
-
 fn tokenizer(fields: &Fields<'_>, is_older: bool) -> Result<TokenizerConfig, String> {
-    only(fields, "hidden_act", "gelu")?;
-    only(fields, "mixer_layer", "depthwise_conv")?;
+    fields.only("hidden_act", "gelu")?;
+    fields.only("mixer_layer", "depthwise_conv")?;
     if let Some(other @ (0 | 2..)) = fields.count("channels")? {
         return Err(format!("`channels` is {other}, and not 1"));
     }
@@ -131,11 +115,11 @@ fn tokenizer(fields: &Fields<'_>, is_older: bool) -> Result<TokenizerConfig, Str
 }
 
 fn deviation(acoustic: &Fields<'_>, is_older: bool) -> Result<f32, String> {
-    let told = match is_older {
-        true => acoustic.number("fix_std")?.map(|told| told / OLDER_SPREAD),
+    let stored = match is_older {
+        true => acoustic.number("fix_std")?.map(|stored| stored / OLDER_SPREAD),
         false => acoustic.number("vae_std")?,
     };
-    Ok(told.unwrap_or(0.625) as f32)
+    Ok(stored.unwrap_or(0.625) as f32)
 }
 
 #[cfg(test)]

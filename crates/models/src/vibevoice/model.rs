@@ -13,9 +13,9 @@ use crate::{
 pub struct VibeVoiceOptions {
     /// Number type of weights, activations and caches.
     pub dtype: Dtype,
-    /// Positions that the cache of the positive stream has room for: those of the prompt, and one a token.
+    /// The capacity of the cache of the positive stream in positions: those of the prompt, and one a token.
     pub capacity: usize,
-    /// Positions that the cache of the negative stream has room for: one a token.
+    /// The capacity of the cache of the negative stream in positions: one a token.
     pub negative_capacity: usize,
     /// Whether a token is replayed as graphs.
     pub graph: GraphMode,

@@ -1,19 +1,9 @@
 //! How large a model is: parameters and bytes.
 
 use super::VibeVoiceConfig;
-use crate::{Dtype, tensors::checked_count};
+use crate::{Dtype, HasTensors};
 
 impl VibeVoiceConfig {
-    /// Numbers in all its weights.
-    pub fn parameters(&self) -> u64 {
-        self.checked_parameters().unwrap_or(u64::MAX)
-    }
-
-    /// Bytes of its weights as a checkpoint has them, in a number type.
-    pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
-        self.parameters().saturating_mul(dtype.bytes())
-    }
-
     /// Bytes of its weights as they are kept: of a head of its own the language model needs four rows.
     pub fn kept_weight_bytes(&self, dtype: Dtype) -> u64 {
         let head = (self.decoder.vocab as u64).saturating_mul(self.decoder.hidden as u64);
@@ -26,17 +16,12 @@ impl VibeVoiceConfig {
     pub fn cache_bytes(&self, positive: usize, negative: usize, dtype: Dtype) -> u64 {
         self.decoder.kv_bytes_per_token(dtype).saturating_mul((positive as u64).saturating_add(negative as u64))
     }
-
-    /// The parameters, or none if their bytes cannot be counted in 63 bits.
-    pub(super) fn checked_parameters(&self) -> Option<u64> {
-        checked_count(&self.tensors())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decoder::count::Specs;
+    use crate::{decoder::count::Specs, tensors::checked_count};
 
     #[test]
     fn parameters_are_those_of_the_published_models() {

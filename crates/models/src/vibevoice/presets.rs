@@ -29,8 +29,8 @@ fn plain(name: &str) -> String {
     }
 }
 
-fn decoder(shape: [usize; 6]) -> Config {
-    let base = presets::base("language_model", presets::shape(shape));
+fn decoder(sizes: [usize; 6]) -> Config {
+    let base = presets::base("language_model", sizes);
     Config { family: Family::Qwen2, context: 32_768, qk_norm: false, qkv_bias: true, ..base }
 }
 

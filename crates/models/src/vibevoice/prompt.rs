@@ -46,7 +46,7 @@ impl VoicePrompt {
     }
 
     /// Refuses what the model cannot run: ids that it does not know, voices that do not fill the tokens of audio, or more
-    /// positions than there is room for.
+    /// positions than fit.
     pub fn check(&self, config: &VibeVoiceConfig, most_tokens: usize, capacity: usize) -> Done {
         let refuse = |reason: String| Err(ModelError::Refused(reason));
         if self.ids.is_empty() || most_tokens == 0 {

@@ -55,7 +55,7 @@ pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
 const CHECKED_ROWS: u64 = 128;
 
 struct OnCpu {
-    attention: CpuAttention,
+    attention: Box<dyn CpuAttention>,
     kind: Kind,
     length: usize,
     is_causal: bool,
@@ -66,7 +66,7 @@ struct OnCpu {
 impl OnCpu {
     fn new(spec: &Spec, marks: Marks) -> anyhow::Result<Self> {
         let Spec { kind, inputs, kept, threads } = spec;
-        let attention = CpuAttention::new(inputs, *threads, *kind == Kind::Naive).map_err(into_error)?;
+        let attention = attention::cpu_attention(inputs, *threads, *kind == Kind::Naive).map_err(into_error)?;
         let (length, is_causal) = (inputs.sizes.length, kept.rule().is_causal);
         Ok(Self { attention, kind: *kind, length, is_causal, layout: None, marks })
     }

@@ -8,7 +8,7 @@ use laptime_models::fuser::{
     Aligned, Aligner, Alignment, ChatStyle, Choice, FuseOrder, FuserConfig, FuserWeights, Gates, Prompt, Rendered,
     Response, SharerMask,
 };
-use laptime_models::{Attention, Config, Dtype, ModelError, Stage, Tokenizer};
+use laptime_models::{Attention, Config, Dtype, HasTensors, ModelError, Stage, Tokenizer};
 use laptime_stats::Rng;
 use laptime_trace::small_file;
 

@@ -159,7 +159,8 @@ impl<T: Element + product::Element> Naive<T> {
         let of_scores = product(tokens, head_dim, a, b, scores);
         self.blas.multiply_batch([queries.all(), keys.all()], self.scores.all_mut(), &of_scores).map_err(into_error)?;
         let scale = 1.0 / (head_dim as f32).sqrt();
-        let softmax = self.operations.softmax_causal(stream, &mut self.scores, &self.beyond, heads, tokens, scale);
+        let softmax =
+            self.operations.softmax_causal(stream, &mut self.scores, &self.beyond, heads, (tokens, None), scale);
         softmax.map_err(into_error)?;
         let (b, c) = (Matrices::plain(tokens, head_dim), Matrices::plain(rows, head_dim));
         let of_values = product(head_dim, tokens, scores, b, c);

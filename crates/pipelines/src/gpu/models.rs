@@ -1,5 +1,6 @@
 //! Models on a GPU. Offloaded layers are copied on the second stream.
 
+use laptime_cuda::Region;
 use laptime_models::vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
 use laptime_models::{Config, Decoder, Offload, Options, Weights, gpu};
 
@@ -16,9 +17,9 @@ pub fn decoder<'a>(
     let side = gpu.side_stream()?;
     let offload = Offload { lane: Some(side.lane().clone()), ..offload };
     gpu::GpuModel::compile_ahead(gpu.cuda(), config, &options).map_err(into_error)?;
-    let model = gpu::GpuModel::load_offloaded(gpu.cuda(), config, weights, options.dtype, &offload);
+    let model = gpu::GpuModel::load(gpu.cuda(), config, weights, options.dtype, Some((&offload, &Region::pinned)));
     let options = Options { offload: Some(offload), ..options };
-    model.and_then(|model| model.decoder_offloaded(gpu.cuda(), side.cuda(), options)).map_err(into_error)
+    model.and_then(|model| model.decoder(gpu.cuda(), Some(side.cuda()), options)).map_err(into_error)
 }
 
 /// A decoder without offloaded layers, on this stream.
@@ -29,8 +30,8 @@ pub fn on_stream<'a>(
     options: Options,
 ) -> anyhow::Result<Box<dyn Decoder + 'a>> {
     gpu::GpuModel::compile_ahead(stream, config, &options).map_err(into_error)?;
-    let model = gpu::GpuModel::load(stream, config, weights, options.dtype);
-    model.and_then(|model| model.decoder(stream, options)).map_err(into_error)
+    let model = gpu::GpuModel::load(stream, config, weights, options.dtype, None);
+    model.and_then(|model| model.decoder(stream, None, options)).map_err(into_error)
 }
 
 pub fn vibevoice<'a>(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use laptime_bench::{AxisValue, Fact, Iteration, Nanos, Work};
-use laptime_models::{Dtype, Home, Offloading, Stage, StageWork, StreamMode};
+use laptime_models::{Dtype, HasTensors, Home, Offloading, Stage, StageWork, StreamMode};
 use laptime_stats::Sorted;
 use laptime_trace::run::Traffic;
 
@@ -282,7 +282,7 @@ fn of_offloading(subject: &Subject, spec: &Spec, offloading: &Offloading, is_gpu
     let emulated = spec.link_gbps.filter(|_| !is_gpu);
     let [tier, link] = tier_and_link(&offloading.home);
     let mut facts = vec![
-        Fact::new("mode", spec.mode.name()),
+        Fact::new("mode", spec.mode.word()),
         fact("layer_bytes", offloading.layer_bytes),
         fact("layer_flops", layer.flops.saturating_mul(rows)),
         Fact::new("slow_tier", tier),

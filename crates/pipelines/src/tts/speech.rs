@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use laptime_bench::{Case, Fact, Work};
 use laptime_models::tts::{Choice, Prompt, Sampling, TextFeed, TtsConfig, TtsWeights};
-use laptime_models::{Dtype, GraphMode, ModelError, StageWork};
+use laptime_models::{Dtype, GraphMode, HasTensors, ModelError, StageWork};
 use laptime_trace::{run::Traffic, small_file};
 
 use super::axes::ON_GPU;

@@ -68,8 +68,8 @@ fn options(config: &Config, dtype: Dtype, capacity: CacheCapacity) -> Options {
 
 fn decoder<'a>(device: &'a Device, folder: PathBuf, dtype: Dtype) -> Result<Box<dyn Decoder + 'a>, Failed> {
     let config = Config::from_folder(&folder)?;
-    let model = GpuModel::load(device, &config, &Weights::open(&folder, &config)?, dtype)?;
-    Ok(model.decoder(device, options(&config, dtype, CacheCapacity::Growing))?)
+    let model = GpuModel::load(device, &config, &Weights::open(&folder, &config)?, dtype, None)?;
+    Ok(model.decoder(device, None, options(&config, dtype, CacheCapacity::Growing))?)
 }
 
 /// The model of `qwen3` with sharers, which may be on a stream of their own.
@@ -196,8 +196,8 @@ fn cpu(config: &Config, dtype: Dtype) -> Result<Box<dyn Decoder>, Failed> {
 }
 
 fn gpu<'a>(bench: &'a Bench, config: &Config, dtype: Dtype) -> Result<Box<dyn Decoder + 'a>, Failed> {
-    let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 5), dtype)?;
-    Ok(model.decoder(&bench.device, options(config, dtype, CacheCapacity::Growing))?)
+    let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 5), dtype, None)?;
+    Ok(model.decoder(&bench.device, None, options(config, dtype, CacheCapacity::Growing))?)
 }
 
 pub fn refused(bench: &Bench) -> Answer {
@@ -250,9 +250,9 @@ pub fn speed(bench: &Bench) -> Answer {
 
 /// A decoder in bf16 whose cache holds 2048 positions.
 fn caches<'a>(bench: &'a Bench, config: &Config) -> Result<Box<dyn Decoder + 'a>, Failed> {
-    let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 1), Dtype::Bf16)?;
+    let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 1), Dtype::Bf16, None)?;
     let options = Options { attention: Attention::Dense, ..options(config, Dtype::Bf16, CacheCapacity::Static(2048)) };
-    let mut decoder = model.decoder(&bench.device, options)?;
+    let mut decoder = model.decoder(&bench.device, None, options)?;
     decoder.prefill(&Tokens::one((0..2048).collect()))?;
     Ok(decoder)
 }

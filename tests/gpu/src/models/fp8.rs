@@ -1,5 +1,6 @@
 //! Whether e4m3 weights on a GPU give what the same weights give when they are dequantised.
 
+use laptime_cuda::Region;
 use laptime_models::fp8::WeightScales;
 use laptime_models::{
     CacheCapacity, Config, Decoder, Dtype, GraphMode, Options, StreamMode, Tokens, Weights, cpu, gpu::GpuModel,
@@ -41,7 +42,7 @@ fn options(dtype: Dtype, batch: usize) -> Options {
 }
 
 fn of_model(bench: &Bench, model: &GpuModel, prompt: &Tokens) -> Result<Vec<Vec<f32>>, Failed> {
-    logits(&mut *model.decoder(&bench.device, options(model.dtype(), prompt.batch))?, prompt)
+    logits(&mut *model.decoder(&bench.device, None, options(model.dtype(), prompt.batch))?, prompt)
 }
 
 /// The least cosine of the logits of a sequence in any pass.
@@ -74,7 +75,7 @@ fn of_config(bench: &Bench, config: &Config) -> Answer {
     let what = format!("{} {:?}", config.name, config.weight_scales);
     let synthetic = Weights::synthetic(config, 3);
     let quantised = Weights::synthetic(config, 3).quantised(config)?;
-    let load = |weights: &Weights, dtype| GpuModel::load(&bench.device, config, weights, dtype);
+    let load = |weights: &Weights, dtype| GpuModel::load(&bench.device, config, weights, dtype, None);
     let (made, read) = (load(&synthetic, Dtype::Fp8)?, load(&quantised, Dtype::Fp8)?);
     let (plain, original) = (load(&quantised, Dtype::Bf16)?, load(&synthetic, Dtype::Bf16)?);
     let mut told = Vec::new();
@@ -101,7 +102,7 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         let config = Config::from_preset(preset)?;
         let weights = Weights::synthetic(&config, 4);
         let ours =
-            of_model(bench, &GpuModel::load(&bench.device, &config, &weights, Dtype::Fp8)?, &prompt(&config, 2))?;
+            of_model(bench, &GpuModel::load(&bench.device, &config, &weights, Dtype::Fp8, None)?, &prompt(&config, 2))?;
         let mut theirs = cpu::decoder(config.clone(), &weights, options(Dtype::Fp8, 2), 8)?;
         let mut furthest = 0.0_f32;
         for (ours, theirs) in ours.iter().zip(logits(&mut *theirs, &prompt(&config, 2))?) {
@@ -115,16 +116,17 @@ pub fn against_cpu(bench: &Bench) -> Answer {
 }
 
 pub fn offloaded(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     for weight_scales in [WeightScales::Rows, WeightScales::Blocks] {
         let config = Config { layers: 6, weight_scales, ..Config::from_preset("tiny-qwen2")? };
         let (weights, prompt) = (Weights::synthetic(&config, 5), prompt(&config, 1));
-        let resident = of_model(bench, &GpuModel::load(&bench.device, &config, &weights, Dtype::Fp8)?, &prompt)?;
+        let resident = of_model(bench, &GpuModel::load(&bench.device, &config, &weights, Dtype::Fp8, None)?, &prompt)?;
         for (mode, stay) in StreamMode::ALL.into_iter().flat_map(|mode| [5, 3, 0].map(|stay| (mode, stay))) {
             let offload = offload(mode, stay);
-            let model = GpuModel::load_offloaded(&bench.device, &config, &weights, Dtype::Fp8, &offload)?;
+            let model =
+                GpuModel::load(&bench.device, &config, &weights, Dtype::Fp8, Some((&offload, &Region::pinned)))?;
             let options = Options { offload: Some(offload), ..options(Dtype::Fp8, 1) };
-            let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
+            let mut decoder = model.decoder(&bench.device, Some(&copies), options)?;
             let seen = logits(&mut *decoder, &prompt)?;
             expect(same_bits(&seen, &resident), || {
                 format!("{weight_scales:?} {mode}, {stay} of 6 stay: other logits")

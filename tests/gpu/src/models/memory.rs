@@ -37,8 +37,8 @@ pub fn decoders(bench: &Bench) -> Answer {
         let options = Options { attention, ..Options::new(dtype, capacity) };
         let needed = needed_bytes(&config, &options, tokens, is_forward);
         let words = compare(bench, &format!("{name} {dtype} forward={is_forward}"), needed, || {
-            let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), dtype)?;
-            let mut decoder = model.decoder(&bench.device, options)?;
+            let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), dtype, None)?;
+            let mut decoder = model.decoder(&bench.device, None, options)?;
             let prompt = Tokens::one((0..tokens as u32).collect());
             if is_forward {
                 decoder.forward(&prompt)?;
@@ -82,8 +82,9 @@ pub fn fusers(bench: &Bench) -> Answer {
     let [ours, theirs] = [Config::from_preset("Qwen3-0.6B")?, Config::from_preset("Qwen3-4B")?];
     let config = FuserConfig::new(&ours, &theirs, Alignment::LastAligned);
     let decoder = |config: &Config| {
-        let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 1), Dtype::Bf16)?;
-        let mut decoder = model.decoder(&bench.device, Options::new(Dtype::Bf16, CacheCapacity::Static(tokens)))?;
+        let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 1), Dtype::Bf16, None)?;
+        let mut decoder =
+            model.decoder(&bench.device, None, Options::new(Dtype::Bf16, CacheCapacity::Static(tokens)))?;
         decoder.prefill(&Tokens::one((0..tokens as u32).collect()))?;
         Ok::<_, ModelError>(decoder)
     };

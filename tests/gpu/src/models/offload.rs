@@ -1,6 +1,6 @@
 //! Offloaded layers on a GPU: they compute what resident layers compute, within the predicted memory.
 
-use laptime_cuda::{Buffer, CudaError, Device};
+use laptime_cuda::{Buffer, CudaError, Device, Region};
 use laptime_models::{
     Attention, CacheCapacity, Config, Decoder, Dtype, GraphMode, Home, Marks, Offload, Options, StreamMode, Tokens,
     Weights,
@@ -59,21 +59,23 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 }
 
 pub fn alike(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let mut told = Vec::new();
     for preset in ["tiny", "tiny-qwen2", "decoder_tiny"] {
         let config = Config { layers: 6, ..Config::from_preset(preset)? };
         let weights = Weights::synthetic(&config, 5);
         for dtype in [Dtype::F32, Dtype::Bf16] {
-            let model = GpuModel::load(&bench.device, &config, &weights, dtype)?;
-            let (logits, tokens) = run(&mut *model.decoder(&bench.device, options(dtype, 96, None))?, config.vocab)?;
+            let model = GpuModel::load(&bench.device, &config, &weights, dtype, None)?;
+            let (logits, tokens) =
+                run(&mut *model.decoder(&bench.device, None, options(dtype, 96, None))?, config.vocab)?;
             for mode in StreamMode::ALL {
                 for resident in [5, 4, 3, 0] {
                     let offload = Offload { clear_every: Some(5), ..offload(mode, resident) };
-                    let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, &offload)?;
+                    let model =
+                        GpuModel::load(&bench.device, &config, &weights, dtype, Some((&offload, &Region::pinned)))?;
                     let how = format!("{preset} {dtype} {mode}, {resident} of 6 stay");
                     let options = options(dtype, 96, Some(offload));
-                    let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
+                    let mut decoder = model.decoder(&bench.device, Some(&copies), options)?;
                     let (seen, chosen) = run(&mut *decoder, config.vocab)?;
                     expect(bits(&seen) == bits(&logits), || format!("{how}: other logits"))?;
                     expect(chosen == tokens, || format!("{how}: other tokens"))?;
@@ -122,20 +124,21 @@ pub fn apart(bench: &Bench) -> Answer {
 }
 
 pub fn refused(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let config = Config { layers: 4, ..Config::from_preset("tiny")? };
     let (weights, dtype) = (Weights::synthetic(&config, 5), Dtype::F32);
-    let load = |offload: &Offload| GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, offload);
+    let load =
+        |offload: &Offload| GpuModel::load(&bench.device, &config, &weights, dtype, Some((offload, &Region::pinned)));
     let decoder = |model: &GpuModel, offload: Offload| {
-        model.decoder_offloaded(&bench.device, &copies, options(dtype, 96, Some(offload))).map(|_| ())
+        model.decoder(&bench.device, Some(&copies), options(dtype, 96, Some(offload))).map(|_| ())
     };
     let wrap = load(&offload(StreamMode::Wrap, 2))?;
     let attempts = [
         load(&offload(StreamMode::Wrap, 5)).map(|_| ()),
         decoder(&wrap, offload(StreamMode::Wrap, 3)),
         decoder(&wrap, offload(StreamMode::Sync, 2)),
-        wrap.decoder(&bench.device, options(dtype, 96, Some(offload(StreamMode::Wrap, 2)))).map(|_| ()),
-        wrap.decoder(&bench.device, options(dtype, 96, None)).map(|_| ()),
+        wrap.decoder(&bench.device, None, options(dtype, 96, Some(offload(StreamMode::Wrap, 2)))).map(|_| ()),
+        wrap.decoder(&bench.device, None, options(dtype, 96, None)).map(|_| ()),
     ];
     let mut told = Vec::new();
     for attempt in attempts {
@@ -145,7 +148,7 @@ pub fn refused(bench: &Bench) -> Answer {
         }
     }
     let all = load(&offload(StreamMode::Wrap, 4))?;
-    let all = all.decoder(&bench.device, options(dtype, 96, Some(offload(StreamMode::Wrap, 4))))?;
+    let all = all.decoder(&bench.device, None, options(dtype, 96, Some(offload(StreamMode::Wrap, 4))))?;
     expect(all.offloading().is_none(), || "layers that all stay are streamed".to_owned())?;
     told.push(unpinned(bench, &copies)?);
     Ok(told.join("\n"))
@@ -160,14 +163,14 @@ fn unpinned(bench: &Bench, copies: &Device) -> Answer {
         given.set(given.get() + 1);
         match given.get() {
             3.. => Err(CudaError::refused("allocating pinned memory", 2, "out of host memory")),
-            _ => laptime_cuda::Region::pinned(device, bytes),
+            _ => Region::pinned(device, bytes),
         }
     };
     let offload = offload(StreamMode::Wrap, 1);
-    let model = GpuModel::load_offloaded_with(&bench.device, &config, &weights, dtype, &offload, &pin)?;
-    let mut decoder = model.decoder_offloaded(&bench.device, copies, options(dtype, 96, Some(offload)))?;
-    let resident = GpuModel::load(&bench.device, &config, &weights, dtype)?;
-    let mut resident = resident.decoder(&bench.device, options(dtype, 96, None))?;
+    let model = GpuModel::load(&bench.device, &config, &weights, dtype, Some((&offload, &pin)))?;
+    let mut decoder = model.decoder(&bench.device, Some(copies), options(dtype, 96, Some(offload)))?;
+    let resident = GpuModel::load(&bench.device, &config, &weights, dtype, None)?;
+    let mut resident = resident.decoder(&bench.device, None, options(dtype, 96, None))?;
     let (ours, theirs) = (run(&mut *decoder, config.vocab)?, run(&mut *resident, config.vocab)?);
     expect(ours == theirs, || "pageable memory gives other numbers".to_owned())?;
     let home = decoder.offloading().map(|told| told.home);
@@ -177,15 +180,15 @@ fn unpinned(bench: &Bench, copies: &Device) -> Answer {
 
 /// Memory that is taken away between two steps makes an error of the second, and a third that has it goes on.
 pub fn out_of_memory(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let config = Config { layers: 4, ..Config::from_preset("Qwen3-0.6B")? };
     let weights = Weights::synthetic(&config, 5);
     let mut chosen = Vec::new();
     let mut told = String::new();
     for is_short in [false, true] {
         let offload = offload(StreamMode::Sync, 2);
-        let model = GpuModel::load_offloaded(&bench.device, &config, &weights, Dtype::Bf16, &offload)?;
-        let mut decoder = model.decoder_offloaded(&bench.device, &copies, options(Dtype::Bf16, 96, Some(offload)))?;
+        let model = GpuModel::load(&bench.device, &config, &weights, Dtype::Bf16, Some((&offload, &Region::pinned)))?;
+        let mut decoder = model.decoder(&bench.device, Some(&copies), options(Dtype::Bf16, 96, Some(offload)))?;
         decoder.prefill(&Tokens::one((0..16).collect()))?;
         (0..3).try_for_each(|_| decoder.step())?;
         if is_short {
@@ -216,7 +219,7 @@ fn take_all(device: &Device) -> Result<Vec<Buffer<u8>>, Failed> {
 
 /// What is allocated is what was said to be needed.
 pub fn memory(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let config = Config::from_preset("Qwen2.5-7B")?;
     let weights = Weights::synthetic(&config, 1);
     let mut told = Vec::new();
@@ -231,8 +234,8 @@ pub fn memory(bench: &Bench) -> Answer {
         let options = options(dtype, 2048, Some(offload.clone()));
         let needed = needed_bytes(&config, &options, 512, false);
         let words = compare(bench, &format!("{mode} {dtype}, {resident} stay"), needed, || {
-            let model = GpuModel::load_offloaded(&bench.device, &config, &weights, dtype, &offload)?;
-            let mut decoder = model.decoder_offloaded(&bench.device, &copies, options)?;
+            let model = GpuModel::load(&bench.device, &config, &weights, dtype, Some((&offload, &Region::pinned)))?;
+            let mut decoder = model.decoder(&bench.device, Some(&copies), options)?;
             decoder.prefill(&Tokens::one((0..512).collect()))?;
             (0..3).try_for_each(|_| decoder.step())?;
             Ok(decoder.sampled().map(drop)?)

@@ -32,7 +32,7 @@ struct Measured {
 pub fn speed(bench: &Bench) -> Answer {
     let config = Config::from_preset("Qwen2.5-7B")?;
     let weights = Weights::synthetic(&config, 1);
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let (words, resident_ms) = resident(bench, &config, &weights)?;
     let mut told = vec![words];
     expect(resident_ms <= MOST_RESIDENT_MS, || told.join("\n"))?;
@@ -42,7 +42,7 @@ pub fn speed(bench: &Bench) -> Answer {
     let mut fell_short = Vec::new();
     for mode in [StreamMode::Pinned, StreamMode::Prefetch, StreamMode::Wrap] {
         let measured = measure(bench, &copies, &model, offload(mode, stay), 24)?;
-        told.push(measured.words(mode.name(), STREAMED));
+        told.push(measured.words(mode.word(), STREAMED));
         if mode == StreamMode::Wrap {
             let after = plain_copies(bench, &copies, &model, &config)?;
             fell_short.extend(judge(&measured, [before, after], resident_ms, &mut told));
@@ -72,7 +72,7 @@ fn load(
     told: &mut Vec<String>,
 ) -> Result<GpuModel, Failed> {
     let began = Instant::now();
-    let model = GpuModel::load_offloaded(&bench.device, config, weights, Dtype::Bf16, offload)?;
+    let model = GpuModel::load(&bench.device, config, weights, Dtype::Bf16, Some((offload, &Region::pinned)))?;
     let streamed = config.layers - offload.resident;
     told.push(format!("weights with {streamed} layers at home, {}: {:.0} ms", offload.mode, milliseconds(began)));
     Ok(model)
@@ -84,8 +84,8 @@ fn milliseconds(began: Instant) -> f64 {
 
 /// A token where all layers stay, with the graph.
 fn resident(bench: &Bench, config: &Config, weights: &Weights) -> Result<(String, f64), Failed> {
-    let model = GpuModel::load(&bench.device, config, weights, Dtype::Bf16)?;
-    let mut decoder = model.decoder(&bench.device, options(Dtype::Bf16, 1024, None))?;
+    let model = GpuModel::load(&bench.device, config, weights, Dtype::Bf16, None)?;
+    let mut decoder = model.decoder(&bench.device, None, options(Dtype::Bf16, 1024, None))?;
     decoder.prefill(&Tokens::one((0..PROMPT).collect()))?;
     let mut tokens = Vec::new();
     for _ in 0..9 {
@@ -105,7 +105,7 @@ fn resident(bench: &Bench, config: &Config, weights: &Weights) -> Result<(String
 /// Bytes of a layer, and milliseconds of a copy of as many from pinned memory with nothing beside it.
 fn plain_copies(bench: &Bench, copies: &Device, model: &GpuModel, config: &Config) -> Result<(u64, f64), Failed> {
     let wanted = offload(StreamMode::Wrap, config.layers - STREAMED);
-    let decoder = model.decoder_offloaded(&bench.device, copies, options(Dtype::Bf16, 8, Some(wanted)))?;
+    let decoder = model.decoder(&bench.device, Some(copies), options(Dtype::Bf16, 8, Some(wanted)))?;
     let bytes = decoder.offloading().map_or(0, |told| told.layer_bytes);
     let regions = [Region::pinned(&bench.device, bytes as usize)?, Region::pinned(&bench.device, bytes as usize)?];
     let buffer = bench.device.allocate::<u8>(bytes as usize)?;
@@ -126,7 +126,7 @@ fn plain_copies(bench: &Bench, copies: &Device, model: &GpuModel, config: &Confi
 #[allow(unsafe_code)]
 fn copy(region: &Region, buffer: &laptime_cuda::Buffer<u8>, copies: &Device) -> Result<(), Failed> {
     // SAFETY: both live until the stream was waited for, and nobody else uses them.
-    unsafe { region.begin_write(buffer, copies.stream()) }?;
+    unsafe { buffer.begin_write(region.bytes(), copies.stream()) }?;
     Ok(())
 }
 
@@ -137,7 +137,7 @@ fn measure(
     offload: Offload,
     tokens: usize,
 ) -> Result<Measured, Failed> {
-    let mut decoder = model.decoder_offloaded(&bench.device, copies, options(Dtype::Bf16, 1024, Some(offload)))?;
+    let mut decoder = model.decoder(&bench.device, Some(copies), options(Dtype::Bf16, 1024, Some(offload)))?;
     decoder.prefill(&Tokens::one((0..PROMPT).collect()))?;
     (0..3).try_for_each(|_| decoder.step())?;
     // Copies for the next token go on beside this, as they do at the end.

@@ -30,10 +30,10 @@ const KINDS: [Attention; 2] = [Attention::Naive, Attention::Dense];
 pub fn forward(bench: &Bench) -> Answer {
     let mut told = Vec::new();
     for fixture in Fixture::all(bench)? {
-        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32, None)?;
         for kind in KINDS {
             let tokens = fixture.tokens(1);
-            let mut decoder = model.decoder(&bench.device, options(Dtype::F32, kind, tokens.batch))?;
+            let mut decoder = model.decoder(&bench.device, None, options(Dtype::F32, kind, tokens.batch))?;
             decoder.forward(&tokens)?;
             let apart = distance(&decoder.logits()?, &fixture.logits())?;
             expect(apart <= F32_NEAR, || format!("{} {kind:?}: {apart:e} apart", fixture.name))?;
@@ -69,7 +69,7 @@ fn check_greedy(chosen: &[Vec<u32>], fixture: &Fixture, times: usize, how: &str)
 pub fn greedy(bench: &Bench) -> Answer {
     let mut told = Vec::new();
     for fixture in Fixture::all(bench)? {
-        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32, None)?;
         for (kind, graph, capacity) in [
             (Attention::Dense, GraphMode::On, CacheCapacity::Static(64)),
             (Attention::Dense, GraphMode::Off, CacheCapacity::Static(64)),
@@ -78,7 +78,7 @@ pub fn greedy(bench: &Bench) -> Answer {
         ] {
             let batch = fixture.expected.ids.len();
             let options = Options { graph, capacity, ..options(Dtype::F32, kind, batch) };
-            let mut decoder = model.decoder(&bench.device, options)?;
+            let mut decoder = model.decoder(&bench.device, None, options)?;
             let chosen = generate(&mut *decoder, &fixture, 1)?;
             check_greedy(&chosen, &fixture, 1, &format!("{kind:?} {graph:?} {capacity:?}"))?;
             if graph == GraphMode::On {
@@ -94,12 +94,12 @@ pub fn greedy(bench: &Bench) -> Answer {
 
 pub fn many(bench: &Bench) -> Answer {
     for fixture in Fixture::all(bench)? {
-        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32, None)?;
         for times in [2, 6] {
             let batch = times * fixture.expected.ids.len();
             for graph in [GraphMode::On, GraphMode::Off] {
                 let options = Options { graph, ..options(Dtype::F32, Attention::Dense, batch) };
-                let mut decoder = model.decoder(&bench.device, options)?;
+                let mut decoder = model.decoder(&bench.device, None, options)?;
                 let chosen = generate(&mut *decoder, &fixture, times)?;
                 check_greedy(&chosen, &fixture, times, &format!("{batch} sequences, {graph:?}"))?;
             }
@@ -111,12 +111,12 @@ pub fn many(bench: &Bench) -> Answer {
 pub fn pieces(bench: &Bench) -> Answer {
     let mut furthest = 0.0_f32;
     for fixture in Fixture::all(bench)? {
-        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
+        let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32, None)?;
         let length = fixture.tokens(1).length();
         for kind in KINDS {
             for capacity in [CacheCapacity::Static(64), CacheCapacity::Growing] {
                 let options = Options { capacity, ..options(Dtype::F32, kind, fixture.expected.ids.len()) };
-                let mut decoder = model.decoder(&bench.device, options)?;
+                let mut decoder = model.decoder(&bench.device, None, options)?;
                 decoder.prefill(&fixture.part(0..length / 3))?;
                 decoder.prefill(&fixture.part(length / 3..length))?;
                 furthest = furthest.max(distance(&decoder.logits()?, &fixture.last_logits())?);
@@ -132,13 +132,13 @@ pub fn replayed_prompts(bench: &Bench) -> Answer {
     let mut compared = 0;
     for name in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3"] {
         let config = Config::from_preset(name)?;
-        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16)?;
+        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16, None)?;
         for (batch, capacity) in
             [(1, CacheCapacity::Static(400)), (3, CacheCapacity::Static(400)), (1, CacheCapacity::Growing)]
         {
             let run = |graph| {
                 let options = Options { capacity, graph, ..options(Dtype::Bf16, Attention::Dense, batch) };
-                prompts_and_steps(&mut *model.decoder(&bench.device, options)?, batch)
+                prompts_and_steps(&mut *model.decoder(&bench.device, None, options)?, batch)
             };
             let (launched, replayed) = (run(GraphMode::Off)?, run(GraphMode::On)?);
             let differs = launched.iter().zip(&replayed).position(|(launched, replayed)| launched != replayed);
@@ -174,10 +174,10 @@ pub fn long_prompts(bench: &Bench) -> Answer {
     for (name, batch) in [("Llama-3.2-1B", 1), ("Qwen3-0.6B", 2)] {
         // As wide as published, and few layers.
         let config = Config { layers: 2, ..Config::from_preset(name)? };
-        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16)?;
+        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16, None)?;
         let options =
             Options { capacity: CacheCapacity::Static(1200), ..options(Dtype::Bf16, Attention::Dense, batch) };
-        let mut decoder = model.decoder(&bench.device, options)?;
+        let mut decoder = model.decoder(&bench.device, None, options)?;
         let ids = |range: std::ops::Range<usize>| {
             let ids =
                 (0..batch).flat_map(|sequence| range.clone().map(move |at| (at * 7 + sequence * 31) as u32 % 5000));
@@ -203,11 +203,11 @@ pub fn long_prompts(bench: &Bench) -> Answer {
 /// Room that grows after steps were captured must not be seen in the tokens.
 pub fn growth(bench: &Bench) -> Answer {
     let config = Config::from_preset("tiny")?;
-    let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 2), Dtype::F32)?;
+    let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 2), Dtype::F32, None)?;
     let mut chosen = Vec::new();
     for capacity in [CacheCapacity::Static(400), CacheCapacity::Growing] {
         let options = Options { capacity, graph: GraphMode::On, ..options(Dtype::F32, Attention::Dense, 1) };
-        let mut decoder = model.decoder(&bench.device, options)?;
+        let mut decoder = model.decoder(&bench.device, None, options)?;
         decoder.prefill(&Tokens::one((0..240).collect()))?;
         let mut tokens = Vec::new();
         for _ in 0..100 {
@@ -222,8 +222,9 @@ pub fn growth(bench: &Bench) -> Answer {
 
 pub fn cache(bench: &Bench) -> Answer {
     let fixture = &Fixture::all(bench)?[0];
-    let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32)?;
-    let ready = || model.decoder(&bench.device, options(Dtype::F32, Attention::Dense, fixture.expected.ids.len()));
+    let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, Dtype::F32, None)?;
+    let ready =
+        || model.decoder(&bench.device, None, options(Dtype::F32, Attention::Dense, fixture.expected.ids.len()));
     let (mut first, mut second) = (ready()?, ready()?);
     first.prefill(&fixture.tokens(1))?;
     for layer in 0..fixture.config.layers {
@@ -248,10 +249,10 @@ pub fn halves(bench: &Bench) -> Answer {
     for fixture in Fixture::all(bench)? {
         let largest = fixture.logits().iter().fold(0.0_f32, |most, value| most.max(value.abs()));
         for (dtype, near) in [(Dtype::Bf16, 0.06), (Dtype::F16, 0.01)] {
-            let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, dtype)?;
+            let model = GpuModel::load(&bench.device, &fixture.config, &fixture.weights, dtype, None)?;
             for kind in KINDS {
                 let tokens = fixture.tokens(1);
-                let mut decoder = model.decoder(&bench.device, options(dtype, kind, tokens.batch))?;
+                let mut decoder = model.decoder(&bench.device, None, options(dtype, kind, tokens.batch))?;
                 decoder.forward(&tokens)?;
                 let all = distance(&decoder.logits()?, &fixture.logits())? / largest;
                 decoder.prefill(&tokens)?;
@@ -270,12 +271,12 @@ pub fn against_cpu(bench: &Bench) -> Answer {
     for preset in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3", "decoder_tiny", "small"] {
         let config = Config::from_preset(preset)?;
         let weights = Weights::synthetic(&config, 3);
-        let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
+        let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32, None)?;
         // Long enough that a block of queries begins behind the tiles that a window has left.
         let ids = (0..2 * 150).map(|at| (at * 7919 + 13) % config.vocab as u32).collect();
         let tokens = Tokens { ids, batch: 2 };
         let options = Options { capacity: CacheCapacity::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
-        let mut ours = model.decoder(&bench.device, options.clone())?;
+        let mut ours = model.decoder(&bench.device, None, options.clone())?;
         let mut theirs = cpu::decoder(config.clone(), &weights, options, 8)?;
         let mut apart = 0.0_f32;
         let mut compare = |ours: &mut dyn Decoder, theirs: &mut dyn Decoder| -> Result<(), Failed> {
@@ -311,14 +312,14 @@ pub fn sparse(bench: &Bench) -> Answer {
     for (preset, length) in [("tiny", 67), ("decoder_tiny", 200), ("small", 150)] {
         let config = Config::from_preset(preset)?;
         let weights = Weights::synthetic(&config, 3);
-        let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
+        let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32, None)?;
         let ids = (0..2 * length).map(|at| (at * 7919 + 13) % config.vocab as u32).collect();
         let tokens = Tokens { ids, batch: 2 };
         for pattern in patterns {
             let kept = Some(Kept::Pattern(pattern));
             let options =
                 Options { kept, capacity: CacheCapacity::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
-            let mut ours = model.decoder(&bench.device, options.clone())?;
+            let mut ours = model.decoder(&bench.device, None, options.clone())?;
             let mut theirs = cpu::decoder(config.clone(), &weights, options, 8)?;
             let mut apart = 0.0_f32;
             for is_forward in [true, false] {
@@ -343,8 +344,8 @@ pub fn sparse(bench: &Bench) -> Answer {
 pub fn refused(bench: &Bench) -> Answer {
     let config = Config::from_preset("tiny")?;
     let weights = Weights::synthetic(&config, 1);
-    let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32)?;
-    let mut decoder = model.decoder(&bench.device, options(Dtype::F32, Attention::Dense, 1))?;
+    let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32, None)?;
+    let mut decoder = model.decoder(&bench.device, None, options(Dtype::F32, Attention::Dense, 1))?;
     let logits = decoder.logits().map(drop);
     let chosen = decoder.sampled().map(drop);
     let attempts = [
@@ -364,7 +365,7 @@ pub fn refused(bench: &Bench) -> Answer {
     decoder.prefill(&Tokens::one(vec![1; 64]))?;
     told.push(refusal("a step beyond the cache", "65", decoder.step())?);
     let naive = Options { graph: GraphMode::On, ..options(Dtype::F32, Attention::Naive, 1) };
-    told.push(refusal("a graph of naive attention", "graph", model.decoder(&bench.device, naive).map(drop))?);
+    told.push(refusal("a graph of naive attention", "graph", model.decoder(&bench.device, None, naive).map(drop))?);
     Ok(told.join("\n"))
 }
 

@@ -46,7 +46,7 @@ pub fn alike(bench: &Bench) -> Answer {
     let config = VibeVoiceConfig::from_preset("tiny")?;
     let (weights, tokens) = (VibeVoiceWeights::synthetic(1), 8);
     let prompt = prompt(&config)?;
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let mut worst = 0_f32;
     for (dtype, graph) in [(Dtype::F32, GraphMode::On), (Dtype::F32, GraphMode::Off), (Dtype::Bf16, GraphMode::On)] {
         let options = VibeVoiceOptions { graph, ..VibeVoiceOptions::new(dtype, prompt.ids.len(), tokens) };
@@ -106,7 +106,7 @@ fn eight_streamed(config: &VibeVoiceConfig, mode: StreamMode) -> Option<Offload>
 }
 
 pub fn memory(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let config = VibeVoiceConfig::from_preset("7b")?;
     let (prompt, tokens) = (prompt(&config)?, 20);
     let run = |mode| {
@@ -134,7 +134,7 @@ fn model<'a>(
 }
 
 pub fn speed(bench: &Bench) -> Answer {
-    let copies = bench.device.with_new_streams()?;
+    let copies = bench.device.with_new_stream()?;
     let config = VibeVoiceConfig::from_preset("7b")?;
     let prompt = prompt(&config)?;
     let mut told = Vec::new();

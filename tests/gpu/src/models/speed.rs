@@ -62,7 +62,7 @@ fn preset(bench: &Bench, name: &str, dtype: Dtype) -> Answer {
     let config = Config::from_preset(name)?;
     let weights = Weights::synthetic(&config, 1);
     let began = Instant::now();
-    let model = GpuModel::load(&bench.device, &config, &weights, dtype)?;
+    let model = GpuModel::load(&bench.device, &config, &weights, dtype, None)?;
     let mut told = vec![format!("weights in {:.0} ms", milliseconds(began))];
     let prompt = Tokens::one((0..512).collect());
     let mut said: Vec<Vec<u32>> = Vec::new();
@@ -77,7 +77,7 @@ fn preset(bench: &Bench, name: &str, dtype: Dtype) -> Answer {
             marks: Marks::default(),
             offload: None,
         };
-        let mut decoder = model.decoder(&bench.device, options)?;
+        let mut decoder = model.decoder(&bench.device, None, options)?;
         let prefill = median(bench, 20, || {
             decoder.truncate(0)?;
             Ok(decoder.prefill(&prompt)?)
@@ -115,7 +115,7 @@ pub fn course(bench: &Bench) -> Answer {
     for dtype in [Dtype::F32, Dtype::Bf16] {
         for name in ["small", "large", "2.7B"] {
             let config = Config::from_preset(name)?;
-            let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), dtype)?;
+            let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), dtype, None)?;
             for attention in [Attention::Naive, Attention::Dense] {
                 let options = Options {
                     dtype,
@@ -127,7 +127,7 @@ pub fn course(bench: &Bench) -> Answer {
                     marks: Marks::default(),
                     offload: None,
                 };
-                let mut decoder = model.decoder(&bench.device, options)?;
+                let mut decoder = model.decoder(&bench.device, None, options)?;
                 let tokens = Tokens { ids: (0..4 * 512).map(|at| at % 10_000).collect(), batch: 4 };
                 let forward = median(bench, 10, || Ok(decoder.forward(&tokens)?))?;
                 let what = format!("{name} {dtype} {attention:?}");

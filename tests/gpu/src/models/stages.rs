@@ -1,6 +1,6 @@
 //! Whether the traces of every model have the stage trees that those of the CPU have: both are compared with one list.
 
-use laptime_cuda::Device;
+use laptime_cuda::{Device, Region};
 use laptime_models::fuser::{FuseOptions, FuserConfig, Fusing};
 use laptime_models::gpu::{self, GpuModel};
 use laptime_models::tts::{QwenTts, TtsConfig, TtsOptions};
@@ -19,9 +19,9 @@ impl trees::Device for Gpu<'_> {
     fn decoder(&self, config: &Config, options: Options) -> Result<Box<dyn Decoder + '_>, ModelError> {
         let (weights, dtype) = (trees::weights(config), options.dtype);
         match &options.offload {
-            None => GpuModel::load(self.device, config, &weights, dtype)?.decoder(self.device, options),
-            Some(offload) => GpuModel::load_offloaded(self.device, config, &weights, dtype, offload)?
-                .decoder_offloaded(self.device, &self.copies, options),
+            None => GpuModel::load(self.device, config, &weights, dtype, None)?.decoder(self.device, None, options),
+            Some(offload) => GpuModel::load(self.device, config, &weights, dtype, Some((offload, &Region::pinned)))?
+                .decoder(self.device, Some(&self.copies), options),
         }
     }
 
@@ -47,7 +47,7 @@ impl trees::Device for Gpu<'_> {
 }
 
 pub fn alike(bench: &Bench) -> Answer {
-    let gpu = Gpu { device: &bench.device, copies: bench.device.with_new_streams()? };
+    let gpu = Gpu { device: &bench.device, copies: bench.device.with_new_stream()? };
     let mut wrong = Vec::new();
     for case in CASES {
         let found = case.found(&gpu).map_err(|error| Failed::Wrong(format!("{}: {error}", case.name)))?;

@@ -44,7 +44,7 @@ pub fn alike(bench: &Bench) -> Answer {
     // Fused kernels, kernels for one sequence more, products of cuBLAS; norms behind the blocks, and a window.
     for (name, batches) in [("tiny", &[1, 2, 12][..]), ("tiny-gemma3", &[1])] {
         let config = Config::from_preset(name)?;
-        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), Dtype::F32)?;
+        let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), Dtype::F32, None)?;
         for &batch in batches {
             let passes = [Pass::Step, Pass::Prompt];
             for (pass, depth) in passes.into_iter().flat_map(|pass| [(pass, Depth::Layer), (pass, Depth::Ops)]) {
@@ -70,7 +70,7 @@ fn outline(
 ) -> Result<Vec<(usize, String, String)>, Failed> {
     let lane = lane(bench)?;
     let marks = Marks { depth, lane: Some(lane.clone()), ..Marks::default() };
-    let mut decoder = model.decoder(&bench.device, options(ROOM, Dtype::F32, batch, graph, marks))?;
+    let mut decoder = model.decoder(&bench.device, None, options(ROOM, Dtype::F32, batch, graph, marks))?;
     let prompt = Tokens { ids: vec![1; PROMPT * batch], batch };
     decoder.prefill(&prompt)?;
     let run = |decoder: &mut dyn Decoder| match pass {
@@ -111,11 +111,11 @@ fn on_device(trace: &Trace) -> Vec<(usize, String, String)> {
 pub fn cost(bench: &Bench) -> Answer {
     const STEPS: usize = 64;
     let config = Config::from_preset("Qwen3-0.6B")?;
-    let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), Dtype::Bf16)?;
+    let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), Dtype::Bf16, None)?;
     let mut told = Vec::new();
     for depth in [Depth::Layer, Depth::Ops] {
         let marks = Marks { depth, ..Marks::default() };
-        let mut decoder = model.decoder(&bench.device, options(1024, Dtype::Bf16, 1, GraphMode::On, marks))?;
+        let mut decoder = model.decoder(&bench.device, None, options(1024, Dtype::Bf16, 1, GraphMode::On, marks))?;
         decoder.prefill(&Tokens::one((0..512).collect()))?;
         let plain = steps(bench, &mut *decoder, STEPS)?;
         let mut stamped = 0.0;

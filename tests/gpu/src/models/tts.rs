@@ -193,7 +193,7 @@ pub fn refused(bench: &Bench) -> Answer {
     expect(speaker.logits().is_err() && speaker.hidden().is_err(), || "logits came of nothing".to_owned())?;
     let prompt = prompt(&config)?;
     let endless = Sampling { is_endless: true, ..Sampling::default() };
-    expect(speaker.begin(&prompt, &endless, 1000).is_err(), || "frames beyond the room were taken".to_owned())?;
+    expect(speaker.begin(&prompt, &endless, 1000).is_err(), || "frames beyond the capacity were taken".to_owned())?;
     speaker.begin(&prompt, &endless, 2)?;
     let first = speaker.frame()?;
     let second = speaker.frame()?;

@@ -100,27 +100,27 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     let device = &lab.bench.device;
     for (case, start) in CASES {
         let sizes = sizes(case);
-        let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
+        let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim, None)?;
         let inputs = Inputs::new(lab, &sizes, start)?;
         let count = sizes.query_numbers() as usize;
         let (scale, what) = (1.5 / (sizes.head_dim as f32).sqrt(), format!("attention {sizes:?} from {start}"));
         let [q, k, v] = &inputs.host;
         let expected = reference::attention([q, k, v], &sizes, start as usize, scale);
         let mut out = lab.spoiled(count)?;
-        attention.attend(device.stream(), inputs.there(), &inputs.start, &mut out, &sizes, scale)?;
+        attention.attend(device.stream(), inputs.there(), &inputs.start, (out.all_mut(), None), &sizes, scale)?;
         lab.judge(&what, &out, &expected)?;
         // At an address that is no multiple of 16.
         let mut shifted = lab.spoiled(count + 1)?;
         let part = shifted.slice_mut(1..count + 1)?;
-        attention.attend(device.stream(), inputs.there(), &inputs.start, part, &sizes, scale)?;
+        attention.attend(device.stream(), inputs.there(), &inputs.start, (part, None), &sizes, scale)?;
         let found: Vec<f32> = shifted.slice(1..count + 1)?.read()?.into_iter().map(T::widened).collect();
         lab.judge_values(&format!("shifted {what}"), &found, &expected)?;
         // Windows of less than a tile and of more. A query behind the cache's end would see no key.
         let is_tried = [6, 64, 256].contains(&sizes.head_dim) && start + sizes.tokens <= sizes.capacity;
         for window in [20_u32, 90].into_iter().filter(|_| is_tried) {
-            let windowed = Attention::<T>::load_windowed(device, &Cache::of_user(), sizes.head_dim, window)?;
+            let windowed = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim, Some(window))?;
             let expected = reference::attention_windowed([q, k, v], &sizes, start as usize, scale, window as usize);
-            windowed.attend(device.stream(), inputs.there(), &inputs.start, &mut out, &sizes, scale)?;
+            windowed.attend(device.stream(), inputs.there(), &inputs.start, (out.all_mut(), None), &sizes, scale)?;
             lab.judge(&format!("{what}, window {window}"), &out, &expected)?;
         }
     }
@@ -212,7 +212,7 @@ impl<T: Number> Naive<T> {
         let stream = lab.bench.device.stream();
         let [scores, values] = naive_products(sizes, keys);
         blas.multiply_batch([q, k], self.scores.all_mut(), &scores)?;
-        lab.operations.softmax_causal(stream, &mut self.scores, &inputs.start, sizes, keys, scale)?;
+        lab.operations.softmax_causal(stream, &mut self.scores, &inputs.start, sizes, (keys, None), scale)?;
         blas.multiply_batch([self.scores.all(), v], self.apart.all_mut(), &values)?;
         lab.operations.merge_heads(stream, &self.apart, &mut self.out, sizes)
     }

@@ -127,7 +127,7 @@ fn one_naive<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas, sizes: &HeadSizes, st
     let [q, k, v] = inputs.there();
     let [of_values, of_shares, of_queries, of_keys] = naive_backward_products(sizes, keys);
     blas.multiply_batch([q, k], shares.all_mut(), &naive_products(sizes, keys)[0])?;
-    lab.operations.softmax_causal(stream, &mut shares, &inputs.start, sizes, keys, scale)?;
+    lab.operations.softmax_causal(stream, &mut shares, &inputs.start, sizes, (keys, None), scale)?;
     gradients.split_rows_to_heads(stream, &slopes, &mut d_out, sizes)?;
     blas.multiply_batch([shares.all(), d_out.all()], dv.all_mut(), &of_values)?;
     blas.multiply_batch([d_out.all(), v], d_shares.all_mut(), &of_shares)?;
@@ -170,7 +170,7 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
 
 fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_shifted: bool) -> Result<(), Failed> {
     let device = &lab.bench.device;
-    let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
+    let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim, None)?;
     let gradients = AttentionGradients::<T>::load(device, &Cache::of_user(), sizes.head_dim)?;
     let inputs = Inputs::new(lab, sizes, start)?;
     let scale = 1.5 / (sizes.head_dim as f32).sqrt();
@@ -186,15 +186,8 @@ fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_
     let slopes = lab.upload(&[&vec![f32::NAN; offset][..], &slopes].concat())?;
     let [mut dq, mut dk, mut dv] = [lab.spoiled(q.len())?, lab.spoiled(k.len())?, lab.spoiled(v.len())?];
     let [q, k, v] = inputs.there();
-    attention.attend_for_gradients(
-        device.stream(),
-        [q, k, v],
-        &inputs.start,
-        &mut out,
-        &mut logarithms,
-        sizes,
-        scale,
-    )?;
+    let outputs = (out.all_mut(), Some(logarithms.all_mut()));
+    attention.attend(device.stream(), [q, k, v], &inputs.start, outputs, sizes, scale)?;
     let d_out = slopes.slice(offset..slopes.length())?;
     let (out, logarithms, start_there) = (out.all(), logarithms.all(), inputs.start.all());
     let attended = Attended { q, k, v, out, d_out, logarithms, start: start_there };

@@ -173,10 +173,10 @@ fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &He
     let [k, v, dk, dv] = [0; 4].map(|_| random_buffer(lab, sizes.cache_numbers()));
     let (k, v, mut dk, mut dv, start) = (k?, v?, dk?, dv?, device.upload(&[0_u32])?);
     let (mut logarithms, mut dots): (Buffer<f32>, Buffer<f32>) = (device.allocate(rows)?, device.allocate(rows)?);
-    let attention = Attention::<T>::load(device, &Cache::of_user(), head_dim)?;
+    let attention = Attention::<T>::load(device, &Cache::of_user(), head_dim, None)?;
     let gradients = AttentionGradients::<T>::load(device, &Cache::of_user(), head_dim)?;
     let inputs = [q.all(), k.all(), v.all()];
-    attention.attend_for_gradients(stream, inputs, &start, &mut out, &mut logarithms, sizes, 0.125)?;
+    attention.attend(stream, inputs, &start, (out.all_mut(), Some(logarithms.all_mut())), sizes, 0.125)?;
     let attended = Attended {
         q: q.all(),
         k: k.all(),

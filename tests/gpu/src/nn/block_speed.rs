@@ -72,13 +72,13 @@ impl<'a, T: Number> Stand<'a, T> {
     /// The kernel that the decoder uses, for comparison with dense blocks.
     fn present(&mut self) -> Result<f64, Failed> {
         let bench = self.bench;
-        let attention = Attention::<T>::load(&bench.device, &Cache::of_user(), self.sizes.head_dim)?;
+        let attention = Attention::<T>::load(&bench.device, &Cache::of_user(), self.sizes.head_dim, None)?;
         let start = bench.device.upload(&[0_u32])?;
         let scale = 1.0 / (self.sizes.head_dim as f32).sqrt();
         let [q, k, v] = &self.inputs;
         let (inputs, sizes, out) = ([q.all(), k.all(), v.all()], self.sizes, &mut self.out);
         let nanos = cold_nanos(bench, &self.clock, &mut self.flush, || {
-            attention.attend(bench.device.stream(), inputs, &start, &mut *out, &sizes, scale)
+            attention.attend(bench.device.stream(), inputs, &start, (out.all_mut(), None), &sizes, scale)
         })?;
         self.row("fused", dense_pairs(sizes.tokens), nanos);
         Ok(nanos)

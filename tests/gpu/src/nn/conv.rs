@@ -251,7 +251,7 @@ fn speed_of<T: Number>(bench: &Bench, table: &mut Table<'_>, room: usize) -> Res
         let signal = Signal { x: x.all(), length, snake: Some(&snake) };
         let kind = if of.is_transposed { "transposed" } else { "conv" };
         let what = format!("{} {kind} {}-{} k{} d{}", T::NAME, of.inputs, of.outputs, of.kernel, of.dilation);
-        let work = Work::Operations(of.operations(length) as f64, peak::<T>());
+        let work = Work::Operations(2.0 * of.stored_numbers() as f64 * f64::from(length), peak::<T>());
         sum += times
             * table.row(&format!("{what} of {length}, {megabytes} MiB"), work, || {
                 kernels.convolve(&blas, stream, &of, &signal, &packed, &mut out, (false, &mut room))

@@ -5,7 +5,7 @@ use half::bf16;
 use laptime_cuda::nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes};
 use laptime_cuda::{Batch, Blas, Buffer, Cache, CudaError, Matrices};
 
-use super::speed::{Table, Work, peak, random_buffer};
+use super::speed::{Table, Work, operations, peak, random_buffer};
 use super::{Answer, Bench, Failed, Lab, Number, expect, in_each_type};
 use crate::reference::nn::{self as reference, fuse::Added};
 
@@ -251,7 +251,7 @@ fn products(lab: &Lab<'_, bf16>, table: &mut Table<'_>, length: u32) -> Result<f
         let mut product = random_buffer(lab, rows * u64::from(n))?;
         let (a, b, c) = (Matrices::plain(length, k), Matrices::transposed(k, n), Matrices::plain(length, n));
         let batch = Batch { count: PATHS, m: length, n, k, a, b, c, scale: 1.0, is_added: false };
-        let work = Work::Operations(batch.operations() as f64, peak::<bf16>());
+        let work = Work::Operations(operations(&batch), peak::<bf16>());
         let what = format!("bf16 product {k} to {n} {PATHS} x {length}");
         let taken = table.row(&what, work, || {
             blas.multiply_batch([factors[0].all(), factors[1].all()], product.all_mut(), &batch)

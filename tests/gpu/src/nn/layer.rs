@@ -106,7 +106,7 @@ impl<T: Number> DeviceLayer<T> {
         let cache = || lab.upload(&vec![0.0; SIZES.cache_numbers() as usize]);
         Ok(Self {
             blas: Blas::new(device)?,
-            attention: Attention::load(device, &Cache::of_user(), SIZES.head_dim)?,
+            attention: Attention::load(device, &Cache::of_user(), SIZES.head_dim, None)?,
             weights: host.weights.iter().map(|weight| lab.upload(weight)).collect::<Result<_, _>>()?,
             cosines: device.upload(&host.cosines)?,
             sines: device.upload(&host.sines)?,
@@ -143,7 +143,14 @@ impl<T: Number> DeviceLayer<T> {
             start: self.start.all(),
         };
         operations.split_heads(stream, &input, &mut *q, &mut *k, &mut *v, &SIZES)?;
-        self.attention.attend(stream, [q.all(), k.all(), v.all()], &self.start, &mut *attended, &SIZES, 0.2)?;
+        self.attention.attend(
+            stream,
+            [q.all(), k.all(), v.all()],
+            &self.start,
+            (attended.all_mut(), None),
+            &SIZES,
+            0.2,
+        )?;
         blas.multiply_add([attended.all(), weights[5].all()], x.all_mut(), linear(shapes[5]))?;
         operations.rms_norm(stream, &*x, &weights[1], &mut *normed, norm, EPSILON)?;
         blas.multiply([&*normed, &weights[6]], gates, linear(shapes[6]))?;

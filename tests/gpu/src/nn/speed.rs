@@ -113,7 +113,7 @@ fn rows_of<T: Number>(bench: &Bench, table: &mut Table<'_>) -> Result<(), Failed
     let mut scores = random_buffer(&lab, count)?;
     // Half of the scores are not read.
     table.row(&format!("{} softmax_causal 48 x 512 x 512", T::NAME), Work::Bytes(1.5 * count as f64 * size), || {
-        lab.operations.softmax_causal(stream, &mut scores, &start, &sizes, 512, 0.125)
+        lab.operations.softmax_causal(stream, &mut scores, &start, &sizes, (512, None), 0.125)
     })?;
     let logits = random_buffer(&lab, 151_936)?;
     let mut index = bench.device.upload(&[0_u32])?;
@@ -124,9 +124,6 @@ fn rows_of<T: Number>(bench: &Bench, table: &mut Table<'_>) -> Result<(), Failed
     let mut large: Buffer<T> = bench.device.allocate((8 << 30) / size_of::<T>())?;
     table.row(&format!("{} fill_random 8 GiB", T::NAME), Work::Bytes((8_u64 << 30) as f64), || {
         lab.operations.fill_random(stream, &mut large, 1, 0.02)
-    })?;
-    table.row(&format!("{} count_not_finite 8 GiB", T::NAME), Work::Bytes((8_u64 << 30) as f64), || {
-        lab.operations.count_not_finite(stream, &large, &mut index)
     })?;
     Ok(())
 }
@@ -188,7 +185,7 @@ pub(super) fn attention_operations(sizes: &HeadSizes) -> f64 {
 }
 
 fn fused_row<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &HeadSizes) -> Result<f64, Failed> {
-    let attention = Attention::<T>::load(&lab.bench.device, &Cache::of_user(), sizes.head_dim)?;
+    let attention = Attention::<T>::load(&lab.bench.device, &Cache::of_user(), sizes.head_dim, None)?;
     let [q, k, v] = [
         random_buffer(lab, sizes.query_numbers())?,
         random_buffer(lab, sizes.cache_numbers())?,
@@ -199,7 +196,14 @@ fn fused_row<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &HeadSiz
     let what = format!("{} fused {batch} x {heads}/{kv_heads} x {tokens} x {head_dim}", T::NAME);
     let scale = 1.0 / (head_dim as f32).sqrt();
     table.row(&what, Work::Operations(attention_operations(sizes), peak::<T>()), || {
-        attention.attend(lab.bench.device.stream(), [q.all(), k.all(), v.all()], &start, &mut out, sizes, scale)
+        attention.attend(
+            lab.bench.device.stream(),
+            [q.all(), k.all(), v.all()],
+            &start,
+            (out.all_mut(), None),
+            sizes,
+            scale,
+        )
     })
 }
 
@@ -249,7 +253,7 @@ fn layer_of<T: Number>(
             random_buffer(&lab, area(rows, n))?,
         );
         let product = Sizes { m: rows, n, k, b_is_transposed: true };
-        let work = Work::Operations(product.operations() as f64, peak::<T>());
+        let work = Work::Operations(2.0 * f64::from(rows) * f64::from(n) * f64::from(k), peak::<T>());
         sum += table.row(&format!("{} {name} {what} {n} x {k}", T::NAME), work, || match is_added {
             true => blas.multiply_add([a.all(), b.all()], c.all_mut(), product),
             false => blas.multiply_slices([a.all(), b.all()], c.all_mut(), product),
@@ -292,12 +296,12 @@ fn naive_rows<T: Number>(
     let (mut scores, mut apart) = (random_buffer(lab, count)?, random_buffer(lab, sizes.query_numbers())?);
     let (mut out, start) = (random_buffer(lab, sizes.query_numbers())?, lab.bench.device.upload(&[0_u32])?);
     let [of_keys, of_values] = naive_products(sizes, sizes.tokens);
-    let work = |batch: &laptime_cuda::Batch| Work::Operations(batch.operations() as f64, peak::<T>());
+    let work = |batch: &laptime_cuda::Batch| Work::Operations(operations(batch), peak::<T>());
     let mut sum = table.row(&format!("{} {name} naive q k", T::NAME), work(&of_keys), || {
         blas.multiply_batch([q.all(), k.all()], scores.all_mut(), &of_keys)
     })?;
     sum += table.row(&format!("{} {name} naive softmax", T::NAME), Work::Bytes(1.5 * count as f64 * size), || {
-        lab.operations.softmax_causal(stream, &mut scores, &start, sizes, sizes.tokens, 0.125)
+        lab.operations.softmax_causal(stream, &mut scores, &start, sizes, (sizes.tokens, None), 0.125)
     })?;
     sum += table.row(&format!("{} {name} naive shares v", T::NAME), work(&of_values), || {
         blas.multiply_batch([scores.all(), v.all()], apart.all_mut(), &of_values)
@@ -307,4 +311,9 @@ fn naive_rows<T: Number>(
         lab.operations.merge_heads(stream, &apart, &mut out, sizes)
     })?;
     Ok(sum)
+}
+
+/// Floating-point operations of all products of a batch.
+pub fn operations(batch: &laptime_cuda::Batch) -> f64 {
+    2.0 * [batch.count, batch.m, batch.n, batch.k].map(f64::from).iter().product::<f64>()
 }

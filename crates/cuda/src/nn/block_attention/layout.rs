@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::launch::{Buffer, CudaError, Device, Done, expect};
+use crate::launch::*;
 
 const DOING: &str = "laying out blocks";
 /// Says that there is no window; the kernels have the same number.

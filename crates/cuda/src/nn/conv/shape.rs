@@ -1,6 +1,6 @@
 //! The sizes of a convolution, and how much of it a block can take.
 
-use crate::launch::{Done, area, expect};
+use crate::launch::*;
 
 /// Numbers behind the taps of a row of columns: a one for the bias, and zeros that keep rows aligned.
 const BEHIND: u32 = 8;
@@ -91,12 +91,6 @@ impl Convolution {
     /// Numbers of the weights as they are stored.
     pub fn stored_numbers(&self) -> u64 {
         area(self.inputs, self.outputs).saturating_mul(self.kernel.into())
-    }
-
-    /// Floating-point operations for this length of the signal.
-    pub fn operations(&self, length: u32) -> u64 {
-        let a_row = area(self.outputs_per_row(), self.taps()).saturating_mul(self.inputs.into());
-        a_row.saturating_mul(u64::from(self.rows(length)) * 2)
     }
 
     pub(super) fn reach(&self) -> u32 {

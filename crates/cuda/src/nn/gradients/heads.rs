@@ -1,7 +1,7 @@
 //! The gradient of queries, keys and values that were taken apart.
 
 use super::Gradients;
-use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, blocks, expect, groups};
+use crate::launch::*;
 use crate::nn::{HeadSizes, Packed};
 
 const DOING: &str = "taking the heads' gradient";

@@ -1,7 +1,7 @@
 //! The loss, where gradients begin.
 
 use super::Gradients;
-use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, blocks, groups};
+use crate::launch::*;
 
 const DOING: &str = "taking the loss";
 /// Groups of 16 bytes that a thread keeps, in each of the kernels.

@@ -1,7 +1,7 @@
 //! The gradients of RMS norms and of SwiGLU.
 
 use super::Gradients;
-use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, groups};
+use crate::launch::*;
 
 const DOING: &str = "taking a norm's gradient";
 /// Threads of a block of each kernel, of which several may each share a row, and how many rows it can have at a time: the

@@ -1,7 +1,7 @@
 //! Gradients that are copied, added up by token or by column, added and scaled.
 
 use super::Gradients;
-use crate::launch::{Done, Element, Kernel, Launch, Shape, Slice, SliceMut, Stream, area, blocks};
+use crate::launch::*;
 use crate::nn::{HeadSizes, operations::move_heads};
 
 /// Rows that a block of `column_sums` has at a time; the kernel has the same number.

@@ -1,7 +1,7 @@
 //! The gradient of the softmax of attention whose scores are stored.
 
 use super::Gradients;
-use crate::launch::{Done, Element, Launch, Slice, SliceMut, Stream, area, blocks, groups};
+use crate::launch::*;
 use crate::nn::{
     HeadSizes,
     softmax::{any_shape, softmax_shape},

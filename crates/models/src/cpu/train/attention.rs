@@ -56,7 +56,7 @@ pub struct Given<'a, T> {
 }
 
 /// Three steps, those of forward backwards, after the weights of forward were computed again. `weights` and `d_scores`
-/// have room for a number each pair.
+/// have a number for each pair.
 pub fn naive_back<T: Number>(
     crew: &Crew,
     marks: &Marks,

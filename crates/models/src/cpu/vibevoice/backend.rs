@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::{
-    cache::Cache,
+    cache::{Cache, fit},
     crew::Crew,
     model::Source,
     number::Number,
@@ -11,7 +11,7 @@ use super::super::{
     steps::{Norm, embed},
 };
 use super::diffusion::Diffusion;
-use super::tokenizer::{Buffers, Flow, fit, linear};
+use super::tokenizer::{Buffers, Flow, linear};
 use crate::vibevoice::{
     Backend, CONNECTOR_EPS, Connector, Done, Engine, Guidance, Read, STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions,
     VibeVoiceWeights,
@@ -72,7 +72,7 @@ impl<T: Number> Cpu<T> {
     }
 
     fn sample(&mut self) {
-        let _stage = stage_mark!(self.stack.options().marks, Layer, "sampling");
+        let _stage = stage_mark!(self.stack.options.marks, Layer, "sampling");
         let count = self.choices.len() / self.row.len();
         self.logits.clear();
         self.logits.extend(self.stack.logits()[..count].iter().map(|logit| logit.wide()));
@@ -88,15 +88,15 @@ struct Connecting<T> {
 }
 
 impl<T: Number> Connecting<T> {
-    fn run(&mut self, crew: &Crew, weights: &Connector<Cpu<T>>, from: &[T]) -> &[T] {
+    fn run(&mut self, crew: &Crew, weights: &Connector<Cpu<T>>, from: &[T]) -> Result<&[T], ModelError> {
         let (Self { inner, normed }, width) = (self, weights.norm.len());
         let size = from.len() / (weights.enter.weight.len() / width) * width;
-        fit(inner, size);
-        fit(normed, size);
+        fit(inner, size)?;
+        fit(normed, size)?;
         linear(crew, &weights.enter, from, inner);
         Norm { weight: &weights.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner[..size], normed);
         linear(crew, &weights.leave, &normed[..size], inner);
-        &inner[..size]
+        Ok(&inner[..size])
     }
 }
 
@@ -159,15 +159,15 @@ impl<T: Number> Backend for Cpu<T> {
 
     fn voice(&mut self, latents: &[f32], connector: &Connector<Self>) -> Result<Vec<T>, ModelError> {
         let latents: Vec<T> = latents.iter().map(|latent| T::narrow(*latent)).collect();
-        Ok(self.connecting.run(&self.crew, connector, &latents).to_vec())
+        Ok(self.connecting.run(&self.crew, connector, &latents)?.to_vec())
     }
 
     fn connect(&mut self, _: &Flow<T>, [of_acoustic, of_semantic]: [&Connector<Self>; 2]) -> Done {
         let Self { crew, connecting, row, semantic, .. } = self;
         let latent: Vec<T> = self.diffusion.sample.iter().map(|number| T::narrow(*number)).collect();
-        row.copy_from_slice(connecting.run(crew, of_acoustic, &latent));
+        row.copy_from_slice(connecting.run(crew, of_acoustic, &latent)?);
         semantic.clone_from(&self.buffers.stream);
-        let heard = connecting.run(crew, of_semantic, semantic);
+        let heard = connecting.run(crew, of_semantic, semantic)?;
         row.iter_mut().zip(heard).for_each(|(to, heard)| *to = T::narrow(to.wide() + heard.wide()));
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The operations of tokenizers on the CPU. All tokenizers share the buffers: one runs after the other.
 
 use super::super::{
+    cache::fit,
     crew::Crew,
     number::Number,
     steps::{Norm, gelu},
@@ -46,7 +47,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         let (StepConv { conv, step }, Buffers { stream, seen, .. }) = (conv, &mut self.buffers);
         see(&mut flow.contexts[at], stream, seen);
         let rows = stream.len() / conv.inputs() / step * conv.stride();
-        make_room(stream, rows * conv.outputs());
+        reserve(stream, rows * conv.outputs());
         stream.resize(rows * conv.outputs(), T::default());
         conv.run_behind(&self.crew, seen, *step, stream);
         Ok(())
@@ -65,7 +66,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
             add_scaled(&self.crew, &block.ffn_scale, &third[..size], stream);
         }
         if let Some(block) = next {
-            fit(third, size);
+            fit(third, size)?;
             Norm { weight: &block.norm, eps: to.eps }.rows(&self.crew, 1, stream, third);
             see(&mut flow.contexts[to.at], &third[..size], seen);
         }
@@ -75,7 +76,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
     fn block(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
         let (crew, Buffers { stream, seen, second, third }) = (&self.crew, &mut self.buffers);
         let (size, inner) = (stream.len(), to.rows * block.up.bias.len());
-        fit(second, seen.len().max(inner));
+        fit(second, seen.len().max(inner))?;
         block.mixer.run(crew, seen, second);
         // The positions before are mixed too, with too little before them, and left out.
         add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
@@ -97,7 +98,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
 
 impl<T: Number> Buffers<T> {
     pub fn enter(&mut self, numbers: impl ExactSizeIterator<Item = f32>) {
-        make_room(&mut self.stream, numbers.len());
+        reserve(&mut self.stream, numbers.len());
         self.stream.extend(numbers.map(T::narrow));
     }
 }
@@ -107,20 +108,13 @@ pub fn linear<T: Number>(crew: &Crew, weights: &Linear<Cpu<T>>, from: &[T], to: 
 }
 
 fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
-    make_room(seen, context.len() + rows.len());
+    reserve(seen, context.len() + rows.len());
     seen.extend_from_slice(context);
     seen.extend_from_slice(rows);
     context.copy_from_slice(&seen[seen.len() - context.len()..]);
 }
 
-pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) {
-    if buffer.len() < size {
-        make_room(buffer, size);
-        buffer.resize(size, T::default());
-    }
-}
-
-fn make_room<T>(buffer: &mut Vec<T>, size: usize) {
+fn reserve<T>(buffer: &mut Vec<T>, size: usize) {
     buffer.clear();
     if buffer.capacity() < size {
         *buffer = Vec::new();

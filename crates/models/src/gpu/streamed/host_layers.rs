@@ -65,7 +65,7 @@ impl HostLayers {
         for (layer, region) in regions.iter_mut().enumerate() {
             loader.fill_layer(&config.layer_tensors(layer), &mut made)?;
             // SAFETY: both live until the stream was waited for.
-            unsafe { region.begin_read(&whole, loader.device.stream())? };
+            unsafe { whole.begin_read(region.bytes_mut(), loader.device.stream())? };
             loader.device.stream().synchronise()?;
         }
         Ok(())
@@ -89,22 +89,22 @@ impl HostLayers {
     ///
     /// # Safety
     ///
-    /// As for [`Region::begin_write`].
+    /// As for [`Buffer::begin_write`].
     pub(super) unsafe fn begin_write<T: Number>(&self, layer: usize, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let regions = self.regions();
         // SAFETY: as the caller says.
-        unsafe { regions.get(layer).ok_or_else(|| no_layer(layer))?.begin_write(buffer, stream) }
+        unsafe { buffer.begin_write(regions.get(layer).ok_or_else(|| no_layer(layer))?.bytes(), stream) }
     }
 
     /// Puts a copy of a buffer to a layer's home on a stream.
     ///
     /// # Safety
     ///
-    /// As for [`Region::begin_read`].
+    /// As for [`Buffer::begin_read`].
     pub(super) unsafe fn begin_read<T: Number>(&self, layer: usize, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let mut regions = self.regions();
         // SAFETY: as the caller says.
-        unsafe { regions.get_mut(layer).ok_or_else(|| no_layer(layer))?.begin_read(buffer, stream) }
+        unsafe { buffer.begin_read(regions.get_mut(layer).ok_or_else(|| no_layer(layer))?.bytes_mut(), stream) }
     }
 
     fn regions(&self) -> MutexGuard<'_, Vec<Region>> {

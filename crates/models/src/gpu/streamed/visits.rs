@@ -60,7 +60,7 @@ impl Visits {
             && first.is_done()?
         {
             let Some(done) = self.pending.pop_front() else { break };
-            self.done.push_back(done.told()?);
+            self.done.push_back(done.measured()?);
             self.free.extend(done.copy.into_iter().chain(done.wait).chain(done.release.into_iter().flatten()));
         }
         let surplus = self.done.len().saturating_sub(MOST_DONE);
@@ -76,7 +76,7 @@ impl Pending {
         last.is_reached()
     }
 
-    fn told(&self) -> Result<LayerVisit, CudaError> {
+    fn measured(&self) -> Result<LayerVisit, CudaError> {
         let nanos = |[from, to]: &[Moment; 2]| to.nanos_since(from);
         Ok(LayerVisit {
             layer: self.layer,

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use laptime_cuda::nn::{Attended, HeadNormGradients, Normed};
-use laptime_cuda::{Batch, Buffer, CudaError, Done, Matrices};
+use laptime_cuda::{Batch, Buffer, CudaError, Done, Sizes};
 
-use super::{GpuTraining, Heads, all_parameters, forward::Naive};
+use super::{GpuTraining, Heads, all_parameters};
 use crate::decoder::{
     layers::{LinearAt, NormAt},
     weights::Part,
 };
 use crate::gpu::{
-    pass::packed,
+    pass::{Naive, packed},
     size,
     weights::{LayerWeights, Number},
 };
@@ -23,8 +23,8 @@ use crate::{Attention, Config, Marks, TrainOptions, marks::stage_mark};
 
 impl<T: Number> GpuTraining<'_, T> {
     fn naive_back(&mut self) -> Done {
-        let (marks, stream, naive) = (self.options.marks.clone(), self.device.stream(), Naive::new(&self.sizes));
-        let scale = self.scale();
+        let (marks, stream, scale) = (self.options.marks.clone(), self.device.stream(), self.scale());
+        let naive = Naive::new(&self.sizes, self.sizes.tokens);
         {
             let _op = stage_mark!(marks, Ops, "weights_again");
             self.naive_weights(&Marks::default())?;
@@ -83,24 +83,21 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
 
     fn weights_back(&mut self, at: LinearAt, weight: &mut Buffer<T>, bias: Option<&mut Buffer<T>>) -> Done {
         let [out, width] = at.shape(&self.config);
-        let (m, n, k) = (size(out)?, size(width)?, size(self.rows)?);
-        let (a, b, c) = (Matrices::transposed(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
-        let product = Batch { count: 1, m, n, k, a, b, c, scale: 1.0, is_added: false };
+        let (out, width, rows) = (size(out)?, size(width)?, size(self.rows)?);
+        let product = Batch::weight_gradient(rows, out, width);
         let (d_out, x) = self.kept.of_weights(&self.scratch, at);
         self.blas.multiply_batch([d_out.all(), x.all()], weight.all_mut(), &product)?;
         match bias {
-            Some(bias) => self.gradients.column_sums(self.device.stream(), d_out, bias, &mut self.sums, [k, m]),
+            Some(bias) => self.gradients.column_sums(self.device.stream(), d_out, bias, &mut self.sums, [rows, out]),
             None => Ok(()),
         }
     }
 
     fn input_back(&mut self, at: LinearAt, weight: &Buffer<T>) -> Done {
         let [out, width] = at.shape(&self.config);
-        let (m, n, k) = (size(self.rows)?, size(width)?, size(out)?);
-        let (a, b, c) = (Matrices::plain(m, k), Matrices::plain(k, n), Matrices::plain(m, n));
-        let product = Batch { count: 1, m, n, k, a, b, c, scale: 1.0, is_added: false };
+        let sizes = Sizes { m: size(self.rows)?, n: size(width)?, k: size(out)?, b_is_transposed: false };
         let (d_out, d_in) = self.kept.of_input(&mut self.scratch, at);
-        self.blas.multiply_batch([d_out.all(), weight.all()], d_in.all_mut(), &product)
+        self.blas.multiply_slices([d_out.all(), weight.all()], d_in.all_mut(), sizes)
     }
 
     fn norm_back(&mut self, at: NormAt, weight: &Buffer<T>, gradient: &mut Buffer<T>) -> Done {
@@ -159,8 +156,8 @@ impl<T: Number> TrainDevice for GpuTraining<'_, T> {
         let stream = self.device.stream();
         // SAFETY: lists of the host's own memory are no pinned memory.
         unsafe {
-            self.ids.put(stream, ids)?;
-            self.targets.put(stream, targets)
+            self.ids.begin_write(ids, stream)?;
+            self.targets.begin_write(targets, stream)
         }
     }
 

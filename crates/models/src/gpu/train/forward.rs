@@ -1,11 +1,11 @@
 //! The forward operations of training: each layer keeps what backward needs.
 
-use laptime_cuda::{Batch, Buffer, CudaError, Done, Matrices, Sizes, nn::HeadSizes};
+use laptime_cuda::{Buffer, CudaError, Done, Sizes};
 
 use super::{GpuTraining, Heads};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
 use crate::gpu::{
-    pass::packed,
+    pass::{Naive, packed},
     size,
     weights::{LayerWeights, Number},
 };
@@ -26,7 +26,7 @@ impl<T: Number> GpuTraining<'_, T> {
     }
 
     pub(super) fn naive_weights(&mut self, marks: &Marks) -> Done {
-        let (naive, scale) = (Naive::new(&self.sizes), self.scale());
+        let (naive, scale) = (Naive::new(&self.sizes, self.sizes.tokens), self.scale());
         let (Heads { queries, keys, .. }, probabilities) = (&self.heads, &mut self.scratch.probabilities);
         {
             let _op = stage_mark!(marks, Ops, "scores");
@@ -34,13 +34,14 @@ impl<T: Number> GpuTraining<'_, T> {
         }
         let _op = stage_mark!(marks, Ops, "softmax");
         let (stream, sizes) = (self.device.stream(), &self.sizes);
-        self.operations.softmax_causal(stream, probabilities, &self.start, sizes, sizes.tokens, scale)
+        self.operations.softmax_causal(stream, probabilities, &self.start, sizes, (sizes.tokens, None), scale)
     }
 
     fn attend_naive(&mut self, layer: usize) -> Done {
         self.naive_weights(&self.options.marks.clone())?;
         let _op = stage_mark!(self.options.marks, Ops, "weighted");
-        let (weighted, probabilities) = (Naive::new(&self.sizes).weighted(), &self.scratch.probabilities);
+        let (weighted, probabilities) =
+            (Naive::new(&self.sizes, self.sizes.tokens).weighted(), &self.scratch.probabilities);
         let by_head = &mut self.by_head;
         self.blas.multiply_batch([probabilities.all(), self.heads.values.all()], by_head.all_mut(), &weighted)?;
         let attended = &mut self.kept.layers[layer].attended;
@@ -53,7 +54,8 @@ impl<T: Number> GpuTraining<'_, T> {
         let Heads { queries, keys, values } = &self.heads;
         let inputs = [queries.all(), keys.all(), values.all()];
         let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
-        self.attention.attend_for_gradients(stream, inputs, &self.start, attended, row_sums, &self.sizes, scale)
+        let out = (attended.all_mut(), Some(row_sums.all_mut()));
+        self.attention.attend(stream, inputs, &self.start, out, &self.sizes, scale)
     }
 }
 
@@ -118,40 +120,5 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
         self.operations.swiglu(self.device.stream(), gate_up, bias, activated, shape)
-    }
-}
-
-/// The products of naive attention: the queries of a group lie one behind the other, so that keys are read once for all.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Naive {
-    count: u32,
-    rows: u32,
-    keys: u32,
-    head_dim: u32,
-}
-
-impl Naive {
-    pub fn new(heads: &HeadSizes) -> Self {
-        let (count, rows) = (heads.batch * heads.kv_heads, heads.group() * heads.tokens);
-        Self { count, rows, keys: heads.tokens, head_dim: heads.head_dim }
-    }
-
-    fn batch(&self, [m, n, k]: [u32; 3], a: Matrices, b: Matrices) -> Batch {
-        Batch { count: self.count, m, n, k, a, b, c: Matrices::plain(m, n), scale: 1.0, is_added: false }
-    }
-
-    pub fn scores(&self) -> Batch {
-        let Self { rows, keys, head_dim, .. } = *self;
-        self.batch([rows, keys, head_dim], Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, keys))
-    }
-
-    pub fn weighted(&self) -> Batch {
-        let Self { rows, keys, head_dim, .. } = *self;
-        self.batch([rows, head_dim, keys], Matrices::plain(rows, keys), Matrices::plain(keys, head_dim))
-    }
-
-    pub fn gathered(&self) -> Batch {
-        let Self { rows, keys, head_dim, .. } = *self;
-        self.batch([keys, head_dim, rows], Matrices::transposed(keys, rows), Matrices::plain(rows, head_dim))
     }
 }

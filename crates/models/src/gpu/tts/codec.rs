@@ -6,13 +6,14 @@ use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Sizes, Slice};
 
 use super::super::{
+    audio::{ConvWeights, Kit},
     memory::{Head, PassSizes},
-    pass::{Buffers as PassBuffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, head_sizes},
+    pass::{Buffers as PassBuffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows},
     size,
     sparse::Sparse,
     weights::Number,
 };
-use super::load::{ConvWeights, GpuParts, Kit};
+use super::load::GpuParts;
 use crate::tts::{
     CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, CodecOps, CodecSizes, CodecWeights, Flow, NEXT_EPS, NextWeights,
     TtsConfig, TtsOptions,
@@ -55,7 +56,7 @@ impl<T: Number> Codec<T> {
         Ok(Self {
             sizes: CodecSizes::new(config),
             options: options.decoder(CacheCapacity::Static(most), Some(codec.kept())),
-            attention: Attention::load(device, &Cache::of_user(), size(transformer.head_dim)?)?,
+            attention: Attention::load(device, &Cache::of_user(), size(transformer.head_dim)?, None)?,
             sparse: Sparse::load(device, transformer, codec.kept())?,
             rope: DeviceRope::new(device, transformer, most)?,
             start: device.upload(&[0])?,
@@ -140,7 +141,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
     }
 
     fn transformer(&mut self, weights: &Weights<T>, frames: usize) -> Done {
-        let Kit { device, blas, operations, .. } = self.kit;
+        let Kit { device, operations, .. } = self.kit;
         let Codec { options, attention, sparse, rope, start, .. } = self.codec;
         let (config, marks, stream) = (&self.codec.config.transformer, &options.marks, device.stream());
         let mut sizes = PassSizes::new(config, options, frames, frames, Head::Last);
@@ -149,19 +150,12 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let kept = frames * config.kv_heads * config.head_dim;
         let mut scratch = [device.allocate(kept)?, device.allocate(kept)?];
         of_pass.parts.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
-        let prompt = PromptRows {
-            attention,
-            windowed: None,
-            blocks: sparse.layout.as_ref().map(|layout| (&sparse.attention, layout)),
-            dense: None,
-            kind: options.attention,
-            start,
-            heads: head_sizes(config, 1, frames, frames)?,
-            keys: size(frames)?,
-            head: Head::All,
-            cache: KeysValuesIn::Scratch(&mut scratch),
-        };
-        let context = Context { stream, blas, config, marks, operations, rope, fp8: None };
+        let sizes = (config, frames, frames);
+        let cache = KeysValuesIn::Scratch(&mut scratch);
+        let blocks = sparse.parts();
+        let prompt = PromptRows::of_sequence(attention, options.attention, start, sizes, cache)?;
+        let prompt = PromptRows { blocks, head: Head::All, ..prompt };
+        let context = self.kit.context(config, marks, rope);
         let mut pass = Pass { context, buffers: &mut of_pass, rows: PassRows::Prompt(prompt) };
         run_resident(&mut pass, 0, &weights.body.layers)?;
         let _stage = stage_mark!(marks, Layer, "head");

@@ -2,42 +2,15 @@
 
 use std::marker::PhantomData;
 
-use laptime_cuda::nn::{AudioRows, Convolution, Convolutions, Operations, Snake};
-use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Rows, Sizes};
+use laptime_cuda::nn::{Convolution, Snake};
+use laptime_cuda::{Blas, Buffer, CudaError, Rows, Sizes};
 
-use super::super::size;
-use super::super::weights::{Loader, Number};
-use crate::tts::{ConvTensors, Linear, Parts, TtsLoad, TtsWeights, codebook};
-use crate::{ModelError, Role, TensorSpec, decoder::weights::LoadAlike};
-
-pub struct Kit<'a, T> {
-    pub device: &'a Device,
-    pub blas: Blas,
-    pub operations: Operations<T>,
-    pub rows: AudioRows<T>,
-    pub convolutions: Convolutions<T>,
-}
-
-impl<'a, T: Number> Kit<'a, T> {
-    pub fn load(device: &'a Device) -> Result<Self, CudaError> {
-        Ok(Self {
-            device,
-            blas: Blas::new(device)?,
-            operations: Operations::load(device, &Cache::of_user())?,
-            rows: AudioRows::load(device, &Cache::of_user())?,
-            convolutions: Convolutions::load(device, &Cache::of_user())?,
-        })
-    }
-}
+use super::super::audio::{ConvWeights, KitLoader};
+use super::super::{size, weights::Number};
+use crate::tts::{ConvTensors, Linear, Parts, TtsLoad, codebook};
+use crate::{ModelError, Role, TensorSpec};
 
 pub struct GpuParts<T>(PhantomData<T>);
-
-/// A convolution: packed with its bias, or as it is stored, with a bias of its own.
-pub struct ConvWeights<T> {
-    pub of: Convolution,
-    pub weight: Buffer<T>,
-    pub bias: Option<Buffer<T>>,
-}
 
 pub struct Bridge<T> {
     pub linear: Linear<Buffer<T>>,
@@ -55,20 +28,7 @@ impl<T> Parts for GpuParts<T> {
     type Bridge = Bridge<T>;
 }
 
-pub struct GpuLoader<'a, T> {
-    kit: &'a Kit<'a, T>,
-    loader: Loader<'a, T>,
-}
-
-impl<'a, T: Number> GpuLoader<'a, T> {
-    pub fn new(kit: &'a Kit<'a, T>, weights: &'a TtsWeights) -> Self {
-        Self { kit, loader: Loader { device: kit.device, operations: &kit.operations, weights, fp8: None } }
-    }
-
-    fn one(&self, tensor: &TensorSpec) -> Result<Buffer<T>, ModelError> {
-        self.loader.packed(std::slice::from_ref(tensor))
-    }
-
+impl<T: Number> KitLoader<'_, T> {
     fn crossed(&self, linear: &Linear<Buffer<T>>, rows: &Buffer<T>) -> Result<Buffer<T>, ModelError> {
         let n = size(linear.bias.length())?;
         let k = size(linear.weight.length())? / n;
@@ -81,35 +41,22 @@ impl<'a, T: Number> GpuLoader<'a, T> {
     }
 }
 
-impl<T: Number> LoadAlike for GpuLoader<'_, T> {
-    type Part = Buffer<T>;
-    type Error = ModelError;
-
-    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        self.loader.packed(tensors)
-    }
-}
-
-impl<T: Number> TtsLoad for GpuLoader<'_, T> {
+impl<T: Number> TtsLoad for KitLoader<'_, T> {
     type Parts = GpuParts<T>;
 
     fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<ConvWeights<T>, ModelError> {
-        let (ConvTensors { weight, bias }, step) = (tensors, size(step)?);
-        let [first, second, kernel] = sizes(weight)?;
-        let of = match weight.role {
+        let ([first, second, kernel], step) = (sizes(&tensors.weight)?, size(step)?);
+        let of = match tensors.weight.role {
             Role::Lengthen => Convolution::transposed([first, second], kernel, step),
             _ => Convolution::plain([second, first], kernel, step),
         };
-        let (stored, bias) = (self.one(weight)?, self.one(bias)?);
-        let mut packed = self.kit.device.allocate(of.packed_numbers() as usize)?;
-        self.kit.convolutions.pack(self.kit.device.stream(), &of, &stored, Some(bias.all()), &mut packed)?;
-        Ok(ConvWeights { of, weight: packed, bias: None })
+        self.packed(of, tensors)
     }
 
     fn to_one(&mut self, tensors: &ConvTensors) -> Result<ConvWeights<T>, ModelError> {
         let [outputs, inputs, kernel] = sizes(&tensors.weight)?;
         let of = Convolution::plain([if outputs > 1 { outputs } else { inputs }, outputs], kernel, 1);
-        Ok(ConvWeights { of, weight: self.one(&tensors.weight)?, bias: Some(self.one(&tensors.bias)?) })
+        self.as_stored(of, tensors)
     }
 
     fn depthwise(&mut self, tensors: &ConvTensors) -> Result<ConvWeights<T>, ModelError> {

@@ -14,16 +14,17 @@ use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Pinned, Sizes, Slice}
 use laptime_probe::stage;
 
 use super::super::{
+    audio::Kit,
     cache::GpuCache,
     captured::{Captured, most_stages},
     memory::{Head, Parts, PassSizes},
-    pass::{Buffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, Sequences, head_sizes},
+    pass::{Buffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, Sequences},
     size,
     step::Stepper,
     weights::Number,
 };
 use super::codec::{self, Chunk, Codec};
-use super::load::{GpuParts, Kit};
+use super::load::GpuParts;
 use crate::decoder::{layers::run_resident, weights::Body};
 use crate::tts::{
     Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
@@ -31,7 +32,7 @@ use crate::tts::{
 };
 use crate::{CacheCapacity, Config, GraphMode, Marks, ModelError, Options};
 
-pub const TEXT_ROOM: usize = 1024;
+pub const TEXT_CAPACITY: usize = 1024;
 
 type Weights<T> = LoadedWeights<GpuParts<T>>;
 
@@ -84,26 +85,13 @@ impl<T: Number> Inner<T> {
 
     fn layers(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, state: &State) -> Done {
         let Self { config, stepper, cache, rope } = self;
-        let context = context(kit, config, marks, rope);
-        let mut pass = stepper.pass(context, Sequences::Together(state, cache));
+        let mut pass = stepper.pass(kit.context(config, marks, rope), Sequences::Together(state, cache));
         run_resident(&mut pass, 0, &body.layers)
     }
 
     fn head(&mut self, kit: &Kit<'_, T>, marks: &Marks, body: &Body<Buffer<T>>, head: &Buffer<T>) -> Done {
         let Self { config, stepper, rope, .. } = self;
-        stepper.head(context(kit, config, marks, rope), &body.norm, head)
-    }
-}
-
-fn context<'c, T>(kit: &'c Kit<'_, T>, config: &'c Config, marks: &'c Marks, rope: &'c DeviceRope) -> Context<'c, T> {
-    Context {
-        stream: kit.device.stream(),
-        blas: &kit.blas,
-        config,
-        marks,
-        operations: &kit.operations,
-        rope,
-        fp8: None,
+        stepper.head(kit.context(config, marks, rope), &body.norm, head)
     }
 }
 
@@ -133,8 +121,8 @@ impl<'a, T: Number> GpuOps<'a, T> {
             marks: options.marks.clone(),
             talker: Inner::new(device, &config.talker, capacity)?,
             state: State::new(device, 1, 1)?,
-            attention: Attention::load(device, &Cache::of_user(), size(config.talker.head_dim)?)?,
-            text: device.allocate(TEXT_ROOM * config.talker.hidden)?,
+            attention: Attention::load(device, &Cache::of_user(), size(config.talker.head_dim)?, None)?,
+            text: device.allocate(TEXT_CAPACITY * config.talker.hidden)?,
             text_rows: device.upload(&[0])?,
             predictor: Inner::new(device, &config.predictor, config.groups)?,
             states: (0..config.groups).map(state).collect::<Result<_, _>>()?,
@@ -182,9 +170,9 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok([part(FramePart::CodePredictor, codes)?, part(FramePart::TalkerStep, layers)?])
     }
 
-    /// Makes room for the rows of a text. Graphs that have the old address are dropped; their stamps were read by the
+    /// Makes the buffer of a text hold these rows. Graphs that have the old address are dropped; their stamps were read by the
     /// reset.
-    fn make_room(&mut self, rows: usize) -> Done {
+    fn fit_text(&mut self, rows: usize) -> Done {
         let numbers = rows.saturating_mul(self.config.talker.hidden);
         if numbers > self.text.length() {
             self.kit.device.stream().synchronise()?;
@@ -232,7 +220,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     }
 
     fn begin(&mut self, weights: &Weights<T>, prompt: &Prompt, sampling: &Sampling) -> Result<(), ModelError> {
-        self.make_room(prompt.following.len() + 1)?;
+        self.fit_text(prompt.following.len() + 1)?;
         self.capture(weights)?;
         let (stream, end) = (self.kit.device.stream(), self.config.ids.eos);
         self.rules[0].begin(stream, &rules(sampling, sampling.talker, end))?;
@@ -275,19 +263,10 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let shape = [size(config.vocab)?, size(hidden)?];
         kit.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.parts.x, shape)?;
         state.position.set_all(stream, 0)?;
-        let prompt = PromptRows {
-            attention: &self.attention,
-            windowed: None,
-            blocks: None,
-            dense: None,
-            kind: options.attention,
-            start: &state.position,
-            heads: head_sizes(config, 1, count, talker.cache.capacity)?,
-            keys: size(count)?,
-            head: Head::Last,
-            cache: KeysValuesIn::Cache(&mut talker.cache),
-        };
-        let context = context(kit, config, &options.marks, &talker.rope);
+        let sizes = (config, count, talker.cache.capacity);
+        let cache = KeysValuesIn::Cache(&mut talker.cache);
+        let prompt = PromptRows::of_sequence(&self.attention, options.attention, &state.position, sizes, cache)?;
+        let context = kit.context(config, &options.marks, &talker.rope);
         let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
         run_resident(&mut pass, 0, &weights.talker.body.layers)?;
         let x = &mut talker.stepper.buffers.parts.x;
@@ -351,7 +330,8 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers.parts);
         let next = next.map(|(table, size)| NextRow { table, size, x, width });
         let choice = Place { next, ..Place::code(size(group)?) };
-        self.sampler.sample(self.kit.device.stream(), logits, &mut self.rules[1], &mut self.frames, choice)
+        let (stream, sampling) = (self.kit.device.stream(), (&mut self.rules[1], &mut self.frames));
+        self.sampler.sample(decode::SamplingPart::All, stream, logits, sampling, choice)
     }
 
     fn sample(&mut self, part: SamplingPart, frame: usize) -> Done {
@@ -364,7 +344,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             SamplingPart::Draw => decode::SamplingPart::Draw,
         };
         let logits = &self.talker.stepper.buffers.parts.logits;
-        self.sampler.part(part, stream, logits, &mut self.rules[0], &mut self.frames, place)?;
+        self.sampler.sample(part, stream, logits, (&mut self.rules[0], &mut self.frames), place)?;
         let word = &mut self.words[usize::from(frame > 0)];
         // SAFETY: both are owned here, and the word is read after the stream was waited for.
         if is_draw { unsafe { self.frames.word.begin_read(word, stream) } } else { Ok(()) }
@@ -391,7 +371,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
 
     fn set_codes(&mut self, codes: &[u32]) -> Done {
         let frames = size(codes.len() / self.config.groups)?;
-        if frames > self.frames.room() {
+        if frames > self.frames.capacity() {
             // Graphs have the old address.
             self.graphs = [None, None];
             self.frames = Frames::new(self.kit.device, frames, size(self.config.groups)?)?;

@@ -5,11 +5,10 @@
 
 use std::ops::Range;
 
-use laptime_cuda::nn::{AudioRows, Convolutions, Operations, StreamRows};
-use laptime_cuda::{Blas, Buffer, Cache, Device, Pinned};
+use laptime_cuda::{Buffer, Pinned, nn::StreamRows};
 use laptime_probe::sync_point;
 
-use super::super::{size, streamed::Streamed, weights::Number};
+use super::super::{audio::Kit, size, streamed::Streamed, weights::Number};
 use super::graphs::{self, Graphs};
 use super::{connector::Connecting, diffusion::Diffusion, language::Language, tokenizer::Flow};
 use crate::vibevoice::{
@@ -21,7 +20,8 @@ use crate::{LayerVisit, ModelError, Offloading, Replay};
 pub struct Cuda<'a, T> {
     pub graphs: Graphs,
     pub replay: Replay,
-    pub on: On<'a, T>,
+    pub kit: Kit<'a, T>,
+    pub streams: StreamRows<T>,
     streamed: Option<Streamed<'a, T>>,
     pub language: Language<T>,
     pub diffusion: Diffusion<T>,
@@ -30,42 +30,16 @@ pub struct Cuda<'a, T> {
     choice: Pinned<u32>,
 }
 
-pub struct On<'a, T> {
-    pub device: &'a Device,
-    pub blas: Blas,
-    pub kernels: Kernels<T>,
-}
-
-pub struct Kernels<T> {
-    pub operations: Operations<T>,
-    pub rows: AudioRows<T>,
-    pub streams: StreamRows<T>,
-    pub convolutions: Convolutions<T>,
-}
-
-impl<'a, T: Number> On<'a, T> {
-    pub fn new(device: &'a Device) -> Result<Self, ModelError> {
-        let cache = Cache::of_user();
-        let kernels = Kernels {
-            operations: Operations::load(device, &cache)?,
-            rows: AudioRows::load(device, &cache)?,
-            streams: StreamRows::load(device, &cache)?,
-            convolutions: Convolutions::load(device, &cache)?,
-        };
-        Ok(Self { device, blas: Blas::new(device)?, kernels })
-    }
-}
-
 impl<'a, T: Number> Cuda<'a, T> {
     pub fn new(
-        on: On<'a, T>,
+        (kit, streams): (Kit<'a, T>, StreamRows<T>),
         config: &VibeVoiceConfig,
         options: &VibeVoiceOptions,
         replay: Replay,
         language: Language<T>,
         streamed: Option<Streamed<'a, T>>,
     ) -> Result<Self, ModelError> {
-        let (device, capacity) = (on.device, options.negative_capacity.max(1));
+        let (device, capacity) = (kit.device, options.negative_capacity.max(1));
         Ok(Self {
             graphs: Graphs::default(),
             replay,
@@ -75,7 +49,8 @@ impl<'a, T: Number> Cuda<'a, T> {
             connecting: Connecting::new(device, 1, config.decoder.hidden)?,
             audio: device.allocate(capacity * config.token_samples())?,
             choice: device.allocate_pinned(1)?,
-            on,
+            kit,
+            streams,
         })
     }
 }
@@ -84,7 +59,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     type Voice = Buffer<T>;
 
     fn launch(engine: &mut Engine<Self>, part: Part) -> Done {
-        let device = engine.backend.on.device;
+        let device = engine.backend.kit.device;
         match engine.backend.graphs.of(part) {
             // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
             Some(graph) => Ok(unsafe { graph.launch(device.stream()) }?),
@@ -93,7 +68,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn replay_number(&mut self, part: Part) -> Result<Option<u64>, ModelError> {
-        let device = self.on.device;
+        let device = self.kit.device;
         Ok(self.graphs.of(part).as_mut().map_or(Ok(None), |graph| graph.next_number(device))?)
     }
 
@@ -102,69 +77,69 @@ impl<T: Number> Backend for Cuda<'_, T> {
             let Engine { backend, config, options, .. } = &mut *engine;
             backend.wait()?;
             *backend.graphs.of(Part::Diffusion) = None;
-            backend.diffusion = Diffusion::new(backend.on.device, config, guidance.steps, options.negative_capacity)?;
+            backend.diffusion = Diffusion::new(backend.kit.device, config, guidance.steps, options.negative_capacity)?;
             // Decoding reads which token it is, and connecting the latent.
             graphs::prepare(engine, &[Part::Diffusion, Part::Decode, Part::Connect])?;
         }
-        let Engine { backend: Self { on, diffusion, .. }, config, weights, .. } = engine;
-        diffusion.begin(on, (config, &weights.diffusion_head), guidance, tokens)
+        let Engine { backend: Self { kit, diffusion, .. }, config, weights, .. } = engine;
+        diffusion.begin(kit, (config, &weights.diffusion_head), guidance, tokens)
     }
 
     fn begin_latent(&mut self, audio: usize) -> Done {
-        Ok(self.diffusion.drawing.token.set_all(self.on.device.stream(), size(audio)?)?)
+        Ok(self.diffusion.drawing.token.set_all(self.kit.device.stream(), size(audio)?)?)
     }
 
     fn place(&mut self, side: Side, position: usize) -> Done {
-        Ok(self.language.place(&self.on, side, position)?)
+        Ok(self.language.place(&self.kit, side, position)?)
     }
 
     fn begin_pass(&mut self, side: Side) -> Result<Option<u64>, ModelError> {
-        let Self { on, language, streamed, .. } = self;
+        let Self { kit, language, streamed, .. } = self;
         language.stepped(side);
         let Some(streamed) = streamed else { return Ok(None) };
-        language.begin_step(on, streamed, side)?;
+        language.begin_step(kit, streamed, side)?;
         Ok(Some(streamed.pass_number()))
     }
 
     fn step(&mut self, side: Side) -> Done {
-        Ok(self.language.step(&self.on, side)?)
+        Ok(self.language.step(&self.kit, side)?)
     }
 
     fn take_samples(&mut self, decoder: &mut Flow<T>, semantic: &mut Flow<T>) -> Done {
-        let Self { on, diffusion, audio, .. } = self;
+        let Self { kit, streams, diffusion, audio, .. } = self;
         let (from, to) = ((&decoder.samples, &diffusion.drawing.token), semantic.entrance(1)?);
         let samples = size(to.length())?;
-        Ok(on.kernels.streams.put_samples(on.device.stream(), from, audio, to, samples)?)
+        Ok(streams.put_samples(kit.device.stream(), from, audio, to, samples)?)
     }
 
     fn voice(&mut self, latents: &[f32], connector: &Connector<Self>) -> Result<Buffer<T>, ModelError> {
-        let (device, width) = (self.on.device, self.language.row.length());
+        let (device, width) = (self.kit.device, self.language.row.length());
         let count = latents.len() / self.diffusion.row.length();
         let narrow: Vec<T> = latents.iter().map(|latent| T::narrowed(*latent)).collect();
         let (latents, mut rows) = (device.upload(&narrow)?, device.allocate(count * width)?);
         let mut connecting = Connecting::new(device, count, width)?;
-        connecting.run(&self.on, connector, latents.all(), rows.all_mut(), false)?;
+        connecting.run(&self.kit, connector, latents.all(), rows.all_mut(), false)?;
         Ok(rows)
     }
 
     fn connect(&mut self, semantic: &Flow<T>, [of_acoustic, of_semantic]: [&Connector<Self>; 2]) -> Done {
-        let Self { on, connecting, diffusion, language, .. } = self;
-        connecting.run(on, of_acoustic, diffusion.row.all(), language.row.all_mut(), false)?;
+        let Self { kit, connecting, diffusion, language, .. } = self;
+        connecting.run(kit, of_acoustic, diffusion.row.all(), language.row.all_mut(), false)?;
         let latent = semantic.x.slice(0..of_semantic.enter.weight.length() / of_semantic.norm.length())?;
-        Ok(connecting.run(on, of_semantic, latent, language.row.all_mut(), true)?)
+        Ok(connecting.run(kit, of_semantic, latent, language.row.all_mut(), true)?)
     }
 
     fn take_row(&mut self, id: u32) -> Done {
-        Ok(self.language.take_row(&self.on, id)?)
+        Ok(self.language.take_row(&self.kit, id)?)
     }
 
     fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Buffer<T>]) -> Done {
-        let Self { on, language, streamed, .. } = self;
-        let (device, hidden) = (on.device, config.decoder.hidden);
+        let Self { kit, language, streamed, .. } = self;
+        let (device, hidden) = (kit.device, config.decoder.hidden);
         let rows = voices.iter().flat_map(|voice| (0..voice.length() / hidden).map(move |row| (voice, row)));
         let places = (0..ids.len()).filter(|at| ids[*at] == config.ids.audio);
         let of_device = device.upload(ids)?;
-        Ok(language.prefill(on, streamed.as_mut(), &of_device, config.decoder.vocab, |x| {
+        Ok(language.prefill(kit, streamed.as_mut(), &of_device, config.decoder.vocab, |x| {
             for (place, (voice, row)) in places.zip(rows) {
                 let from = voice.slice(row * hidden..(row + 1) * hidden)?;
                 x.slice_mut(place * hidden..(place + 1) * hidden)?.copy_from(device.stream(), from)?;
@@ -174,7 +149,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn choice(&mut self) -> Result<usize, ModelError> {
-        let stream = self.on.device.stream();
+        let stream = self.kit.device.stream();
         // SAFETY: both live in this backend, and the word is read after the stream has been waited for.
         unsafe { self.language.choice.begin_read(&mut self.choice, stream)? };
         stream.synchronise()?;
@@ -210,17 +185,17 @@ impl<T: Number> Backend for Cuda<'_, T> {
 
     fn reset(&mut self) -> Done {
         self.wait()?;
-        Ok(self.graphs.hand_on(self.on.device)?)
+        Ok(self.graphs.hand_on(self.kit.device)?)
     }
 
     fn wait(&mut self) -> Done {
-        Ok(self.on.device.stream().synchronise()?)
+        Ok(self.kit.device.stream().synchronise()?)
     }
 }
 
 impl<T> Drop for Cuda<'_, T> {
     fn drop(&mut self) {
         // What a device that failed has recorded is lost.
-        let _ = self.graphs.hand_on(self.on.device);
+        let _ = self.graphs.hand_on(self.kit.device);
     }
 }

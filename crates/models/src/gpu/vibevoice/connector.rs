@@ -2,8 +2,8 @@
 
 use laptime_cuda::{Buffer, CudaError, Device, Done, Sizes, Slice, SliceMut};
 
-use super::super::{size, weights::Number};
-use super::backend::{Cuda, On};
+use super::super::{audio::Kit, size, weights::Number};
+use super::backend::Cuda;
 use crate::tts::Linear;
 use crate::vibevoice::{CONNECTOR_EPS, Connector};
 
@@ -22,24 +22,24 @@ impl<T: Number> Connecting<T> {
 
     pub fn run(
         &mut self,
-        on: &On<'_, T>,
+        kit: &Kit<'_, T>,
         weights: &Connector<Cuda<'_, T>>,
         latents: Slice<'_, T>,
         mut out: SliceMut<'_, T>,
         is_added: bool,
     ) -> Done {
         let Self { inner, normed, rows, width } = self;
-        let (stream, shape, operations) = (on.device.stream(), [*rows, *width], &on.kernels.operations);
+        let (stream, shape, operations) = (kit.device.stream(), [*rows, *width], &kit.operations);
         let Linear { weight, bias } = &weights.enter;
         let sizes = Sizes { m: *rows, n: *width, k: size(weight.length())? / (*width).max(1), b_is_transposed: true };
-        on.blas.multiply_slices([latents, weight.all()], inner.all_mut(), sizes)?;
+        kit.blas.multiply_slices([latents, weight.all()], inner.all_mut(), sizes)?;
         operations.add_bias(stream, &mut *inner, bias, shape)?;
         operations.rms_norm(stream, &*inner, &weights.norm, &mut *normed, shape, CONNECTOR_EPS)?;
         let Linear { weight, bias } = &weights.leave;
         let (of, sizes) = ([normed.all(), weight.all()], Sizes { k: *width, ..sizes });
         match is_added {
-            true => on.blas.multiply_add(of, out.borrowed(), sizes)?,
-            false => on.blas.multiply_slices(of, out.borrowed(), sizes)?,
+            true => kit.blas.multiply_add(of, out.borrowed(), sizes)?,
+            false => kit.blas.multiply_slices(of, out.borrowed(), sizes)?,
         }
         operations.add_bias(stream, out, bias.all(), shape)
     }

@@ -1,15 +1,15 @@
 //! The operations of the diffusion head on a GPU: all steps without the host.
 
-use laptime_cuda::decode::{
-    Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, Factors, LatentTarget, Linear, Norm,
-};
+use laptime_cuda::decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, LatentTarget, Linear, Norm};
 use laptime_cuda::{Buffer, Cache, Device, Sizes, nn::Gate};
 
-use super::super::{size, weights::Number};
-use super::backend::{Cuda, On};
+use super::super::{audio::Kit, size, weights::Number};
+use super::backend::Cuda;
 use super::tokenizer::Flow;
 use crate::ModelError;
-use crate::vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig};
+use crate::vibevoice::{
+    DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, SolverStep, VibeVoiceConfig,
+};
 
 pub struct Diffusion<T> {
     sizes: DrawingSizes,
@@ -37,7 +37,7 @@ impl<T: Number> Diffusion<T> {
             latent: size(latent)?,
             hidden: size(hidden)?,
             steps: size(steps)?,
-            room: size(capacity.max(1))?,
+            capacity: size(capacity.max(1))?,
         };
         let mut adapts = (0..config.head.layers).map(|_| of_step(3 * hidden)).collect::<Result<Vec<_>, _>>()?;
         adapts.push(of_step(2 * hidden)?);
@@ -63,29 +63,26 @@ impl<T: Number> Diffusion<T> {
     /// Begins a generation of at most this many tokens: the noise of all of them, and the time embeddings.
     pub fn begin(
         &mut self,
-        on: &On<'_, T>,
+        kit: &Kit<'_, T>,
         (config, head): (&VibeVoiceConfig, &DiffusionHead<Cuda<'_, T>>),
         guidance: &Guidance,
         tokens: usize,
     ) -> Done {
         let (latent, solver) = (config.acoustic.latent, Solver::new(guidance.steps)?);
         let noise: Vec<f32> = (0..tokens).flat_map(|token| guidance.noise_of(token, latent)).collect();
-        let factors = solver.steps.iter().map(|step| Factors {
-            clean_sample: step.clean_sample,
-            clean_velocity: step.clean_velocity,
-            next_sample: step.next_sample,
-            next_clean: step.next_clean,
-            next_before: step.next_before,
+        let factors = solver.steps.iter().map(|step| {
+            let SolverStep { clean_sample, clean_velocity, next_sample, next_clean, next_before, .. } = *step;
+            [clean_sample, clean_velocity, next_sample, next_clean, next_before]
         });
         self.drawing.begin(&factors.collect::<Vec<_>>(), guidance.scale, &noise)?;
         let times: Vec<T> = solver.times(&config.head).into_iter().map(T::narrowed).collect();
-        let times = on.device.upload(&times)?;
+        let times = kit.device.upload(&times)?;
         let (m, n) = (self.sizes.steps, self.sizes.hidden);
-        let mut inner = on.device.allocate(self.times.length())?;
+        let mut inner = kit.device.allocate(self.times.length())?;
         let sizes = Sizes { m, n, k: size(config.head.frequencies)?, b_is_transposed: true };
-        on.blas.multiply([&times, &head.time_in], &mut inner, sizes)?;
-        on.kernels.rows.bias_gate(on.device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
-        Ok(on.blas.multiply([&inner, &head.time_out], &mut self.times, Sizes { k: n, ..sizes })?)
+        kit.blas.multiply([&times, &head.time_in], &mut inner, sizes)?;
+        kit.rows.bias_gate(kit.device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
+        Ok(kit.blas.multiply([&inner, &head.time_out], &mut self.times, Sizes { k: n, ..sizes })?)
     }
 
     fn product(&self, rows: u32, n: u32) -> Sizes {
@@ -107,7 +104,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
     }
 
     fn condition(&mut self, weight: &Buffer<T>) -> Done {
-        let (On { device, blas, .. }, of) = (&self.on, &mut self.diffusion);
+        let (Kit { device, blas, .. }, of) = (&self.kit, &mut self.diffusion);
         let DrawingSizes { hidden, steps, .. } = of.sizes;
         let sizes = of.product(STREAMS as u32, hidden);
         blas.multiply([&self.language.hidden, weight], &mut of.conditions, sizes)?;
@@ -119,12 +116,12 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         let of = &mut self.diffusion;
         let width = weight.length() / of.sizes.hidden as usize;
         let sizes = of.product(STREAMS as u32 * of.sizes.steps, size(width)?);
-        Ok(self.on.blas.multiply([&of.conditioning, weight], &mut of.adapts[layer], sizes)?)
+        Ok(self.kit.blas.multiply([&of.conditioning, weight], &mut of.adapts[layer], sizes)?)
     }
 
     fn begin_step(&mut self, step: usize, enter: &Buffer<T>) -> Done {
         let of = &mut self.diffusion;
-        Ok(of.kernels.begin(self.on.device.stream(), &mut of.drawing, size(step)?, enter, &mut of.x)?)
+        Ok(of.kernels.begin(self.kit.device.stream(), &mut of.drawing, size(step)?, enter, &mut of.x)?)
     }
 
     fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
@@ -132,7 +129,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         let hidden = of.sizes.hidden;
         let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
         let norm = Norm { weight: &weights.norm, epsilon: of.eps };
-        let (x, shape, stream) = ((&of.x, &norm), [of.ffn, hidden], self.on.device.stream());
+        let (x, shape, stream) = ((&of.x, &norm), [of.ffn, hidden], self.kit.device.stream());
         Ok(of.adapted.gate_up(stream, x, adapt, &plain(&weights.gate_up), &mut of.gated, shape)?)
     }
 
@@ -140,7 +137,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         let of = &mut self.diffusion;
         let hidden = of.sizes.hidden;
         let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
-        let (down, shape, stream) = (plain(&weights.down), [hidden, of.ffn], self.on.device.stream());
+        let (down, shape, stream) = (plain(&weights.down), [hidden, of.ffn], self.kit.device.stream());
         Ok(of.adapted.add_gated(stream, &of.gated, adapt, &down, &mut of.x, shape)?)
     }
 
@@ -148,13 +145,13 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         let of = &mut self.diffusion;
         let DrawingSizes { hidden, latent, .. } = of.sizes;
         let adapt = of.adapts[of.adapts.len() - 1].slice(rows(step, 2 * hidden as usize))?;
-        let (x, shape, stream) = ((&of.x, of.eps), [latent, hidden], self.on.device.stream());
+        let (x, shape, stream) = ((&of.x, of.eps), [latent, hidden], self.kit.device.stream());
         Ok(of.adapted.linear(stream, x, adapt, &plain(leave), &mut of.drawing.velocity, shape)?)
     }
 
     fn end_steps(&mut self, decoder: &mut Flow<T>, [divisor, bias]: [f32; 2]) -> Done {
         let of = &mut self.diffusion;
         let to = LatentTarget { row: &mut of.row, sound: decoder.entrance(1)?, divisor, bias };
-        Ok(of.kernels.end(self.on.device.stream(), &mut of.drawing, to)?)
+        Ok(of.kernels.end(self.kit.device.stream(), &mut of.drawing, to)?)
     }
 }

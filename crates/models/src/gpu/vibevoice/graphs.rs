@@ -35,7 +35,7 @@ pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> D
         *engine.backend.graphs.of(*part) = None;
         engine.run_part(*part)?;
     }
-    engine.backend.on.device.stream().synchronise()?;
+    engine.backend.kit.device.stream().synchronise()?;
     for part in parts {
         match capture(engine, *part) {
             Ok(graph) => *engine.backend.graphs.of(*part) = Some(graph),
@@ -53,7 +53,7 @@ pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> D
 }
 
 fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Captured, CudaError> {
-    let device = engine.backend.on.device;
+    let device = engine.backend.kit.device;
     // Only the steps of the language model have stages inside.
     let marks = if matches!(part, Part::Step(_)) { engine.options.marks.clone() } else { Marks::default() };
     let stages = most_stages(engine.config.decoder.layers, &marks);

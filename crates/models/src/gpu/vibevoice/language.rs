@@ -7,17 +7,15 @@ use std::{ops::Range, sync::Arc};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Region, Slice, decode::State, nn::Attention};
 
 use super::super::{
+    audio::Kit,
     cache::GpuCache,
     memory::{Head, PassSizes},
-    pass::{
-        Buffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, SequenceRow, Sequences, head_sizes,
-    },
+    pass::{Buffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, SequenceRow, Sequences},
     size,
     step::Stepper,
     streamed::{HostLayers, Streamed},
     weights::{LayerWeights, Loader, Number},
 };
-use super::backend::On;
 use crate::decoder::{
     layers::{run_all, run_offloaded, run_resident},
     weights::load_layers,
@@ -51,16 +49,8 @@ struct Model<T> {
 }
 
 impl<T: Number> Model<T> {
-    fn context<'c>(&'c self, on: &'c On<'_, T>) -> Context<'c, T> {
-        Context {
-            stream: on.device.stream(),
-            blas: &on.blas,
-            config: &self.config,
-            marks: &self.options.marks,
-            operations: &on.kernels.operations,
-            rope: &self.rope,
-            fp8: None,
-        }
+    fn context<'c>(&'c self, kit: &'c Kit<'_, T>) -> Context<'c, T> {
+        kit.context(&self.config, &self.options.marks, &self.rope)
     }
 }
 
@@ -123,13 +113,13 @@ impl<T: Number> Streams<T> {
 
 impl<T: Number> Language<T> {
     pub fn load(
-        on: &On<'_, T>,
+        kit: &Kit<'_, T>,
         config: &VibeVoiceConfig,
         weights: &VibeVoiceWeights,
         options: &VibeVoiceOptions,
     ) -> Result<(Self, Option<Arc<HostLayers>>), ModelError> {
-        let (device, decoder, weights) = (on.device, &config.decoder, weights.decoder());
-        let mut loader = Loader { device, operations: &on.kernels.operations, weights: &weights, fp8: None };
+        let (device, decoder, weights) = (kit.device, &config.decoder, weights.decoder());
+        let mut loader = Loader { device, operations: &kit.operations, weights: &weights, fp8: None };
         let host_layers = options
             .offload
             .as_ref()
@@ -149,7 +139,7 @@ impl<T: Number> Language<T> {
         row.zero()?;
         let language = Self {
             streams: Streams::new(device, &stepped, options)?,
-            attention: Attention::load(device, &Cache::of_user(), size(stepped.head_dim)?)?,
+            attention: Attention::load(device, &Cache::of_user(), size(stepped.head_dim)?, None)?,
             row,
             hidden: device.allocate(STREAMS * stepped.hidden)?,
             choice: device.upload(&[0])?,
@@ -173,28 +163,28 @@ impl<T: Number> Language<T> {
         stepper.buffers.parts.logits.slice(range)
     }
 
-    pub fn place(&mut self, on: &On<'_, T>, side: Side, position: usize) -> Done {
+    pub fn place(&mut self, kit: &Kit<'_, T>, side: Side, position: usize) -> Done {
         let of = match side {
             Side::Negative => &mut self.streams.negative,
             _ => &mut self.streams.positive,
         };
-        of.state.position.set_all(on.device.stream(), size(position)?)
+        of.state.position.set_all(kit.device.stream(), size(position)?)
     }
 
-    pub fn take_row(&mut self, on: &On<'_, T>, id: u32) -> Done {
+    pub fn take_row(&mut self, kit: &Kit<'_, T>, id: u32) -> Done {
         let (at, hidden) = (id as usize, self.model.config.hidden);
         let row = self.model.embedding.slice(at * hidden..(at + 1) * hidden)?;
-        self.row.all_mut().copy_from(on.device.stream(), row)
+        self.row.all_mut().copy_from(kit.device.stream(), row)
     }
 
-    fn enter(&mut self, on: &On<'_, T>, side: Side) -> Done {
+    fn enter(&mut self, kit: &Kit<'_, T>, side: Side) -> Done {
         let width = self.model.config.hidden;
         let (stepper, _) = self.streams.of(side)?;
         let x = &mut stepper.buffers.parts.x;
         for begin in (0..if side == Side::Both { STREAMS } else { 1 }).map(|row| row * width) {
             // Waits for all work on the device's stream, as the beginning of a step must.
             let to = x.slice_mut(begin..begin + width)?;
-            on.kernels.operations.last_rows(on.device.stream(), self.row.all(), to, [1, 1, size(width)?])?;
+            kit.operations.last_rows(kit.device.stream(), self.row.all(), to, [1, 1, size(width)?])?;
         }
         Ok(())
     }
@@ -210,34 +200,34 @@ impl<T: Number> Language<T> {
         }
     }
 
-    pub fn begin_step(&mut self, on: &On<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Done {
-        self.enter(on, side)?;
+    pub fn begin_step(&mut self, kit: &Kit<'_, T>, streamed: &mut Streamed<'_, T>, side: Side) -> Done {
+        self.enter(kit, side)?;
         let (stepper, sequences) = self.streams.of(side)?;
-        run_offloaded(&mut stepper.pass(self.model.context(on), sequences), streamed)
+        run_offloaded(&mut stepper.pass(self.model.context(kit), sequences), streamed)
     }
 
     /// Enqueues a step, or the part behind the offloaded layers. The positive stream samples a token.
-    pub fn step(&mut self, on: &On<'_, T>, side: Side) -> Done {
+    pub fn step(&mut self, kit: &Kit<'_, T>, side: Side) -> Done {
         if self.model.first == 0 {
-            self.enter(on, side)?;
+            self.enter(kit, side)?;
         }
         let Self { model, streams, .. } = self;
         let (stepper, sequences) = streams.of(side)?;
-        let mut pass = stepper.pass(model.context(on), sequences);
+        let mut pass = stepper.pass(model.context(kit), sequences);
         run_resident(&mut pass, model.first, &model.layers)?;
-        self.leave(on, side)
+        self.leave(kit, side)
     }
 
     /// Norms the hidden states for what comes next, and samples a token of the positive stream.
-    fn leave(&mut self, on: &On<'_, T>, side: Side) -> Done {
+    fn leave(&mut self, kit: &Kit<'_, T>, side: Side) -> Done {
         let (model, width) = (&self.model, self.model.config.hidden);
         let (stepper, _) = self.streams.of(side)?;
-        let (operations, stream) = (&on.kernels.operations, on.device.stream());
+        let (operations, stream) = (&kit.operations, kit.device.stream());
         let mut _head = None;
         if side == Side::Negative {
             _head = stage_mark!(model.options.marks, Layer, "head");
         } else {
-            stepper.head(model.context(on), &model.norm, &model.choices)?;
+            stepper.head(model.context(kit), &model.norm, &model.choices)?;
             let _stage = stage_mark!(model.options.marks, Layer, "sampling");
             let shape = [1, size(model.config.vocab)?];
             operations.argmax(stream, &stepper.buffers.parts.logits, &mut self.choice, shape)?;
@@ -255,48 +245,39 @@ impl<T: Number> Language<T> {
     /// Runs a prompt. `place_voices` writes the rows of voices over those of tokens.
     pub fn prefill(
         &mut self,
-        on: &On<'_, T>,
+        kit: &Kit<'_, T>,
         streamed: Option<&mut Streamed<'_, T>>,
         ids: &Buffer<u32>,
         vocab: usize,
         place_voices: impl FnOnce(&mut Buffer<T>) -> Done,
     ) -> Done {
-        let (stream, model, count) = (on.device.stream(), &self.model, ids.length());
+        let (stream, model, count) = (kit.device.stream(), &self.model, ids.length());
         let sizes = PassSizes::new(&model.config, &model.options, count, count, Head::Last);
-        let mut buffers = Buffers::new(on.device, sizes)?;
+        let mut buffers = Buffers::new(kit.device, sizes)?;
         let shape = [size(vocab)?, size(model.config.hidden)?];
-        on.kernels.operations.embed(stream, ids, &model.embedding, &mut buffers.parts.x, shape)?;
+        kit.operations.embed(stream, ids, &model.embedding, &mut buffers.parts.x, shape)?;
         place_voices(&mut buffers.parts.x)?;
-        self.place(on, Side::Positive, 0)?;
-        self.run_prompt(on, streamed, &mut buffers, count)?;
+        self.place(kit, Side::Positive, 0)?;
+        self.run_prompt(kit, streamed, &mut buffers, count)?;
         let x = &mut self.streams.positive.stepper.buffers.parts.x;
         let shape = [1, size(count)?, size(self.model.config.hidden)?];
-        on.kernels.operations.last_rows(stream, &buffers.parts.x, x, shape)?;
+        kit.operations.last_rows(stream, &buffers.parts.x, x, shape)?;
         self.stepped(Side::Positive);
-        self.leave(on, Side::Positive)
+        self.leave(kit, Side::Positive)
     }
 
     fn run_prompt(
         &mut self,
-        on: &On<'_, T>,
+        kit: &Kit<'_, T>,
         streamed: Option<&mut Streamed<'_, T>>,
         buffers: &mut Buffers<T>,
         count: usize,
     ) -> Done {
         let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
-        let prompt = PromptRows {
-            attention: &self.attention,
-            windowed: None,
-            blocks: None,
-            dense: None,
-            kind: model.options.attention,
-            start: &state.position,
-            heads: head_sizes(&model.config, 1, count, cache.capacity)?,
-            keys: size(count)?,
-            head: Head::Last,
-            cache: KeysValuesIn::Cache(cache),
-        };
-        let mut pass = Pass { context: model.context(on), buffers, rows: PassRows::Prompt(prompt) };
+        let sizes = (&model.config, count, cache.capacity);
+        let (kind, cache) = (model.options.attention, KeysValuesIn::Cache(cache));
+        let prompt = PromptRows::of_sequence(&self.attention, kind, &state.position, sizes, cache)?;
+        let mut pass = Pass { context: model.context(kit), buffers, rows: PassRows::Prompt(prompt) };
         run_all(&mut pass, streamed, &model.layers, |_| Ok(()))
     }
 }

@@ -3,9 +3,9 @@
 use laptime_cuda::nn::{Addition, Gate, Kept, Mixer as MixerKernel, Signal};
 use laptime_cuda::{Buffer, CudaError, Device, Sizes, SliceMut};
 
+use super::super::audio::{ConvWeights, Kit};
 use super::super::{size, weights::Number};
-use super::backend::{Cuda, On};
-use super::loader::ConvWeights;
+use super::backend::Cuda;
 use crate::ModelError;
 use crate::vibevoice::{Done, List, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
 
@@ -49,11 +49,11 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
     const TOGETHER: usize = 16;
 
     fn flow(&self, shape: &TokenizerShape, tokens: usize) -> Result<Flow<T>, ModelError> {
-        Flow::new(self.on.device, shape, tokens)
+        Flow::new(self.kit.device, shape, tokens)
     }
 
     fn forget(&mut self, flow: &mut Flow<T>) -> Done {
-        Ok(flow.kept.forget(self.on.device.stream())?)
+        Ok(flow.kept.forget(self.kit.device.stream())?)
     }
 
     fn enter(&mut self, flow: &mut Flow<T>, numbers: &[f32]) -> Done {
@@ -63,18 +63,18 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
     }
 
     fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &ConvWeights<T>, tokens: usize) -> Done {
-        let (On { device, blas, kernels }, list) = (&self.on, flow.lists[at]);
+        let (Kit { device, blas, convolutions, .. }, list) = (&self.kit, flow.lists[at]);
         let length = size(list.kept + list.each * tokens)?;
         let signal = Signal { x: flow.kept.rows.slice(list.begin..list.end(tokens))?, length, snake: None };
-        let (kernels, stream) = (&kernels.convolutions, device.stream());
-        match conv {
-            ConvWeights::Packed(of, packed) => {
+        let (ConvWeights { of, weight, bias }, stream) = (conv, device.stream());
+        match bias {
+            None => {
                 let columns = (false, &mut flow.columns);
-                Ok(kernels.convolve(blas, stream, of, &signal, packed, &mut flow.x, columns)?)
+                Ok(convolutions.convolve(blas, stream, of, &signal, weight, &mut flow.x, columns)?)
             }
-            ConvWeights::ToSamples(of, linear) => {
-                let weights = (linear.weight.all(), Some(linear.bias.all()));
-                Ok(kernels.to_one(stream, of, &signal, weights, &mut flow.samples, f32::INFINITY)?)
+            Some(bias) => {
+                let weights = (weight.all(), Some(bias.all()));
+                Ok(convolutions.to_one(stream, of, &signal, weights, &mut flow.samples, f32::INFINITY)?)
             }
         }
     }
@@ -94,12 +94,12 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
             scale: block.ffn_scale.all(),
         });
         let (norm, shape) = ((next.map(|block| block.norm.all()), to.eps), [size(to.rows)?, size(list.width)?]);
-        let streams = &self.on.kernels.streams;
-        Ok(streams.add_norm(self.on.device.stream(), &mut flow.x, addition.as_ref(), norm, seen, shape)?)
+        Ok(self.streams.add_norm(self.kit.device.stream(), &mut flow.x, addition.as_ref(), norm, seen, shape)?)
     }
 
     fn block(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
-        let (On { device, blas, kernels }, list, Mixer { up, down, .. }) = (&self.on, flow.lists[to.at], block);
+        let (Kit { device, blas, rows: kernels, .. }, list, Mixer { up, down, .. }) =
+            (&self.kit, flow.lists[to.at], block);
         let (rows, width, inner) = (size(to.rows)?, size(list.width)?, size(up.bias.length())?);
         let mixer = MixerKernel {
             seen: flow.kept.rows.slice(list.begin..list.entering() + to.rows * list.width)?,
@@ -109,16 +109,16 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
             taps: size(to.taps)?,
         };
         let (stream, norm) = (device.stream(), (block.ffn_norm.all(), to.eps));
-        kernels.streams.mix_norm(stream, &mixer, &mut flow.x, norm, &mut flow.normed, [rows, width])?;
+        self.streams.mix_norm(stream, &mixer, &mut flow.x, norm, &mut flow.normed, [rows, width])?;
         let sizes = Sizes { m: rows, n: inner, k: width, b_is_transposed: true };
         blas.multiply([&flow.normed, &up.weight], &mut flow.wide, sizes)?;
-        kernels.rows.bias_gate(stream, &mut flow.wide, Some(up.bias.all()), [rows, inner], Gate::Gelu)?;
+        kernels.bias_gate(stream, &mut flow.wide, Some(up.bias.all()), [rows, inner], Gate::Gelu)?;
         let sizes = Sizes { n: width, k: inner, ..sizes };
         Ok(blas.multiply([&flow.wide, &down.weight], &mut flow.second, sizes)?)
     }
 
     fn keep(&mut self, flow: &mut Flow<T>, tokens: usize) -> Done {
-        Ok(self.on.kernels.streams.keep(self.on.device.stream(), &mut flow.kept, size(tokens)?)?)
+        Ok(self.streams.keep(self.kit.device.stream(), &mut flow.kept, size(tokens)?)?)
     }
 
     fn leave(&mut self, flow: &Flow<T>, shape: &TokenizerShape, tokens: usize) -> Result<Vec<f32>, ModelError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use laptime_bench::{Device, PlanError};
-use laptime_models::{Config, Decoder, KeysValues, ModelError, Options, Replay, Tokens, TrainOptions, Trainer};
+use laptime_models::{Config, Decoder, DecoderBackend, KeysValues, ModelError, Options, Tokens, TrainOptions, Trainer};
 
 use super::scripted_trainer::ScriptedTrainer;
 use crate::backend::{Loaded, Target};
@@ -120,7 +120,7 @@ impl Scripted {
     }
 }
 
-impl Decoder for Scripted {
+impl DecoderBackend for Scripted {
     fn config(&self) -> &Config {
         &self.config
     }
@@ -128,7 +128,9 @@ impl Decoder for Scripted {
     fn options(&self) -> &Options {
         &self.options
     }
+}
 
+impl Decoder for Scripted {
     fn forward(&mut self, tokens: &Tokens) -> Result<(), ModelError> {
         tokens.check(&self.config)?;
         self.calls.forward.fetch_add(1, Relaxed);
@@ -186,9 +188,5 @@ impl Decoder for Scripted {
 
     fn set_length(&mut self, _: usize) -> Result<(), ModelError> {
         Err(ModelError::Refused("a scripted decoder has no keys".to_owned()))
-    }
-
-    fn replay(&self) -> Replay {
-        Replay::Launches
     }
 }

@@ -1,6 +1,6 @@
 //! Plain CPU versions of the diffusion head kernels.
 
-use laptime_cuda::{Element, decode::Factors};
+use laptime_cuda::Element;
 
 use super::{linear, norm, norm_linear, rounded};
 
@@ -33,13 +33,20 @@ pub fn conditioning<T: Element>(conditions: &[f32], time: &[f32]) -> Vec<f32> {
 }
 
 /// Advances a sample by the velocities `[2, latent]` of both vectors: the next sample, and the estimate of this one.
-pub fn advanced(by: &Factors, scale: f32, velocities: &[f32], sample: &[f32], before: Option<&[f32]>) -> [Vec<f32>; 2] {
+pub fn advanced(
+    by: &[f32; 5],
+    scale: f32,
+    velocities: &[f32],
+    sample: &[f32],
+    before: Option<&[f32]>,
+) -> [Vec<f32>; 2] {
+    let [clean_sample, clean_velocity, next_sample, next_clean, next_before] = *by;
     let (positive, negative) = velocities.split_at(sample.len());
     let step = |at: usize| {
         let velocity = negative[at] + scale * (positive[at] - negative[at]);
-        let guess = sample[at] * by.clean_sample + velocity * by.clean_velocity;
-        let next = sample[at] * by.next_sample + guess * by.next_clean;
-        let looked_back = before.filter(|_| by.next_before != 0.0).map_or(0.0, |before| before[at] * by.next_before);
+        let guess = sample[at] * clean_sample + velocity * clean_velocity;
+        let next = sample[at] * next_sample + guess * next_clean;
+        let looked_back = before.filter(|_| next_before != 0.0).map_or(0.0, |before| before[at] * next_before);
         (next + looked_back, guess)
     };
     let (next, guesses): (Vec<f32>, Vec<f32>) = (0..sample.len()).map(step).unzip();
@@ -69,12 +76,11 @@ mod tests {
 
     #[test]
     fn a_step_follows_the_first_vector_away_from_the_second() {
-        let by =
-            Factors { clean_sample: 1.0, clean_velocity: -1.0, next_sample: 0.5, next_clean: 2.0, next_before: 0.0 };
+        let by = [1.0, -1.0, 0.5, 2.0, 0.0];
         let [next, guess] = advanced(&by, 2.0, &[3.0, 1.0], &[4.0], None);
         // The velocity is 1 + 2 * (3 - 1).
         assert_eq!((next[0], guess[0]), (0.0, -1.0));
-        let looks_back = Factors { next_before: 1.0, ..by };
+        let looks_back = [1.0, -1.0, 0.5, 2.0, 1.0];
         assert_eq!(advanced(&looks_back, 2.0, &[3.0, 1.0], &[4.0], Some(&[7.0]))[0], [7.0]);
     }
 

@@ -1,0 +1,84 @@
+//! What models of speech use on a GPU: kernels, and convolutions with their weights.
+
+use laptime_cuda::nn::{AudioRows, Convolution, Convolutions, Operations};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device};
+
+use super::pass::{Context, DeviceRope};
+use super::weights::{Loader, Number};
+use crate::tts::{ConvTensors, Linear};
+use crate::{Config, Marks, ModelError, TensorSpec, decoder::weights::LoadAlike, weights::TensorSource};
+
+pub struct Kit<'a, T> {
+    pub device: &'a Device,
+    pub blas: Blas,
+    pub operations: Operations<T>,
+    pub rows: AudioRows<T>,
+    pub convolutions: Convolutions<T>,
+}
+
+impl<'a, T: Number> Kit<'a, T> {
+    pub fn load(device: &'a Device) -> Result<Self, CudaError> {
+        Ok(Self {
+            device,
+            blas: Blas::new(device)?,
+            operations: Operations::load(device, &Cache::of_user())?,
+            rows: AudioRows::load(device, &Cache::of_user())?,
+            convolutions: Convolutions::load(device, &Cache::of_user())?,
+        })
+    }
+
+    pub fn context<'c>(&'c self, config: &'c Config, marks: &'c Marks, rope: &'c DeviceRope) -> Context<'c, T> {
+        let Self { device, blas, operations, .. } = self;
+        Context { stream: device.stream(), blas, config, marks, operations, rope, fp8: None }
+    }
+}
+
+/// A convolution: packed with its bias, or as it is stored, with a bias of its own.
+pub struct ConvWeights<T> {
+    pub of: Convolution,
+    pub weight: Buffer<T>,
+    pub bias: Option<Buffer<T>>,
+}
+
+/// Loads weights with a kit, and with further kernels if a model needs some.
+pub struct KitLoader<'k, T, K = ()> {
+    pub kit: &'k Kit<'k, T>,
+    pub kernels: K,
+    pub loader: Loader<'k, T>,
+}
+
+impl<'k, T: Number, K> KitLoader<'k, T, K> {
+    pub fn new(kit: &'k Kit<'k, T>, kernels: K, weights: &'k dyn TensorSource) -> Self {
+        let loader = Loader { device: kit.device, operations: &kit.operations, weights, fp8: None };
+        Self { kit, kernels, loader }
+    }
+
+    pub fn one(&self, tensor: &TensorSpec) -> Result<Buffer<T>, ModelError> {
+        self.loader.packed(std::slice::from_ref(tensor))
+    }
+
+    pub fn stored(&self, ConvTensors { weight, bias }: &ConvTensors) -> Result<Linear<Buffer<T>>, ModelError> {
+        Ok(Linear { weight: self.one(weight)?, bias: self.one(bias)? })
+    }
+
+    pub fn packed(&self, of: Convolution, tensors: &ConvTensors) -> Result<ConvWeights<T>, ModelError> {
+        let (Linear { weight, bias }, Kit { device, convolutions, .. }) = (self.stored(tensors)?, self.kit);
+        let mut packed = device.allocate(of.packed_numbers() as usize)?;
+        convolutions.pack(device.stream(), &of, &weight, Some(bias.all()), &mut packed)?;
+        Ok(ConvWeights { of, weight: packed, bias: None })
+    }
+
+    pub fn as_stored(&self, of: Convolution, tensors: &ConvTensors) -> Result<ConvWeights<T>, ModelError> {
+        let Linear { weight, bias } = self.stored(tensors)?;
+        Ok(ConvWeights { of, weight, bias: Some(bias) })
+    }
+}
+
+impl<T: Number, K> LoadAlike for KitLoader<'_, T, K> {
+    type Part = Buffer<T>;
+    type Error = ModelError;
+
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
+        self.loader.packed(tensors)
+    }
+}
