@@ -2,7 +2,7 @@
 //
 // Allocations, copies, fills, streams, events and graphs work and are counted as by the driver. Kernels and matrix products
 // compute nothing; with STAND_IN_LOG they are written to that file, one line each, in the order in which they run. So what a
-// program allocates and launches can be tested where there is no GPU. Built by `tests/gpu/tests/stand_in.rs`.
+// program allocates and launches can be tested where there is no GPU. With STAND_IN_NO_CAPTURE no graph can be captured. Built by `tests/gpu/tests/stand_in.rs`.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdarg.h>
@@ -332,7 +332,7 @@ int cuStreamIsCapturing(void *stream, int *status) {
 int cuStreamBeginCapture_v2(void *stream, int mode) {
     struct stream *on = stream;
     (void)mode;
-    if (on->capturing) return INVALID;
+    if (on->capturing || getenv("STAND_IN_NO_CAPTURE")) return INVALID;
     on->capturing = calloc(1, sizeof(struct graph));
     on->capturing->last = &on->capturing->first;
     on->capturing->users = 1;

@@ -201,8 +201,13 @@ pub trait DecoderBackend {
         Ok(None)
     }
 
-    /// What came of the wish for a graph.
+    /// How steps run.
     fn replay(&self) -> Replay {
+        Replay::Launches
+    }
+
+    /// How the last prompt ran, or will if it is repeated.
+    fn prompt_replay(&self) -> Replay {
         Replay::Launches
     }
 

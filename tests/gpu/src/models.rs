@@ -41,6 +41,7 @@ pub const TESTS: &[Test] = &[
     ("greedy tokens are the fixtures' when many sequences run together", right::many),
     ("a prompt in two pieces is the prompt", right::pieces),
     ("prompts that are replayed give the bits of launches", right::replayed_prompts),
+    ("steps and prompts without a graph say so", right::fallbacks),
     ("a long prompt is the same in pieces and replayed", right::long_prompts),
     ("a cache that grows after steps goes on alike", right::growth),
     ("a cache that is read and written back goes on alike", right::cache),

@@ -242,6 +242,10 @@ impl<T: Number> DecoderBackend for GpuPasses<'_, T> {
         self.replay.clone()
     }
 
+    fn prompt_replay(&self) -> Replay {
+        self.prompt.as_ref().map_or(Replay::Launches, Prompt::replay)
+    }
+
     fn offloading(&self) -> Option<Offloading> {
         self.streamed.as_ref().map(Streamed::offloading)
     }

@@ -10,7 +10,7 @@ use super::captured::{Captured, most_stages};
 use super::decoder::{GpuPasses, Logits};
 use super::memory::{Head, PassSizes};
 use super::weights::Number;
-use crate::{Attention, EmbeddingStage, GraphMode, Marks, ModelError};
+use crate::{Attention, EmbeddingStage, GraphMode, Marks, ModelError, Replay};
 
 /// The last prompt that ran: its kernels, whose launches depend on its length and on whether it is the first. Where others
 /// begin lies on the device.
@@ -19,14 +19,25 @@ pub struct Prompt {
     tokens: usize,
     /// Whether it began with the first position, which has another attention.
     is_first: bool,
-    graph: Option<Captured>,
-    /// Why there is no graph, after a capture that failed.
-    is_refused: bool,
+    /// None before the second prompt; then the graph, or why there is none.
+    graph: Option<Result<Captured, CudaError>>,
 }
 
 impl Prompt {
     pub fn into_graph(self) -> Option<Captured> {
-        self.graph
+        self.graph?.ok()
+    }
+
+    fn graph_mut(&mut self) -> Option<&mut Captured> {
+        self.graph.as_mut()?.as_mut().ok()
+    }
+
+    pub fn replay(&self) -> Replay {
+        match &self.graph {
+            None => Replay::Launches,
+            Some(Ok(graph)) => Replay::Graph { nodes: graph.nodes() },
+            Some(Err(error)) => Replay::FellBack(error.to_string()),
+        }
     }
 }
 
@@ -39,7 +50,7 @@ impl<T: Number> GpuPasses<'_, T> {
             self.embed(tokens)?;
         }
         let stream = self.device.stream();
-        match self.prompt.as_mut().and_then(|prompt| prompt.graph.as_mut()) {
+        match self.prompt.as_mut().and_then(Prompt::graph_mut) {
             // SAFETY: the buffers live in this decoder, which waits for the stream before it drops the graph or them.
             Some(graph) => unsafe { graph.launch(stream) }?,
             None => self.launch_prompt(tokens)?,
@@ -55,7 +66,7 @@ impl<T: Number> GpuPasses<'_, T> {
             return Ok(None);
         }
         self.capture_prompt(tokens)?;
-        let graph = self.prompt.as_mut().and_then(|prompt| prompt.graph.as_mut());
+        let graph = self.prompt.as_mut().and_then(Prompt::graph_mut);
         Ok(graph.map_or(Ok(None), |graph| graph.next_number(self.device))?)
     }
 
@@ -78,22 +89,21 @@ impl<T: Number> GpuPasses<'_, T> {
         let (sizes, is_first) = (self.prompt_sizes(tokens), self.cache.length() == 0);
         match &self.prompt {
             Some(last) if (last.sizes, last.tokens, last.is_first) == (sizes, tokens, is_first) => {
-                if last.graph.is_some() || last.is_refused {
+                if last.graph.is_some() {
                     return Ok(());
                 }
             }
             _ => {
                 self.drop_prompt()?;
-                self.prompt = Some(Prompt { sizes, tokens, is_first, graph: None, is_refused: false });
+                self.prompt = Some(Prompt { sizes, tokens, is_first, graph: None });
                 return Ok(());
             }
         }
         let captured = self.captured_prompt(tokens);
         let Some(prompt) = &mut self.prompt else { return Ok(()) };
         match captured {
-            Ok(graph) => prompt.graph = Some(graph),
             Err(error) if self.options.graph == GraphMode::On => return Err(error.into()),
-            Err(_) => prompt.is_refused = true,
+            captured => prompt.graph = Some(captured),
         }
         Ok(())
     }

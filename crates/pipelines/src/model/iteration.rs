@@ -178,8 +178,10 @@ impl Iteration for ModelIteration<'_> {
         let mut facts = facts(&self.config, &self.spec);
         facts.push(Fact::new("weights", self.made.weights));
         facts.extend(self.spec.kept.iter().flat_map(|kept| kept_facts(kept, self.spec.test.tokens)));
-        if self.spec.test.pass == Pass::Decode {
-            facts.push(Fact::new("steps", replay(&self.made.model.replay())));
+        match self.spec.test.pass {
+            Pass::Decode => facts.push(Fact::new("steps", replay(&self.made.model.replay()))),
+            Pass::Prefill => facts.push(Fact::new("prompts", replay(&self.made.model.prompt_replay()))),
+            _ => {}
         }
         facts
     }

@@ -149,6 +149,28 @@ pub fn replayed_prompts(bench: &Bench) -> Answer {
     Ok(format!("{compared} passes alike bit by bit"))
 }
 
+/// Steps and prompts are graphs; where the stand-in refuses captures, both say so and are launched.
+pub fn fallbacks(bench: &Bench) -> Answer {
+    let config = Config::from_preset("tiny")?;
+    let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16, None)?;
+    let mut decoder = model.decoder(&bench.device, None, options(Dtype::Bf16, Attention::Dense, 1))?;
+    for _ in 0..3 {
+        decoder.truncate(0)?;
+        decoder.prefill(&Tokens::one((0..40).collect()))?;
+        decoder.step()?;
+    }
+    let is_refused = std::env::var_os("STAND_IN_NO_CAPTURE").is_some();
+    for (what, replay) in [("steps", decoder.replay()), ("prompts", decoder.prompt_replay())] {
+        let is_right = match &replay {
+            Replay::Graph { nodes } => !is_refused && *nodes > 0,
+            Replay::FellBack(reason) => is_refused && reason.contains("capture"),
+            Replay::Launches => false,
+        };
+        expect(is_right, || format!("{what}: {replay:?}"))?;
+    }
+    Ok(String::new())
+}
+
 /// The bits of the logits behind prompts of two lengths at several places, with steps between them.
 fn prompts_and_steps(decoder: &mut dyn Decoder, batch: usize) -> Result<Vec<Vec<u32>>, Failed> {
     let mut found = Vec::new();
