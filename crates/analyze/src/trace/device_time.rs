@@ -1,6 +1,6 @@
 //! The device time behind each span of the host, found through flows.
 
-use laptime_trace::{Column, Nanos, Span, SpanId, Trace};
+use laptime_trace::{Column, Nanos, SpanId, Trace};
 
 use crate::intervals::union_length;
 
@@ -22,12 +22,13 @@ impl DeviceTime {
 pub fn device_time(trace: &Trace) -> DeviceTime {
     let mut led_to: Vec<(SpanId, (u64, u64))> = Vec::new();
     for flow in trace.flows() {
-        let (from, to) = (trace.span(flow.from), trace.span(flow.to));
-        if is_on_device(trace, &from) || !is_on_device(trace, &to) {
+        let is_on_device = |id| trace.track(trace.span_track(id)).kind.is_device();
+        if is_on_device(flow.from) || !is_on_device(flow.to) {
             continue;
         }
-        let stretch = (to.start.0, to.end().0);
-        led_to.extend(std::iter::once(from.id).chain(trace.ancestors(from)).map(|id| (id, stretch)));
+        let stretch = (trace.span_start(flow.to).0, trace.span_end(flow.to).0);
+        let around = std::iter::successors(Some(flow.from), |&id| trace.span_parent(id));
+        led_to.extend(around.map(|id| (id, stretch)));
     }
     led_to.sort_unstable();
     let mut times = Column::filled(0, trace.span_count());
@@ -38,9 +39,4 @@ pub fn device_time(trace: &Trace) -> DeviceTime {
         times.set(of_span[0].0.index(), union_length(&mut stretches).0.saturating_add(1));
     }
     DeviceTime { times }
-}
-
-/// Whether a span lies on a device's track.
-pub fn is_on_device(trace: &Trace, span: &Span<'_>) -> bool {
-    trace.track(span.track).kind.is_device()
 }
