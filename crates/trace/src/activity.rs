@@ -271,7 +271,7 @@ impl Span<'_> {
 impl Trace {
     /// Classifies all spans of a trace, once per pair of category and name.
     pub fn activities(&self) -> Vec<Activity> {
-        let mut known = std::collections::HashMap::new();
+        let mut known = hashbrown::HashMap::new();
         let pairs = self.spans.category.iter().zip(self.spans.name.iter());
         pairs
             .map(|(category, name)| {

@@ -207,7 +207,7 @@ impl TraceBuilder {
     /// Adds a mark.
     pub fn mark(&mut self, track: TrackId, time: Nanos, name: &str, category: &str) -> usize {
         let (name, category) = (self.names.id(name), self.names.id(category));
-        self.mark_named(track, time, name, category, &[]);
+        self.mark_named(track, time, name, category, FieldBlock::NONE);
         self.marks.time.len() - 1
     }
 
@@ -268,18 +268,34 @@ impl TraceBuilder {
     }
 
     /// Stores fields of a span that is not known yet.
-    pub(crate) fn keep_fields(&mut self, fields: &[(NameId, StoredValue)]) -> FieldBlock {
-        if fields.is_empty() {
-            return FieldBlock::NONE;
-        }
-        self.scratch.clear();
-        self.scratch.extend_from_slice(fields);
-        self.fields.add(&mut self.scratch)
+    pub(crate) fn keep_fields(&mut self, fields: &mut Vec<(NameId, StoredValue)>) -> FieldBlock {
+        self.fields.add(fields)
+    }
+
+    /// Stores fields whose names differ and are those of another table, which `name_of` knows.
+    pub(crate) fn keep_foreign_fields(
+        &mut self,
+        fields: &[(NameId, StoredValue)],
+        mut name_of: impl FnMut(&mut Names, NameId) -> NameId,
+    ) -> FieldBlock {
+        let names = &mut self.names;
+        self.fields.add_distinct(fields.iter().map(|&(name, value)| {
+            let name = name_of(names, name);
+            match value {
+                StoredValue::Str(text) => (name, StoredValue::Str(name_of(names, text))),
+                value => (name, value),
+            }
+        }))
     }
 
     /// Sets the fields of a new span.
-    pub(crate) fn set_span_fields(&mut self, span: SpanEntry, fields: &[(NameId, StoredValue)]) {
+    pub(crate) fn set_span_fields(&mut self, span: SpanEntry, fields: &mut Vec<(NameId, StoredValue)>) {
         let block = self.keep_fields(fields);
+        self.set_span_block(span, block);
+    }
+
+    /// Sets the stored fields of a new span.
+    pub(crate) fn set_span_block(&mut self, span: SpanEntry, block: FieldBlock) {
         self.spans.fields.set(span.at(), block);
     }
 
@@ -300,9 +316,8 @@ impl TraceBuilder {
         time: Nanos,
         name: NameId,
         category: NameId,
-        fields: &[(NameId, StoredValue)],
+        block: FieldBlock,
     ) {
-        let block = self.keep_fields(fields);
         let marks = &mut self.marks;
         marks.track.push(track);
         marks.time.push(time.0);

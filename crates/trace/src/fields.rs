@@ -52,15 +52,18 @@ impl FieldBlocks {
     /// Adds a block. If a name occurs twice, the later value replaces the earlier one.
     pub fn add(&mut self, fields: &mut Vec<(NameId, StoredValue)>) -> FieldBlock {
         keep_last_values(fields);
-        fields.truncate(MOST);
-        if fields.is_empty() {
+        self.add_distinct(fields.iter().copied())
+    }
+
+    /// Adds a block of fields whose names differ.
+    pub fn add_distinct(&mut self, fields: impl ExactSizeIterator<Item = (NameId, StoredValue)>) -> FieldBlock {
+        let count = fields.len().min(MOST);
+        if count == 0 {
             return FieldBlock::NONE;
         }
         let block = FieldBlock(self.0.len() as u64);
-        put(&mut self.0, fields.len() as u64);
-        for &(name, value) in &*fields {
-            put_field(&mut self.0, name, value);
-        }
+        put(&mut self.0, count as u64);
+        fields.take(count).for_each(|(name, value)| put_field(&mut self.0, name, value));
         block
     }
 
@@ -70,6 +73,18 @@ impl FieldBlocks {
         let mut bytes = self.0.get(from..).unwrap_or(&[]);
         let left = take(&mut bytes).unwrap_or(0) as usize;
         StoredFields { bytes, left }
+    }
+
+    /// Calls a function with the fields of every block, which it reads to the end.
+    pub fn for_each<E>(&self, mut each: impl FnMut(&mut StoredFields<'_>) -> Result<(), E>) -> Result<(), E> {
+        let mut bytes = &self.0[1..];
+        while !bytes.is_empty() {
+            let left = take(&mut bytes).unwrap_or(0) as usize;
+            let mut fields = StoredFields { bytes, left };
+            each(&mut fields)?;
+            bytes = fields.bytes;
+        }
+        Ok(())
     }
 
     /// Replaces a block in place if it is the last one, otherwise appends a new one.
@@ -97,7 +112,7 @@ impl FieldBlocks {
 }
 
 /// Removes duplicate names. A few fields are compared pairwise; many use a hash table.
-fn keep_last_values(fields: &mut Vec<(NameId, StoredValue)>) {
+pub(crate) fn keep_last_values(fields: &mut Vec<(NameId, StoredValue)>) {
     if differ_in_lowest_bits(fields.iter().map(|(name, _)| *name)) {
         return;
     }
@@ -165,6 +180,7 @@ mod kind {
     pub const STR: u64 = 5;
 }
 
+#[inline]
 fn put_field(bytes: &mut Vec<u8>, name: NameId, value: StoredValue) {
     let (kind, payload) = match value {
         StoredValue::Int(value) => (kind::INT, Some(((value << 1) ^ (value >> 63)) as u64)),
@@ -204,7 +220,11 @@ fn take_field(bytes: &mut &[u8]) -> Option<(NameId, StoredValue)> {
     Some((name, value))
 }
 
+#[inline]
 fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    if number >> 14 == 0 && number >= 0x80 {
+        return bytes.extend_from_slice(&[number as u8 | 0x80, (number >> 7) as u8]);
+    }
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;

@@ -1,8 +1,6 @@
 //! The invariants of every trace, and why one cannot be built.
 
-use std::thread;
-
-use crate::fields::{FieldBlock, StoredValue};
+use crate::fields::{FieldBlock, FieldBlocks, StoredFields, StoredValue};
 use crate::names::{NameId, differ_in_lowest_bits};
 use crate::trace::{NO_PARENT, Trace};
 use crate::track::{TrackId, TrackKind};
@@ -25,28 +23,20 @@ pub enum InvalidTrace {
     Broken { rule: &'static str },
 }
 
-/// The fields of a trace with this many spans are checked on a second thread.
-const LARGE: usize = 100_000;
-
 impl Trace {
     /// Checks the invariants of a trace (see the list in `trace.rs`) in one pass over its columns.
     ///
     /// Every trace was checked when it was built; tests check again.
     pub fn check(&self) -> Result<(), InvalidTrace> {
-        if self.span_count() < LARGE {
-            return self.check_columns().and_then(|()| self.check_fields());
-        }
-        thread::scope(|scope| {
-            let fields = thread::Builder::new().spawn_scoped(scope, || self.check_fields());
-            self.check_columns()?;
-            match fields.map(thread::ScopedJoinHandle::join) {
-                Ok(Ok(checked)) => checked,
-                _ => self.check_fields(),
-            }
-        })
+        self.check_columns()?;
+        let mut blocks =
+            self.spans.fields.iter().chain(self.marks.fields.iter()).filter(|&block| block != FieldBlock::NONE);
+        let mut seen = Vec::new();
+        blocks.try_for_each(|block| check_block(self.names.len(), &mut self.fields.fields(block), &mut seen))
     }
 
-    fn check_columns(&self) -> Result<(), InvalidTrace> {
+    /// Checks everything but the fields.
+    pub(crate) fn check_columns(&self) -> Result<(), InvalidTrace> {
         self.check_handles()?;
         self.check_span_order()?;
         self.check_nesting()?;
@@ -135,25 +125,24 @@ impl Trace {
         let may_have = |track: &crate::Track| track.device.is_none() || track.kind.may_have_device();
         rule(self.tracks.iter().all(may_have), "devices belong to streams, copy engines and counters")
     }
+}
 
-    fn check_fields(&self) -> Result<(), InvalidTrace> {
-        let blocks = self.spans.fields.iter().chain(self.marks.fields.iter());
-        let is_name = |name: NameId| name.index() < self.names.len();
-        let mut seen = Vec::new();
-        for block in blocks.filter(|&block| block != FieldBlock::NONE) {
-            let fields = self.fields.fields(block);
-            let promised = fields.len();
-            seen.clear();
-            for (name, value) in fields {
-                foreign(is_name(name), "name")?;
-                foreign(!matches!(value, StoredValue::Str(text) if !is_name(text)), "name")?;
-                seen.push(name);
-            }
-            rule(promised > 0 && seen.len() == promised, "fields exist")?;
-            rule(is_each_once(&mut seen), "a field name occurs once per span or mark")?;
-        }
-        Ok(())
+/// Checks all blocks of fields, without knowing whose they are: they lie one after another.
+pub(crate) fn check_blocks(names: usize, blocks: &FieldBlocks) -> Result<(), InvalidTrace> {
+    let mut seen = Vec::new();
+    blocks.for_each(|fields| check_block(names, fields, &mut seen))
+}
+
+fn check_block(names: usize, fields: &mut StoredFields<'_>, seen: &mut Vec<NameId>) -> Result<(), InvalidTrace> {
+    let promised = fields.len();
+    seen.clear();
+    for (name, value) in fields {
+        foreign(name.index() < names, "name")?;
+        foreign(!matches!(value, StoredValue::Str(text) if text.index() >= names), "name")?;
+        seen.push(name);
     }
+    rule(promised > 0 && seen.len() == promised, "fields exist")?;
+    rule(is_each_once(seen), "a field name occurs once per span or mark")
 }
 
 /// Whether no name occurs twice. The names of a span's fields mostly differ in the lowest bits of their ids.

@@ -129,11 +129,11 @@ impl Names {
 
 /// Whether all names differ in the lowest bits of their ids: a fast test that avoids most comparisons.
 pub(crate) fn differ_in_lowest_bits(names: impl IntoIterator<Item = NameId>) -> bool {
-    let mut bits = 0_u64;
+    let mut bits = [0_u64; 4];
     names.into_iter().all(|name| {
-        let bit = 1 << (name.0 % 64);
-        let is_new = bits & bit == 0;
-        bits |= bit;
+        let (word, bit) = (&mut bits[name.index() / 64 % 4], 1 << (name.0 % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
         is_new
     })
 }

@@ -279,6 +279,21 @@ impl Trace {
         }
     }
 
+    /// The ids of all spans: track by track, each sorted by start.
+    pub fn span_ids(&self) -> impl ExactSizeIterator<Item = SpanId> + use<> {
+        (0..self.span_count() as u32).map(SpanId)
+    }
+
+    /// The spans without a parent.
+    pub fn roots(&self) -> impl Iterator<Item = Span<'_>> {
+        self.span_ids().filter(|&id| self.span_parent(id).is_none()).map(|id| self.span(id))
+    }
+
+    /// The number of spans that were still open when the recording ended.
+    pub fn open_count(&self) -> usize {
+        self.spans.flags.iter().filter(|flags| flags & OPEN != 0).count()
+    }
+
     /// The start of a span, without its other columns.
     #[inline]
     pub fn span_start(&self, id: SpanId) -> Nanos {
@@ -311,7 +326,7 @@ impl Trace {
 
     /// All spans: track by track, each sorted by start.
     pub fn spans(&self) -> impl ExactSizeIterator<Item = Span<'_>> {
-        (0..self.span_count() as u32).map(|at| self.span(SpanId(at)))
+        self.span_ids().map(|id| self.span(id))
     }
 
     /// The spans of one track, sorted by start, longer ones first; a parent comes before its children.
@@ -395,7 +410,7 @@ impl Trace {
     fn find_bounds(&self) -> Option<(Nanos, Nanos)> {
         let starts = self.spans.start.iter().chain(&self.marks.time).chain(&self.values.time);
         let first = starts.min()?;
-        let ends = (0..self.span_count() as u32).map(|at| self.span_end(SpanId(at)).0);
+        let ends = self.span_ids().map(|id| self.span_end(id).0);
         let last = ends.chain(self.marks.time.iter().copied()).chain(self.values.time.iter().copied()).max()?;
         Some((Nanos(*first), Nanos(last)))
     }

@@ -1,6 +1,6 @@
 //! The device time behind each span of the host, found through flows.
 
-use laptime_trace::{Column, Nanos, Span, SpanId, Trace};
+use laptime_trace::{Column, Nanos, SpanId, Trace};
 
 use crate::intervals::union_length;
 
@@ -20,27 +20,36 @@ impl DeviceTime {
 
 /// Finds the device time of each span. Overlapping device spans count once, on one stream or several.
 pub fn device_time(trace: &Trace) -> DeviceTime {
-    let mut led_to: Vec<(SpanId, (u64, u64))> = Vec::new();
-    for flow in trace.flows() {
-        let (from, to) = (trace.span(flow.from), trace.span(flow.to));
-        if is_on_device(trace, &from) || !is_on_device(trace, &to) {
-            continue;
-        }
-        let stretch = (to.start.0, to.end().0);
-        led_to.extend(std::iter::once(from.id).chain(trace.ancestors(from)).map(|id| (id, stretch)));
+    let is_on_device = |id| trace.track(trace.span_track(id)).kind.is_device();
+    let launches = || trace.flows().iter().filter(|flow| !is_on_device(flow.from) && is_on_device(flow.to));
+    let around = |id| std::iter::successors(Some(id), |&id| trace.span_parent(id));
+    // Where the work of each span begins among all work: counted first, so that nothing must be sorted.
+    let mut places: Column<usize> = Column::filled(0, trace.span_count());
+    for id in launches().flat_map(|flow| around(flow.from)) {
+        places.set(id.index(), places.get(id.index()) + 1);
     }
-    led_to.sort_unstable();
-    let mut times = Column::filled(0, trace.span_count());
-    let mut stretches = Vec::new();
-    for of_span in led_to.chunk_by(|a, b| a.0 == b.0) {
-        stretches.clear();
-        stretches.extend(of_span.iter().map(|(_, stretch)| *stretch));
-        times.set(of_span[0].0.index(), union_length(&mut stretches).0.saturating_add(1));
+    let mut all = 0;
+    for id in trace.span_ids() {
+        let count = places.get(id.index());
+        places.set(id.index(), all);
+        all += count;
+    }
+    let mut work = vec![(0, 0); all];
+    for flow in launches() {
+        let stretch = (trace.span_start(flow.to).0, trace.span_end(flow.to).0);
+        for id in around(flow.from) {
+            let place = places.get(id.index());
+            work[place] = stretch;
+            places.set(id.index(), place + 1);
+        }
+    }
+    let (mut times, mut first) = (Column::filled(0, trace.span_count()), 0);
+    for id in trace.span_ids() {
+        let end = places.get(id.index());
+        if end > first {
+            times.set(id.index(), union_length(&mut work[first..end]).0.saturating_add(1));
+        }
+        first = end;
     }
     DeviceTime { times }
-}
-
-/// Whether a span lies on a device's track.
-pub fn is_on_device(trace: &Trace, span: &Span<'_>) -> bool {
-    trace.track(span.track).kind.is_device()
 }

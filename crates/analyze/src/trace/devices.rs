@@ -217,8 +217,7 @@ fn graphs_beside_kernels(
     activities: &[Activity],
     launches: &HashMap<SpanId, SpanId>,
 ) -> HashSet<SpanId> {
-    let graphs: Vec<SpanId> =
-        trace.spans().filter(|span| activities[span.id.index()] == Activity::Graph).map(|span| span.id).collect();
+    let graphs: Vec<SpanId> = trace.span_ids().filter(|id| activities[id.index()] == Activity::Graph).collect();
     if graphs.is_empty() {
         return HashSet::new();
     }

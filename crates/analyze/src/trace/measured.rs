@@ -26,9 +26,9 @@ pub struct Measured {
 
 /// Extracts the measured iterations from a trace; none if it is not the trace of a profile.
 pub fn measured(trace: &Trace) -> Option<Result<Measured, InvalidTrace>> {
-    let roots = || trace.spans().filter(|span| span.parent.is_none());
-    let mut windows: Vec<(Nanos, Nanos)> = roots().filter(is_iteration).map(|span| (span.start, span.end())).collect();
-    if windows.is_empty() || !roots().any(|span| span.name == PREPARE) {
+    let mut windows: Vec<(Nanos, Nanos)> =
+        trace.roots().filter(is_iteration).map(|span| (span.start, span.end())).collect();
+    if windows.is_empty() || !trace.roots().any(|span| span.name == PREPARE) {
         return None;
     }
     windows.sort_unstable();
@@ -36,7 +36,7 @@ pub fn measured(trace: &Trace) -> Option<Result<Measured, InvalidTrace>> {
         let before = windows.partition_point(|(start, _)| *start <= time);
         before.checked_sub(1).is_some_and(|at| time <= windows[at].1)
     };
-    let setup = setup(roots().filter(|span| !is_inside(span.start)), trace);
+    let setup = setup(trace.roots().filter(|span| !is_inside(span.start)), trace);
     let part = trace.clone().retain(|trace, id| is_inside(trace.span_start(id)));
     Some(part.map(|trace| Measured { trace, iterations: windows.len(), setup }))
 }

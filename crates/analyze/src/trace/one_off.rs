@@ -47,7 +47,7 @@ impl OneOffs {
         let mut found = Self { until: unit.map_or(0, started), ..Self::default() };
         let mut known: HashMap<NameId, bool> = HashMap::new();
         let mut captures: HashMap<TrackId, Vec<(u64, bool)>> = HashMap::new();
-        for id in trace.spans().map(|span| span.id) {
+        for id in trace.span_ids() {
             let (name, activity) = (trace.span_name(id), activities[id.index()]);
             if *known.entry(name).or_insert_with(|| is_start(trace.name(name))) {
                 found.names.insert(name);

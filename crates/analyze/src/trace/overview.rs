@@ -59,7 +59,7 @@ pub fn overview_of(trace: &Trace, devices: &Devices, waits: &[Found]) -> Overvie
         spans: trace.span_count() as u64,
         threads: tracks(|kind| kind == TrackKind::Thread),
         streams: tracks(TrackKind::is_device),
-        open: trace.spans().filter(|span| span.is_open).count() as u64,
+        open: trace.open_count() as u64,
         dropped: trace.lost,
         not_recorded: not_recorded(trace),
         clock_uncertainty: trace.clock_uncertainty,

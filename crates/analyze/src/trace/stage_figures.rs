@@ -21,7 +21,7 @@ pub fn stage_figures(trace: &Trace) -> Vec<Option<f64>> {
     let devices = devices(trace);
     let wall = trace.bounds().map(|(first, last)| last.saturating_sub(first).0);
     let is_on_host = |track| !trace.track(track).kind.is_device();
-    let roots = trace.spans().filter(|span| span.parent.is_none() && is_on_host(span.track));
+    let roots = trace.roots().filter(|span| is_on_host(span.track));
     let host = Stretches::union(roots.map(|span| (span.start.0, span.end().0)).collect());
     let work = devices.devices.iter().flat_map(|device| &device.work);
     let busy = Stretches::union(work.map(|work| (work.start, work.end)).collect());

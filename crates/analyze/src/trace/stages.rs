@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 use laptime_stats::{Sorted, quantile_by};
 use laptime_trace::{Activity, Column, DEEPEST, NameId, Nanos, STAMPED, Span, SpanId, Trace};
 
-use crate::device_time::{device_time, is_on_device};
+use crate::device_time::device_time;
 use crate::lap_unit::{family, is_lap};
 use crate::{families::Families, intervals::total, overview::Overview, timeline::Prepared};
 
@@ -163,8 +163,8 @@ impl Tree<'_> {
         let mut is_reported = vec![false; trace.span_count()];
         // Whether the duration of a span is part of its node's self time.
         let mut is_counted = vec![false; trace.span_count()];
-        let of_side = |wanted: bool| trace.spans().filter(move |span| is_on_device(trace, span) == wanted);
-        for span in of_side(false).chain(of_side(true)) {
+        let of_side = |wanted| trace.tracks().filter(move |(_, track)| track.kind.is_device() == wanted);
+        for span in of_side(false).chain(of_side(true)).flat_map(|(track, _)| trace.spans_on(track)) {
             let outer = span.parent.and_then(|parent| lap_of.get(parent.index()));
             let lap = if is_lap(&span) { Some(span.id) } else { outer };
             lap_of.set(span.id.index(), lap);
@@ -173,7 +173,7 @@ impl Tree<'_> {
             if let Some(parent) = span.parent.filter(|parent| is_counted[parent.index()]) {
                 self.nodes[self.node_of.get(parent.index())].own -= u128::from(span.duration.0);
             }
-            let on_device = is_on_device(trace, &span);
+            let on_device = trace.track(span.track).kind.is_device();
             let reported_by = led_by.get(span.id.index()).or(span.parent.filter(|parent| is_reported[parent.index()]));
             is_reported[span.id.index()] = on_device && reported_by.is_some();
             if let Some(reported_by) = reported_by.filter(|_| on_device) {

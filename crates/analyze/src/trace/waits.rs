@@ -59,7 +59,14 @@ pub enum Place {
 pub fn waits(trace: &Trace, devices: &Devices) -> Vec<Found> {
     let evidence = Evidence::of(trace, devices);
     let mut found: HashMap<TrackId, Vec<Found>> = HashMap::new();
-    for span in trace.spans().filter(|span| !trace.track(span.track).kind.is_device()) {
+    let is_call = |id: &SpanId| {
+        let activity = devices.activities[id.index()];
+        activity == Activity::Wait || activity.is_call()
+    };
+    for span in trace.span_ids().filter(is_call).map(|id| trace.span(id)) {
+        if trace.track(span.track).kind.is_device() {
+            continue;
+        }
         let Some(kind) = evidence.kind(&span, devices.activities[span.id.index()]) else { continue };
         let wait = Found {
             kind,

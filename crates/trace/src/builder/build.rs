@@ -3,10 +3,13 @@
 //! The collected columns become the columns of the trace. Each is sorted separately, so that only one column at a time
 //! is in memory twice.
 
+use std::thread;
+
 use super::{DISCARDED, FlowPlace, SpanEntry, TraceBuilder};
+use crate::invariants::{InvalidTrace, check_blocks};
 use crate::trace::{Flow, MarkColumns, NO_PARENT, SpanColumns, SpanId, Trace, ValueColumns};
 use crate::track::{Track, TrackId, TrackKind};
-use crate::{column::Column, format::counted, invariants::InvalidTrace, lanes, names::NameId, time::Nanos};
+use crate::{column::Column, format::counted, lanes, names::NameId, time::Nanos};
 
 impl TraceBuilder {
     /// Sorts, nests and checks the collected parts.
@@ -14,7 +17,26 @@ impl TraceBuilder {
     /// Drops units of tracks that are not counters and devices of host tracks, and clamps counts to what the formats
     /// can store.
     pub fn build(mut self) -> Result<Trace, InvalidTrace> {
+        const LARGE: usize = 100_000;
         self.check()?;
+        let mut fields = std::mem::take(&mut self.fields);
+        let (is_large, names) = (self.spans.start.len() >= LARGE, self.names.len());
+        let check = || check_blocks(names, &fields);
+        let mut trace = thread::scope(|scope| {
+            // The other work is done meanwhile.
+            let checked = is_large.then(|| thread::Builder::new().spawn_scoped(scope, check));
+            let trace = self.build_without_fields()?;
+            match checked.map(|thread| thread.map(thread::ScopedJoinHandle::join)) {
+                Some(Ok(Ok(checked))) => checked.map(|()| trace),
+                _ => check().map(|()| trace),
+            }
+        })?;
+        fields.shrink();
+        trace.fields = fields;
+        Ok(trace)
+    }
+
+    fn build_without_fields(mut self) -> Result<Trace, InvalidTrace> {
         for track in &mut self.tracks {
             track.unit = if track.kind == TrackKind::Counter { track.unit } else { NameId::EMPTY };
             track.device = track.device.filter(|_| track.kind.may_have_device());
@@ -29,18 +51,16 @@ impl TraceBuilder {
         trace.flows.dedup();
         self.put_marks(&mut trace);
         self.put_values(&mut trace);
-        self.fields.shrink();
         trace.names = self.names;
         trace.processes = self.processes;
         trace.tracks = self.tracks;
-        trace.fields = self.fields;
         trace.origin = self.origin;
         trace.clock_uncertainty = self.clock_uncertainty.map(|uncertainty| uncertainty.min(Nanos::MAX));
         trace.lost = self.lost.min(i64::MAX as u64);
         trace.warnings = self.warnings;
         trace.metadata = self.metadata;
         trace.is_cut_off = self.is_cut_off;
-        trace.check()?;
+        trace.check_columns()?;
         Ok(trace)
     }
 

@@ -32,10 +32,20 @@ impl Launches {
         self.calls.sort_unstable_by_key(|&(correlation, span)| (correlation, start(span), span));
         let mut flows = Vec::with_capacity(self.work.len());
         let mut unexplained = 0;
+        let mut first = 0;
         for &(correlation, work) in &self.work {
-            let first = self.calls.partition_point(|&(known, _)| known < correlation);
+            // Work mostly comes in the order of its calls.
+            first += self.calls[first..].iter().take(2).take_while(|&&(known, _)| known < correlation).count();
+            let is_before = |at: usize| self.calls.get(at).is_some_and(|&(known, _)| known < correlation);
+            if is_before(first) || first > 0 && !is_before(first - 1) {
+                first = self.calls.partition_point(|&(known, _)| known < correlation);
+            }
+            let is_alone = self.calls.get(first + 1).is_none_or(|&(known, _)| known > correlation);
             let same = &self.calls[first..];
-            let same = &same[..same.partition_point(|&(known, _)| known == correlation)];
+            let same = match is_alone {
+                true => &same[..same.iter().take(1).filter(|&&(known, _)| known == correlation).count()],
+                false => &same[..same.partition_point(|&(known, _)| known == correlation)],
+            };
             let before = same.partition_point(|&(_, call)| start(call) <= start(work));
             match same.get(before.saturating_sub(1)) {
                 Some(&(_, call)) => flows.push((call, work)),

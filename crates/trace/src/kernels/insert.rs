@@ -103,15 +103,15 @@ impl Insert<'_> {
                 fields.push((self.builder.name(name), StoredValue::Str(self.triple(*size))));
             }
         }
-        self.builder.set_span_fields(span, &fields);
+        self.builder.set_span_fields(span, &mut fields);
         if work.correlation != 0 && work.kind.is_work() {
             self.launches.work(work.correlation, span);
         }
     }
 
     fn set_fields(&mut self, span: SpanEntry, fields: &[(&str, Value<'_>)]) {
-        let fields = self.stored(fields);
-        self.builder.set_span_fields(span, &fields);
+        let mut fields = self.stored(fields);
+        self.builder.set_span_fields(span, &mut fields);
     }
 
     fn stored(&mut self, fields: &[(&str, Value<'_>)]) -> Vec<(NameId, StoredValue)> {

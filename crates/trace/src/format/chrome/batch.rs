@@ -2,12 +2,12 @@
 
 use hashbrown::DefaultHashBuilder;
 
-use super::cache::{Key, NameCache};
+use super::cache::{Expected, Key, NameCache};
 use super::lexer::{Fault, Lexer, Part, Text, on_one_line};
 use super::row::{Number, OTHER_PHASE, Row, Time};
-use super::{FLOAT, time::nanos, walk::Walk};
-use crate::fields::StoredValue;
-use crate::names::{NameId, Names};
+use super::{FLOAT, kineto::Class, time::nanos, walk::Walk};
+use crate::fields::{StoredValue, keep_last_values};
+use crate::names::{NameId, Names, differ_in_lowest_bits};
 
 /// How far parsing got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +20,76 @@ pub enum Stop {
     Within,
 }
 
+/// What a name of a batch is in the trace; none if it was not looked up yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Merged {
+    pub name: Option<NameId>,
+    /// Its meaning as a category.
+    pub class: Option<Class>,
+}
+
+/// More names than this, or more bytes of them, are forgotten before the next chunk.
+const MOST_NAMES: usize = 1 << 12;
+const LONGEST_NAMES: usize = 1 << 18;
+
+/// More than the keys of all categories of a trace.
+const KEYS: usize = 128;
+
+/// The keys of an event; those up to `Open` may occur once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Member {
+    Phase,
+    Time,
+    Duration,
+    Name,
+    Category,
+    Process,
+    Thread,
+    Args,
+    Open,
+    Id,
+    Bind,
+    FlowOut,
+    FlowIn,
+    BindingPoint,
+    Other,
+}
+
+impl Member {
+    const COUNT: usize = Self::Other as usize + 1;
+
+    fn of(key: &[u8]) -> Self {
+        match key {
+            b"ph" => Self::Phase,
+            b"ts" => Self::Time,
+            b"dur" => Self::Duration,
+            b"name" => Self::Name,
+            b"cat" => Self::Category,
+            b"pid" => Self::Process,
+            b"tid" => Self::Thread,
+            b"args" => Self::Args,
+            b"laptime_open" => Self::Open,
+            b"id" | b"id2" => Self::Id,
+            b"bind_id" => Self::Bind,
+            b"flow_out" => Self::FlowOut,
+            b"flow_in" => Self::FlowIn,
+            b"bp" => Self::BindingPoint,
+            _ => Self::Other,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Batch {
+    /// The names of this chunk and of those before: most repeat, so each is looked up in the trace once.
     pub names: Names,
+    /// By name; filled where batches are merged.
+    pub merged: Vec<Merged>,
     seen: NameCache,
+    /// Keys of events by the key before and the phase.
+    members: Box<[Expected<Member>; 8 * (1 + Member::COUNT)]>,
+    /// Keys of fields by the key before, if there is one, and the category.
+    keys: Box<[Expected<NameId>; 2 * KEYS]>,
     pub rows: Vec<Row>,
     fields: Vec<(NameId, StoredValue)>,
     /// A buffer to put an array or object on one line.
@@ -42,7 +108,10 @@ impl Batch {
         let seen = NameCache::default();
         Self {
             names,
+            merged: Vec::new(),
             seen,
+            members: Box::new([Expected::NONE; _]),
+            keys: Box::new([Expected::NONE; _]),
             rows: Vec::new(),
             fields: Vec::new(),
             line: Vec::new(),
@@ -53,8 +122,12 @@ impl Batch {
     }
 
     pub fn clear(&mut self) {
-        self.names.clear();
-        self.seen.clear();
+        if self.names.len() > MOST_NAMES || self.names.bytes() > LONGEST_NAMES {
+            self.names.clear();
+            self.merged.clear();
+            self.seen.clear();
+            *self.keys = [Expected::NONE; _];
+        }
         self.rows.clear();
         self.fields.clear();
         (self.damaged, self.no_events, self.replaced) = (0, 0, 0);
@@ -139,80 +212,50 @@ impl Batch {
             flows_in: false,
             fields: (first_field, first_field),
         };
-        let mut seen = 0_u16;
+        let (mut seen, mut before) = (0_u16, None);
         lexer.expect(b'{')?;
-        let mut is_first = true;
-        while let Some(key) = lexer.key(is_first)? {
-            is_first = false;
-            let bit = match key.raw {
-                b"ph" => {
-                    row.phase = phase(lexer.text()?);
-                    1
-                }
-                b"ts" => {
-                    row.time = time(&mut lexer)?;
-                    2
-                }
-                b"dur" => {
-                    row.duration = time(&mut lexer)?;
-                    4
-                }
-                b"name" => {
-                    row.name = self.optional_text(&mut lexer)?;
-                    8
-                }
-                b"cat" => {
-                    row.category = self.optional_text(&mut lexer)?;
-                    16
-                }
-                b"pid" => {
-                    row.pid = self.number(&mut lexer)?;
-                    32
-                }
-                b"tid" => {
-                    row.tid = self.number(&mut lexer)?;
-                    64
-                }
-                b"id" | b"id2" => {
-                    row.id = Some(self.number(&mut lexer)?);
-                    0
-                }
-                b"args" => {
-                    row.has_fields = self.args(&mut lexer)?;
-                    128
-                }
-                b"bind_id" => {
-                    row.bind = Some(self.number(&mut lexer)?);
-                    0
-                }
-                b"flow_out" => {
-                    row.flows_out = lexer.raw()? == b"true";
-                    0
-                }
-                b"flow_in" => {
-                    row.flows_in = lexer.raw()? == b"true";
-                    0
-                }
-                b"bp" => {
-                    row.binds_around = lexer.raw()? == b"\"e\"";
-                    0
-                }
-                b"laptime_open" => {
-                    row.is_open = flag(lexer.part()?)?;
-                    256
-                }
-                _ => {
-                    lexer.raw()?;
-                    0
-                }
-            };
-            if seen & bit != 0 {
+        while let Some(member) = self.member(&mut lexer, before, row.phase)? {
+            match member {
+                Member::Phase => row.phase = phase(lexer.text()?),
+                Member::Time => row.time = time(&mut lexer)?,
+                Member::Duration => row.duration = time(&mut lexer)?,
+                Member::Name => row.name = self.optional_text(&mut lexer)?,
+                Member::Category => row.category = self.optional_text(&mut lexer)?,
+                Member::Process => row.pid = self.number(&mut lexer)?,
+                Member::Thread => row.tid = self.number(&mut lexer)?,
+                Member::Args => row.has_fields = self.args(&mut lexer, row.category)?,
+                Member::Open => row.is_open = flag(lexer.part()?)?,
+                Member::Id => row.id = Some(self.number(&mut lexer)?),
+                Member::Bind => row.bind = Some(self.number(&mut lexer)?),
+                Member::FlowOut => row.flows_out = lexer.raw()? == b"true",
+                Member::FlowIn => row.flows_in = lexer.raw()? == b"true",
+                Member::BindingPoint => row.binds_around = lexer.raw()? == b"\"e\"",
+                Member::Other => drop(lexer.raw()?),
+            }
+            let bit = 1 << member as u16;
+            if member <= Member::Open && seen & bit != 0 {
                 return Err(Fault::Damaged);
             }
-            seen |= bit;
+            (seen, before) = (seen | bit, Some(member));
         }
         row.fields.1 = self.fields.len() as u32;
         Ok((row, lexer.at()))
+    }
+
+    /// Moves past the next key of an event; none, and past it, at the event's end. Events of one phase have the same keys
+    /// in the same order, so what was last found in this place is tried first.
+    #[inline(always)]
+    fn member(&mut self, lexer: &mut Lexer<'_>, before: Option<Member>, phase: u8) -> Result<Option<Member>, Fault> {
+        let slot = before.map_or(0, |before| 8 * (1 + before as usize) + usize::from(phase % 8));
+        let slot = &mut self.members[slot];
+        if let Some((member, length)) = slot.find(lexer.rest()) {
+            lexer.skip(length);
+            return Ok(member);
+        }
+        let rest = lexer.rest();
+        let key = lexer.key(before.is_none())?;
+        *slot = Expected::of(lexer.since(rest), key.map(|key| Member::of(key.raw)));
+        Ok(key.map(|key| Member::of(key.raw)))
     }
 
     #[inline(always)]
@@ -240,17 +283,16 @@ impl Batch {
         Ok(text.parse().map_or_else(|_| Number::Named(self.names.id(&text)), Number::Plain))
     }
 
-    /// Parses the fields; false if they are not an object.
+    /// Parses the fields; false if they are not an object. Events of one category have the same keys in the same order.
     #[inline(always)]
-    fn args(&mut self, lexer: &mut Lexer<'_>) -> Result<bool, Fault> {
+    fn args(&mut self, lexer: &mut Lexer<'_>, category: NameId) -> Result<bool, Fault> {
         if lexer.peek()? != b'{' {
             return if lexer.word()? == b"null" { Ok(false) } else { Err(Fault::Damaged) };
         }
         lexer.expect(b'{')?;
-        let mut is_first = true;
-        while let Some(key) = lexer.key(is_first)? {
-            is_first = false;
-            let name = self.name(key)?;
+        let (first, mut before) = (self.fields.len(), None);
+        while let Some(name) = self.key(lexer, before, category)? {
+            before = Some(name);
             let value = match lexer.part()? {
                 Part::Null => continue,
                 Part::Bool(value) => StoredValue::Bool(value),
@@ -262,7 +304,45 @@ impl Batch {
             };
             self.fields.push((name, value));
         }
+        if !differ_in_lowest_bits(self.fields[first..].iter().map(|(name, _)| *name)) {
+            let mut fields = self.fields.split_off(first);
+            keep_last_values(&mut fields);
+            self.fields.append(&mut fields);
+        }
         Ok(true)
+    }
+
+    /// Moves past the next key of the fields, as `member` does.
+    #[inline(always)]
+    fn key(
+        &mut self,
+        lexer: &mut Lexer<'_>,
+        before: Option<NameId>,
+        category: NameId,
+    ) -> Result<Option<NameId>, Fault> {
+        let slot = match before {
+            None => category.index() % KEYS,
+            Some(before) => KEYS + (before.index() ^ category.index() << 2) % KEYS,
+        };
+        match self.keys[slot].find(lexer.rest()) {
+            Some((name, length)) => {
+                lexer.skip(length);
+                Ok(name)
+            }
+            None => self.other_key(lexer, before.is_none(), slot),
+        }
+    }
+
+    fn other_key(&mut self, lexer: &mut Lexer<'_>, is_first: bool, slot: usize) -> Result<Option<NameId>, Fault> {
+        let rest = lexer.rest();
+        let key = lexer.key(is_first)?;
+        let name = key.map(|key| self.name(key)).transpose()?;
+        let text = lexer.since(rest);
+        // What is not UTF-8 is counted each time.
+        if std::str::from_utf8(text).is_ok() {
+            self.keys[slot] = Expected::of(text, name);
+        }
+        Ok(name)
     }
 
     /// An array or object as text, or the float that our writer encoded as one.
@@ -290,25 +370,20 @@ impl Batch {
         if let Some(known) = key.and_then(|key| self.seen.find(key, bytes, &self.names)) {
             return known;
         }
-        let name = self.new_name(bytes);
+        let (known, hash) = self.names.find(bytes);
+        let name = match (known, std::str::from_utf8(bytes)) {
+            (Some(known), _) => known,
+            (None, Ok(text)) => self.names.hashed_id(text, hash),
+            (None, Err(_)) => {
+                // Not cached, so that each is counted.
+                self.replaced += 1;
+                return self.names.id(&String::from_utf8_lossy(bytes));
+            }
+        };
         if let Some(key) = key {
             self.seen.keep(key, name);
         }
         name
-    }
-
-    fn new_name(&mut self, bytes: &[u8]) -> NameId {
-        let (known, hash) = self.names.find(bytes);
-        if let Some(known) = known {
-            return known;
-        }
-        match std::str::from_utf8(bytes) {
-            Ok(text) => self.names.hashed_id(text, hash),
-            Err(_) => {
-                self.replaced += 1;
-                self.names.id(&String::from_utf8_lossy(bytes))
-            }
-        }
     }
 }
 
@@ -354,4 +429,68 @@ fn special_float(text: &[u8]) -> Option<f64> {
     let words = text.strip_prefix(b"{\"")?.strip_prefix(FLOAT.as_bytes())?.strip_prefix(b"\":\"")?;
     let words = std::str::from_utf8(words.strip_suffix(b"\"}")?).ok()?;
     u64::from_str_radix(words.rsplit_once(' ')?.1, 16).ok().map(f64::from_bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> Batch {
+        Batch::new(DefaultHashBuilder::default())
+    }
+
+    fn read(batch: &mut Batch, text: &str) -> Vec<String> {
+        batch.clear();
+        assert_eq!(batch.read(text.as_bytes(), usize::MAX), (text.len(), Stop::Between));
+        let field = |(name, value): &(NameId, StoredValue)| match value {
+            StoredValue::Str(text) => format!("{}={}", batch.names.name(*name), batch.names.name(*text)),
+            other => format!("{}={other:?}", batch.names.name(*name)),
+        };
+        batch.rows.iter().flat_map(|row| batch.fields(row)).map(field).collect()
+    }
+
+    #[test]
+    fn keys_that_were_seen_excuse_no_damage() {
+        let padding = " ".repeat(64);
+        let mut batch = batch();
+        for _ in 0..2 {
+            let found = read(&mut batch, &format!(r#"{{"ph":"X", "args":{{"a":1, "b":2}}, "name":"x"}}{padding}"#));
+            assert_eq!((found.join(" ").as_str(), batch.damaged), ("a=Int(1) b=Int(2)", 0));
+            for damaged in [
+                r#"{, "args":{"a":1}}"#,
+                r#"{"ph":"X", "args":{, "b":2}}"#,
+                r#"{"ph":"X", "args":{"a":1 "b":2}}"#,
+                r#"{"ph":"X", "args":{"a":1, "b":2}, "args":{"a":1}}"#,
+            ] {
+                assert_eq!(read(&mut batch, &format!("{damaged}{padding}")), [""; 0], "{damaged}");
+                assert_eq!(batch.damaged, 1, "{damaged}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_of_two_fields_with_one_name_counts() {
+        assert_eq!(read(&mut batch(), r#"{"args":{"a":1,"b":2,"a":3}}"#), ["a=Int(3)", "b=Int(2)"]);
+    }
+
+    #[test]
+    fn each_string_that_is_not_utf8_is_counted() {
+        let mut batch = batch();
+        for _ in 0..2 {
+            batch.clear();
+            batch.read(b"{\"args\":{\"k\xff\":\"v\xff\"}},{\"args\":{\"k\xff\":1}}", usize::MAX);
+            assert_eq!(batch.replaced, 3);
+        }
+    }
+
+    #[test]
+    fn names_are_kept_for_the_next_chunk_unless_they_are_many() {
+        let mut batch = batch();
+        let few = read(&mut batch, r#"{"args":{"a":"x"}}"#);
+        let known = batch.names.len();
+        assert_eq!((read(&mut batch, r#"{"args":{"a":"x"}}"#), batch.names.len()), (few.clone(), known));
+        let many: String = (0..MOST_NAMES).map(|at| format!(r#"{{"args":{{"a":"{at}"}}}}"#)).collect();
+        assert_eq!(read(&mut batch, &many).len(), MOST_NAMES);
+        assert_eq!((read(&mut batch, r#"{"args":{"a":"x"}}"#), batch.names.len()), (few, known));
+    }
 }

@@ -2,8 +2,9 @@
 
 use crate::names::{NameId, Names};
 
-/// Slots; about the number of names that repeat in a chunk.
-const SLOTS: usize = 512;
+/// Slots; more than the names that repeat in most traces.
+const SLOTS: usize = 1 << BITS;
+const BITS: u32 = 10;
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
@@ -48,7 +49,7 @@ impl Key {
             }
         };
         let mixed = (first ^ last.rotate_left(23) ^ u64::from(length)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Some(Self { first, last, length, slot: (mixed >> 55) as usize })
+        Some(Self { first, last, length, slot: (mixed >> (64 - BITS)) as usize })
     }
 }
 
@@ -68,5 +69,44 @@ impl NameCache {
 
     pub fn keep(&mut self, key: Key, name: NameId) {
         self.0[key.slot] = Slot { first: key.first, last: key.last, length: key.length, name };
+    }
+}
+
+/// The longest text that is expected.
+const LONGEST: usize = 48;
+
+/// What is expected between two values of an object, with the key and the white space that is there in most events: it is
+/// compared with the next bytes of the file at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<K> {
+    words: [u64; LONGEST / 8],
+    masks: [u64; LONGEST / 8],
+    length: usize,
+    /// None for the end of the object.
+    key: Option<K>,
+}
+
+impl<K: Copy> Expected<K> {
+    pub const NONE: Self = Self { words: [0; LONGEST / 8], masks: [0; LONGEST / 8], length: 0, key: None };
+
+    pub fn of(text: &[u8], key: Option<K>) -> Self {
+        let mut expected = Self { key, ..Self::NONE };
+        if text.len() <= LONGEST {
+            expected.length = text.len();
+            for (at, &byte) in text.iter().enumerate() {
+                expected.words[at / 8] |= u64::from(byte) << (8 * (at % 8));
+                expected.masks[at / 8] |= 0xff << (8 * (at % 8));
+            }
+        }
+        expected
+    }
+
+    /// The key and the length of the text, if the bytes begin with it.
+    #[inline(always)]
+    pub fn find(&self, bytes: &[u8]) -> Option<(Option<K>, usize)> {
+        let (words, _) = bytes.first_chunk::<LONGEST>()?.as_chunks();
+        let pairs = words.iter().zip(self.words.iter().zip(&self.masks));
+        let differing = pairs.fold(0, |all, (word, (own, mask))| all | (u64::from_le_bytes(*word) ^ own) & mask);
+        (differing == 0 && self.length > 0).then_some((self.key, self.length))
     }
 }

@@ -33,7 +33,7 @@ pub enum End {
 /// Receives the contents of the file.
 pub trait Sink {
     /// Receives events; their names are those of the batch.
-    fn events(&mut self, batch: &Batch);
+    fn events(&mut self, batch: &mut Batch);
 
     /// Whether it accepts no more events.
     fn is_full(&self) -> bool {
@@ -178,7 +178,7 @@ impl Document {
     fn events(&mut self, bytes: &[u8], sink: &mut impl Sink) -> usize {
         self.batch.clear();
         let (used, stop) = self.batch.read(bytes, MOST_ROWS);
-        sink.events(&self.batch);
+        sink.events(&mut self.batch);
         match stop {
             Stop::Between => {}
             Stop::Closed => self.leave_events(),
@@ -228,7 +228,7 @@ impl Document {
                 self.pending.push(b' ');
                 self.batch.clear();
                 self.batch.read(&self.pending, usize::MAX);
-                sink.events(&self.batch);
+                sink.events(&mut self.batch);
             }
             _ => {}
         }
@@ -249,7 +249,7 @@ pub mod tests {
     }
 
     impl Sink for Seen {
-        fn events(&mut self, batch: &Batch) {
+        fn events(&mut self, batch: &mut Batch) {
             self.names.extend(batch.rows.iter().map(|row| batch.names.name(row.name).to_owned()));
             self.no_events += batch.no_events;
         }

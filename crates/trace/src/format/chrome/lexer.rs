@@ -80,7 +80,22 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Moves to the next key of an object, past its colon; none at the object's end.
+    /// The bytes from here on.
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// Consumes bytes that were compared with `rest`.
+    pub fn skip(&mut self, length: usize) {
+        self.at += length;
+    }
+
+    /// The bytes that were consumed since these were the next.
+    pub fn since(&self, rest: &'a [u8]) -> &'a [u8] {
+        &rest[..rest.len() - self.rest().len()]
+    }
+
+    /// Moves to the next key of an object, past its colon and white space; none at the object's end.
     #[inline(always)]
     pub fn key(&mut self, is_first: bool) -> Result<Option<Text<'a>>, Fault> {
         match self.peek()? {
@@ -94,6 +109,7 @@ impl<'a> Lexer<'a> {
         }
         let key = self.text()?;
         self.expect(b':')?;
+        self.peek()?;
         Ok(Some(key))
     }
 
@@ -139,11 +155,22 @@ impl<'a> Lexer<'a> {
         match self.peek()? {
             b'"' => self.text().map(Part::Text),
             b'{' | b'[' => self.nested().map(Part::Nested),
-            _ => match self.small_whole() {
-                Some(value) => Ok(Part::Int(value)),
-                None => scalar(self.word()?),
-            },
+            _ => self.plain(),
         }
+    }
+
+    /// Parses a number or a word.
+    #[inline(always)]
+    fn plain(&mut self) -> Result<Part<'a>, Fault> {
+        if let Some((value, end)) = scan::small_whole(self.bytes, self.at) {
+            self.at = end;
+            return Ok(Part::Int(value));
+        }
+        if let Some((value, end)) = scan::small_fraction(self.bytes, self.at) {
+            self.at = end;
+            return Ok(Part::Float(value));
+        }
+        scalar(self.word()?)
     }
 
     /// Parses any value, and returns its bytes.

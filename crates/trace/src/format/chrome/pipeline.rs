@@ -5,8 +5,8 @@
 //! is, or the chunk is parsed again from the end of the chunk before it. A wrong guess therefore costs time and never
 //! an event. Memory is bounded by the few chunks and batches in flight.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::{io, thread};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::{io, sync::Mutex, thread};
 
 use hashbrown::DefaultHashBuilder;
 
@@ -33,73 +33,80 @@ pub fn thread_count() -> usize {
     thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS))
 }
 
-/// Parses chunks on `threads` threads, gets them from `next` on a separate thread, and merges them here.
-///
-/// The chunks go to the threads in turn, so that batches arrive in file order.
+/// Parses chunks on `threads` threads, which get them from `next` in turn, and merges them here in file order.
 pub fn read_chunks<C: AsRef<[u8]> + Send>(
     threads: usize,
-    mut next: impl FnMut() -> io::Result<Option<C>> + Send,
+    next: impl FnMut() -> io::Result<Option<C>> + Send,
     document: &mut Document,
     hasher: &DefaultHashBuilder,
     sink: &mut impl Sink,
 ) -> io::Result<()> {
+    let source = Mutex::new(Some(next));
     thread::scope(|scope| {
-        let (mut inputs, mut outputs, mut returns) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..threads {
-            let (chunk_sender, chunks) = sync_channel::<C>(1);
+        let (order_sender, order) = channel::<usize>();
+        let (mut outputs, mut returns, mut parsers) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..threads {
             let (done_sender, done) = sync_channel::<Done<C>>(1);
             let (batch_sender, batches) = sync_channel::<Batch>(4);
-            let hasher = hasher.clone();
-            scope.spawn(move || work(&chunks, &done_sender, &batches, &hasher));
-            inputs.push(chunk_sender);
+            let (source, order, hasher) = (&source, order_sender.clone(), hasher.clone());
+            let take = move || next_chunk(source, || order.send(number).is_ok());
+            parsers.push(scope.spawn(move || work(take, &done_sender, &batches, &hasher)));
             outputs.push(done);
             returns.push(batch_sender);
         }
-        let source = scope.spawn(move || -> io::Result<()> {
-            for input in inputs.iter().cycle() {
-                let Some(chunk) = next()? else { break };
-                // The receiver is gone: the file has ended, or broke off.
-                if input.send(chunk).is_err() {
-                    break;
-                }
-            }
-            Ok(())
-        });
-        for (output, free) in outputs.iter().zip(&returns).cycle() {
-            let Ok(done) = output.recv() else { break };
+        drop(order_sender);
+        for number in order {
+            let Ok(done) = outputs[number].recv() else { break };
             let batch = take(done, document, sink);
-            let _ = free.try_send(batch);
+            let _ = returns[number].try_send(batch);
             if document.has_ended() || sink.is_full() {
                 break;
             }
         }
         drop(outputs);
-        source.join().unwrap_or_else(|_| Err(io::Error::other("the reader thread failed")))
+        let failed = |_| Err(io::Error::other("a reader thread failed"));
+        parsers.into_iter().try_for_each(|parser| parser.join().unwrap_or_else(failed))
     })
+}
+
+/// Takes the next chunk, and announces it while no other thread can take one.
+fn next_chunk<C>(
+    source: &Mutex<Option<impl FnMut() -> io::Result<Option<C>>>>,
+    announce: impl Fn() -> bool,
+) -> io::Result<Option<C>> {
+    let mut source = source.lock().map_err(|_| io::Error::other("a reader thread failed"))?;
+    let Some(next) = source.as_mut() else { return Ok(None) };
+    let chunk = next();
+    let is_wanted = matches!(chunk, Ok(Some(_))) && announce();
+    if !is_wanted {
+        *source = None;
+    }
+    chunk.map(|chunk| chunk.filter(|_| is_wanted))
 }
 
 /// Parses chunks until there are no more, or the receiver is gone.
 fn work<C: AsRef<[u8]>>(
-    chunks: &Receiver<C>,
+    mut next: impl FnMut() -> io::Result<Option<C>>,
     done: &SyncSender<Done<C>>,
     batches: &Receiver<Batch>,
     hasher: &DefaultHashBuilder,
-) {
-    for chunk in chunks {
+) -> io::Result<()> {
+    while let Some(chunk) = next()? {
         let mut batch = batches.try_recv().unwrap_or_else(|_| Batch::new(hasher.clone()));
         batch.clear();
         let (used, stop) = batch.read(chunk.as_ref(), usize::MAX);
         if done.send(Done { chunk, batch, used, stop }).is_err() {
-            return;
+            break;
         }
     }
+    Ok(())
 }
 
 /// Accepts a parsed chunk: its batch if the guess was right, otherwise its bytes.
-fn take<C: AsRef<[u8]>>(done: Done<C>, document: &mut Document, sink: &mut impl Sink) -> Batch {
+fn take<C: AsRef<[u8]>>(mut done: Done<C>, document: &mut Document, sink: &mut impl Sink) -> Batch {
     let bytes = done.chunk.as_ref();
     let read_already = if document.is_between_events() {
-        sink.events(&done.batch);
+        sink.events(&mut done.batch);
         document.pass(done.used, done.stop);
         done.used
     } else {

@@ -4,13 +4,14 @@ use std::io::{self, BufRead, Read};
 
 use hashbrown::DefaultHashBuilder;
 
+use super::batch::{Batch, Merged};
 use super::document::{Document, Sink};
 use super::flows::{BoundEnd, FlowKey, Flows, OtherEnd, OwnEnd, Step};
 use super::kineto::{self, Class};
 use super::pipeline::{CHUNK, Cut, read_chunks, thread_count};
 use super::row::{Number as Numbered, OTHER_PHASE, Row, Time};
 use super::tracks::{AsyncId, Place, Tracks};
-use super::{batch::Batch, finish::Counts, stream::Chunks};
+use super::{finish::Counts, stream::Chunks};
 use crate::builder::{SpanEntry, TraceBuilder};
 use crate::fields::{FieldBlock, StoredValue};
 use crate::format::{ReadError, budget::Budget, filled, launches::Launches, pairing::Ending};
@@ -97,13 +98,10 @@ pub struct Reader {
     pub launches: Launches,
     /// Ids that are names; they are not names of the trace.
     ids: Names,
-    /// The builder's ids for the names of the current batch, and their meaning as categories; none if not looked up
-    /// yet.
-    names: Vec<Option<NameId>>,
-    classes: Vec<Option<Class>>,
+    /// What the names of the current batch are in the trace.
+    merged: Vec<Merged>,
     /// The names of relevant fields in the current batch.
     known: kineto::Known,
-    scratch: Vec<(NameId, StoredValue)>,
     pub last_time: u64,
     pub is_ours: bool,
     /// The time origin in nanoseconds since 1970, as given by torch.profiler.
@@ -121,7 +119,7 @@ impl Sink for Reader {
         self.refused.is_some()
     }
 
-    fn events(&mut self, batch: &Batch) {
+    fn events(&mut self, batch: &mut Batch) {
         if self.refused.is_none() {
             self.refused = self.budget.room_for(batch.rows.len(), self.tracks.bytes(), &mut self.builder).err();
         }
@@ -131,10 +129,8 @@ impl Sink for Reader {
         self.counts.damaged += batch.damaged;
         self.counts.strange += batch.no_events;
         self.counts.replaced += batch.replaced;
-        self.names.clear();
-        self.names.resize(batch.names.len(), None);
-        self.classes.clear();
-        self.classes.resize(batch.names.len(), None);
+        self.merged = std::mem::take(&mut batch.merged);
+        self.merged.resize(batch.names.len(), Merged::default());
         self.known = kineto::Known::of(&batch.names);
         // XProf ends its events with an empty object.
         for row in batch.rows.iter().filter(|row| !row.is_blank()) {
@@ -143,6 +139,7 @@ impl Sink for Reader {
                 None => self.counts.strange += 1,
             }
         }
+        batch.merged = std::mem::take(&mut self.merged);
     }
 
     fn member(&mut self, key: &[u8], json: &[u8]) {
@@ -208,16 +205,12 @@ impl Reader {
 
     /// The builder's id for a name of the batch.
     fn name(&mut self, batch: &Batch, name: NameId) -> NameId {
-        if let Some(known) = self.names[name.index()] {
-            return known;
-        }
-        let known = self.builder.name(batch.names.name(name));
-        self.names[name.index()] = Some(known);
-        known
+        let builder = &mut self.builder;
+        *self.merged[name.index()].name.get_or_insert_with(|| builder.name(batch.names.name(name)))
     }
 
     fn class(&mut self, batch: &Batch, category: NameId) -> Class {
-        *self.classes[category.index()].get_or_insert_with(|| Class::of(batch.names.name(category)))
+        *self.merged[category.index()].class.get_or_insert_with(|| Class::of(batch.names.name(category)))
     }
 
     /// The event's time; none, and counted, if it cannot be represented.
@@ -240,25 +233,19 @@ impl Reader {
         self.tracks.track(Place { pid: at.pid, tid: at.tid, is_device }, &mut self.builder)
     }
 
-    /// Puts the fields of an event into `scratch`, with the builder's names.
-    fn gather_fields(&mut self, at: At<'_>) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        for &(name, value) in at.batch.fields(at.row) {
-            let value = match value {
-                StoredValue::Str(text) => StoredValue::Str(self.name(at.batch, text)),
-                other => other,
-            };
-            scratch.push((self.name(at.batch, name), value));
-        }
-        self.scratch = scratch;
+    /// Stores the fields of an event, with the builder's names.
+    fn kept_fields(&mut self, at: At<'_>) -> FieldBlock {
+        let Self { builder, merged, .. } = self;
+        builder.keep_foreign_fields(at.batch.fields(at.row), |names, name| {
+            *merged[name.index()].name.get_or_insert_with(|| names.id(at.batch.names.name(name)))
+        })
     }
 
     fn start_span(&mut self, at: At<'_>, track: TrackId, time: u64) -> SpanEntry {
         let (name, category) = (self.name(at.batch, at.row.name), self.name(at.batch, at.row.category));
-        self.gather_fields(at);
+        let fields = self.kept_fields(at);
         let entry = self.builder.span_named(track, Nanos(time), Nanos(0), name, category);
-        self.builder.set_span_fields(entry, &self.scratch);
+        self.builder.set_span_block(entry, fields);
         if at.row.is_open {
             self.builder.leave_open(entry);
         }
@@ -307,11 +294,6 @@ impl Reader {
         Some(())
     }
 
-    fn kept_fields(&mut self, at: At<'_>) -> FieldBlock {
-        self.gather_fields(at);
-        self.builder.keep_fields(&self.scratch)
-    }
-
     /// The track of an asynchronous event, and the key that connects it with others.
     fn asynchronous(&mut self, at: At<'_>) -> Option<(TrackId, AsyncId)> {
         let id = self.id(at.batch, at.row.id)?;
@@ -357,8 +339,8 @@ impl Reader {
     fn mark(&mut self, at: At<'_>, track: TrackId) -> Option<()> {
         let Some(time) = self.time(at.row) else { return Some(()) };
         let (name, category) = (self.name(at.batch, at.row.name), self.name(at.batch, at.row.category));
-        self.gather_fields(at);
-        self.builder.mark_named(track, Nanos(time), name, category, &self.scratch);
+        let fields = self.kept_fields(at);
+        self.builder.mark_named(track, Nanos(time), name, category, fields);
         Some(())
     }
 

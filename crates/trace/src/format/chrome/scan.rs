@@ -89,15 +89,61 @@ pub fn plain_micros(bytes: &[u8], start: usize) -> Option<(u64, usize)> {
     ends_number(*bytes.get(end)?).then_some((nanos, end))
 }
 
+/// A decimal fraction of at most fifteen digits, and its end. Both its digits as a whole number and the power of ten are
+/// exact doubles, so their quotient is the nearest one.
+#[inline(always)]
+pub fn small_fraction(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
+    const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    let is_negative = bytes.get(start) == Some(&b'-');
+    let first = start + usize::from(is_negative);
+    let (whole, point) = digits(bytes, first);
+    if point == first || bytes.get(point) != Some(&b'.') {
+        return None;
+    }
+    let (fraction, end) = digits(bytes, point + 1);
+    let places = end - point - 1;
+    if places == 0 || end - first > 16 || !ends_number(*bytes.get(end)?) {
+        return None;
+    }
+    let value = (whole * 10_u64.pow(places as u32) + fraction) as f64 / POWERS[places];
+    Some((if is_negative { -value } else { value }, end))
+}
+
 /// The value of the following digits, and their end. With more than nineteen digits the value is meaningless.
 #[inline(always)]
 fn digits(bytes: &[u8], start: usize) -> (u64, usize) {
     let (mut value, mut at) = (0_u64, start);
+    while let Some(word) = word(bytes, at) {
+        let (found, count) = digits_of(word);
+        if count == 8 {
+            value = value.wrapping_mul(100_000_000).wrapping_add(found);
+            at += 8;
+            continue;
+        }
+        const POWERS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+        return (value.wrapping_mul(POWERS[count]).wrapping_add(found), at + count);
+    }
     while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
         value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
         at += 1;
     }
     (value, at)
+}
+
+/// The value of the digits at the beginning of a word, and their number.
+#[inline(always)]
+fn digits_of(word: u64) -> (u64, usize) {
+    let digits = word ^ (ONES * b'0' as u64);
+    // Adding carries into the highest bit of each byte that is above nine.
+    let others = (((digits & !HIGHS) + 0x76 * ONES) | digits) & HIGHS;
+    let count = (others.trailing_zeros() / 8) as usize;
+    // The digits move to the end of the number, behind zeros.
+    let digits = if count == 0 { 0 } else { digits << (64 - 8 * count) };
+    let pairs = (digits.wrapping_mul(10)).wrapping_add(digits >> 8);
+    let pairs = [pairs, pairs >> 16].map(|pairs| pairs & 0x0000_00ff_0000_00ff);
+    let high = pairs[0].wrapping_mul(100 + (1_000_000 << 32));
+    let low = pairs[1].wrapping_mul(1 + (10_000 << 32));
+    (high.wrapping_add(low) >> 32, count)
 }
 
 #[cfg(test)]
@@ -113,6 +159,24 @@ mod tests {
             prop_assert_eq!(quote_or_escape(&bytes, start), found);
             let found = bytes[start..].iter().position(|&byte| byte > b' ').map_or(bytes.len(), |at| start + at);
             prop_assert_eq!(behind_blanks(&bytes, start), found);
+        }
+
+        #[test]
+        fn digits_are_the_number_that_they_spell(number in "[0-9]{0,19}", tail in "[,./:} ]{1,9}") {
+            let text = format!("{number}{tail}");
+            let value = number.parse::<u64>().unwrap_or(0);
+            prop_assert_eq!(digits(text.as_bytes(), 0), (value, number.len()));
+        }
+
+        #[test]
+        fn a_short_fraction_is_the_nearest_double(text in "-?[0-9]{1,9}\\.[0-9]{1,8}") {
+            let expected = (text.len() < 17).then(|| text.parse::<f64>().unwrap().to_bits());
+            let found = small_fraction(format!("{text},").as_bytes(), 0);
+            if let Some(expected) = expected {
+                prop_assert_eq!(found.map(|(value, end)| (value.to_bits(), end)), Some((expected, text.len())));
+            } else if let Some((value, _)) = found {
+                prop_assert_eq!(value.to_bits(), text.parse::<f64>().unwrap().to_bits());
+            }
         }
 
         #[test]

@@ -1,6 +1,6 @@
 //! The tracks of a JSON trace while it is read: processes and threads by their numbers or names.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::{batch::Batch, row::Number};
 use crate::track::{Track, TrackId, TrackKind};

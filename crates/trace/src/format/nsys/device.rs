@@ -100,12 +100,12 @@ impl Reader<'_> {
             ("stream", Some(Value::Int(stream))),
             ("correlation", row.int(4).map(Value::Int)),
         ];
-        let fields: Vec<(NameId, StoredValue)> = common
+        let mut fields: Vec<(NameId, StoredValue)> = common
             .iter()
             .chain(work.fields)
             .filter_map(|(name, value)| Some((self.builder.name(name), self.builder.stored((*value)?))))
             .collect();
-        self.builder.set_span_fields(span, &fields);
+        self.builder.set_span_fields(span, &mut fields);
         if let Some(correlation @ 1..) = row.int(4) {
             self.launches.work(correlation_of(pid, correlation), span);
         }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::table::{Row, Tables};
 use super::{Reader, device::correlation_of, places::GlobalId};
-use crate::{activity::category, builder::SpanEntry, fields::StoredValue, names::NameId, time::Nanos};
+use crate::fields::{FieldBlock, StoredValue};
+use crate::{activity::category, builder::SpanEntry, names::NameId, time::Nanos};
 
 /// The kinds of NVTX events that are read, as numbered by `ENUM_NSYS_EVENT_TYPE`; the text variants come from files.
 mod event {
@@ -64,7 +65,7 @@ impl Reader<'_> {
         if let Some(error) = row.int(6).filter(|&value| value != 0) {
             fields.push((self.builder.name("return value"), StoredValue::Int(error)));
         }
-        self.builder.set_span_fields(span, &fields);
+        self.builder.set_span_fields(span, &mut fields);
         if let Some(correlation @ 1..) = row.int(4) {
             self.launches.call(correlation_of(id.pid(), correlation), span);
         }
@@ -126,7 +127,7 @@ impl Reader<'_> {
         let name = self.nvtx_text(row).unwrap_or(NameId::EMPTY);
         let track = self.places.thread(GlobalId(row.int(5).unwrap_or(0)), &mut self.builder);
         let category = self.builder.name(category::NVTX);
-        self.builder.mark_named(track, time, name, category, &[]);
+        self.builder.mark_named(track, time, name, category, FieldBlock::NONE);
     }
 
     /// Adds a range and its end; none if it was still open. A range that began and ended on its thread's stack goes on
@@ -159,7 +160,7 @@ impl Reader<'_> {
             fields.push((self.builder.name("payload"), StoredValue::Int(value)));
         }
         self.add_payload(row, &mut fields);
-        self.builder.set_span_fields(span, &fields);
+        self.builder.set_span_fields(span, &mut fields);
         Some((span, row.int(2).map(|_| start.saturating_add(length))))
     }
 

@@ -312,7 +312,8 @@ impl Reader {
         }
         let builder = &mut self.builder;
         state.annotations.read(event, &mut self.fields, builder)?;
-        let (track, fields) = (self.tracks.seen(event.track.or(state.default_track).unwrap_or(0)), &self.fields);
+        let track = self.tracks.seen(event.track.or(state.default_track).unwrap_or(0));
+        let fields = &mut self.fields;
         match event.kind {
             SLICE_BEGIN => {
                 let (place, names) = (self.tracks.placeholder(track), EventNames::of(event, state, builder));
@@ -329,6 +330,7 @@ impl Reader {
             }
             INSTANT => {
                 let (place, names) = (self.tracks.placeholder(track), EventNames::of(event, state, builder));
+                let fields = builder.keep_fields(fields);
                 builder.mark_named(place, Nanos(time), names.name, names.category, fields);
             }
             COUNTER => {
