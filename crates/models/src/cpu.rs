@@ -1,7 +1,7 @@
 //! The decoder on the CPU.
 //!
-//! Passes work on slices that are kept from one pass to the next. Products use the kernels of the crate `gemm`; the
-//! other operations are loops of our own.
+//! Passes work on slices that are kept from one pass to the next. Linear layers and attention have kernels of our own;
+//! training and stored scores use those of the crate `gemm`.
 
 pub(crate) mod attention;
 pub(crate) mod blocks;
@@ -10,9 +10,11 @@ mod conv;
 pub(crate) mod crew;
 mod engine;
 mod fuser;
+mod halves;
 pub(crate) mod memory;
 mod model;
 pub(crate) mod number;
+mod panels;
 mod pass;
 mod product;
 mod rows;
@@ -22,7 +24,6 @@ mod streamed;
 pub(crate) mod tiles;
 mod train;
 mod tts;
-mod turned;
 pub(crate) mod vectors;
 mod vibevoice;
 

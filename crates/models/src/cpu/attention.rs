@@ -1,15 +1,18 @@
 //! Attention over keys and values where they lie: nothing is copied for the query heads that share them.
 
-use super::product::{Blocks, Factor, Put, multiply};
+use super::blocks::{Work, mask};
+use super::product::{Blocks, DEPTH, FEW, Factor, Put, multiply};
 use super::rows::{Rows, RowsMut, Shared};
+use super::tiles::LANES;
 use super::vectors::{exp, largest, powers_from, softmax, vectorized};
 use super::{crew::Crew, number::Number};
-use crate::{Config, Marks, marks::stage_mark};
+use crate::size::{product, sum};
+use crate::{Config, Dtype, Marks, marks::stage_mark};
 
 const QUERIES: usize = 128;
 
 /// Queries and keys of a tile of the fused step.
-const TILE: (usize, usize) = (64, 256);
+const TILE: (usize, usize) = (LANES, 256);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
@@ -147,6 +150,13 @@ pub fn naive<T: Number>(
     weigh_values(crew, span, inputs.values, scores, out);
 }
 
+/// Bytes that a thread needs for products with stored scores: factors that are widened, and sums.
+pub fn naive_bytes(dtype: Dtype, keys: usize, head_dim: usize) -> u64 {
+    let (longest, is_widened) = (keys.max(head_dim), dtype != Dtype::F32);
+    let widened = sum([product(&[QUERIES, longest.min(DEPTH), 4]), product(&[keys, head_dim, 4])]);
+    if is_widened { product(&[QUERIES, longest, 4]).saturating_add(widened) } else { 0 }
+}
+
 pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, scores: &mut [T]) {
     {
         let _stage = stage_mark!(marks, Ops, "scores");
@@ -223,6 +233,8 @@ pub fn weigh_values<T: Number>(
 
 #[derive(Default)]
 struct Tile {
+    /// What more than a few queries are worked on with.
+    lanes: Work,
     blocks: Blocks,
     scores: Vec<f32>,
     /// Values weighted so far, not yet divided by the sum of the weights.
@@ -250,9 +262,15 @@ pub fn fused_with<T: Number>(
     let out = Shared::new(out);
     crew.each_with(touched, 0..span.blocks(TILE.0), Tile::default, |tile, at| {
         let block = span.block(TILE.0, at);
-        tile.attend(span, inputs, block);
-        keep((block.batch * span.heads + block.head) * span.queries + block.first, &tile.tops);
+        let first = (block.batch * span.heads + block.head) * span.queries + block.first;
         let mut out = out_rows(&out, strides, span, block);
+        if block.count > FEW {
+            tile.attend_lanes(span, inputs, block);
+            keep(first, &tile.tops);
+            return tile.lanes.put(out);
+        }
+        tile.attend(span, inputs, block);
+        keep(first, &tile.tops);
         for (row, (mixed, (_, sum))) in tile.mixed.chunks(span.head_dim).zip(&tile.tops).enumerate() {
             let out = out.row(row).iter_mut().zip(mixed);
             out.for_each(|(out, mixed)| *out = T::narrow(mixed / sum));
@@ -261,6 +279,25 @@ pub fn fused_with<T: Number>(
 }
 
 impl Tile {
+    fn attend_lanes<T: Number>(&mut self, span: &Span, inputs: &Inputs<'_, T>, block: Block) {
+        let (keys, values) = (inputs.keys.keys(span, block), inputs.values.keys(span, block));
+        // Lanes without a query see what the last one does.
+        let rows: [usize; LANES] = std::array::from_fn(|lane| lane.min(block.count - 1));
+        let (begins, ends) = (rows.map(|row| span.left_behind(block, row)), rows.map(|row| span.seen(block, row)));
+        self.lanes.begin(inputs.queries.queries(span, block));
+        for from in (begins[0]..ends[LANES - 1]).step_by(TILE.1) {
+            let count = TILE.1.min(ends[LANES - 1] - from);
+            let parts = [keys, values].map(|rows| rows.part(from, count, 0, span.head_dim));
+            self.lanes.tile(parts, |scores| {
+                if ends[0] < from + count || begins[LANES - 1] > from {
+                    mask(from, scores, ([0; LANES], begins, ends));
+                }
+            });
+        }
+        self.tops.clear();
+        self.tops.extend(self.lanes.tops().take(block.count));
+    }
+
     fn attend<T: Number>(&mut self, span: &Span, inputs: &Inputs<'_, T>, block: Block) {
         let width = span.head_dim;
         let queries = inputs.queries.queries(span, block);

@@ -96,7 +96,8 @@ struct Single {
     weight: f32,
 }
 
-struct Work {
+/// What a thread works in: up to 64 queries, and the keys and values of a tile.
+pub struct Work {
     /// The queries, turned and scaled: a row for each of their numbers.
     queries: Vec<Lanes>,
     scores: Vec<Lanes>,
@@ -145,7 +146,7 @@ impl Work {
     }
 
     /// Turns the queries, and forgets what was before. Lanes without a query have zeros.
-    fn begin<T: Number>(&mut self, queries: Rows<'_, T>) {
+    pub fn begin<T: Number>(&mut self, queries: Rows<'_, T>) {
         let scale = (queries.width as f32).sqrt().recip();
         self.queries.clear();
         self.queries.resize(queries.width, Lanes::all(0.0));
@@ -158,10 +159,10 @@ impl Work {
         (self.tops, self.sums) = (Lanes::all(f32::NEG_INFINITY), Lanes::all(0.0));
     }
 
-    fn tile<T: Number>(&mut self, [keys, values]: [Rows<'_, T>; 2], mask: impl FnOnce(&mut [Lanes])) {
+    pub fn tile<T: Number>(&mut self, [keys, values]: [Rows<'_, T>; 2], mask: impl FnOnce(&mut [Lanes])) {
         let Self { queries, scores, mixed, tops, sums, keys: wide_keys, values: wide_values, .. } = self;
         scores.resize(keys.count, Lanes::all(0.0));
-        score(queries, widened(keys, wide_keys), scores);
+        score(queries, widened(keys, wide_keys), scores, LANES, false);
         mask(scores);
         weigh(scores, tops, sums, mixed);
         mix(scores, widened(values, wide_values), mixed);
@@ -224,8 +225,13 @@ impl Work {
         });
     }
 
+    /// The largest score of each query and the sum of its weights.
+    pub fn tops(&self) -> impl Iterator<Item = (f32, f32)> {
+        self.tops.0.into_iter().zip(self.sums.0)
+    }
+
     /// Writes the rows of the block: what was mixed over the sum of the weights, and zeros where nothing was kept.
-    fn put<T: Number>(&self, mut out: RowsMut<'_, T>) {
+    pub fn put<T: Number>(&self, mut out: RowsMut<'_, T>) {
         for (row, mixed) in self.mixed.chunks(out.width).enumerate().take(out.count) {
             let share = if self.sums.0[row] > 0.0 { self.sums.0[row].recip() } else { 0.0 };
             let out = out.row(row).iter_mut().zip(mixed);
@@ -236,11 +242,15 @@ impl Work {
 
 /// Leaves out what the rule of a layout does: the scores of keys from `from` on with the queries from `first` on.
 fn mask_by_rule(layout: &Layout, first: usize, from: usize, scores: &mut [Lanes]) {
-    // Bounds of each query, counted from the first key: up to one end, and from a beginning to another end.
     let kept: [_; LANES] = std::array::from_fn(|lane| layout.rule.columns(first + lane, layout.length));
+    let [begins, tos] = [0, 1].map(|at| kept.map(|(_, window)| window[at]));
+    mask(from, scores, (kept.map(|(end, _)| end), begins, tos));
+}
+
+/// Leaves out scores of keys from `from` on. A query keeps keys up to one end, and from a beginning to another end.
+pub fn mask(from: usize, scores: &mut [Lanes], bounds: ([usize; LANES], [usize; LANES], [usize; LANES])) {
     let place = |column: usize| column.saturating_sub(from).min(scores.len()) as u32;
-    let ends = kept.map(|(end, _)| place(end));
-    let [begins, tos] = [0, 1].map(|at| kept.map(|(_, window)| place(window[at])));
+    let (ends, begins, tos) = (bounds.0.map(place), bounds.1.map(place), bounds.2.map(place));
     vectorized!({
         for (key, Lanes(scores)) in scores.iter_mut().enumerate() {
             let key = key as u32;

@@ -3,15 +3,15 @@
 use std::marker::PhantomData;
 
 use super::memory::{SMALL_BYTES, product_bytes};
-use super::product::{PART, Put, project};
+use super::product::{Put, project};
 use super::steps::{Norm, add_bias, gelu};
 use super::{
     cache::zeros,
     crew::Crew,
     model::{Source, Typed},
     number::Number,
+    panels::panel_bytes,
     rows::Rows,
-    turned::turned_bytes,
     vectors::sigmoid,
 };
 use crate::{
@@ -53,7 +53,7 @@ pub fn needed_fuser_bytes(
         SMALL_BYTES,
         fuser_bytes(configs, options, rows, None),
         most(&|config| cache_copies(config, options.mode, rows)),
-        most(&|config| thread_bytes(config, options.dtype, rows)).saturating_mul(threads as u64),
+        most(&|config| thread_bytes(config, options.dtype, rows, threads)).saturating_mul(threads as u64),
     ])
 }
 
@@ -67,9 +67,9 @@ fn cache_copies(config: &FuserConfig, mode: FuseMode, rows: usize) -> u64 {
 }
 
 /// What each thread needs for products with this many rows.
-fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize) -> u64 {
+fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize, threads: usize) -> u64 {
     let widest = config.sharer.width().saturating_add(config.receiver.width());
-    product_bytes(turned_bytes(dtype, rows, widest.max(config.hidden).max(config.intermediate), PART))
+    product_bytes(panel_bytes(dtype, rows, widest.max(config.hidden).max(config.intermediate), threads))
 }
 
 /// The operations on numbers of one type. What is added or multiplied number by number is kept in f32, after it was

@@ -1,7 +1,12 @@
 //! What a decoder on the CPU needs, before it allocates anything.
 
-use super::product::{BLOCKS_BYTES, part_columns, workspace_bytes};
-use super::{attention::Span, model::layer_bytes, pass::Sizes, turned::turned_bytes};
+use super::product::{BLOCKS_BYTES, FEW, part_columns, workspace_bytes};
+use super::{
+    attention::{Span, naive_bytes},
+    model::layer_bytes,
+    panels::{block_columns, panel_bytes},
+    pass::Sizes,
+};
 use crate::attention::{CPU_TILING, Layout};
 use crate::size::{product, sum};
 use crate::{
@@ -42,7 +47,10 @@ pub fn needed_bytes(
     };
     let buffers = Sizes::new(config, options.attention, &span, rows).numbers();
     let layout = options.kept.as_ref().map_or(0, |kept| Layout::most_bytes(kept, tokens, CPU_TILING));
-    let blocks = if options.attention == Attention::Naive { blocks_bytes(options.dtype) } else { 0 };
+    let blocks = match options.attention {
+        Attention::Naive => product_bytes(naive_bytes(options.dtype, positions, config.head_dim)),
+        Attention::Dense => 0,
+    };
     let thread = thread_bytes(config, options.dtype, options.batch.saturating_mul(tokens), threads).max(blocks);
     sum([
         SMALL_BYTES,
@@ -97,10 +105,10 @@ pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize, threads: 
     let products = [LinearAt::Qkv(0), LinearAt::Output(0), LinearAt::GateUp(0), LinearAt::Down(0), LinearAt::Head];
     let turned = products.map(|at| {
         let [outputs, depth] = at.shape(config);
-        let columns = part_columns(threads, [rows, outputs]);
+        let columns = if rows > FEW { block_columns(threads, outputs) } else { part_columns(threads, [rows, outputs]) };
         let is_quantised = dtype == Dtype::Fp8 && at != LinearAt::Head;
         let dequantised = if is_quantised { product(&[columns, depth]).saturating_mul(dtype.bytes()) } else { 0 };
-        turned_bytes(dtype, rows, depth, columns).saturating_add(dequantised)
+        panel_bytes(dtype, rows, depth, threads).saturating_add(dequantised)
     });
     product_bytes(turned.into_iter().max().unwrap_or(0))
 }

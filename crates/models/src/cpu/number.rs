@@ -2,8 +2,12 @@
 
 use half::{bf16, f16};
 
+use super::vectors::{dot, vectorized};
+use super::{halves, rows::Rows};
+
 pub trait Number: Copy + Default + Send + Sync + bytemuck::Pod {
     const IS_F32: bool = false;
+    const IS_BF16: bool = false;
 
     fn wide(self) -> f32;
     fn narrow(number: f32) -> Self;
@@ -11,6 +15,17 @@ pub trait Number: Copy + Default + Send + Sync + bytemuck::Pod {
     /// The numbers themselves, if they are those of f32.
     fn as_f32(_numbers: &[Self]) -> Option<&[f32]> {
         None
+    }
+
+    /// Widens numbers into as many others.
+    #[inline(always)]
+    fn widen(numbers: &[Self], to: &mut [f32]) {
+        to.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.wide());
+    }
+
+    /// Puts the product of each of a few rows with each row of weights into `sums`.
+    fn dots(x: Rows<'_, f32>, weights: Rows<'_, Self>, sums: &mut [f32]) {
+        dots_by_lanes(x, weights, sums);
     }
 }
 
@@ -33,6 +48,8 @@ impl Number for f32 {
 }
 
 impl Number for bf16 {
+    const IS_BF16: bool = true;
+
     /// By its bits, which every processor has vectors for.
     #[inline(always)]
     fn wide(self) -> f32 {
@@ -41,7 +58,16 @@ impl Number for bf16 {
 
     #[inline(always)]
     fn narrow(number: f32) -> Self {
-        Self::from_f32(number)
+        let bits = number.to_bits();
+        // To the nearest, of two to the even one.
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        Self::from_bits(if number.is_nan() { bits >> 16 | 0x40 } else { rounded } as u16)
+    }
+
+    fn dots(x: Rows<'_, f32>, weights: Rows<'_, Self>, sums: &mut [f32]) {
+        if !halves::dots(x, weights, sums) {
+            dots_by_lanes(x, weights, sums);
+        }
     }
 }
 
@@ -57,10 +83,38 @@ impl Number for f16 {
         f32::from_bits(if is_finite { finite } else { size | 0x7f80_0000 } | (bits & 0x8000) << 16)
     }
 
+    /// By its bits too: without a branch, so that there are vectors.
     #[inline(always)]
     fn narrow(number: f32) -> Self {
-        Self::from_f32(number)
+        let size = number.to_bits() & 0x7fff_ffff;
+        // To the nearest, of two to the even one. Beyond the largest it is infinite.
+        let normal = (size.wrapping_sub(0x3800_0000).wrapping_add(0xfff + (size >> 13 & 1)) >> 13).min(0x7c00);
+        // The last bit of one half is worth as much as that of a subnormal number.
+        let subnormal = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
+        let finite = if size < 0x3880_0000 { subnormal } else { normal };
+        let half = if size > 0x7f80_0000 { 0x7e00 } else { finite };
+        Self::from_bits((half | number.to_bits() >> 16 & 0x8000) as u16)
     }
+
+    fn dots(x: Rows<'_, f32>, weights: Rows<'_, Self>, sums: &mut [f32]) {
+        if !halves::dots(x, weights, sums) {
+            dots_by_lanes(x, weights, sums);
+        }
+    }
+
+    fn widen(numbers: &[Self], to: &mut [f32]) {
+        if !halves::widen(numbers, to) {
+            vectorized!(to.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.wide()));
+        }
+    }
+}
+
+fn dots_by_lanes<T: Number>(x: Rows<'_, f32>, weights: Rows<'_, T>, sums: &mut [f32]) {
+    vectorized!(for column in 0..weights.count {
+        for at in 0..x.count {
+            sums[at * weights.count + column] = dot(x.row(at), weights.row(column));
+        }
+    });
 }
 
 #[cfg(test)]
@@ -75,6 +129,19 @@ mod tests {
             assert_eq!(half.wide().is_sign_negative(), half.is_sign_negative(), "{bits:#x}");
             let half = bf16::from_bits(bits);
             assert!(half.wide() == half.to_f32() || half.is_nan() && half.wide().is_nan(), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn every_number_is_rounded_as_the_library_does() {
+        // All signs, exponents and upper bits, each with lower bits at, below and above the middle of two halves.
+        let lower = [0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x7fff, 0x8000, 0x8001, 0xffff];
+        for number in (0..=u16::MAX).flat_map(|upper| lower.map(|lower| f32::from_bits(u32::from(upper) << 16 | lower)))
+        {
+            let (half, expected) = (f16::narrow(number), f16::from_f32(number));
+            assert!(half.to_bits() == expected.to_bits() || half.is_nan() && expected.is_nan(), "{number:e}");
+            let (half, expected) = (bf16::narrow(number), bf16::from_f32(number));
+            assert!(half.to_bits() == expected.to_bits() || half.is_nan() && expected.is_nan(), "{number:e}");
         }
     }
 }

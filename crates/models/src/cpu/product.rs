@@ -9,8 +9,8 @@
 use gemm::Parallelism;
 
 use super::rows::{Rows, RowsMut, Shared};
-use super::vectors::{dot, vectorized};
-use super::{crew::Crew, number::Number, turned::project_turned};
+use super::vectors::vectorized;
+use super::{crew::Crew, number::Number, panels::project_panels};
 use crate::fp8::Layout;
 
 /// Rows of a part of a product, and its columns.
@@ -22,8 +22,11 @@ const LEAST_COLUMNS: usize = 32;
 /// How many numbers of a row are widened at a time.
 pub const DEPTH: usize = 512;
 
+/// Numbers of the right factor that are widened for few rows at a time: they stay in a first-level cache.
+const WIDENED: usize = 4096;
+
 /// Up to this many rows the weights are read once and multiplied as they come.
-const FEW: usize = 4;
+pub const FEW: usize = 4;
 
 #[derive(Default)]
 pub struct Blocks {
@@ -146,7 +149,7 @@ pub fn project<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out
 /// The same with weights that may be in e4m3.
 pub fn project_stored<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Weights<'_, T>, out: &mut [T], put: Put) {
     if x.count > FEW {
-        return project_turned(crew, x, weights, out, put);
+        return project_panels(crew, x, weights, out, put);
     }
     let sizes = [x.count, weights.count(), x.width];
     each_part(crew, sizes, out, |(blocks, block): &mut (Blocks, Vec<T>), [row, column], out| {
@@ -165,7 +168,8 @@ pub fn share<T: Number>(crew: &Crew, left: Factor<'_, T>, right: Factor<'_, T>, 
 
 /// Columns of a part. They are fewer than usual where threads would be left without one.
 pub fn part_columns(threads: usize, [rows, columns]: [usize; 2]) -> usize {
-    let wanted = threads.saturating_mul(4).div_ceil(rows.div_ceil(PART).max(1));
+    let each = if rows > FEW { 4 } else { 16 };
+    let wanted = threads.saturating_mul(each).div_ceil(rows.div_ceil(PART).max(1));
     let wide = columns.div_ceil(wanted.max(1)).min(PART);
     wide.next_multiple_of(LEAST_COLUMNS).clamp(LEAST_COLUMNS, PART)
 }
@@ -226,33 +230,31 @@ pub fn multiply<X: Number, W: Number, O: Number>(
 fn multiply_few<X: Number, W: Number, O: Number>(
     blocks: &mut Blocks,
     x: Rows<'_, X>,
-    right: Factor<'_, W>,
+    factor: Factor<'_, W>,
     out: &mut RowsMut<'_, O>,
     put: Put,
 ) {
-    let Blocks { left, sum, .. } = blocks;
+    let Blocks { left, right, sum } = blocks;
     let x = widened(x, left);
     let width = out.width;
     sum.clear();
     sum.resize(x.count * width, 0.0);
-    vectorized!(match right {
-        Factor::Transposed(rows) => {
-            for column in 0..width {
-                for at in 0..x.count {
-                    sum[at * width + column] = dot(x.row(at), rows.row(column));
-                }
-            }
-        }
+    match factor {
+        Factor::Transposed(rows) => W::dots(x, rows, sum),
         Factor::Plain(rows) => {
-            for depth in 0..rows.count {
-                for at in 0..x.count {
-                    let factor = x.row(at)[depth];
-                    let sums = &mut sum[at * width..][..width];
-                    sums.iter_mut().zip(rows.row(depth)).for_each(|(sum, number)| *sum += factor * number.wide());
-                }
+            let step = (WIDENED / width.max(1)).max(1);
+            for from in (0..rows.count).step_by(step) {
+                let some = widened(rows.part(from, step.min(rows.count - from), 0, width), right);
+                vectorized!(for depth in 0..some.count {
+                    for at in 0..x.count {
+                        let factor = x.row(at)[from + depth];
+                        let sums = sum[at * width..][..width].iter_mut().zip(some.row(depth));
+                        sums.for_each(|(sum, number)| *sum += factor * number);
+                    }
+                });
             }
         }
-    });
+    }
     for at in 0..x.count {
         put_row(&sum[at * width..][..width], out.row(at), put);
     }
@@ -271,9 +273,9 @@ pub fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Row
     if let Some(wide) = rows.as_f32() {
         return wide;
     }
-    block.clear();
-    block.reserve_exact(rows.count * rows.width);
-    vectorized!((0..rows.count).for_each(|at| block.extend(rows.row(at).iter().map(|number| number.wide()))));
+    block.reserve_exact((rows.count * rows.width).saturating_sub(block.len()));
+    block.resize(rows.count * rows.width, 0.0);
+    vectorized!(block.chunks_mut(rows.width.max(1)).enumerate().for_each(|(at, to)| T::widen(rows.row(at), to)));
     Rows::dense(block, rows.count, rows.width)
 }
 

@@ -5,6 +5,8 @@
 
 use std::marker::PhantomData;
 
+use half::bf16;
+
 use super::number::Number;
 
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +49,11 @@ impl<'a, T: Number> Rows<'a, T> {
     pub fn as_f32(&self) -> Option<Rows<'a, f32>> {
         let Self { numbers, count, width, stride } = *self;
         T::as_f32(numbers).map(|numbers| Rows { numbers, count, width, stride })
+    }
+
+    pub fn as_bf16(&self) -> Option<Rows<'a, bf16>> {
+        let Self { numbers, count, width, stride } = *self;
+        T::IS_BF16.then(|| Rows { numbers: bytemuck::cast_slice(numbers), count, width, stride })
     }
 }
 

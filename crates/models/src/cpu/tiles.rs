@@ -48,24 +48,34 @@ macro_rules! with_vectors {
     }};
 }
 
-/// Puts the products of keys with queries into `scores`, a row for each key. The queries are turned: a row for each of
-/// their numbers.
-pub fn score(queries: &[Lanes], keys: Rows<'_, f32>, scores: &mut [Lanes]) {
+/// Puts the products of keys with queries into `scores`, a row for each key, or adds them to what is there. The queries
+/// are turned: a row for each of their numbers. Only so many lanes are asked for; others may be left as they are.
+pub fn score(queries: &[Lanes], keys: Rows<'_, f32>, scores: &mut [Lanes], lanes: usize, is_added: bool) {
     assert!(queries.len() == keys.width && scores.len() == keys.count, "the tile fits");
-    with_vectors!(score_all, queries: &'a [Lanes], keys: Rows<'a, f32>, scores: &'a mut [Lanes]);
+    let put = (lanes.min(LANES), is_added);
+    with_vectors!(score_all, queries: &'a [Lanes], keys: Rows<'a, f32>, scores: &'a mut [Lanes], put: (usize, bool));
 }
 
 #[inline(always)]
-fn score_all<S: Simd, const VECTORS: usize>(simd: S, queries: &[Lanes], keys: Rows<'_, f32>, scores: &mut [Lanes]) {
+fn score_all<S: Simd, const VECTORS: usize>(
+    simd: S,
+    queries: &[Lanes],
+    keys: Rows<'_, f32>,
+    scores: &mut [Lanes],
+    (lanes, is_added): (usize, bool),
+) {
+    let vectors = lanes.div_ceil(S::F32_LANES);
     let mut from = 0;
     for some in scores.chunks_mut(DEPTH) {
-        match some.len() {
-            DEPTH => score_some::<S, DEPTH, VECTORS>(simd, queries, keys, from, some),
+        match (some.len(), vectors) {
+            (DEPTH, 1) => score_some::<S, DEPTH, 1>(simd, queries, keys, from, some, (1, is_added)),
+            (DEPTH, 2) => score_some::<S, DEPTH, 2>(simd, queries, keys, from, some, (2, is_added)),
+            (DEPTH, _) => score_some::<S, DEPTH, VECTORS>(simd, queries, keys, from, some, (vectors, is_added)),
             // Tiles have 64 keys: ten times six and four.
-            4 => score_some::<S, 4, VECTORS>(simd, queries, keys, from, some),
+            (4, _) => score_some::<S, 4, VECTORS>(simd, queries, keys, from, some, (vectors, is_added)),
             _ => {
                 for (at, one) in some.chunks_mut(1).enumerate() {
-                    score_some::<S, 1, VECTORS>(simd, queries, keys, from + at, one);
+                    score_some::<S, 1, VECTORS>(simd, queries, keys, from + at, one, (vectors, is_added));
                 }
             }
         }
@@ -80,10 +90,16 @@ fn score_some<S: Simd, const KEYS: usize, const VECTORS: usize>(
     keys: Rows<'_, f32>,
     from: usize,
     scores: &mut [Lanes],
+    (vectors, is_added): (usize, bool),
 ) {
     let keys: [&[f32]; KEYS] = std::array::from_fn(|at| &keys.row(from + at)[..queries.len()]);
-    for group in 0..LANES / S::F32_LANES / VECTORS {
+    for group in 0..vectors.div_ceil(VECTORS) {
         let mut sums = [[simd.splat_f32s(0.0); VECTORS]; KEYS];
+        if is_added {
+            for (sums, scores) in sums.iter_mut().zip(scores.iter()) {
+                *sums = S::as_simd_f32s(&scores.0).0.as_chunks().0[group];
+            }
+        }
         for (at, query) in queries.iter().enumerate() {
             let query: [S::f32s; VECTORS] = S::as_simd_f32s(&query.0).0.as_chunks().0[group];
             for key in 0..KEYS {
@@ -231,7 +247,7 @@ mod tests {
             let (queries, keys) = (lanes(width), numbers(count * width));
             let keys = Rows::dense(&keys, count, width);
             let mut scores = vec![Lanes::all(9.0); count];
-            score(&queries, keys, &mut scores);
+            score(&queries, keys, &mut scores, LANES, false);
             let mut mixed = vec![1.0; LANES * width];
             mix(&scores, keys, &mut mixed);
             for lane in 0..LANES {
@@ -251,8 +267,8 @@ mod tests {
         let (queries, keys) = (lanes(24), numbers(11 * 24));
         let keys = Rows::dense(&keys, 11, 24);
         let (mut vectors, mut plain) = (vec![Lanes::all(0.0); 11], vec![Lanes::all(0.0); 11]);
-        score(&queries, keys, &mut vectors);
-        score_all::<_, 2>(pulp::Scalar::new(), &queries, keys, &mut plain);
+        score(&queries, keys, &mut vectors, LANES, false);
+        score_all::<_, 2>(pulp::Scalar::new(), &queries, keys, &mut plain, (LANES, false));
         let flat = |scores: &[Lanes]| scores.iter().flat_map(|lanes| lanes.0).collect::<Vec<f32>>();
         assert!(flat(&vectors).iter().zip(flat(&plain)).all(|(one, other)| (one - other).abs() < 1e-3));
         let (mut one, mut other) = (vec![0.0; LANES * 24], vec![0.0; LANES * 24]);

@@ -11,9 +11,7 @@ use laptime_probe::stage;
 use self::ops::{CpuOps, gathered};
 pub(super) use self::steps::add_scaled;
 use super::memory::{SMALL_BYTES, product_bytes};
-use super::{
-    attention::Span, crew::Crew, model::Source, pass::Sizes, product::PART, refuse_graph, turned::turned_bytes,
-};
+use super::{attention::Span, crew::Crew, model::Source, panels::panel_bytes, pass::Sizes, refuse_graph};
 use crate::tts::{
     CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes, together,
 };
@@ -56,8 +54,8 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
         of_decoders.map(|(rows, config)| [rows, wide(config)]).into_iter().chain([[text, config.text_width]]);
     let convs =
         sizes.convs.iter().map(|&[rows, inputs, taps]| [rows.saturating_mul(decoded), inputs.saturating_mul(taps)]);
-    let turned = products.chain(convs).map(|[rows, depth]| turned_bytes(options.dtype, rows, depth, PART)).max();
-    let thread = product_bytes(turned.unwrap_or(0));
+    let panels = products.chain(convs).map(|[rows, depth]| panel_bytes(options.dtype, rows, depth, threads)).max();
+    let thread = product_bytes(panels.unwrap_or(0));
     let books = product(&[codec.codebook, codec.groups, codec.vector_width()]);
     let numbers = |numbers: u64| numbers.saturating_mul(options.dtype.bytes());
     let device = DeviceNeeds {

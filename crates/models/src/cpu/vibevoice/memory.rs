@@ -3,9 +3,8 @@
 use super::super::{
     attention::Span,
     memory::{SMALL_BYTES, kept_bytes, product_bytes, thread_bytes},
+    panels::panel_bytes,
     pass::Sizes,
-    product::PART,
-    turned::turned_bytes,
 };
 use super::backend::Cpu;
 use crate::Attention;
@@ -28,7 +27,7 @@ pub fn needed_vibevoice_bytes(
     let plans = shapes.each_ref().map(|shape| Plan::new(shape, TOGETHER));
     let products = plans.iter().flat_map(|plan| &plan.products);
     let turned = products
-        .map(|[rows, width]| turned_bytes(dtype, rows.saturating_mul(TOGETHER), *width, PART))
+        .map(|[rows, width]| panel_bytes(dtype, rows.saturating_mul(TOGETHER), *width, threads))
         .max()
         .unwrap_or(0);
     let thread = thread_bytes(&decoder, dtype, positions, threads).max(product_bytes(turned));
