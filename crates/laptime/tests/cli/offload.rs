@@ -211,11 +211,11 @@ fn an_experiment_takes_the_case_of_a_run() {
     assert_eq!(place.laptime(words(&line)).status, Some(0));
     let printed = place.laptime(words("diagnose run --format json --experiment")).done();
     let message: Value = serde_json::from_str(&printed).unwrap();
-    // All layers are the only more that there is.
-    assert_eq!(
-        (&message["conclusion"], message["experiment"].as_array().unwrap().len()),
-        (&"works, needs more GPU layers".into(), 2)
-    );
+    // One layer is offloaded, so the only run with more layers on the GPU is the one with all of them. What two runs that
+    // differ by one layer conclude depends on how busy the machine is.
+    let layers: Vec<u64> =
+        message["experiment"].as_array().unwrap().iter().filter_map(|row| row["gpu_layers"].as_u64()).collect();
+    assert_eq!(layers, [3, 4], "{printed}");
 }
 
 #[test]
