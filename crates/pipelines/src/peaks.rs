@@ -6,10 +6,10 @@
 
 use anyhow::{Context, anyhow, bail};
 use laptime_bench::{
-    Case, Depth, Device, Outcome, Settings, Sink, Stop, Traffic, WarmUp, Workload, measure, settle_l2, settle_timing,
+    Case, Depth, Device, Outcome, Settings, Stop, Traffic, WarmUp, Workload, measure, settle_l2, settle_timing,
 };
 use laptime_stats::Sorted;
-use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
+use laptime_trace::run::{Bandwidth, Measured, PeakFlops, Peaks, SCHEMA};
 
 use crate::matmul::{MATMUL_DTYPES, Matmul};
 use crate::{copy::MemoryCopy, crew::all_threads, memory::beyond_caches_mib};
@@ -247,7 +247,7 @@ impl Hunt<'_> {
         let settings =
             Settings { warmup: WarmUp::Iterations(1), stop, runs, isolate, timeout_ns, cold, timing, l2, depth };
         let failed = || format!("`{}` failed at {case}", workload.name());
-        match measure(workload, &case, self.device, &settings, &mut Unseen) {
+        match measure(workload, &case, self.device, &settings, &mut ()) {
             Outcome::Measured(measured) => summed_up(&measured, size, threads).with_context(failed).map(Some),
             Outcome::OutOfMemory { .. } => Ok(None),
             Outcome::Skipped { reason } => Err(anyhow!(reason).context(failed())),
@@ -289,19 +289,6 @@ fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result
     let median = rates.median().context("there are no iterations")?;
     let peak = rates.p(PEAK_QUANTILE).context("there are no iterations")?;
     Ok(Tried { size, threads, peak, median, wall_ns: 1e9 * amount / median })
-}
-
-/// Shows nothing.
-struct Unseen;
-
-impl Sink for Unseen {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn iteration(&mut self, _: u64, _: bool) {}
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use laptime_trace::run::{RESULTS_FILE, Run, read_results};
 
 use crate::output::{OutputArgs, write_to_screen};
 use crate::{
-    app::App, cli::read_bench, commands::profile::Silent, failure::Hinted, progress::Progress, request::Request,
-    stdout_guard::StdoutGuard,
+    app::App, cli::read_bench, failure::Hinted, progress::Progress, request::Request, stdout_guard::StdoutGuard,
 };
 
 /// How often each variant is measured, in turns.
@@ -106,7 +105,13 @@ fn measure(app: &App, subject: &Subject<'_>, variants: Vec<Variant>) -> anyhow::
             }
             progress.begin(&variant.case, 0, 1);
             let device = app.device(&subject.device)?;
-            outcomes.push(laptime_bench::measure(workload, &variant.case, &*device, &settings, &mut Silent(app)));
+            outcomes.push(laptime_bench::measure(
+                workload,
+                &variant.case,
+                &*device,
+                &settings,
+                &mut app.interrupt.clone(),
+            ));
             progress.done();
             if app.interrupt.is_requested() {
                 drop(guard);

@@ -125,26 +125,10 @@ fn measure_baseline(app: &App, extras: &dyn Extras, run: &Run, case: Case) -> an
     extras.begin_baseline();
     let device = app.device(&run.device)?;
     let guard = StdoutGuard::begin();
-    let outcome = laptime_bench::measure(app.workload(&run.workload)?, &case, &*device, &settings, &mut Silent(app));
+    let outcome =
+        laptime_bench::measure(app.workload(&run.workload)?, &case, &*device, &settings, &mut app.interrupt.clone());
     drop(guard);
     Ok(CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, outcome))
-}
-
-/// Saves nothing, and stops when the user interrupts.
-pub struct Silent<'a>(pub &'a App);
-
-impl Sink for Silent<'_> {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn iteration(&mut self, _: u64, _: bool) {}
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.0.interrupt.is_requested()
-    }
 }
 
 /// The default settings of a profile.
@@ -244,14 +228,8 @@ struct Shown {
 }
 
 impl Sink for Shown {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
     fn iteration(&mut self, _: u64, _: bool) {
         self.progress.iteration();
-    }
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
     }
 
     fn is_interrupted(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use laptime_bench::{Case, CaseResult, Device, GivenSettings, Outcome, Seconds, Settings, Sink, Stop, WarmUp, Work};
+use laptime_bench::{Case, Device, GivenSettings, Outcome, Seconds, Settings, Stop, WarmUp, Work};
 use laptime_trace::run::{Peaks, Run};
 
 use crate::app::App;
@@ -134,24 +134,11 @@ pub fn cpu_rate(app: &App, device: &dyn Device) -> Option<f64> {
     let given =
         GivenSettings { max_time: Some(Seconds(0.2)), min_time: Some(Seconds(0.05)), ..GivenSettings::default() };
     let settings = given.settle().ok()?;
-    let Outcome::Measured(measured) = laptime_bench::measure(workload, &case, device, &settings, &mut Silent) else {
+    let Outcome::Measured(measured) = laptime_bench::measure(workload, &case, device, &settings, &mut ()) else {
         return None;
     };
     let fastest = measured.wall_ns.iter().copied().min().filter(|nanos| *nanos > 0)?;
     Some(measured.work?.flops as f64 / fastest as f64 * 1e9)
-}
-
-/// Shows and keeps nothing.
-struct Silent;
-
-impl Sink for Silent {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn iteration(&mut self, _: u64, _: bool) {}
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
-    }
 }
 
 /// A duration, rounded for people.
