@@ -73,15 +73,8 @@ pub trait Extras: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Prints the summary of a profile and writes its files. The first
-    /// result is the recorded case; there is no trace if it was not measured.
-    fn finish_profile(
-        &self,
-        context: &Context<'_>,
-        results: &[&CaseResult],
-        trace: Option<&Trace>,
-        out: &mut dyn Write,
-    ) -> Written {
+    /// Prints the summary of a profile and writes its files.
+    fn finish_profile(&self, context: &Context<'_>, profiled: ProfiledCase<'_>, out: &mut dyn Write) -> Written {
         Ok(Vec::new())
     }
 
@@ -109,6 +102,15 @@ pub trait Extras: Send + Sync {
     fn read_profile(&self, profile: &Value) -> Vec<CaseResult> {
         Vec::new()
     }
+}
+
+/// A case that was profiled.
+#[derive(Debug, Clone, Copy)]
+pub struct ProfiledCase<'a> {
+    /// The recorded case, and then its baseline if it has one.
+    pub results: &'a [&'a CaseResult],
+    /// None if the case was not measured.
+    pub trace: Option<&'a Trace>,
 }
 
 /// The extras of a workload that has none.

@@ -5,14 +5,14 @@ use std::{fmt::Write as _, fs::OpenOptions, io::Write};
 
 use anyhow::{Context as _, bail};
 use laptime_analyze::{JoinedStages, Operation, Top};
-use laptime_bench::{AxisValue, Case, CaseResult, Depth, Prepared, Timing};
+use laptime_bench::{AxisValue, Case, Depth, Prepared, Timing};
 use laptime_probe::{lap, pause};
 use laptime_trace::run::{Measured, Peaks, Work};
 use laptime_trace::{KernelRecords, Nanos, Trace, format::write_whole};
 use serde_json::{Value, json};
 
 use super::CacheToCache;
-use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Written};
+use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, ProfiledCase, Written};
 
 pub const TABLE_FILE: &str = "demo_timing_data.tsv";
 pub const RECORDS_FILE: &str = "demo_timing_data.jsonl";
@@ -191,13 +191,8 @@ impl Extras for C2cExtras {
         if command == Command::Profile { vec![COMPAT, COMPAT_FILES] } else { Vec::new() }
     }
 
-    fn finish_profile(
-        &self,
-        context: &Context<'_>,
-        results: &[&CaseResult],
-        trace: Option<&Trace>,
-        out: &mut dyn Write,
-    ) -> Written {
+    fn finish_profile(&self, context: &Context<'_>, profiled: ProfiledCase<'_>, out: &mut dyn Write) -> Written {
+        let ProfiledCase { results, trace } = profiled;
         let (Some(result), Some(trace)) = (results.first(), trace) else { return Ok(Vec::new()) };
         // A comparison with text generates no answer to summarise.
         let Some(measured) = result.measured().filter(|_| result.case.get("against").is_none()) else {

@@ -3,11 +3,11 @@
 use std::{io::Write, path::Path};
 
 use laptime_bench::{Case, CaseResult};
-use laptime_trace::Trace;
 
 use super::{audio, files, profile};
 use crate::extras::{
-    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted, Written, files::measured_cases,
+    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted, ProfiledCase, Written,
+    files::measured_cases,
 };
 
 const WAV: FlagSpec = FlagSpec::path(
@@ -72,13 +72,8 @@ impl Extras for TtsExtras {
         Ok(outside)
     }
 
-    fn finish_profile(
-        &self,
-        context: &Context<'_>,
-        results: &[&CaseResult],
-        trace: Option<&Trace>,
-        out: &mut dyn Write,
-    ) -> Written {
+    fn finish_profile(&self, context: &Context<'_>, profiled: ProfiledCase<'_>, out: &mut dyn Write) -> Written {
+        let ProfiledCase { results, trace } = profiled;
         let (Some(result), Some(trace)) = (results.first(), trace) else { return Ok(Vec::new()) };
         if context.is_for_people {
             profile::write_lines(context, trace, result, out)?;
