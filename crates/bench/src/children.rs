@@ -10,6 +10,7 @@ use anyhow::Context;
 use laptime_trace::run::{Case, CaseResult, Outcome};
 
 use crate::process::{in_own_group, kill_group, last_lines};
+use crate::trouble::chained;
 use crate::worker::{MARK, Message, OUT_OF_MEMORY_STATUS, STOP, WORKER};
 use crate::{cold::EmptyCaches, interrupt::Interrupt, job::Job, launch::Launch, sink::Sink, sweep::Swept};
 
@@ -79,7 +80,9 @@ impl Children {
                     sink.result(*result)?;
                 }
                 Event::Message(Message::Lost) => has_lost_device = true,
-                Event::Message(Message::CannotStart(errors)) => return Err(chained(errors)),
+                Event::Message(Message::CannotStart(errors)) => {
+                    return Err(chained(errors, "cannot start a fresh process"));
+                }
                 Event::Asked => child.ask_to_stop(),
                 Event::Closed => break None,
                 Event::TimedOut => break Some(child.kill(job.settings.timeout_ns)),
@@ -98,13 +101,6 @@ fn unfinished(job: &Job, case: &Case, ended: &Ended) -> CaseResult {
         Outcome::Failed { errors: ended.errors(), wall_ns: Vec::new() }
     };
     CaseResult::new(&job.workload, &job.device, case.clone(), job.run, &job.environment, outcome)
-}
-
-/// Builds an error from a chain of messages.
-fn chained(errors: Vec<String>) -> anyhow::Error {
-    let mut errors = errors.into_iter().rev();
-    let root = anyhow::anyhow!(errors.next().unwrap_or_else(|| "cannot start a fresh process".to_owned()));
-    errors.fold(root, |error, cause| error.context(cause))
 }
 
 enum Event {

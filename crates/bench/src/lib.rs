@@ -52,7 +52,7 @@ pub use self::{
     stop::reason_to_stop,
     sweep::{Swept, sweep},
     timing::{L2Error, SwitchableClock, TimingError, nanos_between, settle_l2, settle_timing},
-    trouble::{NoDevice, OutOfMemory},
+    trouble::{NoDevice, OutOfMemory, chained},
     worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_requested, status_if_requested},
     workload::{
         Device, Devices, Iteration, IterationState, KernelRecording, MetricSpec, ParsedCase, Prepared, Workload,

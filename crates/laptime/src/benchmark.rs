@@ -66,7 +66,7 @@ impl Benchmark {
         let settings = self.settings.settle()?;
         match laptime_bench::measure_ready(&mut Function { step }, &CpuDevice::new(), &settings, &mut ()) {
             Outcome::Measured(measured) => Timings::of(measured.wall_ns, measured.warmup_ns, measured.peak_bytes),
-            Outcome::Failed { errors, .. } => Err(chain(errors)),
+            Outcome::Failed { errors, .. } => Err(laptime_bench::chained(errors, "the benchmark failed")),
             Outcome::Skipped { reason } => Err(anyhow::anyhow!(reason)),
             Outcome::OutOfMemory { needed_bytes, .. } => Err(match needed_bytes {
                 Some(bytes) => anyhow::anyhow!("out of memory: cannot allocate {bytes} bytes"),
@@ -74,13 +74,6 @@ impl Benchmark {
             }),
         }
     }
-}
-
-/// An error with its causes, outermost first.
-fn chain(errors: Vec<String>) -> anyhow::Error {
-    let mut errors = errors.into_iter().rev();
-    let first = anyhow::anyhow!(errors.next().unwrap_or_else(|| "the benchmark failed".to_owned()));
-    errors.fold(first, anyhow::Error::context)
 }
 
 /// How long a function took. Times are in milliseconds.

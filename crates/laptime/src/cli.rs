@@ -15,7 +15,7 @@ use crate::commands::{
     warmup_study,
 };
 use crate::request::{OUTPUT, PlaceArgs, Request, RunArgs};
-use crate::{app::App, failure, near::nearest, output::DetailArgs, screen};
+use crate::{app::App, failure, near::did_you_mean, output::DetailArgs, screen};
 
 /// Profile and benchmark transformer pipelines
 ///
@@ -425,9 +425,9 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
             let flag = text(ContextKind::InvalidArg)?;
             let axis = flag.strip_prefix("--")?.replace('-', "_");
             let known: Vec<&str> = workload.axes().iter().map(|axis| axis.name).collect();
-            let near = nearest(&axis, known.iter().copied()).map(|near| format!("did you mean `{near}`? "));
+            let near = did_you_mean(&axis, known.iter().copied());
             let error = laptime_bench::PlanError::NoSuchAxis { workload: workload.name().to_owned(), axis, known };
-            let hint = failure::axis_hint(&error, near.as_deref(), command)?;
+            let hint = failure::axis_hint(&error, &near, command)?;
             Some(failure::Hinted::wrap(error, hint))
         }
         _ => None,

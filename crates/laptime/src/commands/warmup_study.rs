@@ -14,7 +14,7 @@ use laptime_trace::run::{ResultsWriter, Run};
 use crate::output::{say, warn, write_file, write_to_screen};
 use crate::request::{OUTPUT, Order, Request};
 use crate::{
-    app::App, cli::Status, commands::bench, failure::Hinted, fresh_process, moment::Moment, progress::Progress,
+    app::App, cli::Status, commands::bench, failure::refuse, fresh_process, moment::Moment, progress::Progress,
     run_folder, session::describe,
 };
 
@@ -164,8 +164,8 @@ impl<'a> Study<'a> {
         for Place { run, row, case } in places {
             progress.begin(&self.cases[case], run, self.runs);
             if !self.take(run, row, case)? {
-                let error = anyhow::anyhow!("interrupted before all numbers of warm-up iterations were measured");
-                return Err(Hinted::wrap(error, "finished measurements are saved; `laptime warmup` starts over"));
+                let reason = "interrupted before all numbers of warm-up iterations were measured";
+                return refuse(reason, "finished measurements are saved; `laptime warmup` starts over");
             }
             progress.done();
         }

@@ -11,7 +11,11 @@ use laptime_pipelines::extras::{Command, Context, Flags};
 use laptime_trace::run::Run;
 
 use crate::output::{FormatArgs, Terminal};
-use crate::{app::App, commands::slurm::SlurmArgs, failure::Hinted};
+use crate::{
+    app::App,
+    commands::slurm::SlurmArgs,
+    failure::{Hinted, refuse},
+};
 
 /// The flags of every command that measures.
 #[derive(Debug, Clone, Args)]
@@ -228,8 +232,8 @@ impl Request {
         let file = self.run.plan.as_deref().map(PlanFile::read).transpose()?.unwrap_or_default();
         let name = match (&self.workload, &file.workload) {
             (Some(request), Some(planned)) if request != planned => {
-                let error = anyhow::anyhow!("the plan is for workload `{planned}`, not for `{request}`");
-                return Err(Hinted::wrap(error, "leave the workload out, or name another plan"));
+                let reason = format!("the plan is for workload `{planned}`, not for `{request}`");
+                return refuse(reason, "leave the workload out, or name another plan");
             }
             (Some(name), _) | (None, Some(name)) => name,
             (None, None) => return Err(no_workload(app, self.run.plan.is_some())),

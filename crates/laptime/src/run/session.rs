@@ -7,11 +7,18 @@ use std::sync::Arc;
 use laptime_bench::{Case, CaseResult, Device, GivenSettings, Job, Plan, Swept, sweep};
 use laptime_trace::run::{AxisValues, RESULTS_FILE, RUN_FILE, Results, Run, SCHEMA, read_results};
 
+use crate::estimate::{Estimate, LITTLE_FLOPS};
 use crate::output::{say, warn};
 use crate::request::{Order, Request};
 use crate::{
-    app::App, estimate::Estimate, failure::Hinted, keeper::Keeper, kept_peaks, moment::Moment, progress::Progress,
-    run_folder, stdout_guard::StdoutGuard,
+    app::App,
+    failure::{Hinted, refuse},
+    keeper::Keeper,
+    kept_peaks,
+    moment::Moment,
+    progress::Progress,
+    run_folder,
+    stdout_guard::StdoutGuard,
 };
 
 /// A run with its folder.
@@ -60,8 +67,7 @@ impl Session {
         let run = Run::read(folder)?;
         let order = recorded(app, &run)?;
         if request.place.out.is_some() {
-            let error = anyhow::anyhow!("a resumed run stays in its folder, `{}`", folder.display());
-            return Err(Hinted::wrap(error, "leave out `--out`"));
+            return refuse(format!("a resumed run stays in its folder, `{}`", folder.display()), "leave out `--out`");
         }
         let device = app.device(&run.device)?;
         if request.is_specific() {
@@ -132,7 +138,8 @@ impl Session {
         let runs = run.settings.runs.max(1);
         let expected = cases.len() * processes.len();
         let done = done(&before);
-        let estimate = Estimate::of_run(app, &run, &left);
+        let estimate =
+            Estimate::of(app, (&run.workload, &run.device), &left, &run.settings, run.peaks.as_ref(), LITTLE_FLOPS);
         if let Some(sentence) = estimate.sentence(left.len()).filter(|_| !is_quiet) {
             say(&sentence);
         }
@@ -246,6 +253,6 @@ fn refuse_other_place(run: &Run, now: &Run) -> anyhow::Result<()> {
     } else {
         return Ok(());
     };
-    let error = anyhow::anyhow!("the run was started by {differs}");
-    Err(Hinted::wrap(error, "their results would not be comparable; start a new run, and use `laptime compare`"))
+    let reason = format!("the run was started by {differs}");
+    refuse(reason, "their results would not be comparable; start a new run, and use `laptime compare`")
 }

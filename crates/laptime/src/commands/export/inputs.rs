@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
+use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
-use crate::{failure::Hinted, output::warn, trace_input::STDIN};
+use crate::{failure::refuse, trace_input::STDIN};
 
 /// One thing to export.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,22 +34,6 @@ impl Input {
     }
 }
 
-/// A run as its folder describes it.
-pub struct ReadRun {
-    /// The manifest, if there is one.
-    pub run: Option<Run>,
-    pub results: Vec<CaseResult>,
-}
-
-pub fn read_run(folder: &Path) -> anyhow::Result<ReadRun> {
-    let read = read_results(&folder.join(RESULTS_FILE))?;
-    if read.was_cut {
-        warn(&format!("the last result of `{}` is incomplete and was left out", folder.display()));
-    }
-    let run = folder.join(RUN_FILE).is_file().then(|| Run::read(folder)).transpose()?;
-    Ok(ReadRun { run, results: read.results })
-}
-
 /// Names that a run folder gives its trace. All such files of one folder contain the same trace.
 const OWN_TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
 
@@ -64,8 +48,8 @@ pub fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
     let mut found = Vec::new();
     for path in paths {
         if path != Path::new(STDIN) && !path.exists() {
-            let error = anyhow::anyhow!("there is no `{}`", path.display());
-            return Err(Hinted::wrap(error, "name a trace, the folder of a run, or a folder of traces"));
+            let reason = format!("there is no `{}`", path.display());
+            return refuse(reason, "name a trace, the folder of a run, or a folder of traces");
         }
         if !path.is_dir() {
             found.push(Input::Trace { path: path.clone(), run: None });
@@ -73,8 +57,8 @@ pub fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
         }
         let inside = inside(path)?;
         if inside.is_empty() {
-            let error = anyhow::anyhow!("`{}` contains neither a trace nor the results of a run", path.display());
-            return Err(Hinted::wrap(error, format!("traces end in {}", ENDINGS.join(", "))));
+            let reason = format!("`{}` contains neither a trace nor the results of a run", path.display());
+            return refuse(reason, format!("traces end in {}", ENDINGS.join(", ")));
         }
         found.extend(inside);
     }

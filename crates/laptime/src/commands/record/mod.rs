@@ -32,8 +32,9 @@ use self::folder::{End, Known, PARTS_FOLDER, Recording};
 use self::{
     clocks::Clocks, lap_window::LapWindow, launch::Program, overhead::Overhead, python::Sampler, socket::Request,
 };
+use crate::choice::first_given;
 use crate::output::{say, warn};
-use crate::{cli::Status, failure::Hinted, moment::Moment, run_folder};
+use crate::{cli::Status, failure::refuse, moment::Moment, run_folder};
 
 /// If only the recent past is kept, a process keeps at most this many bytes.
 const RING_BYTES: u64 = 64 << 20;
@@ -150,8 +151,8 @@ fn ask(request: Request, target: &Target) -> anyhow::Result<Status> {
 fn merge(run: &Path) -> anyhow::Result<Status> {
     let parts = run.join(PARTS_FOLDER);
     if !parts.is_dir() {
-        let error = anyhow::anyhow!("`{}` contains no parts of a recording", run.display());
-        return Err(Hinted::wrap(error, "name a folder written by `laptime record`, such as runs/record-…"));
+        let reason = format!("`{}` contains no parts of a recording", run.display());
+        return refuse(reason, "name a folder written by `laptime record`, such as runs/record-…");
     }
     let recording = Recording::read(&parts, &Observations::default(), folder::read_start(run)?)?;
     summary::show(&recording, run)?;
@@ -325,13 +326,12 @@ impl Args {
     /// The flag because of which recording is never paused to measure the overhead, if there is one. A flight recorder
     /// must not miss the moment that it waits for, and the laps of a window should be whole.
     fn flag_against_pauses(&self) -> Option<&'static str> {
-        let flags = [
-            (self.no_overhead, "--no-overhead"),
-            (self.keep.is_some(), "--keep"),
-            (self.after_laps.is_some(), "--after-laps"),
-            (self.for_laps.is_some(), "--for-laps"),
-        ];
-        flags.into_iter().find(|(is_given, _)| *is_given).map(|(_, flag)| flag)
+        first_given([
+            ("--no-overhead", self.no_overhead),
+            ("--keep", self.keep.is_some()),
+            ("--after-laps", self.after_laps.is_some()),
+            ("--for-laps", self.for_laps.is_some()),
+        ])
     }
 
     fn lap_window(&self) -> Option<LapWindow> {
