@@ -44,7 +44,7 @@ pub use self::{
     launch::Launch,
     measure::{is_measuring, measure, measure_ready},
     open_once::OpenOnce,
-    plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, ValueKind},
+    plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, ValueKind, refuse_too_many, refuse_unknown},
     plan_file::{PlanFile, PlanFileError},
     profile::{ProfileSettings, Profiled, TimingPairs, profile},
     simulated::Simulated,

@@ -12,9 +12,8 @@ use crate::commands::record;
 use crate::commands::{
     ab, audit, bench, compare, completions, convert, critical_path, diagnose, doctor, explain, export, gaps, laps,
     list, man, overlap, peaks, profile, ranks, report, slurm, stages, suite, syncs, top, tour, view, warmup,
-    warmup_study,
 };
-use crate::request::{OUTPUT, PlaceArgs, Request, RunArgs};
+use crate::request::{BenchArgs, OUTPUT, PlaceArgs, Request, RunArgs, WarmupArgs};
 use crate::{app::App, failure, near::did_you_mean, output::DetailArgs, screen};
 
 /// Profile and benchmark transformer pipelines
@@ -164,7 +163,11 @@ impl Measuring {
     fn command(&self, app: &App) -> clap::Command {
         // The flags come first: their groups have descriptions of their own.
         let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.name)));
-        let command = if self.name == "bench" { slurm::SlurmArgs::augment_args(command) } else { command };
+        let command = match self.command {
+            Command::Bench => BenchArgs::augment_args(command),
+            Command::Warmup => WarmupArgs::augment_args(command),
+            Command::Profile => command,
+        };
         let command = command
             .about(self.about)
             .long_about(self.long_about)
@@ -174,11 +177,7 @@ impl Measuring {
             .subcommand_help_heading("Workloads")
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
-        let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).arg(output()),
-            "warmup" => command.arg(warmup_study::flag()).arg(output()),
-            _ => command,
-        };
+        let command = if self.command == Command::Profile { command } else { command.arg(output()) };
         // A plan may name the workload, so the flags of single workloads are read here too. Only the workload's help shows
         // them.
         let mut extra: Vec<FlagSpec> = app.extras.iter().flat_map(|extras| extras.flags(self.command)).collect();
@@ -216,25 +215,6 @@ fn extra_flag(flag: &FlagSpec) -> Arg {
 
 fn output() -> Arg {
     extra_flag(&FlagSpec::path(OUTPUT, "FILE", "Also write the table to this CSV file"))
-}
-
-fn resume() -> Arg {
-    Arg::new("resume")
-        .long("resume")
-        .value_name("DIR")
-        .value_parser(clap::value_parser!(std::path::PathBuf))
-        .global(true)
-        .help("Continue the run in this folder, with the same program and plan")
-        .help_heading("Where it goes")
-}
-
-fn fit() -> Arg {
-    Arg::new("fit")
-        .long("fit")
-        .value_name("AXIS")
-        .global(true)
-        .help("Find the largest value of this axis that fits into memory, and measure it: `batch` or `context`")
-        .help_heading("How to measure")
 }
 
 fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {

@@ -179,11 +179,10 @@ impl Hunt<'_> {
     }
 
     fn flops(&mut self, dtype: &str) -> anyhow::Result<PeakFlops> {
-        let case = |size: usize, threads: usize| case_of(&[("dtype", dtype)], size, threads);
-        let mut tried = Vec::new();
+        let (names, mut tried) = ([("dtype", dtype)], Vec::new());
         for &threads in &self.search.threads {
             let mut size = self.search.smallest_size;
-            while let Some(found) = self.try_case(&Matmul, case(size, threads), size, threads, self.brief())? {
+            while let Some(found) = self.try_case(&Matmul, &names, (size, threads), self.brief())? {
                 tried.push(found);
                 size *= 2;
                 // Eight times the work at the same rate: the next size, if a final round has time for it.
@@ -193,37 +192,30 @@ impl Hunt<'_> {
                 }
             }
         }
-        let Tried { size, threads, peak, median, .. } = self.best(&Matmul, tried, case)?;
+        let Tried { size, threads, peak, median, .. } = self.best(&Matmul, &names, tried)?;
         let (dtype, size, threads) = (dtype.to_owned(), size as u64, threads as u32);
         Ok(PeakFlops { dtype, flops_s: peak, median: Some(median), size, threads })
     }
 
     fn bandwidth(&mut self, traffic: Traffic, op: &str) -> anyhow::Result<Bandwidth> {
-        let case = |size: usize, threads: usize| case_of(&[("op", op), ("dtype", "f32")], size, threads);
-        let (size, mut tried) = (self.search.buffer_mib, Vec::new());
+        let (names, size, mut tried) = ([("op", op), ("dtype", "f32")], self.search.buffer_mib, Vec::new());
         for &threads in &self.search.threads {
-            tried.extend(self.try_case(&MemoryCopy, case(size, threads), size, threads, self.brief())?);
+            tried.extend(self.try_case(&MemoryCopy, &names, (size, threads), self.brief())?);
         }
-        let Tried { size, threads, peak, median, .. } = self.best(&MemoryCopy, tried, case)?;
+        let Tried { size, threads, peak, median, .. } = self.best(&MemoryCopy, &names, tried)?;
         let (bytes, threads) = ((size as u64) << 20, threads as u32);
         Ok(Bandwidth { traffic, bytes_s: peak, median: Some(median), bytes, threads })
     }
 
     /// Measures the best of those tried anew, for the record, and goes on to the next peak.
-    fn best(
-        &mut self,
-        workload: &dyn Workload,
-        tried: Vec<Tried>,
-        case: impl Fn(usize, usize) -> Case,
-    ) -> anyhow::Result<Tried> {
+    fn best(&mut self, workload: &dyn Workload, names: &[(&str, &str)], tried: Vec<Tried>) -> anyhow::Result<Tried> {
         let best = tried
             .into_iter()
             .max_by(|a, b| a.peak.total_cmp(&b.peak))
             .ok_or_else(|| anyhow!("no case of `{}` fits into memory", workload.name()))?;
         let iterations =
             (self.final_ns() / best.wall_ns.max(1.0)).clamp(LEAST_ITERATIONS as f64, MOST_ITERATIONS as f64) as usize;
-        let case = case(best.size, best.threads);
-        let found = self.try_case(workload, case, best.size, best.threads, Stop::Iterations(iterations))?;
+        let found = self.try_case(workload, names, (best.size, best.threads), Stop::Iterations(iterations))?;
         self.at += 1;
         found.ok_or_else(|| anyhow!("the best case of `{}` no longer fits into memory", workload.name()))
     }
@@ -232,11 +224,11 @@ impl Hunt<'_> {
     fn try_case(
         &mut self,
         workload: &dyn Workload,
-        case: Case,
-        size: usize,
-        threads: usize,
+        names: &[(&str, &str)],
+        (size, threads): (usize, usize),
         stop: Stop,
     ) -> anyhow::Result<Option<Tried>> {
+        let case = case_of(names, size, threads);
         let is_final = matches!(stop, Stop::Iterations(_));
         let progress = PeakProgress { at: self.at, of: self.of, workload: workload.name(), case: &case, is_final };
         if !(self.go_on)(progress) {

@@ -15,8 +15,8 @@ use crate::fields::{Call, Fields};
 use crate::tasks::{self, Task};
 use crate::{frames, function_with_fields};
 
+/// Adds the functions that take fields.
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Stage>()?;
     for function in [
         function_with_fields!(
             module,
@@ -36,8 +36,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let function = function?;
         module.add(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }
-    module.add_function(wrap_pyfunction!(value, module)?)?;
-    module.add_function(wrap_pyfunction!(is_recording, module)?)
+    Ok(())
 }
 
 /// What is the same for all stages of a name.
@@ -308,7 +307,7 @@ static VALUE_FIELDS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 /// Records a point of a curve.
 #[pyfunction]
 #[pyo3(signature = (name, number, /, unit = ""))]
-fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> PyResult<()> {
+pub fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> PyResult<()> {
     if !recording() {
         return Ok(());
     }
@@ -335,6 +334,6 @@ fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> P
 
 /// Whether anything records.
 #[pyfunction]
-fn is_recording() -> bool {
+pub fn is_recording() -> bool {
     recording()
 }

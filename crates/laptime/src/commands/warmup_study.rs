@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::{fs, io::Write};
 
 use anyhow::Context;
-use clap::{Arg, ArgAction};
 use laptime_analyze::{ColdProcess, WarmUpStudy};
 use laptime_bench::{Case, CaseResult, GivenSettings, Job, WarmUp};
 use laptime_report::{Format, tables};
@@ -38,22 +37,6 @@ const COMPARISON_FILE: &str = "warmup_comparison.csv";
 
 /// The cold start of the median process.
 const COLD_FILE: &str = "cold_start.json";
-
-/// The flag that requests it.
-pub fn flag() -> Arg {
-    Arg::new("warmups")
-        .long("warmups")
-        .value_name("COUNTS")
-        .value_delimiter(',')
-        .num_args(1..)
-        .action(ArgAction::Append)
-        .value_parser(clap::value_parser!(usize))
-        .global(true)
-        .help(
-            "Compare these numbers of warm-up iterations, each in fresh processes [default with `--model-size`: 0,1,2,5,10]",
-        )
-        .help_heading("How to measure")
-}
 
 /// Runs the command. Each number has a folder of its own in that of the run.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -176,15 +159,7 @@ impl<'a> Study<'a> {
     fn take(&mut self, run: u32, row: usize, case: usize) -> anyhow::Result<bool> {
         let Row { run: about, traces, writer, results, .. } = &mut self.rows[row];
         let trace = traces.join(format!("case-{case}-run-{run}.pftrace"));
-        let job = Job {
-            workload: about.workload.clone(),
-            device: about.device.clone(),
-            cases: vec![self.cases[case].clone()],
-            run,
-            settings: about.settings,
-            environment: about.environment_fingerprint.clone(),
-            trace: Some(trace.clone()),
-        };
+        let job = Job { run, trace: Some(trace.clone()), ..Job::of(about, vec![self.cases[case].clone()]) };
         let Some(result) = fresh_process::measure(self.app, &job)? else { return Ok(false) };
         writer.append(&result)?;
         if result.measured().is_some() {

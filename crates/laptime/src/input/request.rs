@@ -94,6 +94,32 @@ impl RunArgs {
     }
 }
 
+/// The flags of `bench` alone.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    slurm: SlurmArgs,
+    /// Continue the run in this folder, with the same program and plan
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Where it goes")]
+    resume: Option<PathBuf>,
+    /// Find the largest value of this axis that fits into memory, and measure it: `batch` or `context`
+    #[arg(long, global = true, value_name = "AXIS", help_heading = "How to measure")]
+    fit: Option<String>,
+}
+
+/// The flags of `warmup` alone.
+#[derive(Debug, Clone, Default, Args)]
+pub struct WarmupArgs {
+    /// Compare these numbers of warm-up iterations, each in fresh processes [default with `--model-size`: 0,1,2,5,10]
+    #[arg(long, global = true, value_name = "COUNTS", value_delimiter = ',', num_args = 1.., help_heading = "How to measure")]
+    warmups: Vec<usize>,
+}
+
+/// The flags of a command alone; none if it is another one.
+fn own<T: FromArgMatches + Default>(is_own: bool, matches: &ArgMatches) -> Result<T, clap::Error> {
+    if is_own { T::from_arg_matches(matches) } else { Ok(T::default()) }
+}
+
 /// Where a run is saved.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Where it goes")]
@@ -137,14 +163,9 @@ impl Request {
         let given = |name: &str| Some((name.to_owned(), matches.get_many::<String>(name)?.cloned().collect()));
         let axes = known.map(flags).unwrap_or_default().into_iter().filter_map(given).collect();
         let (run, place) = (RunArgs::from_arg_matches(matches)?, PlaceArgs::from_arg_matches(matches)?);
-        let resume = matches.try_get_one::<PathBuf>("resume").ok().flatten().cloned();
-        let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
-        let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
+        let BenchArgs { slurm, resume, fit } = own(command == Command::Bench, matches)?;
+        let WarmupArgs { warmups } = own(command == Command::Warmup, matches)?;
         let flags = read_flags(matches, app, command);
-        let slurm = match command {
-            Command::Bench => SlurmArgs::from_arg_matches(matches)?,
-            _ => SlurmArgs::default(),
-        };
         Ok(Self { command, workload, axes, run, place, resume, fit, flags, warmups, slurm })
     }
 
@@ -200,8 +221,7 @@ impl Request {
 
     /// Whether a workload, a plan, settings or a device were given.
     pub fn is_specific(&self) -> bool {
-        let is_set = self.run.settings() != GivenSettings::default() || self.run.device.is_some();
-        self.workload.is_some() || self.run.plan.is_some() || is_set
+        self.workload.is_some() || self.has_settings() || self.run.device.is_some()
     }
 
     /// The same, with this workload if none was given.

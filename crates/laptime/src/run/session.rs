@@ -145,15 +145,7 @@ impl Session {
         }
         let progress = Progress::with_estimate(expected - done.len().min(expected), is_quiet, estimate);
         let mut keeper = Keeper::new(&folder, before, progress, &app.interrupt, runs)?;
-        let job = Job {
-            workload: run.workload.clone(),
-            device: run.device.clone(),
-            cases,
-            run: 0,
-            settings: run.settings,
-            environment: run.environment_fingerprint.clone(),
-            trace: None,
-        };
+        let job = Job::of(&run, cases);
         let is_done = |case: &Case, run: u32| !processes.contains(&run) || done.contains(&(case.to_string(), run));
         let guard = StdoutGuard::begin();
         let swept = sweep(&app.registry, &job, device, is_done, &app.interrupt, &mut keeper);

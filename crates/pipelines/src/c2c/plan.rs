@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, refuse_too_many, resolve};
 
 use super::axes::{ALIASES, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair};
 use super::pair::{Pair, Spec, find, prompt_count};
 use crate::axis::{AUTO, NONE};
-use crate::request::{is_given, joined_words, refuse_too_many, refused, split_texts, text, values_of, whole};
+use crate::request::{is_given, joined_words, refused, split_texts, text, values_of, whole};
 
 const NAME: &str = "c2c";
 
@@ -32,7 +32,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
         let case = with_names(&case)?;
         let case = if has_length { case } else { case.with(PROMPT_AXIS, AUTO) };
         cases.extend(lines.iter().map(|line| with_prompt(&case, line)));
-        refuse_too_many(&cases)?;
+        refuse_too_many(cases.len() as u128)?;
     }
     let cases = checked(cases)?;
     Plan::of_cases(without(axes(), OF_PLAN), cases)

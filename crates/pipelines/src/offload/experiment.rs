@@ -7,11 +7,11 @@ use laptime_report::Table;
 use laptime_report::tables::{self, TrialRow};
 
 use super::extras::{check_plan, not_measured};
-use super::files::{CPU, metric};
+use super::files::CPU;
 use super::layers::Stay;
 use super::plan::{with_layers, without_offloading};
 use super::subject::{Spec, Subject};
-use crate::extras::{Experiment, Hinted, Variant};
+use crate::extras::{Experiment, Hinted, Variant, files::metric};
 
 /// Layers that the third variant has in addition.
 const MORE: usize = 4;

@@ -13,7 +13,7 @@ use laptime_report::offload_text::{
 use laptime_report::{Table, tables};
 use laptime_trace::run::{Measured, Peaks, Run};
 
-use super::files::{CPU, generation, metric, name, warn_about_pageable, write_audio};
+use super::files::{CPU, generation, name, warn_about_pageable, write_audio};
 use super::live::{Live, Style};
 use super::{
     OffloadPlan, OffloadedLayers, experiment::OffloadExperiment, layers::BudgetTooSmall, plan::without_offloading,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::extras::{
     COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, ProfiledCase, Screen, Written,
-    files::measured_cases,
+    files::{measured_cases, metric},
 };
 
 const OUTPUT_DIR: FlagSpec = FlagSpec::path("output-dir", "DIR", "Write the audio into this folder");

@@ -9,6 +9,7 @@ pub mod in_process;
 mod lap_window;
 mod launch;
 mod library;
+mod observer;
 mod overhead;
 mod parts;
 mod python;
@@ -29,9 +30,7 @@ use laptime_capture::{CONTROL_FILE, monotonic_nanos};
 use self::assemble::{Observations, Start};
 use self::conduct::{Conductor, Plan};
 use self::folder::{End, Known, PARTS_FOLDER, Recording};
-use self::{
-    clocks::Clocks, lap_window::LapWindow, launch::Program, overhead::Overhead, python::Sampler, socket::Request,
-};
+use self::{lap_window::LapWindow, launch::Program, observer::Observer, overhead::Overhead, socket::Request};
 use crate::choice::first_given;
 use crate::output::{say, warn};
 use crate::{cli::Status, failure::refuse, moment::Moment, run_folder};
@@ -187,13 +186,13 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     if let Err(error) = control_folder.listen(conductor.requests()) {
         warn(&format!("the recording cannot be controlled from another terminal: {error:#}"));
     }
-    let sampler = (!args.no_python).then(|| Sampler::start(program.pid(), control, settings.keep));
-    let clocks = Clocks::start(control);
+    let sampler = (!args.no_python).then(|| python::start(program.pid(), control, settings.keep));
+    let clocks = clocks::start(control);
     let status = program.wait().context("cannot wait for the program")?;
     let end = End { status, unix_ns: unix_nanos() };
     conductor.finish();
     let mut observations = Observations {
-        samples: sampler.map(Sampler::finish).unwrap_or_default(),
+        samples: sampler.map(Observer::finish).unwrap_or_default(),
         clocks: clocks.finish(),
         own: append::announced(control_folder.path()),
     };
