@@ -9,6 +9,11 @@ use pyo3::{prelude::*, types::PyTuple};
 
 use crate::{raise, table::NativeTable};
 
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(bench_function, module)?)?;
+    module.add_function(wrap_pyfunction!(ab, module)?)
+}
+
 /// A function with its arguments, and what waits for its device.
 struct Step<'py> {
     function: Bound<'py, PyAny>,
@@ -32,7 +37,7 @@ impl Step<'_> {
 #[pyfunction]
 #[pyo3(name = "bench", signature = (name, function, arguments, wait, warmup, iterations, within, max_time))]
 #[allow(clippy::too_many_arguments, reason = "the options of the Python function")]
-pub fn bench_function<'py>(
+fn bench_function<'py>(
     py: Python<'py>,
     name: &str,
     function: Bound<'py, PyAny>,
@@ -109,7 +114,7 @@ const BLOCK_MS: f64 = 20.0;
 #[pyfunction]
 #[pyo3(signature = (names, functions, wait, blocks, warmup, threshold, seed))]
 #[allow(clippy::too_many_arguments, reason = "the options of the Python function")]
-pub fn ab<'py>(
+fn ab<'py>(
     py: Python<'py>,
     names: [String; 2],
     functions: [Bound<'py, PyAny>; 2],

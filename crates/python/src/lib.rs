@@ -26,29 +26,16 @@ static HEAP: laptime::CountingHeap = laptime::CountingHeap;
 
 /// The extension module.
 #[pymodule(gil_used = true)]
-mod _native {
-    use pyo3::prelude::*;
-
-    #[pymodule_export]
-    use crate::bench::{ab, bench_function};
-    #[pymodule_export]
-    use crate::marks::{Stage, is_recording, value};
-    #[pymodule_export]
-    use crate::models::{NativeModel, presets};
-    #[pymodule_export]
-    use crate::reading::{NativeTrace, ask, read_cases, read_trace};
-    #[pymodule_export]
-    use crate::recording::{
-        begin_gpu, finish_gpu, finish_recording, forget_after_fork, prepare_gpu, remove_gpu, start_recording,
-    };
-    #[pymodule_export]
-    use crate::{columns::NativeColumn, run_command, table::NativeTable};
-
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        crate::marks::add_to(module)
-    }
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(run_command, module)?)?;
+    marks::add_to(module)?;
+    recording::add_to(module)?;
+    reading::add_to(module)?;
+    module.add_class::<table::NativeTable>()?;
+    module.add_class::<columns::NativeColumn>()?;
+    bench::add_to(module)?;
+    models::add_to(module)
 }
 
 /// Runs the command line; returns the exit status.

@@ -15,8 +15,8 @@ use crate::fields::{Call, Fields};
 use crate::tasks::{self, Task};
 use crate::{frames, function_with_fields};
 
-/// Adds the functions that take fields.
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Stage>()?;
     for function in [
         function_with_fields!(
             module,
@@ -36,7 +36,8 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let function = function?;
         module.add(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }
-    Ok(())
+    module.add_function(wrap_pyfunction!(value, module)?)?;
+    module.add_function(wrap_pyfunction!(is_recording, module)?)
 }
 
 /// What is the same for all stages of a name.
@@ -307,7 +308,7 @@ static VALUE_FIELDS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 /// Records a point of a curve.
 #[pyfunction]
 #[pyo3(signature = (name, number, /, unit = ""))]
-pub fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> PyResult<()> {
+fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> PyResult<()> {
     if !recording() {
         return Ok(());
     }
@@ -334,6 +335,6 @@ pub fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) 
 
 /// Whether anything records.
 #[pyfunction]
-pub fn is_recording() -> bool {
+fn is_recording() -> bool {
     recording()
 }

@@ -8,12 +8,17 @@ use pyo3::prelude::*;
 
 use crate::raise;
 
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NativeModel>()?;
+    module.add_function(wrap_pyfunction!(presets, module)?)
+}
+
 /// A preset: its name, and its vocabulary, width, layers, heads, feed-forward width and context.
 type Preset = (String, HashMap<&'static str, usize>);
 
 /// The presets of these names.
 #[pyfunction]
-pub fn presets(py: Python<'_>, names: Vec<String>) -> PyResult<Vec<Preset>> {
+fn presets(py: Python<'_>, names: Vec<String>) -> PyResult<Vec<Preset>> {
     let preset = |name: String| {
         let config = Config::from_preset(&name).map_err(|error| failed(py, error))?;
         let sizes = [

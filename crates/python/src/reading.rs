@@ -10,6 +10,13 @@ use crate::columns::{Column, Texts, Uints, Values};
 use crate::table::{NativeTable, Scalar, column_of};
 use crate::{interruptible, raise};
 
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NativeTrace>()?;
+    module.add_function(wrap_pyfunction!(read_trace, module)?)?;
+    module.add_function(wrap_pyfunction!(read_cases, module)?)?;
+    module.add_function(wrap_pyfunction!(ask, module)?)
+}
+
 /// A trace that was read.
 #[pyclass(frozen, module = "laptime._native")]
 pub struct NativeTrace {
@@ -18,7 +25,7 @@ pub struct NativeTrace {
 
 /// Reads a trace.
 #[pyfunction]
-pub fn read_trace(py: Python<'_>, path: PathBuf) -> PyResult<NativeTrace> {
+fn read_trace(py: Python<'_>, path: PathBuf) -> PyResult<NativeTrace> {
     let read = interruptible(py, move || library::read_trace(&path))?;
     let trace = read.map_err(|failure| raise(py, "ReadError", &failure))?;
     Ok(NativeTrace { trace: Arc::new(trace) })
@@ -26,14 +33,14 @@ pub fn read_trace(py: Python<'_>, path: PathBuf) -> PyResult<NativeTrace> {
 
 /// Reads the cases of a benchmark run.
 #[pyfunction]
-pub fn read_cases(py: Python<'_>, path: PathBuf) -> PyResult<NativeTable> {
+fn read_cases(py: Python<'_>, path: PathBuf) -> PyResult<NativeTable> {
     let cases = interruptible(py, move || library::cases(&path))?;
     cases.map(NativeTable::from).map_err(|failure| raise(py, "ReadError", &failure))
 }
 
 /// Runs a command on traces in memory. Returns its tables, its messages and its other output.
 #[pyfunction]
-pub fn ask(
+fn ask(
     py: Python<'_>,
     words: Vec<OsString>,
     traces: Vec<(PathBuf, Py<NativeTrace>)>,
