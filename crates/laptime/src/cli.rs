@@ -109,7 +109,6 @@ pub enum Status {
 /// A command that measures: its flags are those of the workload that follows.
 struct Measuring {
     command: Command,
-    name: &'static str,
     about: &'static str,
     long_about: &'static str,
     example: &'static str,
@@ -120,7 +119,6 @@ struct Measuring {
 const MEASURING: [Measuring; 3] = [
     Measuring {
         command: Command::Bench,
-        name: "bench",
         about: "Benchmark a workload, with confidence intervals",
         long_about: "Benchmark a workload, with confidence intervals\n\nEvery combination of values is a case. Each case is prepared, checked, warmed up and measured until its median is \
                      known. Results are written after every case; `--resume DIR` continues an interrupted run.",
@@ -130,7 +128,6 @@ const MEASURING: [Measuring; 3] = [
     },
     Measuring {
         command: Command::Profile,
-        name: "profile",
         about: "Record one case of a workload and show where its time goes",
         long_about: "Record one case of a workload and show where its time goes\n\nIterations run in pairs, one recorded and one not, in random order, so that the recording overhead is measured. \
                      The trace and its tables are written to the run's folder.",
@@ -140,7 +137,6 @@ const MEASURING: [Measuring; 3] = [
     },
     Measuring {
         command: Command::Warmup,
-        name: "warmup",
         about: "Find how many warm-up iterations a workload needs",
         long_about: "Find how many warm-up iterations a workload needs\n\nIterations start cold in fresh processes. The answer is the number of iterations to leave out, or that there is no \
                      steady state.",
@@ -162,7 +158,7 @@ pub fn command(app: &App) -> clap::Command {
 impl Measuring {
     fn command(&self, app: &App) -> clap::Command {
         // The flags come first: their groups have descriptions of their own.
-        let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.name)));
+        let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.command.word())));
         let command = match self.command {
             Command::Bench => BenchArgs::augment_args(command),
             Command::Warmup => WarmupArgs::augment_args(command),
@@ -193,7 +189,7 @@ impl Measuring {
 
     fn of_workload(&self, app: &App, workload: &dyn Workload) -> clap::Command {
         let (axes, aliases) = (workload.axes(), workload.aliases());
-        let example = example(self.name, workload.name(), &axes);
+        let example = example(self.command.word(), workload.name(), &axes);
         let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
         let flags = axes.iter().enumerate().map(|(at, axis)| flag(axis, &aliases).display_order(at));
         let others = aliases.iter().filter(|alias| alias.is_flag()).map(other_flag);
@@ -342,7 +338,7 @@ pub fn try_run(
 
 fn run_matched(app: &App, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
     match matches.subcommand() {
-        Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.name == name) => {
+        Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.command.word() == name) => {
             measure(app, name, matches, out)
         }
         _ => run_plain(app, &Cli::from_arg_matches(matches)?.command, out),
@@ -350,7 +346,9 @@ fn run_matched(app: &App, matches: &clap::ArgMatches, out: &mut dyn std::io::Wri
 }
 
 fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
-    let Some(measuring) = MEASURING.iter().find(|measuring| measuring.name == name) else { return Ok(Status::Done) };
+    let Some(measuring) = MEASURING.iter().find(|measuring| measuring.command.word() == name) else {
+        return Ok(Status::Done);
+    };
     (measuring.run)(app, &Request::from_matches(matches, app, measuring.command)?, out)
 }
 
@@ -392,7 +390,7 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
     };
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     // Behind the name of the program, whatever it is.
-    let is_measuring = |word: &&str| MEASURING.iter().any(|measuring| measuring.name == *word);
+    let is_measuring = |word: &&str| MEASURING.iter().any(|measuring| measuring.command.word() == *word);
     let mut words = usage.split_whitespace().skip_while(|word| !is_measuring(word));
     let command = words.next()?;
     match error.kind() {

@@ -123,15 +123,14 @@ impl Extras for NoExtras {
     }
 }
 
-/// A command that measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// `laptime bench`
-    Bench,
-    /// `laptime profile`
-    Profile,
-    /// `laptime warmup`
-    Warmup,
+laptime_trace::words! {
+    /// A command that measures.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Command: word {
+        Bench = "bench",
+        Profile = "profile",
+        Warmup = "warmup",
+    }
 }
 
 /// A flag that belongs to one workload.
@@ -302,6 +301,16 @@ impl Hinted {
     pub fn hint(&self) -> &str {
         &self.hint
     }
+}
+
+/// An error with a reason of its own and what to do about it.
+pub fn refusal(reason: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+    Hinted::wrap(anyhow::Error::msg(reason.into()), hint)
+}
+
+/// The same as a result.
+pub fn refuse<T>(reason: impl Into<String>, hint: impl Into<String>) -> anyhow::Result<T> {
+    Err(refusal(reason, hint))
 }
 
 impl std::fmt::Display for Hinted {

@@ -197,15 +197,8 @@ impl<'a> Taker<'a> {
         let runs = run.settings.runs;
         let progress = Progress::new(2 * runs as usize, args.quiet);
         let environment = run.environment_fingerprint.clone();
-        Ok(Self {
-            app,
-            environment,
-            writer,
-            progress,
-            runs,
-            timeout: args.timeout,
-            iterations: [Vec::new(), Vec::new()],
-        })
+        let (timeout, iterations) = (args.timeout, [Vec::new(), Vec::new()]);
+        Ok(Self { app, environment, writer, progress, runs, timeout, iterations })
     }
 
     /// Runs each command once, so that files are in memory; fresh processes of a workload warm up by themselves.

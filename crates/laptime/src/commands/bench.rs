@@ -10,12 +10,7 @@ use crate::commands::{fit, page, slurm};
 use crate::output::{FormatArgs, say, write_file, write_to_screen};
 use crate::request::{OUTPUT, Order, Request};
 use crate::session::{Finished, Session};
-use crate::{
-    app::App,
-    cli::Status,
-    failure::{Hinted, refuse},
-    run_folder, screen,
-};
+use crate::{app::App, cli::Status, failure::refuse, run_folder, screen};
 
 /// Runs the command.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -189,13 +184,13 @@ fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> 
 pub fn end(finished: &Finished, outside: &[PathBuf]) -> anyhow::Result<Status> {
     let folder = finished.folder.display();
     if finished.was_interrupted {
-        let error = anyhow::anyhow!("interrupted after {} of {} cases", whole(finished), finished.expected);
+        let reason = format!("interrupted after {} of {} cases", whole(finished), finished.expected);
         let hint = if finished.run.settings.cold {
             "finished measurements are saved; `laptime warmup` starts over".to_owned()
         } else {
             format!("`laptime bench --resume {folder}` continues it")
         };
-        return Err(Hinted::wrap(error, hint));
+        return refuse(reason, hint);
     }
     page::write_finished(&finished.folder, &finished.run, &finished.results);
     run_folder::say_saved(&finished.folder, outside);

@@ -110,13 +110,8 @@ fn measure(app: &App, subject: &Subject<'_>, variants: Vec<Variant>) -> anyhow::
             }
             progress.begin(&variant.case, 0, 1);
             let device = app.device(&subject.device)?;
-            outcomes.push(laptime_bench::measure(
-                workload,
-                &variant.case,
-                &*device,
-                &settings,
-                &mut app.interrupt.clone(),
-            ));
+            let sink = &mut app.interrupt.clone();
+            outcomes.push(laptime_bench::measure(workload, &variant.case, &*device, &settings, sink));
             progress.done();
             if app.interrupt.is_requested() {
                 drop(guard);

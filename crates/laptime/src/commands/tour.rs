@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::run_folder::{self, PAGE_FILE};
-use crate::{cli::Status, commands::page, failure::Hinted, moment::Moment, output::wrapped_for_screen};
+use crate::{cli::Status, commands::page, failure::refuse, moment::Moment, output::wrapped_for_screen};
 
 /// Find a bottleneck, fix it and prove it, in five commands
 ///
@@ -145,9 +145,9 @@ fn run_command(words: &[String]) -> anyhow::Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let failed = anyhow::anyhow!("`laptime {}` failed", words.join(" "));
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(Hinted::wrap(failed, said.lines().find(|line| !line.is_empty()).unwrap_or("run it by itself").to_owned()))
+    let hint = said.lines().find(|line| !line.is_empty()).unwrap_or("run it by itself");
+    refuse(format!("`laptime {}` failed", words.join(" ")), hint)
 }
 
 /// The lines from one that starts like `from` to before one that starts like `until`; all of them if none does.

@@ -14,7 +14,7 @@ use crate::output::{FormatArgs, Terminal};
 use crate::{
     app::App,
     commands::slurm::SlurmArgs,
-    failure::{Hinted, refuse},
+    failure::{refusal, refuse},
 };
 
 /// The flags of every command that measures.
@@ -186,12 +186,9 @@ impl Request {
         if endings.iter().any(|ending| self.flags.path_ending_in(OUTPUT, ending).is_some()) {
             return Ok(());
         }
-        let error = anyhow::anyhow!("`{workload}` cannot write `--output {}`", path.display());
-        let endings: Vec<String> = endings.iter().map(|ending| format!("`.{ending}`")).collect();
-        Err(Hinted::wrap(
-            error,
-            format!("the name must end in {}; `--out` sets the run's folder", endings.join(" or ")),
-        ))
+        let endings = endings.iter().map(|ending| format!("`.{ending}`")).collect::<Vec<_>>().join(" or ");
+        let reason = format!("`{workload}` cannot write `--output {}`", path.display());
+        refuse(reason, format!("the name must end in {endings}; `--out` sets the run's folder"))
     }
 
     /// The run, as extras of workloads see it.
@@ -296,14 +293,10 @@ fn foreign_flag(app: &App, command: Command, workload: &str, name: &str) -> anyh
     let has = |flags: Vec<laptime_pipelines::extras::FlagSpec>| flags.iter().any(|flag| flag.name == name);
     let owners = app.extras.iter().filter(|extras| has(extras.flags(command)));
     let owners: Vec<String> = owners.map(|extras| format!("`{}`", extras.workload())).collect();
-    let error = anyhow::anyhow!("`--{name}` is a flag of {}, not of `{workload}`", owners.join(", "));
-    let command = match command {
-        Command::Bench => "bench",
-        Command::Profile => "profile",
-        Command::Warmup => "warmup",
-    };
+    let reason = format!("`--{name}` is a flag of {}, not of `{workload}`", owners.join(", "));
+    let command = command.word();
     let hint = format!("`laptime {command} {workload} --help` shows its flags; `--format json` works everywhere");
-    Hinted::wrap(error, hint)
+    refusal(reason, hint)
 }
 
 /// The names of a workload's flags: its axes, and other names of them.
@@ -314,9 +307,9 @@ pub fn flags(workload: &dyn Workload) -> Vec<&'static str> {
 
 fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {
     let names: Vec<&str> = app.registry.workloads.iter().map(|workload| workload.name()).collect();
-    let error = anyhow::anyhow!(if has_plan { "the plan names no workload" } else { "no workload given" });
+    let reason = if has_plan { "the plan names no workload" } else { "no workload given" };
     let example = names.first().copied().unwrap_or("matmul");
-    Hinted::wrap(error, format!("name one of {}, as in `laptime bench {example}`", names.join(", ")))
+    refusal(reason, format!("name one of {}, as in `laptime bench {example}`", names.join(", ")))
 }
 
 impl Order<'_> {
@@ -343,9 +336,8 @@ impl Order<'_> {
     fn timing_on(&self, device: &dyn Device) -> anyhow::Result<Timing> {
         let timings = self.timings_on(device)?;
         if timings.len() > 1 {
-            let error = anyhow::anyhow!("`--timing` takes one value here, and {} were given", timings.len());
-            let hint = format!("`laptime profile {} --timing …` compares several", self.workload.name());
-            return Err(Hinted::wrap(error, hint));
+            let reason = format!("`--timing` takes one value here, and {} were given", timings.len());
+            return refuse(reason, format!("`laptime profile {} --timing …` compares several", self.workload.name()));
         }
         Ok(timings[0])
     }

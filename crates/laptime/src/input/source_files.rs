@@ -43,10 +43,9 @@ pub fn find(paths: &[PathBuf], rules_files: &[RulesFile]) -> anyhow::Result<Vec<
     files.dedup();
     if files.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
-        let error = anyhow::anyhow!("there are no Rust or Python files in {}", names.join(", "));
         let hint =
             format!("name a folder with source files; {} and hidden folders are skipped", PASSED_OVER.join(", "));
-        return Err(Hinted::wrap(error, hint));
+        return refuse(format!("there are no Rust or Python files in {}", names.join(", ")), hint);
     }
     Ok(files)
 }

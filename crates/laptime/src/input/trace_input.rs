@@ -8,7 +8,7 @@ use laptime_trace::{ReadError, Trace};
 use crate::failure::refuse;
 
 /// The names of traces in a run folder. All files of one folder contain the same trace.
-const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
+pub const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
 
 /// The folder inside a run's where processes leave theirs.
 const OF_PROCESSES: &str = "traces";

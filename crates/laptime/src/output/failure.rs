@@ -4,22 +4,12 @@ use std::io::{self, Write};
 
 use laptime_bench::{AxisError, L2Error, NoDevice, PlanError, PlanFileError, SettingsError, Timing, TimingError};
 use laptime_models::ModelError;
-pub use laptime_pipelines::extras::Hinted;
+pub use laptime_pipelines::extras::{Hinted, refusal, refuse};
 use laptime_report::FlameError;
 use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 
 use crate::near::{did_you_mean, nearest};
 use crate::output::wrapped_for_error;
-
-/// An error with a reason of its own and what to do about it.
-pub fn refusal(reason: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-    Hinted::wrap(anyhow::Error::msg(reason.into()), hint)
-}
-
-/// The same as a result.
-pub fn refuse<T>(reason: impl Into<String>, hint: impl Into<String>) -> anyhow::Result<T> {
-    Err(refusal(reason, hint))
-}
 
 /// Whether the reader of our output closed it, which is not a failure.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -11,13 +11,7 @@ use crate::estimate::{Estimate, LITTLE_FLOPS};
 use crate::output::{say, warn};
 use crate::request::{Order, Request};
 use crate::{
-    app::App,
-    failure::{Hinted, refuse},
-    keeper::Keeper,
-    kept_peaks,
-    moment::Moment,
-    progress::Progress,
-    run_folder,
+    app::App, failure::refuse, keeper::Keeper, kept_peaks, moment::Moment, progress::Progress, run_folder,
     stdout_guard::StdoutGuard,
 };
 
@@ -227,9 +221,8 @@ fn refuse_other_plan(run: &Run, request: &Order<'_>, given: &Request, folder: &P
     } else {
         return Ok(());
     };
-    let error = anyhow::anyhow!("the run in `{}` has a different plan: {differs}", folder.display());
-    let hint = format!("`laptime bench --resume {}` continues it with its own plan", folder.display());
-    Err(Hinted::wrap(error, hint))
+    let reason = format!("the run in `{}` has a different plan: {differs}", folder.display());
+    refuse(reason, format!("`laptime bench --resume {}` continues it with its own plan", folder.display()))
 }
 
 fn is_same_plan(plan: &Plan, run: &Run) -> bool {

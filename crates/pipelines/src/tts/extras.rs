@@ -6,8 +6,8 @@ use laptime_bench::{Case, CaseResult};
 
 use super::{audio, files, profile};
 use crate::extras::{
-    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted, ProfiledCase, Written,
-    files::measured_cases,
+    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, ProfiledCase, Written, files::measured_cases,
+    refuse,
 };
 
 const WAV: FlagSpec = FlagSpec::path(
@@ -93,12 +93,12 @@ impl Extras for TtsExtras {
 fn check_stream(place: &Path, cases: &[Case]) -> anyhow::Result<()> {
     let is_streamed = |case: &Case| case.get("streaming").is_some_and(|streaming| streaming.to_string() == "true");
     if !cases.iter().all(is_streamed) {
-        let error = anyhow::anyhow!("`--stream-to` writes audio while it is generated, and needs `--streaming`");
-        return Err(Hinted::wrap(error, "add `--streaming`, or write the audio with `--wav`"));
+        let reason = "`--stream-to` writes audio while it is generated, and needs `--streaming`";
+        return refuse(reason, "add `--streaming`, or write the audio with `--wav`");
     }
     if audio::is_standard_output(place) && cases.len() > 1 {
-        let error = anyhow::anyhow!("standard output can take the audio of one case, and there are {}", cases.len());
-        return Err(Hinted::wrap(error, "choose one, such as `--label short`, or name a file"));
+        let reason = format!("standard output can take the audio of one case, and there are {}", cases.len());
+        return refuse(reason, "choose one, such as `--label short`, or name a file");
     }
     Ok(())
 }

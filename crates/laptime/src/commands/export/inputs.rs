@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
-use crate::{failure::refuse, trace_input::STDIN};
+use crate::{
+    failure::refuse,
+    trace_input::{STDIN, TRACES},
+};
 
 /// One thing to export.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,9 +36,6 @@ impl Input {
         }
     }
 }
-
-/// Names that a run folder gives its trace. All such files of one folder contain the same trace.
-const OWN_TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
 
 /// The endings of traces in a folder of ranks.
 const ENDINGS: [&str; 6] = [".pftrace", ".perfetto-trace", ".json", ".json.gz", ".sqlite", ".nsys-rep"];
@@ -73,14 +73,14 @@ fn inside(folder: &Path) -> anyhow::Result<Vec<Input>> {
         found.push(Input::Results { folder: folder.to_owned(), run: run.clone() });
     }
     let trace = |path| Input::Trace { path, run: Some(run.clone()) };
-    if let Some(own) = OWN_TRACES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+    if let Some(own) = TRACES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
         found.push(trace(own));
         return Ok(found);
     }
     let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries(folder)?.into_iter().partition(|path| path.is_dir());
     found.extend(files.into_iter().filter(|path| is_trace(path)).map(trace));
     for folder in folders {
-        if let Some(own) = OWN_TRACES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+        if let Some(own) = TRACES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
             found.push(trace(own));
         } else if folder.ends_with("traces") {
             found.extend(entries(&folder)?.into_iter().filter(|path| is_trace(path)).map(trace));
@@ -104,7 +104,7 @@ fn is_trace(path: &Path) -> bool {
 /// The run of a trace that is named by itself: its folder if it is a rank of several, else its own name.
 pub fn run_of(path: &Path, is_rank: bool) -> String {
     let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let is_own = path.file_name().is_some_and(|name| OWN_TRACES.iter().any(|own| name == *own));
+    let is_own = path.file_name().is_some_and(|name| TRACES.iter().any(|own| name == *own));
     if is_own || is_rank {
         return whole.parent().map(name).unwrap_or_default();
     }
@@ -122,7 +122,7 @@ fn name(path: &Path) -> String {
 /// The rank in the name of a file or of its folder: `rank3.json`, `trace_rank-12.json.gz`, `rank_7/trace.pftrace`.
 pub fn rank_in(path: &Path) -> Option<u64> {
     let file = path.file_name()?.to_string_lossy().into_owned();
-    let is_own = OWN_TRACES.contains(&file.as_str());
+    let is_own = TRACES.contains(&file.as_str());
     let folder = path.parent().and_then(Path::file_name).filter(|_| is_own);
     rank_in_text(&file).or_else(|| rank_in_text(&folder?.to_string_lossy()))
 }

@@ -269,12 +269,9 @@ fn finish(request: &Request, submission: &Submission, folder: &Path, out: &mut d
     }
     let names: Vec<&str> = missing.iter().take(8).map(|&at| submission.shards[at].name.as_str()).collect();
     let (count, of, shown) = (missing.len(), submission.shards.len(), quoted(folder));
-    let error = anyhow::anyhow!("{count} of {of} tasks did not finish: {}", names.join(", "));
     let log = folder.join("slurm").join(format!("{}.log", missing[0]));
-    Err(Hinted::wrap(
-        error,
-        format!("`{}` says why; `laptime bench --resume {shown}` submits them again", log.display()),
-    ))
+    let hint = format!("`{}` says why; `laptime bench --resume {shown}` submits them again", log.display());
+    refuse(format!("{count} of {of} tasks did not finish: {}", names.join(", ")), hint)
 }
 
 /// How many results each shard has.
