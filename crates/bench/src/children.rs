@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::Context;
 use laptime_trace::run::{Case, CaseResult, Outcome};
 
-use crate::process::{in_own_group, kill_group, last_lines};
+use crate::process::{FOREVER, LastLines, in_own_group, kill_group};
+use crate::trouble::chained;
 use crate::worker::{MARK, Message, OUT_OF_MEMORY_STATUS, STOP, WORKER};
 use crate::{cold::EmptyCaches, interrupt::Interrupt, job::Job, launch::Launch, sink::Sink, sweep::Swept};
 
@@ -21,12 +22,6 @@ pub struct Children {
 
 /// The number of lines of a child's standard error that are stored with a failed case.
 const KEPT_LINES: usize = 12;
-
-/// How long to wait for the remaining standard error of a child that has exited.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The timeout if none was requested: a century.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 impl Children {
     /// Fresh processes of this program.
@@ -79,7 +74,9 @@ impl Children {
                     sink.result(*result)?;
                 }
                 Event::Message(Message::Lost) => has_lost_device = true,
-                Event::Message(Message::CannotStart(errors)) => return Err(chained(errors)),
+                Event::Message(Message::CannotStart(errors)) => {
+                    return Err(chained(errors, "cannot start a fresh process"));
+                }
                 Event::Asked => child.ask_to_stop(),
                 Event::Closed => break None,
                 Event::TimedOut => break Some(child.kill(job.settings.timeout_ns)),
@@ -100,13 +97,6 @@ fn unfinished(job: &Job, case: &Case, ended: &Ended) -> CaseResult {
     CaseResult::new(&job.workload, &job.device, case.clone(), job.run, &job.environment, outcome)
 }
 
-/// Builds an error from a chain of messages.
-fn chained(errors: Vec<String>) -> anyhow::Error {
-    let mut errors = errors.into_iter().rev();
-    let root = anyhow::anyhow!(errors.next().unwrap_or_else(|| "cannot start a fresh process".to_owned()));
-    errors.fold(root, |error, cause| error.context(cause))
-}
-
 enum Event {
     Message(Message),
     Asked,
@@ -121,7 +111,7 @@ struct Started {
     events: Receiver<Event>,
     wake: Sender<Event>,
     has_ended: bool,
-    complaints: Option<Receiver<Vec<String>>>,
+    complaints: Option<LastLines>,
     /// Closed when the child exits.
     _caches: Option<EmptyCaches>,
 }
@@ -143,12 +133,7 @@ impl Started {
             let events = wake.clone();
             std::thread::spawn(move || listen(output, &events));
         }
-        let complaints = child.stderr.take().map(|errors| {
-            let (sender, complaints) = channel();
-            // Sending fails once the child has been given up.
-            std::thread::spawn(move || drop(sender.send(last_lines(errors, KEPT_LINES))));
-            complaints
-        });
+        let complaints = child.stderr.take().map(|errors| LastLines::of(errors, KEPT_LINES));
         let mut input = child.stdin.take();
         if let Some(input) = &mut input {
             let text = serde_json::to_string(job)?;
@@ -184,8 +169,7 @@ impl Started {
         drop(self.input.take());
         let status = self.child.wait().context("cannot wait for a fresh process")?;
         self.has_ended = true;
-        // A process left behind by the workload may keep the pipe open forever.
-        let complaints = self.complaints.take().and_then(|lines| lines.recv_timeout(PATIENCE).ok()).unwrap_or_default();
+        let complaints = self.complaints.take().map(LastLines::take).unwrap_or_default();
         Ok(Ended { why, status, complaints, has_lost_device: false })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use laptime_trace::run::{Case, Settings};
+use laptime_trace::run::{Case, Run, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::workload::{Devices, Workload};
@@ -43,6 +43,19 @@ pub struct Job {
 }
 
 impl Job {
+    /// Cases of a run, in its first process.
+    pub fn of(run: &Run, cases: Vec<Case>) -> Self {
+        Self {
+            workload: run.workload.clone(),
+            device: run.device.clone(),
+            cases,
+            run: 0,
+            settings: run.settings,
+            environment: run.environment_fingerprint.clone(),
+            trace: None,
+        }
+    }
+
     /// The same job for other cases.
     pub fn with_cases(&self, cases: Vec<Case>) -> Self {
         Self { cases, ..self.clone() }

@@ -44,7 +44,7 @@ pub use self::{
     launch::Launch,
     measure::{is_measuring, measure, measure_ready},
     open_once::OpenOnce,
-    plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, ValueKind},
+    plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, ValueKind, refuse_too_many, refuse_unknown},
     plan_file::{PlanFile, PlanFileError},
     profile::{ProfileSettings, Profiled, TimingPairs, profile},
     simulated::Simulated,
@@ -52,7 +52,7 @@ pub use self::{
     stop::reason_to_stop,
     sweep::{Swept, sweep},
     timing::{L2Error, SwitchableClock, TimingError, nanos_between, settle_l2, settle_timing},
-    trouble::{NoDevice, OutOfMemory},
+    trouble::{NoDevice, OutOfMemory, chained},
     worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_requested, status_if_requested},
     workload::{
         Device, Devices, Iteration, IterationState, KernelRecording, MetricSpec, ParsedCase, Prepared, Workload,

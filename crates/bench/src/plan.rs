@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use laptime_trace::run::{AxisValue, AxisValues, Case};
 
+use crate::alias::Given;
 use crate::axis::{AxisError, parse_names, parse_values};
 
 /// The description of an axis of a workload.
@@ -107,11 +108,8 @@ impl Plan {
     /// Resolves the values of a workload's axes: the given ones, or the defaults.
     ///
     /// `given` holds the words after each flag; repeating a flag adds values.
-    pub fn settle(workload: &str, axes: Vec<AxisSpec>, given: &[(String, Vec<String>)]) -> Result<Self, PlanError> {
-        let known: Vec<&'static str> = axes.iter().map(|axis| axis.name).collect();
-        if let Some((axis, _)) = given.iter().find(|(axis, _)| !known.contains(&axis.as_str())) {
-            return Err(PlanError::NoSuchAxis { workload: workload.to_owned(), axis: axis.clone(), known });
-        }
+    pub fn settle(workload: &str, axes: Vec<AxisSpec>, given: &[Given]) -> Result<Self, PlanError> {
+        refuse_unknown(workload, &axes, given)?;
         let axes: Result<Vec<_>, PlanError> = axes
             .into_iter()
             .map(|axis| {
@@ -128,9 +126,7 @@ impl Plan {
 
     /// A plan with exactly these cases, in this order; the axes list the values that occur.
     pub fn of_cases(axes: Vec<AxisSpec>, cases: Vec<Case>) -> Result<Self, PlanError> {
-        if cases.len() > MOST_CASES {
-            return Err(PlanError::TooManyCases { cases: cases.len() as u128 });
-        }
+        refuse_too_many(cases.len() as u128)?;
         let occurring = |axis: AxisSpec| {
             let mut seen = HashSet::new();
             let all = cases.iter().filter_map(|case| case.get(axis.name));
@@ -160,7 +156,7 @@ impl Plan {
 
     fn check_size(&self) -> Result<(), PlanError> {
         let cases = self.axes.iter().fold(1_u128, |product, (_, values)| product.saturating_mul(values.len() as u128));
-        if cases > MOST_CASES as u128 { Err(PlanError::TooManyCases { cases }) } else { Ok(()) }
+        refuse_too_many(cases)
     }
 
     /// The axes with their values, in the workload's order.
@@ -203,6 +199,20 @@ impl Plan {
         };
         Case::new(self.axes.iter().zip(point).map(value).collect())
     }
+}
+
+/// Refuses values of axes that a workload does not have, with the list of all that it has.
+pub fn refuse_unknown(workload: &str, axes: &[AxisSpec], given: &[Given]) -> Result<(), PlanError> {
+    let known: Vec<&'static str> = axes.iter().map(|axis| axis.name).collect();
+    match given.iter().find(|(axis, _)| !known.contains(&axis.as_str())) {
+        Some((axis, _)) => Err(PlanError::NoSuchAxis { workload: workload.to_owned(), axis: axis.clone(), known }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses more cases than a plan may have.
+pub fn refuse_too_many(cases: u128) -> Result<(), PlanError> {
+    if cases > MOST_CASES as u128 { Err(PlanError::TooManyCases { cases }) } else { Ok(()) }
 }
 
 fn read(axis: &AxisSpec, words: Vec<&str>) -> Result<Vec<AxisValue>, PlanError> {

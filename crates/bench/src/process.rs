@@ -2,6 +2,14 @@
 
 use std::io::{ErrorKind, Read};
 use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// The longest time to wait where there is no limit: a century.
+pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// How long to wait for the rest of a stream whose process has ended.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The maximum number of bytes kept per stream.
 const KEPT_BYTES: usize = 64 << 10;
@@ -39,9 +47,28 @@ fn group_of(child: &Child) -> Option<rustix::process::Pid> {
     i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
 }
 
+/// The last lines of a stream, which a thread of its own reads to its end, so that nobody who writes to it ever waits.
+#[derive(Debug)]
+pub struct LastLines(Receiver<Vec<String>>);
+
+impl LastLines {
+    /// Begins to read; at most `most` lines and 64 KiB are kept.
+    pub fn of(stream: impl Read + Send + 'static, most: usize) -> Self {
+        let (sender, lines) = channel();
+        // Nobody receives this if the process succeeded or was given up.
+        std::thread::spawn(move || drop(sender.send(last_lines(stream, most))));
+        Self(lines)
+    }
+
+    /// The lines of a process that has ended. What it left behind may keep the stream open forever.
+    pub fn take(self) -> Vec<String> {
+        self.0.recv_timeout(PATIENCE).unwrap_or_default()
+    }
+}
+
 /// Reads a stream to its end and returns its last non-blank lines, at most `count` lines and 64 KiB. A truncated line
 /// begins with `…`.
-pub fn last_lines(stream: impl Read, most: usize) -> Vec<String> {
+fn last_lines(stream: impl Read, most: usize) -> Vec<String> {
     let (bytes, was_cut) = tail(stream);
     let text = String::from_utf8_lossy(&bytes);
     let text = if was_cut { format!("…{text}") } else { text.into_owned() };

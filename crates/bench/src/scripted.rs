@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use laptime_trace::Nanos;
-use laptime_trace::run::{Better, Case, CaseResult, Fact};
+use laptime_trace::run::{Better, Case, Fact};
 
 use crate::workload::{Device, Iteration, MetricSpec, Prepared, Workload};
 use crate::{plan::AxisSpec, simulated::Simulated, sink::Sink, trouble::OutOfMemory};
@@ -121,14 +121,8 @@ pub(crate) struct CollectingSink {
 }
 
 impl Sink for CollectingSink {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
     fn iteration(&mut self, wall_ns: u64, counts: bool) {
         self.iterations.push((wall_ns, counts));
-    }
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
     }
 
     fn is_interrupted(&self) -> bool {

@@ -10,6 +10,13 @@ pub struct OutOfMemory {
     pub available_bytes: Option<u64>,
 }
 
+/// An error with its causes, outermost first; without any messages this one.
+pub fn chained(errors: Vec<String>, otherwise: &str) -> anyhow::Error {
+    let mut errors = errors.into_iter().rev();
+    let root = anyhow::anyhow!(errors.next().unwrap_or_else(|| otherwise.to_owned()));
+    errors.fold(root, anyhow::Error::context)
+}
+
 /// A device cannot be opened; includes a hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("device `{device}` is not available: {reason}")]

@@ -112,8 +112,6 @@ impl Sink for MessageSink {
         self.begun += 1;
     }
 
-    fn iteration(&mut self, _: u64, _: bool) {}
-
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
         send(&Message::Result(Box::new(result)))
     }

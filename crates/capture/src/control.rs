@@ -42,7 +42,7 @@ struct Page {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordingMode {
     /// Record nothing.
-    Nothing,
+    Nothing = 0,
     /// Record everything.
     Everything,
     /// Record only copies and syncs. The comparison with `Everything` gives the recording overhead.
@@ -54,12 +54,7 @@ pub enum RecordingMode {
 impl RecordingMode {
     /// The number in files and on the page.
     pub const fn number(self) -> u32 {
-        match self {
-            Self::Nothing => 0,
-            Self::Everything => 1,
-            Self::Light => 2,
-            Self::Rest => 3,
-        }
+        self as u32
     }
 
     /// Whether kernels are recorded.

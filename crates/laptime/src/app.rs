@@ -8,8 +8,9 @@ use laptime_pipelines::BuiltInDevices;
 use laptime_pipelines::extras::{Extras, NoExtras};
 use laptime_trace::run::{Build, Environment, Gpu};
 
+use crate::failure::{Hinted, refusal};
 use crate::output::{Terminal, say};
-use crate::{estimate, failure::Hinted, near::nearest};
+use crate::{estimate, near::did_you_mean};
 
 /// What every command knows.
 pub struct App {
@@ -60,10 +61,8 @@ impl App {
     pub fn workload(&self, name: &str) -> anyhow::Result<&dyn Workload> {
         self.registry.workload(name).ok_or_else(|| {
             let known: Vec<&str> = self.registry.workloads.iter().map(|workload| workload.name()).collect();
-            let near = nearest(name, known.iter().copied())
-                .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let hint = format!("{near}known workloads: {}", known.join(", "));
-            Hinted::wrap(anyhow::anyhow!("unknown workload `{name}`"), hint)
+            let near = did_you_mean(name, known.iter().copied());
+            refusal(format!("unknown workload `{name}`"), format!("{near}known workloads: {}", known.join(", ")))
         })
     }
 
@@ -98,7 +97,7 @@ impl App {
         let mut environment = laptime_bench::environment::gather(build());
         // A container may hide the files of the driver; ask the GPUs instead.
         if environment.machine.gpus.is_empty() {
-            let known = |gpu: laptime_pipelines::GpuFound| Gpu { name: gpu.name, driver: gpu.driver };
+            let known = |gpu: laptime_pipelines::GpuFound| Gpu { name: gpu.health.name, driver: gpu.driver };
             environment.machine.gpus = laptime_pipelines::gpus().unwrap_or_default().into_iter().map(known).collect();
         }
         environment

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use laptime_bench::{Case, CaseResult, GivenSettings, Iteration, Outcome, Seconds, Share, Sink, WarmUp};
+use laptime_bench::{GivenSettings, Iteration, Outcome, Seconds, Share, WarmUp};
 use laptime_pipelines::CpuDevice;
 use laptime_stats::{Sorted, Summary};
 
@@ -64,9 +64,9 @@ impl Benchmark {
     /// Times a function. Its error, and its panic, end the benchmark.
     pub fn run<E: Into<anyhow::Error>>(self, step: impl FnMut() -> Result<(), E>) -> anyhow::Result<Timings> {
         let settings = self.settings.settle()?;
-        match laptime_bench::measure_ready(&mut Function { step }, &CpuDevice::new(), &settings, &mut Nowhere) {
+        match laptime_bench::measure_ready(&mut Function { step }, &CpuDevice::new(), &settings, &mut ()) {
             Outcome::Measured(measured) => Timings::of(measured.wall_ns, measured.warmup_ns, measured.peak_bytes),
-            Outcome::Failed { errors, .. } => Err(chain(errors)),
+            Outcome::Failed { errors, .. } => Err(laptime_bench::chained(errors, "the benchmark failed")),
             Outcome::Skipped { reason } => Err(anyhow::anyhow!(reason)),
             Outcome::OutOfMemory { needed_bytes, .. } => Err(match needed_bytes {
                 Some(bytes) => anyhow::anyhow!("out of memory: cannot allocate {bytes} bytes"),
@@ -74,13 +74,6 @@ impl Benchmark {
             }),
         }
     }
-}
-
-/// An error with its causes, outermost first.
-fn chain(errors: Vec<String>) -> anyhow::Error {
-    let mut errors = errors.into_iter().rev();
-    let first = anyhow::anyhow!(errors.next().unwrap_or_else(|| "the benchmark failed".to_owned()));
-    errors.fold(first, anyhow::Error::context)
 }
 
 /// How long a function took. Times are in milliseconds.
@@ -133,23 +126,6 @@ where
 
     fn run(&mut self) -> anyhow::Result<()> {
         (self.step)().map_err(Into::into)
-    }
-}
-
-/// Keeps nothing and is never interrupted.
-struct Nowhere;
-
-impl Sink for Nowhere {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn iteration(&mut self, _: u64, _: bool) {}
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn is_interrupted(&self) -> bool {
-        false
     }
 }
 

@@ -12,10 +12,9 @@ use crate::commands::record;
 use crate::commands::{
     ab, audit, bench, compare, completions, convert, critical_path, diagnose, doctor, explain, export, gaps, laps,
     list, man, overlap, peaks, profile, ranks, report, slurm, stages, suite, syncs, top, tour, view, warmup,
-    warmup_study,
 };
-use crate::request::{OUTPUT, PlaceArgs, Request, RunArgs};
-use crate::{app::App, failure, near::nearest, output::DetailArgs, screen};
+use crate::request::{BenchArgs, OUTPUT, PlaceArgs, Request, RunArgs, WarmupArgs};
+use crate::{app::App, failure, near::did_you_mean, output::DetailArgs, screen};
 
 /// Profile and benchmark transformer pipelines
 ///
@@ -110,7 +109,6 @@ pub enum Status {
 /// A command that measures: its flags are those of the workload that follows.
 struct Measuring {
     command: Command,
-    name: &'static str,
     about: &'static str,
     long_about: &'static str,
     example: &'static str,
@@ -121,7 +119,6 @@ struct Measuring {
 const MEASURING: [Measuring; 3] = [
     Measuring {
         command: Command::Bench,
-        name: "bench",
         about: "Benchmark a workload, with confidence intervals",
         long_about: "Benchmark a workload, with confidence intervals\n\nEvery combination of values is a case. Each case is prepared, checked, warmed up and measured until its median is \
                      known. Results are written after every case; `--resume DIR` continues an interrupted run.",
@@ -131,7 +128,6 @@ const MEASURING: [Measuring; 3] = [
     },
     Measuring {
         command: Command::Profile,
-        name: "profile",
         about: "Record one case of a workload and show where its time goes",
         long_about: "Record one case of a workload and show where its time goes\n\nIterations run in pairs, one recorded and one not, in random order, so that the recording overhead is measured. \
                      The trace and its tables are written to the run's folder.",
@@ -141,7 +137,6 @@ const MEASURING: [Measuring; 3] = [
     },
     Measuring {
         command: Command::Warmup,
-        name: "warmup",
         about: "Find how many warm-up iterations a workload needs",
         long_about: "Find how many warm-up iterations a workload needs\n\nIterations start cold in fresh processes. The answer is the number of iterations to leave out, or that there is no \
                      steady state.",
@@ -163,8 +158,12 @@ pub fn command(app: &App) -> clap::Command {
 impl Measuring {
     fn command(&self, app: &App) -> clap::Command {
         // The flags come first: their groups have descriptions of their own.
-        let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.name)));
-        let command = if self.name == "bench" { slurm::SlurmArgs::augment_args(command) } else { command };
+        let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.command.word())));
+        let command = match self.command {
+            Command::Bench => BenchArgs::augment_args(command),
+            Command::Warmup => WarmupArgs::augment_args(command),
+            Command::Profile => command,
+        };
         let command = command
             .about(self.about)
             .long_about(self.long_about)
@@ -174,11 +173,7 @@ impl Measuring {
             .subcommand_help_heading("Workloads")
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
-        let command = match self.name {
-            "bench" => command.arg(resume()).arg(fit()).arg(output()),
-            "warmup" => command.arg(warmup_study::flag()).arg(output()),
-            _ => command,
-        };
+        let command = if self.command == Command::Profile { command } else { command.arg(output()) };
         // A plan may name the workload, so the flags of single workloads are read here too. Only the workload's help shows
         // them.
         let mut extra: Vec<FlagSpec> = app.extras.iter().flat_map(|extras| extras.flags(self.command)).collect();
@@ -194,7 +189,7 @@ impl Measuring {
 
     fn of_workload(&self, app: &App, workload: &dyn Workload) -> clap::Command {
         let (axes, aliases) = (workload.axes(), workload.aliases());
-        let example = example(self.name, workload.name(), &axes);
+        let example = example(self.command.word(), workload.name(), &axes);
         let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
         let flags = axes.iter().enumerate().map(|(at, axis)| flag(axis, &aliases).display_order(at));
         let others = aliases.iter().filter(|alias| alias.is_flag()).map(other_flag);
@@ -216,25 +211,6 @@ fn extra_flag(flag: &FlagSpec) -> Arg {
 
 fn output() -> Arg {
     extra_flag(&FlagSpec::path(OUTPUT, "FILE", "Also write the table to this CSV file"))
-}
-
-fn resume() -> Arg {
-    Arg::new("resume")
-        .long("resume")
-        .value_name("DIR")
-        .value_parser(clap::value_parser!(std::path::PathBuf))
-        .global(true)
-        .help("Continue the run in this folder, with the same program and plan")
-        .help_heading("Where it goes")
-}
-
-fn fit() -> Arg {
-    Arg::new("fit")
-        .long("fit")
-        .value_name("AXIS")
-        .global(true)
-        .help("Find the largest value of this axis that fits into memory, and measure it: `batch` or `context`")
-        .help_heading("How to measure")
 }
 
 fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
@@ -362,7 +338,7 @@ pub fn try_run(
 
 fn run_matched(app: &App, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
     match matches.subcommand() {
-        Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.name == name) => {
+        Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.command.word() == name) => {
             measure(app, name, matches, out)
         }
         _ => run_plain(app, &Cli::from_arg_matches(matches)?.command, out),
@@ -370,7 +346,9 @@ fn run_matched(app: &App, matches: &clap::ArgMatches, out: &mut dyn std::io::Wri
 }
 
 fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
-    let Some(measuring) = MEASURING.iter().find(|measuring| measuring.name == name) else { return Ok(Status::Done) };
+    let Some(measuring) = MEASURING.iter().find(|measuring| measuring.command.word() == name) else {
+        return Ok(Status::Done);
+    };
     (measuring.run)(app, &Request::from_matches(matches, app, measuring.command)?, out)
 }
 
@@ -412,7 +390,7 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
     };
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     // Behind the name of the program, whatever it is.
-    let is_measuring = |word: &&str| MEASURING.iter().any(|measuring| measuring.name == *word);
+    let is_measuring = |word: &&str| MEASURING.iter().any(|measuring| measuring.command.word() == *word);
     let mut words = usage.split_whitespace().skip_while(|word| !is_measuring(word));
     let command = words.next()?;
     match error.kind() {
@@ -425,9 +403,9 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
             let flag = text(ContextKind::InvalidArg)?;
             let axis = flag.strip_prefix("--")?.replace('-', "_");
             let known: Vec<&str> = workload.axes().iter().map(|axis| axis.name).collect();
-            let near = nearest(&axis, known.iter().copied()).map(|near| format!("did you mean `{near}`? "));
+            let near = did_you_mean(&axis, known.iter().copied());
             let error = laptime_bench::PlanError::NoSuchAxis { workload: workload.name().to_owned(), axis, known };
-            let hint = failure::axis_hint(&error, near.as_deref(), command)?;
+            let hint = failure::axis_hint(&error, &near, command)?;
             Some(failure::Hinted::wrap(error, hint))
         }
         _ => None,

@@ -38,7 +38,7 @@ use laptime_pipelines::extras::Extras;
 pub use laptime_pipelines::{CountingHeap, extras};
 
 use crate::app::App;
-use crate::input::{near, request, run_input, source_files, trace_input};
+use crate::input::{choice, near, request, run_input, source_files, trace_input};
 use crate::output::{absent, failure, http, progress, screen};
 use crate::run::{estimate, fresh_process, keeper, kept_peaks, moment, run_folder, session, shell, stdout_guard};
 

@@ -6,7 +6,7 @@ use std::{fs, time::Instant};
 use laptime_bench::{AtomicDepth, Depth, Device, Nanos};
 
 use crate::heap;
-use crate::memory::{available_bytes, kib};
+use crate::memory::available_bytes;
 
 /// The name of the CPU device, for users and in results.
 pub const CPU: &str = "cpu";
@@ -76,6 +76,12 @@ impl Device for CpuDevice {
     fn depth(&self) -> Depth {
         self.depth.get()
     }
+}
+
+/// The value of a line such as `VmHWM:    1924 kB`, in bytes.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]

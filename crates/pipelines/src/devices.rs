@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::bail;
-use laptime_bench::{Device, DeviceState, Devices, NoDevice};
+use laptime_analyze::GpuHealth;
+use laptime_bench::{Device, Devices, NoDevice};
 use laptime_trace::run::PeakGpu;
 
 use crate::backend::if_gpu;
@@ -61,29 +62,13 @@ pub fn peak_gpu(device: &dyn Device) -> Option<PeakGpu> {
     None
 }
 
-/// A GPU that was found, or why it cannot be used.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// A GPU that was found.
+#[derive(Debug, Clone, PartialEq)]
 pub struct GpuFound {
-    /// Its name: `cuda:0`.
-    pub device: String,
-    /// Its model.
-    pub name: String,
+    /// Its name, its limits and its state.
+    pub health: GpuHealth,
     /// The version of its driver.
     pub driver: Option<String>,
-    /// The CUDA version that the driver supports: 13.0.
-    pub cuda: Option<String>,
-    /// Its memory, in bytes.
-    pub memory_bytes: Option<u64>,
-    /// Its free memory, in bytes.
-    pub free_bytes: Option<u64>,
-    /// The highest clock of its processors, in MHz.
-    pub clock_limit_mhz: Option<f64>,
-    /// Its power limit, in watts.
-    pub power_limit_watts: Option<f64>,
-    /// Its state.
-    pub state: DeviceState,
-    /// Why kernels cannot be recorded, if they cannot: `--timing kernels` needs CUPTI.
-    pub no_kernels: Option<String>,
 }
 
 #[cfg(test)]

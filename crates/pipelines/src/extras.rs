@@ -73,15 +73,8 @@ pub trait Extras: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Prints the summary of a profile and writes its files. The first
-    /// result is the recorded case; there is no trace if it was not measured.
-    fn finish_profile(
-        &self,
-        context: &Context<'_>,
-        results: &[&CaseResult],
-        trace: Option<&Trace>,
-        out: &mut dyn Write,
-    ) -> Written {
+    /// Prints the summary of a profile and writes its files.
+    fn finish_profile(&self, context: &Context<'_>, profiled: ProfiledCase<'_>, out: &mut dyn Write) -> Written {
         Ok(Vec::new())
     }
 
@@ -111,6 +104,15 @@ pub trait Extras: Send + Sync {
     }
 }
 
+/// A case that was profiled.
+#[derive(Debug, Clone, Copy)]
+pub struct ProfiledCase<'a> {
+    /// The recorded case, and then its baseline if it has one.
+    pub results: &'a [&'a CaseResult],
+    /// None if the case was not measured.
+    pub trace: Option<&'a Trace>,
+}
+
 /// The extras of a workload that has none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoExtras;
@@ -121,15 +123,14 @@ impl Extras for NoExtras {
     }
 }
 
-/// A command that measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// `laptime bench`
-    Bench,
-    /// `laptime profile`
-    Profile,
-    /// `laptime warmup`
-    Warmup,
+laptime_trace::words! {
+    /// A command that measures.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Command: word {
+        Bench = "bench",
+        Profile = "profile",
+        Warmup = "warmup",
+    }
 }
 
 /// A flag that belongs to one workload.
@@ -300,6 +301,16 @@ impl Hinted {
     pub fn hint(&self) -> &str {
         &self.hint
     }
+}
+
+/// An error with a reason of its own and what to do about it.
+pub fn refusal(reason: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+    Hinted::wrap(anyhow::Error::msg(reason.into()), hint)
+}
+
+/// The same as a result.
+pub fn refuse<T>(reason: impl Into<String>, hint: impl Into<String>) -> anyhow::Result<T> {
+    Err(refusal(reason, hint))
 }
 
 impl std::fmt::Display for Hinted {

@@ -12,6 +12,7 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
+use laptime_analyze::GpuHealth;
 use laptime_bench::{
     AtomicDepth, Depth, Device, DeviceState, GraphReplays, IterationState, KernelRecording, L2, Nanos, NoDevice,
     OutOfMemory, SwitchableClock, Timing, nanos_between,
@@ -204,19 +205,16 @@ impl CudaDevice {
     fn found(&self) -> GpuFound {
         let facts = self.device.facts();
         let reading = self.card.as_ref().map(Card::read).unwrap_or_default();
-        let memory = self.device.free_memory().ok();
-        GpuFound {
+        let health = GpuHealth {
             device: self.name.clone(),
             name: facts.name.clone(),
-            driver: self.card.as_ref().and_then(|card| card.facts().ok()).map(|facts| facts.driver),
             cuda: Some(format!("{}.{}", facts.driver_cuda / 1000, facts.driver_cuda % 1000 / 10)),
-            memory_bytes: Some(facts.memory_bytes),
-            free_bytes: memory.map(|memory| memory.free),
             clock_limit_mhz: reading.sm_limit_mhz.map(f64::from),
             power_limit_watts: reading.power_limit_mw.map(|milliwatts| f64::from(milliwatts) / 1000.0),
             state: state_of(&reading),
             no_kernels: laptime_cuda::cupti::version().err().map(|error| error.to_string()),
-        }
+        };
+        GpuFound { health, driver: self.card.as_ref().and_then(|card| card.facts().ok()).map(|facts| facts.driver) }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The memory available to this process, considering the system and its control groups, and the caches of the CPUs.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use std::{fs, sync::OnceLock};
+use std::{fs, path::Path, sync::OnceLock};
+
+use laptime_bench::environment::Linux;
 
 /// The fraction of the available memory that is reserved for the system, as a divisor.
 const RESERVE_DIVISOR: u64 = 20;
@@ -17,70 +18,8 @@ pub fn available_bytes() -> Option<u64> {
 }
 
 fn available_under(root: &Path) -> Option<u64> {
-    let left = [system_bytes(root), control_group_bytes(root)].into_iter().flatten().min()?;
+    let left = Linux::below(root).available_bytes()?;
     Some(left - (left / RESERVE_DIVISOR).min(MOST_RESERVE))
-}
-
-/// The memory that the whole system has available without swapping.
-fn system_bytes(root: &Path) -> Option<u64> {
-    kib(&fs::read_to_string(root.join("proc/meminfo")).ok()?, "MemAvailable:")
-}
-
-/// The value of a line such as `VmHWM:    1924 kB`, in bytes.
-pub(crate) fn kib(text: &str, name: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-    value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// The smallest amount available in any control group of this process.
-fn control_group_bytes(root: &Path) -> Option<u64> {
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    groups.lines().filter_map(|line| left_by(root, line)).min()
-}
-
-/// What one line of `/proc/self/cgroup` leaves: `0::/path` (version 2), `4:memory:/path` (version 1).
-fn left_by(root: &Path, line: &str) -> Option<u64> {
-    let mut parts = line.splitn(3, ':').skip(1);
-    let (controllers, path) = (parts.next()?, parts.next()?);
-    let version = match controllers {
-        "" => &VERSION_2,
-        _ if controllers.split(',').any(|controller| controller == "memory") => &VERSION_1,
-        _ => return None,
-    };
-    let mount = root.join(version.mount);
-    // A limit on any group above holds too. A container often sees its own group at the top, under a path that is
-    // the host's: what is not there is passed over.
-    let folders = Path::new(path.trim_start_matches('/')).ancestors().map(|folder| mount.join(folder));
-    folders.filter_map(|folder| version.left(&folder)).min()
-}
-
-struct Version {
-    mount: &'static str,
-    limit: &'static str,
-    usage: &'static str,
-    reclaimable: &'static str,
-}
-
-const VERSION_2: Version =
-    Version { mount: "sys/fs/cgroup", limit: "memory.max", usage: "memory.current", reclaimable: "inactive_file " };
-
-const VERSION_1: Version = Version {
-    mount: "sys/fs/cgroup/memory",
-    limit: "memory.limit_in_bytes",
-    usage: "memory.usage_in_bytes",
-    reclaimable: "total_inactive_file ",
-};
-
-impl Version {
-    /// The limit less the usage; files that were read and can be dropped at once do not count as used.
-    fn left(&self, folder: &Path) -> Option<u64> {
-        let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-        // `max` is not a number and means no limit.
-        let (limit, usage) = (number(folder.join(self.limit))?, number(folder.join(self.usage))?);
-        let statistics = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-        let reclaimable = statistics.lines().find_map(|line| line.strip_prefix(self.reclaimable)?.trim().parse().ok());
-        Some(limit.saturating_sub(usage.saturating_sub(reclaimable.unwrap_or(0))))
-    }
 }
 
 const MIB: u64 = 1 << 20;

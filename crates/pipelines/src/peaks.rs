@@ -6,10 +6,10 @@
 
 use anyhow::{Context, anyhow, bail};
 use laptime_bench::{
-    Case, Depth, Device, Outcome, Settings, Sink, Stop, Traffic, WarmUp, Workload, measure, settle_l2, settle_timing,
+    Case, Depth, Device, Outcome, Settings, Stop, Traffic, WarmUp, Workload, measure, settle_l2, settle_timing,
 };
 use laptime_stats::Sorted;
-use laptime_trace::run::{Bandwidth, CaseResult, Measured, PeakFlops, Peaks, SCHEMA};
+use laptime_trace::run::{Bandwidth, Measured, PeakFlops, Peaks, SCHEMA};
 
 use crate::matmul::{MATMUL_DTYPES, Matmul};
 use crate::{copy::MemoryCopy, crew::all_threads, memory::beyond_caches_mib};
@@ -179,11 +179,10 @@ impl Hunt<'_> {
     }
 
     fn flops(&mut self, dtype: &str) -> anyhow::Result<PeakFlops> {
-        let case = |size: usize, threads: usize| case_of(&[("dtype", dtype)], size, threads);
-        let mut tried = Vec::new();
+        let (names, mut tried) = ([("dtype", dtype)], Vec::new());
         for &threads in &self.search.threads {
             let mut size = self.search.smallest_size;
-            while let Some(found) = self.try_case(&Matmul, case(size, threads), size, threads, self.brief())? {
+            while let Some(found) = self.try_case(&Matmul, &names, (size, threads), self.brief())? {
                 tried.push(found);
                 size *= 2;
                 // Eight times the work at the same rate: the next size, if a final round has time for it.
@@ -193,37 +192,30 @@ impl Hunt<'_> {
                 }
             }
         }
-        let Tried { size, threads, peak, median, .. } = self.best(&Matmul, tried, case)?;
+        let Tried { size, threads, peak, median, .. } = self.best(&Matmul, &names, tried)?;
         let (dtype, size, threads) = (dtype.to_owned(), size as u64, threads as u32);
         Ok(PeakFlops { dtype, flops_s: peak, median: Some(median), size, threads })
     }
 
     fn bandwidth(&mut self, traffic: Traffic, op: &str) -> anyhow::Result<Bandwidth> {
-        let case = |size: usize, threads: usize| case_of(&[("op", op), ("dtype", "f32")], size, threads);
-        let (size, mut tried) = (self.search.buffer_mib, Vec::new());
+        let (names, size, mut tried) = ([("op", op), ("dtype", "f32")], self.search.buffer_mib, Vec::new());
         for &threads in &self.search.threads {
-            tried.extend(self.try_case(&MemoryCopy, case(size, threads), size, threads, self.brief())?);
+            tried.extend(self.try_case(&MemoryCopy, &names, (size, threads), self.brief())?);
         }
-        let Tried { size, threads, peak, median, .. } = self.best(&MemoryCopy, tried, case)?;
+        let Tried { size, threads, peak, median, .. } = self.best(&MemoryCopy, &names, tried)?;
         let (bytes, threads) = ((size as u64) << 20, threads as u32);
         Ok(Bandwidth { traffic, bytes_s: peak, median: Some(median), bytes, threads })
     }
 
     /// Measures the best of those tried anew, for the record, and goes on to the next peak.
-    fn best(
-        &mut self,
-        workload: &dyn Workload,
-        tried: Vec<Tried>,
-        case: impl Fn(usize, usize) -> Case,
-    ) -> anyhow::Result<Tried> {
+    fn best(&mut self, workload: &dyn Workload, names: &[(&str, &str)], tried: Vec<Tried>) -> anyhow::Result<Tried> {
         let best = tried
             .into_iter()
             .max_by(|a, b| a.peak.total_cmp(&b.peak))
             .ok_or_else(|| anyhow!("no case of `{}` fits into memory", workload.name()))?;
         let iterations =
             (self.final_ns() / best.wall_ns.max(1.0)).clamp(LEAST_ITERATIONS as f64, MOST_ITERATIONS as f64) as usize;
-        let case = case(best.size, best.threads);
-        let found = self.try_case(workload, case, best.size, best.threads, Stop::Iterations(iterations))?;
+        let found = self.try_case(workload, names, (best.size, best.threads), Stop::Iterations(iterations))?;
         self.at += 1;
         found.ok_or_else(|| anyhow!("the best case of `{}` no longer fits into memory", workload.name()))
     }
@@ -232,11 +224,11 @@ impl Hunt<'_> {
     fn try_case(
         &mut self,
         workload: &dyn Workload,
-        case: Case,
-        size: usize,
-        threads: usize,
+        names: &[(&str, &str)],
+        (size, threads): (usize, usize),
         stop: Stop,
     ) -> anyhow::Result<Option<Tried>> {
+        let case = case_of(names, size, threads);
         let is_final = matches!(stop, Stop::Iterations(_));
         let progress = PeakProgress { at: self.at, of: self.of, workload: workload.name(), case: &case, is_final };
         if !(self.go_on)(progress) {
@@ -247,7 +239,7 @@ impl Hunt<'_> {
         let settings =
             Settings { warmup: WarmUp::Iterations(1), stop, runs, isolate, timeout_ns, cold, timing, l2, depth };
         let failed = || format!("`{}` failed at {case}", workload.name());
-        match measure(workload, &case, self.device, &settings, &mut Unseen) {
+        match measure(workload, &case, self.device, &settings, &mut ()) {
             Outcome::Measured(measured) => summed_up(&measured, size, threads).with_context(failed).map(Some),
             Outcome::OutOfMemory { .. } => Ok(None),
             Outcome::Skipped { reason } => Err(anyhow!(reason).context(failed())),
@@ -289,19 +281,6 @@ fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result
     let median = rates.median().context("there are no iterations")?;
     let peak = rates.p(PEAK_QUANTILE).context("there are no iterations")?;
     Ok(Tried { size, threads, peak, median, wall_ns: 1e9 * amount / median })
-}
-
-/// Shows nothing.
-struct Unseen;
-
-impl Sink for Unseen {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn iteration(&mut self, _: u64, _: bool) {}
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

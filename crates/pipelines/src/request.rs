@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use laptime_bench::{
-    Alias, AxisSpec, AxisValue, Case, Fact, Given, MOST_CASES, PlanError, Work, axis_of, parse_values,
-};
+use laptime_bench::{Alias, AxisValue, Case, Fact, Given, PlanError, Work, axis_of, parse_values};
 use laptime_models::{GraphMode, ModelError};
 
 pub fn refused(reason: impl Into<String>, hint: &str) -> PlanError {
@@ -23,21 +21,6 @@ pub fn refusal(error: &anyhow::Error, of_model: &str, other: &str) -> PlanError 
 pub fn with_causes(error: &ModelError) -> String {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// Refuses unknown axes with the list of all axes, also of those that are not part of a case.
-pub fn refuse_unknown(workload: &str, axes: &[AxisSpec], given: &[Given]) -> Result<(), PlanError> {
-    match given.iter().find(|(name, _)| axes.iter().all(|axis| axis.name != name)) {
-        None => Ok(()),
-        Some((unknown, _)) => {
-            let (axis, known) = (unknown.clone(), axes.iter().map(|axis| axis.name).collect());
-            Err(PlanError::NoSuchAxis { workload: workload.to_owned(), axis, known })
-        }
-    }
-}
-
-pub fn refuse_too_many(cases: &[Case]) -> Result<(), PlanError> {
-    if cases.len() > MOST_CASES { Err(PlanError::TooManyCases { cases: cases.len() as u128 }) } else { Ok(()) }
 }
 
 pub fn is_given(given: &[Given], axis: &str) -> bool {

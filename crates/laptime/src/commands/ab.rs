@@ -11,7 +11,13 @@ use crate::cli::{self, Status};
 use crate::output::{FormatArgs, say, warn, write_to_screen};
 use crate::shell::{self, Ended};
 use crate::{
-    app::App, commands::page, failure::Hinted, fresh_process, moment::Moment, progress::Progress, run_folder,
+    app::App,
+    commands::page,
+    failure::{Hinted, refusal, refuse},
+    fresh_process,
+    moment::Moment,
+    progress::Progress,
+    run_folder,
     session::command_line,
 };
 
@@ -79,14 +85,14 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let mut taker = Taker::new(app, &folder, &run, args)?;
     taker.warm_up(&variants)?;
     if app.interrupt.is_requested() {
-        return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair"), "run it again"));
+        return refuse("interrupted before the first pair", "run it again");
     }
     taker.iteration_pairs(&variants, runs, args.seed)?;
     let [a, b] = taker.iterations;
     let pairs = a.len().min(b.len());
     drop(taker.progress);
     if pairs == 0 {
-        return Err(Hinted::wrap(anyhow::anyhow!("interrupted before the first pair was complete"), "run it again"));
+        return refuse("interrupted before the first pair was complete", "run it again");
     }
     let answer = laptime_analyze::ab([(&args.a, &a), (&args.b, &b)], args.threshold.map(|share| share.0))?;
     let table = laptime_report::tables::ab(&answer);
@@ -94,11 +100,8 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     page::write_comparison(&folder, table);
     say(&format!("\nSaved to {} ({RESULTS_FILE})", folder.display()));
     if app.interrupt.is_requested() {
-        let error = anyhow::anyhow!("interrupted after {pairs} of {runs} pairs");
-        return Err(Hinted::wrap(
-            error,
-            "the verdict uses the finished pairs; run the command again to measure all of them",
-        ));
+        let reason = format!("interrupted after {pairs} of {runs} pairs");
+        return refuse(reason, "the verdict uses the finished pairs; run the command again to measure all of them");
     }
     Ok(if answer.comparison.judged.verdict == Verdict::Slower { Status::BadNews } else { Status::Done })
 }
@@ -120,8 +123,7 @@ impl Variant {
         let words = shlex::split(text).unwrap_or_default();
         let is_workload = words.first().is_some_and(|word| app.registry.workload(word).is_some());
         if text.trim().is_empty() {
-            let error = anyhow::anyhow!("variant `{label}` is empty");
-            return Err(Hinted::wrap(error, "give a workload with its flags, or a shell command"));
+            return refuse(format!("variant `{label}` is empty"), "give a workload with its flags, or a shell command");
         }
         let is_workload = is_workload && !args.shell;
         let kind =
@@ -138,8 +140,8 @@ fn job(app: &App, label: &str, words: Vec<String>, timeout: Option<Seconds>) -> 
     let order = request.settle(app, defaults).map_err(wrong)?;
     let cases = order.plan.cases();
     if cases.len() != 1 {
-        let error = anyhow::anyhow!("variant `{label}` has {} cases; it must be one case", cases.len());
-        return Err(Hinted::wrap(error, "give one value for each axis"));
+        let reason = format!("variant `{label}` has {} cases; it must be one case", cases.len());
+        return refuse(reason, "give one value for each axis");
     }
     let device = app.device(&order.device).map_err(wrong)?;
     let settings = order.settings_on(&*device).map_err(wrong)?;
@@ -195,15 +197,8 @@ impl<'a> Taker<'a> {
         let runs = run.settings.runs;
         let progress = Progress::new(2 * runs as usize, args.quiet);
         let environment = run.environment_fingerprint.clone();
-        Ok(Self {
-            app,
-            environment,
-            writer,
-            progress,
-            runs,
-            timeout: args.timeout,
-            iterations: [Vec::new(), Vec::new()],
-        })
+        let (timeout, iterations) = (args.timeout, [Vec::new(), Vec::new()]);
+        Ok(Self { app, environment, writer, progress, runs, timeout, iterations })
     }
 
     /// Runs each command once, so that files are in memory; fresh processes of a workload warm up by themselves.
@@ -278,8 +273,8 @@ fn not_measured(variant: &Variant, outcome: &Outcome) -> anyhow::Error {
         Outcome::OutOfMemory { .. } => "it needs more memory than is available".to_owned(),
         Outcome::Measured(_) => String::new(),
     };
-    let error = anyhow::anyhow!("variant `{}` was not measured: {why}", variant.label);
-    Hinted::wrap(error, format!("try it alone: `laptime bench {}`", variant.text))
+    let reason = format!("variant `{}` was not measured: {why}", variant.label);
+    refusal(reason, format!("try it alone: `laptime bench {}`", variant.text))
 }
 
 /// Runs a command in a shell; returns its time in nanoseconds, none if the user interrupted it.
@@ -294,8 +289,8 @@ fn run_command(variant: &Variant, limit: Option<Seconds>, interrupt: &Interrupt)
         }
         (Ended::TimedOut, limit) => {
             let limit = limit.map_or_else(String::new, |limit| format!(" within {limit}"));
-            let error = anyhow::anyhow!("variant `{}` did not end{limit} and was stopped", variant.label);
-            return Err(Hinted::wrap(error, "give it more time with `--timeout`"));
+            let reason = format!("variant `{}` did not end{limit} and was stopped", variant.label);
+            return refuse(reason, "give it more time with `--timeout`");
         }
     };
     Err(Hinted::wrap(error, format!("try it alone: `{}`", variant.text)))

@@ -10,7 +10,12 @@ use laptime_report::tables::{self, Listed};
 use laptime_trace::small_file;
 
 use crate::output::{OutputArgs, warn};
-use crate::{absent, cli::Status, failure::Hinted, source_files};
+use crate::{
+    absent,
+    cli::Status,
+    failure::{Hinted, refusal, refuse},
+    source_files,
+};
 
 /// The rules file that is read if a path contains it.
 const RULES_FILE: &str = "laptime-audit.toml";
@@ -116,8 +121,8 @@ fn read_rules(path: &Path) -> anyhow::Result<RulesFile> {
         .with_context(|| format!("cannot read the rules `{}`", path.display()))
         .map_err(|error| Hinted::wrap(error, "check the name; docs/audit.md shows an example"))?;
     let wrong = |error: laptime_audit::RulesFileError| {
-        let error = anyhow::anyhow!("the rules `{}`, line {}: {}", path.display(), error.line, error.reason);
-        Hinted::wrap(error, "it has `skip`, `[[call]]` with `name`, and `[[allow]]` with `path`, `call` and `reason`")
+        let reason = format!("the rules `{}`, line {}: {}", path.display(), error.line, error.reason);
+        refusal(reason, "it has `skip`, `[[call]]` with `name`, and `[[allow]]` with `path`, `call` and `reason`")
     };
     RulesFile::parse(&text).map_err(wrong)
 }
@@ -130,11 +135,8 @@ fn rules(args: &SyncsArgs, files: &[RulesFile]) -> anyhow::Result<Rules> {
     for name in &args.call {
         let rule = Rule::named(name);
         if rule.last_name().is_empty() {
-            let error = anyhow::anyhow!("`--call {name}` is not a name of a call");
-            return Err(Hinted::wrap(
-                error,
-                "write a function, a method or a macro: `read_back`, `gpu::wait`, `fetch!`",
-            ));
+            let reason = format!("`--call {name}` is not a name of a call");
+            return refuse(reason, "write a function, a method or a macro: `read_back`, `gpu::wait`, `fetch!`");
         }
         rules.add(rule);
     }

@@ -10,7 +10,7 @@ use crate::commands::{fit, page, slurm};
 use crate::output::{FormatArgs, say, write_file, write_to_screen};
 use crate::request::{OUTPUT, Order, Request};
 use crate::session::{Finished, Session};
-use crate::{app::App, cli::Status, failure::Hinted, run_folder, screen};
+use crate::{app::App, cli::Status, failure::refuse, run_folder, screen};
 
 /// Runs the command.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -70,11 +70,10 @@ fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<S
 /// Refuses flags of Slurm where the run does not use it.
 fn refuse_stray_flags(request: &Request) -> anyhow::Result<()> {
     if request.slurm.slurm {
-        let error = anyhow::anyhow!("the run to resume was not submitted to Slurm");
-        return Err(Hinted::wrap(error, "leave out `--slurm`"));
+        return refuse("the run to resume was not submitted to Slurm", "leave out `--slurm`");
     }
     let Some(flag) = request.slurm.stray() else { return Ok(()) };
-    Err(Hinted::wrap(anyhow::anyhow!("`--{flag}` needs `--slurm`"), "add `--slurm` to submit the sweep as a job array"))
+    refuse(format!("`--{flag}` needs `--slurm`"), "add `--slurm` to submit the sweep as a job array")
 }
 
 /// Refuses cases that cannot run. Returns the device if it had to be opened for that.
@@ -185,13 +184,13 @@ fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> 
 pub fn end(finished: &Finished, outside: &[PathBuf]) -> anyhow::Result<Status> {
     let folder = finished.folder.display();
     if finished.was_interrupted {
-        let error = anyhow::anyhow!("interrupted after {} of {} cases", whole(finished), finished.expected);
+        let reason = format!("interrupted after {} of {} cases", whole(finished), finished.expected);
         let hint = if finished.run.settings.cold {
             "finished measurements are saved; `laptime warmup` starts over".to_owned()
         } else {
             format!("`laptime bench --resume {folder}` continues it")
         };
-        return Err(Hinted::wrap(error, hint));
+        return refuse(reason, hint);
     }
     page::write_finished(&finished.folder, &finished.run, &finished.results);
     run_folder::say_saved(&finished.folder, outside);

@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use laptime_analyze::{Comparing, Difference, RunResults};
+use laptime_analyze::{Comparing, Difference, ProfiledRun, RunResults};
 use laptime_bench::Share;
-use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
+use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
 use super::compare_traces;
+use crate::choice::first_given;
 use crate::output::{OutputArgs, warn};
-use crate::{cli::Status, failure::Hinted, near::nearest, run_folder::TRACE_FILE, trace_input::STDIN};
+use crate::{cli::Status, failure::refuse, near::did_you_mean, run_folder::TRACE_FILE, run_input, trace_input::STDIN};
 
 /// Compare two runs case by case, or two traces step by step
 ///
@@ -55,8 +56,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         }
         (is_trace, _) => {
             let (trace, run) = if is_trace { (&args.a, &args.b) } else { (&args.b, &args.a) };
-            let error = anyhow::anyhow!("`{}` is a trace and `{}` is a run", trace.display(), run.display());
-            Err(Hinted::wrap(error, "compare two runs, or two traces; a run's trace is `trace.pftrace` in its folder"))
+            let reason = format!("`{}` is a trace and `{}` is a run", trace.display(), run.display());
+            refuse(reason, "compare two runs, or two traces; a run's trace is `trace.pftrace` in its folder")
         }
     }
 }
@@ -77,11 +78,10 @@ fn is_trace(path: &Path) -> bool {
 }
 
 fn check_no_run_flags(args: &Args) -> anyhow::Result<()> {
-    let given = [("--metric", args.metric.is_some()), ("--anyway", args.anyway)];
-    match given.iter().find(|(_, is_given)| *is_given) {
-        Some((flag, _)) => {
-            let error = anyhow::anyhow!("`{flag}` applies to runs, and these are traces");
-            Err(Hinted::wrap(error, "leave it out, or name the folders of two runs"))
+    match first_given([("--metric", args.metric.is_some()), ("--anyway", args.anyway)]) {
+        Some(flag) => {
+            let reason = format!("`{flag}` applies to runs, and these are traces");
+            refuse(reason, "leave it out, or name the folders of two runs")
         }
         None => Ok(()),
     }
@@ -92,46 +92,28 @@ fn compare_runs(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     check_alike(&a, &b, args)?;
     check_metric(&a, &b, args)?;
     let how = Comparing { metric: args.metric.clone(), threshold: args.threshold.map(|share| share.0) };
-    let compared = laptime_analyze::compare(&a.as_side(), &b.as_side(), &how);
+    let compared = laptime_analyze::compare(&as_side(&a), &as_side(&b), &how);
     args.output.write(&laptime_report::tables::compare(&compared), out)?;
     if compared.tally().compared() == 0 {
-        let error = anyhow::anyhow!("no case could be compared");
-        return Err(Hinted::wrap(
-            error,
-            "both runs must have measured the same cases; the table shows what is missing",
-        ));
+        let hint = "both runs must have measured the same cases; the table shows what is missing";
+        return refuse("no case could be compared", hint);
     }
     Ok(if compared.is_regression() { Status::BadNews } else { Status::Done })
 }
 
-/// A run as saved.
-struct Side {
-    run: Option<Run>,
-    results: Vec<CaseResult>,
+fn as_side(run: &ProfiledRun) -> RunResults<'_> {
+    RunResults { run: run.run.as_ref(), results: &run.results }
 }
 
-impl Side {
-    fn as_side(&self) -> RunResults<'_> {
-        RunResults { run: self.run.as_ref(), results: &self.results }
-    }
-}
-
-fn read(path: &Path) -> anyhow::Result<Side> {
+fn read(path: &Path) -> anyhow::Result<ProfiledRun> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
-    let results = if path.is_dir() || path.file_name().is_some_and(|name| name == RUN_FILE) {
-        folder.join(RESULTS_FILE)
-    } else {
-        path.to_owned()
-    };
-    let read = read_results(&results)?;
-    if read.was_cut {
-        warn(&format!("the last result of `{}` is incomplete and was left out", results.display()));
-    }
-    let run = if folder.join(RUN_FILE).is_file() { Some(Run::read(folder)?) } else { None };
-    Ok(Side { run, results: read.results })
+    let is_results = !path.is_dir() && path.file_name().is_none_or(|name| name != RUN_FILE);
+    let file = if is_results { path.to_owned() } else { folder.join(RESULTS_FILE) };
+    let (results, run) = (run_input::results(&file, &file)?, run_input::manifest(folder)?);
+    Ok(ProfiledRun { folder: String::new(), run, results })
 }
 
-fn check_alike(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
+fn check_alike(a: &ProfiledRun, b: &ProfiledRun, args: &Args) -> anyhow::Result<()> {
     let (Some(run_a), Some(run_b)) = (&a.run, &b.run) else {
         warn("a `run.json` is missing, so machines and settings cannot be checked for differences");
         return Ok(());
@@ -141,11 +123,11 @@ fn check_alike(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
     if differing.is_empty() || args.anyway {
         return Ok(());
     }
-    let error = anyhow::anyhow!("the runs were measured differently: {}", differing.join("; "));
-    Err(Hinted::wrap(error, "`--anyway` compares them regardless"))
+    let reason = format!("the runs were measured differently: {}", differing.join("; "));
+    refuse(reason, "`--anyway` compares them regardless")
 }
 
-fn check_metric(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
+fn check_metric(a: &ProfiledRun, b: &ProfiledRun, args: &Args) -> anyhow::Result<()> {
     let Some(metric) = &args.metric else { return Ok(()) };
     let mut known = laptime_analyze::metrics(&a.results);
     known.extend(laptime_analyze::metrics(&b.results));
@@ -154,8 +136,7 @@ fn check_metric(a: &Side, b: &Side, args: &Args) -> anyhow::Result<()> {
     if known.contains(metric) {
         return Ok(());
     }
-    let near = nearest(metric, known.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`? "));
+    let near = did_you_mean(metric, known.iter().map(String::as_str));
     let all = if known.is_empty() { "no metrics except the time of an iteration".to_owned() } else { known.join(", ") };
-    let hint = format!("{}the runs have {all}", near.unwrap_or_default());
-    Err(Hinted::wrap(anyhow::anyhow!("neither run has a metric `{metric}`"), hint))
+    refuse(format!("neither run has a metric `{metric}`"), format!("{near}the runs have {all}"))
 }

@@ -2,20 +2,21 @@
 
 use std::{io::Write, path::Path};
 
-use clap::ValueEnum;
 use laptime_analyze::{Accounts, By, Dividing, NoAccount, Owner};
 use laptime_trace::Trace;
 
+use crate::choice::{Choice, first_given, one_of};
+use crate::failure::{refusal, refuse};
 use crate::output::OutputArgs;
-use crate::{absent, cli::Status, commands::page, failure::Hinted};
+use crate::{absent, cli::Status, commands::page};
 
 /// For traces
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "For traces")]
 pub struct TraceArgs {
     /// How to group the work of a device [default: kernel]
-    #[arg(long, value_name = "WHAT")]
-    by: Option<What>,
+    #[arg(long, value_name = "WHAT", value_parser = one_of(&GROUPINGS))]
+    by: Option<By>,
     /// The repeating unit; detected automatically by default: `token`, `ProfilerStep#*`
     #[arg(long, value_name = "NAME")]
     lap: Option<String>,
@@ -28,17 +29,12 @@ pub struct TraceArgs {
 }
 
 /// How work is grouped.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum What {
-    /// The kernel's name
-    Kernel,
-    /// The kind of work: matmul, attention, norm, activation, copy, communication, other
-    Group,
-    /// The outermost operation of the framework that launched it
-    Operation,
-    /// The innermost stage that launched it
-    Stage,
-}
+const GROUPINGS: [Choice<By>; 4] = [
+    ("kernel", "The kernel's name", By::Kernel),
+    ("group", "The kind of work: matmul, attention, norm, activation, copy, communication, other", By::Group),
+    ("operation", "The outermost operation of the framework that launched it", By::Operation),
+    ("stage", "The innermost stage that launched it", By::Stage),
+];
 
 /// The default number of steps shown.
 const STEPS: usize = 20;
@@ -52,23 +48,17 @@ impl TraceArgs {
             ("--device", self.device.is_some()),
             ("--most", self.most.is_some()),
         ];
-        match given.iter().find(|(_, is_given)| *is_given) {
-            Some((flag, _)) => {
-                let error = anyhow::anyhow!("`{flag}` applies to traces, and these are runs");
-                Err(Hinted::wrap(error, "leave it out, or name two traces"))
+        match first_given(given) {
+            Some(flag) => {
+                let reason = format!("`{flag}` applies to traces, and these are runs");
+                refuse(reason, "leave it out, or name two traces")
             }
             None => Ok(()),
         }
     }
 
     fn dividing(&self) -> Dividing {
-        let by = match self.by.unwrap_or(What::Kernel) {
-            What::Kernel => By::Kernel,
-            What::Group => By::Group,
-            What::Operation => By::Operation,
-            What::Stage => By::Stage,
-        };
-        Dividing { by, lap: self.lap.clone(), device: self.device }
+        Dividing { by: self.by.unwrap_or(By::Kernel), lap: self.lap.clone(), device: self.device }
     }
 }
 
@@ -103,11 +93,8 @@ fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<(
         return Ok(());
     }
     let [with, without] = if has_device[0] { paths } else { [paths[1], paths[0]] };
-    let error = anyhow::anyhow!("`{}` contains GPU work and `{}` does not", with.display(), without.display());
-    Err(Hinted::wrap(
-        error,
-        "record both in the same way; torch.profiler needs `ProfilerActivity.CUDA` to record the GPU",
-    ))
+    let reason = format!("`{}` contains GPU work and `{}` does not", with.display(), without.display());
+    refuse(reason, "record both in the same way; torch.profiler needs `ProfilerActivity.CUDA` to record the GPU")
 }
 
 fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<Accounts> {
@@ -118,13 +105,13 @@ fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<A
 fn not_comparable(trace: &Trace, path: &Path, why: NoAccount) -> anyhow::Error {
     let path = path.display();
     match why {
-        NoAccount::Empty => Hinted::wrap(
-            anyhow::anyhow!("`{path}` has no spans to compare"),
+        NoAccount::Empty => refusal(
+            format!("`{path}` has no spans to compare"),
             "record the pipeline with marked stages, or with a profiler",
         ),
         NoAccount::NoSuchDevice(known) => {
             let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-            Hinted::wrap(anyhow::anyhow!("`{path}` has no such device"), format!("it has {}", known.join(", ")))
+            refusal(format!("`{path}` has no such device"), format!("it has {}", known.join(", ")))
         }
         NoAccount::NoLaps(reason) => {
             absent::no_laps(trace, &reason).context(format!("cannot compare laps of `{path}`"))

@@ -10,8 +10,9 @@ use laptime_trace::format::{
     write_whole,
 };
 
+use crate::choice::{Choice, one_of};
 use crate::output::{loss, read_trace, warn};
-use crate::{cli::Status, failure::Hinted, trace_input::trace_of};
+use crate::{cli::Status, failure::refuse, trace_input::trace_of};
 
 /// Convert a trace to another format, or draw a flame graph
 ///
@@ -29,17 +30,12 @@ pub struct Args {
     #[arg(value_name = "OUT")]
     to: PathBuf,
     /// Whose time flame graphs and folded stacks show [default: host]
-    #[arg(long, value_enum)]
-    by: Option<Side>,
+    #[arg(long, value_parser = one_of(&SIDES))]
+    by: Option<By>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Side {
-    /// Host time
-    Host,
-    /// Device time, under the stages that launched it
-    Device,
-}
+const SIDES: [Choice<By>; 2] =
+    [("host", "Host time", By::Host), ("device", "Device time, under the stages that launched it", By::Device)];
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Status> {
@@ -48,18 +44,15 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
     if trace.lost > 0 {
         warn(&loss(&trace));
     }
-    let by = match args.by {
-        Some(Side::Device) => By::Device,
-        Some(Side::Host) | None => By::Host,
-    };
+    let by = args.by.unwrap_or(By::Host);
     let to = args.to.to_string_lossy().to_ascii_lowercase();
     if to.ends_with(".svg") {
         draw(&trace, by, &from, &args.to)?;
     } else if to.ends_with(".folded") || to.ends_with(".collapsed") {
         fold(&trace, by, &from, &args.to)?;
     } else if args.by.is_some() {
-        let error = anyhow::anyhow!("`--by` is for flame graphs and folded stacks, not for `{}`", args.to.display());
-        return Err(Hinted::wrap(error, "leave it out: other formats keep the time of host and devices"));
+        let reason = format!("`--by` is for flame graphs and folded stacks, not for `{}`", args.to.display());
+        return refuse(reason, "leave it out: other formats keep the time of host and devices");
     } else {
         laptime_trace::write(&trace, &args.to)?;
     }

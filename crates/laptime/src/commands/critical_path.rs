@@ -7,7 +7,11 @@ use laptime_report::tables;
 
 use super::finding_gate::assignment;
 use crate::output::OutputArgs;
-use crate::{absent, cli::Status, failure::Hinted};
+use crate::{
+    absent,
+    cli::Status,
+    failure::{refusal, refuse},
+};
 
 /// Show what decides the total time, and predict it with changes
 ///
@@ -71,7 +75,7 @@ fn faster(word: &str) -> anyhow::Result<(String, f64)> {
     let (name, value) = assignment("--faster", word, "matmul=2x")?;
     let times: Option<f64> = value.strip_suffix('x').unwrap_or(value).trim().parse().ok();
     let times = times.filter(|times| times.is_finite() && *times > 0.0).ok_or_else(|| {
-        Hinted::wrap(anyhow::anyhow!("`{value}` is no positive factor"), format!("for example `--faster {name}=2x`"))
+        refusal(format!("`{value}` is no positive factor"), format!("for example `--faster {name}=2x`"))
     })?;
     Ok((name.to_owned(), times))
 }
@@ -81,5 +85,5 @@ fn check_names(answer: &CriticalPath) -> anyhow::Result<()> {
     let Some(name) = unmatched else { return Ok(()) };
     let groups: Vec<String> = Group::ALL.iter().map(|group| format!("`{}`", group.word())).collect();
     let hint = format!("name a group ({}) or a part of a name that `laptime top` lists", groups.join(", "));
-    Err(Hinted::wrap(anyhow::anyhow!("no kernel or copy matches `{name}`"), hint))
+    refuse(format!("no kernel or copy matches `{name}`"), hint)
 }

@@ -6,15 +6,16 @@ use std::{io::Write, sync::Arc};
 use laptime_analyze::{Bottleneck, Conclusion, FindingLimits, Offload, OffloadFacts, Severity, Thresholds};
 use laptime_report::{Table, offload_text, tables};
 use laptime_trace::Trace;
-use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
+use laptime_trace::run::{CaseResult, RESULTS_FILE, Run};
 
 use crate::commands::{
     experiment,
     finding_gate::{GateArgs, assignment, unknown_finding},
     ranks,
 };
+use crate::failure::{refusal, refuse};
 use crate::output::{OutputArgs, warn};
-use crate::{app::App, cli::Status, failure::Hinted, run_folder::TRACE_FILE, trace_input::trace_files};
+use crate::{app::App, cli::Status, run_folder::TRACE_FILE, run_input, trace_input::trace_files};
 
 /// Find the bottleneck in a run or trace, and what fixing it would bring
 ///
@@ -116,8 +117,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         return one(args, path, out);
     }
     if args.layers || args.tokens || args.share {
-        let error = anyhow::anyhow!("`--layers`, `--tokens` and `--share` are for a single run");
-        return Err(Hinted::wrap(error, "name one run"));
+        return refuse("`--layers`, `--tokens` and `--share` are for a single run", "name one run");
     }
     let answer = ranks::answer(&args.runs, None, &args.output)?;
     let is_whole = !args.output.is_for_people();
@@ -163,8 +163,8 @@ fn experiment(app: &App, args: &Args, words: &[String], out: &mut dyn Write) -> 
         (None, None) => (None, words),
     };
     if let (Some(folder), [first, ..]) = (folder, words) {
-        let error = anyhow::anyhow!("`{first}` and the run `{}` both select a case", folder.display());
-        return Err(Hinted::wrap(error, "leave out the run, or the flags after `--experiment`"));
+        let reason = format!("`{first}` and the run `{}` both select a case", folder.display());
+        return refuse(reason, "leave out the run, or the flags after `--experiment`");
     }
     let conclusion = experiment::run(app, words, folder, &args.output, out)?;
     let is_bad = args.fail_on_finding && conclusion == Conclusion::Broken;
@@ -197,8 +197,8 @@ fn general(
     out: &mut dyn Write,
 ) -> anyhow::Result<Findings> {
     if args.layers || args.tokens || args.share {
-        let error = anyhow::anyhow!("`{}` has no offloaded layers", path.display());
-        return Err(Hinted::wrap(error, "leave out `--layers`, `--tokens` and `--share`"));
+        let reason = format!("`{}` has no offloaded layers", path.display());
+        return refuse(reason, "leave out `--layers`, `--tokens` and `--share`");
     }
     let peaks = read.run.as_ref().and_then(|run| run.peaks.as_ref());
     let answer = laptime_analyze::diagnose_with(read.trace.as_deref(), &read.results, peaks, limits);
@@ -213,10 +213,8 @@ fn thresholds(words: &[String]) -> anyhow::Result<FindingLimits> {
         let (id, value) = assignment("--threshold", word, "sync-in-loop=5")?;
         let percent: Option<f64> = value.trim_end_matches('%').trim().parse().ok();
         let share = percent.map(|percent| percent / 100.0).filter(|share| (0.0..=1.0).contains(share));
-        let share = share.ok_or_else(|| {
-            let error = anyhow::anyhow!("`{value}` is no percentage from 0 to 100");
-            Hinted::wrap(error, format!("for example `--threshold {id}=5`"))
-        })?;
+        let example = || format!("for example `--threshold {id}=5`");
+        let share = share.ok_or_else(|| refusal(format!("`{value}` is no percentage from 0 to 100"), example()))?;
         limits.set(id, share).map_err(|_| unknown_finding(id, FindingLimits::ids()))?;
     }
     Ok(limits)
@@ -235,28 +233,16 @@ impl Read {
             return Ok(Self { trace: Some(args.output.read_trace(path)?), results: Vec::new(), run: None });
         }
         let file = [TRACE_FILE, "trace.json"].map(|name| path.join(name)).into_iter().find(|file| file.is_file());
+        let results = path.join(RESULTS_FILE);
         let read = Self {
             trace: file.map(|file| args.output.read_trace(&file)).transpose()?,
-            results: results(path)?,
-            run: if path.join(RUN_FILE).is_file() { Some(Run::read(path)?) } else { None },
+            results: if results.is_file() { run_input::results(&results, &results)? } else { Vec::new() },
+            run: run_input::manifest(path)?,
         };
         if read.trace.is_none() && read.results.is_empty() {
-            let error = anyhow::anyhow!("`{}` contains no run", path.display());
             let hint = format!("name the folder of a run (`{RESULTS_FILE}`, `{TRACE_FILE}`), or a trace");
-            return Err(Hinted::wrap(error, hint));
+            return refuse(format!("`{}` contains no run", path.display()), hint);
         }
         Ok(read)
     }
-}
-
-fn results(folder: &Path) -> anyhow::Result<Vec<CaseResult>> {
-    let path = folder.join(RESULTS_FILE);
-    if !path.is_file() {
-        return Ok(Vec::new());
-    }
-    let read = read_results(&path)?;
-    if read.was_cut {
-        warn(&format!("the last result of `{}` is incomplete and was left out", path.display()));
-    }
-    Ok(read.results)
 }

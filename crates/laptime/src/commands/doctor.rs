@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use laptime_analyze::{GpuHealth, Patient, PeaksState};
-use laptime_pipelines::{GpuFound, PeakSearch};
+use laptime_pipelines::PeakSearch;
 use laptime_trace::run::Machine;
 
 use crate::{app::App, cli::Status, kept_peaks, output::OutputArgs};
@@ -25,7 +25,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let driver = laptime_bench::environment::nvidia_driver();
     let found = laptime_pipelines::gpus();
     let no_gpu = found.as_ref().err().map(|none| none.reason.clone());
-    let gpus: Vec<GpuHealth> = found.unwrap_or_default().into_iter().map(health).collect();
+    let gpus: Vec<GpuHealth> = found.unwrap_or_default().into_iter().map(|gpu| gpu.health).collect();
     let devices = std::iter::once("cpu").chain(gpus.iter().map(|gpu| gpu.device.as_str()));
     let peaks: Vec<(String, PeaksState)> =
         devices.filter_map(|device| Some((device.to_owned(), peaks(app, &environment.machine, device)?))).collect();
@@ -57,8 +57,3 @@ const BRIEF_NS: u64 = 1_400_000_000;
 
 /// The largest matrices of that look.
 const BRIEF_SIZE: usize = 4096;
-
-fn health(gpu: GpuFound) -> GpuHealth {
-    let GpuFound { device, name, cuda, clock_limit_mhz, power_limit_watts, state, no_kernels, .. } = gpu;
-    GpuHealth { device, name, cuda, clock_limit_mhz, power_limit_watts, state, no_kernels }
-}

@@ -9,7 +9,11 @@ use laptime_trace::run::{RESULTS_FILE, Run, read_results};
 
 use crate::output::{OutputArgs, write_to_screen};
 use crate::{
-    app::App, cli::read_bench, commands::profile::Silent, failure::Hinted, progress::Progress, request::Request,
+    app::App,
+    cli::read_bench,
+    failure::{refusal, refuse},
+    progress::Progress,
+    request::Request,
     stdout_guard::StdoutGuard,
 };
 
@@ -62,8 +66,8 @@ fn of_flags<'a>(app: &'a App, words: &[String]) -> anyhow::Result<Subject<'a>> {
     let order = order.on(&*device);
     let cases = order.plan.cases();
     let case = experiment.case(&cases).ok_or_else(|| {
-        let error = anyhow::anyhow!("an experiment needs one case, and these flags give {}", cases.len());
-        Hinted::wrap(error, "give one value for each flag")
+        let reason = format!("an experiment needs one case, and these flags give {}", cases.len());
+        refusal(reason, "give one value for each flag")
     })?;
     let warmup = if let WarmUp::Iterations(iterations) = order.settings.warmup { iterations } else { 0 };
     let iterations = if let Stop::Iterations(iterations) = order.settings.stop { iterations } else { 1 };
@@ -74,8 +78,8 @@ fn of_flags<'a>(app: &'a App, words: &[String]) -> anyhow::Result<Subject<'a>> {
 fn of_run<'a>(app: &'a App, folder: &Path) -> anyhow::Result<Subject<'a>> {
     let run = Run::read(folder)?;
     let experiment = app.extras(&run.workload).experiment().ok_or_else(|| {
-        let error = anyhow::anyhow!("`{}` is a run of `{}`, which has no experiment", folder.display(), run.workload);
-        Hinted::wrap(error, "name a run of `offload`, or give the flags of `laptime bench offload`")
+        let reason = format!("`{}` is a run of `{}`, which has no experiment", folder.display(), run.workload);
+        refusal(reason, "name a run of `offload`, or give the flags of `laptime bench offload`")
     })?;
     let path = folder.join(RESULTS_FILE);
     let results = if path.is_file() { read_results(&path)?.results } else { Vec::new() };
@@ -106,12 +110,13 @@ fn measure(app: &App, subject: &Subject<'_>, variants: Vec<Variant>) -> anyhow::
             }
             progress.begin(&variant.case, 0, 1);
             let device = app.device(&subject.device)?;
-            outcomes.push(laptime_bench::measure(workload, &variant.case, &*device, &settings, &mut Silent(app)));
+            let sink = &mut app.interrupt.clone();
+            outcomes.push(laptime_bench::measure(workload, &variant.case, &*device, &settings, sink));
             progress.done();
             if app.interrupt.is_requested() {
                 drop(guard);
-                let error = anyhow::anyhow!("interrupted in round {} of {ROUNDS}", round + 1);
-                return Err(Hinted::wrap(error, "an experiment needs all of its variants; start it again"));
+                let reason = format!("interrupted in round {} of {ROUNDS}", round + 1);
+                return refuse(reason, "an experiment needs all of its variants; start it again");
             }
         }
     }

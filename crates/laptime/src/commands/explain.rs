@@ -5,7 +5,7 @@ use std::io::Write;
 use laptime_analyze::{TOPICS, Topic, explain, rule as finding_rule};
 
 use crate::output::{OutputArgs, wrapped};
-use crate::{cli::Status, failure::Hinted, near::nearest};
+use crate::{cli::Status, failure::refusal, near::did_you_mean};
 
 /// Explain a note or finding: its rule, threshold, meaning and remedy
 #[derive(Debug, clap::Args)]
@@ -45,9 +45,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 }
 
 fn unknown(id: &str) -> anyhow::Error {
-    let near = nearest(id, TOPICS.iter().map(|topic| topic.id));
-    let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-    Hinted::wrap(anyhow::anyhow!("no note has the id `{id}`"), format!("{near}`laptime explain` lists all ids"))
+    let near = did_you_mean(id, TOPICS.iter().map(|topic| topic.id));
+    refusal(format!("no note has the id `{id}`"), format!("{near}`laptime explain` lists all ids"))
 }
 
 fn text(topic: &Topic) -> String {

@@ -2,7 +2,7 @@
 
 use laptime_analyze::{Bottleneck, TOPICS, current_id, explain};
 
-use crate::{failure::Hinted, near::nearest};
+use crate::{failure::refusal, near::did_you_mean};
 
 /// Findings that fail the command
 #[derive(Debug, clap::Args)]
@@ -39,15 +39,13 @@ impl GateArgs {
 /// Splits `ID=VALUE`.
 pub fn assignment<'w>(flag: &str, word: &'w str, example: &str) -> anyhow::Result<(&'w str, &'w str)> {
     let split = word.split_once('=').map(|(id, value)| (id.trim(), value.trim()));
-    split.ok_or_else(|| {
-        Hinted::wrap(anyhow::anyhow!("`{flag} {word}` has no value"), format!("for example `{flag} {example}`"))
-    })
+    split.ok_or_else(|| refusal(format!("`{flag} {word}` has no value"), format!("for example `{flag} {example}`")))
 }
 
 /// The error about an id that is no finding.
 pub fn unknown_finding(id: &str, known: impl Iterator<Item = &'static str>) -> anyhow::Error {
-    let near = nearest(id, known).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-    Hinted::wrap(anyhow::anyhow!("no finding has the id `{id}`"), format!("{near}`laptime explain` lists all ids"))
+    let near = did_you_mean(id, known);
+    refusal(format!("no finding has the id `{id}`"), format!("{near}`laptime explain` lists all ids"))
 }
 
 fn known(id: &str) -> anyhow::Result<&'static str> {
@@ -63,8 +61,8 @@ fn budget(word: &str) -> anyhow::Result<(&'static str, Budget)> {
         None => number(value.strip_suffix("ms").unwrap_or(value)).map(|millis| Budget::Nanos(1e6 * millis)),
     };
     let budget = budget.ok_or_else(|| {
-        let error = anyhow::anyhow!("`{value}` is neither milliseconds nor a percentage");
-        Hinted::wrap(error, format!("for example `--budget {id}=2.5` or `--budget {id}=5%`"))
+        let reason = format!("`{value}` is neither milliseconds nor a percentage");
+        refusal(reason, format!("for example `--budget {id}=2.5` or `--budget {id}=5%`"))
     })?;
     Ok((known(id)?, budget))
 }

@@ -8,7 +8,13 @@ use laptime_report::Format;
 use crate::output::{say, wrapped_for_screen};
 use crate::request::{Order, Request};
 use crate::session::{Finished, Session};
-use crate::{app::App, cli::Status, commands::bench, failure::Hinted, near::nearest};
+use crate::{
+    app::App,
+    cli::Status,
+    commands::bench,
+    failure::{refusal, refuse},
+    near::did_you_mean,
+};
 
 /// The maximum number of attempts for a case that was predicted to fit and did not.
 const MOST_TRIES: usize = 12;
@@ -75,11 +81,10 @@ fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
         Some(ValueKind::Int { most, .. }) => Ok((axis, most)),
         _ => {
             let words = axes(workload);
-            let near = nearest(word, words.iter().copied()).map(|near| format!("did you mean `{near}`? "));
+            let near = did_you_mean(word, words.iter().copied());
             let known =
                 if words.is_empty() { "it has none".to_owned() } else { format!("it has {}", words.join(", ")) };
-            let error = anyhow::anyhow!("workload `{}` has no axis `{word}` to fit", workload.name());
-            Err(Hinted::wrap(error, format!("{}{known}", near.unwrap_or_default())))
+            refuse(format!("workload `{}` has no axis `{word}` to fit", workload.name()), near + &known)
         }
     }
 }
@@ -162,7 +167,7 @@ impl Search<'_> {
         let finished = session.sweep(self.app, self.request.run.quiet)?;
         *before = finished.results;
         let of_case = before.iter().rev().find(|result| result.case == case).cloned();
-        of_case.ok_or_else(|| Hinted::wrap(anyhow::anyhow!("interrupted before {case} was tried"), "run it again"))
+        of_case.ok_or_else(|| refusal(format!("interrupted before {case} was tried"), "run it again"))
     }
 
     fn sentence(&self, base: &Case, least: i64, most: i64, available: Option<u64>) -> anyhow::Result<String> {

@@ -8,7 +8,7 @@ use laptime_analyze::{Figure, Fleet, FleetRow};
 use laptime_trace::Trace;
 
 use crate::output::{OutputArgs, warn};
-use crate::{cli::Status, failure::Hinted, trace_input::trace_of};
+use crate::{cli::Status, failure::refuse, trace_input::trace_of};
 
 /// The traces to read
 #[derive(Debug, clap::Args)]
@@ -68,8 +68,8 @@ pub fn run(
     if failed == 0 {
         return Ok(Status::Done);
     }
-    let error = anyhow::anyhow!("{failed} of {} traces could not be analysed", args.traces.len());
-    Err(Hinted::wrap(error, "the warnings above give the reasons; the table shows the others"))
+    let reason = format!("{failed} of {} traces could not be analysed", args.traces.len());
+    refuse(reason, "the warnings above give the reasons; the table shows the others")
 }
 
 fn of_trace(

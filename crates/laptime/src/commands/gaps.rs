@@ -8,7 +8,7 @@ use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
 use crate::output::OutputArgs;
-use crate::{absent, cli::Status, failure::Hinted};
+use crate::{absent, cli::Status, failure::refuse};
 
 /// Show when a device was idle, and the cause of each gap
 ///
@@ -43,9 +43,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 
 fn run_several(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.each.is_some() {
-        let error =
-            anyhow::anyhow!("`--each` lists the gaps of one trace, and {} were given", args.traces.traces.len());
-        return Err(Hinted::wrap(error, "name one trace, or leave out `--each` to compare them side by side"));
+        let reason = format!("`--each` lists the gaps of one trace, and {} were given", args.traces.traces.len());
+        return refuse(reason, "name one trace, or leave out `--each` to compare them side by side");
     }
     fleet::run("gaps", &args.traces, &args.output, &Gaps::FIGURES, |trace| rows(args, trace), out)
 }

@@ -81,7 +81,8 @@ fn all(app: &App) -> Table {
 fn devices() -> String {
     match laptime_pipelines::gpus() {
         Ok(gpus) if !gpus.is_empty() => {
-            let gpus: Vec<String> = gpus.iter().map(|gpu| format!("`{}` ({})", gpu.device, gpu.name)).collect();
+            let gpus: Vec<String> =
+                gpus.iter().map(|gpu| format!("`{}` ({})", gpu.health.device, gpu.health.name)).collect();
             format!("Devices: `cpu`, {}.", gpus.join(", "))
         }
         Err(none) if laptime_bench::environment::nvidia_driver().is_some() => {

@@ -12,7 +12,7 @@ use laptime_trace::{Trace, format::write_whole, small_file};
 
 use crate::output::{read_trace, warn};
 use crate::run_folder::{self, PAGE_FILE, TRACE_FILE};
-use crate::{app::App, trace_input::trace_of};
+use crate::{app::App, run_input, trace_input::trace_of};
 
 /// What a recording writes about itself.
 const RECORD_FILE: &str = "record.json";
@@ -60,8 +60,7 @@ fn recorded_by(path: &Path, file: &Path) -> anyhow::Result<(Option<Run>, Option<
         return Ok((None, report()));
     }
     let folder = file.parent().unwrap_or(Path::new(""));
-    let run = folder.join(RUN_FILE).is_file().then(|| Run::read(folder)).transpose()?;
-    Ok((run, recorded_command(folder).or_else(report)))
+    Ok((run_input::manifest(folder)?, recorded_command(folder).or_else(report)))
 }
 
 /// Writes the page of one run with its trace into a file.

@@ -6,7 +6,7 @@ use laptime_pipelines::{PeakProgress, PeakSearch};
 use laptime_trace::run::Peaks;
 
 use crate::output::{OutputArgs, say, warn};
-use crate::{app::App, cli::Status, failure::Hinted, kept_peaks, moment::Moment, progress::Progress};
+use crate::{app::App, cli::Status, failure::refusal, kept_peaks, moment::Moment, progress::Progress};
 
 /// Measure peak FLOP/s and memory bandwidth, for MFU, MBU and limits
 ///
@@ -36,8 +36,8 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let environment = app.environment();
     let peaks = if args.show {
         kept_peaks::read(&environment.machine, &*device).ok_or_else(|| {
-            let error = anyhow::anyhow!("the peaks of `{}` were not measured on this machine", device.name());
-            Hinted::wrap(error, "`laptime peaks` measures them in about 20 seconds")
+            let reason = format!("the peaks of `{}` were not measured on this machine", device.name());
+            refusal(reason, "`laptime peaks` measures them in about 20 seconds")
         })?
     } else {
         if environment.build.is_unoptimised() {
@@ -77,6 +77,5 @@ fn measure(
     };
     let (machine, now) = (machine.fingerprint(), Moment::now().record());
     let measured = laptime_pipelines::measure_peaks(device, &PeakSearch::of(device), &machine, &now, &mut go_on)?;
-    measured
-        .ok_or_else(|| Hinted::wrap(anyhow::anyhow!("interrupted"), "nothing was saved; `laptime peaks` starts over"))
+    measured.ok_or_else(|| refusal("interrupted", "nothing was saved; `laptime peaks` starts over"))
 }

@@ -9,7 +9,7 @@ use laptime_bench::{
     Settings, Share, Sink, Stop, Timing, TimingPairs, WarmUp,
 };
 use laptime_page::About;
-use laptime_pipelines::extras::Extras;
+use laptime_pipelines::extras::{Extras, ProfiledCase};
 use laptime_probe::stage;
 use laptime_report::{Cell, Format, tables::Ranking};
 use laptime_trace::format::{folded::By, write_whole};
@@ -21,7 +21,7 @@ use crate::output::{read_trace, say, warn, write_file, write_to_screen};
 use crate::request::{Order, Request};
 use crate::run_folder::{self, TRACE_FILE, Tentative};
 use crate::session::{Session, describe};
-use crate::{app::App, cli::Status, failure::Hinted, moment::Moment, progress::Progress, stdout_guard::StdoutGuard};
+use crate::{app::App, cli::Status, failure::refuse, moment::Moment, progress::Progress, stdout_guard::StdoutGuard};
 
 /// The number of stages shown.
 const MOST_STAGES: usize = 40;
@@ -86,17 +86,17 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         let about = About { run: Some(&session.run), results: std::slice::from_ref(&result), ..About::default() };
         page::write_recorded(&session.folder, &trace, about, &|_| ());
         show(&trace, &profiled, request, session.run.settings.depth, out)?;
-        let outside = extras.finish_profile(&context, &results, Some(&trace), out)?;
+        let outside = extras.finish_profile(&context, ProfiledCase { results: &results, trace: Some(&trace) }, out)?;
         run_folder::say_saved(&session.folder, &outside);
         if app.interrupt.is_requested() {
             let rounds = profiled.costs.first().map_or(0, |cost| cost.pairs.len());
-            let error = anyhow::anyhow!("interrupted after {rounds} {}", if rounds == 1 { "pair" } else { "pairs" });
-            return Err(Hinted::wrap(error, "the recording up to that point is saved and shown"));
+            let reason = format!("interrupted after {rounds} {}", if rounds == 1 { "pair" } else { "pairs" });
+            return refuse(reason, "the recording up to that point is saved and shown");
         }
         return Ok(Status::Done);
     }
     // What was generated before the failure is saved.
-    let outside = extras.finish_profile(&context, &results, None, out)?;
+    let outside = extras.finish_profile(&context, ProfiledCase { results: &results, trace: None }, out)?;
     run_folder::say_saved(&session.folder, &outside);
     not_measured(&profiled.outcome)
 }
@@ -125,26 +125,10 @@ fn measure_baseline(app: &App, extras: &dyn Extras, run: &Run, case: Case) -> an
     extras.begin_baseline();
     let device = app.device(&run.device)?;
     let guard = StdoutGuard::begin();
-    let outcome = laptime_bench::measure(app.workload(&run.workload)?, &case, &*device, &settings, &mut Silent(app));
+    let outcome =
+        laptime_bench::measure(app.workload(&run.workload)?, &case, &*device, &settings, &mut app.interrupt.clone());
     drop(guard);
     Ok(CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, outcome))
-}
-
-/// Saves nothing, and stops when the user interrupts.
-pub struct Silent<'a>(pub &'a App);
-
-impl Sink for Silent<'_> {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn iteration(&mut self, _: u64, _: bool) {}
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.0.interrupt.is_requested()
-    }
 }
 
 /// The default settings of a profile.
@@ -160,9 +144,8 @@ fn defaults() -> GivenSettings {
 fn refuse_processes(order: &Order<'_>) -> anyhow::Result<()> {
     let laptime_bench::Settings { runs, isolate, timeout_ns, .. } = order.settings;
     if runs > 1 || isolate || timeout_ns.is_some() {
-        let error =
-            anyhow::anyhow!("a profile runs in one process: `--runs`, `--isolate` and `--timeout` cannot be used");
-        return Err(Hinted::wrap(error, "leave them out, or use `laptime bench`"));
+        let reason = "a profile runs in one process: `--runs`, `--isolate` and `--timeout` cannot be used";
+        return refuse(reason, "leave them out, or use `laptime bench`");
     }
     Ok(())
 }
@@ -173,11 +156,8 @@ fn only_case(order: &mut Order<'_>, request: &Request) -> anyhow::Result<Case> {
     let several: Vec<&str> =
         order.plan.axes().filter(|(_, values)| values.len() > 1).map(|(axis, _)| axis.name).collect();
     if cases.len() > 1 && request.names_any(order.workload, &several) {
-        let error = anyhow::anyhow!("a profile records one case, not {}", cases.len());
-        return Err(Hinted::wrap(
-            error,
-            format!("give one value for each axis; these have several: {}", several.join(", ")),
-        ));
+        let reason = format!("a profile records one case, not {}", cases.len());
+        return refuse(reason, format!("give one value for each axis; these have several: {}", several.join(", ")));
     }
     let is_chosen = cases.len() > 1;
     let case = cases.pop().context("the plan has no case")?;
@@ -244,14 +224,8 @@ struct Shown {
 }
 
 impl Sink for Shown {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
     fn iteration(&mut self, _: u64, _: bool) {
         self.progress.iteration();
-    }
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
     }
 
     fn is_interrupted(&self) -> bool {

@@ -12,8 +12,9 @@ use laptime_analyze::{Note, RankTrace, Ranks, plural};
 use laptime_report::tables::RanksBy;
 
 use super::{fleet::labels, page};
+use crate::choice::{Choice, one_of};
 use crate::trace_input::{read, trace_files};
-use crate::{cli::Status, failure::Hinted, output::OutputArgs, progress::Progress};
+use crate::{cli::Status, failure::refuse, output::OutputArgs, progress::Progress};
 
 /// Compare the ranks of a job: which rank is late, which collective waits, and whether the network is slow
 ///
@@ -28,8 +29,8 @@ pub struct Args {
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
     /// What a row of the table is
-    #[arg(long, value_enum, default_value_t = By::Collective)]
-    by: By,
+    #[arg(long, value_parser = one_of(&ROWS), default_value = "collective")]
+    by: RanksBy,
     /// The limit of the links between the ranks, in GB/s per direction
     #[arg(long, value_name = "GB/S")]
     link: Option<f64>,
@@ -40,33 +41,22 @@ pub struct Args {
     output: OutputArgs,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum By {
-    /// Collectives of the same kind, size and communicator
-    Collective,
-    /// One row per rank
-    Rank,
-    /// One row per rank and step
-    Step,
-    /// One row per collective
-    Call,
-}
+const ROWS: [Choice<RanksBy>; 4] = [
+    ("collective", "Collectives of the same kind, size and communicator", RanksBy::Collective),
+    ("rank", "One row per rank", RanksBy::Rank),
+    ("step", "One row per rank and step", RanksBy::Step),
+    ("call", "One row per collective", RanksBy::Call),
+];
 
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let by = match args.by {
-        By::Collective => RanksBy::Collective,
-        By::Rank => RanksBy::Rank,
-        By::Step => RanksBy::Step,
-        By::Call => RanksBy::Call,
-    };
     let answer = answer(&args.traces, args.link, &args.output)?;
     if let Some(page) = args.output.page() {
         write_page(&answer, &files(&args.traces)?, page)?;
         return Ok(Status::Done);
     }
     let is_whole = args.all || !args.output.is_for_people();
-    args.output.write(&laptime_report::tables::ranks(&answer, by, is_whole), out)
+    args.output.write(&laptime_report::tables::ranks(&answer, args.by, is_whole), out)
 }
 
 /// Ranks whose timelines are written next to the page: the first stragglers, and a rank to compare them with.
@@ -99,8 +89,8 @@ pub fn answer(paths: &[PathBuf], link: Option<f64>, output: &OutputArgs) -> anyh
     let (traces, failures) = read_all(&files);
     if traces.is_empty() {
         let reason = failures.first().map_or_else(String::new, |(label, error)| format!(": `{label}`: {error}"));
-        let error = anyhow::anyhow!("found no GPU work to compare in {}{reason}", plural(files.len(), "file", "files"));
-        return Err(Hinted::wrap(error, "name the traces of the ranks, such as `rank-*.json.gz`, or their folder"));
+        let reason = format!("found no GPU work to compare in {}{reason}", plural(files.len(), "file", "files"));
+        return refuse(reason, "name the traces of the ranks, such as `rank-*.json.gz`, or their folder");
     }
     let mut answer = laptime_analyze::ranks(traces, link);
     answer.notes.splice(0..0, unreadable(&failures));
@@ -117,8 +107,8 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
         let found = trace_files(path).with_context(|| format!("cannot read the folder `{}`", path.display()))?;
         if found.is_empty() {
-            let error = anyhow::anyhow!("`{}` contains no traces", path.display());
-            return Err(Hinted::wrap(error, "traces end in `.json`, `.json.gz`, `.pftrace` or `.sqlite`"));
+            let reason = format!("`{}` contains no traces", path.display());
+            return refuse(reason, "traces end in `.json`, `.json.gz`, `.pftrace` or `.sqlite`");
         }
         files.extend(found);
     }

@@ -11,7 +11,7 @@ use laptime_trace::format::write_whole;
 
 use crate::output::{say, warn, wrapped_for_screen, write_file};
 use crate::run_folder::{self, PAGE_FILE};
-use crate::{app::App, cli::Status, commands::page, failure::Hinted, run_input};
+use crate::{app::App, cli::Status, commands::page, failure::refuse, run_input};
 
 /// The document, and the names of the other files of a report.
 pub const DOCUMENT: &str = "profiling_report.md";
@@ -61,8 +61,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let (traces, runs): (Vec<PathBuf>, Vec<PathBuf>) = paths.into_iter().partition(|path| page::is_trace(app, path));
     let is_one_file = args.out.as_deref().is_some_and(page::is_html);
     if is_one_file && traces.len() + usize::from(!runs.is_empty()) > 1 {
-        let error = anyhow::anyhow!("`--out` names one page, and these inputs need several");
-        return Err(Hinted::wrap(error, "name a folder with `--out DIR`"));
+        return refuse("`--out` names one page, and these inputs need several", "name a folder with `--out DIR`");
     }
     let mut pages = Vec::new();
     if !runs.is_empty() {
@@ -119,8 +118,8 @@ fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Writes a report into a folder. Returns the names of its files.
 pub fn make(answer: &Profiling, runs: &[PathBuf], folder: &Path) -> anyhow::Result<Vec<String>> {
     if folder.exists() && !folder.is_dir() {
-        let error = anyhow::anyhow!("`{}` is a file; a report needs a folder", folder.display());
-        return Err(Hinted::wrap(error, "name another place with `--out DIR`"));
+        let reason = format!("`{}` is a file; a report needs a folder", folder.display());
+        return refuse(reason, "name another place with `--out DIR`");
     }
     run_folder::create(folder)?;
     let mut files = Vec::new();

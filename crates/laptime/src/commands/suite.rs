@@ -10,7 +10,7 @@ use laptime_trace::run::RESULTS_FILE;
 use super::{bench, report};
 use crate::cli::{Status, read_bench};
 use crate::estimate::{Estimate, words};
-use crate::failure::{self, Hinted};
+use crate::failure::{self, Hinted, refuse};
 use crate::{app::App, kept_peaks, moment::Moment, output::say, run_folder, run_input, screen};
 
 /// Where Nano XYZ keeps its reports.
@@ -117,9 +117,9 @@ fn seconds(app: &App, step: &Step) -> Option<f64> {
     let device = app.device(&order.device).ok()?;
     let order = order.on(&*device);
     let peaks = kept_peaks::read(&app.environment().machine, &*device);
-    let (workload, cases) = (order.workload.name(), order.plan.cases());
+    let run = (order.workload.name(), device.name());
     // A step with little work must not hide the time of the others.
-    Estimate::above(0, app, workload, &cases, device.name(), &order.settings, peaks.as_ref()).total()
+    Estimate::of(app, run, &order.plan.cases(), &order.settings, peaks.as_ref(), 0).total()
 }
 
 fn end(folder: &Path, successful: usize, of: usize, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -217,7 +217,7 @@ fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow
     let folders = steps.iter().map(|step| folder.join(step.name));
     let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();
     if folders.is_empty() {
-        return Err(Hinted::wrap(anyhow::anyhow!("no step has results"), "the errors are shown above"));
+        return refuse("no step has results", "the errors are shown above");
     }
     let answer = laptime_analyze::profiling(run_input::read(app, &folders)?);
     report::make(&answer, &folders, &folder.join("report"))?;

@@ -7,7 +7,7 @@ use laptime_trace::Trace;
 
 use super::fleet::{self, Row, TracesArgs};
 use crate::output::{OutputArgs, warn};
-use crate::{absent, cli::Status, failure::Hinted};
+use crate::{absent, cli::Status, failure::refuse};
 
 /// Show where the host waits for a device, for how long, and whether the device was busy
 ///
@@ -54,9 +54,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 
 fn run_several(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.each {
-        let error =
-            anyhow::anyhow!("`--each` lists the syncs of one trace, and {} were given", args.traces.traces.len());
-        return Err(Hinted::wrap(error, "name one trace, or leave out `--each` to compare them side by side"));
+        let reason = format!("`--each` lists the syncs of one trace, and {} were given", args.traces.traces.len());
+        return refuse(reason, "name one trace, or leave out `--each` to compare them side by side");
     }
     let mut figures: Vec<Figure> = Syncs::figures().to_vec();
     figures.extend(args.budget.map(|_| Figure { key: "over_budget", label: "over budget", unit: Unit::Count }));

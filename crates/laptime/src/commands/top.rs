@@ -5,6 +5,7 @@ use std::io::Write;
 use laptime_analyze::Top;
 use laptime_report::tables::{self, Ranking, Side, Sort};
 
+use crate::choice::{Choice, one_of};
 use crate::cli::Status;
 use crate::commands::fleet::{self, TracesArgs};
 use crate::output::OutputArgs;
@@ -27,11 +28,11 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = By::Name)]
     by: By,
     /// Show names of the host, of devices, or of both
-    #[arg(long, value_enum, default_value_t = SideArg::Both)]
-    side: SideArg,
+    #[arg(long, value_parser = one_of(&SIDES), default_value = "both")]
+    side: Side,
     /// Sort by this column
-    #[arg(long, value_enum, default_value_t = SortArg::Own)]
-    sort: SortArg,
+    #[arg(long, value_parser = one_of(&SORTS), default_value = "self")]
+    sort: Sort,
     /// Show only names that contain this text
     #[arg(long = "match", value_name = "TEXT", default_value = "", hide_default_value = true)]
     matching: String,
@@ -47,45 +48,18 @@ enum By {
     Group,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum SideArg {
-    /// Operations, calls, Python functions, stages
-    Host,
-    /// Kernels, copies
-    Device,
-    /// All of them
-    Both,
-}
+const SIDES: [Choice<Side>; 3] = [
+    ("host", "Operations, calls, Python functions, stages", Side::Host),
+    ("device", "Kernels, copies", Side::Device),
+    ("both", "All of them", Side::Both),
+];
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum SortArg {
-    /// Time in them and not in anything they call
-    #[value(name = "self")]
-    Own,
-    /// Total time
-    Total,
-    /// Device time of the work that they launched themselves
-    Device,
-    /// Number of calls
-    Count,
-}
-
-impl Args {
-    fn ranking(&self) -> Ranking {
-        let side = match self.side {
-            SideArg::Host => Side::Host,
-            SideArg::Device => Side::Device,
-            SideArg::Both => Side::Both,
-        };
-        let sort = match self.sort {
-            SortArg::Own => Sort::Own,
-            SortArg::Total => Sort::Total,
-            SortArg::Device => Sort::Device,
-            SortArg::Count => Sort::Count,
-        };
-        Ranking { most: self.most, side, sort, matching: self.matching.clone() }
-    }
-}
+const SORTS: [Choice<Sort>; 4] = [
+    ("self", "Time in them and not in anything they call", Sort::Own),
+    ("total", "Total time", Sort::Total),
+    ("device", "Device time of the work that they launched themselves", Sort::Device),
+    ("count", "Number of calls", Sort::Count),
+];
 
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -95,8 +69,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     };
     let trace = args.output.read_trace(path)?;
     let answer = laptime_analyze::top(&trace);
+    let Args { most, side, sort, .. } = *args;
     let table = match args.by {
-        By::Name => tables::top(&answer, &args.ranking()),
+        By::Name => tables::top(&answer, &Ranking { most, side, sort, matching: args.matching.clone() }),
         By::Group => tables::groups(&answer),
     };
     args.output.write(&table, out)

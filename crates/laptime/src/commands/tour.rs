@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::run_folder::{self, PAGE_FILE};
-use crate::{cli::Status, commands::page, failure::Hinted, moment::Moment, output::wrapped_for_screen};
+use crate::{cli::Status, commands::page, failure::refuse, moment::Moment, output::wrapped_for_screen};
 
 /// Find a bottleneck, fix it and prove it, in five commands
 ///
@@ -36,6 +36,9 @@ const OFFLOAD: &str =
 /// The columns of the output if the terminal is wider or unknown.
 const WIDTH: u16 = 96;
 
+/// The command whose verdict, at the end of its output, is shown too.
+const AB: &str = "ab";
+
 /// A step: the commands, of which the last one is shown.
 struct Step {
     title: &'static str,
@@ -44,74 +47,56 @@ struct Step {
     from: &'static str,
     /// … and end before the one that starts like this.
     until: &'static str,
-    /// The verdict at the end is shown too.
-    has_verdict: bool,
 }
 
 fn steps(folder: &Path) -> [Step; 5] {
-    let place = |name: &str| folder.join(name).display().to_string();
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
-    let with = |text: &str, more: &[&str]| {
-        let mut all = words(text);
-        all.extend(more.iter().map(|&word| word.to_owned()));
-        all
+    let with = |text: &str, name: &str| {
+        let mut words = shlex::split(text).unwrap_or_default();
+        words.push(folder.join(name).display().to_string());
+        words
     };
-    let [generate, fault, torch] = ["1-generate", "2-fault", TORCH_FILE].map(place);
-    let [ab, attention] = ["3-fix", "4-attention"].map(place);
     [
         Step {
             title: "Where does the time of a text generator go? Every token is a lap.",
             commands: vec![with(
                 "profile model --preset tiny --test tg64 --depth layer --iterations 6 --out",
-                &[&generate],
+                "1-generate",
             )],
             from: "stage",
             until: "Setup:",
-            has_verdict: false,
         },
         Step {
             title: "A planted fault: each token waits for offloaded layers on a slow link. `diagnose` finds it.",
             commands: vec![
-                with(&format!("profile {OFFLOAD} --mode sync --out"), &[&fault]),
-                vec!["diagnose".to_owned(), fault],
+                with(&format!("profile {OFFLOAD} --mode sync --out"), "2-fault"),
+                with("diagnose", "2-fault"),
             ],
             from: "Main bottleneck",
             until: "`--verbose`",
-            has_verdict: false,
         },
         Step {
             title: "The fix: copy ahead, and once for both streams. `ab` proves the gain.",
-            commands: vec![vec![
-                "ab".to_owned(),
-                "--a".to_owned(),
-                format!("{OFFLOAD} --mode sync"),
-                "--b".to_owned(),
-                format!("{OFFLOAD} --mode batched"),
-                "--runs".to_owned(),
-                "5".to_owned(),
-                "--out".to_owned(),
-                ab,
-            ]],
+            commands: vec![with(
+                &format!("{AB} --a '{OFFLOAD} --mode sync' --b '{OFFLOAD} --mode batched' --runs 5 --out"),
+                "3-fix",
+            )],
             from: "variant",
             until: "A: ",
-            has_verdict: true,
         },
         Step {
             title: "From which length on is sparse attention faster than dense attention?",
             commands: vec![with(
                 "bench attention --attention dense,sparse --seq-len 128-2048*4 --head-dim 32 --iterations 6 --warmup 1 --out",
-                &[&attention],
+                "4-attention",
             )],
             from: "attention  compared with",
             until: "attention  tokens",
-            has_verdict: false,
         },
         Step {
             title: "A trace in the format of torch.profiler (a generated example): a text generator on a GPU.",
-            commands: vec![vec!["diagnose".to_owned(), torch]],
+            commands: vec![with("diagnose", TORCH_FILE)],
             from: "Main bottleneck",
             until: "`--verbose`",
-            has_verdict: false,
         },
     ]
 }
@@ -133,15 +118,16 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 
 fn show(number: u8, step: &Step, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{}", wrapped_for_screen(&format!("{number}. {}", step.title)))?;
-    let mut printed = String::new();
+    let (mut printed, mut has_verdict) = (String::new(), false);
     for words in &step.commands {
         let shown = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
         writeln!(out, "{}", wrapped_for_screen(&format!("   $ {} {shown}", program())))?;
         out.flush()?;
         printed = run_command(words)?;
+        has_verdict = words[0] == AB;
     }
     writeln!(out)?;
-    let verdict = if step.has_verdict { verdict(&printed) } else { Vec::new() };
+    let verdict = if has_verdict { verdict(&printed) } else { Vec::new() };
     let lines = part(&printed, step.from, step.until).into_iter().chain(verdict);
     lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out)?;
@@ -159,9 +145,9 @@ fn run_command(words: &[String]) -> anyhow::Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let failed = anyhow::anyhow!("`laptime {}` failed", words.join(" "));
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(Hinted::wrap(failed, said.lines().find(|line| !line.is_empty()).unwrap_or("run it by itself").to_owned()))
+    let hint = said.lines().find(|line| !line.is_empty()).unwrap_or("run it by itself");
+    refuse(format!("`laptime {}` failed", words.join(" ")), hint)
 }
 
 /// The lines from one that starts like `from` to before one that starts like `until`; all of them if none does.

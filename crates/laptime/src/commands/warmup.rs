@@ -8,7 +8,7 @@ use laptime_bench::{GivenSettings, WarmUp};
 use crate::commands::{bench, warmup_study};
 use crate::output::{warn, write_to_screen};
 use crate::request::{OUTPUT, Request};
-use crate::{app::App, cli::Status, failure::Hinted, session::Session};
+use crate::{app::App, cli::Status, failure::refuse, session::Session};
 
 /// Default iterations per process: enough to see a level after a warm-up of a third of them.
 const ITERATIONS: usize = 60;
@@ -19,9 +19,8 @@ const RUNS: u32 = 3;
 /// Runs the command.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     if request.run.warmup.is_some() {
-        let error =
-            anyhow::anyhow!("`laptime warmup` finds the number of warm-up iterations, so `--warmup` cannot be given");
-        return Err(Hinted::wrap(error, "leave it out, and use the result with `laptime bench … --warmup N`"));
+        let reason = "`laptime warmup` finds the number of warm-up iterations, so `--warmup` cannot be given";
+        return refuse(reason, "leave it out, and use the result with `laptime bench … --warmup N`");
     }
     let compares = |workload: &String| app.extras(workload).compares_warmups(&request.written_axes());
     if !request.warmups.is_empty() || request.workload.as_ref().is_some_and(compares) {

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::{fs, io::Write};
 
 use anyhow::Context;
-use clap::{Arg, ArgAction};
 use laptime_analyze::{ColdProcess, WarmUpStudy};
 use laptime_bench::{Case, CaseResult, GivenSettings, Job, WarmUp};
 use laptime_report::{Format, tables};
@@ -14,7 +13,7 @@ use laptime_trace::run::{ResultsWriter, Run};
 use crate::output::{say, warn, write_file, write_to_screen};
 use crate::request::{OUTPUT, Order, Request};
 use crate::{
-    app::App, cli::Status, commands::bench, failure::Hinted, fresh_process, moment::Moment, progress::Progress,
+    app::App, cli::Status, commands::bench, failure::refuse, fresh_process, moment::Moment, progress::Progress,
     run_folder, session::describe,
 };
 
@@ -38,22 +37,6 @@ const COMPARISON_FILE: &str = "warmup_comparison.csv";
 
 /// The cold start of the median process.
 const COLD_FILE: &str = "cold_start.json";
-
-/// The flag that requests it.
-pub fn flag() -> Arg {
-    Arg::new("warmups")
-        .long("warmups")
-        .value_name("COUNTS")
-        .value_delimiter(',')
-        .num_args(1..)
-        .action(ArgAction::Append)
-        .value_parser(clap::value_parser!(usize))
-        .global(true)
-        .help(
-            "Compare these numbers of warm-up iterations, each in fresh processes [default with `--model-size`: 0,1,2,5,10]",
-        )
-        .help_heading("How to measure")
-}
 
 /// Runs the command. Each number has a folder of its own in that of the run.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -164,8 +147,8 @@ impl<'a> Study<'a> {
         for Place { run, row, case } in places {
             progress.begin(&self.cases[case], run, self.runs);
             if !self.take(run, row, case)? {
-                let error = anyhow::anyhow!("interrupted before all numbers of warm-up iterations were measured");
-                return Err(Hinted::wrap(error, "finished measurements are saved; `laptime warmup` starts over"));
+                let reason = "interrupted before all numbers of warm-up iterations were measured";
+                return refuse(reason, "finished measurements are saved; `laptime warmup` starts over");
             }
             progress.done();
         }
@@ -176,15 +159,7 @@ impl<'a> Study<'a> {
     fn take(&mut self, run: u32, row: usize, case: usize) -> anyhow::Result<bool> {
         let Row { run: about, traces, writer, results, .. } = &mut self.rows[row];
         let trace = traces.join(format!("case-{case}-run-{run}.pftrace"));
-        let job = Job {
-            workload: about.workload.clone(),
-            device: about.device.clone(),
-            cases: vec![self.cases[case].clone()],
-            run,
-            settings: about.settings,
-            environment: about.environment_fingerprint.clone(),
-            trace: Some(trace.clone()),
-        };
+        let job = Job { run, trace: Some(trace.clone()), ..Job::of(about, vec![self.cases[case].clone()]) };
         let Some(result) = fresh_process::measure(self.app, &job)? else { return Ok(false) };
         writer.append(&result)?;
         if result.measured().is_some() {

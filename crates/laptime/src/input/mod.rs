@@ -1,5 +1,6 @@
 //! What a command reads: its request, runs, traces and source files.
 
+pub mod choice;
 pub mod near;
 pub mod request;
 pub mod run_input;

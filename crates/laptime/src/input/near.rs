@@ -7,6 +7,11 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (distance <= (name.chars().count() / 3).max(1)).then_some(nearest)
 }
 
+/// The question whether the closest known name is meant, at the beginning of a hint; empty if none is close.
+pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(name, known).map_or_else(String::new, |near| format!("did you mean `{near}`? "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::nearest;

@@ -11,7 +11,11 @@ use laptime_pipelines::extras::{Command, Context, Flags};
 use laptime_trace::run::Run;
 
 use crate::output::{FormatArgs, Terminal};
-use crate::{app::App, commands::slurm::SlurmArgs, failure::Hinted};
+use crate::{
+    app::App,
+    commands::slurm::SlurmArgs,
+    failure::{refusal, refuse},
+};
 
 /// The flags of every command that measures.
 #[derive(Debug, Clone, Args)]
@@ -90,6 +94,32 @@ impl RunArgs {
     }
 }
 
+/// The flags of `bench` alone.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    slurm: SlurmArgs,
+    /// Continue the run in this folder, with the same program and plan
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Where it goes")]
+    resume: Option<PathBuf>,
+    /// Find the largest value of this axis that fits into memory, and measure it: `batch` or `context`
+    #[arg(long, global = true, value_name = "AXIS", help_heading = "How to measure")]
+    fit: Option<String>,
+}
+
+/// The flags of `warmup` alone.
+#[derive(Debug, Clone, Default, Args)]
+pub struct WarmupArgs {
+    /// Compare these numbers of warm-up iterations, each in fresh processes [default with `--model-size`: 0,1,2,5,10]
+    #[arg(long, global = true, value_name = "COUNTS", value_delimiter = ',', num_args = 1.., help_heading = "How to measure")]
+    warmups: Vec<usize>,
+}
+
+/// The flags of a command alone; none if it is another one.
+fn own<T: FromArgMatches + Default>(is_own: bool, matches: &ArgMatches) -> Result<T, clap::Error> {
+    if is_own { T::from_arg_matches(matches) } else { Ok(T::default()) }
+}
+
 /// Where a run is saved.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Where it goes")]
@@ -133,14 +163,9 @@ impl Request {
         let given = |name: &str| Some((name.to_owned(), matches.get_many::<String>(name)?.cloned().collect()));
         let axes = known.map(flags).unwrap_or_default().into_iter().filter_map(given).collect();
         let (run, place) = (RunArgs::from_arg_matches(matches)?, PlaceArgs::from_arg_matches(matches)?);
-        let resume = matches.try_get_one::<PathBuf>("resume").ok().flatten().cloned();
-        let fit = matches.try_get_one::<String>("fit").ok().flatten().cloned();
-        let warmups = matches.try_get_many::<usize>("warmups").ok().flatten().into_iter().flatten().copied().collect();
+        let BenchArgs { slurm, resume, fit } = own(command == Command::Bench, matches)?;
+        let WarmupArgs { warmups } = own(command == Command::Warmup, matches)?;
         let flags = read_flags(matches, app, command);
-        let slurm = match command {
-            Command::Bench => SlurmArgs::from_arg_matches(matches)?,
-            _ => SlurmArgs::default(),
-        };
         Ok(Self { command, workload, axes, run, place, resume, fit, flags, warmups, slurm })
     }
 
@@ -161,12 +186,9 @@ impl Request {
         if endings.iter().any(|ending| self.flags.path_ending_in(OUTPUT, ending).is_some()) {
             return Ok(());
         }
-        let error = anyhow::anyhow!("`{workload}` cannot write `--output {}`", path.display());
-        let endings: Vec<String> = endings.iter().map(|ending| format!("`.{ending}`")).collect();
-        Err(Hinted::wrap(
-            error,
-            format!("the name must end in {}; `--out` sets the run's folder", endings.join(" or ")),
-        ))
+        let endings = endings.iter().map(|ending| format!("`.{ending}`")).collect::<Vec<_>>().join(" or ");
+        let reason = format!("`{workload}` cannot write `--output {}`", path.display());
+        refuse(reason, format!("the name must end in {endings}; `--out` sets the run's folder"))
     }
 
     /// The run, as extras of workloads see it.
@@ -196,8 +218,7 @@ impl Request {
 
     /// Whether a workload, a plan, settings or a device were given.
     pub fn is_specific(&self) -> bool {
-        let is_set = self.run.settings() != GivenSettings::default() || self.run.device.is_some();
-        self.workload.is_some() || self.run.plan.is_some() || is_set
+        self.workload.is_some() || self.has_settings() || self.run.device.is_some()
     }
 
     /// The same, with this workload if none was given.
@@ -228,8 +249,8 @@ impl Request {
         let file = self.run.plan.as_deref().map(PlanFile::read).transpose()?.unwrap_or_default();
         let name = match (&self.workload, &file.workload) {
             (Some(request), Some(planned)) if request != planned => {
-                let error = anyhow::anyhow!("the plan is for workload `{planned}`, not for `{request}`");
-                return Err(Hinted::wrap(error, "leave the workload out, or name another plan"));
+                let reason = format!("the plan is for workload `{planned}`, not for `{request}`");
+                return refuse(reason, "leave the workload out, or name another plan");
             }
             (Some(name), _) | (None, Some(name)) => name,
             (None, None) => return Err(no_workload(app, self.run.plan.is_some())),
@@ -272,14 +293,10 @@ fn foreign_flag(app: &App, command: Command, workload: &str, name: &str) -> anyh
     let has = |flags: Vec<laptime_pipelines::extras::FlagSpec>| flags.iter().any(|flag| flag.name == name);
     let owners = app.extras.iter().filter(|extras| has(extras.flags(command)));
     let owners: Vec<String> = owners.map(|extras| format!("`{}`", extras.workload())).collect();
-    let error = anyhow::anyhow!("`--{name}` is a flag of {}, not of `{workload}`", owners.join(", "));
-    let command = match command {
-        Command::Bench => "bench",
-        Command::Profile => "profile",
-        Command::Warmup => "warmup",
-    };
+    let reason = format!("`--{name}` is a flag of {}, not of `{workload}`", owners.join(", "));
+    let command = command.word();
     let hint = format!("`laptime {command} {workload} --help` shows its flags; `--format json` works everywhere");
-    Hinted::wrap(error, hint)
+    refusal(reason, hint)
 }
 
 /// The names of a workload's flags: its axes, and other names of them.
@@ -290,9 +307,9 @@ pub fn flags(workload: &dyn Workload) -> Vec<&'static str> {
 
 fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {
     let names: Vec<&str> = app.registry.workloads.iter().map(|workload| workload.name()).collect();
-    let error = anyhow::anyhow!(if has_plan { "the plan names no workload" } else { "no workload given" });
+    let reason = if has_plan { "the plan names no workload" } else { "no workload given" };
     let example = names.first().copied().unwrap_or("matmul");
-    Hinted::wrap(error, format!("name one of {}, as in `laptime bench {example}`", names.join(", ")))
+    refusal(reason, format!("name one of {}, as in `laptime bench {example}`", names.join(", ")))
 }
 
 impl Order<'_> {
@@ -319,9 +336,8 @@ impl Order<'_> {
     fn timing_on(&self, device: &dyn Device) -> anyhow::Result<Timing> {
         let timings = self.timings_on(device)?;
         if timings.len() > 1 {
-            let error = anyhow::anyhow!("`--timing` takes one value here, and {} were given", timings.len());
-            let hint = format!("`laptime profile {} --timing …` compares several", self.workload.name());
-            return Err(Hinted::wrap(error, hint));
+            let reason = format!("`--timing` takes one value here, and {} were given", timings.len());
+            return refuse(reason, format!("`laptime profile {} --timing …` compares several", self.workload.name()));
         }
         Ok(timings[0])
     }

@@ -9,7 +9,11 @@ use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
 use laptime_trace::small_file;
 use serde_json::Value;
 
-use crate::{app::App, failure::Hinted, output::warn};
+use crate::{
+    app::App,
+    failure::{Hinted, refusal, refuse},
+    output::warn,
+};
 
 /// Reads everything that some paths hold, in the order given.
 pub fn read(app: &App, paths: &[PathBuf]) -> anyhow::Result<Vec<ProfiledRun>> {
@@ -25,7 +29,7 @@ pub fn read(app: &App, paths: &[PathBuf]) -> anyhow::Result<Vec<ProfiledRun>> {
 }
 
 fn nothing(app: &App, path: &Path) -> anyhow::Error {
-    Hinted::wrap(anyhow::anyhow!("`{}` contains no run", path.display()), hint(app))
+    refusal(format!("`{}` contains no run", path.display()), hint(app))
 }
 
 fn hint(app: &App) -> String {
@@ -72,19 +76,28 @@ fn read_file(app: &App, path: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
     match (name, reader) {
         (RESULTS_FILE | RUN_FILE, _) if path.is_file() => read_one(app, path.parent().unwrap_or(Path::new("."))),
         (_, Some(extras)) if path.is_file() => Ok(vec![read_profile(app, &**extras, path)?]),
-        _ if path.exists() => Err(Hinted::wrap(anyhow::anyhow!("`{}` is not a run", path.display()), hint(app))),
-        _ => Err(Hinted::wrap(anyhow::anyhow!("there is no `{}`", path.display()), hint(app))),
+        _ if path.exists() => refuse(format!("`{}` is not a run", path.display()), hint(app)),
+        _ => refuse(format!("there is no `{}`", path.display()), hint(app)),
     }
 }
 
 fn read_run(folder: &Path) -> anyhow::Result<ProfiledRun> {
     let path = folder.join(RESULTS_FILE);
-    let read = read_results(&path)?;
+    Ok(ProfiledRun { folder: name(folder), results: results(&path, &path)?, run: manifest(folder)? })
+}
+
+/// The results in a file. Warns about the file, or the run that it belongs to, if the last one is incomplete.
+pub fn results(file: &Path, named: &Path) -> anyhow::Result<Vec<CaseResult>> {
+    let read = read_results(file)?;
     if read.was_cut {
-        warn(&format!("the last result of `{}` is incomplete and was left out", path.display()));
+        warn(&format!("the last result of `{}` is incomplete and was left out", named.display()));
     }
-    let run = if folder.join(RUN_FILE).is_file() { Some(Run::read(folder)?) } else { None };
-    Ok(ProfiledRun { folder: name(folder), run, results: read.results })
+    Ok(read.results)
+}
+
+/// The `run.json` of a folder, if it has one.
+pub fn manifest(folder: &Path) -> anyhow::Result<Option<Run>> {
+    Ok(folder.join(RUN_FILE).is_file().then(|| Run::read(folder)).transpose()?)
 }
 
 fn read_profile(app: &App, extras: &dyn Extras, path: &Path) -> anyhow::Result<ProfiledRun> {
@@ -98,7 +111,7 @@ fn read_profile(app: &App, extras: &dyn Extras, path: &Path) -> anyhow::Result<P
     }
     let results: Vec<CaseResult> = extras.read_profile(&profile);
     if results.is_empty() {
-        return Err(Hinted::wrap(anyhow::anyhow!("`{}` has no results", path.display()), hint(app)));
+        return refuse(format!("`{}` has no results", path.display()), hint(app));
     }
     Ok(ProfiledRun { folder: name(path), run: None, results })
 }

@@ -11,7 +11,10 @@ use anyhow::Context;
 use laptime_audit::{Audited, AuditedFile, Language, Problem, Rules, RulesFile};
 use laptime_trace::small_file;
 
-use crate::{failure::Hinted, output::warn};
+use crate::{
+    failure::{Hinted, refuse},
+    output::warn,
+};
 
 /// Folders with third-party code or build output. Folders whose name begins with a dot are skipped too.
 const PASSED_OVER: [&str; 5] = ["__pycache__", "node_modules", "site-packages", "target", "venv"];
@@ -32,18 +35,17 @@ pub fn find(paths: &[PathBuf], rules_files: &[RulesFile]) -> anyhow::Result<Vec<
         } else if Language::of(&shown(path)).is_some() {
             files.push(path.clone());
         } else {
-            let error = anyhow::anyhow!("`{}` is not a Rust or Python file", path.display());
-            return Err(Hinted::wrap(error, "name a `.rs` or `.py` file, or a folder of them"));
+            let reason = format!("`{}` is not a Rust or Python file", path.display());
+            return refuse(reason, "name a `.rs` or `.py` file, or a folder of them");
         }
     }
     files.sort();
     files.dedup();
     if files.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
-        let error = anyhow::anyhow!("there are no Rust or Python files in {}", names.join(", "));
         let hint =
             format!("name a folder with source files; {} and hidden folders are skipped", PASSED_OVER.join(", "));
-        return Err(Hinted::wrap(error, hint));
+        return refuse(format!("there are no Rust or Python files in {}", names.join(", ")), hint);
     }
     Ok(files)
 }

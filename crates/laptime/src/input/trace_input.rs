@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use laptime_trace::{ReadError, Trace};
 
-use crate::failure::Hinted;
+use crate::failure::refuse;
 
 /// The names of traces in a run folder. All files of one folder contain the same trace.
-const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
+pub const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
 
 /// The folder inside a run's where processes leave theirs.
 const OF_PROCESSES: &str = "traces";
@@ -37,12 +37,12 @@ pub fn trace_of(path: &Path) -> anyhow::Result<PathBuf> {
     match (others.pop(), others.len()) {
         (Some(only), 0) => Ok(only),
         (Some(last), more) => {
-            let error = anyhow::anyhow!("`{}` contains {} traces", path.display(), more + 1);
-            Err(Hinted::wrap(error, format!("name one of them, such as `{}`", last.display())))
+            let reason = format!("`{}` contains {} traces", path.display(), more + 1);
+            refuse(reason, format!("name one of them, such as `{}`", last.display()))
         }
         (None, _) => {
-            let error = anyhow::anyhow!("`{}` is not a run folder with a trace", path.display());
-            Err(Hinted::wrap(error, format!("`laptime profile` creates one; it contains {}", TRACES.join(" or "))))
+            let reason = format!("`{}` is not a run folder with a trace", path.display());
+            refuse(reason, format!("`laptime profile` creates one; it contains {}", TRACES.join(" or ")))
         }
     }
 }

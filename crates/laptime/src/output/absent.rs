@@ -3,30 +3,24 @@
 use laptime_analyze::{MOST_LAPS, NoLaps};
 use laptime_trace::Trace;
 
-use crate::{failure::Hinted, near::nearest};
+use crate::{failure::refusal, near::did_you_mean};
 
 /// A trace without any work of a device.
 pub fn no_device_work(trace: &Trace, request: &str) -> anyhow::Error {
     if trace.span_count() == 0 {
         return empty();
     }
-    let error = anyhow::anyhow!("the trace shows no GPU work, so there are no {request} to report");
-    if trace.is_cut_off {
-        return Hinted::wrap(
-            error,
-            "the file is cut off, and GPU work may be in the missing part; copy the whole file",
-        );
-    }
-    Hinted::wrap(
-        error,
+    let hint = if trace.is_cut_off {
+        "the file is cut off, and GPU work may be in the missing part; copy the whole file"
+    } else {
         "record devices too: torch.profiler with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, \
-         `nsys profile`, or stages `on` a lane with a device clock",
-    )
+         `nsys profile`, or stages `on` a lane with a device clock"
+    };
+    refusal(format!("the trace shows no GPU work, so there are no {request} to report"), hint)
 }
 
 fn empty() -> anyhow::Error {
-    let error = anyhow::anyhow!("the trace is empty: it has no spans");
-    Hinted::wrap(error, "check that the recording ran and was written to this file")
+    refusal("the trace is empty: it has no spans", "check that the recording ran and was written to this file")
 }
 
 /// A trace without the requested laps.
@@ -36,16 +30,15 @@ pub fn no_laps(trace: &Trace, reason: &NoLaps) -> anyhow::Error {
     }
     match reason {
         NoLaps::NoSuchName { name, known } => {
-            let near = nearest(name, known.iter().map(|(name, _)| name.as_str()));
-            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            Hinted::wrap(anyhow::anyhow!("nothing in the trace is named `{name}`"), near + &repeating(known))
+            let near = did_you_mean(name, known.iter().map(|(name, _)| name.as_str()));
+            refusal(format!("nothing in the trace is named `{name}`"), near + &repeating(known))
         }
-        NoLaps::TooMany { name, count } => Hinted::wrap(
-            anyhow::anyhow!("`{name}` has {count} laps; at most {MOST_LAPS} can be analysed"),
+        NoLaps::TooMany { name, count } => refusal(
+            format!("`{name}` has {count} laps; at most {MOST_LAPS} can be analysed"),
             "name a coarser unit with `--lap NAME`, as `laptime stages` shows names, or record a shorter time",
         ),
-        NoLaps::NothingRepeats => Hinted::wrap(
-            anyhow::anyhow!("nothing in the trace repeats that could be a lap"),
+        NoLaps::NothingRepeats => refusal(
+            "nothing in the trace repeats that could be a lap",
             "name the unit with `--lap NAME`, as `laptime stages` shows names; to record one, mark it: `lap!` in Rust, \
              `profiler.step()` or `record_function` in PyTorch, an NVTX range",
         ),
@@ -54,8 +47,8 @@ pub fn no_laps(trace: &Trace, reason: &NoLaps) -> anyhow::Error {
 
 /// A budget for each lap of a trace in which no laps were found.
 pub fn no_laps_for_budget(budget: &str, known: &[(String, u64)]) -> anyhow::Error {
-    let error = anyhow::anyhow!("the budget `{budget}` is for each lap, and no laps were found in the trace");
-    Hinted::wrap(error, repeating(known))
+    let reason = format!("the budget `{budget}` is for each lap, and no laps were found in the trace");
+    refusal(reason, repeating(known))
 }
 
 /// How often something occurs, in words.

@@ -4,11 +4,12 @@ use std::io::{self, Write};
 
 use laptime_bench::{AxisError, L2Error, NoDevice, PlanError, PlanFileError, SettingsError, Timing, TimingError};
 use laptime_models::ModelError;
-pub use laptime_pipelines::extras::Hinted;
+pub use laptime_pipelines::extras::{Hinted, refusal, refuse};
 use laptime_report::FlameError;
 use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 
-use crate::{near::nearest, output::wrapped_for_error};
+use crate::near::{did_you_mean, nearest};
+use crate::output::wrapped_for_error;
 
 /// Whether the reader of our output closed it, which is not a failure.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -148,18 +149,16 @@ fn flame_hint(error: &FlameError) -> Option<String> {
 }
 
 /// Advice on an axis that a workload does not have.
-pub fn axis_hint(error: &PlanError, near: Option<&str>, command: &str) -> Option<String> {
+pub fn axis_hint(error: &PlanError, near: &str, command: &str) -> Option<String> {
     let PlanError::NoSuchAxis { workload, known, .. } = error else { return None };
     let axes = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    let near = near.unwrap_or_default();
     Some(format!("{near}its axes are {axes}; `laptime {command} {workload} --help` shows every flag"))
 }
 
 fn plan_hint(error: &PlanError) -> Option<String> {
     match error {
         PlanError::NoSuchAxis { axis, known, .. } => {
-            let near = nearest(axis, known.iter().copied()).map(|near| format!("did you mean `{near}`? "));
-            axis_hint(error, near.as_deref(), "bench")
+            axis_hint(error, &did_you_mean(axis, known.iter().copied()), "bench")
         }
         PlanError::Values { axis, source } => Some(match source {
             AxisError::Backwards { .. } => format!("the smaller end comes first, as in `--{axis} 128-4096*2`"),

@@ -20,7 +20,7 @@ use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::Trace;
 use laptime_trace::format::{NO_EVENTS, write_whole};
 
-use crate::{cli::Status, commands::page, failure::Hinted, library, screen::Content, trace_input::trace_of};
+use crate::{cli::Status, commands::page, failure::refuse, library, screen::Content, trace_input::trace_of};
 
 /// How much detail tables show; set once, after the arguments are read.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
@@ -114,8 +114,7 @@ impl OutputArgs {
     /// Refuses to overwrite the trace with the output.
     pub fn refuse_to_overwrite(&self, path: &Path) -> anyhow::Result<()> {
         if self.out.as_deref().is_some_and(|out| is_same_file(out, path)) {
-            let error = anyhow::anyhow!("`--out` would overwrite the trace `{}`", path.display());
-            return Err(Hinted::wrap(error, "name another file"));
+            return refuse(format!("`--out` would overwrite the trace `{}`", path.display()), "name another file");
         }
         Ok(())
     }

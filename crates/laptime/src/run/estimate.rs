@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use laptime_bench::{Case, CaseResult, Device, GivenSettings, Outcome, Seconds, Settings, Sink, Stop, WarmUp, Work};
-use laptime_trace::run::{Peaks, Run};
+use laptime_bench::{Case, Device, GivenSettings, Outcome, Seconds, Settings, Stop, WarmUp, Work};
+use laptime_trace::run::Peaks;
 
 use crate::app::App;
 
@@ -17,7 +17,7 @@ const ITERATIONS: f64 = 20.0;
 const ADDITIONAL: f64 = 3.0;
 
 /// The work from which on a product is timed for an estimate: even a slow CPU finishes less within seconds.
-const LITTLE_FLOPS: u64 = 20_000_000_000;
+pub const LITTLE_FLOPS: u64 = 20_000_000_000;
 
 /// Estimates shorter than this are not printed.
 const SHORT_SECONDS: f64 = 3.0;
@@ -32,32 +32,15 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    pub fn of_run(app: &App, run: &Run, cases: &[Case]) -> Self {
-        Self::of(app, &run.workload, cases, &run.device, &run.settings, run.peaks.as_ref())
-    }
-
-    /// Estimates cases. Without measured peaks a matrix product is timed, on a CPU only and if there is much work.
-    pub fn of(
-        app: &App,
-        workload: &str,
-        cases: &[Case],
-        device: &str,
-        settings: &Settings,
-        peaks: Option<&Peaks>,
-    ) -> Self {
-        Self::above(LITTLE_FLOPS, app, workload, cases, device, settings, peaks)
-    }
-
     /// Estimates cases. Without measured peaks a matrix product is timed, on a CPU only and if there is more work than
     /// `little_flops`.
-    pub fn above(
-        little_flops: u64,
+    pub fn of(
         app: &App,
-        workload: &str,
+        (workload, device): (&str, &str),
         cases: &[Case],
-        device: &str,
         settings: &Settings,
         peaks: Option<&Peaks>,
+        little_flops: u64,
     ) -> Self {
         let Some(workload) = app.registry.workload(workload) else { return Self::default() };
         let Ok(opened) = app.device(device) else { return Self::default() };
@@ -134,24 +117,11 @@ pub fn cpu_rate(app: &App, device: &dyn Device) -> Option<f64> {
     let given =
         GivenSettings { max_time: Some(Seconds(0.2)), min_time: Some(Seconds(0.05)), ..GivenSettings::default() };
     let settings = given.settle().ok()?;
-    let Outcome::Measured(measured) = laptime_bench::measure(workload, &case, device, &settings, &mut Silent) else {
+    let Outcome::Measured(measured) = laptime_bench::measure(workload, &case, device, &settings, &mut ()) else {
         return None;
     };
     let fastest = measured.wall_ns.iter().copied().min().filter(|nanos| *nanos > 0)?;
     Some(measured.work?.flops as f64 / fastest as f64 * 1e9)
-}
-
-/// Shows and keeps nothing.
-struct Silent;
-
-impl Sink for Silent {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn iteration(&mut self, _: u64, _: bool) {}
-
-    fn result(&mut self, _: CaseResult) -> anyhow::Result<()> {
-        Ok(())
-    }
 }
 
 /// A duration, rounded for people.
@@ -193,7 +163,8 @@ mod tests {
         let cases = matmul.plan(&axes).unwrap().cases();
         let works = cases.iter().map(|case| matmul.parse(case, &*device).unwrap().predicted_work().unwrap().flops);
         assert_eq!(works.collect::<Vec<_>>(), [2 * 128_u64.pow(3), 2 * 256_u64.pow(3)]);
-        let little = Estimate::of(&app, "matmul", &cases, "cpu", &settings(GivenSettings::default()), None);
+        let little =
+            Estimate::of(&app, ("matmul", "cpu"), &cases, &settings(GivenSettings::default()), None, LITTLE_FLOPS);
         assert_eq!((little.total(), little.sentence(2)), (None, None), "nothing is timed for so little work");
     }
 

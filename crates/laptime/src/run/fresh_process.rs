@@ -1,6 +1,6 @@
 //! One case in a fresh process, for commands that choose the next case from the last result.
 
-use laptime_bench::{Case, CaseResult, Children, Job, Sink, Swept};
+use laptime_bench::{CaseResult, Children, Job, Sink, Swept};
 
 use crate::app::App;
 
@@ -16,10 +16,6 @@ pub fn measure(app: &App, job: &Job) -> anyhow::Result<Option<CaseResult>> {
 struct Last(Option<CaseResult>);
 
 impl Sink for Last {
-    fn begin(&mut self, _: &Case, _: u32) {}
-
-    fn iteration(&mut self, _: u64, _: bool) {}
-
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
         self.0 = Some(result);
         Ok(())

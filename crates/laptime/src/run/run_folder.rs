@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
-use crate::failure::{Hinted, place_hint};
+use crate::failure::{Hinted, place_hint, refuse};
 use crate::{moment::Moment, output::say};
 
 /// The trace of a run.
@@ -19,8 +19,8 @@ pub const PAGE_FILE: &str = "report.html";
 pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<PathBuf> {
     if let Some(path) = request {
         if let Some(there) = [RUN_FILE, RESULTS_FILE, TRACE_FILE].iter().find(|file| path.join(file).exists()) {
-            let error = anyhow::anyhow!("`{}` already contains a run (`{there}`)", path.display());
-            return Err(Hinted::wrap(error, "name another folder, or leave out `--out` to create a new one"));
+            let reason = format!("`{}` already contains a run (`{there}`)", path.display());
+            return refuse(reason, "name another folder, or leave out `--out` to create a new one");
         }
         create(path)?;
         return Ok(path.to_owned());

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use laptime_bench::{Case, CaseResult, Device, GivenSettings, Job, Plan, Swept, sweep};
 use laptime_trace::run::{AxisValues, RESULTS_FILE, RUN_FILE, Results, Run, SCHEMA, read_results};
 
+use crate::estimate::{Estimate, LITTLE_FLOPS};
 use crate::output::{say, warn};
 use crate::request::{Order, Request};
 use crate::{
-    app::App, estimate::Estimate, failure::Hinted, keeper::Keeper, kept_peaks, moment::Moment, progress::Progress,
-    run_folder, stdout_guard::StdoutGuard,
+    app::App, failure::refuse, keeper::Keeper, kept_peaks, moment::Moment, progress::Progress, run_folder,
+    stdout_guard::StdoutGuard,
 };
 
 /// A run with its folder.
@@ -60,8 +61,7 @@ impl Session {
         let run = Run::read(folder)?;
         let order = recorded(app, &run)?;
         if request.place.out.is_some() {
-            let error = anyhow::anyhow!("a resumed run stays in its folder, `{}`", folder.display());
-            return Err(Hinted::wrap(error, "leave out `--out`"));
+            return refuse(format!("a resumed run stays in its folder, `{}`", folder.display()), "leave out `--out`");
         }
         let device = app.device(&run.device)?;
         if request.is_specific() {
@@ -132,21 +132,14 @@ impl Session {
         let runs = run.settings.runs.max(1);
         let expected = cases.len() * processes.len();
         let done = done(&before);
-        let estimate = Estimate::of_run(app, &run, &left);
+        let estimate =
+            Estimate::of(app, (&run.workload, &run.device), &left, &run.settings, run.peaks.as_ref(), LITTLE_FLOPS);
         if let Some(sentence) = estimate.sentence(left.len()).filter(|_| !is_quiet) {
             say(&sentence);
         }
         let progress = Progress::with_estimate(expected - done.len().min(expected), is_quiet, estimate);
         let mut keeper = Keeper::new(&folder, before, progress, &app.interrupt, runs)?;
-        let job = Job {
-            workload: run.workload.clone(),
-            device: run.device.clone(),
-            cases,
-            run: 0,
-            settings: run.settings,
-            environment: run.environment_fingerprint.clone(),
-            trace: None,
-        };
+        let job = Job::of(&run, cases);
         let is_done = |case: &Case, run: u32| !processes.contains(&run) || done.contains(&(case.to_string(), run));
         let guard = StdoutGuard::begin();
         let swept = sweep(&app.registry, &job, device, is_done, &app.interrupt, &mut keeper);
@@ -228,9 +221,8 @@ fn refuse_other_plan(run: &Run, request: &Order<'_>, given: &Request, folder: &P
     } else {
         return Ok(());
     };
-    let error = anyhow::anyhow!("the run in `{}` has a different plan: {differs}", folder.display());
-    let hint = format!("`laptime bench --resume {}` continues it with its own plan", folder.display());
-    Err(Hinted::wrap(error, hint))
+    let reason = format!("the run in `{}` has a different plan: {differs}", folder.display());
+    refuse(reason, format!("`laptime bench --resume {}` continues it with its own plan", folder.display()))
 }
 
 fn is_same_plan(plan: &Plan, run: &Run) -> bool {
@@ -246,6 +238,6 @@ fn refuse_other_place(run: &Run, now: &Run) -> anyhow::Result<()> {
     } else {
         return Ok(());
     };
-    let error = anyhow::anyhow!("the run was started by {differs}");
-    Err(Hinted::wrap(error, "their results would not be comparable; start a new run, and use `laptime compare`"))
+    let reason = format!("the run was started by {differs}");
+    refuse(reason, "their results would not be comparable; start a new run, and use `laptime compare`")
 }

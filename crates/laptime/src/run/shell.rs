@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use laptime_bench::Interrupt;
-use laptime_bench::process::{ask_group_to_end, in_own_group, kill_group, last_lines};
+use laptime_bench::process::{FOREVER, LastLines, ask_group_to_end, in_own_group, kill_group};
 
 /// How a command ended.
 #[derive(Debug)]
@@ -22,11 +22,8 @@ pub enum Ended {
     Interrupted,
 }
 
-/// How long a command that was asked to end may take, and how long its last words are waited for.
+/// How long a command that was asked to end may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The longest time to wait where there is no limit: a century.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 enum Event {
     /// It has ended, at this moment if that is known.
@@ -43,7 +40,7 @@ pub fn run(text: &str, limit: Option<Duration>, interrupt: &Interrupt) -> anyhow
     let (events, ended) = channel();
     let start = Instant::now();
     let mut child = command.spawn().context("cannot start a shell")?;
-    let complaints = child.stderr.take().map(last_complaint);
+    let complaints = child.stderr.take().map(|errors| LastLines::of(errors, 1));
     watch(&child, events.clone());
     // The receiver is gone when the command is: nobody to wake.
     interrupt.on_ask(move || drop(events.send(Event::Request)));
@@ -55,7 +52,7 @@ pub fn run(text: &str, limit: Option<Duration>, interrupt: &Interrupt) -> anyhow
             if status.success() {
                 return Ok(Ended::Well(u64::try_from((end - start).as_nanos()).unwrap_or(u64::MAX)));
             }
-            Ok(Ended::Badly(status, complaints.and_then(|sender| sender.recv_timeout(PATIENCE).ok().flatten())))
+            Ok(Ended::Badly(status, complaints.and_then(|lines| lines.take().pop())))
         }
         Ok(Event::Request) | Err(RecvTimeoutError::Disconnected) => stop(child, &ended).map(|()| Ended::Interrupted),
         Err(RecvTimeoutError::Timeout) => stop(child, &ended).map(|()| Ended::TimedOut),
@@ -93,14 +90,6 @@ fn watch(child: &Child, events: Sender<Event>) {
 #[cfg(not(unix))]
 fn watch(_: &Child, events: Sender<Event>) {
     drop(events.send(Event::Ended(None)));
-}
-
-/// Reads a stream to its end on a thread of its own, so that a command never waits for it; gives its last line.
-fn last_complaint(stream: impl std::io::Read + Send + 'static) -> Receiver<Option<String>> {
-    let (sender, complaint) = channel();
-    // Nobody receives this if the command succeeded.
-    std::thread::spawn(move || drop(sender.send(last_lines(stream, 1).pop())));
-    complaint
 }
 
 #[cfg(unix)]

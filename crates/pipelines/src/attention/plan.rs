@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use anyhow::Context;
-use laptime_bench::{Alias, AxisSpec, AxisValue, Case, Given, Plan, PlanError, Traffic, Work, resolve};
+use laptime_bench::{
+    Alias, AxisSpec, AxisValue, Case, Given, Plan, PlanError, Traffic, Work, refuse_too_many, resolve,
+};
 use laptime_models::Dtype;
 use laptime_models::attention::{AttentionSizes, BlockMask, Kept, Kind, PRESETS, Pattern, Random, Synthetic};
 use laptime_trace::small_file;
 
 use super::axes::{BUILT_IN, CUSTOM, axes};
-use crate::request::{is_given, refuse_too_many, refused, seed, words};
+use crate::request::{is_given, refused, seed, words};
 
 const NAME: &str = "attention";
 
@@ -24,7 +26,7 @@ pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
         of_one.push(("pattern".to_owned(), vec![pattern.clone()]));
         let plan = Plan::settle(NAME, of_pattern(axes(), &pattern), &of_one)?;
         cases.extend(plan.cases().into_iter().map(|case| with_pattern_name(&with_heads(&case, &given))));
-        refuse_too_many(&cases)?;
+        refuse_too_many(cases.len() as u128)?;
     }
     // Patterns with the same sizes are one.
     let mut seen = std::collections::HashSet::new();

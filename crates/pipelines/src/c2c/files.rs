@@ -5,14 +5,15 @@ use std::{fmt::Write as _, fs::OpenOptions, io::Write};
 
 use anyhow::{Context as _, bail};
 use laptime_analyze::{JoinedStages, Operation, Top};
-use laptime_bench::{AxisValue, Case, CaseResult, Depth, Prepared, Timing};
+use laptime_bench::{Case, Depth, Prepared, Timing};
 use laptime_probe::{lap, pause};
 use laptime_trace::run::{Measured, Peaks, Work};
 use laptime_trace::{KernelRecords, Nanos, Trace, format::write_whole};
 use serde_json::{Value, json};
 
 use super::CacheToCache;
-use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Written};
+use crate::extras::files::count;
+use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, ProfiledCase, Written};
 
 pub const TABLE_FILE: &str = "demo_timing_data.tsv";
 pub const RECORDS_FILE: &str = "demo_timing_data.jsonl";
@@ -50,19 +51,12 @@ impl Recording<'_> {
         Ok([TABLE_FILE, RECORDS_FILE, TRACE_FILE, STATS_FILE].map(at).to_vec())
     }
 
-    pub fn fact(&self, name: &str) -> Option<&AxisValue> {
-        self.measured.facts.iter().find(|fact| fact.name == name).map(|fact| &fact.value)
-    }
-
     pub fn projector_calls(&self) -> u64 {
-        match self.fact("projector_calls") {
-            Some(AxisValue::Int(calls)) => u64::try_from(*calls).unwrap_or(0),
-            _ => 0,
-        }
+        count(self.measured, "projector_calls").unwrap_or(0)
     }
 
     pub fn fact_text(&self, name: &str) -> String {
-        self.fact(name).map(ToString::to_string).unwrap_or_default()
+        self.measured.fact(name).map(ToString::to_string).unwrap_or_default()
     }
 
     pub fn axis(&self, name: &str) -> String {
@@ -90,7 +84,7 @@ impl Recording<'_> {
                 "decode_total_ms": total(&iteration.steps),
                 "decode_avg_ms": average(&iteration.steps).map(rounded),
                 "decode_steps": seconds,
-                "num_generated_tokens": self.fact("new_tokens").map(ToString::to_string).and_then(|it| it.parse::<u64>().ok()),
+                "num_generated_tokens": count(self.measured, "new_tokens"),
             },
             "timing_breakdown_ms": steps,
         })
@@ -191,13 +185,8 @@ impl Extras for C2cExtras {
         if command == Command::Profile { vec![COMPAT, COMPAT_FILES] } else { Vec::new() }
     }
 
-    fn finish_profile(
-        &self,
-        context: &Context<'_>,
-        results: &[&CaseResult],
-        trace: Option<&Trace>,
-        out: &mut dyn Write,
-    ) -> Written {
+    fn finish_profile(&self, context: &Context<'_>, profiled: ProfiledCase<'_>, out: &mut dyn Write) -> Written {
+        let ProfiledCase { results, trace } = profiled;
         let (Some(result), Some(trace)) = (results.first(), trace) else { return Ok(Vec::new()) };
         // A comparison with text generates no answer to summarise.
         let Some(measured) = result.measured().filter(|_| result.case.get("against").is_none()) else {

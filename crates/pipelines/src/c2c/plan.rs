@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, refuse_too_many, resolve};
 
 use super::axes::{ALIASES, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair};
 use super::pair::{Pair, Spec, find, prompt_count};
 use crate::axis::{AUTO, NONE};
-use crate::request::{is_given, joined_words, refuse_too_many, refused, split_texts, text, values_of, whole};
+use crate::request::{is_given, joined_words, refused, split_texts, text, values_of, whole};
 
 const NAME: &str = "c2c";
 
@@ -32,7 +32,7 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
         let case = with_names(&case)?;
         let case = if has_length { case } else { case.with(PROMPT_AXIS, AUTO) };
         cases.extend(lines.iter().map(|line| with_prompt(&case, line)));
-        refuse_too_many(&cases)?;
+        refuse_too_many(cases.len() as u128)?;
     }
     let cases = checked(cases)?;
     Plan::of_cases(without(axes(), OF_PLAN), cases)
@@ -86,14 +86,12 @@ fn until_first_token(axes: Vec<AxisSpec>, is_against: bool) -> Vec<AxisSpec> {
     axes.into_iter().map(one).collect()
 }
 
+fn first_word<'a>(given: &'a [Given], axis: &str) -> Option<&'a str> {
+    given.iter().find(|(name, _)| name == axis)?.1.first().map(String::as_str)
+}
+
 fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
-    let Some(name) = given.iter().find(|(axis, _)| axis == "preset").and_then(|(_, words)| words.first()).cloned()
-    else {
-        return Ok(());
-    };
-    if name == AUTO {
-        return Ok(());
-    }
+    let Some(name) = first_word(given, "preset").filter(|name| *name != AUTO) else { return Ok(()) };
     let Some((_, base, teacher)) = PAIRS.iter().find(|(pair, ..)| *pair == name) else {
         let known: Vec<&str> = PAIRS.iter().map(|(pair, ..)| *pair).collect();
         return Err(refused(format!("there is no pair `{name}`"), &format!("pairs: {}", known.join(", "))));
@@ -110,9 +108,7 @@ fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
 type OfPrompt = Vec<(String, AxisValue)>;
 
 fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
-    let number = |axis: &str| -> Option<usize> {
-        given.iter().find(|(name, _)| name == axis).and_then(|(_, words)| words.first()?.parse().ok())
-    };
+    let number = |axis: &str| first_word(given, axis)?.parse::<usize>().ok();
     let has_length = is_given(given, PROMPT_AXIS);
     let [message, file] = ["prompt", "prompt_file"].map(|axis| joined_words(texts, ALIASES, axis, " "));
     if (message.is_some() || file.is_some()) && has_length || message.is_some() && file.is_some() {

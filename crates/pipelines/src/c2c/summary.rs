@@ -1,11 +1,11 @@
 //! The summary of a C2C profile: in our own lines, and in those of the C2C profiler.
 
 use laptime_analyze::{JoinedStages, limits};
-use laptime_bench::AxisValue;
 use laptime_stats::spread::median;
 use laptime_trace::Nanos;
 
 use super::files::{Recording, average, ms, total};
+use crate::extras::files::{metric, mib, number};
 
 /// A stage of the prompt: its name, its names in our summary and in that of the C2C profiler, and its times.
 type OfPrompt = (&'static str, &'static str, &'static str, fn(&JoinedStages) -> &Vec<Nanos>);
@@ -163,33 +163,25 @@ impl Recording<'_> {
         Some((step, steps, self.limit("decode", step * steps as f64)))
     }
 
-    fn metric(&self, name: &str) -> Option<f64> {
-        let metric = self.measured.metrics.iter().find(|metric| metric.name == name)?;
-        median(&metric.values.iter().flatten().copied().collect::<Vec<_>>())
-    }
-
     /// The time saved by prefilling both models at the same time.
     fn overlap(&self) -> Option<String> {
-        let [base, teacher, together] =
-            [self.metric("base_alone_ms")?, self.metric("teacher_alone_ms")?, self.metric("together_ms")?];
-        let (hidden, share) = (self.metric("hidden_ms")?, 100.0 * self.metric("hidden_share")?);
+        let of = |name: &str| metric(self.measured, name);
+        let [base, teacher, together] = [of("base_alone_ms")?, of("teacher_alone_ms")?, of("together_ms")?];
+        let (hidden, share) = (of("hidden_ms")?, 100.0 * of("hidden_share")?);
         Some(format!(
             "  Overlap: base {base:.3} ms and teacher {teacher:.3} ms alone, {together:.3} ms together: {hidden:.3} ms hidden, {share:.0} % of the shorter"
         ))
     }
 
     fn memory(&self) -> Option<String> {
-        let mib = |(name, fact): (&str, &str)| match self.fact(fact) {
-            Some(AxisValue::Int(bytes)) => Some(format!("{name} {:.2}", *bytes as f64 / f64::from(1 << 20))),
-            _ => None,
-        };
+        let known = |(name, fact): (&str, &str)| Some(format!("{name} {:.2}", mib(number(self.measured, fact)?)));
         let parts = [
             ("weights", "weight_bytes"),
             ("caches", "cache_bytes"),
             ("fuser", "fuser_bytes"),
             ("activations and the rest", "activation_bytes"),
         ];
-        let parts: Vec<String> = parts.into_iter().filter_map(mib).collect();
+        let parts: Vec<String> = parts.into_iter().filter_map(known).collect();
         (!parts.is_empty()).then(|| format!("  Peak memory (MiB): {}", parts.join(", ")))
     }
 }

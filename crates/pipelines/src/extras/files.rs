@@ -7,7 +7,7 @@ use anyhow::Context;
 use laptime_analyze::{CaseFigures, MeasuredFigures};
 use laptime_report::{Format, Table, TextStyle};
 use laptime_trace::format::write_whole;
-use laptime_trace::run::{AxisValue, Case, CaseResult, Run};
+use laptime_trace::run::{Case, CaseResult, Measured, Run};
 use serde_json::{Value, json};
 
 use super::{Flags, nano::OWN_KEY};
@@ -79,6 +79,21 @@ pub fn measured_cases(results: &[CaseResult]) -> Vec<&Case> {
     cases
 }
 
+/// A fact about a case that is a number.
+pub fn number(measured: &Measured, fact: &str) -> Option<f64> {
+    json!(measured.fact(fact)).as_f64()
+}
+
+pub fn count(measured: &Measured, fact: &str) -> Option<u64> {
+    number(measured, fact).filter(|number| *number >= 0.0).map(|number| number as u64)
+}
+
+/// The median of a metric over the iterations that have it.
+pub fn metric(measured: &Measured, name: &str) -> Option<f64> {
+    let values: Vec<f64> = measured.metric(name)?.values.iter().flatten().copied().collect();
+    laptime_stats::spread::median(&values)
+}
+
 pub fn median_ms(measured: &MeasuredFigures) -> Value {
     json!(measured.wall.median / 1e6)
 }
@@ -92,18 +107,9 @@ pub fn text(case: &CaseFigures, name: &str) -> String {
 }
 
 pub fn axis(case: &CaseFigures, name: &str) -> Value {
-    case.id.case.get(name).map_or(Value::Null, json_of)
+    json!(case.id.case.get(name))
 }
 
 pub fn fact(measured: &MeasuredFigures, name: &str) -> Value {
-    measured.fact(name).map_or(Value::Null, json_of)
-}
-
-pub fn json_of(value: &AxisValue) -> Value {
-    match value {
-        AxisValue::Int(whole) => json!(whole),
-        AxisValue::Float(number) => json!(number),
-        AxisValue::Bool(yes) => json!(yes),
-        AxisValue::Text(text) => json!(text),
-    }
+    json!(measured.fact(name))
 }

@@ -100,12 +100,7 @@ fn case(profile: &Value, record: &Value, axes: &[(&str, &str)]) -> Case {
 }
 
 fn axis_value(value: &Value) -> Option<AxisValue> {
-    match value {
-        Value::Number(number) => number.as_i64().map(AxisValue::Int).or_else(|| number.as_f64().map(AxisValue::Float)),
-        Value::String(text) => Some(AxisValue::Text(text.clone())),
-        Value::Bool(yes) => Some(AxisValue::Bool(*yes)),
-        _ => None,
-    }
+    serde_json::from_value(value.clone()).ok()
 }
 
 /// The outcome of a record: it has a latency or an error.

@@ -10,9 +10,7 @@ use laptime_trace::run::{Settings, Stop, WarmUp};
 use serde_json::{Map, Value, json};
 
 use super::axes::COURSE_FLAGS;
-use crate::extras::files::{
-    axis, fact, folders, json_of, median_ms, mib, text, write_csv, write_nano_profile, write_table,
-};
+use crate::extras::files::{axis, fact, folders, median_ms, mib, text, write_csv, write_nano_profile, write_table};
 use crate::extras::{COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Written, nano};
 
 /// Where CS336 assignment 2 keeps its tables.
@@ -131,7 +129,7 @@ fn sizes(answer: &Cases, workload: &dyn Workload) -> Map<String, Value> {
     for case in &answer.cases {
         let fact = |name: &str| {
             let measured = case.measured.as_ref().and_then(|measured| measured.fact(name)).cloned();
-            measured.or_else(|| known(workload, &case.id.case, name)).as_ref().map_or(Value::Null, json_of)
+            json!(measured.or_else(|| known(workload, &case.id.case, name)))
         };
         let parameters = fact("parameters");
         let memory = fact("weight_bytes").as_i64().map(|bytes| mib(bytes as f64));
@@ -205,7 +203,7 @@ fn of_one(case: &CaseFigures) -> Vec<String> {
 
 /// The ratio of backward to forward of the same case, from their medians.
 fn ratio(answer: &Cases, case: &CaseFigures) -> Option<String> {
-    let axis = |name: &str| case.id.case.get(name).map_or_else(String::new, AxisValue::to_string);
+    let axis = |name: &str| text(case, name);
     if axis("pass_type") != "backward" {
         return None;
     }
@@ -218,7 +216,7 @@ fn ratio(answer: &Cases, case: &CaseFigures) -> Option<String> {
 
 fn lines(case: &CaseFigures, measured: &MeasuredFigures) -> Vec<String> {
     let fact = |name: &str| measured.fact(name).map_or_else(String::new, AxisValue::to_string);
-    let axis = |name: &str| case.id.case.get(name).map_or_else(String::new, AxisValue::to_string);
+    let axis = |name: &str| text(case, name);
     let mut lines = vec![
         format!(
             "Model: {} (d_model {}, d_ff {}, num_layers {}, num_heads {}, vocab_size {})",

@@ -1,12 +1,14 @@
 //! The cases of a request: defaults depend on the flag that names a model, on the model, and on the pass.
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, parse_values, resolve};
+use laptime_bench::{
+    AxisSpec, AxisValue, Case, Given, Plan, PlanError, axis_of, parse_values, refuse_too_many, resolve,
+};
 use laptime_models::{Attention, Config};
 
 use super::axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes};
 use super::spec::{Pass, Test};
 use crate::attention::{CUSTOM, of_pattern, pattern_axes, patterns, with_pattern_name};
-use crate::request::{is_given, refuse_too_many, refused, words};
+use crate::request::{is_given, refused, words};
 
 const NAME: &str = "model";
 
@@ -47,7 +49,7 @@ pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
     let mut cases = Vec::new();
     for model in models(given, find)? {
         cases.extend(model.cases(&resolved)?);
-        refuse_too_many(&cases)?;
+        refuse_too_many(cases.len() as u128)?;
     }
     Plan::of_cases(axes(), without_unused_pattern(cases, &resolved)?)
 }

@@ -7,11 +7,11 @@ use laptime_report::Table;
 use laptime_report::tables::{self, TrialRow};
 
 use super::extras::{check_plan, not_measured};
-use super::files::{CPU, metric};
+use super::files::CPU;
 use super::layers::Stay;
 use super::plan::{with_layers, without_offloading};
 use super::subject::{Spec, Subject};
-use crate::extras::{Experiment, Hinted, Variant};
+use crate::extras::{Experiment, Variant, files::metric, refusal, refuse};
 
 /// Layers that the third variant has in addition.
 const MORE: usize = 4;
@@ -30,8 +30,8 @@ impl Experiment for OffloadExperiment {
         let (plan, _) = check_plan(case, device)?;
         let (layers, resident) = (plan.layers as usize, plan.gpu_layers as usize);
         if resident == layers {
-            let error = anyhow::anyhow!("all {layers} layers are on the device, so there is nothing to compare");
-            return Err(Hinted::wrap(error, "offload some with `--num-gpu-layers`, or set a `--memory-budget`"));
+            let reason = format!("all {layers} layers are on the device, so there is nothing to compare");
+            return refuse(reason, "offload some with `--num-gpu-layers`, or set a `--memory-budget`");
         }
         let more = (resident + MORE).min(layers - 1);
         let with = |name, count| Variant { name, case: with_layers(case, count) };
@@ -81,6 +81,6 @@ fn row((variant, outcomes): &(Variant, Vec<Outcome>)) -> anyhow::Result<TrialRow
 
 fn nothing(row: Option<&TrialRow>) -> anyhow::Error {
     let reason = row.and_then(|row| row.reason.clone()).unwrap_or_else(|| "no tokens were generated".to_owned());
-    let error = anyhow::anyhow!("the case of the experiment was not measured: {reason}");
-    Hinted::wrap(error, "`laptime profile offload` with the same flags shows more")
+    let reason = format!("the case of the experiment was not measured: {reason}");
+    refusal(reason, "`laptime profile offload` with the same flags shows more")
 }

@@ -11,17 +11,17 @@ use laptime_report::offload_text::{
     time_breakdown,
 };
 use laptime_report::{Table, tables};
-use laptime_trace::Trace;
 use laptime_trace::run::{Measured, Peaks, Run};
 
-use super::files::{CPU, generation, metric, name, warn_about_pageable, write_audio};
+use super::files::{CPU, generation, name, warn_about_pageable, write_audio};
 use super::live::{Live, Style};
 use super::{
     OffloadPlan, OffloadedLayers, experiment::OffloadExperiment, layers::BudgetTooSmall, plan::without_offloading,
     runner::Generated,
 };
 use crate::extras::{
-    COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, Screen, Written, files::measured_cases,
+    COMPAT, Command, Context, Experiment, Extras, FlagSpec, Hinted, ProfiledCase, Screen, Written,
+    files::{measured_cases, metric},
 };
 
 const OUTPUT_DIR: FlagSpec = FlagSpec::path("output-dir", "DIR", "Write the audio into this folder");
@@ -100,13 +100,8 @@ impl Extras for OffloadExtras {
         self.write_all_audio(context, results)
     }
 
-    fn finish_profile(
-        &self,
-        context: &Context<'_>,
-        results: &[&CaseResult],
-        trace: Option<&Trace>,
-        out: &mut dyn Write,
-    ) -> Written {
+    fn finish_profile(&self, context: &Context<'_>, profiled: ProfiledCase<'_>, out: &mut dyn Write) -> Written {
+        let ProfiledCase { results, trace } = profiled;
         let Some(result) = results.first() else { return Ok(Vec::new()) };
         let generated = self.live.generated(&result.case);
         let answer = trace.zip(result.measured()).and_then(|(trace, measured)| {

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use laptime_bench::{AxisValue, CaseResult};
+use laptime_bench::CaseResult;
 use laptime_models::tts::Audio;
 use laptime_report::offload_text::Generation;
 use laptime_trace::run::Measured;
 
 use super::runner::Generated;
-use crate::extras::{Hinted, Screen, files::create_parent};
+use crate::extras::files::{count, create_parent, metric, number};
+use crate::extras::{Hinted, Screen};
 
 /// The device without a GPU.
 pub const CPU: &str = "cpu";
@@ -20,25 +21,6 @@ pub fn name(layers: u64, resident: u64, mode: &str, is_gpu: bool) -> String {
         (false, true) => format!("{resident} GPU layers, {mode}"),
         (false, false) => format!("{resident} layers in memory, {mode}"),
     }
-}
-
-/// A fact about a case that is a number.
-pub fn number(measured: &Measured, fact: &str) -> Option<f64> {
-    match measured.fact(fact)? {
-        AxisValue::Int(whole) => Some(*whole as f64),
-        AxisValue::Float(number) => Some(*number),
-        AxisValue::Bool(_) | AxisValue::Text(_) => None,
-    }
-}
-
-fn count(measured: &Measured, fact: &str) -> Option<u64> {
-    number(measured, fact).filter(|number| *number >= 0.0).map(|number| number as u64)
-}
-
-/// The median of a metric over the iterations that have it.
-pub fn metric(measured: &Measured, name: &str) -> Option<f64> {
-    let values: Vec<f64> = measured.metric(name)?.values.iter().flatten().copied().collect();
-    laptime_stats::spread::median(&values)
 }
 
 fn emulated(measured: &Measured) -> Option<f64> {

@@ -1,7 +1,7 @@
 //! Which cases are meant: one flag says how many layers stay, a preset is a model or a number of layers, and files are
 //! read before anything is measured.
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, refuse_unknown, resolve};
 use laptime_models::{Dtype, ModelError};
 
 use super::{
@@ -10,9 +10,7 @@ use super::{
     subject::{Spec, Subject, looks_like_a_folder},
 };
 use crate::axis::AUTO;
-use crate::request::{
-    is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, whole, with_behind, words,
-};
+use crate::request::{is_given, joined_words, named_folder, refused, split_texts, whole, with_behind, words};
 
 const NAME: &str = "offload";
 

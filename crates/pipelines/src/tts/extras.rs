@@ -3,11 +3,11 @@
 use std::{io::Write, path::Path};
 
 use laptime_bench::{Case, CaseResult};
-use laptime_trace::Trace;
 
 use super::{audio, files, profile};
 use crate::extras::{
-    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Hinted, Written, files::measured_cases,
+    COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, ProfiledCase, Written, files::measured_cases,
+    refuse,
 };
 
 const WAV: FlagSpec = FlagSpec::path(
@@ -72,13 +72,8 @@ impl Extras for TtsExtras {
         Ok(outside)
     }
 
-    fn finish_profile(
-        &self,
-        context: &Context<'_>,
-        results: &[&CaseResult],
-        trace: Option<&Trace>,
-        out: &mut dyn Write,
-    ) -> Written {
+    fn finish_profile(&self, context: &Context<'_>, profiled: ProfiledCase<'_>, out: &mut dyn Write) -> Written {
+        let ProfiledCase { results, trace } = profiled;
         let (Some(result), Some(trace)) = (results.first(), trace) else { return Ok(Vec::new()) };
         if context.is_for_people {
             profile::write_lines(context, trace, result, out)?;
@@ -98,12 +93,12 @@ impl Extras for TtsExtras {
 fn check_stream(place: &Path, cases: &[Case]) -> anyhow::Result<()> {
     let is_streamed = |case: &Case| case.get("streaming").is_some_and(|streaming| streaming.to_string() == "true");
     if !cases.iter().all(is_streamed) {
-        let error = anyhow::anyhow!("`--stream-to` writes audio while it is generated, and needs `--streaming`");
-        return Err(Hinted::wrap(error, "add `--streaming`, or write the audio with `--wav`"));
+        let reason = "`--stream-to` writes audio while it is generated, and needs `--streaming`";
+        return refuse(reason, "add `--streaming`, or write the audio with `--wav`");
     }
     if audio::is_standard_output(place) && cases.len() > 1 {
-        let error = anyhow::anyhow!("standard output can take the audio of one case, and there are {}", cases.len());
-        return Err(Hinted::wrap(error, "choose one, such as `--label short`, or name a file"));
+        let reason = format!("standard output can take the audio of one case, and there are {}", cases.len());
+        return refuse(reason, "choose one, such as `--label short`, or name a file");
     }
     Ok(())
 }

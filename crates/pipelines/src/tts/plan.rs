@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, refuse_unknown, resolve};
 use laptime_models::{Config, tts::TtsConfig};
 
 use super::axes::{ALIASES, FOLDER_FLAG, FRAMES, OF_TEXT, axes};
 use super::speech::{Spec, Speech, find, looks_like_a_folder};
 use crate::axis::AUTO;
-use crate::request::{
-    is_given, joined_words, named_folder, refuse_unknown, refused, split_texts, values_of, whole, with_behind,
-};
+use crate::request::{is_given, joined_words, named_folder, refused, split_texts, values_of, whole, with_behind};
 
 const NAME: &str = "tts";
 const OWN: &str = "text";

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use laptime_trace::run::{CaseResult, RESULTS_FILE, RUN_FILE, Run, read_results};
+use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
-use crate::{failure::Hinted, output::warn, trace_input::STDIN};
+use crate::{
+    failure::refuse,
+    trace_input::{STDIN, TRACES},
+};
 
 /// One thing to export.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,25 +37,6 @@ impl Input {
     }
 }
 
-/// A run as its folder describes it.
-pub struct ReadRun {
-    /// The manifest, if there is one.
-    pub run: Option<Run>,
-    pub results: Vec<CaseResult>,
-}
-
-pub fn read_run(folder: &Path) -> anyhow::Result<ReadRun> {
-    let read = read_results(&folder.join(RESULTS_FILE))?;
-    if read.was_cut {
-        warn(&format!("the last result of `{}` is incomplete and was left out", folder.display()));
-    }
-    let run = folder.join(RUN_FILE).is_file().then(|| Run::read(folder)).transpose()?;
-    Ok(ReadRun { run, results: read.results })
-}
-
-/// Names that a run folder gives its trace. All such files of one folder contain the same trace.
-const OWN_TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
-
 /// The endings of traces in a folder of ranks.
 const ENDINGS: [&str; 6] = [".pftrace", ".perfetto-trace", ".json", ".json.gz", ".sqlite", ".nsys-rep"];
 
@@ -64,8 +48,8 @@ pub fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
     let mut found = Vec::new();
     for path in paths {
         if path != Path::new(STDIN) && !path.exists() {
-            let error = anyhow::anyhow!("there is no `{}`", path.display());
-            return Err(Hinted::wrap(error, "name a trace, the folder of a run, or a folder of traces"));
+            let reason = format!("there is no `{}`", path.display());
+            return refuse(reason, "name a trace, the folder of a run, or a folder of traces");
         }
         if !path.is_dir() {
             found.push(Input::Trace { path: path.clone(), run: None });
@@ -73,8 +57,8 @@ pub fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
         }
         let inside = inside(path)?;
         if inside.is_empty() {
-            let error = anyhow::anyhow!("`{}` contains neither a trace nor the results of a run", path.display());
-            return Err(Hinted::wrap(error, format!("traces end in {}", ENDINGS.join(", "))));
+            let reason = format!("`{}` contains neither a trace nor the results of a run", path.display());
+            return refuse(reason, format!("traces end in {}", ENDINGS.join(", ")));
         }
         found.extend(inside);
     }
@@ -89,14 +73,14 @@ fn inside(folder: &Path) -> anyhow::Result<Vec<Input>> {
         found.push(Input::Results { folder: folder.to_owned(), run: run.clone() });
     }
     let trace = |path| Input::Trace { path, run: Some(run.clone()) };
-    if let Some(own) = OWN_TRACES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+    if let Some(own) = TRACES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
         found.push(trace(own));
         return Ok(found);
     }
     let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries(folder)?.into_iter().partition(|path| path.is_dir());
     found.extend(files.into_iter().filter(|path| is_trace(path)).map(trace));
     for folder in folders {
-        if let Some(own) = OWN_TRACES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+        if let Some(own) = TRACES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
             found.push(trace(own));
         } else if folder.ends_with("traces") {
             found.extend(entries(&folder)?.into_iter().filter(|path| is_trace(path)).map(trace));
@@ -120,7 +104,7 @@ fn is_trace(path: &Path) -> bool {
 /// The run of a trace that is named by itself: its folder if it is a rank of several, else its own name.
 pub fn run_of(path: &Path, is_rank: bool) -> String {
     let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let is_own = path.file_name().is_some_and(|name| OWN_TRACES.iter().any(|own| name == *own));
+    let is_own = path.file_name().is_some_and(|name| TRACES.iter().any(|own| name == *own));
     if is_own || is_rank {
         return whole.parent().map(name).unwrap_or_default();
     }
@@ -138,7 +122,7 @@ fn name(path: &Path) -> String {
 /// The rank in the name of a file or of its folder: `rank3.json`, `trace_rank-12.json.gz`, `rank_7/trace.pftrace`.
 pub fn rank_in(path: &Path) -> Option<u64> {
     let file = path.file_name()?.to_string_lossy().into_owned();
-    let is_own = OWN_TRACES.contains(&file.as_str());
+    let is_own = TRACES.contains(&file.as_str());
     let folder = path.parent().and_then(Path::file_name).filter(|_| is_own);
     rank_in_text(&file).or_else(|| rank_in_text(&folder?.to_string_lossy()))
 }

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_report::{Cell, Column, Table};
-use laptime_trace::{Trace, format::parquet::Part, run::fingerprint};
+use laptime_trace::format::parquet::Part;
+use laptime_trace::{Trace, run::RESULTS_FILE, run::fingerprint};
 
 use self::inputs::{Input, inputs, rank_in};
 use crate::output::{FormatArgs, warn, write_to_screen};
-use crate::{cli::Status, failure::Hinted};
+use crate::{cli::Status, failure::refuse, run_input};
 
 /// Export traces and runs as Parquet tables, for DuckDB, Spark and other query engines
 ///
@@ -68,11 +69,11 @@ enum Rows {
 /// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.run.as_deref().is_some_and(str::is_empty) {
-        return Err(Hinted::wrap(anyhow::anyhow!("the name of the run is empty"), "`--run NAME` needs a name"));
+        return refuse("the name of the run is empty", "`--run NAME` needs a name");
     }
     if args.to.exists() && !args.to.is_dir() {
-        let error = anyhow::anyhow!("`{}` is not a folder", args.to.display());
-        return Err(Hinted::wrap(error, "`--to DIR` names the folder of the dataset"));
+        let reason = format!("`{}` is not a folder", args.to.display());
+        return refuse(reason, "`--to DIR` names the folder of the dataset");
     }
     if args.slurm {
         return nodes::run(args, out);
@@ -101,8 +102,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if failed == 0 {
         return Ok(Status::Done);
     }
-    let error = anyhow::anyhow!("{failed} of {} inputs could not be exported", inputs.len());
-    Err(Hinted::wrap(error, "the warnings above give the reasons; the others are in the dataset"))
+    let reason = format!("{failed} of {} inputs could not be exported", inputs.len());
+    refuse(reason, "the warnings above give the reasons; the others are in the dataset")
 }
 
 struct Export<'a> {
@@ -154,12 +155,13 @@ impl Export<'_> {
     }
 
     fn add_results(&mut self, folder: &Path, run: &str) -> anyhow::Result<()> {
-        let read = inputs::read_run(folder)?;
+        let results = run_input::results(&folder.join(RESULTS_FILE), folder)?;
+        let manifest = run_input::manifest(folder)?;
         let run = self.args.run.clone().unwrap_or_else(|| run.to_owned());
-        let manifest = serde_json::to_vec(&read.run).unwrap_or_default();
-        let part = self.part(&run, 0, true, fingerprint(&manifest), vec![])?;
-        tables::write_results(&read, &part)?;
-        let rows = Rows::Results(read.results.len() as u64);
+        let identity = fingerprint(&serde_json::to_vec(&manifest).unwrap_or_default());
+        let part = self.part(&run, 0, true, identity, vec![])?;
+        tables::write_results(manifest.as_ref(), &results, &part)?;
+        let rows = Rows::Results(results.len() as u64);
         self.written.push(Written { run, rank: 0, source: source(folder), rows, world_size: None });
         Ok(())
     }
@@ -174,16 +176,16 @@ impl Export<'_> {
         mut metadata: Vec<(String, String)>,
     ) -> anyhow::Result<Part> {
         if !self.done.insert((run.to_owned(), rank, is_results)) {
-            let error = anyhow::anyhow!("run `{run}` already has a trace of rank {rank}");
-            return Err(Hinted::wrap(error, "`--run NAME` exports this one as another run"));
+            let reason = format!("run `{run}` already has a trace of rank {rank}");
+            return refuse(reason, "`--run NAME` exports this one as another run");
         }
         metadata.push((IDENTITY.to_owned(), identity.clone()));
         let part = Part { dataset: self.args.to.clone(), run: run.to_owned(), rank, metadata };
         let table = if is_results { "results" } else { "spans" };
         let known = part.stored(table, IDENTITY);
         if known.is_some_and(|known| known != identity) && !self.args.replace {
-            let error = anyhow::anyhow!("the dataset already has rank {rank} of run `{run}` from something else");
-            return Err(Hinted::wrap(error, "`--run NAME` adds this as another run, `--replace` replaces the old one"));
+            let reason = format!("the dataset already has rank {rank} of run `{run}` from something else");
+            return refuse(reason, "`--run NAME` adds this as another run, `--replace` replaces the old one");
         }
         Ok(part)
     }

@@ -10,7 +10,11 @@ use anyhow::Context;
 use laptime_trace::run::fingerprint;
 
 use super::Args;
-use crate::{cli::Status, failure::Hinted, run_folder};
+use crate::{
+    cli::Status,
+    failure::{Hinted, refuse},
+    run_folder,
+};
 
 /// Runs the export on every node, one task each, and prints what they wrote.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -21,8 +25,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         (Some(nodes), _) => words.push(format!("--nodelist={nodes}").into()),
         (None, Ok(count)) => words.push(format!("--nodes={count}").into()),
         (None, Err(_)) => {
-            let error = anyhow::anyhow!("`--slurm` does not know on which nodes the files are");
-            return Err(Hinted::wrap(error, "`--nodelist n[1-8]` names them, or run it inside the job that recorded"));
+            let reason = "`--slurm` does not know on which nodes the files are";
+            return refuse(reason, "`--nodelist n[1-8]` names them, or run it inside the job that recorded");
         }
     }
     words.push(std::env::current_exe().context("cannot find this program")?.into());
@@ -47,15 +51,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     lines.dedup_by_key(|line| line.starts_with(HEADER).then_some(()).ok_or(line.as_ptr()));
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     if !done.status.success() {
-        let error = anyhow::anyhow!("some nodes could not export everything");
-        return Err(Hinted::wrap(error, "the messages above give the reasons; what was exported is in the dataset"));
+        let reason = "some nodes could not export everything";
+        return refuse(reason, "the messages above give the reasons; what was exported is in the dataset");
     }
     if lines.is_empty() {
-        let error = anyhow::anyhow!("no node has a trace at the given paths");
-        return Err(Hinted::wrap(
-            error,
-            "name the paths as the nodes see them, and `--nodelist` the nodes that recorded",
-        ));
+        let reason = "no node has a trace at the given paths";
+        return refuse(reason, "name the paths as the nodes see them, and `--nodelist` the nodes that recorded");
     }
     claims.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     Ok(Status::Done)

@@ -6,10 +6,8 @@ use laptime_trace::format::{
     WriteError,
     parquet::{self, Column, Part},
 };
-use laptime_trace::run::{CaseResult, Outcome};
+use laptime_trace::run::{CaseResult, Outcome, Run};
 use laptime_trace::{Nanos, Trace};
-
-use super::inputs::ReadRun;
 
 /// The table that is written last: a rank that has it is complete.
 pub const LAST: &str = "summary";
@@ -168,9 +166,8 @@ fn rounded(nanos: f64) -> u64 {
 }
 
 /// Writes the results of a run and all of their samples.
-pub fn write_results(read: &ReadRun, part: &Part) -> Result<(), WriteError> {
-    write_samples(&read.results, part)?;
-    let (results, run) = (&read.results, read.run.as_ref());
+pub fn write_results(run: Option<&Run>, results: &[CaseResult], part: &Part) -> Result<(), WriteError> {
+    write_samples(results, part)?;
     let cases: Vec<String> = results.iter().map(|result| result.case.to_string()).collect();
     let troubles: Vec<Option<String>> = results.iter().map(|result| trouble(&result.outcome)).collect();
     let walls: Vec<Option<Sorted<u64>>> =
@@ -179,7 +176,7 @@ pub fn write_results(read: &ReadRun, part: &Part) -> Result<(), WriteError> {
     let mut columns = case_columns(&cases, move |row| &results[row], |row| row);
     columns.extend([
         Column::text("environment", |row| results[row].environment.as_str()),
-        Column::optional_text("node", |row| node_of(read, &results[row].environment)),
+        Column::optional_text("node", |row| node_of(run?, &results[row].environment)),
         Column::optional_text("build_commit", |_| Some(run?.environment.build.commit.as_str())),
         Column::optional_text("started_at", |_| Some(run?.started.as_str())),
         Column::text("outcome", |row| results[row].outcome.word()),
@@ -195,9 +192,8 @@ pub fn write_results(read: &ReadRun, part: &Part) -> Result<(), WriteError> {
     part.write("results", results.len(), &columns)
 }
 
-fn node_of<'a>(read: &'a ReadRun, environment: &str) -> Option<&'a str> {
-    let run = read.run.as_ref().filter(|run| run.environment_fingerprint == environment)?;
-    run.environment.machine.node.as_deref()
+fn node_of<'a>(run: &'a Run, environment: &str) -> Option<&'a str> {
+    run.environment.machine.node.as_deref().filter(|_| run.environment_fingerprint == environment)
 }
 
 /// One iteration: the result it belongs to, its number, and whether it was a warm-up.

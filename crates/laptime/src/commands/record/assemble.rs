@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use laptime_capture::part::{Payload, RangeAction, State};
 use laptime_trace::{
-    InvalidTrace, Metadata, Nanos, NotRecorded, Number, Origin, PYTHON_SAMPLE, SpanEntry, Trace, TraceBuilder, TrackId,
-    TrackKind, Value, activity::category, metadata,
+    InvalidTrace, Metadata, NameId, Nanos, NotRecorded, Number, Origin, PYTHON_SAMPLE, SpanEntry, Trace, TraceBuilder,
+    Track, TrackId, TrackKind, Value, activity::category, metadata,
 };
 use serde_json::json;
 
@@ -243,7 +243,7 @@ fn add_ranges(process: &Process, start: Start, end_ns: u64, threads: &mut Thread
                 }
             }
             RangeAction::Start(number) => {
-                let track = *lane.get_or_insert_with(|| range_lane(process, builder));
+                let track = *lane.get_or_insert_with(|| lane_of(process.pid, "NVTX ranges", None, builder));
                 let span = add_span(range, track, time(range.host_ns), builder);
                 started.insert(number, span);
             }
@@ -267,16 +267,10 @@ fn add_ranges(process: &Process, start: Start, end_ns: u64, threads: &mut Thread
     }
 }
 
-fn range_lane(process: &Process, builder: &mut TraceBuilder) -> TrackId {
-    let track = laptime_trace::Track {
-        process: builder.process(i64::from(process.pid)),
-        kind: TrackKind::Lane,
-        name: builder.name("NVTX ranges"),
-        number: None,
-        device: None,
-        unit: laptime_trace::NameId::EMPTY,
-    };
-    builder.track(track)
+/// A lane of a process.
+fn lane_of(pid: u32, name: &str, number: Option<i64>, builder: &mut TraceBuilder) -> TrackId {
+    let (process, name, unit) = (builder.process(i64::from(pid)), builder.name(name), NameId::EMPTY);
+    builder.track(Track { process, kind: TrackKind::Lane, name, number, device: None, unit })
 }
 
 fn add_span(range: &Range, track: TrackId, start: Nanos, builder: &mut TraceBuilder) -> SpanEntry {
@@ -320,17 +314,9 @@ fn add_samples(samples: &Samples, start: Start, builder: &mut TraceBuilder) {
     let texts: Vec<SampleText> = samples.stacks.iter().map(|stack| SampleText::of(stack)).collect();
     let mut lanes: HashMap<(u32, u32), TrackId> = HashMap::new();
     for sample in &samples.samples {
-        let lane = *lanes.entry((sample.pid, sample.thread)).or_insert_with(|| {
-            let track = laptime_trace::Track {
-                process: builder.process(i64::from(sample.pid)),
-                kind: TrackKind::Lane,
-                name: builder.name("Python, sampled"),
-                number: Some(i64::from(sample.thread)),
-                device: None,
-                unit: laptime_trace::NameId::EMPTY,
-            };
-            builder.track(track)
-        });
+        let lane = *lanes
+            .entry((sample.pid, sample.thread))
+            .or_insert_with(|| lane_of(sample.pid, "Python, sampled", Some(i64::from(sample.thread)), builder));
         let text = &texts[sample.stack as usize];
         let time = Nanos(sample.host_ns.saturating_sub(start.host_ns));
         let mark = builder.mark(lane, time, &text.line, PYTHON_SAMPLE);

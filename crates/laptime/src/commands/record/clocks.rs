@@ -1,13 +1,10 @@
 //! Clocks, power and throttling of the GPUs, read from outside the program while it runs.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use laptime_capture::control::Control;
+
+use super::observer::{IsDone, Observer};
 
 /// The time between two readings: a reading takes about a millisecond per card.
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
@@ -30,34 +27,16 @@ pub struct Reading {
     pub is_throttled: bool,
 }
 
-/// The thread that reads.
-#[derive(Debug)]
-pub struct Clocks {
-    is_done: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Reading>>,
-}
-
-impl Clocks {
-    /// Starts to read every card of the machine, while something is recorded.
-    pub fn start(control: Control) -> Self {
-        let is_done = Arc::new(AtomicBool::new(false));
-        let done = Arc::clone(&is_done);
-        Self { is_done, thread: thread::spawn(move || read_until(&done, control)) }
-    }
-
-    /// Ends the reading.
-    pub fn finish(self) -> Vec<Reading> {
-        self.is_done.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        self.thread.join().unwrap_or_default()
-    }
+/// Starts to read every card of the machine, while something is recorded.
+pub fn start(control: Control) -> Observer<Vec<Reading>> {
+    Observer::start(move |is_done| read_until(is_done, control))
 }
 
 #[cfg(feature = "cuda")]
-fn read_until(is_done: &AtomicBool, control: Control) -> Vec<Reading> {
+fn read_until(is_done: IsDone<'_>, control: Control) -> Vec<Reading> {
     let cards = laptime_cuda::nvml::Card::all();
     let mut found = Vec::new();
-    while !cards.is_empty() && !is_done.load(Ordering::Acquire) {
+    while !cards.is_empty() && !is_done() {
         let is_on = control.mode() != laptime_capture::control::RecordingMode::Nothing;
         for card in cards.iter().filter(|_| is_on) {
             let reading = card.read();
@@ -70,13 +49,13 @@ fn read_until(is_done: &AtomicBool, control: Control) -> Vec<Reading> {
                 is_throttled: !reading.throttled().is_empty(),
             });
         }
-        thread::park_timeout(PERIOD);
+        std::thread::park_timeout(PERIOD);
     }
     found
 }
 
 /// Without CUDA in the build there is nothing to read.
 #[cfg(not(feature = "cuda"))]
-fn read_until(_: &AtomicBool, _: Control) -> Vec<Reading> {
+fn read_until(_: IsDone<'_>, _: Control) -> Vec<Reading> {
     Vec::new()
 }

@@ -13,7 +13,7 @@ use laptime_trace::{Activity, Nanos};
 
 use super::assemble::{Observations, Start};
 use super::folder::{PARTS_FOLDER, Recording};
-use super::{RING_BYTES, RING_PART_BYTES, append, library, parts, python::Sampler, socket, start};
+use super::{RING_BYTES, RING_PART_BYTES, append, library, observer::Observer, parts, python, socket, start};
 
 /// The recorder of this process. It is made once: the library stays loaded and writes to the same place.
 struct Recorder {
@@ -22,7 +22,7 @@ struct Recorder {
     control: Control,
     start: Start,
     /// Since when it records, and what samples the Python stacks.
-    running: Option<(u64, Sampler)>,
+    running: Option<(u64, Observer<python::Samples>)>,
 }
 
 /// How long the library is waited for.
@@ -52,7 +52,7 @@ pub fn prepare() -> anyhow::Result<Injection> {
 /// Records from here on.
 pub fn begin() -> anyhow::Result<()> {
     with(|recorder| {
-        let sampler = Sampler::start(std::process::id(), recorder.control, None);
+        let sampler = python::start(std::process::id(), recorder.control, None);
         recorder.running = Some((monotonic_nanos(), sampler));
         recorder.control.request_mode(RecordingMode::Everything);
         recorder.await_state(State::Recording);

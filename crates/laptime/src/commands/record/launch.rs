@@ -10,7 +10,7 @@ use std::{ffi::OsString, io, os::unix::process::ExitStatusExt, path::Path, threa
 use laptime_capture::FOLDER_VARIABLE;
 use laptime_capture::process::{self, HeldSignals};
 
-use crate::failure::Hinted;
+use crate::failure::{Hinted, refuse};
 
 /// Names the library for the CUDA driver.
 const CUDA_VARIABLE: &str = "CUDA_INJECTION64_PATH";
@@ -20,13 +20,13 @@ const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 /// Refuses where another tool has put its library already.
 pub fn refuse_other_tools() -> anyhow::Result<()> {
     if std::env::var_os(FOLDER_VARIABLE).is_some() {
-        let error = anyhow::anyhow!("this program is already being recorded by another `laptime record`");
-        return Err(Hinted::wrap(error, "leave the inner `laptime record` out: the outer one follows child processes"));
+        let reason = "this program is already being recorded by another `laptime record`";
+        return refuse(reason, "leave the inner `laptime record` out: the outer one follows child processes");
     }
     for variable in [CUDA_VARIABLE, NVTX_VARIABLE] {
         if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
-            let error = anyhow::anyhow!("{variable} is set to `{}` by another profiler", path.display());
-            return Err(Hinted::wrap(error, format!("run without the other profiler, or `unset {variable}`")));
+            let reason = format!("{variable} is set to `{}` by another profiler", path.display());
+            return refuse(reason, format!("run without the other profiler, or `unset {variable}`"));
         }
     }
     Ok(())

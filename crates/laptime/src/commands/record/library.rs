@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use laptime_capture::process;
 
-use crate::failure::Hinted;
+use crate::failure::refuse;
 
 /// The library, built by the build script.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblaptime_inject.so"));
@@ -16,10 +16,10 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblaptime_inj
 /// Unpacks the library to a private folder, and returns its path. `run` is the last place to try.
 pub fn unpack(run: &Path) -> anyhow::Result<PathBuf> {
     if LIBRARY.is_empty() {
-        return Err(Hinted::wrap(
-            anyhow::anyhow!("`laptime record` works on Linux only"),
+        return refuse(
+            "`laptime record` works on Linux only",
             "record with torch.profiler there, and read its trace with `laptime diagnose`",
-        ));
+        );
     }
     unpack_in(&places(run), process::is_executable)
 }
@@ -30,8 +30,8 @@ fn unpack_in(places: &[PathBuf], is_executable: impl Fn(&File) -> bool) -> anyho
         return Ok(found);
     }
     let tried: Vec<String> = places.iter().map(|folder| format!("`{}`", folder.display())).collect();
-    let error = anyhow::anyhow!("no folder was found that a library can be loaded from; tried {}", tried.join(", "));
-    Err(Hinted::wrap(error, "set LAPTIME_HOME to a folder of yours on a file system that is not mounted noexec"))
+    let reason = format!("no folder was found that a library can be loaded from; tried {}", tried.join(", "));
+    refuse(reason, "set LAPTIME_HOME to a folder of yours on a file system that is not mounted noexec")
 }
 
 fn places(run: &Path) -> Vec<PathBuf> {

@@ -9,6 +9,7 @@ pub mod in_process;
 mod lap_window;
 mod launch;
 mod library;
+mod observer;
 mod overhead;
 mod parts;
 mod python;
@@ -29,11 +30,10 @@ use laptime_capture::{CONTROL_FILE, monotonic_nanos};
 use self::assemble::{Observations, Start};
 use self::conduct::{Conductor, Plan};
 use self::folder::{End, Known, PARTS_FOLDER, Recording};
-use self::{
-    clocks::Clocks, lap_window::LapWindow, launch::Program, overhead::Overhead, python::Sampler, socket::Request,
-};
+use self::{lap_window::LapWindow, launch::Program, observer::Observer, overhead::Overhead, socket::Request};
+use crate::choice::first_given;
 use crate::output::{say, warn};
-use crate::{cli::Status, failure::Hinted, moment::Moment, run_folder};
+use crate::{cli::Status, failure::refuse, moment::Moment, run_folder};
 
 /// If only the recent past is kept, a process keeps at most this many bytes.
 const RING_BYTES: u64 = 64 << 20;
@@ -150,8 +150,8 @@ fn ask(request: Request, target: &Target) -> anyhow::Result<Status> {
 fn merge(run: &Path) -> anyhow::Result<Status> {
     let parts = run.join(PARTS_FOLDER);
     if !parts.is_dir() {
-        let error = anyhow::anyhow!("`{}` contains no parts of a recording", run.display());
-        return Err(Hinted::wrap(error, "name a folder written by `laptime record`, such as runs/record-…"));
+        let reason = format!("`{}` contains no parts of a recording", run.display());
+        return refuse(reason, "name a folder written by `laptime record`, such as runs/record-…");
     }
     let recording = Recording::read(&parts, &Observations::default(), folder::read_start(run)?)?;
     summary::show(&recording, run)?;
@@ -186,13 +186,13 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     if let Err(error) = control_folder.listen(conductor.requests()) {
         warn(&format!("the recording cannot be controlled from another terminal: {error:#}"));
     }
-    let sampler = (!args.no_python).then(|| Sampler::start(program.pid(), control, settings.keep));
-    let clocks = Clocks::start(control);
+    let sampler = (!args.no_python).then(|| python::start(program.pid(), control, settings.keep));
+    let clocks = clocks::start(control);
     let status = program.wait().context("cannot wait for the program")?;
     let end = End { status, unix_ns: unix_nanos() };
     conductor.finish();
     let mut observations = Observations {
-        samples: sampler.map(Sampler::finish).unwrap_or_default(),
+        samples: sampler.map(Observer::finish).unwrap_or_default(),
         clocks: clocks.finish(),
         own: append::announced(control_folder.path()),
     };
@@ -325,13 +325,12 @@ impl Args {
     /// The flag because of which recording is never paused to measure the overhead, if there is one. A flight recorder
     /// must not miss the moment that it waits for, and the laps of a window should be whole.
     fn flag_against_pauses(&self) -> Option<&'static str> {
-        let flags = [
-            (self.no_overhead, "--no-overhead"),
-            (self.keep.is_some(), "--keep"),
-            (self.after_laps.is_some(), "--after-laps"),
-            (self.for_laps.is_some(), "--for-laps"),
-        ];
-        flags.into_iter().find(|(is_given, _)| *is_given).map(|(_, flag)| flag)
+        first_given([
+            ("--no-overhead", self.no_overhead),
+            ("--keep", self.keep.is_some()),
+            ("--after-laps", self.after_laps.is_some()),
+            ("--for-laps", self.for_laps.is_some()),
+        ])
     }
 
     fn lap_window(&self) -> Option<LapWindow> {

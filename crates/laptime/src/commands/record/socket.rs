@@ -10,7 +10,7 @@ use anyhow::Context;
 use laptime_capture::process;
 
 use super::library::{private_folder, runtime_folder};
-use crate::failure::Hinted;
+use crate::failure::{Hinted, refusal};
 
 /// Longer requests are refused.
 const LONGEST_REQUEST: u64 = 64;
@@ -147,16 +147,12 @@ fn find(base: &Path, pid: Option<u32>) -> anyhow::Result<PathBuf> {
     }
     let listed: Vec<String> = found.iter().map(ToString::to_string).collect();
     Err(match (pid, found.is_empty()) {
-        (_, true) => Hinted::wrap(
-            anyhow::anyhow!("nothing is being recorded"),
-            "start a program with `laptime record --paused -- COMMAND`",
-        ),
-        (Some(pid), false) => Hinted::wrap(
-            anyhow::anyhow!("process {pid} is not being recorded"),
-            format!("running recorders: {}", listed.join(", ")),
-        ),
-        (None, false) => Hinted::wrap(
-            anyhow::anyhow!("{} recordings are running", found.len()),
+        (_, true) => refusal("nothing is being recorded", "start a program with `laptime record --paused -- COMMAND`"),
+        (Some(pid), false) => {
+            refusal(format!("process {pid} is not being recorded"), format!("running recorders: {}", listed.join(", ")))
+        }
+        (None, false) => refusal(
+            format!("{} recordings are running", found.len()),
             format!("name one by its process: {}", listed.join(", ")),
         ),
     })

@@ -18,10 +18,18 @@ use laptime_report::{Cell, Column, Table};
 use self::merge::{finished_in, merge, node_of};
 use self::queue::{is_available, queue, sbatch};
 pub use self::task::Args as TaskArgs;
+use crate::choice::first_given;
 use crate::output::{FormatArgs, say, warn, write_to_screen};
 use crate::{
-    app::App, cli::Status, commands::bench, failure::Hinted, moment::Moment, near::nearest, progress::Progress,
-    request::Request, run_folder,
+    app::App,
+    cli::Status,
+    commands::bench,
+    failure::{Hinted, refuse},
+    moment::Moment,
+    near::did_you_mean,
+    progress::Progress,
+    request::Request,
+    run_folder,
 };
 
 /// How often the queue is asked.
@@ -63,7 +71,7 @@ pub struct SlurmArgs {
 impl SlurmArgs {
     /// A flag that was given although the run does not use Slurm.
     pub fn stray(&self) -> Option<&'static str> {
-        let given = [
+        let given = first_given([
             ("shard-by", self.shard_by.is_some()),
             ("partition", self.partition.is_some()),
             ("time", self.time.is_some()),
@@ -72,8 +80,8 @@ impl SlurmArgs {
             ("shared", self.shared),
             ("sbatch", !self.sbatch.is_empty()),
             ("detach", self.detach),
-        ];
-        given.into_iter().find(|(_, is_given)| *is_given && !self.slurm).map(|(name, _)| name)
+        ]);
+        given.filter(|_| !self.slurm)
     }
 
     fn options(&self) -> SlurmOptions {
@@ -96,8 +104,8 @@ pub fn is_submitted(folder: &Path) -> bool {
 /// Divides a sweep into shards, submits them and follows them.
 pub fn submit(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     if request.fit.is_some() {
-        let error = anyhow::anyhow!("`--fit` measures one case after another and cannot run as a job array");
-        return Err(Hinted::wrap(error, "leave out `--slurm`, or start it in a job of your own"));
+        let reason = "`--fit` measures one case after another and cannot run as a job array";
+        return refuse(reason, "leave out `--slurm`, or start it in a job of your own");
     }
     let order = request.settle(app, GivenSettings::default())?;
     request.check_flags(app, order.workload.name())?;
@@ -124,8 +132,8 @@ pub fn submit(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Resu
 pub fn resume(request: &Request, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
     let folder = folder.canonicalize().with_context(|| format!("cannot find `{}`", folder.display()))?;
     if request.is_specific() || request.place.out.is_some() {
-        let error = anyhow::anyhow!("the run in `{}` keeps its own plan and folder", folder.display());
-        return Err(Hinted::wrap(error, format!("`laptime bench --resume {}` is enough", quoted(&folder))));
+        let reason = format!("the run in `{}` keeps its own plan and folder", folder.display());
+        return refuse(reason, format!("`laptime bench --resume {}` is enough", quoted(&folder)));
     }
     let mut submission = Submission::read(&folder)?;
     let queued = queue(&submission)?;
@@ -161,8 +169,7 @@ fn by_node(folder: &Path, shards: Vec<usize>) -> anyhow::Result<BTreeMap<Option<
 }
 
 fn unknown_axis(error: NoSuchAxis) -> anyhow::Error {
-    let near = nearest(&error.axis, error.known.iter().map(String::as_str));
-    let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+    let near = did_you_mean(&error.axis, error.known.iter().map(String::as_str));
     let hint = format!("{near}`--shard-by` takes one of {}", error.known.join(", "));
     Hinted::wrap(error, hint)
 }
@@ -262,12 +269,9 @@ fn finish(request: &Request, submission: &Submission, folder: &Path, out: &mut d
     }
     let names: Vec<&str> = missing.iter().take(8).map(|&at| submission.shards[at].name.as_str()).collect();
     let (count, of, shown) = (missing.len(), submission.shards.len(), quoted(folder));
-    let error = anyhow::anyhow!("{count} of {of} tasks did not finish: {}", names.join(", "));
     let log = folder.join("slurm").join(format!("{}.log", missing[0]));
-    Err(Hinted::wrap(
-        error,
-        format!("`{}` says why; `laptime bench --resume {shown}` submits them again", log.display()),
-    ))
+    let hint = format!("`{}` says why; `laptime bench --resume {shown}` submits them again", log.display());
+    refuse(format!("{count} of {of} tasks did not finish: {}", names.join(", ")), hint)
 }
 
 /// How many results each shard has.
@@ -308,8 +312,8 @@ pub struct StatusArgs {
 /// Runs `laptime status`.
 pub fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
     if !is_submitted(&args.run) {
-        let error = anyhow::anyhow!("`{}` is not a run that was submitted to Slurm", args.run.display());
-        return Err(Hinted::wrap(error, format!("such a folder contains `{SLURM_FILE}`")));
+        let reason = format!("`{}` is not a run that was submitted to Slurm", args.run.display());
+        return refuse(reason, format!("such a folder contains `{SLURM_FILE}`"));
     }
     let submission = Submission::read(&args.run)?;
     let queued = queue(&submission).map_err(|error| warn(&format!("the state of tasks is unknown: {error:#}"))).ok();

@@ -5,7 +5,7 @@ use std::{ffi::OsString, io, process::Command};
 use anyhow::Context;
 use laptime_bench::slurm::{QUEUE_FORMAT, Submission, Task, parse_job, parse_queue};
 
-use crate::failure::Hinted;
+use crate::failure::{Hinted, refuse};
 
 /// Submits a job and returns its number.
 pub fn sbatch(words: &[OsString]) -> anyhow::Result<u64> {
@@ -43,8 +43,8 @@ fn run(program: &str, words: &[OsString]) -> anyhow::Result<String> {
     })?;
     if !done.status.success() {
         let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-        let error = anyhow::anyhow!("`{program}` failed: {why}");
-        return Err(Hinted::wrap(error, "`sinfo` shows the partitions, and `scontrol ping` whether Slurm answers"));
+        let reason = format!("`{program}` failed: {why}");
+        return refuse(reason, "`sinfo` shows the partitions, and `scontrol ping` whether Slurm answers");
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }

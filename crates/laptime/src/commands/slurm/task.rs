@@ -7,7 +7,11 @@ use laptime_bench::{GivenSettings, Plan, slurm::Submission};
 
 use super::merge::{finished_in, merge};
 use crate::cli::{self, Status};
-use crate::{app::App, failure::Hinted, session::Session};
+use crate::{
+    app::App,
+    failure::{refusal, refuse},
+    session::Session,
+};
 
 /// Run a task of a sweep that `laptime bench --slurm` submitted
 #[derive(Debug, clap::Args)]
@@ -29,8 +33,8 @@ pub fn run(app: &App, args: &Args) -> anyhow::Result<Status> {
     }
     let number = std::env::var("SLURM_ARRAY_TASK_ID").ok().and_then(|text| text.parse::<usize>().ok());
     let number = number.filter(|&number| number < submission.shards.len()).ok_or_else(|| {
-        let error = anyhow::anyhow!("this is not a task of the array: `SLURM_ARRAY_TASK_ID` names no shard of the run");
-        Hinted::wrap(error, format!("`laptime bench --resume {}` submits tasks", args.run.display()))
+        let reason = "this is not a task of the array: `SLURM_ARRAY_TASK_ID` names no shard of the run";
+        refusal(reason, format!("`laptime bench --resume {}` submits tasks", args.run.display()))
     })?;
     let node = std::env::var("SLURMD_NODENAME").context("`SLURMD_NODENAME` is not set")?;
     let shard = &submission.shards[number];
@@ -43,8 +47,8 @@ pub fn run(app: &App, args: &Args) -> anyhow::Result<Status> {
     let finished = session.sweep(app, true)?;
     if finished.was_interrupted {
         let (done, of) = (finished.results.len(), shard.expected());
-        let error = anyhow::anyhow!("interrupted after {done} of {of} results");
-        return Err(Hinted::wrap(error, format!("`laptime bench --resume {}` submits the rest", args.run.display())));
+        let reason = format!("interrupted after {done} of {of} results");
+        return refuse(reason, format!("`laptime bench --resume {}` submits the rest", args.run.display()));
     }
     Ok(Status::Done)
 }

@@ -160,24 +160,17 @@ const V3_11: Layout = Layout {
 
 const V3_12: Layout = Layout {
     minor: 12,
-    interpreters: 40,
-    next_interpreter: 0,
     threads: 72,
-    next_thread: 8,
     thread_id: 136,
     native_id: Some(144),
-    frame: 56,
     frame_in_holder: Some(0),
     previous: 8,
     code: 0,
-    instruction: 56,
     owner: Some(70),
-    file: 112,
-    name: 128,
     first_line: 68,
-    lines: 136,
     instructions: Some(192),
     letters: 40,
+    ..V3_11
 };
 
 #[cfg(test)]

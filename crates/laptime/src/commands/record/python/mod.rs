@@ -9,19 +9,14 @@ mod lines;
 mod reader;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, sync::Arc, thread};
 
 use laptime_capture::control::{Control, RecordingMode};
 use laptime_capture::monotonic_nanos;
 
 use self::reader::{Interpreter, Symbols};
-use super::socket::parent;
+use super::{observer::Observer, socket::parent};
 
 /// The time between two samples: 100 Hz.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -67,40 +62,22 @@ pub struct Samples {
     pub dropped: u64,
 }
 
-/// The thread that samples.
-#[derive(Debug)]
-pub struct Sampler {
-    is_done: Arc<AtomicBool>,
-    thread: JoinHandle<Samples>,
-}
-
-impl Sampler {
-    /// Starts to sample the process and its descendants, `keep` of the past at most.
-    pub fn start(root: u32, control: Control, keep: Option<Duration>) -> Self {
-        let is_done = Arc::new(AtomicBool::new(false));
-        let done = Arc::clone(&is_done);
-        let thread = thread::spawn(move || {
-            let mut sampling = Sampling { root, keep, ..Sampling::default() };
-            let mut next = Instant::now();
-            while !done.load(Ordering::Acquire) {
-                let begin = Instant::now();
-                if control.mode() != RecordingMode::Nothing {
-                    sampling.sample();
-                }
-                // With many processes fewer samples are taken: at most a fifth of a core.
-                next = (next + PERIOD).max(Instant::now() + 4 * begin.elapsed());
-                thread::sleep(next.saturating_duration_since(Instant::now()));
+/// Starts to sample the process and its descendants, `keep` of the past at most.
+pub fn start(root: u32, control: Control, keep: Option<Duration>) -> Observer<Samples> {
+    Observer::start(move |is_done| {
+        let mut sampling = Sampling { root, keep, ..Sampling::default() };
+        let mut next = Instant::now();
+        while !is_done() {
+            let begin = Instant::now();
+            if control.mode() != RecordingMode::Nothing {
+                sampling.sample();
             }
-            sampling.found
-        });
-        Self { is_done, thread }
-    }
-
-    /// Ends the sampling.
-    pub fn finish(self) -> Samples {
-        self.is_done.store(true, Ordering::Release);
-        self.thread.join().unwrap_or_default()
-    }
+            // With many processes fewer samples are taken: at most a fifth of a core.
+            next = (next + PERIOD).max(Instant::now() + 4 * begin.elapsed());
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        sampling.found
+    })
 }
 
 #[derive(Default)]
