@@ -38,6 +38,12 @@ impl FieldBlock {
 /// The maximum number of fields per block.
 const MOST: usize = u16::MAX as usize;
 
+/// The most bytes of a number.
+const LONGEST_NUMBER: usize = 10;
+
+/// The most bytes of a field: its name and its value.
+const LONGEST_FIELD: usize = 5 + LONGEST_NUMBER;
+
 /// All blocks, one after another.
 #[derive(Debug, Clone)]
 pub(crate) struct FieldBlocks(Vec<u8>);
@@ -61,10 +67,14 @@ impl FieldBlocks {
         if count == 0 {
             return FieldBlock::NONE;
         }
-        let block = FieldBlock(self.0.len() as u64);
-        put(&mut self.0, count as u64);
-        fields.take(count).for_each(|(name, value)| put_field(&mut self.0, name, value));
-        block
+        let start = self.0.len();
+        self.0.resize(start + LONGEST_NUMBER + count * LONGEST_FIELD, 0);
+        let mut end = put(&mut self.0, start, count as u64);
+        for (name, value) in fields.take(count) {
+            end = put_field(&mut self.0, end, name, value);
+        }
+        self.0.truncate(end);
+        FieldBlock(start as u64)
     }
 
     /// The fields of a block; none for an invalid offset.
@@ -180,8 +190,9 @@ mod kind {
     pub const STR: u64 = 5;
 }
 
+/// Writes a field and returns its end.
 #[inline]
-fn put_field(bytes: &mut Vec<u8>, name: NameId, value: StoredValue) {
+fn put_field(bytes: &mut [u8], at: usize, name: NameId, value: StoredValue) -> usize {
     let (kind, payload) = match value {
         StoredValue::Int(value) => (kind::INT, Some(((value << 1) ^ (value >> 63)) as u64)),
         StoredValue::Uint(value) => (kind::UINT, Some(value)),
@@ -189,13 +200,12 @@ fn put_field(bytes: &mut Vec<u8>, name: NameId, value: StoredValue) {
         StoredValue::Bool(value) => (if value { kind::TRUE } else { kind::FALSE }, None),
         StoredValue::Str(value) => (kind::STR, Some(u64::from(value.0))),
     };
-    put(bytes, u64::from(name.0) << 3 | kind);
-    if let Some(payload) = payload {
-        put(bytes, payload);
-    }
+    let at = put(bytes, at, u64::from(name.0) << 3 | kind);
     if let StoredValue::Float(value) = value {
-        bytes.extend_from_slice(&value.to_bits().to_le_bytes());
+        bytes[at..at + 8].copy_from_slice(&value.to_bits().to_le_bytes());
+        return at + 8;
     }
+    payload.map_or(at, |payload| put(bytes, at, payload))
 }
 
 fn take_field(bytes: &mut &[u8]) -> Option<(NameId, StoredValue)> {
@@ -220,16 +230,16 @@ fn take_field(bytes: &mut &[u8]) -> Option<(NameId, StoredValue)> {
     Some((name, value))
 }
 
+/// Writes a number and returns its end.
 #[inline]
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
-    if number >> 14 == 0 && number >= 0x80 {
-        return bytes.extend_from_slice(&[number as u8 | 0x80, (number >> 7) as u8]);
-    }
+fn put(bytes: &mut [u8], mut at: usize, mut number: u64) -> usize {
     while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
+        bytes[at] = number as u8 | 0x80;
         number >>= 7;
+        at += 1;
     }
-    bytes.push(number as u8);
+    bytes[at] = number as u8;
+    at + 1
 }
 
 #[inline]

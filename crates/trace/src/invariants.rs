@@ -73,8 +73,7 @@ impl Trace {
     fn check_span_order(&self) -> Result<(), InvalidTrace> {
         let spans = &self.spans;
         let key = |at: usize| (spans.track.get(at), spans.start[at], std::cmp::Reverse(spans.duration.get(at)));
-        let pairs = 1..self.span_count();
-        rule(pairs.clone().all(|at| key(at - 1) <= key(at)), "spans are sorted by track, start and length")?;
+        rule((0..self.span_count()).map(key).is_sorted(), "spans are sorted by track, start and length")?;
         let mut ends = spans.start.iter().zip(spans.duration.iter());
         rule(ends.all(|(start, length)| start.checked_add(length).is_some_and(is_time)), "no span ends too late")
     }

@@ -2,9 +2,9 @@
 
 use laptime_trace::{Nanos, Trace, TrackKind};
 
-use crate::devices::{Devices, pauses};
+use crate::devices::pauses;
 use crate::waits::{Found, waiting};
-use crate::{check::check, finding::Finding, timeline::Prepared};
+use crate::{finding::Finding, timeline::Prepared};
 
 /// The totals of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub fn overview(trace: &Trace) -> Overview {
     Prepared::of(trace).overview
 }
 
-/// The same if the devices and syncs are known.
-pub fn overview_of(trace: &Trace, devices: &Devices, waits: &[Found]) -> Overview {
+/// The same if the syncs and the findings of the checks are known.
+pub fn overview_of(trace: &Trace, waits: &[Found], findings: Vec<Finding>) -> Overview {
     let wall = trace.bounds().map_or(Nanos(0), |(first, last)| last.saturating_sub(first));
     let tracks = |is_kind: fn(TrackKind) -> bool| {
         let has_spans = |id| trace.spans_on(id).len() > 0;
@@ -65,7 +65,7 @@ pub fn overview_of(trace: &Trace, devices: &Devices, waits: &[Found]) -> Overvie
         clock_uncertainty: trace.clock_uncertainty,
         waits: waited(waits),
         warnings: trace.warnings.clone(),
-        findings: check(trace, devices),
+        findings,
     }
 }
 

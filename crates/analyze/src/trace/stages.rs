@@ -4,9 +4,11 @@ use hashbrown::HashMap;
 use laptime_stats::{Sorted, quantile_by};
 use laptime_trace::{Activity, Column, DEEPEST, NameId, Nanos, STAMPED, Span, SpanId, Trace};
 
-use crate::device_time::device_time;
 use crate::lap_unit::{family, is_lap};
-use crate::{families::Families, intervals::total, overview::Overview, timeline::Prepared};
+use crate::overview::{Overview, overview_of};
+use crate::timeline::{Prepared, at_once};
+use crate::{check::check, device_time::device_time, devices::devices};
+use crate::{families::Families, intervals::total, waits::waits};
 
 /// The stages of a trace, parents before children, siblings in order of first start.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,29 +89,15 @@ pub enum Per {
 /// Host spans come first, threads merged. Stages that a device recorded inside a graph belong to the stage that launched
 /// it, and device spans without a flow to the host become roots, with device time only.
 pub fn stages(trace: &Trace) -> Stages {
-    stages_of(&Prepared::of(trace))
+    let devices = devices(trace);
+    let overview = || overview_of(trace, &waits(trace, &devices), check(trace, &devices));
+    let (tree, overview) = at_once(trace, || Tree::of(trace, &devices.activities), overview);
+    tree.stages(&overview)
 }
 
 /// The same for a prepared trace.
 pub(crate) fn stages_of(prepared: &Prepared<'_>) -> Stages {
-    let Prepared { trace, devices, overview, .. } = prepared;
-    let mut tree = Tree {
-        trace,
-        activities: &devices.activities,
-        families: Families::default(),
-        nodes: Vec::new(),
-        children: HashMap::new(),
-        node_of: Column::filled(0, trace.span_count()),
-        too_deep: 0,
-    };
-    tree.gather();
-    let order = tree.depth_first();
-    let mut place_of = vec![0; order.len()];
-    for (place, &at) in order.iter().enumerate() {
-        place_of[at] = place;
-    }
-    let stages = order.iter().map(|&at| tree.stage(at, &place_of, overview)).collect();
-    Stages { stages, too_deep: tree.too_deep, overview: overview.clone() }
+    Tree::of(prepared.trace, &prepared.devices.activities).stages(&prepared.overview)
 }
 
 type Children = HashMap<(Option<usize>, NameId, bool), usize>;
@@ -151,7 +139,31 @@ struct Node {
     by_outer: HashMap<SpanId, (u64, Option<u64>)>,
 }
 
-impl Tree<'_> {
+impl<'a> Tree<'a> {
+    fn of(trace: &'a Trace, activities: &'a [Activity]) -> Self {
+        let mut tree = Self {
+            trace,
+            activities,
+            families: Families::default(),
+            nodes: Vec::new(),
+            children: HashMap::new(),
+            node_of: Column::filled(0, trace.span_count()),
+            too_deep: 0,
+        };
+        tree.gather();
+        tree
+    }
+
+    fn stages(mut self, overview: &Overview) -> Stages {
+        let order = self.depth_first();
+        let mut place_of = vec![0; order.len()];
+        for (place, &at) in order.iter().enumerate() {
+            place_of[at] = place;
+        }
+        let stages = order.iter().map(|&at| self.stage(at, &place_of, overview)).collect();
+        Stages { stages, too_deep: self.too_deep, overview: overview.clone() }
+    }
+
     fn gather(&mut self) {
         let trace = self.trace;
         let device = device_time(trace);

@@ -5,6 +5,7 @@ use std::thread;
 use laptime_trace::Trace;
 use laptime_trace::run::{CaseResult, Peaks};
 
+use crate::check::check;
 use crate::devices::{Devices, devices};
 use crate::diagnose::{Diagnosis, diagnose_of};
 use crate::gap_cause::{Gap, Judged, judged_gaps};
@@ -20,6 +21,20 @@ use crate::syncs::{Syncs, syncs_of};
 use crate::top::{Top, top_of};
 use crate::waits::{Found, waits};
 
+/// Two analyses of one trace, on two threads if it is large.
+pub(crate) fn at_once<A: Send, B>(trace: &Trace, one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
+    // With fewer spans the thread costs more than it saves.
+    const LARGE: usize = 4_000;
+    if trace.span_count() < LARGE {
+        return (one(), other());
+    }
+    thread::scope(|scope| {
+        let one = scope.spawn(one);
+        let other = other();
+        (one.join().expect("the analysis does not panic"), other)
+    })
+}
+
 /// What most analyses of a trace begin with: computed once, for any number of answers.
 pub struct Prepared<'a> {
     pub(crate) trace: &'a Trace,
@@ -32,8 +47,8 @@ impl<'a> Prepared<'a> {
     /// Prepares a trace.
     pub fn of(trace: &'a Trace) -> Self {
         let devices = devices(trace);
-        let waits = waits(trace, &devices);
-        let overview = overview_of(trace, &devices, &waits);
+        let (findings, waits) = at_once(trace, || check(trace, &devices), || waits(trace, &devices));
+        let overview = overview_of(trace, &waits, findings);
         Self { trace, devices, waits, overview }
     }
 
@@ -66,15 +81,9 @@ impl<'a> Prepared<'a> {
         let devices = &self.devices.devices;
         // Only a lap that was asked for can be missing.
         let timeline = Timeline::of(self, None).expect("no lap was asked for");
-        let (diagnosis, gaps, syncs) = thread::scope(|scope| {
-            let others = scope.spawn(|| {
-                let gaps = (!devices.is_empty()).then(|| gaps_of(&timeline, most));
-                (gaps, syncs_of(&timeline))
-            });
-            let diagnosis = diagnose_of(&timeline, results, peaks);
-            let (gaps, syncs) = others.join().expect("the analysis does not panic");
-            (diagnosis, gaps, syncs)
-        });
+        let gaps = || (!devices.is_empty()).then(|| gaps_of(&timeline, most));
+        let diagnosis = || diagnose_of(&timeline, results, peaks);
+        let ((gaps, syncs), diagnosis) = at_once(self.trace, || (gaps(), syncs_of(&timeline)), diagnosis);
         let idle = std::iter::zip(devices, timeline.idle).map(|(device, idle)| (device.name.clone(), idle.gaps));
         Waiting { diagnosis, gaps, syncs, idle: idle.collect() }
     }

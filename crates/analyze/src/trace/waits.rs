@@ -58,15 +58,20 @@ pub enum Place {
 /// Finds the syncs of every thread, in order of start. Nested syncs count once.
 pub fn waits(trace: &Trace, devices: &Devices) -> Vec<Found> {
     let evidence = Evidence::of(trace, devices);
+    let mut stopping: HashMap<NameId, bool> = HashMap::new();
+    let mut may_stop =
+        |id| *stopping.entry(trace.span_name(id)).or_insert_with(|| may_stop(trace.name(trace.span_name(id))));
     let mut found: HashMap<TrackId, Vec<Found>> = HashMap::new();
     let is_call = |id: &SpanId| {
         let activity = devices.activities[id.index()];
         activity == Activity::Wait || activity.is_call()
     };
-    for span in trace.span_ids().filter(is_call).map(|id| trace.span(id)) {
-        if trace.track(span.track).kind.is_device() {
+    for id in trace.span_ids().filter(is_call) {
+        let is_on_device = trace.track(trace.span_track(id)).kind.is_device();
+        if is_on_device || devices.activities[id.index()] == Activity::Call && !may_stop(id) {
             continue;
         }
+        let span = trace.span(id);
         let Some(kind) = evidence.kind(&span, devices.activities[span.id.index()]) else { continue };
         let wait = Found {
             kind,
@@ -169,14 +174,14 @@ impl<'a> Evidence<'a> {
         Self { trace, done, devices: devices.devices.len(), pending, apart: uncertainty(trace) }
     }
 
-    /// The kind of sync of a host span; none if it is no sync.
+    /// The kind of sync of a host span; none if it is no sync. A call with this activity is one that may stop.
     fn kind(&self, span: &Span<'_>, activity: Activity) -> Option<WaitKind> {
         let is_implicit = match activity {
             Activity::Wait if span.category == SYNC => return Some(WaitKind::Marked),
             Activity::Wait if span.category == category::OVERHEAD => true,
             Activity::Wait => return (!self.is_back_early(span)).then_some(WaitKind::Call),
             Activity::Launch => self.is_held_by_copy(span) || self.is_held_by_all(span),
-            Activity::Call => may_stop(span.name) && self.is_held_by_earlier(span),
+            Activity::Call => self.is_held_by_earlier(span),
             _ => false,
         };
         is_implicit.then_some(WaitKind::Implicit)

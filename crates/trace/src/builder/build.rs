@@ -72,9 +72,8 @@ impl TraceBuilder {
                 return Err(InvalidTrace::TooMany { what, most });
             }
         }
-        for at in (0..spans.start.len()).filter(|&at| spans.flags.get(at) & DISCARDED == 0) {
-            self.check_row(spans.track.get(at), spans.name.get(at), end_of(spans, at), false)?;
-        }
+        let bad = self.misplaced_spans().next();
+        bad.map_or(Ok(()), |at| self.check_row(spans.track.get(at), spans.name.get(at), end_of(spans, at), false))?;
         for at in 0..marks.time.len() {
             self.check_row(marks.track.get(at), marks.name.get(at), u128::from(marks.time[at]), false)?;
         }
@@ -83,6 +82,17 @@ impl TraceBuilder {
             self.check_row(track, name, u128::from(time), true)?;
         }
         Ok(())
+    }
+
+    /// The spans that are on a wrong track or end too late.
+    fn misplaced_spans(&self) -> impl Iterator<Item = usize> {
+        let is_counter: Vec<bool> = self.tracks.iter().map(|track| track.kind == TrackKind::Counter).collect();
+        let spans = &self.spans;
+        (0..spans.start.len()).filter(move |&at| {
+            let is_time = spans.start[at].checked_add(spans.duration.get(at)).is_some_and(|end| end <= Nanos::MAX.0);
+            let is_wrong = !is_time || is_counter.get(spans.track.get(at).index()) != Some(&false);
+            is_wrong && spans.flags.get(at) & DISCARDED == 0
+        })
     }
 
     fn check_row(&self, track: TrackId, name: NameId, end: u128, is_value: bool) -> Result<(), InvalidTrace> {
@@ -102,10 +112,7 @@ impl TraceBuilder {
     /// Discards what a trace cannot represent, and returns the number: a reader skips such events.
     pub(crate) fn discard_misplaced(&mut self) -> u64 {
         let fits = |track, end, is_value| self.check_row(track, NameId::EMPTY, end, is_value).is_ok();
-        let spans = &self.spans;
-        let bad =
-            |&at: &usize| spans.flags.get(at) & DISCARDED == 0 && !fits(spans.track.get(at), end_of(spans, at), false);
-        let bad_spans: Vec<usize> = (0..spans.start.len()).filter(bad).collect();
+        let bad_spans: Vec<usize> = self.misplaced_spans().collect();
         let marks = &self.marks;
         let good = |at: usize| fits(marks.track.get(at), u128::from(marks.time[at]), false);
         let good_marks: Vec<bool> = (0..marks.time.len()).map(good).collect();

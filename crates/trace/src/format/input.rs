@@ -1,40 +1,46 @@
 //! Opens an input and detects its format by content.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::{fs::File, path::Path};
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::budget::{Budget, Packed};
-use super::{ReadError, Unsupported, chrome, folded, map::Map, pftrace};
+use super::{ReadError, Unsupported, chrome, folded, pftrace};
 use crate::trace::Trace;
 
+/// Bytes read from a file at once.
+const BUFFER: usize = 1 << 18;
+
 /// Reads a trace of any known format, on several threads if it is large.
-///
-/// A plain JSON file is mapped into memory, so that only the trace needs further memory. The file must not be truncated
-/// while it is read.
 pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
     let path = path.as_ref();
     let open = |source| ReadError::Open { path: path.to_owned(), source };
     if path.is_dir() {
         return Err(ReadError::Folder { path: path.to_owned() });
     }
-    let mut input = BufReader::with_capacity(1 << 18, File::open(path).map_err(open)?);
+    let mut input = BufReader::with_capacity(BUFFER, File::open(path).map_err(open)?);
     let start = peek(&mut input)?;
     if let Some(known) = Unsupported::of(start, Some(path)) {
         return Err(ReadError::Unsupported(known));
     }
     if is_gzip(start) {
-        return read_gzip(input, |unpacked, budget| chrome::read_stream(unpacked, budget));
+        return read_gzip(input, |unpacked, budget| chrome::read_parallel(unpacked, budget));
     }
     match Content::of(start) {
-        Content::Json => match Map::of(input.get_ref()) {
-            Some(map) => chrome::read_text(map.bytes()),
-            None => chrome::read(input),
-        },
+        Content::Json if is_small(input.get_ref()) => chrome::read(input),
+        Content::Json => {
+            let start = Cursor::new(input.buffer().to_vec());
+            chrome::read_parallel(start.chain(input.into_inner()), Budget::default())
+        }
         Content::Database => read_database(path),
         _ => read_plain(&mut input, Budget::default()),
     }
+}
+
+/// Whether threads would cost more than they save.
+fn is_small(file: &File) -> bool {
+    file.metadata().is_ok_and(|about| about.is_file() && about.len() <= BUFFER as u64)
 }
 
 /// Reads a trace of any known format from a stream, on this thread. A database cannot be read from a stream.

@@ -13,7 +13,6 @@ pub mod chrome;
 pub mod folded;
 mod input;
 pub(crate) mod launches;
-mod map;
 #[cfg(feature = "nsys")]
 pub mod nsys;
 mod pairing;

@@ -22,7 +22,7 @@ mod walk;
 mod write;
 mod xprof;
 
-pub(crate) use self::read::{read_stream, read_text, read_within};
+pub(crate) use self::read::{read_parallel, read_within};
 pub use self::{read::read, write::write};
 
 /// Our own metadata events.

@@ -6,12 +6,17 @@
 //! an event. Memory is bounded by the few chunks and batches in flight.
 
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::{io, sync::Mutex, thread};
+use std::{
+    io::{self, Read},
+    sync::Mutex,
+    thread,
+};
 
 use hashbrown::DefaultHashBuilder;
 
 use super::batch::{Batch, Stop};
 use super::document::{Document, Sink};
+use super::stream::{Chunk, Chunks};
 
 /// The chunk size: large enough that names repeat, small compared with the resulting trace. Chunks of 64 KiB to 1 MiB
 /// are equally fast for large files; small files need less time and memory with small chunks.
@@ -21,8 +26,8 @@ pub const CHUNK: usize = 128 << 10;
 const MOST_THREADS: usize = 8;
 
 /// A parsed chunk.
-struct Done<C> {
-    chunk: C,
+struct Done {
+    chunk: Chunk,
     batch: Batch,
     used: usize,
     stop: Stop,
@@ -33,32 +38,32 @@ pub fn thread_count() -> usize {
     thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS))
 }
 
-/// Parses chunks on `threads` threads, which get them from `next` in turn, and merges them here in file order.
-pub fn read_chunks<C: AsRef<[u8]> + Send>(
+/// Parses chunks on `threads` threads, which read them in turn, and merges them here in file order.
+pub fn read_chunks(
     threads: usize,
-    next: impl FnMut() -> io::Result<Option<C>> + Send,
+    chunks: Chunks<impl Read + Send>,
     document: &mut Document,
     hasher: &DefaultHashBuilder,
     sink: &mut impl Sink,
 ) -> io::Result<()> {
-    let source = Mutex::new(Some(next));
+    let source = Mutex::new(Some(chunks));
     thread::scope(|scope| {
         let (order_sender, order) = channel::<usize>();
         let (mut outputs, mut returns, mut parsers) = (Vec::new(), Vec::new(), Vec::new());
         for number in 0..threads {
-            let (done_sender, done) = sync_channel::<Done<C>>(1);
-            let (batch_sender, batches) = sync_channel::<Batch>(4);
+            let (done_sender, done) = sync_channel::<Done>(1);
+            let (used_sender, used) = sync_channel::<(Chunk, Batch)>(4);
             let (source, order, hasher) = (&source, order_sender.clone(), hasher.clone());
-            let take = move || next_chunk(source, || order.send(number).is_ok());
-            parsers.push(scope.spawn(move || work(take, &done_sender, &batches, &hasher)));
+            let next = move |buffer| next_chunk(source, buffer, || order.send(number).is_ok());
+            parsers.push(scope.spawn(move || work(next, &done_sender, &used, &hasher)));
             outputs.push(done);
-            returns.push(batch_sender);
+            returns.push(used_sender);
         }
         drop(order_sender);
         for number in order {
-            let Ok(done) = outputs[number].recv() else { break };
-            let batch = take(done, document, sink);
-            let _ = returns[number].try_send(batch);
+            let Ok(mut done) = outputs[number].recv() else { break };
+            take(&mut done, document, sink);
+            let _ = returns[number].try_send((done.chunk, done.batch));
             if document.has_ended() || sink.is_full() {
                 break;
             }
@@ -69,14 +74,15 @@ pub fn read_chunks<C: AsRef<[u8]> + Send>(
     })
 }
 
-/// Takes the next chunk, and announces it while no other thread can take one.
-fn next_chunk<C>(
-    source: &Mutex<Option<impl FnMut() -> io::Result<Option<C>>>>,
+/// Reads the next chunk, and announces it while no other thread can read one.
+fn next_chunk(
+    source: &Mutex<Option<Chunks<impl Read>>>,
+    buffer: Chunk,
     announce: impl Fn() -> bool,
-) -> io::Result<Option<C>> {
+) -> io::Result<Option<Chunk>> {
     let mut source = source.lock().map_err(|_| io::Error::other("a reader thread failed"))?;
-    let Some(next) = source.as_mut() else { return Ok(None) };
-    let chunk = next();
+    let Some(chunks) = source.as_mut() else { return Ok(None) };
+    let chunk = chunks.next(buffer);
     let is_wanted = matches!(chunk, Ok(Some(_))) && announce();
     if !is_wanted {
         *source = None;
@@ -85,77 +91,33 @@ fn next_chunk<C>(
 }
 
 /// Parses chunks until there are no more, or the receiver is gone.
-fn work<C: AsRef<[u8]>>(
-    mut next: impl FnMut() -> io::Result<Option<C>>,
-    done: &SyncSender<Done<C>>,
-    batches: &Receiver<Batch>,
+fn work(
+    next: impl Fn(Chunk) -> io::Result<Option<Chunk>>,
+    done: &SyncSender<Done>,
+    used: &Receiver<(Chunk, Batch)>,
     hasher: &DefaultHashBuilder,
 ) -> io::Result<()> {
-    while let Some(chunk) = next()? {
-        let mut batch = batches.try_recv().unwrap_or_else(|_| Batch::new(hasher.clone()));
+    let fresh = |_| (Chunk::default(), Batch::new(hasher.clone()));
+    loop {
+        let (buffer, mut batch) = used.try_recv().unwrap_or_else(fresh);
+        let Some(chunk) = next(buffer)? else { return Ok(()) };
         batch.clear();
-        let (used, stop) = batch.read(chunk.as_ref(), usize::MAX);
+        let (used, stop) = batch.read(chunk.bytes(), usize::MAX);
         if done.send(Done { chunk, batch, used, stop }).is_err() {
-            break;
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 /// Accepts a parsed chunk: its batch if the guess was right, otherwise its bytes.
-fn take<C: AsRef<[u8]>>(mut done: Done<C>, document: &mut Document, sink: &mut impl Sink) -> Batch {
-    let bytes = done.chunk.as_ref();
-    let read_already = if document.is_between_events() {
+fn take(done: &mut Done, document: &mut Document, sink: &mut impl Sink) {
+    let mut bytes = done.chunk.bytes();
+    if document.is_between_events() {
         sink.events(&mut done.batch);
         document.pass(done.used, done.stop);
-        done.used
-    } else {
-        0
-    };
-    document.feed(&bytes[read_already..], sink);
-    done.batch
-}
-
-/// The chunks of a text that is completely in memory.
-pub struct Cut<'a> {
-    rest: &'a [u8],
-    chunk: usize,
-}
-
-impl<'a> Cut<'a> {
-    pub fn new(text: &'a [u8], chunk: usize) -> Self {
-        Self { rest: text, chunk }
+        bytes = &bytes[done.used..];
     }
-
-    pub fn next(&mut self) -> Option<&'a [u8]> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let end = if self.rest.len() <= self.chunk { self.rest.len() } else { border(self.rest, self.chunk) };
-        let (chunk, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        Some(chunk)
-    }
-}
-
-/// The position where an event seems to begin, here or before; the position itself if nothing looks like that.
-///
-/// An event begins with a brace that follows another's closing brace and a comma, with a string inside.
-pub fn border(text: &[u8], place: usize) -> usize {
-    // Longer than nearly all events.
-    const LOOKED_BACK: usize = 16 << 10;
-    let first = place.saturating_sub(LOOKED_BACK);
-    let mut end = place;
-    while let Some(brace) = memchr::memrchr(b'{', &text[first..end]) {
-        let at = first + brace;
-        let before = text[first..at].trim_ascii_end();
-        let follows_event = before.strip_suffix(b",").is_some_and(|event| event.trim_ascii_end().ends_with(b"}"));
-        if follows_event && text[at + 1..].trim_ascii_start().first() == Some(&b'"') {
-            return at;
-        }
-        end = at;
-    }
-    place
+    document.feed(bytes, sink);
 }
 
 #[cfg(test)]
@@ -169,6 +131,14 @@ mod tests {
         {"args": {"deep": [[{"a": "b"}, {"c": "d"}], {"e": "f"}]}, "name": "nested"},7,"text, {\"a\"", {"name": "last"}
         ], "more": {"x": [{"y": 1}, {"z": 2}]}, "n": 3}"#;
 
+    struct Failing;
+
+    impl Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("gone"))
+        }
+    }
+
     fn in_pieces(text: &[u8]) -> (Seen, End) {
         let (mut seen, mut document) = (Seen::default(), Document::new(DefaultHashBuilder::default()));
         document.feed(text, &mut seen);
@@ -178,8 +148,7 @@ mod tests {
     fn in_parallel(text: &[u8], chunk: usize, threads: usize) -> (Seen, End) {
         let hasher = DefaultHashBuilder::default();
         let (mut seen, mut document) = (Seen::default(), Document::new(hasher.clone()));
-        let mut cut = Cut::new(text, chunk);
-        read_chunks(threads, move || Ok(cut.next()), &mut document, &hasher, &mut seen).unwrap();
+        read_chunks(threads, Chunks::new(text, chunk), &mut document, &hasher, &mut seen).unwrap();
         (seen, document.finish())
     }
 
@@ -204,9 +173,8 @@ mod tests {
     fn a_source_that_fails_is_reported() {
         let hasher = DefaultHashBuilder::default();
         let (mut seen, mut document) = (Seen::default(), Document::new(hasher.clone()));
-        let mut chunks = vec![Err(io::Error::other("gone")), Ok(Some(&b"[{},"[..]))];
-        let next = move || chunks.pop().unwrap_or(Ok(None));
-        let read = read_chunks(2, next, &mut document, &hasher, &mut seen);
+        let input = b"[{},".chain(Failing);
+        let read = read_chunks(2, Chunks::new(input, 2), &mut document, &hasher, &mut seen);
         assert_eq!(read.unwrap_err().to_string(), "gone");
     }
 }

@@ -1,6 +1,6 @@
 //! Merges the events of a JSON trace.
 
-use std::io::{self, BufRead, Read};
+use std::io::{BufRead, Read};
 
 use hashbrown::DefaultHashBuilder;
 
@@ -8,7 +8,7 @@ use super::batch::{Batch, Merged};
 use super::document::{Document, Sink};
 use super::flows::{BoundEnd, FlowKey, Flows, OtherEnd, OwnEnd, Step};
 use super::kineto::{self, Class};
-use super::pipeline::{CHUNK, Cut, read_chunks, thread_count};
+use super::pipeline::{CHUNK, read_chunks, thread_count};
 use super::row::{Number as Numbered, OTHER_PHASE, Row, Time};
 use super::tracks::{AsyncId, Place, Tracks};
 use super::{finish::Counts, stream::Chunks};
@@ -39,28 +39,11 @@ pub(crate) fn read_within(mut input: impl BufRead, budget: Budget) -> Result<Tra
     reader.finish(&document)
 }
 
-/// Reads a trace that is completely in memory, on several threads if it is large.
-pub(crate) fn read_text(text: &[u8]) -> Result<Trace, ReadError> {
-    if text.len() <= 2 * CHUNK {
-        return read(text);
-    }
-    let mut cut = Cut::new(text, CHUNK);
-    read_parallel(move || Ok(cut.next()), Budget::default())
-}
-
 /// Reads a trace from a stream that another thread may read, on several threads.
-pub(crate) fn read_stream(input: impl Read + Send, budget: Budget) -> Result<Trace, ReadError> {
-    let mut chunks = Chunks::new(input, CHUNK);
-    read_parallel(move || chunks.next(), budget)
-}
-
-fn read_parallel<C>(next: impl FnMut() -> io::Result<Option<C>> + Send, budget: Budget) -> Result<Trace, ReadError>
-where
-    C: AsRef<[u8]> + Send,
-{
+pub(crate) fn read_parallel(input: impl Read + Send, budget: Budget) -> Result<Trace, ReadError> {
     let hasher = DefaultHashBuilder::default();
     let (mut document, mut reader) = (Document::new(hasher.clone()), Reader { budget, ..Reader::default() });
-    read_chunks(thread_count(), next, &mut document, &hasher, &mut reader)?;
+    read_chunks(thread_count(), Chunks::new(input, CHUNK), &mut document, &hasher, &mut reader)?;
     reader.finish(&document)
 }
 

@@ -2,11 +2,23 @@
 
 use std::io::{self, Read};
 
-use super::pipeline::border;
 use crate::format::is_damage;
 
 /// Bytes requested at a time: data unpacked together with damage is lost with it.
 const STEP: usize = 32 << 10;
+
+/// A part of the text, in a buffer that is used again.
+#[derive(Default)]
+pub struct Chunk {
+    buffer: Vec<u8>,
+    length: usize,
+}
+
+impl Chunk {
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
 
 pub struct Chunks<R> {
     input: R,
@@ -21,28 +33,47 @@ impl<R: Read> Chunks<R> {
         Self { input, size, rest: Vec::new(), has_ended: false }
     }
 
-    /// The next chunk. Compressed data that is cut off or damaged ends there.
-    pub fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut chunk = Vec::with_capacity(self.size.max(self.rest.len()));
-        chunk.append(&mut self.rest);
-        while !self.has_ended && chunk.len() < self.size {
-            let filled = chunk.len();
-            chunk.resize(self.size.min(filled + STEP), 0);
-            let read = self.input.read(&mut chunk[filled..]);
-            chunk.truncate(filled + *read.as_ref().unwrap_or(&0));
-            match read {
+    /// The next chunk, in the buffer of one that is no longer needed. Compressed data that is cut off or damaged ends
+    /// there.
+    pub fn next(&mut self, mut chunk: Chunk) -> io::Result<Option<Chunk>> {
+        chunk.buffer.resize(self.size, 0);
+        chunk.length = self.rest.len();
+        chunk.buffer[..chunk.length].copy_from_slice(&self.rest);
+        self.rest.clear();
+        while !self.has_ended && chunk.length < self.size {
+            let end = self.size.min(chunk.length + STEP);
+            match self.input.read(&mut chunk.buffer[chunk.length..end]) {
                 Ok(0) => self.has_ended = true,
-                Ok(_) => {}
+                Ok(read) => chunk.length += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_damage(&error) => self.has_ended = true,
                 Err(error) => return Err(error),
             }
         }
         if !self.has_ended {
-            let end = border(&chunk, chunk.len());
-            self.rest.extend_from_slice(&chunk[end..]);
-            chunk.truncate(end);
+            let end = border(chunk.bytes());
+            self.rest.extend_from_slice(&chunk.bytes()[end..]);
+            chunk.length = end;
         }
-        Ok((!chunk.is_empty()).then_some(chunk))
+        Ok((chunk.length > 0).then_some(chunk))
     }
+}
+
+/// The last position where an event seems to begin; the end if nothing looks like that.
+///
+/// An event begins with a brace that follows another's closing brace and a comma, with a string inside.
+fn border(text: &[u8]) -> usize {
+    // Longer than nearly all events.
+    const LOOKED_BACK: usize = 16 << 10;
+    let first = text.len().saturating_sub(LOOKED_BACK);
+    let mut end = text.len();
+    while let Some(brace) = memchr::memrchr(b'{', &text[first..end]) {
+        end = first + brace;
+        let before = text[first..end].trim_ascii_end();
+        let follows_event = before.strip_suffix(b",").is_some_and(|event| event.trim_ascii_end().ends_with(b"}"));
+        if follows_event && text[end + 1..].trim_ascii_start().first() == Some(&b'"') {
+            return end;
+        }
+    }
+    text.len()
 }
