@@ -1,15 +1,15 @@
 //! Text as tokens: by the tokenizer of a model's folder, else byte by byte.
 
 mod byte_pairs;
-mod roles;
 
 use std::collections::{HashMap, HashSet};
 use std::{ops::Range, path::Path};
 
 use laptime_trace::small_file;
+use serde_json::Value;
 
-pub use self::roles::TokenRole;
-use crate::{Config, ModelError, error::ensure, folder::open_file};
+use crate::folder::{open_file, read_json};
+use crate::{Config, ModelError, error::ensure, words::words};
 
 /// Turns text into tokens and back.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct File {
 
 impl File {
     fn new(tokenizer: tokenizers::Tokenizer, folder: &Path) -> Result<Self, ModelError> {
-        let roles = roles::read(folder, |token| tokenizer.token_to_id(token))?;
+        let roles = roles(folder, |token| tokenizer.token_to_id(token))?;
         let added = tokenizer.get_added_tokens_decoder().into_iter();
         let mut special: HashSet<u32> = added.filter(|(_, token)| token.special).map(|(id, _)| id).collect();
         special.extend(roles.values());
@@ -149,6 +149,36 @@ fn bytes_as_text(ids: &[u32]) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+words! {
+    /// What a token stands for, by the field that names it; in the order in which roles are looked for.
+    pub enum TokenRole {
+        /// It fills what is left of a shorter sequence.
+        Padding = "pad_token",
+        /// It ends a sequence.
+        End = "eos_token",
+        /// It begins a sequence.
+        Begin = "bos_token",
+        /// It stands for what the vocabulary does not have.
+        Unknown = "unk_token",
+    }
+}
+
+/// The tokens of each role that the `tokenizer_config.json` of a folder names; none if it has no such file.
+fn roles(folder: &Path, id_of: impl Fn(&str) -> Option<u32>) -> Result<HashMap<TokenRole, u32>, ModelError> {
+    let path = folder.join("tokenizer_config.json");
+    if !path.exists() {
+        return Ok(HashMap::new());
+    }
+    let fields: Value = read_json(&path, "JSON")?;
+    let token = |role: TokenRole| {
+        let field = fields.get(role.word())?;
+        // Older files tell how a token is to be treated beside what it is.
+        let text = field.as_str().or_else(|| field.get("content")?.as_str())?;
+        Some((role, id_of(text)?))
+    };
+    Ok(TokenRole::ALL.into_iter().filter_map(token).collect())
 }
 
 #[cfg(test)]

@@ -16,9 +16,6 @@ mod diffusion_head;
 mod engine;
 mod memory;
 mod model;
-mod names;
-mod noise;
-mod parameters;
 mod plan;
 mod presets;
 mod prompt;
@@ -42,8 +39,7 @@ pub(crate) use self::{
 pub use self::{
     config::{HeadConfig, SpecialIds, TokenizerConfig, VibeVoiceConfig},
     memory::ReadingSizes,
-    model::{Guidance, Noise, SpokenToken, VibeVoice, VibeVoiceOptions},
-    noise::normal,
+    model::{Guidance, Noise, SpokenToken, VibeVoice, VibeVoiceOptions, normal},
     prompt::VoicePrompt,
     script::{Line, Script},
     solver::{Solver, SolverStep, TRAINED_STEPS},

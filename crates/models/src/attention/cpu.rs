@@ -1,6 +1,6 @@
 //! Attention on the CPU: inputs by formula, in memory, and what comes out of them.
 
-use super::{AttentionSizes, Layout, Sampled, Synthetic, Tiling, synthetic::Input};
+use super::{AttentionSizes, Input, Layout, Sampled, Synthetic, Tiling};
 use crate::cpu::{
     attention::{Heads, Inputs, Span, Strides, naive},
     blocks,

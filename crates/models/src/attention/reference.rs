@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{AttentionSizes, Kept, Synthetic, draw::distinct, synthetic::Input};
+use super::{AttentionSizes, Input, Kept, Synthetic, pattern::distinct};
 use crate::Dtype;
 
 const ALL_UP_TO: usize = 128;

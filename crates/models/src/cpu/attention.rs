@@ -194,7 +194,7 @@ pub fn store_scores<T: Number>(
         let block = span.block(QUERIES, at);
         let (queries, keys) = (queries.queries(span, block), keys.keys(span, block));
         let mut scores = score_rows(&scores, span, block);
-        multiply(blocks, Factor::Plain(queries), Factor::Transposed(keys), &mut scores, put);
+        multiply(blocks, Factor::plain(queries), Factor::transposed(keys), &mut scores, put);
     });
 }
 
@@ -225,8 +225,8 @@ pub fn weigh_values<T: Number>(
     crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
         let block = span.block(QUERIES, at);
         let first = ((block.batch * span.heads + block.head) * span.queries + block.first) * keys;
-        let weights = Factor::Plain(Rows::dense(&scores[first..], block.count, keys));
-        let values = Factor::Plain(values.keys(span, block));
+        let weights = Factor::plain(Rows::dense(&scores[first..], block.count, keys));
+        let values = Factor::plain(values.keys(span, block));
         multiply(blocks, weights, values, &mut out_rows(&out, strides, span, block), Put::OVER);
     });
 }
@@ -313,12 +313,12 @@ impl Tile {
             let count = TILE.1.min(seen - from);
             self.scores.resize(block.count * count, 0.0);
             let mut scores = RowsMut::dense(&mut self.scores, block.count, count);
-            let keys = Factor::Transposed(keys.part(from, count, 0, width));
-            multiply(&mut self.blocks, Factor::Plain(queries), keys, &mut scores, put);
+            let keys = Factor::transposed(keys.part(from, count, 0, width));
+            multiply(&mut self.blocks, Factor::plain(queries), keys, &mut scores, put);
             self.weigh(span, block, from, count);
-            let weights = Factor::Plain(Rows::dense(&self.scores, block.count, count));
+            let weights = Factor::plain(Rows::dense(&self.scores, block.count, count));
             let mut mixed = RowsMut::dense(&mut self.mixed, block.count, width);
-            let values = Factor::Plain(values.part(from, count, 0, width));
+            let values = Factor::plain(values.part(from, count, 0, width));
             multiply(&mut self.blocks, weights, values, &mut mixed, Put::ONTO);
         }
     }

@@ -46,7 +46,10 @@ pub struct Conv<T> {
     taps: usize,
     /// How far apart the positions are that one sees.
     dilation: usize,
+    /// Positions that one becomes.
     stride: usize,
+    /// Positions that it moves on by for each that comes out.
+    pub step: usize,
 }
 
 impl<T: Number> Conv<T> {
@@ -58,7 +61,7 @@ impl<T: Number> Conv<T> {
                 weight.extend((0..inputs).map(|input| output[input * taps + tap]));
             }
         }
-        Self { weight, bias, inputs, taps, dilation, stride: 1 }
+        Self { weight, bias, inputs, taps, dilation, stride: 1, step: 1 }
     }
 
     /// A transposed convolution by its kernel `[inputs, outputs, width]`: one position becomes `stride`, and of what would
@@ -77,7 +80,7 @@ impl<T: Number> Conv<T> {
                 }
             }
         }
-        Self { weight, bias: bias.repeat(stride), inputs, taps, dilation: 1, stride }
+        Self { weight, bias: bias.repeat(stride), inputs, taps, dilation: 1, stride, step: 1 }
     }
 
     pub fn inputs(&self) -> usize {
@@ -110,21 +113,16 @@ impl<T: Number> Conv<T> {
         self.bias.len() / self.stride
     }
 
-    /// Positions that one sees before itself, where it moves on by this many for each that comes out.
-    pub fn context(&self, step: usize) -> usize {
-        self.taps.saturating_sub(step)
-    }
-
-    /// Convolves positions that lie behind others: `from` has those first that [`Conv::context`] counts. What a position
-    /// sees lies side by side already, so nothing is gathered. Says how many rows are made.
-    pub fn run_behind(&self, crew: &Crew, from: &[T], step: usize, to: &mut [T]) -> usize {
+    /// Convolves positions that lie behind others, which `from` has first: as many as one sees before itself. What a position
+    /// sees lies side by side already, so nothing is gathered.
+    pub fn run_behind(&self, crew: &Crew, from: &[T], to: &mut [T]) {
         let (depth, width) = (self.taps * self.inputs, self.bias.len());
-        let rows = (from.len() / self.inputs).saturating_sub(self.context(step)) / step;
-        let seen = Rows::new(from, rows, depth, step * self.inputs);
+        let before = self.taps.saturating_sub(self.step);
+        let rows = (from.len() / self.inputs).saturating_sub(before) / self.step;
+        let seen = Rows::new(from, rows, depth, self.step * self.inputs);
         let to = &mut to[..rows * width];
         project(crew, seen, Rows::dense(&self.weight, width, depth), to, Put::OVER);
         add_bias(crew, &self.bias, to);
-        rows * self.stride
     }
 
     fn gather<'g>(&self, crew: &Crew, from: &[T], first: usize, count: usize, seen: &'g mut Vec<T>) -> &'g [T] {

@@ -6,13 +6,7 @@ use super::memory::{SMALL_BYTES, product_bytes};
 use super::product::{Put, project};
 use super::steps::{Norm, add_bias, gelu};
 use super::{
-    cache::zeros,
-    crew::Crew,
-    model::{Source, Typed},
-    number::Number,
-    panels::panel_bytes,
-    rows::Rows,
-    vectors::sigmoid,
+    cache::zeros, crew::Crew, model::Loader, number::Number, panels::panel_bytes, rows::Rows, vectors::sigmoid,
 };
 use crate::{
     Decoder, Done, Dtype, KeysValues, ModelError,
@@ -134,12 +128,12 @@ impl<T: Number> Backend for Cpu<T> {
     type Vector = Vec<f32>;
     type Rows = Vec<T>;
     type Caches<'c> = (Caches<'c>, usize);
-    type Loader<'l> = Typed<'l, T>;
+    type Loader<'l> = Loader<'l, T>;
 
     const TOGETHER_BYTES: Option<u64> = None;
 
-    fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Typed<'l, T> {
-        Source { weights: Some(weights), crew: &self.crew, fp8: None }.typed()
+    fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Loader<'l, T> {
+        Loader::new(Some(weights), &self.crew)
     }
 
     fn rows(&self, numbers: usize) -> Result<Vec<T>, ModelError> {

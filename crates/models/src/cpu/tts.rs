@@ -11,7 +11,7 @@ use laptime_probe::stage;
 use self::ops::{CpuOps, gathered};
 pub(super) use self::steps::add_scaled;
 use super::memory::{SMALL_BYTES, product_bytes};
-use super::{attention::Span, crew::Crew, model::Source, panels::panel_bytes, pass::Sizes, refuse_graph};
+use super::{attention::Span, crew::Crew, model::Loader, panels::panel_bytes, pass::Sizes, refuse_graph};
 use crate::tts::{
     CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes, together,
 };
@@ -34,8 +34,7 @@ pub fn qwen_tts(
     let _stage = stage!("weights");
     let (config, crew) = (Arc::new(config), Crew::new(threads)?);
     Ok(typed!(options.dtype, |T| {
-        let mut loader = Source { weights: Some(weights), crew: &crew, fp8: None }.typed::<T>();
-        let weights = LoadedWeights::load(&config, &mut loader)?;
+        let weights = LoadedWeights::load(&config, &mut Loader::<T>::new(Some(weights), &crew))?;
         let ops = CpuOps::new(&config, &options, &weights, crew)?;
         Box::new(Engine::new(config, options, weights, ops))
     }))

@@ -123,8 +123,8 @@ fn sum_over_queries<T: Number>(
         for in_group in 0..group {
             let head = kv_head * group + in_group;
             let first = (batch * span.heads + head) * span.queries * keys;
-            let scores = Factor::Transposed(Rows::dense(&scores[first..], span.queries, keys));
-            let rows = Factor::Plain(rows.of(span, batch, head));
+            let scores = Factor::transposed(Rows::dense(&scores[first..], span.queries, keys));
+            let rows = Factor::plain(rows.of(span, batch, head));
             let put = Put { scale: 1.0, add: in_group > 0 };
             multiply(blocks, scores, rows, &mut RowsMut::dense(sums, keys, width), put);
         }
@@ -266,18 +266,18 @@ impl TileBack {
         d_scores.resize(count * keys, 0.0);
         let put = Put { scale, add: false };
         let scores = &mut RowsMut::dense(weights, count, keys);
-        multiply(blocks, Factor::Plain(queries), Factor::Transposed(key_rows), scores, put);
+        multiply(blocks, Factor::plain(queries), Factor::transposed(key_rows), scores, put);
         let d_weights = &mut RowsMut::dense(d_scores, count, keys);
-        multiply(blocks, Factor::Plain(d_out), Factor::Transposed(values), d_weights, Put::OVER);
+        multiply(blocks, Factor::plain(d_out), Factor::transposed(values), d_weights, Put::OVER);
         weigh_back((weights, d_scores), row_sums, means, place, scale);
         let (weights, d_scores) = (Rows::dense(weights, count, keys), Rows::dense(d_scores, count, keys));
         let stretch = from * width..(from + keys) * width;
         let d_values = &mut RowsMut::dense(&mut d_values[stretch.clone()], keys, width);
-        multiply(blocks, Factor::Transposed(weights), Factor::Plain(d_out), d_values, Put::ONTO);
+        multiply(blocks, Factor::transposed(weights), Factor::plain(d_out), d_values, Put::ONTO);
         let d_keys = &mut RowsMut::dense(&mut d_keys[stretch], keys, width);
-        multiply(blocks, Factor::Transposed(d_scores), Factor::Plain(queries), d_keys, Put::ONTO);
+        multiply(blocks, Factor::transposed(d_scores), Factor::plain(queries), d_keys, Put::ONTO);
         let d_queries = &mut RowsMut::dense(d_queries, count, width);
-        multiply(blocks, Factor::Plain(d_scores), Factor::Plain(key_rows), d_queries, Put::ONTO);
+        multiply(blocks, Factor::plain(d_scores), Factor::plain(key_rows), d_queries, Put::ONTO);
     }
 }
 

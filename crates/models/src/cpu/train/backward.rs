@@ -11,8 +11,8 @@ use super::super::{
     steps::embed,
 };
 use super::attention::{Fused, Given, HeadGradients, fused_back, naive_back};
-use super::steps::{cross_entropy, swiglu_back};
-use super::{CpuTraining, adamw, forward::Setup, positions::PositionsBack};
+use super::steps::{PositionsBack, cross_entropy, swiglu_back};
+use super::{CpuTraining, adamw, forward::Setup};
 use crate::decoder::{
     layers::{LinearAt, NormAt},
     weights::Part,
@@ -36,7 +36,7 @@ impl<T: Number> TrainOps for CpuTraining<T> {
 
     fn weights_back(&mut self, at: LinearAt, weight: &mut Vec<T>, bias: Option<&mut Vec<f32>>) -> Done {
         let (setup, (d_out, x)) = (&self.setup, self.kept.of_weights(&self.scratch, at));
-        let (d_rows, x) = (Factor::Transposed(setup.all(d_out)), Factor::Plain(setup.all(x)));
+        let (d_rows, x) = (Factor::transposed(setup.all(d_out)), Factor::plain(setup.all(x)));
         share(&setup.crew, d_rows, x, weight, Put::OVER);
         if let Some(bias) = bias {
             self.sums.columns(&setup.crew, d_out, bias);
@@ -48,7 +48,7 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         let (setup, (d_out, d_in)) = (&self.setup, self.kept.of_input(&mut self.scratch, at));
         let d_out = setup.all(d_out);
         let weights = Rows::dense(weight, d_out.width, weight.len() / d_out.width);
-        share(&setup.crew, Factor::Plain(d_out), Factor::Plain(weights), d_in, Put::OVER);
+        share(&setup.crew, Factor::plain(d_out), Factor::plain(weights), d_in, Put::OVER);
         Ok(())
     }
 

@@ -1,11 +1,11 @@
 //! The weights of Qwen3-TTS on the CPU.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, slice::from_ref};
 
 use super::super::{
     cache::zeros,
     conv::{Conv, Depthwise, Linear},
-    model::Typed,
+    model::Loader,
     number::Number,
 };
 use super::steps::Snake;
@@ -25,18 +25,12 @@ impl<T> Parts for CpuParts<T> {
     type Bridge = Linear<T>;
 }
 
-impl<T: Number> Typed<'_, T> {
-    fn rounded(&self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {
-        self.source.rounded::<T>(&[tensor])
-    }
-}
-
-impl<T: Number> TtsLoad for Typed<'_, T> {
+impl<T: Number> TtsLoad for Loader<'_, T> {
     type Parts = CpuParts<T>;
 
     fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<Conv<T>, ModelError> {
-        let (weight, bias) = (&tensors.weight, self.rounded(&tensors.bias)?);
-        let kernel = self.source.stacked::<T>(&[weight])?;
+        let ConvTensors { weight, bias } = tensors;
+        let (kernel, bias) = (self.stacked(from_ref(weight))?, self.rounded(from_ref(bias))?);
         Ok(match weight.role {
             Role::Lengthen => Conv::lengthening(&kernel, weight.shape[0], &bias, step),
             _ => Conv::new(&kernel, weight.shape[1], bias, step),
@@ -44,7 +38,7 @@ impl<T: Number> TtsLoad for Typed<'_, T> {
     }
 
     fn depthwise(&mut self, tensors: &ConvTensors) -> Result<Depthwise, ModelError> {
-        Ok(Depthwise::new(&self.rounded(&tensors.weight)?, self.rounded(&tensors.bias)?))
+        Ok(Depthwise::new(&self.rounded(from_ref(&tensors.weight))?, self.rounded(from_ref(&tensors.bias))?))
     }
 
     fn to_one(&mut self, tensors: &ConvTensors) -> Result<Conv<T>, ModelError> {
@@ -52,12 +46,12 @@ impl<T: Number> TtsLoad for Typed<'_, T> {
     }
 
     fn snake(&mut self, [alpha, beta]: &[TensorSpec; 2]) -> Result<Snake, ModelError> {
-        Ok(Snake::new(&self.rounded(alpha)?, &self.rounded(beta)?))
+        Ok(Snake::new(&self.rounded(from_ref(alpha))?, &self.rounded(from_ref(beta))?))
     }
 
     fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Result<Vec<f32>, ModelError> {
         let mut all = zeros(tensors.iter().map(|[sums, _]| sums.count()).sum())?;
-        let (mut rest, Some(weights)) = (all.as_mut_slice(), self.source.weights) else { return Ok(all) };
+        let (mut rest, Some(weights)) = (all.as_mut_slice(), self.weights) else { return Ok(all) };
         for tensors in tensors {
             let (these, others) = rest.split_at_mut(tensors[0].count());
             rest = others;
@@ -68,13 +62,13 @@ impl<T: Number> TtsLoad for Typed<'_, T> {
 
     fn side_by_side(&mut self, [first, second]: &[TensorSpec; 2]) -> Result<Vec<T>, ModelError> {
         let (left, right) = (first.shape[1], second.shape[1]);
-        let (first, second) = (self.source.stacked::<T>(&[first])?, self.source.stacked::<T>(&[second])?);
+        let (first, second) = (self.stacked(from_ref(first))?, self.stacked(from_ref(second))?);
         let rows = first.chunks(left).zip(second.chunks(right));
         Ok(rows.flat_map(|(left, right)| left.iter().chain(right)).copied().collect())
     }
 
     fn scale_rows(&mut self, matrix: &mut Vec<T>, scale: &TensorSpec) -> Done {
-        let scale = self.rounded(scale)?;
+        let scale = self.rounded(from_ref(scale))?;
         let width = matrix.len() / scale.len();
         for (row, scale) in matrix.chunks_mut(width).zip(scale) {
             row.iter_mut().for_each(|number| *number = T::narrow(number.wide() * scale));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::{
     cache::{Cache, fit},
     crew::Crew,
-    model::Source,
+    model::Loader,
     number::Number,
     stack::{Before, Stack},
     steps::{Norm, embed},
@@ -48,14 +48,14 @@ impl<T: Number> Cpu<T> {
         crew: Crew,
     ) -> Result<Self, ModelError> {
         let language_model = weights.decoder();
-        let source = Source { weights: Some(&language_model), crew: &crew, fp8: None };
+        let loader = Loader::new(Some(&language_model), &crew);
         let (stepped, hidden) = (config.stepped_decoder(), config.decoder.hidden);
         let head = config.decoder.head_tensor().unwrap_or_else(|| config.decoder.embedding_tensor());
         Ok(Self {
-            embedding: source.stacked(&[&config.decoder.embedding_tensor()])?,
-            choices: source.rows(&head, &config.ids.all())?,
+            embedding: loader.stacked(&[config.decoder.embedding_tensor()])?,
+            choices: loader.rows(&head, &config.ids.all())?,
             negative: Cache::new(&stepped, &options.decoder(options.negative_capacity))?,
-            stack: Stack::load(stepped, options.decoder(options.capacity), source)?,
+            stack: Stack::load(stepped, options.decoder(options.capacity), loader)?,
             row: vec![T::default(); hidden],
             hidden: vec![T::default(); STREAMS * hidden],
             pending: None,

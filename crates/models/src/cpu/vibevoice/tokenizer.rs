@@ -6,7 +6,7 @@ use super::super::{
     number::Number,
     steps::{Norm, gelu},
 };
-use super::{backend::Cpu, loader::StepConv};
+use super::{super::conv::Conv, backend::Cpu};
 use crate::vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
 use crate::{ModelError, cpu::tts::add_scaled};
 
@@ -43,13 +43,13 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         Ok(())
     }
 
-    fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &StepConv<T>, _: usize) -> Done {
-        let (StepConv { conv, step }, Buffers { stream, seen, .. }) = (conv, &mut self.buffers);
+    fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &Conv<T>, _: usize) -> Done {
+        let Buffers { stream, seen, .. } = &mut self.buffers;
         see(&mut flow.contexts[at], stream, seen);
-        let rows = stream.len() / conv.inputs() / step * conv.stride();
+        let rows = stream.len() / conv.inputs() / conv.step * conv.stride();
         reserve(stream, rows * conv.outputs());
         stream.resize(rows * conv.outputs(), T::default());
-        conv.run_behind(&self.crew, seen, *step, stream);
+        conv.run_behind(&self.crew, seen, stream);
         Ok(())
     }
 
