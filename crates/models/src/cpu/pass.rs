@@ -9,8 +9,8 @@ use super::steps::{Norm, Positions, add_bias, gate, store};
 use super::{blocks, crew::Crew, model::Layer, number::Number, rows::Rows};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
 use crate::{
-    Attention, Config, Done, Dtype, Marks, ModelError, Options, attention::Layout as AttentionLayout, fp8::Layout,
-    parts::parts, rope::RopeTable,
+    Attention, Config, Done, Dtype, Marks, Options, attention::Layout as AttentionLayout, fp8::Layout, parts::parts,
+    rope::RopeTable,
 };
 
 parts! {
@@ -130,7 +130,6 @@ fn numbered(spans: &[Span]) -> impl Iterator<Item = (usize, usize, &Span)> {
 impl<T: Number> Ops for Pass<'_, T> {
     type Matrix = Vec<T>;
     type Vector = Vec<f32>;
-    type Error = ModelError;
 
     fn marks(&self) -> &Marks {
         &self.options.marks

@@ -92,7 +92,6 @@ impl<T: Number> FileCopies<T> {
 
 impl<T: Number> LayerCopies for FileCopies<T> {
     type Layer = Layer<T>;
-    type Error = ModelError;
 
     fn make_buffers(&mut self) -> Result<(), ModelError> {
         let mut stage = None;
@@ -172,10 +171,6 @@ impl<T: Number> LayerCopies for FileCopies<T> {
 
     fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         Ok(self.visits.drain(..).collect())
-    }
-
-    fn refused(reason: String) -> ModelError {
-        ModelError::Refused(reason)
     }
 }
 

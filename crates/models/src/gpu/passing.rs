@@ -1,11 +1,9 @@
 //! Passes of a decoder on a GPU over many tokens.
 
-use laptime_cuda::Done;
-
 use super::pass::{Buffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, head_sizes};
 use super::{decoder::GpuPasses, memory::Head, size, sparse::Sparse, stepping::context, weights::Number};
 use crate::decoder::layers::{run_all, run_head};
-use crate::marks::mark_embedding;
+use crate::{Done, marks::mark_embedding};
 
 impl<T: Number> GpuPasses<'_, T> {
     /// A pass from the ids in the buffers to logits. Keys and values go to the cache, unless every position is wanted.
@@ -20,7 +18,7 @@ impl<T: Number> GpuPasses<'_, T> {
         let _stage = mark_embedding!(context.marks, tokens);
         let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
         context.operations.embed(context.stream, &*ids, &parameters.embedding, &mut parts.x, shape)?;
-        context.scale_embedding(&mut parts.x, self.options.batch * tokens)
+        Ok(context.scale_embedding(&mut parts.x, self.options.batch * tokens)?)
     }
 
     /// The part of a pass behind the embedding.

@@ -11,7 +11,7 @@ mod visits;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use laptime_cuda::{Buffer, CudaError, Device, Done, Moment};
+use laptime_cuda::{Buffer, CudaError, Device, Moment};
 use laptime_probe::sync_point;
 
 pub use self::host_layers::{HostLayers, Pin};
@@ -21,7 +21,7 @@ use crate::offload::{
     order::Place,
     schedule::{LayerCopies, OffloadedLayers},
 };
-use crate::{Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
+use crate::{Done, Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
 
 pub type Streamed<'a, T> = OffloadedLayers<HostCopies<'a, T>>;
 
@@ -105,7 +105,6 @@ impl<'a, T: Number> Streamed<'a, T> {
 
 impl<T: Number> LayerCopies for HostCopies<'_, T> {
     type Layer = LayerWeights<T>;
-    type Error = CudaError;
 
     fn make_buffers(&mut self) -> Done {
         if self.slots.is_empty() {
@@ -154,17 +153,17 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     fn end_wait(&mut self, _: Place, _: usize) -> Done {
-        let requested = self.requested.pop_front().ok_or_else(|| Self::refused("its copy was not requested".into()))?;
+        let requested = self.requested.pop_front().ok_or_else(unrequested)?;
         let stream = self.device.stream();
         match self.mode {
             StreamMode::Sync => sync_point!("layer_copied", self.copies.stream().synchronise())?,
             _ => stream.wait_until(&requested.copy[1])?,
         }
         self.turn.requested = Some(requested);
-        self.turn.wait.as_ref().map_or(Ok(()), |wait| wait[1].put(stream))
+        Ok(self.turn.wait.as_ref().map_or(Ok(()), |wait| wait[1].put(stream))?)
     }
 
-    fn layer(&self, buffer: usize) -> Result<&LayerWeights<T>, CudaError> {
+    fn layer(&self, buffer: usize) -> Result<&LayerWeights<T>, ModelError> {
         Ok(&self.slots[buffer].layer)
     }
 
@@ -196,7 +195,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         else {
             return Ok(());
         };
-        self.visits.push(Pending { layer, pass, is_ahead, copy, wait, release })
+        Ok(self.visits.push(Pending { layer, pass, is_ahead, copy, wait, release })?)
     }
 
     fn forget(&mut self) -> Done {
@@ -209,7 +208,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     fn clear(&mut self) -> Done {
-        self.device.trim_memory()
+        Ok(self.device.trim_memory()?)
     }
 
     fn offloading(&self) -> Offloading {
@@ -218,13 +217,13 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Offloading { layers: streamed.saturating_add(self.resident), streamed, layer_bytes, home }
     }
 
-    fn visits(&mut self) -> Result<Vec<LayerVisit>, CudaError> {
-        self.visits.take()
+    fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(self.visits.take()?)
     }
+}
 
-    fn refused(reason: String) -> CudaError {
-        CudaError::refused("streaming layers", 0, reason)
-    }
+fn unrequested() -> CudaError {
+    CudaError::refused("streaming layers", 0, "its copy was not requested")
 }
 
 impl<T: Number> Slot<T> {

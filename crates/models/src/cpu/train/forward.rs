@@ -14,7 +14,7 @@ use super::super::{
 use super::{CpuTraining, steps::swiglu};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
 use crate::train::buffers::{Kept, KeptLayer, Scratch};
-use crate::{Attention, Config, Done, Marks, ModelError, TrainOptions, marks::stage_mark, rope::RopeTable};
+use crate::{Attention, Config, Done, Marks, TrainOptions, marks::stage_mark, rope::RopeTable};
 
 pub struct Setup {
     pub config: Config,
@@ -72,7 +72,6 @@ impl Setup {
 impl<T: Number> Ops for CpuTraining<T> {
     type Matrix = Vec<T>;
     type Vector = Vec<f32>;
-    type Error = ModelError;
 
     fn marks(&self) -> &Marks {
         &self.setup.options.marks

@@ -129,7 +129,6 @@ fn wide<T: Number>(numbers: &[T]) -> impl Iterator<Item = f32> {
 
 impl<T: Number> TtsOps for CpuOps<T> {
     type Parts = CpuParts<T>;
-    type Error = ModelError;
     type Rows = Vec<T>;
 
     fn marks(&self) -> &Marks {
@@ -293,7 +292,6 @@ impl<T: Number> TtsOps for CpuOps<T> {
 
 impl<T: Number> CodecOps for CpuOps<T> {
     type Parts = CpuParts<T>;
-    type Error = ModelError;
 
     fn look_up(&mut self, weights: &CodecWeights<CpuParts<T>>, frames: usize) -> Done {
         let groups = self.config.groups;

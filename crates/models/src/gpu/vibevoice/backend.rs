@@ -62,14 +62,14 @@ impl<T: Number> Backend for Cuda<'_, T> {
         let device = engine.backend.kit.device;
         match engine.backend.graphs.of(part) {
             // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
-            Some(graph) => Ok(unsafe { graph.launch(device.stream()) }?),
+            Some(graph) => unsafe { graph.launch(device.stream()) },
             None => engine.run_part(part),
         }
     }
 
     fn replay_number(&mut self, part: Part) -> Result<Option<u64>, ModelError> {
         let device = self.kit.device;
-        Ok(self.graphs.of(part).as_mut().map_or(Ok(None), |graph| graph.next_number(device))?)
+        self.graphs.of(part).as_mut().map_or(Ok(None), |graph| graph.next_number(device))
     }
 
     fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Done {
@@ -90,7 +90,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn place(&mut self, side: Side, position: usize) -> Done {
-        Ok(self.language.place(&self.kit, side, position)?)
+        self.language.place(&self.kit, side, position)
     }
 
     fn begin_pass(&mut self, side: Side) -> Result<Option<u64>, ModelError> {
@@ -102,7 +102,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn step(&mut self, side: Side) -> Done {
-        Ok(self.language.step(&self.kit, side)?)
+        self.language.step(&self.kit, side)
     }
 
     fn take_samples(&mut self, decoder: &mut Flow<T>, semantic: &mut Flow<T>) -> Done {
@@ -126,11 +126,11 @@ impl<T: Number> Backend for Cuda<'_, T> {
         let Self { kit, connecting, diffusion, language, .. } = self;
         connecting.run(kit, of_acoustic, diffusion.row.all(), language.row.all_mut(), false)?;
         let latent = semantic.x.slice(0..of_semantic.enter.weight.length() / of_semantic.norm.length())?;
-        Ok(connecting.run(kit, of_semantic, latent, language.row.all_mut(), true)?)
+        connecting.run(kit, of_semantic, latent, language.row.all_mut(), true)
     }
 
     fn take_row(&mut self, id: u32) -> Done {
-        Ok(self.language.take_row(&self.kit, id)?)
+        self.language.take_row(&self.kit, id)
     }
 
     fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Buffer<T>]) -> Done {
@@ -139,13 +139,13 @@ impl<T: Number> Backend for Cuda<'_, T> {
         let rows = voices.iter().flat_map(|voice| (0..voice.length() / hidden).map(move |row| (voice, row)));
         let places = (0..ids.len()).filter(|at| ids[*at] == config.ids.audio);
         let of_device = device.upload(ids)?;
-        Ok(language.prefill(kit, streamed.as_mut(), &of_device, config.decoder.vocab, |x| {
+        language.prefill(kit, streamed.as_mut(), &of_device, config.decoder.vocab, |x| {
             for (place, (voice, row)) in places.zip(rows) {
                 let from = voice.slice(row * hidden..(row + 1) * hidden)?;
                 x.slice_mut(place * hidden..(place + 1) * hidden)?.copy_from(device.stream(), from)?;
             }
             Ok(())
-        })?)
+        })
     }
 
     fn choice(&mut self) -> Result<usize, ModelError> {
@@ -172,7 +172,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        Ok(self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)?)
+        self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)
     }
 
     fn replay(&self) -> Replay {
@@ -185,7 +185,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
 
     fn reset(&mut self) -> Done {
         self.wait()?;
-        Ok(self.graphs.hand_on(self.kit.device)?)
+        self.graphs.hand_on(self.kit.device)
     }
 
     fn wait(&mut self) -> Done {

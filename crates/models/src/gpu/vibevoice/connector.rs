@@ -1,11 +1,12 @@
 //! The connectors on a GPU.
 
-use laptime_cuda::{Buffer, CudaError, Device, Done, Sizes, Slice, SliceMut};
+use laptime_cuda::{Buffer, Device, Sizes, Slice, SliceMut};
 
 use super::super::{audio::Kit, size, weights::Number};
 use super::backend::Cuda;
 use crate::tts::Linear;
 use crate::vibevoice::{CONNECTOR_EPS, Connector};
+use crate::{Done, ModelError};
 
 pub struct Connecting<T> {
     inner: Buffer<T>,
@@ -15,7 +16,7 @@ pub struct Connecting<T> {
 }
 
 impl<T: Number> Connecting<T> {
-    pub fn new(device: &Device, rows: usize, width: usize) -> Result<Self, CudaError> {
+    pub fn new(device: &Device, rows: usize, width: usize) -> Result<Self, ModelError> {
         let (inner, normed) = (device.allocate(rows * width)?, device.allocate(rows * width)?);
         Ok(Self { inner, normed, rows: size(rows)?, width: size(width)? })
     }
@@ -41,6 +42,6 @@ impl<T: Number> Connecting<T> {
             true => kit.blas.multiply_add(of, out.borrowed(), sizes)?,
             false => kit.blas.multiply_slices(of, out.borrowed(), sizes)?,
         }
-        operations.add_bias(stream, out, bias.all(), shape)
+        Ok(operations.add_bias(stream, out, bias.all(), shape)?)
     }
 }

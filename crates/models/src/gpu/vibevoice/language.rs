@@ -4,7 +4,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Region, Slice, decode::State, nn::Attention};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Region, Slice, decode::State, nn::Attention};
 
 use super::super::{
     audio::Kit,
@@ -21,7 +21,7 @@ use crate::decoder::{
     weights::load_layers,
 };
 use crate::vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
-use crate::{Config, Marks, ModelError, Options, marks::stage_mark};
+use crate::{Config, Done, Marks, ModelError, Options, marks::stage_mark};
 
 pub struct Language<T> {
     model: Model<T>,
@@ -68,7 +68,7 @@ struct Stream<T> {
 }
 
 impl<T: Number> Stream<T> {
-    fn new(device: &Device, config: &Config, capacity: usize) -> Result<Self, CudaError> {
+    fn new(device: &Device, config: &Config, capacity: usize) -> Result<Self, ModelError> {
         Ok(Self {
             stepper: Stepper::new(device, config, 1, capacity)?,
             state: State::new(device, 1, 1)?,
@@ -84,7 +84,7 @@ pub fn negative_capacity(options: &VibeVoiceOptions) -> usize {
 }
 
 impl<T: Number> Streams<T> {
-    fn new(device: &Device, config: &Config, options: &VibeVoiceOptions) -> Result<Self, CudaError> {
+    fn new(device: &Device, config: &Config, options: &VibeVoiceOptions) -> Result<Self, ModelError> {
         let (negative, is_batched) = (negative_capacity(options), options.is_batched());
         let capacity = if is_batched { negative } else { options.capacity.max(1) };
         Ok(Self {
@@ -94,7 +94,7 @@ impl<T: Number> Streams<T> {
         })
     }
 
-    fn of(&mut self, side: Side) -> Result<(&mut Stepper<T>, Sequences<'_, T>), CudaError> {
+    fn of(&mut self, side: Side) -> Result<(&mut Stepper<T>, Sequences<'_, T>), ModelError> {
         let Self { positive, negative, both } = self;
         match side {
             Side::Positive => Ok((&mut positive.stepper, Sequences::Together(&positive.state, &mut positive.cache))),
@@ -158,9 +158,9 @@ impl<T: Number> Language<T> {
         Ok((language, host_layers))
     }
 
-    pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
+    pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, ModelError> {
         let (stepper, _) = self.streams.of(self.last)?;
-        stepper.buffers.parts.logits.slice(range)
+        Ok(stepper.buffers.parts.logits.slice(range)?)
     }
 
     pub fn place(&mut self, kit: &Kit<'_, T>, side: Side, position: usize) -> Done {
@@ -168,13 +168,13 @@ impl<T: Number> Language<T> {
             Side::Negative => &mut self.streams.negative,
             _ => &mut self.streams.positive,
         };
-        of.state.position.set_all(kit.device.stream(), size(position)?)
+        Ok(of.state.position.set_all(kit.device.stream(), size(position)?)?)
     }
 
     pub fn take_row(&mut self, kit: &Kit<'_, T>, id: u32) -> Done {
         let (at, hidden) = (id as usize, self.model.config.hidden);
         let row = self.model.embedding.slice(at * hidden..(at + 1) * hidden)?;
-        self.row.all_mut().copy_from(kit.device.stream(), row)
+        Ok(self.row.all_mut().copy_from(kit.device.stream(), row)?)
     }
 
     fn enter(&mut self, kit: &Kit<'_, T>, side: Side) -> Done {
@@ -239,7 +239,7 @@ impl<T: Number> Language<T> {
         };
         let (to, shape) = (self.hidden.slice_mut(begin..begin + rows * width)?, [size(rows)?, size(width)?]);
         let (x, epsilon) = (stepper.buffers.parts.x.all(), model.config.norm_eps as f32);
-        operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)
+        Ok(operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)?)
     }
 
     /// Runs a prompt. `place_voices` writes the rows of voices over those of tokens.
