@@ -67,13 +67,10 @@ impl Folder {
         specs: Vec<TensorSpec>,
         is_harmless: impl Fn(&str) -> bool,
     ) -> Result<Self, ModelError> {
-        match Misfit::between(specs, &self.tensors, is_harmless).reasons() {
-            None => Ok(self),
-            Some((reasons, types_alone)) => {
-                let (folder, model) = (folder.to_owned(), model.to_owned());
-                Err(ModelError::Unfit { folder, model, reasons, types_alone })
-            }
-        }
+        let what = format!("the weights in `{}` do not fit `{model}`", folder.display());
+        let hint = "the folder's `config.json` and its weights must be of one model";
+        Misfit::between(specs, &self.tensors, is_harmless).refuse(&what, hint)?;
+        Ok(self)
     }
 
     pub fn rename(&mut self, from: &str, to: String) {
@@ -116,8 +113,7 @@ impl Folder {
 
     pub fn add_safetensors(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
-        let damaged = |reason| ModelError::Damaged { path: path.to_owned(), reason };
-        let (header, metadata) = read_header(map.bytes()).map_err(damaged)?;
+        let (header, metadata) = read_header(map.bytes()).map_err(|reason| ModelError::damaged(path, reason))?;
         let file = self.files.len();
         for (name, info) in metadata.tensors() {
             let place = |offset: usize| offset.saturating_add(header).saturating_add(LENGTH_BYTES);
@@ -167,14 +163,15 @@ pub(crate) fn read_text(path: &Path) -> Result<String, ModelError> {
 /// What a small JSON file says; `what` it is, for a message.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T, ModelError> {
     let text = open_file(path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
-    let damaged = |error| ModelError::Damaged { path: path.to_owned(), reason: format!("it is no {what}: {error}") };
-    serde_json::from_slice(&text).map_err(damaged)
+    serde_json::from_slice(&text).map_err(|error| ModelError::damaged(path, format!("it is no {what}: {error}")))
 }
 
 pub(crate) fn read_config(folder: &Path) -> Result<String, ModelError> {
     let path = folder.join("config.json");
     if folder.is_dir() && !path.exists() {
-        return Err(ModelError::NoConfig { folder: folder.to_owned() });
+        let reason = format!("`{}` has no `config.json`", folder.display());
+        let hint = "name the folder that has `config.json` and `model.safetensors` in it";
+        return Err(ModelError::hinted(reason, hint));
     }
     read_text(&path)
 }
@@ -194,7 +191,7 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
         return Err(ModelError::NoWeights { folder: folder.to_owned(), other: other_weights(folder) });
     }
     let files = indexed_files(read_json(&index, "index")?);
-    let files = files.map_err(|reason| ModelError::Damaged { path: index, reason })?;
+    let files = files.map_err(|reason| ModelError::damaged(&index, reason))?;
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 

@@ -55,7 +55,7 @@ impl Tokenizer {
         let text = open_file(&path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
         match tokenizers::Tokenizer::from_bytes(text) {
             Ok(tokenizer) => Ok(Self(Kind::File(Box::new(File::new(tokenizer, folder)?)))),
-            Err(error) => Err(ModelError::Damaged { path, reason: format!("it is no tokenizer: {error}") }),
+            Err(error) => Err(ModelError::damaged(&path, format!("it is no tokenizer: {error}"))),
         }
     }
 

@@ -28,12 +28,18 @@ pub enum Fault {
 
 impl Fault {
     pub fn of(self, path: &Path) -> ModelError {
-        let path = path.to_owned();
         match self {
-            Self::Damaged(reason) => ModelError::Damaged { path, reason },
-            Self::NotRead(reason) => ModelError::NotRead { path, reason },
+            Self::Damaged(reason) => ModelError::damaged(path, reason),
+            Self::NotRead(reason) => not_read(path, &reason),
         }
     }
+}
+
+/// A file in a format, or with contents, that is not read.
+pub fn not_read(path: &Path, reason: &str) -> ModelError {
+    let hint =
+        "a fuser is read as `torch.save(projector.state_dict(), …)` writes it since torch 1.6, or as safetensors";
+    ModelError::hinted(format!("`{}`: {reason}", path.display()), hint)
 }
 
 pub fn tensors(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {

@@ -70,7 +70,7 @@ impl<'a> Aligner<'a> {
         let (ours, theirs) = (parts(self.receiver, receiver)?, parts(self.sharer, sharer)?);
         if ours.len() != theirs.len() {
             let reason = format!("{} and {} messages were rendered", receiver.messages.len(), sharer.messages.len());
-            return Err(ModelError::NotAligned { reason });
+            return Err(not_aligned(&reason));
         }
         let mut aligned = Aligned::default();
         for (ours, theirs) in ours.into_iter().zip(theirs) {
@@ -112,7 +112,7 @@ impl<'a> Aligner<'a> {
             false => self.of_text(&text)?,
         };
         let unknown = || self.sharer.role(TokenRole::Unknown);
-        let none = || ModelError::NotAligned { reason: format!("the sharer has no token for {id}, which is `{text}`") };
+        let none = || not_aligned(&format!("the sharer has no token for {id}, which is `{text}`"));
         let found = found.or_else(unknown).ok_or_else(none)?;
         self.found.insert(id, found);
         Ok(found)
@@ -140,10 +140,16 @@ impl<'a> Aligner<'a> {
     }
 }
 
+/// Tokenizers between which no tokens can be found for each other.
+pub fn not_aligned(reason: &str) -> ModelError {
+    let hint = "take two models that share a tokenizer, or a prompt without a chat template";
+    ModelError::hinted(format!("the tokens of two models cannot be aligned: {reason}"), hint)
+}
+
 fn padding(tokenizer: &Tokenizer) -> Result<u32, ModelError> {
     let found = tokenizer.role(TokenRole::Padding).or_else(|| tokenizer.role(TokenRole::End));
     let reason = "a tokenizer names neither `pad_token` nor `eos_token`, so a shorter template cannot be padded";
-    found.ok_or_else(|| ModelError::NotAligned { reason: reason.to_owned() })
+    found.ok_or_else(|| not_aligned(reason))
 }
 
 /// A rendered text as tokens: in turn a part of the template, which may be empty, and a message.

@@ -88,8 +88,8 @@ impl FuserConfig {
     /// Refuses what makes no fuser, and says what is wrong.
     pub fn check(&self) -> Done {
         self.fault().map_err(|reason| {
-            let config = format!("fuser of `{}` to `{}`", self.sharer.model, self.receiver.model);
-            ModelError::BadConfig { config, reason }
+            let (sharer, receiver) = (&self.sharer.model, &self.receiver.model);
+            ModelError::Refused(format!("fuser of `{sharer}` to `{receiver}`: {reason}"))
         })
     }
 

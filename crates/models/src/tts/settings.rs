@@ -104,7 +104,7 @@ impl Sampling {
             return Ok(Self::default());
         }
         let text = read_text(&path)?;
-        Self::from_json(&text).map_err(|reason| ModelError::Damaged { path, reason })
+        Self::from_json(&text).map_err(|reason| ModelError::damaged(&path, reason))
     }
 
     fn from_json(text: &str) -> Result<Self, String> {
