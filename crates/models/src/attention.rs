@@ -15,7 +15,7 @@ mod reference;
 mod sizes;
 
 pub use self::{
-    block_mask::{BUILT_IN_MASK, BlockMask, NoMask},
+    block_mask::{BUILT_IN_MASK, BlockMask},
     cpu::{CPU_TILING, CpuAttention, cpu_attention, executed, needed_bytes},
     kept::{Kept, Kind, Rule},
     layout::{Layout, Tiling},

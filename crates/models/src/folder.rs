@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::fp8::{BLOCK, Quantised};
 use crate::{
-    Config, Done, Dtype, Family, ModelError, TensorData, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch,
+    Config, Done, Dtype, Family, ModelError, TensorData, map::Map, misfit::Misfit, tensors::TensorSpec, torch,
 };
 
 const INDEX: &str = "model.safetensors.index.json";
@@ -51,7 +51,7 @@ impl Folder {
         let mut opened = Self::open_any(folder)?;
         if config.family == Family::Nano {
             let tensors = opened.tensors.into_iter();
-            opened.tensors = tensors.filter_map(|(name, stored)| Some((nano::renamed(&name)?, stored))).collect();
+            opened.tensors = tensors.filter_map(|(name, stored)| Some((nano_renamed(&name)?, stored))).collect();
         }
         // Older checkpoints carry along the wavelengths of positions, and a head that is the embedding.
         let is_harmless =
@@ -243,4 +243,64 @@ fn expected_length(bytes: &[u8]) -> Option<u64> {
     let header: HashMap<String, serde_json::Value> = serde_json::from_slice(text).ok()?;
     let ends = header.values().filter_map(|tensor| tensor.get("data_offsets")?.get(1)?.as_u64());
     Some(data_begins.saturating_add(ends.max()?))
+}
+
+/// What a decoder of Nano XYZ never uses of its checkpoint: cross-attention, RoPE frequencies and the importance of tokens.
+const UNUSED: [&str; 5] =
+    [".cross_attn.", "_proj_cross.", ".post_cross_attention_layernorm.", ".rope.inv_freq", ".dca_allocator."];
+
+/// The feed-forward part, which its checkpoints name otherwise than `transformers` does.
+const FEEDFORWARD: [(&str, &str); 3] = [
+    (".feedforward.w1.", ".mlp.gate_proj."),
+    (".feedforward.w3.", ".mlp.up_proj."),
+    (".feedforward.w2.", ".mlp.down_proj."),
+];
+
+/// The name of a tensor in `transformers`; none if a decoder does not use it.
+fn nano_renamed(name: &str) -> Option<String> {
+    if UNUSED.iter().any(|part| name.contains(part)) {
+        return None;
+    }
+    // `NanoModel` saves no prefix, and one with `is_decoder` has its layers one level deeper.
+    let inner = name.strip_prefix("model.").unwrap_or(name);
+    let inner = inner.strip_prefix("decoder.").unwrap_or(inner);
+    if inner == "lm_head.weight" {
+        return Some(inner.to_owned());
+    }
+    let renamed = |name: String, (there, here): (&str, &str)| name.replace(there, here);
+    Some(FEEDFORWARD.into_iter().fold(format!("model.{inner}"), renamed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_nano_xyz_become_those_of_transformers() {
+        let same =
+            ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.up_proj.bias"];
+        for name in same {
+            assert_eq!(nano_renamed(name).as_deref(), Some(name));
+        }
+        let changed = [
+            ("model.layers.0.feedforward.w1.weight", "model.layers.0.mlp.gate_proj.weight"),
+            ("model.layers.0.feedforward.w2.bias", "model.layers.0.mlp.down_proj.bias"),
+            ("layers.3.feedforward.w3.weight", "model.layers.3.mlp.up_proj.weight"),
+            ("model.decoder.norm.weight", "model.norm.weight"),
+            ("model.lm_head.weight", "lm_head.weight"),
+        ];
+        for (there, here) in changed {
+            assert_eq!(nano_renamed(there).as_deref(), Some(here), "{there}");
+        }
+        let unused = [
+            "model.layers.0.self_attn.q_proj_cross.weight",
+            "model.layers.0.cross_attn.o_proj.weight",
+            "model.layers.0.post_cross_attention_layernorm.weight",
+            "model.layers.0.self_attn.rope.inv_freq",
+            "model.layers.0.self_attn.dca_allocator.importance_proj.weight",
+        ];
+        for name in unused {
+            assert_eq!(nano_renamed(name), None, "{name}");
+        }
+    }
 }

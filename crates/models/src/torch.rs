@@ -54,7 +54,8 @@ pub fn tensors(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
 }
 
 fn place(archive: &Archive, found: Found) -> Result<Tensor, Fault> {
-    let Found { name, storage, offset, shape } = found;
+    let Found { name, place } = found;
+    let pickle::Place { storage, offset, shape } = &*place;
     let width = storage.stored_as.bitsize().div_ceil(8);
     let Some(entry) = archive.entry(&format!("data/{}", storage.key)) else {
         return Err(Fault::Damaged(format!("the numbers of `{name}` are missing")));
@@ -62,12 +63,12 @@ fn place(archive: &Archive, found: Found) -> Result<Tensor, Fault> {
     let size = |count: usize| count.checked_mul(width);
     let count = shape.iter().try_fold(1_usize, |count, &side| count.checked_mul(side));
     let places = || -> Option<Range<usize>> {
-        let start = entry.start.checked_add(size(offset)?)?;
+        let start = entry.start.checked_add(size(*offset)?)?;
         let end = start.checked_add(size(count?)?)?;
         (end <= entry.end && size(storage.count)? <= entry.len()).then_some(start..end)
     };
     let short = || Fault::Damaged(format!("the numbers of `{name}` are more than the {} bytes there", entry.len()));
-    Ok(Tensor { bytes: places().ok_or_else(short)?, name, shape, stored_as: storage.stored_as })
+    Ok(Tensor { bytes: places().ok_or_else(short)?, name, shape: shape.clone(), stored_as: storage.stored_as })
 }
 
 #[cfg(test)]

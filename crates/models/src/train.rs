@@ -4,14 +4,16 @@
 //! with candle's autograd.
 
 pub(crate) mod buffers;
-mod ledger;
 mod memory;
 pub(crate) mod ops;
 mod trainer;
 mod work;
 
-pub(crate) use self::{ledger::Ledger, memory::TrainSizes, trainer::ModelTrainer};
 pub use self::{memory::TrainMemory, work::BackwardWork};
+pub(crate) use self::{
+    memory::{Ledger, TrainSizes},
+    trainer::ModelTrainer,
+};
 use crate::error::{ensure, fit};
 use crate::synthetic::{Fill, key};
 use crate::{Activation, Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens};

@@ -7,7 +7,7 @@
 
 use laptime_trace::run::{Traffic, Work};
 
-use crate::{Attention, Config, Dtype, decoder::count::PassCount, size::product, words::words};
+use crate::{Attention, Config, Dtype, decoder::count::PassCount, tensors::product, words::words};
 
 words! {
     /// A stage of a pass, by the name that it is marked with.

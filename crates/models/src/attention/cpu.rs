@@ -10,7 +10,7 @@ use crate::cpu::{
     number::Number,
     tiles::LANES,
 };
-use crate::{Dtype, Marks, ModelError, dtype::typed, size::sum};
+use crate::{Dtype, Marks, ModelError, dtype::typed, tensors::sum};
 
 /// Queries and keys that the CPU works on together.
 pub const CPU_TILING: Tiling = Tiling { rows: LANES as u32, keys: 64 };

@@ -1,6 +1,6 @@
 //! The sizes of attention, and what it has to do at least.
 
-use crate::{Dtype, Fill, cpu::number::Number, dtype::typed, size::product, synthetic::key};
+use crate::{Dtype, Fill, cpu::number::Number, dtype::typed, synthetic::key, tensors::product};
 
 /// The sizes of attention: as many queries as keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::rows::{Rows, RowsMut, Shared};
 use super::tiles::LANES;
 use super::vectors::{exp, largest, powers_from, softmax, vectorized};
 use super::{crew::Crew, number::Number};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::{Config, Dtype, Marks, marks::stage_mark};
 
 const QUERIES: usize = 128;

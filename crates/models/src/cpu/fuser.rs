@@ -16,7 +16,7 @@ use crate::{
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, Paths, Request, Vectors},
         fuser_bytes,
     },
-    size::{product, sum},
+    tensors::{product, sum},
 };
 
 /// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on this many

@@ -8,7 +8,7 @@ use super::{
     pass::Sizes,
 };
 use crate::attention::{CPU_TILING, Layout};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::{
     Attention, CacheCapacity, Config, Dtype, ModelError, Offload, Options, StreamMode, decoder::cache::grown_capacity,
     decoder::layers::LinearAt, most_resident, rope::RopeTable,

@@ -7,7 +7,7 @@ use laptime_probe::stage;
 use super::{cache::zeros, crew::Crew, number::Number};
 use crate::decoder::weights::{self, LayerWeights, Load, PARTS, Parameters, Part};
 use crate::fp8::{self, Layout, WeightScales, is_quantised};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::{Config, Dtype, ModelError, Role, TensorSpec, error::ensure, weights::TensorSource};
 
 const PART: usize = 1 << 15;

@@ -15,7 +15,7 @@ use self::forward::Setup;
 use self::steps::{Places, Sums, sums_bytes};
 use super::memory::{SMALL_BYTES, blocks_bytes, thread_bytes};
 use super::{attention::Span, cache::zeros, crew::Crew, model::Loader, number::Number};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::train::{
     ModelTrainer,
     buffers::{Kept, Scratch},

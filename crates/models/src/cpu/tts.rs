@@ -2,14 +2,12 @@
 
 mod load;
 mod ops;
-mod steps;
 
 use std::sync::Arc;
 
 use laptime_probe::stage;
 
 use self::ops::{CpuOps, gathered};
-pub(super) use self::steps::add_scaled;
 use super::memory::{SMALL_BYTES, product_bytes};
 use super::{attention::Span, crew::Crew, model::Loader, panels::panel_bytes, pass::Sizes, refuse_graph};
 use crate::tts::{
@@ -19,7 +17,7 @@ use crate::{
     Attention, Config, ModelError,
     attention::CPU_TILING,
     dtype::typed,
-    size::{product, sum},
+    tensors::{product, sum},
 };
 
 /// Loads Qwen3-TTS into memory. It runs on this many threads, including the caller's.

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use super::layers::{Block, LayerOf, LinearAt, LinearOf, NormAt, Ops, run_head, run_layer};
 use super::weights::{LayerWeights, LoadAlike, Parameters};
 use crate::fp8::WeightScales;
-use crate::size::product;
+use crate::tensors::product;
 use crate::train::{Ledger, ops};
 use crate::work::{Pass, Stage, StageWork};
 use crate::{Config, Done, Dtype, Marks, TensorSpec};

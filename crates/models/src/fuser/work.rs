@@ -4,7 +4,7 @@
 //! open paths are read once, keys and values of both models are read, and those of the receiver are written.
 
 use super::{FuserConfig, Gates, Path};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::{Dtype, Role, StageWork};
 
 impl FuserConfig {

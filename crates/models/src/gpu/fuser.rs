@@ -22,7 +22,7 @@ use crate::{
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, OpenPath, Paths, Request, Vectors},
         fuser_bytes,
     },
-    size::sum,
+    tensors::sum,
 };
 
 /// Bytes that paths are computed in at most, unless one alone takes more: enough for 28 layers of 4096 tokens at once.

@@ -7,7 +7,7 @@ use super::{
     sparse::{DENSE, GPU_TILING},
     weights::layer_bytes,
 };
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::{
     Attention, CacheCapacity, Config, Dtype, Offload, Options, TrainOptions, TrainSizes, attention::Layout,
     parts::parts, rope::RopeTable,

@@ -61,7 +61,8 @@ struct Turn {
 }
 
 impl<'a, T: Number> Streamed<'a, T> {
-    /// Those of a model, if it has offloaded layers: [`Streamed::new`].
+    /// Those of a model, if it has offloaded layers, with the buffers for them. Copies go over the stream of `copies`, in the
+    /// mode and on the lane of `offload`.
     pub fn of(
         (device, copies): (&'a Device, Option<&'a Device>),
         host_layers: Option<&Arc<HostLayers>>,
@@ -70,18 +71,7 @@ impl<'a, T: Number> Streamed<'a, T> {
     ) -> Result<Option<Self>, ModelError> {
         let (Some(host_layers), Some(offload)) = (host_layers, offload) else { return Ok(None) };
         let no_stream = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
-        Self::new(device, copies.ok_or_else(no_stream)?, host_layers, offload, marks).map(Some)
-    }
-
-    /// Allocates the buffers for what is in `homes`. Copies go over the stream of `copies`, in the mode and on the lane
-    /// of `offload`.
-    fn new(
-        device: &'a Device,
-        copies: &'a Device,
-        host_layers: &Arc<HostLayers>,
-        offload: &Offload,
-        marks: &Marks,
-    ) -> Result<Self, ModelError> {
+        let copies = copies.ok_or_else(no_stream)?;
         host_layers.check(offload.mode)?;
         let slots = if offload.mode == StreamMode::Sync { 0 } else { offload.mode.buffers() };
         let slots = (0..slots).map(|_| Slot::new(device, host_layers)).collect::<Result<_, _>>()?;
@@ -99,7 +89,7 @@ impl<'a, T: Number> Streamed<'a, T> {
             turn: Turn::default(),
             visits: Visits::default(),
         };
-        Ok(Self::over(copies, host_layers.layers(), offload, marks))
+        Ok(Some(Self::over(copies, host_layers.layers(), offload, marks)))
     }
 }
 

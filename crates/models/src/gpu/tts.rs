@@ -14,7 +14,7 @@ use self::ops::{GpuOps, TEXT_CAPACITY};
 use super::audio::{Kit, KitLoader};
 use super::memory::{Head, PassSizes, WORKSPACE_BYTES};
 use super::sparse::GPU_TILING;
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::tts::{
     CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions,
     TtsWeights, needed_bytes, together,

@@ -6,20 +6,23 @@ mod connector;
 mod diffusion;
 mod graphs;
 mod language;
-mod loader;
 mod memory;
 mod tokenizer;
 
-use laptime_cuda::{Cache, Device, nn::StreamRows};
+use laptime_cuda::nn::{Convolution, StreamRows};
+use laptime_cuda::{Buffer, Cache, Device};
 use laptime_probe::stage;
 
 use self::backend::Cuda;
 use self::graphs::{first_replay, prepare};
 use self::language::Language;
 pub use self::memory::needed_vibevoice_bytes;
-use super::audio::{Kit, KitLoader};
-use super::streamed::Streamed;
-use crate::vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
+use super::audio::{ConvWeights, Kit, KitLoader};
+use super::{size, streamed::Streamed, weights::Number};
+use crate::tts::{ConvTensors, Linear};
+use crate::vibevoice::{
+    ConvShape, Engine, Kinds, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, VoiceLoad,
+};
 use crate::{ModelError, dtype::typed, error::fit};
 
 /// Loads VibeVoice on a device. Synthetic weights are generated there.
@@ -54,4 +57,35 @@ pub fn vibevoice<'a>(
         prepare(&mut engine, &parts)?;
         Box::new(engine)
     }))
+}
+
+impl<T: Number> Kinds for Cuda<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Conv = ConvWeights<T>;
+    /// `[taps, channels]`, and a bias.
+    type Depthwise = Linear<Buffer<T>>;
+}
+
+impl<'a, T: Number> VoiceLoad<Cuda<'a, T>> for KitLoader<'_, T, &StreamRows<T>> {
+    fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<ConvWeights<T>, ModelError> {
+        let [inputs, outputs, kernel, stride] = [shape.inputs, shape.outputs, shape.kernel, shape.stride].map(size);
+        let (channels, kernel, stride) = ([inputs?, outputs?], kernel?, stride?);
+        let of = match shape.is_transposed {
+            true => Convolution::transposed(channels, kernel, stride),
+            false => Convolution { stride, ..Convolution::plain(channels, kernel, 1) },
+        };
+        // It continues from what came before.
+        let of = of.going_on();
+        if shape.makes_samples { self.as_stored(of, tensors) } else { self.packed(of, tensors) }
+    }
+
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<Linear<Buffer<T>>, ModelError> {
+        let (Linear { weight: stored, bias }, Kit { device, .. }) = (self.stored(tensors)?, self.kit);
+        let channels = size(bias.length())?;
+        let taps = size(stored.length())? / channels.max(1);
+        let mut weight = device.allocate(stored.length())?;
+        self.kernels.turn_taps(device.stream(), &stored, &mut weight, [channels, taps])?;
+        Ok(Linear { weight, bias })
+    }
 }

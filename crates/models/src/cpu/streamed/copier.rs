@@ -92,28 +92,18 @@ impl<T> Drop for Copier<T> {
 }
 
 impl Copying {
-    fn copy<T: Number>(&mut self, order: Request<T>, is_over: &AtomicBool) -> Done<T> {
-        match order.direction {
-            Direction::In => self.bring(order, is_over),
-            Direction::Back => self.take_back(order, is_over),
-        }
-    }
-
-    fn bring<T: Number>(&mut self, mut order: Request<T>, is_over: &AtomicBool) -> Done<T> {
-        let (layer, bytes) = (order.layer, self.bytes);
+    fn copy<T: Number>(&mut self, mut order: Request<T>, is_over: &AtomicBool) -> Done<T> {
+        let (layer, bytes, is_in) = (order.layer, self.bytes, order.direction == Direction::In);
         let began = Instant::now();
         // Nothing is said of pinned memory: the layer comes from a file.
-        let _stage =
-            stage_mark!(self.marks, Pipeline, "layer_copy", layer = layer, forward = order.pass, bytes = bytes);
-        let outcome = self.file.get(layer, &mut order.buffer.bytes_mut(), is_over);
+        let _stage = is_in.then(|| {
+            stage_mark!(self.marks, Pipeline, "layer_copy", layer = layer, forward = order.pass, bytes = bytes)
+        });
+        let outcome = match is_in {
+            true => self.file.get(layer, &mut order.buffer.bytes_mut(), is_over),
+            false => self.file.put(layer, &order.buffer.bytes()),
+        };
         self.link.hold(bytes, began, is_over);
-        Done { order, copy_ns: nanos(began), outcome }
-    }
-
-    fn take_back<T: Number>(&mut self, order: Request<T>, is_over: &AtomicBool) -> Done<T> {
-        let began = Instant::now();
-        let outcome = self.file.put(order.layer, &order.buffer.bytes());
-        self.link.hold(self.bytes, began, is_over);
         Done { order, copy_ns: nanos(began), outcome }
     }
 }

@@ -7,8 +7,8 @@ use super::super::{
     conv::{Conv, Depthwise, Linear},
     model::Loader,
     number::Number,
+    steps::Snake,
 };
-use super::steps::Snake;
 use crate::tts::{ConvTensors, Parts, TtsLoad, codebook};
 use crate::{Done, ModelError, Role, TensorSpec};
 

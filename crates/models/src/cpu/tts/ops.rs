@@ -10,10 +10,9 @@ use super::super::{
     product::{Put, project},
     rows::Rows,
     stack::{Before, Stack},
-    steps::{embed, gelu},
+    steps::{Snake, add_row, add_scaled, embed, gelu, layer_norm, silu},
 };
 use super::load::CpuParts;
-use super::steps::{Snake, add_row, add_scaled, layer_norm, silu};
 use crate::tts::{
     Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt, Sampling,
     SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample,
@@ -153,7 +152,7 @@ impl<T: Number> TtsOps for CpuOps<T> {
         let mut out = zeros(count * width)?;
         linear.run(&self.crew, count, rows, &mut out);
         if has_silu {
-            silu(&self.crew, width, &mut out);
+            silu(&self.crew, &mut out);
         }
         Ok(out)
     }

@@ -8,7 +8,7 @@ use super::super::{
 };
 use super::backend::Cpu;
 use crate::Attention;
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::vibevoice::{
     ConvShape, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
 };

@@ -4,11 +4,11 @@ use super::super::{
     cache::fit,
     crew::Crew,
     number::Number,
-    steps::{Norm, gelu},
+    steps::{Norm, add_scaled, gelu},
 };
 use super::{super::conv::Conv, backend::Cpu};
+use crate::ModelError;
 use crate::vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
-use crate::{ModelError, cpu::tts::add_scaled};
 
 pub struct Flow<T> {
     contexts: Vec<Vec<T>>,

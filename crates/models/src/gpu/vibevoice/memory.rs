@@ -2,7 +2,7 @@
 
 use super::super::memory::{Head, PassSizes, WORKSPACE_BYTES, kept_bytes};
 use super::{backend::Cuda, language::negative_capacity};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::vibevoice::{
     BEHIND, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoiceConfig, VibeVoiceOptions, needed_bytes,
 };
