@@ -93,7 +93,7 @@ impl<T: Number> Of<T> {
 
     fn out_strides(&self) -> Strides {
         let AttentionSizes { heads, head_dim, length, .. } = self.sizes;
-        Strides { batch: length * heads * head_dim, head: head_dim, row: heads * head_dim }
+        Strides::by_token(length, heads, head_dim)
     }
 
     fn with(&mut self, run: impl FnOnce(&Crew, &Inputs<'_, T>, &mut [T], (&mut [T], Strides))) {

@@ -98,6 +98,12 @@ pub struct Strides {
 }
 
 impl Strides {
+    /// Those of heads side by side in the rows of tokens.
+    pub fn by_token(queries: usize, heads: usize, head_dim: usize) -> Self {
+        let row = heads * head_dim;
+        Self { batch: queries * row, head: head_dim, row }
+    }
+
     /// Where a block's rows begin, and how far they are apart.
     fn block(&self, span: &Span, block: Block) -> (usize, usize) {
         let first = block.batch * self.batch + block.head * self.head + block.first * self.row;
@@ -133,6 +139,16 @@ pub struct Inputs<'a, T> {
     pub queries: Heads<'a, T>,
     pub keys: Heads<'a, T>,
     pub values: Heads<'a, T>,
+}
+
+impl<'a, T> Inputs<'a, T> {
+    /// Queries, keys and values side by side in the rows of tokens.
+    pub fn packed(span: &Span, qkv: &'a [T]) -> Self {
+        let Span { heads, kv_heads, head_dim, queries, .. } = *span;
+        let strides = Strides::by_token(queries, heads + 2 * kv_heads, head_dim);
+        let from = |head: usize| Heads { numbers: &qkv[head * head_dim..], strides };
+        Self { queries: from(0), keys: from(heads), values: from(heads + kv_heads) }
+    }
 }
 
 /// Three steps: the scores of all pairs are stored, made weights, and the values weighted.

@@ -146,7 +146,8 @@ pub struct PromptRows<'a, T> {
     /// The number of positions that the last token attends to.
     pub keys: u32,
     pub head: Head,
-    pub cache: KeysValuesIn<'a, T>,
+    /// Keys and values of each layer, or of one layer after the other in the same buffers.
+    pub cache: &'a mut [[Buffer<T>; 2]],
 }
 
 impl<'a, T> PromptRows<'a, T> {
@@ -156,26 +157,11 @@ impl<'a, T> PromptRows<'a, T> {
         kind: Kind,
         start: &'a Buffer<u32>,
         (config, tokens, capacity): (&Config, usize, usize),
-        cache: KeysValuesIn<'a, T>,
+        cache: &'a mut [[Buffer<T>; 2]],
     ) -> Result<Self, ModelError> {
         let heads = head_sizes(config, 1, tokens, capacity)?;
         let (windowed, blocks, dense, keys) = (None, None, None, heads.tokens);
         Ok(Self { attention, windowed, blocks, dense, kind, start, heads, keys, head: Head::Last, cache })
-    }
-}
-
-pub enum KeysValuesIn<'a, T> {
-    Cache(&'a mut GpuCache<T>),
-    /// In one pair of buffers for all layers, one after the other.
-    Scratch(&'a mut [Buffer<T>; 2]),
-}
-
-impl<T> KeysValuesIn<'_, T> {
-    fn layer(&mut self, layer: usize) -> &mut [Buffer<T>; 2] {
-        match self {
-            Self::Cache(cache) => &mut cache.layers[layer],
-            Self::Scratch(scratch) => scratch,
-        }
     }
 }
 
@@ -311,7 +297,8 @@ impl<T: Number> Ops for Pass<'_, T> {
         let PassRows::Prompt(prompt) = &mut self.rows else { return Ok(()) };
         let Context { stream, config, operations, rope, .. } = self.context;
         let Parts { qkv, queries, .. } = &mut self.buffers.parts;
-        let [keys, values] = prompt.cache.layer(layer);
+        let at = layer % prompt.cache.len();
+        let [keys, values] = &mut prompt.cache[at];
         let packed = packed(config, rope.of_layer(config, layer), prompt.start, weights, qkv);
         Ok(operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)?)
     }
@@ -342,7 +329,7 @@ fn scale(config: &Config) -> f32 {
 impl<T: Number> PromptRows<'_, T> {
     fn attend(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
         let Parts { queries, attended, .. } = &mut buffers.parts;
-        let [keys, values] = self.cache.layer(layer);
+        let [keys, values] = &self.cache[layer % self.cache.len()];
         let inputs = [queries.all(), keys.all(), values.all()];
         match (self.blocks, self.kind) {
             (Some((attention, layout)), _) => {
@@ -371,7 +358,7 @@ impl<T: Number> PromptRows<'_, T> {
         let Context { stream, blas, operations, marks, .. } = *context;
         let naive = Naive::new(&self.heads, self.keys);
         let Parts { queries, scores, attended, .. } = &mut buffers.parts;
-        let [keys, values] = self.cache.layer(layer);
+        let [keys, values] = &self.cache[layer % self.cache.len()];
         {
             let _op = stage_mark!(marks, Ops, "scores");
             blas.multiply_batch([queries.all(), keys.all()], scores.all_mut(), &naive.scores())?;

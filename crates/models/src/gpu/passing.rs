@@ -1,6 +1,8 @@
 //! Passes of a decoder on a GPU over many tokens.
 
-use super::pass::{Buffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, head_sizes};
+use std::slice::from_mut;
+
+use super::pass::{Buffers, DeviceRope, Pass, PassRows, PromptRows, head_sizes};
 use super::{decoder::GpuPasses, memory::Head, size, sparse::Sparse, stepping::context, weights::Number};
 use crate::decoder::layers::{run_all, run_head};
 use crate::{Done, marks::mark_embedding};
@@ -38,8 +40,8 @@ impl<T: Number> GpuPasses<'_, T> {
             keys: size(start + tokens)?,
             head,
             cache: match &mut self.uncached {
-                Some(scratch) if head == Head::All => KeysValuesIn::Scratch(scratch),
-                _ => KeysValuesIn::Cache(&mut self.cache),
+                Some(uncached) if head == Head::All => from_mut(uncached),
+                _ => &mut self.cache.layers,
             },
         };
         let mut pass = Pass { context, buffers, rows: PassRows::Prompt(prompt) };

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::{
-    attention::Heads,
+    attention::{Heads, Inputs},
     model::{Layer, numbers},
     number::Number,
     product::{Factor, Put, share},
@@ -68,10 +68,10 @@ impl<T: Number> TrainOps for CpuTraining<T> {
 
     fn attend_back(&mut self, layer: usize) -> Done {
         let (setup, kept) = (&self.setup, &self.kept.layers[layer]);
-        let (Setup { crew, span, options, .. }, strides) = (setup, setup.attended_strides());
+        let (Setup { crew, span, options, .. }, strides) = (setup, setup.strides(setup.span.heads));
         let Scratch { d_qkv, d_attended, probabilities, d_scores, .. } = &mut self.scratch;
-        let given = Given { inputs: setup.inputs(&self.heads), d_out: Heads { numbers: d_attended, strides } };
-        let mut d_heads = HeadGradients { numbers: d_qkv, strides: setup.heads_strides() };
+        let given = Given { inputs: Inputs::packed(span, &self.heads), d_out: Heads { numbers: d_attended, strides } };
+        let mut d_heads = HeadGradients { numbers: d_qkv, strides: setup.strides(span.heads + 2 * span.kv_heads) };
         match options.attention {
             Attention::Naive => {
                 naive_back(crew, &options.marks, span, &given, (probabilities, d_scores), &mut d_heads);

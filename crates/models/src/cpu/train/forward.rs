@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "threads write rows of their own side by side; the block has its reason")]
 
 use super::super::{
-    attention::{Heads, Inputs, Span, Strides, fused_with, naive},
+    attention::{Inputs, Span, Strides, fused_with, naive},
     crew::Crew,
     model::Layer,
     number::Number,
@@ -51,21 +51,8 @@ impl Setup {
         positions.enter(&self.crew, heads);
     }
 
-    pub fn heads_strides(&self) -> Strides {
-        let Span { heads, kv_heads, head_dim, queries, .. } = self.span;
-        let row = (heads + 2 * kv_heads) * head_dim;
-        Strides { batch: queries * row, head: head_dim, row }
-    }
-
-    pub fn attended_strides(&self) -> Strides {
-        let Span { heads, head_dim, queries, .. } = self.span;
-        Strides { batch: queries * heads * head_dim, head: head_dim, row: heads * head_dim }
-    }
-
-    pub fn inputs<'n, T>(&self, heads: &'n [T]) -> Inputs<'n, T> {
-        let Span { heads: query_heads, kv_heads, head_dim, .. } = self.span;
-        let from = |head: usize| Heads { numbers: &heads[head * head_dim..], strides: self.heads_strides() };
-        Inputs { queries: from(0), keys: from(query_heads), values: from(query_heads + kv_heads) }
+    pub fn strides(&self, heads: usize) -> Strides {
+        Strides::by_token(self.span.queries, heads, self.span.head_dim)
     }
 }
 
@@ -115,8 +102,8 @@ impl<T: Number> Ops for CpuTraining<T> {
 
     fn attend(&mut self, layer: usize, _: &Layer<T>) -> Done {
         let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
-        let (Setup { options, crew, span, .. }, inputs) = (&self.setup, self.setup.inputs(&self.heads));
-        let out = (attended.as_mut_slice(), self.setup.attended_strides());
+        let (Setup { options, crew, span, .. }, inputs) = (&self.setup, Inputs::packed(&self.setup.span, &self.heads));
+        let out = (attended.as_mut_slice(), self.setup.strides(self.setup.span.heads));
         match options.attention {
             Attention::Naive => naive(crew, &options.marks, span, &inputs, &mut self.scratch.probabilities, out),
             Attention::Dense => {

@@ -1,6 +1,6 @@
 //! The operations of the codec decoder on a GPU.
 
-use std::mem;
+use std::{mem, slice::from_mut};
 
 use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Sizes, Slice};
@@ -8,7 +8,7 @@ use laptime_cuda::{Buffer, Cache, CudaError, Device, Sizes, Slice};
 use super::super::{
     audio::{ConvWeights, Kit},
     memory::{Head, PassSizes},
-    pass::{Buffers as PassBuffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows},
+    pass::{Buffers as PassBuffers, DeviceRope, Pass, PassRows, PromptRows},
     size,
     sparse::Sparse,
     weights::Number,
@@ -150,9 +150,8 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let mut scratch = [device.allocate(kept)?, device.allocate(kept)?];
         of_pass.parts.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
         let sizes = (config, frames, frames);
-        let cache = KeysValuesIn::Scratch(&mut scratch);
         let blocks = sparse.parts();
-        let prompt = PromptRows::of_sequence(attention, options.attention, start, sizes, cache)?;
+        let prompt = PromptRows::of_sequence(attention, options.attention, start, sizes, from_mut(&mut scratch))?;
         let prompt = PromptRows { blocks, head: Head::All, ..prompt };
         let context = self.kit.context(config, marks, rope);
         let mut pass = Pass { context, buffers: &mut of_pass, rows: PassRows::Prompt(prompt) };

@@ -18,7 +18,7 @@ use super::super::{
     cache::GpuCache,
     captured::{Captured, most_stages},
     memory::{Head, Parts, PassSizes},
-    pass::{Buffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, Sequences},
+    pass::{Buffers, DeviceRope, Pass, PassRows, PromptRows, Sequences},
     size,
     step::Stepper,
     weights::Number,
@@ -268,7 +268,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         kit.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.parts.x, shape)?;
         state.position.set_all(stream, 0)?;
         let sizes = (config, count, talker.cache.capacity);
-        let cache = KeysValuesIn::Cache(&mut talker.cache);
+        let cache = &mut talker.cache.layers;
         let prompt = PromptRows::of_sequence(&self.attention, options.attention, &state.position, sizes, cache)?;
         let context = kit.context(config, &options.marks, &talker.rope);
         let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };

@@ -10,7 +10,7 @@ use super::super::{
     audio::Kit,
     cache::GpuCache,
     memory::{Head, PassSizes},
-    pass::{Buffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, SequenceRow, Sequences},
+    pass::{Buffers, Context, DeviceRope, Pass, PassRows, PromptRows, SequenceRow, Sequences},
     size,
     step::Stepper,
     streamed::{HostLayers, Streamed},
@@ -275,7 +275,7 @@ impl<T: Number> Language<T> {
     ) -> Done {
         let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
         let sizes = (&model.config, count, cache.capacity);
-        let (kind, cache) = (model.options.attention, KeysValuesIn::Cache(cache));
+        let (kind, cache) = (model.options.attention, &mut cache.layers);
         let prompt = PromptRows::of_sequence(&self.attention, kind, &state.position, sizes, cache)?;
         let mut pass = Pass { context: model.context(kit), buffers, rows: PassRows::Prompt(prompt) };
         run_all(&mut pass, streamed, &model.layers, |_| Ok(()))
