@@ -14,9 +14,11 @@ mod pattern;
 mod reference;
 mod sizes;
 
+pub use crate::cpu::blocks::executed;
+
 pub use self::{
     block_mask::{BUILT_IN_MASK, BlockMask},
-    cpu::{CPU_TILING, CpuAttention, cpu_attention, executed, needed_bytes},
+    cpu::{CPU_TILING, CpuAttention, cpu_attention, needed_bytes},
     kept::{Kept, Kind, Rule},
     layout::{Layout, Tiling},
     pattern::{PRESETS, Pattern, Random, SHARED_ROWS},

@@ -21,7 +21,7 @@ const SINGLE: &str = "model.safetensors";
 #[derive(Debug, Default)]
 pub struct Folder {
     files: Vec<Map>,
-    tensors: HashMap<String, Stored>,
+    pub tensors: HashMap<String, Stored>,
 }
 
 #[derive(Debug)]
@@ -94,10 +94,6 @@ impl Folder {
             opened.add_safetensors(&path, "")?;
         }
         Ok(opened)
-    }
-
-    pub fn tensors(&self) -> &HashMap<String, Stored> {
-        &self.tensors
     }
 
     pub fn add_torch(&mut self, path: &Path, prefix: &str) -> Done {

@@ -24,11 +24,6 @@ pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores
     sum([SMALL_BYTES, sizes.bytes(dtype), scores, a_thread])
 }
 
-/// Pairs that the CPU computes of a layout.
-pub fn executed(layout: &Layout) -> u64 {
-    blocks::executed(layout)
-}
-
 /// Attention on the CPU over synthetic inputs.
 pub trait CpuAttention: Send + Sync {
     /// Attends to what a layout of [`CPU_TILING`] keeps.
@@ -130,6 +125,7 @@ impl<T: Number> CpuAttention for Of<T> {
 mod tests {
     use super::*;
     use crate::attention::{BlockMask, Kept, Kind, Pattern, Random, Reference, tolerance};
+    use crate::cpu::blocks::executed;
     use proptest::prelude::*;
 
     fn pattern(is_causal: bool, shared: Random) -> Pattern {

@@ -42,12 +42,12 @@ pub struct Conv<T> {
     /// `[outputs, taps, inputs]`, the oldest position first.
     weight: Vec<T>,
     bias: Vec<f32>,
-    inputs: usize,
+    pub inputs: usize,
     taps: usize,
     /// How far apart the positions are that one sees.
     dilation: usize,
     /// Positions that one becomes.
-    stride: usize,
+    pub stride: usize,
     /// Positions that it moves on by for each that comes out.
     pub step: usize,
 }
@@ -81,14 +81,6 @@ impl<T: Number> Conv<T> {
             }
         }
         Self { weight, bias: bias.repeat(stride), inputs, taps, dilation: 1, stride, step: 1 }
-    }
-
-    pub fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    pub fn stride(&self) -> usize {
-        self.stride
     }
 
     /// Convolves all positions, in `gathered` as far as that is needed. What comes out is put over or onto what is there.
@@ -279,7 +271,7 @@ mod tests {
                 }
             }
             let conv = Conv::lengthening(&kernel, inputs, &bias, stride);
-            assert_eq!((conv.inputs(), conv.stride()), (inputs, stride));
+            assert_eq!((conv.inputs, conv.stride), (inputs, stride));
             let mut to = vec![0.0; rows * stride * outputs];
             conv.run(&crew, &from, &mut to, &mut Vec::new(), Put::OVER);
             assert_near(&to, &expected);

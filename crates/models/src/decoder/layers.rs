@@ -124,7 +124,7 @@ pub fn run_all<O: Ops, C: LayerCopies<Layer = LayerOf<O>>>(
     let mut _resident = None;
     if let Some(offloaded) = offloaded {
         run_offloaded(ops, offloaded)?;
-        first = offloaded.layers();
+        first = offloaded.layers;
         _resident = stage_mark!(ops.marks(), Pipeline, "resident", forward = offloaded.pass_number());
     }
     run_resident(ops, first, resident)?;
@@ -136,7 +136,7 @@ pub fn run_offloaded<O: Ops, C: LayerCopies<Layer = LayerOf<O>>>(
     offloaded: &mut OffloadedLayers<C>,
 ) -> Done {
     offloaded.begin()?;
-    for at in 0..offloaded.layers() {
+    for at in 0..offloaded.layers {
         offloaded.turn(at, |weights| run_layer(ops, at, weights))?;
     }
     Ok(())

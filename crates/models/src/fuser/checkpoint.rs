@@ -109,7 +109,7 @@ fn read_tensors(folder: &FilePath, config: &FuserConfig) -> Result<Folder, Model
     }
     let what = format!("the fuser in `{}` is not whole", folder.display());
     let hint = "fetch every `projector_*.json` and `projector_*.pt` of one fuser again";
-    Misfit::between(config.tensors(), tensors.tensors(), is_harmless).refuse(&what, hint)?;
+    Misfit::between(config.tensors(), &tensors.tensors, is_harmless).refuse(&what, hint)?;
     Ok(tensors)
 }
 

@@ -211,7 +211,7 @@ fn streamed<'a, T: Number>(
     options: &Options,
 ) -> Result<Option<Streamed<'a, T>>, ModelError> {
     let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(config))?;
-    let there = weights.host_layers.as_ref().map_or(0, |host_layers| host_layers.layers());
+    let there = weights.host_layers.as_ref().map_or(0, |host_layers| host_layers.layers);
     ensure!(wanted == there, "{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
     Streamed::of((device, copies), weights.host_layers.as_ref(), options.offload.as_ref(), &options.marks)
 }

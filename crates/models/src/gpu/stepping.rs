@@ -85,7 +85,7 @@ impl<T: Number> GpuPasses<'_, T> {
         let Some(stepper) = &mut self.stepper else { return Ok(()) };
         let (context, parameters) = (context!(self), &self.weights.parameters);
         self.logits = Logits::OfStep;
-        let first = self.streamed.as_ref().map_or(0, Streamed::layers);
+        let first = self.streamed.as_ref().map_or(0, |streamed| streamed.layers);
         if first == 0 {
             stepper.embed(&context, &parameters.embedding, &self.state)?;
         }

@@ -89,7 +89,7 @@ impl<'a, T: Number> Streamed<'a, T> {
             turn: Turn::default(),
             visits: Visits::default(),
         };
-        Ok(Some(Self::over(copies, host_layers.layers(), offload, marks)))
+        Ok(Some(Self::over(copies, host_layers.layers, offload, marks)))
     }
 }
 
@@ -202,7 +202,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     fn offloading(&self) -> Offloading {
-        let streamed = self.host_layers.layers();
+        let streamed = self.host_layers.layers;
         let (layer_bytes, home) = (self.host_layers.layer_bytes as u64, self.host_layers.home.clone());
         Offloading { layers: streamed.saturating_add(self.resident), streamed, layer_bytes, home }
     }

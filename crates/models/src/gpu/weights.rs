@@ -105,7 +105,7 @@ impl<T: Number> GpuWeights<T> {
         let _stage = stage!("weights");
         let mut loader = Loader { device, operations: &operations, weights, fp8: fp8.as_ref() };
         let host_layers = keep(&loader)?;
-        let streamed = host_layers.as_ref().map_or(0, HostLayers::layers);
+        let streamed = host_layers.as_ref().map_or(0, |host_layers| host_layers.layers);
         let parameters = Parameters::load(config, streamed, &mut loader)?;
         device.stream().synchronise()?;
         Ok(Self { parameters, host_layers: host_layers.map(Arc::new), fp8, operations })

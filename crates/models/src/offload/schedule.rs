@@ -48,7 +48,7 @@ pub trait LayerCopies {
 #[derive(Debug)]
 pub struct OffloadedLayers<C> {
     copies: C,
-    layers: usize,
+    pub layers: usize,
     order: Order,
     mode: StreamMode,
     clear_every: Option<u64>,
@@ -62,20 +62,16 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         Self { copies, layers, order: Order::new(layers, mode), mode, clear_every, marks: marks.clone() }
     }
 
-    pub fn layers(&self) -> usize {
-        self.layers
-    }
-
-    pub fn pass_number(&self) -> u64 {
-        self.order.pass()
-    }
-
     pub fn offloading(&self) -> Offloading {
         self.copies.offloading()
     }
 
     pub fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         self.copies.visits()
+    }
+
+    pub fn pass_number(&self) -> u64 {
+        self.order.pass()
     }
 
     /// Begins a pass over all layers. After a pass that failed half-way, its copies are waited for and dropped.

@@ -28,7 +28,7 @@ impl VibeVoiceWeights {
     pub fn open(folder: &Path, config: &VibeVoiceConfig) -> Result<Self, ModelError> {
         config.check()?;
         let files = Folder::open_any(folder)?;
-        let is_older = files.tensors().contains_key(OLDER_ONLY);
+        let is_older = files.tensors.contains_key(OLDER_ONLY);
         let as_stored = |name: &str| if is_older { older(name) } else { name.to_owned() };
         let specs = config.tensors().into_iter();
         let stored = specs.map(|spec| TensorSpec { name: as_stored(&spec.name), ..spec }).collect();

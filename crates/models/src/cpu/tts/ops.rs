@@ -295,7 +295,7 @@ impl<T: Number> CodecOps for CpuOps<T> {
     fn look_up(&mut self, weights: &CodecWeights<CpuParts<T>>, frames: usize) -> Done {
         let groups = self.config.groups;
         let Buffers { hidden, second, .. } = &mut self.buffers;
-        let width = weights.input.inputs() / 2;
+        let width = weights.input.inputs / 2;
         let book = weights.codebooks.len() / groups;
         let mut sum = vec![0.0; width];
         for (codes, out) in self.codes[self.chunk.clone()].chunks(groups).zip(second.chunks_mut(2 * width)) {
@@ -313,11 +313,11 @@ impl<T: Number> CodecOps for CpuOps<T> {
 
     fn conv(&mut self, conv: &Conv<T>, snake: Option<&Snake>, rows: usize, flow: Flow) -> Result<usize, ModelError> {
         let Buffers { hidden, second, inner, gathered, .. } = &mut self.buffers;
-        let size = rows * conv.inputs();
+        let size = rows * conv.inputs;
         let Some(snake) = snake else {
             conv.run(&self.crew, &hidden[..size], second, gathered, Put::OVER);
             std::mem::swap(hidden, second);
-            return Ok(rows * conv.stride());
+            return Ok(rows * conv.stride);
         };
         snake.run(&self.crew, if flow == Flow::Add { &inner[..size] } else { &hidden[..size] }, second);
         let (to, put) = match flow {
@@ -326,7 +326,7 @@ impl<T: Number> CodecOps for CpuOps<T> {
             Flow::Add => (hidden, Put::ONTO),
         };
         conv.run(&self.crew, &second[..size], to, gathered, put);
-        Ok(rows * conv.stride())
+        Ok(rows * conv.stride)
     }
 
     fn transformer(&mut self, _: &CodecWeights<CpuParts<T>>, frames: usize) -> Done {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::{
-    cache::{Cache, fit},
+    cache::{Cache, Heap, fit},
     crew::Crew,
     model::Loader,
     number::Number,
@@ -54,7 +54,7 @@ impl<T: Number> Cpu<T> {
         Ok(Self {
             embedding: loader.stacked(&[config.decoder.embedding_tensor()])?,
             choices: loader.rows(&head, &config.ids.all())?,
-            negative: Cache::new(&stepped, &options.decoder(options.negative_capacity))?,
+            negative: Cache::allocate(&Heap, &stepped, &options.decoder(options.negative_capacity))?,
             stack: Stack::load(stepped, options.decoder(options.capacity), loader)?,
             row: vec![T::default(); hidden],
             hidden: vec![T::default(); STREAMS * hidden],

@@ -46,7 +46,7 @@ impl<T: Number> TokenizerOps for Cpu<T> {
     fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &Conv<T>, _: usize) -> Done {
         let Buffers { stream, seen, .. } = &mut self.buffers;
         see(&mut flow.contexts[at], stream, seen);
-        let rows = stream.len() / conv.inputs() / conv.step * conv.stride();
+        let rows = stream.len() / conv.inputs / conv.step * conv.stride;
         reserve(stream, rows * conv.outputs());
         stream.resize(rows * conv.outputs(), T::default());
         conv.run_behind(&self.crew, seen, stream);

@@ -131,7 +131,7 @@ impl<T: Number> Language<T> {
         let own_choices = own_choices.transpose()?;
         let embedding = loader.packed(&[decoder.embedding_tensor()])?;
         let choices = own_choices.map_or_else(|| choices(device, config, &embedding), Ok)?;
-        let first = host_layers.as_ref().map_or(0, |host_layers| host_layers.layers());
+        let first = host_layers.as_ref().map_or(0, |host_layers| host_layers.layers);
         let layers = load_layers(decoder, first, &mut loader)?;
         let norm = loader.packed(&[decoder.final_norm_tensor()])?;
         let stepped = config.stepped_decoder();
