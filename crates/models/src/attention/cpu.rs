@@ -1,15 +1,9 @@
 //! Attention on the CPU: inputs by formula, in memory, and what comes out of them.
 
 use super::{AttentionSizes, Input, Layout, Sampled, Synthetic, Tiling};
-use crate::cpu::{
-    attention::{Heads, Inputs, Span, Strides, naive},
-    blocks,
-    cache::zeros,
-    crew::Crew,
-    memory::{SMALL_BYTES, blocks_bytes},
-    number::Number,
-    tiles::LANES,
-};
+use crate::cpu::attention::{Heads, Inputs, Span, Strides, naive};
+use crate::cpu::memory::{SMALL_BYTES, blocks_bytes};
+use crate::cpu::{blocks, cache::zeros, crew::Crew, number::Number, tiles::LANES};
 use crate::{Dtype, Marks, ModelError, dtype::typed, tensors::sum};
 
 /// Queries and keys that the CPU works on together.

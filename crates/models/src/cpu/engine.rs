@@ -8,11 +8,9 @@ use super::cache::{Cache, Heap};
 use super::stack::{Before, Stack};
 use super::steps::{embed, scale};
 use super::{crew::Crew, model::Loader, number::Number, vectors::index_of_largest};
+use crate::decoder::generic::{Passes, Results};
 use crate::marks::{mark_embedding, stage_mark};
-use crate::{
-    Config, DecoderBackend, Done, Dtype, LayerVisit, ModelError, Offloading, Options, Weights,
-    decoder::generic::{Passes, Results},
-};
+use crate::{Config, DecoderBackend, Done, Dtype, LayerVisit, ModelError, Offloading, Options, Weights};
 
 pub struct CpuPasses<T> {
     crew: Crew,

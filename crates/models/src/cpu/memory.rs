@@ -1,12 +1,9 @@
 //! What a decoder on the CPU needs, before it allocates anything.
 
+use super::attention::{Span, naive_bytes};
+use super::panels::{block_columns, panel_bytes};
 use super::product::{BLOCKS_BYTES, FEW, part_columns, workspace_bytes};
-use super::{
-    attention::{Span, naive_bytes},
-    model::layer_bytes,
-    panels::{block_columns, panel_bytes},
-    pass::Sizes,
-};
+use super::{model::layer_bytes, pass::Sizes};
 use crate::attention::{CPU_TILING, Layout};
 use crate::tensors::{product, sum};
 use crate::{

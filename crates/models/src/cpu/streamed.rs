@@ -11,10 +11,8 @@ use self::copier::{Copier, Copying, Direction, Done, Link, Request, nanos};
 use self::file::LayerFile;
 use super::model::{Layer, Loader, layer_bytes};
 use super::number::Number;
-use crate::offload::{
-    order::Place,
-    schedule::{LayerCopies, OffloadedLayers},
-};
+use crate::offload::order::Place;
+use crate::offload::schedule::{LayerCopies, OffloadedLayers};
 use crate::{
     Config, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode, fp8::WeightScales, marks::stage_mark,
 };

@@ -16,11 +16,8 @@ use self::steps::{Places, Sums, sums_bytes};
 use super::memory::{SMALL_BYTES, blocks_bytes, thread_bytes};
 use super::{attention::Span, cache::zeros, crew::Crew, model::Loader, number::Number};
 use crate::tensors::{product, sum};
-use crate::train::{
-    ModelTrainer,
-    buffers::{Kept, Scratch},
-    ops::TrainState,
-};
+use crate::train::buffers::{Kept, Scratch};
+use crate::train::{ModelTrainer, ops::TrainState};
 use crate::{Attention, Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights, rope::RopeTable};
 
 /// Loads a decoder into memory, with all that training needs. Passes run on this many threads, including the caller's.

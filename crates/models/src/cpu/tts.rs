@@ -10,15 +10,11 @@ use laptime_probe::stage;
 use self::ops::{CpuOps, gathered};
 use super::memory::{SMALL_BYTES, product_bytes};
 use super::{attention::Span, crew::Crew, model::Loader, panels::panel_bytes, pass::Sizes, refuse_graph};
+use crate::tensors::{product, sum};
 use crate::tts::{
     CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes, together,
 };
-use crate::{
-    Attention, Config, ModelError,
-    attention::CPU_TILING,
-    dtype::typed,
-    tensors::{product, sum},
-};
+use crate::{Attention, Config, ModelError, attention::CPU_TILING, dtype::typed};
 
 /// Loads Qwen3-TTS into memory. It runs on this many threads, including the caller's.
 pub fn qwen_tts(

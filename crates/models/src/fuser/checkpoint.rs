@@ -7,12 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Alignment, CacheShape, FuserConfig, Pair, tensors::is_harmless};
-use crate::{
-    Config, Done, ModelError,
-    folder::{Folder, read_json},
-    misfit::Misfit,
-    torch::not_read,
-};
+use crate::folder::{Folder, read_json};
+use crate::{Config, Done, ModelError, misfit::Misfit, torch::not_read};
 
 /// The file that says which layers hear which, through which projectors.
 const PAIRS: &str = "projector_config.json";

@@ -9,19 +9,16 @@ use laptime_cuda::decode::{State, Step};
 use laptime_cuda::nn::{Attention, BlockAttention};
 use laptime_cuda::{Blas, Buffer, Cache, Device, nvrtc};
 
+use super::cache::{DeviceCache, GpuCache};
 use super::captured::Captured;
 use super::memory::{Head, PassSizes};
 use super::pass::{Buffers, DeviceRope, is_fused};
 use super::prompt::Prompt;
+use super::sparse::{DENSE, Sparse};
 use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
 use super::weights::{GpuWeights, Number};
-use super::{
-    cache::{DeviceCache, GpuCache},
-    size,
-    sparse::{DENSE, Sparse},
-    streamed::Streamed,
-};
+use super::{size, streamed::Streamed};
 use crate::error::{ensure, fit};
 use crate::{
     CacheCapacity, Config, DecoderBackend, Done, Dtype, LayerVisit, Marks, ModelError, Offloading, Options, Replay,

@@ -17,10 +17,8 @@ use laptime_probe::sync_point;
 pub use self::host_layers::{HostLayers, Pin};
 use self::visits::{Pending, Visits};
 use super::weights::{LayerWeights, Number, layer_within};
-use crate::offload::{
-    order::Place,
-    schedule::{LayerCopies, OffloadedLayers},
-};
+use crate::offload::order::Place;
+use crate::offload::schedule::{LayerCopies, OffloadedLayers};
 use crate::{Done, Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
 
 pub type Streamed<'a, T> = OffloadedLayers<HostCopies<'a, T>>;

@@ -13,11 +13,8 @@ use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, nvrtc::compile_ahead}
 use super::pass::{DeviceRope, head_sizes};
 use super::weights::{GpuWeights, Number, zeros};
 use super::{memory::widest_sum, size};
-use crate::train::{
-    ModelTrainer,
-    buffers::{Kept, Scratch},
-    ops::TrainState,
-};
+use crate::train::buffers::{Kept, Scratch};
+use crate::train::{ModelTrainer, ops::TrainState};
 use crate::{Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights};
 
 /// Puts a model on a device to be trained.

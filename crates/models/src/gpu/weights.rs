@@ -7,10 +7,8 @@ use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, Slice, SliceMut, S
 use laptime_probe::stage;
 
 use super::{size, streamed::HostLayers};
-use crate::decoder::{
-    self,
-    weights::{LoadAlike, Part, packed_tensors},
-};
+use crate::decoder;
+use crate::decoder::weights::{LoadAlike, Part, packed_tensors};
 use crate::fp8::{Layout, WeightScales, pack};
 use crate::{Config, Dtype, Fill, ModelError, Role, TensorData, TensorSpec, Weights, weights::TensorSource};
 

@@ -4,11 +4,8 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use tokenizers::pre_tokenizers::{
-    byte_level::ByteLevel,
-    sequence::Sequence,
-    split::{Split, SplitPattern},
-};
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::pre_tokenizers::{byte_level::ByteLevel, sequence::Sequence};
 use tokenizers::{AddedToken, Tokenizer, models::bpe::BPE, normalizers::NFC, tokenizer::SplitDelimiterBehavior};
 
 use crate::{Done, ModelError, folder::read_json};

@@ -3,10 +3,8 @@
 use std::ops::Range;
 
 use super::Ledger;
-use crate::decoder::{
-    layers::{Block, LayerOf, LinearAt, NormAt, Ops, mark_op, run_head, run_layer},
-    weights::{Parameters, Part},
-};
+use crate::decoder::layers::{Block, LayerOf, LinearAt, NormAt, Ops, mark_op, run_head, run_layer};
+use crate::decoder::weights::{Parameters, Part};
 use crate::{Config, Done, ModelError, TrainOptions, marks::stage_mark};
 
 /// The operations of forward and backward, in addition to those of [`Ops`], at the granularity of a device's kernels. They

@@ -7,10 +7,8 @@ use super::tensors::{
     CodecWeights, ConvTensors, LinearOf, NextWeights, Parts, PredictorWeights, Table, TalkerWeights, TtsLoad,
 };
 use super::{CodecConfig, TtsConfig};
-use crate::decoder::{
-    count::{Counted, Specs},
-    weights::Load,
-};
+use crate::decoder::count::{Counted, Specs};
+use crate::decoder::weights::Load;
 use crate::{Done, Dtype, ModelError, Role, TensorSpec};
 
 impl Parts for Specs {

@@ -2,25 +2,17 @@
 
 use std::ops::Range;
 
-use super::super::{
-    attention::{Heads, Inputs},
-    model::{Layer, numbers},
-    number::Number,
-    product::{Factor, Put, share},
-    rows::Rows,
-    steps::embed,
-};
+use super::super::attention::{Heads, Inputs};
+use super::super::model::{Layer, numbers};
+use super::super::product::{Factor, Put, share};
+use super::super::{number::Number, rows::Rows, steps::embed};
 use super::attention::{Fused, Given, HeadGradients, fused_back, naive_back};
 use super::steps::{PositionsBack, cross_entropy, swiglu_back};
 use super::{CpuTraining, adamw, forward::Setup};
-use crate::decoder::{
-    layers::{LinearAt, NormAt},
-    weights::Part,
-};
-use crate::train::{
-    buffers::Scratch,
-    ops::{TrainDevice, TrainOps, TrainState},
-};
+use crate::decoder::layers::{LinearAt, NormAt};
+use crate::decoder::weights::Part;
+use crate::train::buffers::Scratch;
+use crate::train::ops::{TrainDevice, TrainOps, TrainState};
 use crate::{Attention, Config, Done, ModelError, TrainOptions};
 
 impl<T: Number> TrainOps for CpuTraining<T> {

@@ -2,15 +2,11 @@
 
 #![allow(unsafe_code, reason = "threads write rows of their own side by side; the block has its reason")]
 
-use super::super::{
-    attention::{Inputs, Span, Strides, fused_with, naive},
-    crew::Crew,
-    model::Layer,
-    number::Number,
-    product::{Put, project},
-    rows::{Rows, Shared},
-    steps::{Norm, Positions, add_bias},
-};
+use super::super::attention::{Inputs, Span, Strides, fused_with, naive};
+use super::super::product::{Put, project};
+use super::super::rows::{Rows, Shared};
+use super::super::steps::{Norm, Positions, add_bias};
+use super::super::{crew::Crew, model::Layer, number::Number};
 use super::{CpuTraining, steps::swiglu};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
 use crate::train::buffers::{Kept, KeptLayer, Scratch};

@@ -2,13 +2,8 @@
 
 use std::{marker::PhantomData, slice::from_ref};
 
-use super::super::{
-    cache::zeros,
-    conv::{Conv, Depthwise, Linear},
-    model::Loader,
-    number::Number,
-    steps::Snake,
-};
+use super::super::conv::{Conv, Depthwise, Linear};
+use super::super::{cache::zeros, model::Loader, number::Number, steps::Snake};
 use crate::tts::{ConvTensors, Parts, TtsLoad, codebook};
 use crate::{Done, ModelError, Role, TensorSpec};
 

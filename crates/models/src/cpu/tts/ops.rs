@@ -2,16 +2,12 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::super::{
-    cache::{fit, zeros},
-    conv::{self, Conv, Linear},
-    crew::Crew,
-    number::Number,
-    product::{Put, project},
-    rows::Rows,
-    stack::{Before, Stack},
-    steps::{Snake, add_row, add_scaled, embed, gelu, layer_norm, silu},
-};
+use super::super::cache::{fit, zeros};
+use super::super::conv::{self, Conv, Linear};
+use super::super::product::{Put, project};
+use super::super::stack::{Before, Stack};
+use super::super::steps::{Snake, add_row, add_scaled, embed, gelu, layer_norm, silu};
+use super::super::{crew::Crew, number::Number, rows::Rows};
 use super::load::CpuParts;
 use crate::tts::{
     Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt, Sampling,

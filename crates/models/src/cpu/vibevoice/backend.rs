@@ -2,14 +2,10 @@
 
 use std::ops::Range;
 
-use super::super::{
-    cache::{Cache, Heap, fit},
-    crew::Crew,
-    model::Loader,
-    number::Number,
-    stack::{Before, Stack},
-    steps::{Norm, embed},
-};
+use super::super::cache::{Cache, Heap, fit};
+use super::super::stack::{Before, Stack};
+use super::super::steps::{Norm, embed};
+use super::super::{crew::Crew, model::Loader, number::Number};
 use super::diffusion::Diffusion;
 use super::tokenizer::{Buffers, Flow, linear};
 use crate::vibevoice::{

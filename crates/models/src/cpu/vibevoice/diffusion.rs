@@ -1,13 +1,8 @@
 //! The operations of the diffusion head on the CPU.
 
-use super::super::{
-    cache::zeros,
-    crew::Crew,
-    number::Number,
-    product::{Put, project},
-    rows::Rows,
-    steps::{Norm, gate, silu},
-};
+use super::super::product::{Put, project};
+use super::super::steps::{Norm, gate, silu};
+use super::super::{cache::zeros, crew::Crew, number::Number, rows::Rows};
 use super::{backend::Cpu, tokenizer::Flow};
 use crate::vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig};
 use crate::{Activation, ModelError};

@@ -1,11 +1,7 @@
 //! What VibeVoice needs on the CPU besides what every device needs.
 
-use super::super::{
-    attention::Span,
-    memory::{SMALL_BYTES, kept_bytes, product_bytes, thread_bytes},
-    panels::panel_bytes,
-    pass::Sizes,
-};
+use super::super::memory::{SMALL_BYTES, kept_bytes, product_bytes, thread_bytes};
+use super::super::{attention::Span, panels::panel_bytes, pass::Sizes};
 use super::backend::Cpu;
 use crate::Attention;
 use crate::tensors::{product, sum};

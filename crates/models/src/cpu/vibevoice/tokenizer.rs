@@ -1,11 +1,7 @@
 //! The operations of tokenizers on the CPU. All tokenizers share the buffers: one runs after the other.
 
-use super::super::{
-    cache::fit,
-    crew::Crew,
-    number::Number,
-    steps::{Norm, add_scaled, gelu},
-};
+use super::super::steps::{Norm, add_scaled, gelu};
+use super::super::{cache::fit, crew::Crew, number::Number};
 use super::{super::conv::Conv, backend::Cpu};
 use crate::ModelError;
 use crate::vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};

@@ -6,19 +6,13 @@ use laptime_cuda::nn::{Attended, HeadNormGradients, Normed};
 use laptime_cuda::{Batch, Buffer, Sizes};
 
 use super::{GpuTraining, Heads, all_parameters};
-use crate::decoder::{
-    layers::{LinearAt, NormAt},
-    weights::Part,
-};
-use crate::gpu::{
-    pass::{Naive, packed},
-    size,
-    weights::{LayerWeights, Number},
-};
-use crate::train::{
-    buffers::Scratch,
-    ops::{TrainDevice, TrainOps, TrainState},
-};
+use crate::decoder::layers::{LinearAt, NormAt};
+use crate::decoder::weights::Part;
+use crate::gpu::pass::{Naive, packed};
+use crate::gpu::size;
+use crate::gpu::weights::{LayerWeights, Number};
+use crate::train::buffers::Scratch;
+use crate::train::ops::{TrainDevice, TrainOps, TrainState};
 use crate::{Attention, Config, Done, Marks, ModelError, TrainOptions, marks::stage_mark};
 
 impl<T: Number> GpuTraining<'_, T> {

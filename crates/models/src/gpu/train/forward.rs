@@ -4,11 +4,9 @@ use laptime_cuda::{Buffer, CudaError, Sizes};
 
 use super::{GpuTraining, Heads};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
-use crate::gpu::{
-    pass::{Naive, packed},
-    size,
-    weights::{LayerWeights, Number},
-};
+use crate::gpu::pass::{Naive, packed};
+use crate::gpu::size;
+use crate::gpu::weights::{LayerWeights, Number};
 use crate::train::buffers::{Kept, KeptLayer, Scratch};
 use crate::{Attention, Done, Marks, marks::stage_mark};
 

@@ -5,14 +5,10 @@ use std::{mem, slice::from_mut};
 use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Sizes, Slice};
 
-use super::super::{
-    audio::{ConvWeights, Kit},
-    memory::{Head, PassSizes},
-    pass::{Buffers as PassBuffers, DeviceRope, Pass, PassRows, PromptRows},
-    size,
-    sparse::Sparse,
-    weights::Number,
-};
+use super::super::audio::{ConvWeights, Kit};
+use super::super::memory::{Head, PassSizes};
+use super::super::pass::{Buffers as PassBuffers, DeviceRope, Pass, PassRows, PromptRows};
+use super::super::{size, sparse::Sparse, weights::Number};
 use super::load::GpuParts;
 use crate::tts::{
     CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, CodecOps, CodecSizes, CodecWeights, Flow, NEXT_EPS, NextWeights,

@@ -13,16 +13,10 @@ use laptime_cuda::nn::{Attention, Gate};
 use laptime_cuda::{Buffer, Cache, Device, Pinned, Sizes, Slice};
 use laptime_probe::stage;
 
-use super::super::{
-    audio::Kit,
-    cache::GpuCache,
-    captured::{Captured, most_stages},
-    memory::{Head, Parts, PassSizes},
-    pass::{Buffers, DeviceRope, Pass, PassRows, PromptRows, Sequences},
-    size,
-    step::Stepper,
-    weights::Number,
-};
+use super::super::captured::{Captured, most_stages};
+use super::super::memory::{Head, Parts, PassSizes};
+use super::super::pass::{Buffers, DeviceRope, Pass, PassRows, PromptRows, Sequences};
+use super::super::{audio::Kit, cache::GpuCache, size, step::Stepper, weights::Number};
 use super::codec::{self, Chunk, Codec};
 use super::load::GpuParts;
 use crate::decoder::{layers::run_resident, weights::Body};

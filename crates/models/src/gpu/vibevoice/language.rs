@@ -6,20 +6,13 @@ use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Region, Slice, decode::State, nn::Attention};
 
-use super::super::{
-    audio::Kit,
-    cache::GpuCache,
-    memory::{Head, PassSizes},
-    pass::{Buffers, Context, DeviceRope, Pass, PassRows, PromptRows, SequenceRow, Sequences},
-    size,
-    step::Stepper,
-    streamed::{HostLayers, Streamed},
-    weights::{LayerWeights, Loader, Number},
-};
-use crate::decoder::{
-    layers::{run_all, run_offloaded, run_resident},
-    weights::load_layers,
-};
+use super::super::memory::{Head, PassSizes};
+use super::super::pass::{Buffers, Context, DeviceRope, Pass, PassRows, PromptRows, SequenceRow, Sequences};
+use super::super::streamed::{HostLayers, Streamed};
+use super::super::weights::{LayerWeights, Loader, Number};
+use super::super::{audio::Kit, cache::GpuCache, size, step::Stepper};
+use crate::decoder::layers::{run_all, run_offloaded, run_resident};
+use crate::decoder::weights::load_layers;
 use crate::vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
 use crate::{Config, Done, Marks, ModelError, Options, marks::stage_mark};
 
