@@ -51,7 +51,7 @@ pub use self::{
     offload::{Home, LayerVisit, Offload, Offloading, StreamMode, most_resident},
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
-    tensors::{LinearTensors, Role, TensorSpec},
+    tensors::{Role, TensorSpec},
     tokenizer::{TokenRole, Tokenizer},
     train::{AdamW, BackwardWork, TrainMemory, TrainOptions, Trainer, random_batch},
     weights::{HasTensors, TensorData, Weights, WeightsOf},

@@ -66,24 +66,6 @@ impl TensorSpec {
     }
 }
 
-/// A linear part with a bias.
-#[derive(Debug, Clone)]
-pub struct LinearTensors {
-    /// Its matrix, `[out, in]`.
-    pub weight: TensorSpec,
-    /// What it adds.
-    pub bias: TensorSpec,
-}
-
-impl LinearTensors {
-    pub(crate) fn new(name: &str, shape: [usize; 2]) -> Self {
-        Self {
-            weight: tensor(format!("{name}.weight"), shape, Role::Linear),
-            bias: tensor(format!("{name}.bias"), [shape[0]], Role::Bias),
-        }
-    }
-}
-
 impl Config {
     /// Every tensor of its checkpoint, and the scales of those that are quantised there.
     pub(crate) fn stored_tensors(&self) -> Vec<TensorSpec> {

@@ -116,6 +116,12 @@ impl Caches<'_> {
     }
 }
 
+impl KeysValues {
+    fn of(&self, path: Path) -> &[f32] {
+        if path == Path::Keys { &self.keys } else { &self.values }
+    }
+}
+
 impl<T: Number> Cpu<T> {
     fn multiply(&self, paths: &Paths<'_>, matrix: &Matrix<Self>, x: &[T], out: &mut [T], put: Put) {
         let weights = Rows::dense(&matrix.numbers[matrix.of(paths)], matrix.outputs, matrix.inputs);
@@ -153,8 +159,8 @@ impl<T: Number> Backend for Cpu<T> {
         let OpenLayer { clean, fused, heard, .. } = caches.at(paths)?;
         let Some((_, heard)) = heard else { return Ok(()) };
         let (path, config) = (paths.first().path, paths.config());
-        let heard = Heads::new(&config.sharer, numbers(heard, path), paths.length());
-        let own = Heads::new(&config.receiver, numbers(clean.as_ref().unwrap_or(fused), path), paths.length());
+        let heard = Heads::new(&config.sharer, heard.of(path), paths.length());
+        let own = Heads::new(&config.receiver, clean.as_ref().unwrap_or(fused).of(path), paths.length());
         for (token, out) in out.chunks_mut(heard.width() + own.width()).take(paths.rows()).enumerate() {
             let numbers = heard.of_token(token).chain(own.of_token(token)).flatten();
             out.iter_mut().zip(numbers).for_each(|(out, number)| *out = T::narrow(*number));
@@ -197,7 +203,8 @@ impl<T: Number> Backend for Cpu<T> {
         (values, _): (&Vec<T>, &Vectors<Self>),
         (weights, _): (&Vec<T>, &Vectors<Self>),
     ) -> Done {
-        let to = numbers_mut(&mut caches.at(paths)?.fused, paths.first().path);
+        let KeysValues { keys, values: own_values, .. } = &mut caches.at(paths)?.fused;
+        let to = if paths.first().path == Path::Keys { keys } else { own_values };
         let shape = Heads::new(&paths.config().receiver, &[], paths.length());
         let values = values.chunks(shape.width()).zip(weights.chunks(shape.kv_heads)).take(paths.rows());
         for (token, (values, weights)) in values.enumerate() {
@@ -213,20 +220,6 @@ impl<T: Number> Backend for Cpu<T> {
     fn close(&self, (mut caches, start): Self::Caches<'_>) -> Done {
         let last = caches.layer.take();
         caches.write_back(last, start)
-    }
-}
-
-fn numbers(of: &KeysValues, path: Path) -> &[f32] {
-    match path {
-        Path::Keys => &of.keys,
-        Path::Values => &of.values,
-    }
-}
-
-fn numbers_mut(of: &mut KeysValues, path: Path) -> &mut [f32] {
-    match path {
-        Path::Keys => &mut of.keys,
-        Path::Values => &mut of.values,
     }
 }
 

@@ -83,10 +83,6 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         Ok(())
     }
 
-    fn keep(&mut self, _: &mut Flow<T>, _: usize) -> Done {
-        Ok(())
-    }
-
     fn leave(&mut self, _: &Flow<T>, _: &TokenizerShape, _: usize) -> Result<Vec<f32>, ModelError> {
         Ok(self.buffers.stream.iter().map(|number| number.wide()).collect())
     }
