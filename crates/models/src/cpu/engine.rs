@@ -88,10 +88,6 @@ impl<T: Number> Passes for CpuPasses<T> {
         self.stack.cache.reserve(&Heap, positions)
     }
 
-    fn length_changed(&mut self) -> Done {
-        Ok(())
-    }
-
     fn run_forward(&mut self, ids: &[u32]) -> Done {
         self.run(ids, Before::Nothing)
     }

@@ -76,6 +76,8 @@ struct Cpu<T> {
 struct Caches<'c> {
     receiver: &'c mut dyn Decoder,
     sharers: Vec<Option<&'c mut dyn Decoder>>,
+    /// Where the section begins in the receiver.
+    start: usize,
     layer: Option<OpenLayer>,
 }
 
@@ -94,7 +96,7 @@ impl Caches<'_> {
         let mut layer = match self.layer.take() {
             Some(layer) if layer.layer == open.layer => layer,
             other => {
-                self.write_back(other, section.positions.start)?;
+                self.write_back(other)?;
                 let fused = self.receiver.read_positions(open.layer, section.positions.clone())?;
                 let clean = (paths.request.mode == FuseMode::Parallel).then(|| fused.clone());
                 OpenLayer { layer: open.layer, clean, fused, heard: None }
@@ -111,8 +113,8 @@ impl Caches<'_> {
         Ok(self.layer.insert(layer))
     }
 
-    fn write_back(&mut self, layer: Option<OpenLayer>, start: usize) -> Done {
-        layer.map_or(Ok(()), |layer| self.receiver.write_cache(layer.layer, start, &layer.fused))
+    fn write_back(&mut self, layer: Option<OpenLayer>) -> Done {
+        layer.map_or(Ok(()), |layer| self.receiver.write_cache(layer.layer, self.start, &layer.fused))
     }
 }
 
@@ -133,7 +135,7 @@ impl<T: Number> Backend for Cpu<T> {
     type Matrix = Vec<T>;
     type Vector = Vec<f32>;
     type Rows = Vec<T>;
-    type Caches<'c> = (Caches<'c>, usize);
+    type Caches<'c> = Caches<'c>;
     type Loader<'l> = Loader<'l, T>;
 
     const TOGETHER_BYTES: Option<u64> = None;
@@ -152,10 +154,10 @@ impl<T: Number> Backend for Cpu<T> {
         receiver: &'c mut dyn Decoder,
         sharers: Vec<Option<&'c mut dyn Decoder>>,
     ) -> Result<Self::Caches<'c>, ModelError> {
-        Ok((Caches { receiver, sharers, layer: None }, request.section.positions.start))
+        Ok(Caches { receiver, sharers, start: request.section.positions.start, layer: None })
     }
 
-    fn join(&self, paths: &Paths<'_>, (caches, _): &mut Self::Caches<'_>, out: &mut Vec<T>) -> Done {
+    fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Vec<T>) -> Done {
         let OpenLayer { clean, fused, heard, .. } = caches.at(paths)?;
         let Some((_, heard)) = heard else { return Ok(()) };
         let (path, config) = (paths.first().path, paths.config());
@@ -199,7 +201,7 @@ impl<T: Number> Backend for Cpu<T> {
     fn add(
         &self,
         paths: &Paths<'_>,
-        (caches, _): &mut Self::Caches<'_>,
+        caches: &mut Self::Caches<'_>,
         (values, _): (&Vec<T>, &Vectors<Self>),
         (weights, _): (&Vec<T>, &Vectors<Self>),
     ) -> Done {
@@ -217,9 +219,9 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn close(&self, (mut caches, start): Self::Caches<'_>) -> Done {
+    fn close(&self, mut caches: Self::Caches<'_>) -> Done {
         let last = caches.layer.take();
-        caches.write_back(last, start)
+        caches.write_back(last)
     }
 }
 

@@ -7,8 +7,8 @@ use super::{model::layer_bytes, pass::Sizes};
 use crate::attention::{CPU_TILING, Layout};
 use crate::tensors::{product, sum};
 use crate::{
-    Attention, CacheCapacity, Config, Dtype, ModelError, Offload, Options, StreamMode, decoder::cache::grown_capacity,
-    decoder::layers::LinearAt, most_resident, rope::RopeTable,
+    Attention, CacheCapacity, Config, Dtype, Offload, Options, decoder::cache::grown_capacity,
+    decoder::layers::LinearAt, rope::RopeTable,
 };
 
 /// What a thread needs for a product and a tile of attention in addition to the workspace of `gemm`: packed columns, and scores of a
@@ -58,28 +58,6 @@ pub fn needed_bytes(
         RopeTable::bytes(config, positions),
         thread.saturating_mul(threads as u64),
     ])
-}
-
-/// The largest number of resident layers that fits this many bytes, with the others offloaded as the options
-/// say. Too few for any number are refused, with the least that is needed.
-pub fn most_resident_layers(
-    config: &Config,
-    options: &Options,
-    pass: Pass,
-    tokens: [usize; 2],
-    threads: usize,
-    budget: u64,
-) -> Result<usize, ModelError> {
-    most_resident(config.layers, budget, |resident| {
-        let offload = Some(with_resident(options.offload.as_ref(), resident));
-        needed_bytes(config, &Options { offload, ..options.clone() }, pass, tokens, threads)
-    })
-}
-
-/// The requested or default offloading with this many resident layers.
-pub(super) fn with_resident(offload: Option<&Offload>, resident: usize) -> Offload {
-    let usual = || Offload::new(StreamMode::default(), resident, "");
-    offload.map_or_else(usual, |offload| Offload { resident, ..offload.clone() })
 }
 
 /// Bytes of weights, given `all` for a fully resident model.

@@ -45,11 +45,6 @@ pub struct Aligned {
     pub is_message: Vec<bool>,
 }
 
-struct Part {
-    is_message: bool,
-    ids: Vec<u32>,
-}
-
 impl<'a> Aligner<'a> {
     /// One for these tokenizers.
     pub fn new(receiver: &'a Tokenizer, sharer: &'a Tokenizer, choice: Choice) -> Self {
@@ -73,13 +68,13 @@ impl<'a> Aligner<'a> {
             return Err(not_aligned(&reason));
         }
         let mut aligned = Aligned::default();
-        for (ours, theirs) in ours.into_iter().zip(theirs) {
-            match ours.is_message {
-                true => {
-                    let found = ours.ids.iter().map(|id| self.one(*id)).collect::<Result<_, _>>()?;
-                    aligned.add_message(ours.ids, found);
-                }
-                false => self.add_template(&mut aligned, ours.ids, theirs.ids)?,
+        for (at, (ours, theirs)) in ours.into_iter().zip(theirs).enumerate() {
+            // Messages stand between parts of the template.
+            if at % 2 == 1 {
+                let found = ours.iter().map(|id| self.one(*id)).collect::<Result<_, _>>()?;
+                aligned.add_message(ours, found);
+            } else {
+                self.add_template(&mut aligned, ours, theirs)?;
             }
         }
         Ok(aligned)
@@ -153,7 +148,7 @@ fn padding(tokenizer: &Tokenizer) -> Result<u32, ModelError> {
 }
 
 /// A rendered text as tokens: in turn a part of the template, which may be empty, and a message.
-fn parts(tokenizer: &Tokenizer, rendered: &Rendered) -> Result<Vec<Part>, ModelError> {
+fn parts(tokenizer: &Tokenizer, rendered: &Rendered) -> Result<Vec<Vec<u32>>, ModelError> {
     let tokens = tokenizer.encode_with_places(&rendered.text)?;
     let ids = |range: Range<usize>| tokens[range].iter().map(|(id, _)| *id).collect();
     let (mut parts, mut done) = (Vec::new(), 0);
@@ -161,11 +156,10 @@ fn parts(tokenizer: &Tokenizer, rendered: &Rendered) -> Result<Vec<Part>, ModelE
         // A token that reaches into a message is of the message.
         let start = done + tokens[done..].partition_point(|(_, place)| place.end <= message.start);
         let end = start + tokens[start..].partition_point(|(_, place)| place.start < message.end);
-        parts.push(Part { is_message: false, ids: ids(done..start) });
-        parts.push(Part { is_message: true, ids: ids(start..end) });
+        parts.extend([ids(done..start), ids(start..end)]);
         done = end;
     }
-    parts.push(Part { is_message: false, ids: ids(done..tokens.len()) });
+    parts.push(ids(done..tokens.len()));
     Ok(parts)
 }
 

@@ -94,9 +94,7 @@ impl Sampling {
         }
         Ok(())
     }
-}
 
-impl Sampling {
     /// What the `generation_config.json` of a folder asks for; where it says nothing, or there is none, as usual.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("generation_config.json");
