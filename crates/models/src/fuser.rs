@@ -16,7 +16,6 @@ mod prompt;
 mod sizes;
 mod tensors;
 mod weights;
-mod work;
 
 pub(crate) use self::sizes::fuser_bytes;
 pub use self::{

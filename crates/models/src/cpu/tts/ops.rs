@@ -8,7 +8,7 @@ use super::super::product::{Put, project};
 use super::super::stack::{Before, Stack};
 use super::super::steps::{Snake, add_row, add_scaled, embed, gelu, layer_norm, silu};
 use super::super::{crew::Crew, number::Number, rows::Rows};
-use super::load::CpuParts;
+use super::CpuParts;
 use crate::tts::{
     Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt, Sampling,
     SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample,

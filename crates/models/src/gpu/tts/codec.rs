@@ -9,7 +9,7 @@ use super::super::audio::{ConvWeights, Kit};
 use super::super::memory::{Head, PassSizes};
 use super::super::pass::{Buffers as PassBuffers, DeviceRope, Pass, PassRows, PromptRows};
 use super::super::{size, sparse::Sparse, weights::Number};
-use super::load::GpuParts;
+use super::GpuParts;
 use crate::tts::{
     CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, CodecOps, CodecSizes, CodecWeights, Flow, NEXT_EPS, NextWeights,
     TtsConfig, TtsOptions,

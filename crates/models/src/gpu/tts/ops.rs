@@ -17,8 +17,8 @@ use super::super::captured::{Captured, most_stages};
 use super::super::memory::{Head, Parts, PassSizes};
 use super::super::pass::{Buffers, DeviceRope, Pass, PassRows, PromptRows, Sequences};
 use super::super::{audio::Kit, cache::GpuCache, size, step::Stepper, weights::Number};
+use super::GpuParts;
 use super::codec::{self, Chunk, Codec};
-use super::load::GpuParts;
 use crate::decoder::{layers::run_resident, weights::Body};
 use crate::tts::{
     Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,

@@ -5,14 +5,16 @@
 
 use std::ops::Range;
 
-use laptime_cuda::{Buffer, Pinned, nn::StreamRows};
+use laptime_cuda::{Buffer, Device, Pinned, Sizes, Slice, SliceMut, nn::StreamRows};
 use laptime_probe::sync_point;
 
 use super::super::{audio::Kit, size, streamed::Streamed, weights::Number};
 use super::graphs::{self, Graphs};
-use super::{connector::Connecting, diffusion::Diffusion, language::Language, tokenizer::Flow};
+use super::{diffusion::Diffusion, language::Language, tokenizer::Flow};
+use crate::tts::Linear;
 use crate::vibevoice::{
-    Backend, Connector, DiffusionOps, Done, Engine, Guidance, Part, Read, Side, VibeVoiceConfig, VibeVoiceOptions,
+    Backend, CONNECTOR_EPS, Connector, DiffusionOps, Done, Engine, Guidance, Part, Read, Side, VibeVoiceConfig,
+    VibeVoiceOptions,
 };
 use crate::{LayerVisit, ModelError, Offloading, Replay};
 
@@ -197,5 +199,43 @@ impl<T> Drop for Cuda<'_, T> {
     fn drop(&mut self) {
         // What a device that failed has recorded is lost.
         let _ = self.graphs.hand_on(self.kit.device);
+    }
+}
+
+pub struct Connecting<T> {
+    inner: Buffer<T>,
+    normed: Buffer<T>,
+    rows: u32,
+    width: u32,
+}
+
+impl<T: Number> Connecting<T> {
+    pub fn new(device: &Device, rows: usize, width: usize) -> Result<Self, ModelError> {
+        let (inner, normed) = (device.allocate(rows * width)?, device.allocate(rows * width)?);
+        Ok(Self { inner, normed, rows: size(rows)?, width: size(width)? })
+    }
+
+    pub fn run(
+        &mut self,
+        kit: &Kit<'_, T>,
+        weights: &Connector<Cuda<'_, T>>,
+        latents: Slice<'_, T>,
+        mut out: SliceMut<'_, T>,
+        is_added: bool,
+    ) -> Done {
+        let Self { inner, normed, rows, width } = self;
+        let (stream, shape, operations) = (kit.device.stream(), [*rows, *width], &kit.operations);
+        let Linear { weight, bias } = &weights.enter;
+        let sizes = Sizes { m: *rows, n: *width, k: size(weight.length())? / (*width).max(1), b_is_transposed: true };
+        kit.blas.multiply_slices([latents, weight.all()], inner.all_mut(), sizes)?;
+        operations.add_bias(stream, &mut *inner, bias, shape)?;
+        operations.rms_norm(stream, &*inner, &weights.norm, &mut *normed, shape, CONNECTOR_EPS)?;
+        let Linear { weight, bias } = &weights.leave;
+        let (of, sizes) = ([normed.all(), weight.all()], Sizes { k: *width, ..sizes });
+        match is_added {
+            true => kit.blas.multiply_add(of, out.borrowed(), sizes)?,
+            false => kit.blas.multiply_slices(of, out.borrowed(), sizes)?,
+        }
+        Ok(operations.add_bias(stream, out, bias.all(), shape)?)
     }
 }
