@@ -33,7 +33,8 @@ pub(crate) use self::{
     engine::Engine,
     memory::{Own, needed_bytes},
     plan::{BEHIND, ConvShape, List, Plan, TokenizerShape},
-    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Linear, Mixer, VoiceLoad},
+    solver::SolverStep,
+    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Mixer, VoiceLoad},
     tokenizer::{Rows, TokenizerOps},
 };
 pub use self::{
@@ -42,7 +43,7 @@ pub use self::{
     model::{Guidance, Noise, SpokenToken, VibeVoice, VibeVoiceOptions, normal},
     prompt::VoicePrompt,
     script::{Line, Script},
-    solver::{Solver, SolverStep, TRAINED_STEPS},
+    solver::{Solver, TRAINED_STEPS},
     voice::{SYNTHETIC_SECONDS, Voice},
     weights::VibeVoiceWeights,
 };

@@ -17,9 +17,10 @@ impl<T: Number> Linear<T> {
         self.bias.len()
     }
 
-    pub fn run(&self, crew: &Crew, rows: usize, from: &[T], to: &mut [T]) {
+    pub fn run(&self, crew: &Crew, from: &[T], to: &mut [T]) {
         let outputs = self.outputs();
         let inputs = self.weight.len() / outputs;
+        let rows = from.len() / inputs;
         let weights = Rows::dense(&self.weight, outputs, inputs);
         project(crew, Rows::dense(from, rows, inputs), weights, to, Put::OVER);
         add_bias(crew, &self.bias, &mut to[..rows * outputs]);

@@ -78,19 +78,19 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
 /// What each thread needs for the products of a layer and of the head with this many rows.
 pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize, threads: usize) -> u64 {
     let products = [LinearAt::Qkv(0), LinearAt::Output(0), LinearAt::GateUp(0), LinearAt::Down(0), LinearAt::Head];
-    let turned = products.map(|at| {
+    let packed = products.map(|at| {
         let [outputs, depth] = at.shape(config);
         let columns = if rows > FEW { block_columns(threads, outputs) } else { part_columns(threads, [rows, outputs]) };
         let is_quantised = dtype == Dtype::Fp8 && at != LinearAt::Head;
         let dequantised = if is_quantised { product(&[columns, depth]).saturating_mul(dtype.bytes()) } else { 0 };
         panel_bytes(dtype, rows, depth, threads).saturating_add(dequantised)
     });
-    product_bytes(turned.into_iter().max().unwrap_or(0))
+    product_bytes(packed.into_iter().max().unwrap_or(0))
 }
 
 /// What each thread needs for products that need this many bytes themselves.
-pub(super) fn product_bytes(turned: u64) -> u64 {
-    workspace_bytes().saturating_add(PACKED_BYTES).saturating_add(turned)
+pub(super) fn product_bytes(packed: u64) -> u64 {
+    workspace_bytes().saturating_add(PACKED_BYTES).saturating_add(packed)
 }
 
 /// What each thread needs for products of two factors that change: gradients, and scores that are stored.

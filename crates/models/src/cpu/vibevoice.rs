@@ -71,11 +71,11 @@ pub fn needed_vibevoice_bytes(
     let shapes = config.tokenizer_shapes();
     let plans = shapes.each_ref().map(|shape| Plan::new(shape, TOGETHER));
     let products = plans.iter().flat_map(|plan| &plan.products);
-    let turned = products
+    let packed = products
         .map(|[rows, width]| panel_bytes(dtype, rows.saturating_mul(TOGETHER), *width, threads))
         .max()
         .unwrap_or(0);
-    let thread = thread_bytes(&decoder, dtype, positions, threads).max(product_bytes(turned));
+    let thread = thread_bytes(&decoder, dtype, positions, threads).max(product_bytes(packed));
     let kernel = |conv: ConvShape| product(&[conv.inputs, conv.outputs, conv.kernel]);
     let largest_kernel = shapes.iter().flat_map(TokenizerShape::convolutions).map(kernel).max();
     let numbers = [

@@ -146,7 +146,8 @@ type Counter<'a> = &'a dyn Fn(usize) -> Counted;
 
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    now: TrainMemory,
+    /// What is in use.
+    pub now: TrainMemory,
     is_by_layer: bool,
     layer_activations: u64,
     head_activations: u64,
@@ -168,10 +169,6 @@ impl Ledger {
             layer_weights: bytes(layer),
             head_weights: bytes(head),
         }
-    }
-
-    pub fn now(&self) -> TrainMemory {
-        self.now
     }
 
     /// Forward begins: nothing of the last step is needed any more but weights and moments.
@@ -268,22 +265,22 @@ mod tests {
         let options = TrainOptions::new(Dtype::Bf16, 2, 16);
         let (mut ledger, need) = (Ledger::new(&config, &options), config.train_need(&options));
         let start = TrainMemory { weights: need.weights, ..TrainMemory::default() };
-        assert_eq!(ledger.now(), start);
+        assert_eq!(ledger.now, start);
         for _ in 0..2 {
             ledger.forward_begins();
             (0..config.layers).for_each(|_| ledger.layer_forward());
             ledger.forward_ends();
-            assert_eq!((ledger.now().activations, ledger.now().gradients), (need.activations, 0));
+            assert_eq!((ledger.now.activations, ledger.now.gradients), (need.activations, 0));
             ledger.head_backward();
             (0..config.layers).for_each(|_| ledger.layer_backward());
             let embedding = config.embedding_tensor().count() as u64 * 2;
             let before_embed = need.gradients - if config.tied { 0 } else { embedding };
-            assert_eq!((ledger.now().activations, ledger.now().gradients), (0, before_embed));
+            assert_eq!((ledger.now.activations, ledger.now.gradients), (0, before_embed));
             ledger.backward_ends();
-            assert_eq!((ledger.now().activations, ledger.now().gradients), (0, need.gradients));
+            assert_eq!((ledger.now.activations, ledger.now.gradients), (0, need.gradients));
             ledger.update_ends();
         }
-        assert_eq!(ledger.now(), TrainMemory { gradients: need.gradients, optimizer: need.optimizer, ..start });
-        assert_eq!(ledger.now().total(), need.weights * 4);
+        assert_eq!(ledger.now, TrainMemory { gradients: need.gradients, optimizer: need.optimizer, ..start });
+        assert_eq!(ledger.now.total(), need.weights * 4);
     }
 }

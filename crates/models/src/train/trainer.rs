@@ -110,6 +110,6 @@ impl<O: TrainDevice> Trainer for ModelTrainer<O> {
     }
 
     fn memory(&self) -> TrainMemory {
-        self.ledger.now()
+        self.ledger.now
     }
 }

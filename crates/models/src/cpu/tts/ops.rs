@@ -104,7 +104,7 @@ impl<T: Number> CpuOps<T> {
         let rows = self.wide.len() / self.config.talker.hidden;
         self.narrow.resize(rows * self.config.predictor.hidden, T::default());
         match bridge {
-            Some(bridge) => bridge.run(&self.crew, rows, &self.wide, &mut self.narrow),
+            Some(bridge) => bridge.run(&self.crew, &self.wide, &mut self.narrow),
             None => self.narrow.copy_from_slice(&self.wide),
         }
     }
@@ -146,7 +146,7 @@ impl<T: Number> TtsOps for CpuOps<T> {
     fn linear(&mut self, linear: &Linear<T>, rows: &Vec<T>, has_silu: bool) -> Result<Vec<T>, ModelError> {
         let (count, width) = (rows.len() / self.config.text_width, linear.outputs());
         let mut out = zeros(count * width)?;
-        linear.run(&self.crew, count, rows, &mut out);
+        linear.run(&self.crew, rows, &mut out);
         if has_silu {
             silu(&self.crew, &mut out);
         }
@@ -344,14 +344,14 @@ impl<T: Number> CodecOps for CpuOps<T> {
     fn up_gelu(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
         let Buffers { second, inner, .. } = &mut self.buffers;
         let width = next.up.outputs();
-        next.up.run(&self.crew, rows, second, inner);
+        next.up.run(&self.crew, &second[..rows * next.scale.len()], inner);
         gelu(&self.crew, &mut inner[..rows * width]);
         Ok(())
     }
 
     fn down_add(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
         let Buffers { hidden, second, inner, .. } = &mut self.buffers;
-        next.down.run(&self.crew, rows, inner, second);
+        next.down.run(&self.crew, &inner[..rows * next.up.outputs()], second);
         add_scaled(&self.crew, &next.scale, &second[..rows * next.scale.len()], hidden);
         Ok(())
     }

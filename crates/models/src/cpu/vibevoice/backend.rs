@@ -7,7 +7,7 @@ use super::super::stack::{Before, Stack};
 use super::super::steps::{Norm, embed};
 use super::super::{crew::Crew, model::Loader, number::Number};
 use super::diffusion::Diffusion;
-use super::tokenizer::{Buffers, Flow, linear};
+use super::tokenizer::{Buffers, Flow};
 use crate::vibevoice::{
     Backend, CONNECTOR_EPS, Connector, Done, Engine, Guidance, Read, STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions,
     VibeVoiceWeights,
@@ -89,9 +89,9 @@ impl<T: Number> Connecting<T> {
         let size = from.len() / (weights.enter.weight.len() / width) * width;
         fit(inner, size)?;
         fit(normed, size)?;
-        linear(crew, &weights.enter, from, inner);
+        weights.enter.run(crew, from, inner);
         Norm { weight: &weights.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner[..size], normed);
-        linear(crew, &weights.leave, &normed[..size], inner);
+        weights.leave.run(crew, &normed[..size], inner);
         Ok(&inner[..size])
     }
 }

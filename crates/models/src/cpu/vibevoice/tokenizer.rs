@@ -1,10 +1,10 @@
 //! The operations of tokenizers on the CPU. All tokenizers share the buffers: one runs after the other.
 
 use super::super::steps::{Norm, add_scaled, gelu};
-use super::super::{cache::fit, crew::Crew, number::Number};
+use super::super::{cache::fit, number::Number};
 use super::{super::conv::Conv, backend::Cpu};
 use crate::ModelError;
-use crate::vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
+use crate::vibevoice::{Done, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
 
 pub struct Flow<T> {
     contexts: Vec<Vec<T>>,
@@ -77,9 +77,9 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         // The positions before are mixed too, with too little before them, and left out.
         add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
         Norm { weight: &block.ffn_norm, eps: to.eps }.rows(crew, 1, stream, third);
-        linear(crew, &block.up, &third[..size], second);
+        block.up.run(crew, &third[..size], second);
         gelu(crew, &mut second[..inner]);
-        linear(crew, &block.down, &second[..inner], third);
+        block.down.run(crew, &second[..inner], third);
         Ok(())
     }
 
@@ -93,10 +93,6 @@ impl<T: Number> Buffers<T> {
         reserve(&mut self.stream, numbers.len());
         self.stream.extend(numbers.map(T::narrow));
     }
-}
-
-pub fn linear<T: Number>(crew: &Crew, weights: &Linear<Cpu<T>>, from: &[T], to: &mut [T]) {
-    weights.run(crew, from.len() * weights.outputs() / weights.weight.len(), from, to);
 }
 
 fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
