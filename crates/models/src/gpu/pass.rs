@@ -315,10 +315,11 @@ impl<T: Number> Ops for Pass<'_, T> {
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let Parts { gate_up, activated, .. } = &mut self.buffers.parts;
         let Context { stream, operations, config, .. } = self.context;
-        Ok(match config.activation {
+        match config.activation {
             Activation::Silu => operations.swiglu(stream, &*gate_up, bias, activated, shape)?,
             Activation::GeluTanh => operations.geglu(stream, &*gate_up, bias, activated, shape)?,
-        })
+        }
+        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ impl<T: Number> GpuPasses<'_, T> {
         let _stage = mark_embedding!(context.marks, tokens);
         let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
         context.operations.embed(context.stream, &*ids, &parameters.embedding, &mut parts.x, shape)?;
-        Ok(context.scale_embedding(&mut parts.x, self.options.batch * tokens)?)
+        context.scale_embedding(&mut parts.x, self.options.batch * tokens)
     }
 
     /// The part of a pass behind the embedding.

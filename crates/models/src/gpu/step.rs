@@ -66,7 +66,7 @@ impl<T: Number> Stepper<T> {
     pub fn embed(&mut self, context: &Context<'_, T>, embedding: &Buffer<T>, state: &State) -> Done {
         let _stage = mark_embedding!(context.marks, 1);
         self.step.embed(context.stream, state, embedding, &mut self.buffers.parts.x)?;
-        Ok(context.scale_embedding(&mut self.buffers.parts.x, self.buffers.sizes.rows)?)
+        context.scale_embedding(&mut self.buffers.parts.x, self.buffers.sizes.rows)
     }
 
     pub fn head(&mut self, context: Context<'_, T>, norm: &Buffer<T>, head: &Buffer<T>) -> Done {

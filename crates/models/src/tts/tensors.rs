@@ -26,7 +26,7 @@ impl Linear<TensorSpec> {
         Self { weight, bias: tensor(format!("{name}.bias"), [outputs], Role::Bias) }
     }
 
-    fn linear(name: &str, shape: [usize; 2]) -> Self {
+    fn of_matrix(name: &str, shape: [usize; 2]) -> Self {
         Self::named(name, tensor(format!("{name}.weight"), shape, Role::Linear), shape[0])
     }
 
@@ -134,7 +134,7 @@ pub trait LoadNamed: Load {
     }
 
     fn linear(&mut self, name: &str, shape: [usize; 2]) -> Loaded<Linear<Self::Matrix, Self::Vector>, Self> {
-        let Linear { weight, bias } = ConvTensors::linear(name, shape);
+        let Linear { weight, bias } = ConvTensors::of_matrix(name, shape);
         Ok(Linear { weight: self.matrix(&[weight])?, bias: self.vector(&[bias])? })
     }
 }
@@ -213,7 +213,7 @@ impl<L: TtsLoad> Table<'_, L> {
 
     /// A linear layer as a convolution that sees one position.
     fn point(&mut self, name: &str, shape: [usize; 2]) -> Loaded<<L::Parts as Parts>::Conv, L> {
-        self.loader.conv(&ConvTensors::linear(name, shape), 1)
+        self.loader.conv(&ConvTensors::of_matrix(name, shape), 1)
     }
 
     fn snake(&mut self, name: &str, channels: usize) -> Loaded<<L::Parts as Parts>::Snake, L> {
