@@ -7,24 +7,21 @@
 mod block_mask;
 mod columns;
 mod cpu;
-mod draw;
 mod kept;
-mod kind;
 mod layout;
 mod memory;
 mod pattern;
 mod reference;
 mod sizes;
-mod synthetic;
+
+pub use crate::cpu::blocks::executed;
 
 pub use self::{
-    block_mask::{BUILT_IN_MASK, BlockMask, NoMask},
-    cpu::{CPU_TILING, CpuAttention, cpu_attention, executed, needed_bytes},
-    kept::{Kept, Rule},
-    kind::Kind,
+    block_mask::{BUILT_IN_MASK, BlockMask},
+    cpu::{CPU_TILING, CpuAttention, cpu_attention, needed_bytes},
+    kept::{Kept, Kind, Rule},
     layout::{Layout, Tiling},
     pattern::{PRESETS, Pattern, Random, SHARED_ROWS},
     reference::{Accuracy, Reference, Sampled, tolerance},
-    sizes::AttentionSizes,
-    synthetic::{Input, Synthetic},
+    sizes::{AttentionSizes, Input, Synthetic},
 };

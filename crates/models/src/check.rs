@@ -16,7 +16,7 @@ pub(crate) type Fault = Result<(), String>;
 
 /// The error for a configuration of this name.
 pub(crate) fn refused(name: &str, fault: Fault) -> Done {
-    fault.map_err(|reason| ModelError::BadConfig { config: format!("`{name}`"), reason })
+    fault.map_err(|reason| ModelError::Refused(format!("`{name}`: {reason}")))
 }
 
 /// Refuses parameters whose bytes cannot be counted.

@@ -48,7 +48,7 @@ pub(crate) fn read_fields<T>(
         Ok(_) => Err("it is JSON and no object".to_owned()),
         Err(error) => Err(format!("it is no JSON: {error}")),
     };
-    found.map_err(|reason| ModelError::BadConfig { config: format!("{file} of `{model}`"), reason })
+    found.map_err(|reason| ModelError::Refused(format!("{file} of `{model}`: {reason}")))
 }
 
 /// The fields of a file, read by name so that what is wrong can be named.

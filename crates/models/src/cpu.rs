@@ -30,7 +30,7 @@ mod vibevoice;
 use self::engine::CpuPasses;
 pub use self::{
     fuser::{fuser, needed_fuser_bytes},
-    memory::{Pass, most_resident_layers, needed_bytes},
+    memory::{Pass, needed_bytes},
     product::{settle, workspace_bytes},
     train::{needed_train_bytes, trainer},
     tts::{needed_tts_bytes, qwen_tts},

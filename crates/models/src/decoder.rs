@@ -196,8 +196,7 @@ pub trait DecoderBackend {
     }
 
     /// The same of a prefill of this many tokens per sequence, for the span around it.
-    fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
-        let _ = tokens;
+    fn next_prefill_replay(&mut self, _tokens: usize) -> Result<Option<u64>, ModelError> {
         Ok(None)
     }
 

@@ -77,7 +77,10 @@ impl FromStr for Dtype {
             "bf16" | "bfloat16" => Ok(Self::Bf16),
             "f16" | "fp16" | "float16" => Ok(Self::F16),
             "fp8" | "float8_e4m3fn" => Ok(Self::Fp8),
-            _ => Err(ModelError::NoDtype { name: text.to_owned() }),
+            _ => {
+                let reason = format!("there is no number type `{text}`");
+                Err(ModelError::hinted(reason, "there are `f32`, `bf16` and `f16`"))
+            }
         }
     }
 }

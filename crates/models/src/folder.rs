@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::fp8::{BLOCK, Quantised};
 use crate::{
-    Config, Done, Dtype, Family, ModelError, TensorData, map::Map, misfit::Misfit, nano, tensors::TensorSpec, torch,
+    Config, Done, Dtype, Family, ModelError, TensorData, map::Map, misfit::Misfit, tensors::TensorSpec, torch,
 };
 
 const INDEX: &str = "model.safetensors.index.json";
@@ -21,7 +21,7 @@ const SINGLE: &str = "model.safetensors";
 #[derive(Debug, Default)]
 pub struct Folder {
     files: Vec<Map>,
-    tensors: HashMap<String, Stored>,
+    pub tensors: HashMap<String, Stored>,
 }
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Folder {
         let mut opened = Self::open_any(folder)?;
         if config.family == Family::Nano {
             let tensors = opened.tensors.into_iter();
-            opened.tensors = tensors.filter_map(|(name, stored)| Some((nano::renamed(&name)?, stored))).collect();
+            opened.tensors = tensors.filter_map(|(name, stored)| Some((nano_renamed(&name)?, stored))).collect();
         }
         // Older checkpoints carry along the wavelengths of positions, and a head that is the embedding.
         let is_harmless =
@@ -67,13 +67,10 @@ impl Folder {
         specs: Vec<TensorSpec>,
         is_harmless: impl Fn(&str) -> bool,
     ) -> Result<Self, ModelError> {
-        match Misfit::between(specs, &self.tensors, is_harmless).reasons() {
-            None => Ok(self),
-            Some((reasons, types_alone)) => {
-                let (folder, model) = (folder.to_owned(), model.to_owned());
-                Err(ModelError::Unfit { folder, model, reasons, types_alone })
-            }
-        }
+        let what = format!("the weights in `{}` do not fit `{model}`", folder.display());
+        let hint = "the folder's `config.json` and its weights must be of one model";
+        Misfit::between(specs, &self.tensors, is_harmless).refuse(&what, hint)?;
+        Ok(self)
     }
 
     pub fn rename(&mut self, from: &str, to: String) {
@@ -99,10 +96,6 @@ impl Folder {
         Ok(opened)
     }
 
-    pub fn tensors(&self) -> &HashMap<String, Stored> {
-        &self.tensors
-    }
-
     pub fn add_torch(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
         let file = self.files.len();
@@ -116,8 +109,7 @@ impl Folder {
 
     pub fn add_safetensors(&mut self, path: &Path, prefix: &str) -> Done {
         let map = open_file(path, Map::open)?;
-        let damaged = |reason| ModelError::Damaged { path: path.to_owned(), reason };
-        let (header, metadata) = read_header(map.bytes()).map_err(damaged)?;
+        let (header, metadata) = read_header(map.bytes()).map_err(|reason| ModelError::damaged(path, reason))?;
         let file = self.files.len();
         for (name, info) in metadata.tensors() {
             let place = |offset: usize| offset.saturating_add(header).saturating_add(LENGTH_BYTES);
@@ -167,14 +159,15 @@ pub(crate) fn read_text(path: &Path) -> Result<String, ModelError> {
 /// What a small JSON file says; `what` it is, for a message.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T, ModelError> {
     let text = open_file(path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
-    let damaged = |error| ModelError::Damaged { path: path.to_owned(), reason: format!("it is no {what}: {error}") };
-    serde_json::from_slice(&text).map_err(damaged)
+    serde_json::from_slice(&text).map_err(|error| ModelError::damaged(path, format!("it is no {what}: {error}")))
 }
 
 pub(crate) fn read_config(folder: &Path) -> Result<String, ModelError> {
     let path = folder.join("config.json");
     if folder.is_dir() && !path.exists() {
-        return Err(ModelError::NoConfig { folder: folder.to_owned() });
+        let reason = format!("`{}` has no `config.json`", folder.display());
+        let hint = "name the folder that has `config.json` and `model.safetensors` in it";
+        return Err(ModelError::hinted(reason, hint));
     }
     read_text(&path)
 }
@@ -194,7 +187,7 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
         return Err(ModelError::NoWeights { folder: folder.to_owned(), other: other_weights(folder) });
     }
     let files = indexed_files(read_json(&index, "index")?);
-    let files = files.map_err(|reason| ModelError::Damaged { path: index, reason })?;
+    let files = files.map_err(|reason| ModelError::damaged(&index, reason))?;
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 
@@ -246,4 +239,64 @@ fn expected_length(bytes: &[u8]) -> Option<u64> {
     let header: HashMap<String, serde_json::Value> = serde_json::from_slice(text).ok()?;
     let ends = header.values().filter_map(|tensor| tensor.get("data_offsets")?.get(1)?.as_u64());
     Some(data_begins.saturating_add(ends.max()?))
+}
+
+/// What a decoder of Nano XYZ never uses of its checkpoint: cross-attention, RoPE frequencies and the importance of tokens.
+const UNUSED: [&str; 5] =
+    [".cross_attn.", "_proj_cross.", ".post_cross_attention_layernorm.", ".rope.inv_freq", ".dca_allocator."];
+
+/// The feed-forward part, which its checkpoints name otherwise than `transformers` does.
+const FEEDFORWARD: [(&str, &str); 3] = [
+    (".feedforward.w1.", ".mlp.gate_proj."),
+    (".feedforward.w3.", ".mlp.up_proj."),
+    (".feedforward.w2.", ".mlp.down_proj."),
+];
+
+/// The name of a tensor in `transformers`; none if a decoder does not use it.
+fn nano_renamed(name: &str) -> Option<String> {
+    if UNUSED.iter().any(|part| name.contains(part)) {
+        return None;
+    }
+    // `NanoModel` saves no prefix, and one with `is_decoder` has its layers one level deeper.
+    let inner = name.strip_prefix("model.").unwrap_or(name);
+    let inner = inner.strip_prefix("decoder.").unwrap_or(inner);
+    if inner == "lm_head.weight" {
+        return Some(inner.to_owned());
+    }
+    let renamed = |name: String, (there, here): (&str, &str)| name.replace(there, here);
+    Some(FEEDFORWARD.into_iter().fold(format!("model.{inner}"), renamed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_nano_xyz_become_those_of_transformers() {
+        let same =
+            ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.up_proj.bias"];
+        for name in same {
+            assert_eq!(nano_renamed(name).as_deref(), Some(name));
+        }
+        let changed = [
+            ("model.layers.0.feedforward.w1.weight", "model.layers.0.mlp.gate_proj.weight"),
+            ("model.layers.0.feedforward.w2.bias", "model.layers.0.mlp.down_proj.bias"),
+            ("layers.3.feedforward.w3.weight", "model.layers.3.mlp.up_proj.weight"),
+            ("model.decoder.norm.weight", "model.norm.weight"),
+            ("model.lm_head.weight", "lm_head.weight"),
+        ];
+        for (there, here) in changed {
+            assert_eq!(nano_renamed(there).as_deref(), Some(here), "{there}");
+        }
+        let unused = [
+            "model.layers.0.self_attn.q_proj_cross.weight",
+            "model.layers.0.cross_attn.o_proj.weight",
+            "model.layers.0.post_cross_attention_layernorm.weight",
+            "model.layers.0.self_attn.rope.inv_freq",
+            "model.layers.0.self_attn.dca_allocator.importance_proj.weight",
+        ];
+        for name in unused {
+            assert_eq!(nano_renamed(name), None, "{name}");
+        }
+    }
 }

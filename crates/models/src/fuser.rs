@@ -6,7 +6,6 @@
 //! its numbers come from, [`Fusing`] what can be asked of it on a device, and [`C2c`] runs two models with one.
 
 mod align;
-mod alignment;
 mod c2c;
 mod chat;
 mod checkpoint;
@@ -17,15 +16,13 @@ mod prompt;
 mod sizes;
 mod tensors;
 mod weights;
-mod work;
 
 pub(crate) use self::sizes::fuser_bytes;
 pub use self::{
     align::{Aligned, Aligner, Choice},
-    alignment::Alignment,
     c2c::{C2c, Generated, Response},
     chat::{ChatStyle, Rendered},
-    config::{CacheShape, FuserConfig, Pair},
+    config::{Alignment, CacheShape, FuserConfig, Pair},
     fusing::{FuseMode, FuseOptions, FuseOrder, Fused, Fusing, Path},
     prompt::{Prompt, Section, SharerMask, sections},
     weights::{FuserWeights, Gates},

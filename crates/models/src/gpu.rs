@@ -43,13 +43,12 @@ use self::{decoder::GpuPasses, streamed::HostLayers};
 #[derive(Debug, Clone)]
 pub struct GpuModel {
     config: Arc<Config>,
+    dtype: Dtype,
     weights: Arc<dyn LoadedWeights>,
 }
 
 /// Weights of some dtype.
 trait LoadedWeights: Debug + Send + Sync {
-    fn dtype(&self) -> Dtype;
-
     /// A decoder with its cache and buffers on a device. Offloaded layers come over the stream of the second one.
     fn decoder<'a>(
         self: Arc<Self>,
@@ -60,10 +59,6 @@ trait LoadedWeights: Debug + Send + Sync {
 }
 
 impl<T: Number> LoadedWeights for GpuWeights<T> {
-    fn dtype(&self) -> Dtype {
-        if self.fp8.is_some() { Dtype::Fp8 } else { T::DTYPE }
-    }
-
     fn decoder<'a>(
         self: Arc<Self>,
         config: &Arc<Config>,
@@ -94,7 +89,7 @@ impl GpuModel {
                 None => Ok(None),
             })?)
         });
-        Ok(Self { config: Arc::new(config.clone()), weights })
+        Ok(Self { config: Arc::new(config.clone()), dtype, weights })
     }
 
     /// Starts to compile the kernels of a decoder with these options, so that they are compiled while its weights are
@@ -114,14 +109,14 @@ impl GpuModel {
         copies: Option<&'a Device>,
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
-        let (wanted, has) = (options.dtype, self.dtype());
+        let (wanted, has) = (options.dtype, self.dtype);
         ensure!(wanted == has, "the weights are {has} on the device, and {wanted} was asked for");
         Arc::clone(&self.weights).decoder(&self.config, (device, copies), options)
     }
 
     /// The dtype of the weights.
     pub fn dtype(&self) -> Dtype {
-        self.weights.dtype()
+        self.dtype
     }
 }
 

@@ -21,13 +21,11 @@ pub mod gpu;
 mod map;
 mod marks;
 mod misfit;
-mod nano;
 mod numbers;
 mod offload;
 mod parts;
 mod presets;
 mod rope;
-mod size;
 pub mod stages;
 pub mod synthetic;
 mod tensors;
@@ -53,7 +51,7 @@ pub use self::{
     offload::{Home, LayerVisit, Offload, Offloading, StreamMode, most_resident},
     rope::{RopeTable, rope_frequencies},
     synthetic::Fill,
-    tensors::{LinearTensors, Role, TensorSpec},
+    tensors::{Role, TensorSpec},
     tokenizer::{TokenRole, Tokenizer},
     train::{AdamW, BackwardWork, TrainMemory, TrainOptions, Trainer, random_batch},
     weights::{HasTensors, TensorData, Weights, WeightsOf},

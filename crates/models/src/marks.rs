@@ -24,29 +24,20 @@ impl StageNames for laptime_cuda::Stamper {
 
 /// A stage until it is dropped.
 #[derive(Debug)]
-pub struct OpenStage<S> {
+#[allow(dead_code, reason = "what is inside ends the stage when it is dropped")]
+pub enum OpenStage<S> {
     /// Recorded now, and shown to tools that listen to ranges.
-    _recorded: Option<(ToolRange, S)>,
+    Recorded(ToolRange, S),
     /// Named in a capture.
-    _named: Option<NamedStage>,
-}
-
-impl<S> OpenStage<S> {
-    pub fn recorded(range: ToolRange, stage: S) -> Self {
-        Self { _recorded: Some((range, stage)), _named: None }
-    }
-
-    pub fn named(names: &Arc<dyn StageNames>, name: &'static str, place: Option<(&'static str, u32)>) -> Self {
-        Self { _recorded: None, _named: Some(NamedStage::begin(names, name, place)) }
-    }
+    Named(NamedStage),
 }
 
 /// A stage of a capture until it is dropped.
 #[derive(Debug)]
-struct NamedStage(Arc<dyn StageNames>);
+pub struct NamedStage(Arc<dyn StageNames>);
 
 impl NamedStage {
-    fn begin(names: &Arc<dyn StageNames>, name: &'static str, place: Option<(&'static str, u32)>) -> Self {
+    pub fn begin(names: &Arc<dyn StageNames>, name: &'static str, place: Option<(&'static str, u32)>) -> Self {
         names.begin(name, place);
         Self(Arc::clone(names))
     }
@@ -67,13 +58,13 @@ pub fn counted(value: impl TryInto<u32>) -> u32 {
 macro_rules! open_stage {
     ($marks:expr, $name:literal $(, $key:ident = $value:expr $(, $other:ident = $more:expr)*)?) => {
         match &$marks.names {
-            None => $crate::marks::OpenStage::recorded(
+            None => $crate::marks::OpenStage::Recorded(
                 $crate::tool_range($name),
                 laptime_probe::stage!($name, on = $marks.lane $(, $key = $value $(, $other = $more)*)?),
             ),
             Some(names) => {
                 let place = None::<(&'static str, u32)>$(.or(Some((stringify!($key), $crate::marks::counted($value)))))?;
-                $crate::marks::OpenStage::named(names, $name, place)
+                $crate::marks::OpenStage::Named($crate::marks::NamedStage::begin(names, $name, place))
             }
         }
     };

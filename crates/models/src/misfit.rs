@@ -4,9 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use safetensors::tensor::Dtype as StoredType;
 
-use crate::{TensorSpec, folder::Stored, tensors::SCALE};
+use crate::{Done, ModelError, TensorSpec, folder::Stored, tensors::SCALE};
 
-const TOLD: usize = 5;
+const MOST_LISTED: usize = 5;
+
+const TYPES_HINT: &str =
+    "f32, bf16 and f16 are read, and e4m3 matrices with a `weight_scale_inv` per block; save the model in one of them";
 
 #[derive(Debug, Default)]
 pub struct Misfit {
@@ -47,8 +50,8 @@ impl Misfit {
         misfit
     }
 
-    /// What does not fit, in words, and whether only types are wrong; nothing if everything fits.
-    pub fn reasons(&self) -> Option<(String, bool)> {
+    /// Refuses what does not fit: `what` it is, in words, with a hint unless only types are wrong.
+    pub fn refuse(&self, what: &str, hint: &str) -> Done {
         let kinds = [
             listed(&self.missing, "missing"),
             listed(&self.extra, "not of the model"),
@@ -57,16 +60,22 @@ impl Misfit {
         ];
         let reasons: Vec<String> = kinds.into_iter().flatten().collect();
         let types_alone = self.missing.is_empty() && self.extra.is_empty() && self.misshapen.is_empty();
-        (!reasons.is_empty()).then(|| (reasons.join("; "), types_alone))
+        match reasons.is_empty() {
+            true => Ok(()),
+            false => {
+                let hint = if types_alone { TYPES_HINT } else { hint };
+                Err(ModelError::hinted(format!("{what}: {}", reasons.join("; ")), hint))
+            }
+        }
     }
 }
 
 fn listed(names: &[String], what: &str) -> Option<String> {
     let verb = if names.len() == 1 { "tensor is" } else { "tensors are" };
-    let more = match names.len().saturating_sub(TOLD) {
+    let more = match names.len().saturating_sub(MOST_LISTED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let shown = names.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let shown = names.iter().take(MOST_LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
     (!names.is_empty()).then(|| format!("{} {verb} {what} ({shown}{more})", names.len()))
 }

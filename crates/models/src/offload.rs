@@ -3,7 +3,6 @@
 //! The first layers are streamed and the last ones stay. Each streamed layer has a *home* on the slow side: pinned or pageable
 //! memory of the host where there is a GPU, a file where there is none. Two *buffers* on the fast side take turns.
 
-mod auto;
 pub(crate) mod order;
 pub(crate) mod schedule;
 
@@ -11,7 +10,6 @@ use std::path::PathBuf;
 
 use laptime_probe::Lane;
 
-pub use self::auto::most_resident;
 use crate::{Config, Dtype, ModelError, words::words};
 
 /// How offloaded layers are streamed.
@@ -134,9 +132,26 @@ pub struct LayerVisit {
     pub copy_ns: f64,
 }
 
+/// The largest number of resident layers that fits, where `needed` gives the bytes for a number of resident layers.
+/// What cannot be run even with all layers streamed is refused, with the smallest budget that works.
+///
+/// All are asked for, one by one: a single streamed layer may need more than none, since its buffers are two.
+pub fn most_resident(layers: usize, budget: u64, needed: impl Fn(usize) -> u64) -> Result<usize, ModelError> {
+    let mut least = u64::MAX;
+    for resident in (0..=layers).rev() {
+        let bytes = needed(resident);
+        if bytes <= budget {
+            return Ok(resident);
+        }
+        least = least.min(bytes);
+    }
+    Err(ModelError::SmallBudget { budget, least })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn modes_are_read_by_their_names() {
@@ -152,5 +167,46 @@ mod tests {
         let ahead = StreamMode::ALL.map(StreamMode::is_ahead);
         assert_eq!(ahead, [false, false, true, true, true]);
         assert_eq!(StreamMode::ALL.map(StreamMode::wraps), [false, false, false, true, true]);
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    /// A model of four layers of 10 MiB, 5 MiB beside them, and two buffers where a layer is streamed.
+    fn needed(resident: usize) -> u64 {
+        let buffers = if resident < 4 { 2 } else { 0 };
+        (5 + 10 * (resident as u64 + buffers)) * MIB
+    }
+
+    #[test]
+    fn as_many_layers_stay_as_fit() {
+        let most = |budget: u64| most_resident(4, budget * MIB, needed).unwrap();
+        assert_eq!((most(25), most(34), most(35), most(44), most(1000)), (0, 0, 1, 1, 4));
+        // With one streamed layer it would be 55.
+        assert_eq!(most(45), 4);
+    }
+
+    #[test]
+    fn a_budget_that_is_too_small_is_told_the_smallest_that_works() {
+        let error = most_resident(4, 25 * MIB - 1, needed).unwrap_err();
+        assert_eq!(error.to_string(), "24 MiB are not enough: at least 25 MiB are needed, with layers streamed");
+        assert!(error.hint().is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_chosen_fits_and_nothing_larger_does(sizes in prop::collection::vec(0_u64..100, 1..20), budget in 0_u64..120) {
+            let layers = sizes.len() - 1;
+            match most_resident(layers, budget, |resident| sizes[resident]) {
+                Ok(most) => {
+                    prop_assert!(sizes[most] <= budget);
+                    prop_assert!(sizes[most + 1..].iter().all(|size| *size > budget));
+                }
+                Err(ModelError::SmallBudget { least, .. }) => {
+                    prop_assert!(sizes.iter().all(|size| *size > budget));
+                    prop_assert_eq!(Some(&least), sizes.iter().min());
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
     }
 }

@@ -18,8 +18,18 @@ impl Config {
             return Ok(found);
         }
         match ENCODER_DECODERS.into_iter().find(|known| plain(known) == asked) {
-            Some(known) => Err(ModelError::EncoderDecoder { name: known.to_owned(), decoders: names_of(Family::Nano) }),
-            None => Err(ModelError::NoModel { name: name.to_owned(), near: nearest(&asked) }),
+            Some(known) => {
+                let nano = Self::presets().into_iter().filter(|config| config.family == Family::Nano);
+                let decoders: Vec<String> = nano.map(|config| config.name).collect();
+                let decoders = decoders.join(", ");
+                Err(ModelError::Refused(format!("`{known}` is an encoder-decoder; laptime has decoders: {decoders}")))
+            }
+            None => {
+                let near = nearest(&asked).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+                let names: Vec<String> = Self::presets().into_iter().map(|config| config.name).collect();
+                let hint = format!("{near}`laptime list models` shows them: {}", names.join(", "));
+                Err(ModelError::hinted(format!("there is no model `{name}`"), hint))
+            }
         }
     }
 
@@ -51,10 +61,6 @@ pub(crate) fn by_name<C>(
 /// A name without its publisher, in lower case and with `-` for `_`.
 pub(crate) fn published_name(name: &str) -> String {
     name.trim().rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-")
-}
-
-fn names_of(family: Family) -> Vec<String> {
-    Config::presets().into_iter().filter(|config| config.family == family).map(|config| config.name).collect()
 }
 
 fn nearest(asked: &str) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::{Config, Rope, RopeScaling, size::product};
+use crate::{Config, Rope, RopeScaling, tensors::product};
 
 /// The angle that one position turns each pair of numbers of a head by.
 pub fn rope_frequencies(config: &Config) -> Vec<f64> {

@@ -1,7 +1,7 @@
 //! The tensors of a model's checkpoint, under the names that the `transformers` library gives them.
 
 use crate::fp8::{BLOCK, WeightScales, is_quantised};
-use crate::{Config, Dtype, size::product};
+use crate::{Config, Dtype};
 
 /// What is behind the name of a quantised tensor in the name of its scales.
 pub(crate) const SCALE: &str = "_scale_inv";
@@ -63,24 +63,6 @@ impl TensorSpec {
     pub(crate) fn scale(&self) -> Option<Self> {
         let shape = self.shape.iter().map(|side| side.div_ceil(BLOCK)).collect();
         (self.role == Role::Linear).then(|| Self { name: format!("{}{SCALE}", self.name), shape, role: Role::Scale })
-    }
-}
-
-/// A linear part with a bias.
-#[derive(Debug, Clone)]
-pub struct LinearTensors {
-    /// Its matrix, `[out, in]`.
-    pub weight: TensorSpec,
-    /// What it adds.
-    pub bias: TensorSpec,
-}
-
-impl LinearTensors {
-    pub(crate) fn new(name: &str, shape: [usize; 2]) -> Self {
-        Self {
-            weight: tensor(format!("{name}.weight"), shape, Role::Linear),
-            bias: tensor(format!("{name}.bias"), [shape[0]], Role::Bias),
-        }
     }
 }
 
@@ -185,6 +167,51 @@ pub(crate) fn countable(numbers: u64) -> Option<u64> {
 
 pub(crate) fn tensor<const N: usize>(name: String, shape: [usize; N], role: Role) -> TensorSpec {
     TensorSpec { name, shape: shape.to_vec(), role }
+}
+
+impl Config {
+    /// Numbers in its weights; a tied head is counted once.
+    pub fn parameters(&self) -> u64 {
+        self.checked_parameters().unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of its weights in a number type.
+    pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
+        let others = self.parameters().saturating_sub(layer_numbers(self).saturating_mul(self.layers as u64));
+        let layers = self.layer_bytes(dtype).saturating_mul(self.layers as u64);
+        others.saturating_mul(dtype.bytes()).saturating_add(layers)
+    }
+
+    /// Bytes of the weights of a layer.
+    pub(crate) fn layer_bytes(&self, dtype: Dtype) -> u64 {
+        sum(self.layer_tensors(0).iter().map(|tensor| tensor.bytes(dtype, self.weight_scales)))
+    }
+
+    /// Bytes that one token of one sequence takes in the cache: a key and a value in every layer.
+    pub fn kv_bytes_per_token(&self, dtype: Dtype) -> u64 {
+        product(&[2, self.layers, self.kv_heads, self.head_dim]).saturating_mul(dtype.bytes())
+    }
+
+    /// The parameters, or none if their bytes cannot be counted in 63 bits.
+    pub(crate) fn checked_parameters(&self) -> Option<u64> {
+        let ends = [self.embedding_tensor(), self.final_norm_tensor()].into_iter().chain(self.head_tensor());
+        let layers = checked_count(&self.layer_tensors(0))?.checked_mul(self.layers as u64)?;
+        countable(layers.checked_add(checked_count(&ends.collect::<Vec<_>>())?)?)
+    }
+}
+
+fn layer_numbers(config: &Config) -> u64 {
+    sum(config.layer_tensors(0).iter().map(|tensor| product(&tensor.shape)))
+}
+
+/// A product of sizes, or the largest number.
+pub(crate) fn product(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
+}
+
+/// A sum, or the largest number.
+pub(crate) fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
+    parts.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

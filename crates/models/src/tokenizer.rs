@@ -1,24 +1,21 @@
 //! Text as tokens: by the tokenizer of a model's folder, else byte by byte.
 
 mod byte_pairs;
-mod roles;
 
 use std::collections::{HashMap, HashSet};
 use std::{ops::Range, path::Path};
 
 use laptime_trace::small_file;
+use serde_json::Value;
 
-pub use self::roles::TokenRole;
-use crate::{Config, ModelError, error::ensure, folder::open_file};
+use crate::folder::{open_file, read_json};
+use crate::{Config, ModelError, error::ensure, words::words};
 
 /// Turns text into tokens and back.
 #[derive(Debug)]
-pub struct Tokenizer(Kind);
-
-#[derive(Debug)]
-enum Kind {
-    File(Box<File>),
-    Bytes,
+pub struct Tokenizer {
+    /// None where tokens are bytes.
+    file: Option<Box<File>>,
 }
 
 #[derive(Debug)]
@@ -31,7 +28,7 @@ struct File {
 
 impl File {
     fn new(tokenizer: tokenizers::Tokenizer, folder: &Path) -> Result<Self, ModelError> {
-        let roles = roles::read(folder, |token| tokenizer.token_to_id(token))?;
+        let roles = roles(folder, |token| tokenizer.token_to_id(token))?;
         let added = tokenizer.get_added_tokens_decoder().into_iter();
         let mut special: HashSet<u32> = added.filter(|(_, token)| token.special).map(|(id, _)| id).collect();
         special.extend(roles.values());
@@ -48,14 +45,14 @@ impl Tokenizer {
         let path = folder.join("tokenizer.json");
         if !path.exists() {
             return match byte_pairs::is_there(folder) {
-                true => Ok(Self(Kind::File(Box::new(File::new(byte_pairs::open(folder)?, folder)?)))),
+                true => Ok(Self { file: Some(Box::new(File::new(byte_pairs::open(folder)?, folder)?)) }),
                 false => Self::bytes(config),
             };
         }
         let text = open_file(&path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
         match tokenizers::Tokenizer::from_bytes(text) {
-            Ok(tokenizer) => Ok(Self(Kind::File(Box::new(File::new(tokenizer, folder)?)))),
-            Err(error) => Err(ModelError::Damaged { path, reason: format!("it is no tokenizer: {error}") }),
+            Ok(tokenizer) => Ok(Self { file: Some(Box::new(File::new(tokenizer, folder)?)) }),
+            Err(error) => Err(ModelError::damaged(&path, format!("it is no tokenizer: {error}"))),
         }
     }
 
@@ -63,81 +60,68 @@ impl Tokenizer {
     pub fn bytes(config: &Config) -> Result<Self, ModelError> {
         let (name, vocab) = (&config.name, config.vocab);
         ensure!(vocab >= BYTES, "`{name}` has {vocab} tokens, too few to be the {BYTES} bytes");
-        Ok(Self(Kind::Bytes))
+        Ok(Self { file: None })
     }
 
     /// Whether tokens are bytes.
     pub fn is_bytes(&self) -> bool {
-        matches!(self.0, Kind::Bytes)
+        self.file.is_none()
     }
 
     /// The tokens of a text, with those that the tokenizer puts around every text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
-        match &self.0 {
-            Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
-            Kind::File(file) => {
-                let encoded = file.tokenizer.encode_fast(text, true);
-                Ok(encoded.map_err(no_tokens)?.get_ids().to_vec())
-            }
-        }
+        let Some(file) = &self.file else { return Ok(text.bytes().map(u32::from).collect()) };
+        let encoded = file.tokenizer.encode_fast(text, true);
+        Ok(encoded.map_err(no_tokens)?.get_ids().to_vec())
     }
 
     /// The tokens of a text and nothing around them, each with the bytes of the text that it stands for.
     pub fn encode_with_places(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, ModelError> {
-        match &self.0 {
-            Kind::Bytes => Ok(text.bytes().enumerate().map(|(at, byte)| (u32::from(byte), at..at + 1)).collect()),
-            Kind::File(file) => {
-                let encoded = file.tokenizer.encode(text, false).map_err(no_tokens)?;
-                let places = encoded.get_offsets().iter().map(|(start, end)| *start..*end);
-                Ok(encoded.get_ids().iter().copied().zip(places).collect())
-            }
-        }
+        let Some(file) = &self.file else {
+            return Ok(text.bytes().enumerate().map(|(at, byte)| (u32::from(byte), at..at + 1)).collect());
+        };
+        let encoded = file.tokenizer.encode(text, false).map_err(no_tokens)?;
+        let places = encoded.get_offsets().iter().map(|(start, end)| *start..*end);
+        Ok(encoded.get_ids().iter().copied().zip(places).collect())
     }
 
     /// The token that is written so, if there is one.
     pub fn id_of(&self, token: &str) -> Option<u32> {
-        match &self.0 {
-            Kind::Bytes => <[u8; 1]>::try_from(token.as_bytes()).ok().map(|[byte]| u32::from(byte)),
-            Kind::File(file) => file.tokenizer.token_to_id(token),
-        }
+        let Some(file) = &self.file else {
+            return <[u8; 1]>::try_from(token.as_bytes()).ok().map(|[byte]| u32::from(byte));
+        };
+        file.tokenizer.token_to_id(token)
     }
 
     /// The text of one token, whatever it stands for.
     pub fn text_of(&self, id: u32) -> Result<String, ModelError> {
-        match &self.0 {
-            Kind::Bytes => Ok(bytes_as_text(&[id])),
-            Kind::File(file) => file.tokenizer.decode(&[id], false).map_err(no_text),
-        }
+        self.text(&[id], false)
     }
 
     /// Whether a token stands for something else than text.
     pub fn is_special(&self, id: u32) -> bool {
-        matches!(&self.0, Kind::File(file) if file.special.contains(&id))
+        self.file.as_ref().is_some_and(|file| file.special.contains(&id))
     }
 
     /// The token that a folder names for a role.
     pub fn role(&self, role: TokenRole) -> Option<u32> {
-        match &self.0 {
-            Kind::Bytes => None,
-            Kind::File(file) => file.roles.get(&role).copied(),
-        }
+        self.file.as_ref()?.roles.get(&role).copied()
     }
 
     /// The text of tokens. Of bytes, what is no text is shown as a mark, and a token that is no byte by its number.
     pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
-        match &self.0 {
-            Kind::Bytes => Ok(bytes_as_text(ids)),
-            Kind::File(file) => file.tokenizer.decode(ids, true).map_err(no_text),
-        }
+        self.text(ids, true)
+    }
+
+    fn text(&self, ids: &[u32], skips_special: bool) -> Result<String, ModelError> {
+        let Some(file) = &self.file else { return Ok(bytes_as_text(ids)) };
+        let no_text = |error| ModelError::Refused(format!("the tokens cannot be made text: {error}"));
+        file.tokenizer.decode(ids, skips_special).map_err(no_text)
     }
 }
 
 fn no_tokens(error: tokenizers::Error) -> ModelError {
     ModelError::Refused(format!("the text cannot be made tokens: {error}"))
-}
-
-fn no_text(error: tokenizers::Error) -> ModelError {
-    ModelError::Refused(format!("the tokens cannot be made text: {error}"))
 }
 
 fn bytes_as_text(ids: &[u32]) -> String {
@@ -149,6 +133,36 @@ fn bytes_as_text(ids: &[u32]) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+words! {
+    /// What a token stands for, by the field that names it; in the order in which roles are looked for.
+    pub enum TokenRole {
+        /// It fills what is left of a shorter sequence.
+        Padding = "pad_token",
+        /// It ends a sequence.
+        End = "eos_token",
+        /// It begins a sequence.
+        Begin = "bos_token",
+        /// It stands for what the vocabulary does not have.
+        Unknown = "unk_token",
+    }
+}
+
+/// The tokens of each role that the `tokenizer_config.json` of a folder names; none if it has no such file.
+fn roles(folder: &Path, id_of: impl Fn(&str) -> Option<u32>) -> Result<HashMap<TokenRole, u32>, ModelError> {
+    let path = folder.join("tokenizer_config.json");
+    if !path.exists() {
+        return Ok(HashMap::new());
+    }
+    let fields: Value = read_json(&path, "JSON")?;
+    let token = |role: TokenRole| {
+        let field = fields.get(role.word())?;
+        // Older files tell how a token is to be treated beside what it is.
+        let text = field.as_str().or_else(|| field.get("content")?.as_str())?;
+        Some((role, id_of(text)?))
+    };
+    Ok(TokenRole::ALL.into_iter().filter_map(token).collect())
 }
 
 #[cfg(test)]

@@ -14,10 +14,8 @@ mod count;
 mod engine;
 mod memory;
 mod ops;
-mod parameters;
 mod presets;
 mod prompt;
-mod random;
 mod sampling;
 mod settings;
 mod synthesizer;
@@ -32,8 +30,7 @@ pub use self::{
     config::{Part, TokenIds, TtsConfig},
     engine::{Frame, QwenTts, TtsOptions},
     prompt::{Position, Prompt, TextFeed},
-    random::random_bits,
-    sampling::{Suppressed, draw, keep_top_k, keep_top_p, penalise, sample, weights_of},
+    sampling::{Suppressed, draw, keep_top_k, keep_top_p, penalise, random_bits, sample, weights_of},
     settings::{Choice, Sampling},
     synthesizer::{Listener, Ready, SpeechOptions, Spoken, Synthesizer, Timing, speak},
     voices::{Language, Speaker},

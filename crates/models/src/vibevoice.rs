@@ -16,9 +16,6 @@ mod diffusion_head;
 mod engine;
 mod memory;
 mod model;
-mod names;
-mod noise;
-mod parameters;
 mod plan;
 mod presets;
 mod prompt;
@@ -36,17 +33,17 @@ pub(crate) use self::{
     engine::Engine,
     memory::{Own, needed_bytes},
     plan::{BEHIND, ConvShape, List, Plan, TokenizerShape},
-    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Linear, Mixer, VoiceLoad},
+    solver::SolverStep,
+    tensors::{Connector, DiffusionHead, HeadLayer, Kinds, Mixer, VoiceLoad},
     tokenizer::{Rows, TokenizerOps},
 };
 pub use self::{
     config::{HeadConfig, SpecialIds, TokenizerConfig, VibeVoiceConfig},
     memory::ReadingSizes,
-    model::{Guidance, Noise, SpokenToken, VibeVoice, VibeVoiceOptions},
-    noise::normal,
+    model::{Guidance, Noise, SpokenToken, VibeVoice, VibeVoiceOptions, normal},
     prompt::VoicePrompt,
     script::{Line, Script},
-    solver::{Solver, SolverStep, TRAINED_STEPS},
+    solver::{Solver, TRAINED_STEPS},
     voice::{SYNTHETIC_SECONDS, Voice},
     weights::VibeVoiceWeights,
 };

@@ -140,12 +140,9 @@ impl<C: HasTensors> WeightsOf<C> {
                 TensorData::Stored { dtype, bytes } => first_unusual(dtype, bytes),
                 TensorData::Quantised(quantised) => quantised.first_unusual(),
             };
-            match found {
-                None => Ok(()),
-                Some((index, value)) => {
-                    Err(ModelError::NotFinite { tensor: spec.name.clone(), index, value: value.to_string() })
-                }
-            }
+            let Some((index, value)) = found else { return Ok(()) };
+            let reason = format!("`{}` has {value} at {index}: the weights are not finite", spec.name);
+            Err(ModelError::Refused(reason))
         };
         config.all_tensors().par_iter().map(unusual).find_first(Result::is_err).unwrap_or(Ok(()))
     }

@@ -12,10 +12,7 @@ use std::{
 use laptime_models::{
     Attention, CacheCapacity, Config, Dtype, GraphMode, Marks, Offload, Options, StreamMode, Tokens, TrainOptions,
     Weights,
-    cpu::{
-        self, Pass, most_resident_layers, needed_bytes, needed_fuser_bytes, needed_train_bytes, needed_tts_bytes,
-        needed_vibevoice_bytes,
-    },
+    cpu::{self, Pass, needed_bytes, needed_fuser_bytes, needed_train_bytes, needed_tts_bytes, needed_vibevoice_bytes},
     fuser::{Alignment, FuseOptions, FuserConfig, FuserWeights, SharerMask, sections},
     most_resident, random_batch,
     tts::{Prompt, Sampling, TextFeed, TtsConfig, TtsOptions, TtsWeights},
@@ -148,9 +145,11 @@ fn a_decoder_uses_what_was_predicted(
         offload: offload.clone(),
     };
     let needed = needed_bytes(&config, &options, pass, [0, tokens], threads);
-    if let Some(Offload { resident, .. }) = offload {
-        let most = |budget| most_resident_layers(&config, &options, pass, [0, tokens], threads, budget);
-        assert_eq!(most(needed).unwrap(), resident);
+    if let Some(offload) = offload {
+        let of = |resident| Options { offload: Some(Offload { resident, ..offload.clone() }), ..options.clone() };
+        let needs = |resident| needed_bytes(&config, &of(resident), pass, [0, tokens], threads);
+        let most = |budget| most_resident(config.layers, budget, needs);
+        assert_eq!(most(needed).unwrap(), offload.resident);
         assert_eq!(most(u64::MAX).unwrap(), config.layers);
         assert!(most(needed / 4).is_err());
     }

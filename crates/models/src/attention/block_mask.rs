@@ -22,34 +22,23 @@ pub struct BlockMask {
     kept: Arc<[bool]>,
 }
 
-/// Why a text is no mask.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct NoMask {
-    reason: String,
-}
-
-fn refuse<T>(reason: String) -> Result<T, NoMask> {
-    Err(NoMask { reason })
-}
-
 impl BlockMask {
-    /// Reads a mask: one line per row of `0` and `1`, with or without spaces or commas between them, or the same as JSON:
+    /// Reads a mask, or says why a text is none: one line per row of `0` and `1`, with or without spaces or commas between them, or the same as JSON:
     /// a list of lists of 0 and 1 or of false and true.
-    pub fn parse(text: &str) -> Result<Self, NoMask> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         match text.trim_start().starts_with('[') {
             true => Self::of_rows(json_rows(text)?),
             false => Self::of_rows(text_rows(text)?),
         }
     }
 
-    fn of_rows(rows: Vec<Vec<bool>>) -> Result<Self, NoMask> {
+    fn of_rows(rows: Vec<Vec<bool>>) -> Result<Self, String> {
         let side = rows.len();
         if side == 0 {
-            return refuse("a mask has at least one row".to_owned());
+            return Err("a mask has at least one row".to_owned());
         }
         if let Some((at, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != side) {
-            return refuse(format!("row {} has {} blocks, and there are {side} rows", at + 1, row.len()));
+            return Err(format!("row {} has {} blocks, and there are {side} rows", at + 1, row.len()));
         }
         Ok(Self { side, kept: rows.concat().into() })
     }
@@ -83,12 +72,12 @@ impl BlockMask {
     }
 }
 
-fn text_rows(text: &str) -> Result<Vec<Vec<bool>>, NoMask> {
+fn text_rows(text: &str) -> Result<Vec<Vec<bool>>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let block = |(at, letter): (usize, char)| match letter {
         '0' => Ok(false),
         '1' => Ok(true),
-        other => refuse(format!("line {}: `{other}` is no 0 and no 1", at + 1)),
+        other => Err(format!("line {}: `{other}` is no 0 and no 1", at + 1)),
     };
     let row = |(at, line): (usize, &str)| {
         let letters = line.chars().filter(|letter| !letter.is_whitespace() && *letter != ',');
@@ -104,14 +93,14 @@ enum JsonBlock {
     Yes(bool),
 }
 
-fn json_rows(text: &str) -> Result<Vec<Vec<bool>>, NoMask> {
+fn json_rows(text: &str) -> Result<Vec<Vec<bool>>, String> {
     let rows: Result<Vec<Vec<JsonBlock>>, _> = serde_json::from_str(text);
-    let rows = rows.map_err(|error| NoMask { reason: format!("no list of lists of 0 and 1: {error}") })?;
+    let rows = rows.map_err(|error| format!("no list of lists of 0 and 1: {error}"))?;
     let block = |block: JsonBlock| match block {
         JsonBlock::Yes(yes) => Ok(yes),
         JsonBlock::Number(0.0) => Ok(false),
         JsonBlock::Number(1.0) => Ok(true),
-        JsonBlock::Number(other) => refuse(format!("`{other}` is no 0 and no 1")),
+        JsonBlock::Number(other) => Err(format!("`{other}` is no 0 and no 1")),
     };
     rows.into_iter().map(|row| row.into_iter().map(block).collect()).collect()
 }

@@ -1,16 +1,10 @@
 //! Attention on the CPU: inputs by formula, in memory, and what comes out of them.
 
-use super::{AttentionSizes, Layout, Sampled, Synthetic, Tiling, synthetic::Input};
-use crate::cpu::{
-    attention::{Heads, Inputs, Span, Strides, naive},
-    blocks,
-    cache::zeros,
-    crew::Crew,
-    memory::{SMALL_BYTES, blocks_bytes},
-    number::Number,
-    tiles::LANES,
-};
-use crate::{Dtype, Marks, ModelError, dtype::typed, size::sum};
+use super::{AttentionSizes, Input, Layout, Sampled, Synthetic, Tiling};
+use crate::cpu::attention::{Heads, Inputs, Span, Strides, naive};
+use crate::cpu::memory::{SMALL_BYTES, blocks_bytes};
+use crate::cpu::{blocks, cache::zeros, crew::Crew, number::Number, tiles::LANES};
+use crate::{Dtype, Marks, ModelError, dtype::typed, tensors::sum};
 
 /// Queries and keys that the CPU works on together.
 pub const CPU_TILING: Tiling = Tiling { rows: LANES as u32, keys: 64 };
@@ -22,11 +16,6 @@ pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores
     let blocks = blocks::thread_bytes(sizes.head_dim);
     let a_thread = blocks_bytes(dtype).saturating_add(blocks).saturating_mul(threads.max(1) as u64);
     sum([SMALL_BYTES, sizes.bytes(dtype), scores, a_thread])
-}
-
-/// Pairs that the CPU computes of a layout.
-pub fn executed(layout: &Layout) -> u64 {
-    blocks::executed(layout)
 }
 
 /// Attention on the CPU over synthetic inputs.
@@ -93,7 +82,7 @@ impl<T: Number> Of<T> {
 
     fn out_strides(&self) -> Strides {
         let AttentionSizes { heads, head_dim, length, .. } = self.sizes;
-        Strides { batch: length * heads * head_dim, head: head_dim, row: heads * head_dim }
+        Strides::by_token(length, heads, head_dim)
     }
 
     fn with(&mut self, run: impl FnOnce(&Crew, &Inputs<'_, T>, &mut [T], (&mut [T], Strides))) {
@@ -130,6 +119,7 @@ impl<T: Number> CpuAttention for Of<T> {
 mod tests {
     use super::*;
     use crate::attention::{BlockMask, Kept, Kind, Pattern, Random, Reference, tolerance};
+    use crate::cpu::blocks::executed;
     use proptest::prelude::*;
 
     fn pattern(is_causal: bool, shared: Random) -> Pattern {

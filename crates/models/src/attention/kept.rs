@@ -1,6 +1,7 @@
 //! Which pairs of a query and a key are kept.
 
-use super::{BlockMask, Kind, Pattern};
+use super::{BlockMask, Pattern};
+use crate::words::words;
 
 /// What can be said of a pair by its places alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +148,22 @@ impl Blocks {
     }
 }
 
+words! {
+    /// How attention is computed, and of which pairs.
+    pub enum Kind ("attention") {
+        /// Scores of all pairs are stored, then weighted: three steps.
+        Naive = "naive",
+        /// All pairs, in one fused step that never stores the scores.
+        Dense = "dense",
+        /// A window, global tokens and random columns, in the same step.
+        Sparse = "sparse",
+        /// A window alone.
+        SlidingWindow = "sliding-window",
+        /// Blocks of pairs that a mask names.
+        BlockSparse = "block-sparse",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,5 +221,12 @@ mod tests {
                 prop_assert_eq!(told, rule.allows(row, column), "{}", column);
             }
         }
+    }
+
+    #[test]
+    fn every_kind_is_read_back_from_its_word() {
+        assert!(Kind::ALL.into_iter().all(|kind| kind.word().parse::<Kind>().unwrap() == kind));
+        let error = "flash".parse::<Kind>().unwrap_err().to_string();
+        assert!(error.starts_with("there is no attention `flash`, expected one of naive, dense,"), "{error}");
     }
 }

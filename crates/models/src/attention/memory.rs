@@ -50,24 +50,14 @@ fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usi
         return (blocks.saturating_mul(all), if is_whole { 0 } else { blocks.saturating_mul(length) }, mask);
     }
     // Tiles of which a mask keeps some blocks are gathered.
-    let of_mask = Blocks::of(kept, length);
-    let touched = |from: usize, count: usize| from / block..=((from + count).min(length) - 1) / block;
-    let is_kept = |from: usize, key: usize| {
-        let mut cells = touched(from, rows).flat_map(|row| touched(key, keys).map(move |column| (row, column)));
-        let kept = |(row, column): (usize, usize)| of_mask.keeps_block(row, column);
-        let first = cells.next().is_some_and(kept);
-        (first || cells.clone().any(kept), first && cells.all(kept))
-    };
-    let is_causal = kept.rule().is_causal;
+    let (of_mask, rule) = (Blocks::of(kept, length), kept.rule());
     let (mut tiles, mut columns) = (0, 0);
     for from in (0..length).step_by(rows) {
-        let end = if is_causal { (from + rows).min(length) } else { length };
-        for key in (0..end).step_by(keys) {
-            match is_kept(from, key) {
-                (_, true) => tiles += 1,
-                (true, _) => (tiles, columns) = (tiles + 1, columns + keys),
-                _ => {}
-            }
+        let last = (from + rows).min(length);
+        for key in (0..if rule.is_causal { last } else { length }).step_by(keys) {
+            let (kept, all) = of_mask.count(rule, from..last, key..(key + keys).min(length));
+            tiles += usize::from(kept > 0);
+            columns += if kept > 0 && kept < all { keys } else { 0 };
         }
     }
     (tiles, columns, mask)

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{AttentionSizes, Kept, Synthetic, draw::distinct, synthetic::Input};
+use super::{AttentionSizes, Input, Kept, Synthetic, pattern::distinct};
 use crate::Dtype;
 
 const ALL_UP_TO: usize = 128;
@@ -139,13 +139,6 @@ struct Part {
     sum: f64,
 }
 
-impl Part {
-    fn scale(&mut self, factor: f64) {
-        self.sum *= factor;
-        self.mixed.iter_mut().for_each(|number| *number *= factor);
-    }
-}
-
 impl Mixed {
     fn new(head_dim: usize) -> Self {
         let part = || Part { mixed: vec![0.0; head_dim], sum: 0.0 };
@@ -156,8 +149,9 @@ impl Mixed {
         let score = dot(query, key) / (query.len() as f64).sqrt();
         if score > self.top {
             let shrink = (self.top - score).exp();
-            self.kept.scale(shrink);
-            self.left_out.scale(shrink);
+            for part in [&mut self.kept, &mut self.left_out] {
+                part.mixed.iter_mut().chain([&mut part.sum]).for_each(|number| *number *= shrink);
+            }
             self.top = score;
         }
         let weight = (score - self.top).exp();

@@ -6,7 +6,7 @@ use super::rows::{Rows, RowsMut, Shared};
 use super::tiles::LANES;
 use super::vectors::{exp, largest, powers_from, softmax, vectorized};
 use super::{crew::Crew, number::Number};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::{Config, Dtype, Marks, marks::stage_mark};
 
 const QUERIES: usize = 128;
@@ -98,6 +98,12 @@ pub struct Strides {
 }
 
 impl Strides {
+    /// Those of heads side by side in the rows of tokens.
+    pub fn by_token(queries: usize, heads: usize, head_dim: usize) -> Self {
+        let row = heads * head_dim;
+        Self { batch: queries * row, head: head_dim, row }
+    }
+
     /// Where a block's rows begin, and how far they are apart.
     fn block(&self, span: &Span, block: Block) -> (usize, usize) {
         let first = block.batch * self.batch + block.head * self.head + block.first * self.row;
@@ -133,6 +139,16 @@ pub struct Inputs<'a, T> {
     pub queries: Heads<'a, T>,
     pub keys: Heads<'a, T>,
     pub values: Heads<'a, T>,
+}
+
+impl<'a, T> Inputs<'a, T> {
+    /// Queries, keys and values side by side in the rows of tokens.
+    pub fn packed(span: &Span, qkv: &'a [T]) -> Self {
+        let Span { heads, kv_heads, head_dim, queries, .. } = *span;
+        let strides = Strides::by_token(queries, heads + 2 * kv_heads, head_dim);
+        let from = |head: usize| Heads { numbers: &qkv[head * head_dim..], strides };
+        Self { queries: from(0), keys: from(heads), values: from(heads + kv_heads) }
+    }
 }
 
 /// Three steps: the scores of all pairs are stored, made weights, and the values weighted.
@@ -194,7 +210,7 @@ pub fn store_scores<T: Number>(
         let block = span.block(QUERIES, at);
         let (queries, keys) = (queries.queries(span, block), keys.keys(span, block));
         let mut scores = score_rows(&scores, span, block);
-        multiply(blocks, Factor::Plain(queries), Factor::Transposed(keys), &mut scores, put);
+        multiply(blocks, Factor::plain(queries), Factor::transposed(keys), &mut scores, put);
     });
 }
 
@@ -225,8 +241,8 @@ pub fn weigh_values<T: Number>(
     crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
         let block = span.block(QUERIES, at);
         let first = ((block.batch * span.heads + block.head) * span.queries + block.first) * keys;
-        let weights = Factor::Plain(Rows::dense(&scores[first..], block.count, keys));
-        let values = Factor::Plain(values.keys(span, block));
+        let weights = Factor::plain(Rows::dense(&scores[first..], block.count, keys));
+        let values = Factor::plain(values.keys(span, block));
         multiply(blocks, weights, values, &mut out_rows(&out, strides, span, block), Put::OVER);
     });
 }
@@ -313,12 +329,12 @@ impl Tile {
             let count = TILE.1.min(seen - from);
             self.scores.resize(block.count * count, 0.0);
             let mut scores = RowsMut::dense(&mut self.scores, block.count, count);
-            let keys = Factor::Transposed(keys.part(from, count, 0, width));
-            multiply(&mut self.blocks, Factor::Plain(queries), keys, &mut scores, put);
+            let keys = Factor::transposed(keys.part(from, count, 0, width));
+            multiply(&mut self.blocks, Factor::plain(queries), keys, &mut scores, put);
             self.weigh(span, block, from, count);
-            let weights = Factor::Plain(Rows::dense(&self.scores, block.count, count));
+            let weights = Factor::plain(Rows::dense(&self.scores, block.count, count));
             let mut mixed = RowsMut::dense(&mut self.mixed, block.count, width);
-            let values = Factor::Plain(values.part(from, count, 0, width));
+            let values = Factor::plain(values.part(from, count, 0, width));
             multiply(&mut self.blocks, weights, values, &mut mixed, Put::ONTO);
         }
     }

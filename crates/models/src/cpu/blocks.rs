@@ -25,7 +25,7 @@ pub fn thread_bytes(head_dim: usize) -> u64 {
     2 * (4 * numbers + LANES * size_of::<Single>() * KEYS) as u64
 }
 
-/// Pairs that are computed: those of tiles and of columns that are worth gathering for every query of their block.
+/// Pairs that the CPU computes of a layout: those of tiles and of columns that are worth gathering for every query of their block.
 pub fn executed(layout: &Layout) -> u64 {
     let rows = |block: usize| layout.tiling.rows.min((layout.length - block * layout.tiling.rows as usize) as u32);
     let saved = |block: usize| {

@@ -2,18 +2,12 @@
 
 use super::number::Number;
 use crate::decoder::cache::{CacheMemory, HeadRows, KvCache};
-use crate::{Config, Done, ModelError, Options};
+use crate::{Done, ModelError};
 
 pub type Cache<T> = KvCache<Vec<T>>;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Heap;
-
-impl<T: Number> Cache<T> {
-    pub fn new(config: &Config, options: &Options) -> Result<Self, ModelError> {
-        Self::allocate(&Heap, config, options)
-    }
-}
 
 impl<T: Number> CacheMemory<Vec<T>> for Heap {
     fn allocate(&self, numbers: usize) -> Result<Vec<T>, ModelError> {

@@ -17,9 +17,10 @@ impl<T: Number> Linear<T> {
         self.bias.len()
     }
 
-    pub fn run(&self, crew: &Crew, rows: usize, from: &[T], to: &mut [T]) {
+    pub fn run(&self, crew: &Crew, from: &[T], to: &mut [T]) {
         let outputs = self.outputs();
         let inputs = self.weight.len() / outputs;
+        let rows = from.len() / inputs;
         let weights = Rows::dense(&self.weight, outputs, inputs);
         project(crew, Rows::dense(from, rows, inputs), weights, to, Put::OVER);
         add_bias(crew, &self.bias, &mut to[..rows * outputs]);
@@ -42,11 +43,14 @@ pub struct Conv<T> {
     /// `[outputs, taps, inputs]`, the oldest position first.
     weight: Vec<T>,
     bias: Vec<f32>,
-    inputs: usize,
+    pub inputs: usize,
     taps: usize,
     /// How far apart the positions are that one sees.
     dilation: usize,
-    stride: usize,
+    /// Positions that one becomes.
+    pub stride: usize,
+    /// Positions that it moves on by for each that comes out.
+    pub step: usize,
 }
 
 impl<T: Number> Conv<T> {
@@ -58,7 +62,7 @@ impl<T: Number> Conv<T> {
                 weight.extend((0..inputs).map(|input| output[input * taps + tap]));
             }
         }
-        Self { weight, bias, inputs, taps, dilation, stride: 1 }
+        Self { weight, bias, inputs, taps, dilation, stride: 1, step: 1 }
     }
 
     /// A transposed convolution by its kernel `[inputs, outputs, width]`: one position becomes `stride`, and of what would
@@ -77,15 +81,7 @@ impl<T: Number> Conv<T> {
                 }
             }
         }
-        Self { weight, bias: bias.repeat(stride), inputs, taps, dilation: 1, stride }
-    }
-
-    pub fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    pub fn stride(&self) -> usize {
-        self.stride
+        Self { weight, bias: bias.repeat(stride), inputs, taps, dilation: 1, stride, step: 1 }
     }
 
     /// Convolves all positions, in `gathered` as far as that is needed. What comes out is put over or onto what is there.
@@ -110,21 +106,16 @@ impl<T: Number> Conv<T> {
         self.bias.len() / self.stride
     }
 
-    /// Positions that one sees before itself, where it moves on by this many for each that comes out.
-    pub fn context(&self, step: usize) -> usize {
-        self.taps.saturating_sub(step)
-    }
-
-    /// Convolves positions that lie behind others: `from` has those first that [`Conv::context`] counts. What a position
-    /// sees lies side by side already, so nothing is gathered. Says how many rows are made.
-    pub fn run_behind(&self, crew: &Crew, from: &[T], step: usize, to: &mut [T]) -> usize {
+    /// Convolves positions that lie behind others, which `from` has first: as many as one sees before itself. What a position
+    /// sees lies side by side already, so nothing is gathered.
+    pub fn run_behind(&self, crew: &Crew, from: &[T], to: &mut [T]) {
         let (depth, width) = (self.taps * self.inputs, self.bias.len());
-        let rows = (from.len() / self.inputs).saturating_sub(self.context(step)) / step;
-        let seen = Rows::new(from, rows, depth, step * self.inputs);
+        let before = self.taps.saturating_sub(self.step);
+        let rows = (from.len() / self.inputs).saturating_sub(before) / self.step;
+        let seen = Rows::new(from, rows, depth, self.step * self.inputs);
         let to = &mut to[..rows * width];
         project(crew, seen, Rows::dense(&self.weight, width, depth), to, Put::OVER);
         add_bias(crew, &self.bias, to);
-        rows * self.stride
     }
 
     fn gather<'g>(&self, crew: &Crew, from: &[T], first: usize, count: usize, seen: &'g mut Vec<T>) -> &'g [T] {
@@ -281,7 +272,7 @@ mod tests {
                 }
             }
             let conv = Conv::lengthening(&kernel, inputs, &bias, stride);
-            assert_eq!((conv.inputs(), conv.stride()), (inputs, stride));
+            assert_eq!((conv.inputs, conv.stride), (inputs, stride));
             let mut to = vec![0.0; rows * stride * outputs];
             conv.run(&crew, &from, &mut to, &mut Vec::new(), Put::OVER);
             assert_near(&to, &expected);

@@ -7,12 +7,10 @@ use laptime_probe::stage;
 use super::cache::{Cache, Heap};
 use super::stack::{Before, Stack};
 use super::steps::{embed, scale};
-use super::{crew::Crew, model::Source, number::Number, vectors::index_of_largest};
+use super::{crew::Crew, model::Loader, number::Number, vectors::index_of_largest};
+use crate::decoder::generic::{Passes, Results};
 use crate::marks::{mark_embedding, stage_mark};
-use crate::{
-    Config, DecoderBackend, Done, Dtype, LayerVisit, ModelError, Offloading, Options, Weights,
-    decoder::generic::{Passes, Results},
-};
+use crate::{Config, DecoderBackend, Done, Dtype, LayerVisit, ModelError, Offloading, Options, Weights};
 
 pub struct CpuPasses<T> {
     crew: Crew,
@@ -28,11 +26,11 @@ impl<T: Number> CpuPasses<T> {
     pub fn new(config: Config, options: Options, threads: usize, weights: &Weights) -> Result<Self, ModelError> {
         let crew = Crew::new(threads)?;
         let fp8 = (options.dtype == Dtype::Fp8).then_some(config.weight_scales);
-        let source = Source { weights: Some(weights), crew: &crew, fp8 };
+        let loader = Loader::new(Some(weights), &crew).with_fp8(fp8);
         let _stage = stage!("weights");
-        let embedding = source.stacked(&[&config.embedding_tensor()])?;
-        let own_head = config.head_tensor().map(|spec| source.stacked(&[&spec])).transpose()?;
-        let stack = Stack::load(config, options, source)?;
+        let embedding = loader.stacked(&[config.embedding_tensor()])?;
+        let own_head = config.head_tensor().map(|spec| loader.stacked(&[spec])).transpose()?;
+        let stack = Stack::load(config, options, loader)?;
         Ok(Self { crew, embedding, own_head, stack, chosen: Vec::new(), results: Results::default() })
     }
 
@@ -88,10 +86,6 @@ impl<T: Number> Passes for CpuPasses<T> {
 
     fn reserve(&mut self, positions: usize) -> Done {
         self.stack.cache.reserve(&Heap, positions)
-    }
-
-    fn length_changed(&mut self) -> Done {
-        Ok(())
     }
 
     fn run_forward(&mut self, ids: &[u32]) -> Done {

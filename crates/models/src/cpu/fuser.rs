@@ -6,13 +6,7 @@ use super::memory::{SMALL_BYTES, product_bytes};
 use super::product::{Put, project};
 use super::steps::{Norm, add_bias, gelu};
 use super::{
-    cache::zeros,
-    crew::Crew,
-    model::{Source, Typed},
-    number::Number,
-    panels::panel_bytes,
-    rows::Rows,
-    vectors::sigmoid,
+    cache::zeros, crew::Crew, model::Loader, number::Number, panels::panel_bytes, rows::Rows, vectors::sigmoid,
 };
 use crate::{
     Decoder, Done, Dtype, KeysValues, ModelError,
@@ -22,7 +16,7 @@ use crate::{
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, Paths, Request, Vectors},
         fuser_bytes,
     },
-    size::{product, sum},
+    tensors::{product, sum},
 };
 
 /// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on this many
@@ -82,6 +76,8 @@ struct Cpu<T> {
 struct Caches<'c> {
     receiver: &'c mut dyn Decoder,
     sharers: Vec<Option<&'c mut dyn Decoder>>,
+    /// Where the section begins in the receiver.
+    start: usize,
     layer: Option<OpenLayer>,
 }
 
@@ -100,7 +96,7 @@ impl Caches<'_> {
         let mut layer = match self.layer.take() {
             Some(layer) if layer.layer == open.layer => layer,
             other => {
-                self.write_back(other, section.positions.start)?;
+                self.write_back(other)?;
                 let fused = self.receiver.read_positions(open.layer, section.positions.clone())?;
                 let clean = (paths.request.mode == FuseMode::Parallel).then(|| fused.clone());
                 OpenLayer { layer: open.layer, clean, fused, heard: None }
@@ -117,8 +113,14 @@ impl Caches<'_> {
         Ok(self.layer.insert(layer))
     }
 
-    fn write_back(&mut self, layer: Option<OpenLayer>, start: usize) -> Done {
-        layer.map_or(Ok(()), |layer| self.receiver.write_cache(layer.layer, start, &layer.fused))
+    fn write_back(&mut self, layer: Option<OpenLayer>) -> Done {
+        layer.map_or(Ok(()), |layer| self.receiver.write_cache(layer.layer, self.start, &layer.fused))
+    }
+}
+
+impl KeysValues {
+    fn of(&self, path: Path) -> &[f32] {
+        if path == Path::Keys { &self.keys } else { &self.values }
     }
 }
 
@@ -133,13 +135,13 @@ impl<T: Number> Backend for Cpu<T> {
     type Matrix = Vec<T>;
     type Vector = Vec<f32>;
     type Rows = Vec<T>;
-    type Caches<'c> = (Caches<'c>, usize);
-    type Loader<'l> = Typed<'l, T>;
+    type Caches<'c> = Caches<'c>;
+    type Loader<'l> = Loader<'l, T>;
 
     const TOGETHER_BYTES: Option<u64> = None;
 
-    fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Typed<'l, T> {
-        Source { weights: Some(weights), crew: &self.crew, fp8: None }.typed()
+    fn loader<'l>(&'l self, weights: &'l FuserWeights) -> Loader<'l, T> {
+        Loader::new(Some(weights), &self.crew)
     }
 
     fn rows(&self, numbers: usize) -> Result<Vec<T>, ModelError> {
@@ -152,15 +154,15 @@ impl<T: Number> Backend for Cpu<T> {
         receiver: &'c mut dyn Decoder,
         sharers: Vec<Option<&'c mut dyn Decoder>>,
     ) -> Result<Self::Caches<'c>, ModelError> {
-        Ok((Caches { receiver, sharers, layer: None }, request.section.positions.start))
+        Ok(Caches { receiver, sharers, start: request.section.positions.start, layer: None })
     }
 
-    fn join(&self, paths: &Paths<'_>, (caches, _): &mut Self::Caches<'_>, out: &mut Vec<T>) -> Done {
+    fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Vec<T>) -> Done {
         let OpenLayer { clean, fused, heard, .. } = caches.at(paths)?;
         let Some((_, heard)) = heard else { return Ok(()) };
         let (path, config) = (paths.first().path, paths.config());
-        let heard = Heads::new(&config.sharer, numbers(heard, path), paths.length());
-        let own = Heads::new(&config.receiver, numbers(clean.as_ref().unwrap_or(fused), path), paths.length());
+        let heard = Heads::new(&config.sharer, heard.of(path), paths.length());
+        let own = Heads::new(&config.receiver, clean.as_ref().unwrap_or(fused).of(path), paths.length());
         for (token, out) in out.chunks_mut(heard.width() + own.width()).take(paths.rows()).enumerate() {
             let numbers = heard.of_token(token).chain(own.of_token(token)).flatten();
             out.iter_mut().zip(numbers).for_each(|(out, number)| *out = T::narrow(*number));
@@ -199,11 +201,12 @@ impl<T: Number> Backend for Cpu<T> {
     fn add(
         &self,
         paths: &Paths<'_>,
-        (caches, _): &mut Self::Caches<'_>,
+        caches: &mut Self::Caches<'_>,
         (values, _): (&Vec<T>, &Vectors<Self>),
         (weights, _): (&Vec<T>, &Vectors<Self>),
     ) -> Done {
-        let to = numbers_mut(&mut caches.at(paths)?.fused, paths.first().path);
+        let KeysValues { keys, values: own_values, .. } = &mut caches.at(paths)?.fused;
+        let to = if paths.first().path == Path::Keys { keys } else { own_values };
         let shape = Heads::new(&paths.config().receiver, &[], paths.length());
         let values = values.chunks(shape.width()).zip(weights.chunks(shape.kv_heads)).take(paths.rows());
         for (token, (values, weights)) in values.enumerate() {
@@ -216,23 +219,9 @@ impl<T: Number> Backend for Cpu<T> {
         Ok(())
     }
 
-    fn close(&self, (mut caches, start): Self::Caches<'_>) -> Done {
+    fn close(&self, mut caches: Self::Caches<'_>) -> Done {
         let last = caches.layer.take();
-        caches.write_back(last, start)
-    }
-}
-
-fn numbers(of: &KeysValues, path: Path) -> &[f32] {
-    match path {
-        Path::Keys => &of.keys,
-        Path::Values => &of.values,
-    }
-}
-
-fn numbers_mut(of: &mut KeysValues, path: Path) -> &mut [f32] {
-    match path {
-        Path::Keys => &mut of.keys,
-        Path::Values => &mut of.values,
+        caches.write_back(last)
     }
 }
 

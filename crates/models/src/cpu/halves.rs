@@ -32,7 +32,7 @@ pub fn score_pairs(queries: &[Lanes], keys: Rows<'_, bf16>, scores: &mut [Lanes]
     unsafe {
         match lanes {
             ..=16 => x86::score_all::<1>(queries, keys, scores, is_added),
-            ..=32 => x86::score_all::<2>(queries, keys, scores, is_added),
+            17..=32 => x86::score_all::<2>(queries, keys, scores, is_added),
             _ => x86::score_all::<4>(queries, keys, scores, is_added),
         }
     }
@@ -132,6 +132,7 @@ mod x86 {
         let (blocks, rest) = weights.as_chunks::<{ 16 * VECTORS }>();
         let mut sums = [_mm512_setzero_ps(); VECTORS];
         for (x, block) in x_blocks.iter().zip(blocks) {
+            #[allow(clippy::needless_range_loop, reason = "the sums stay in registers")]
             for of in 0..VECTORS {
                 // SAFETY: a block has this many vectors, and what is fetched ahead is not read.
                 unsafe {

@@ -1,17 +1,14 @@
 //! What a decoder on the CPU needs, before it allocates anything.
 
+use super::attention::{Span, naive_bytes};
+use super::panels::{block_columns, panel_bytes};
 use super::product::{BLOCKS_BYTES, FEW, part_columns, workspace_bytes};
-use super::{
-    attention::{Span, naive_bytes},
-    model::layer_bytes,
-    panels::{block_columns, panel_bytes},
-    pass::Sizes,
-};
+use super::{model::layer_bytes, pass::Sizes};
 use crate::attention::{CPU_TILING, Layout};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::{
-    Attention, CacheCapacity, Config, Dtype, ModelError, Offload, Options, StreamMode, decoder::cache::grown_capacity,
-    decoder::layers::LinearAt, most_resident, rope::RopeTable,
+    Attention, CacheCapacity, Config, Dtype, Offload, Options, decoder::cache::grown_capacity,
+    decoder::layers::LinearAt, rope::RopeTable,
 };
 
 /// What a thread needs for a product and a tile of attention in addition to the workspace of `gemm`: packed columns, and scores of a
@@ -63,28 +60,6 @@ pub fn needed_bytes(
     ])
 }
 
-/// The largest number of resident layers that fits this many bytes, with the others offloaded as the options
-/// say. Too few for any number are refused, with the least that is needed.
-pub fn most_resident_layers(
-    config: &Config,
-    options: &Options,
-    pass: Pass,
-    tokens: [usize; 2],
-    threads: usize,
-    budget: u64,
-) -> Result<usize, ModelError> {
-    most_resident(config.layers, budget, |resident| {
-        let offload = Some(with_resident(options.offload.as_ref(), resident));
-        needed_bytes(config, &Options { offload, ..options.clone() }, pass, tokens, threads)
-    })
-}
-
-/// The requested or default offloading with this many resident layers.
-pub(super) fn with_resident(offload: Option<&Offload>, resident: usize) -> Offload {
-    let usual = || Offload::new(StreamMode::default(), resident, "");
-    offload.map_or_else(usual, |offload| Offload { resident, ..offload.clone() })
-}
-
 /// Bytes of weights, given `all` for a fully resident model.
 pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>, all: u64) -> u64 {
     offload.map_or(all, |offload| offload.weight_bytes(config, dtype, all, layer_bytes(config, dtype)))
@@ -103,19 +78,19 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
 /// What each thread needs for the products of a layer and of the head with this many rows.
 pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize, threads: usize) -> u64 {
     let products = [LinearAt::Qkv(0), LinearAt::Output(0), LinearAt::GateUp(0), LinearAt::Down(0), LinearAt::Head];
-    let turned = products.map(|at| {
+    let packed = products.map(|at| {
         let [outputs, depth] = at.shape(config);
         let columns = if rows > FEW { block_columns(threads, outputs) } else { part_columns(threads, [rows, outputs]) };
         let is_quantised = dtype == Dtype::Fp8 && at != LinearAt::Head;
         let dequantised = if is_quantised { product(&[columns, depth]).saturating_mul(dtype.bytes()) } else { 0 };
         panel_bytes(dtype, rows, depth, threads).saturating_add(dequantised)
     });
-    product_bytes(turned.into_iter().max().unwrap_or(0))
+    product_bytes(packed.into_iter().max().unwrap_or(0))
 }
 
 /// What each thread needs for products that need this many bytes themselves.
-pub(super) fn product_bytes(turned: u64) -> u64 {
-    workspace_bytes().saturating_add(PACKED_BYTES).saturating_add(turned)
+pub(super) fn product_bytes(packed: u64) -> u64 {
+    workspace_bytes().saturating_add(PACKED_BYTES).saturating_add(packed)
 }
 
 /// What each thread needs for products of two factors that change: gradients, and scores that are stored.

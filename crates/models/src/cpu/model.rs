@@ -7,7 +7,7 @@ use laptime_probe::stage;
 use super::{cache::zeros, crew::Crew, number::Number};
 use crate::decoder::weights::{self, LayerWeights, Load, PARTS, Parameters, Part};
 use crate::fp8::{self, Layout, WeightScales, is_quantised};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 use crate::{Config, Dtype, ModelError, Role, TensorSpec, error::ensure, weights::TensorSource};
 
 const PART: usize = 1 << 15;
@@ -20,40 +20,37 @@ pub type Model<T> = Parameters<Vec<T>, Vec<f32>>;
 /// The resident layers of a decoder, without embedding and head.
 pub type Body<T> = weights::Body<Vec<T>, Vec<f32>>;
 
+/// Loads weights as numbers of one type.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct Loader<'a, T> {
     /// None where all numbers are 0.
     pub weights: Option<&'a dyn TensorSource>,
-    pub crew: &'a Crew,
+    crew: &'a Crew,
     /// The scales of matrices of layers if these are e4m3.
     pub fp8: Option<WeightScales>,
-}
-
-pub struct Typed<'a, T> {
-    pub source: Source<'a>,
     of: PhantomData<T>,
 }
 
-impl<T: Number> Load for Typed<'_, T> {
+impl<T: Number> Load for Loader<'_, T> {
     type Matrix = Vec<T>;
     type Vector = Vec<f32>;
     type Error = ModelError;
 
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Vec<T>, ModelError> {
-        match self.source.fp8.filter(|_| tensors.iter().all(|tensor| tensor.role == Role::Linear)) {
-            Some(scales) => self.source.quantised(tensors, scales),
-            None => self.source.stacked(&tensors.iter().collect::<Vec<_>>()),
+        match self.fp8.filter(|_| tensors.iter().all(|tensor| tensor.role == Role::Linear)) {
+            Some(scales) => self.quantised(tensors, scales),
+            None => self.stacked(tensors),
         }
     }
 
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Vec<f32>, ModelError> {
-        self.source.rounded::<T>(&tensors.iter().collect::<Vec<_>>())
+        self.rounded(tensors)
     }
 }
 
 impl<T: Number> Layer<T> {
     pub fn blank(config: &Config, fp8: Option<WeightScales>) -> Result<Self, ModelError> {
-        Source { weights: None, crew: &Crew::new(1)?, fp8 }.layer(config, 0)
+        Loader::new(None, &Crew::new(1)?).with_fp8(fp8).layer(config, 0)
     }
 
     pub fn bytes(&self) -> [&[u8]; PARTS] {
@@ -93,25 +90,29 @@ pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
     sum(weights::packed_tensors(&config.layer_tensors(0)).iter().map(part))
 }
 
-impl<'a> Source<'a> {
-    pub fn typed<T>(self) -> Typed<'a, T> {
-        Typed { source: self, of: PhantomData }
+impl<'a, T: Number> Loader<'a, T> {
+    pub fn new(weights: Option<&'a dyn TensorSource>, crew: &'a Crew) -> Self {
+        Self { weights, crew, fp8: None, of: PhantomData }
     }
 
-    pub fn model<T: Number>(self, config: &Config) -> Result<Model<T>, ModelError> {
+    pub fn with_fp8(self, fp8: Option<WeightScales>) -> Self {
+        Self { fp8, ..self }
+    }
+
+    pub fn model(mut self, config: &Config) -> Result<Model<T>, ModelError> {
         let _stage = match self.weights {
             Some(_) => stage!("weights"),
             None => stage!("allocate"),
         };
-        Parameters::load(config, 0, &mut self.typed())
+        Parameters::load(config, 0, &mut self)
     }
 
-    pub fn layer<T: Number>(self, config: &Config, layer: usize) -> Result<Layer<T>, ModelError> {
-        LayerWeights::load(&config.layer_tensors(layer), &mut self.typed())
+    pub fn layer(mut self, config: &Config, layer: usize) -> Result<Layer<T>, ModelError> {
+        LayerWeights::load(&config.layer_tensors(layer), &mut self)
     }
 
-    pub fn stacked<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<T>, ModelError> {
-        let mut numbers = zeros(specs.iter().map(|spec| spec.count()).sum())?;
+    pub fn stacked(&self, specs: &[TensorSpec]) -> Result<Vec<T>, ModelError> {
+        let mut numbers = zeros(specs.iter().map(TensorSpec::count).sum())?;
         let Some(weights) = self.weights else { return Ok(numbers) };
         let mut rest = numbers.as_mut_slice();
         for spec in specs {
@@ -126,7 +127,7 @@ impl<'a> Source<'a> {
     }
 
     /// Codes and scales, in the memory of numbers.
-    fn quantised<T: Number>(self, tensors: &[TensorSpec], scales: WeightScales) -> Result<Vec<T>, ModelError> {
+    fn quantised(&self, tensors: &[TensorSpec], scales: WeightScales) -> Result<Vec<T>, ModelError> {
         let mut storage = zeros::<T>(Layout::of(tensors, scales).bytes() / size_of::<T>())?;
         if let Some(weights) = self.weights {
             fp8::pack(weights, tensors, scales, bytemuck::cast_slice_mut(&mut storage))?;
@@ -134,7 +135,7 @@ impl<'a> Source<'a> {
         Ok(storage)
     }
 
-    pub fn rows<T: Number>(self, spec: &TensorSpec, rows: &[u32]) -> Result<Vec<T>, ModelError> {
+    pub fn rows(&self, spec: &TensorSpec, rows: &[u32]) -> Result<Vec<T>, ModelError> {
         let [count, width] = spec.shape[..] else {
             return Err(ModelError::Refused(format!("`{}` is no matrix", spec.name)));
         };
@@ -150,9 +151,9 @@ impl<'a> Source<'a> {
     }
 
     /// The numbers of several tensors in f32, as the type rounds them. Norms that are stored minus one get it back.
-    pub fn rounded<T: Number>(self, specs: &[&TensorSpec]) -> Result<Vec<f32>, ModelError> {
+    pub fn rounded(&self, specs: &[TensorSpec]) -> Result<Vec<f32>, ModelError> {
         let add = if specs.iter().any(|spec| spec.role == Role::ZeroCentredNorm) { 1.0 } else { 0.0 };
-        Ok(self.stacked::<T>(specs)?.into_iter().map(|number| number.wide() + add).collect())
+        Ok(self.stacked(specs)?.into_iter().map(|number| number.wide() + add).collect())
     }
 }
 
@@ -169,8 +170,7 @@ mod tests {
         for preset in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3", "decoder_tiny"] {
             let config = Config::from_preset(preset).unwrap();
             let weights = Weights::synthetic(&config, 1);
-            let source = Source { weights: Some(&weights), crew: &crew, fp8: None };
-            let mut layer = source.layer::<bf16>(&config, 1).unwrap();
+            let mut layer: Layer<bf16> = Loader::new(Some(&weights), &crew).layer(&config, 1).unwrap();
             let bytes: u64 = layer.bytes().iter().map(|part| part.len() as u64).sum();
             assert_eq!(bytes, layer_bytes(&config, Dtype::Bf16), "{preset}");
             let mut other = Layer::<bf16>::blank(&config, None).unwrap();
@@ -192,7 +192,7 @@ mod tests {
             let config = Config::from_preset(name).unwrap();
             let weights = Weights::synthetic(&config, 5);
             let crew = Crew::new(1).unwrap();
-            let model: Model<f32> = Source { weights: Some(&weights), crew: &crew, fp8: None }.model(&config).unwrap();
+            let model: Model<f32> = Loader::new(Some(&weights), &crew).model(&config).unwrap();
             for spec in config.tensors() {
                 let expected = weights.tensor(&spec).unwrap().to_f32();
                 let (part, range) = model.find(&config, &spec).unwrap();

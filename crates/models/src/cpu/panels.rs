@@ -11,7 +11,7 @@ use super::product::{PART, Put, Weights, widened};
 use super::rows::{Rows, RowsMut, Shared};
 use super::tiles::{LANES, Lanes, score};
 use super::{crew::Crew, halves, number::Number, vectors::vectorized};
-use crate::{Dtype, dtype::typed, size::product};
+use crate::{Dtype, dtype::typed, tensors::product};
 
 /// Weights that are multiplied together with all panels.
 const COLUMNS: usize = 48;

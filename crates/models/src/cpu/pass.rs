@@ -9,8 +9,8 @@ use super::steps::{Norm, Positions, add_bias, gate, store};
 use super::{blocks, crew::Crew, model::Layer, number::Number, rows::Rows};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
 use crate::{
-    Attention, Config, Done, Dtype, Marks, ModelError, Options, attention::Layout as AttentionLayout, fp8::Layout,
-    parts::parts, rope::RopeTable,
+    Attention, Config, Done, Dtype, Marks, Options, attention::Layout as AttentionLayout, fp8::Layout, parts::parts,
+    rope::RopeTable,
 };
 
 parts! {
@@ -92,23 +92,14 @@ impl<T: Number> Pass<'_, T> {
         let Span { heads, kv_heads, head_dim, queries, .. } = *span;
         let row = self.qkv_width();
         let Buffers { qkv, mixed, scores, .. } = &mut *self.buffers;
-        let qkv = &qkv[first * row..];
-        let section = |first: usize| {
-            let strides = Strides { batch: queries * row, head: head_dim, row };
-            Heads { numbers: &qkv[first * head_dim..], strides }
-        };
-        let (keys, values) = match self.caches.get(group) {
-            None => (section(heads), section(heads + kv_heads)),
-            Some(cache) => {
-                let head = cache.capacity * head_dim;
-                let strides = Strides { batch: kv_heads * head, head, row: head_dim };
-                let [keys, values] = &cache.layers[at];
-                (Heads { numbers: keys, strides }, Heads { numbers: values, strides })
-            }
-        };
-        let inputs = Inputs { queries: section(0), keys, values };
-        let width = heads * head_dim;
-        let out = (&mut mixed[first * width..], Strides { batch: queries * width, head: head_dim, row: width });
+        let mut inputs = Inputs::packed(span, &qkv[first * row..]);
+        if let Some(cache) = self.caches.get(group) {
+            let head = cache.capacity * head_dim;
+            let strides = Strides { batch: kv_heads * head, head, row: head_dim };
+            let [keys, values] = cache.layers[at].each_ref().map(|numbers| Heads { numbers, strides });
+            inputs = Inputs { keys, values, ..inputs };
+        }
+        let out = (&mut mixed[first * heads * head_dim..], Strides::by_token(queries, heads, head_dim));
         let marks = &self.options.marks;
         match (self.layout, self.options.attention) {
             (Some(layout), _) => blocks::attend(self.crew, marks, span, layout, &inputs, out),
@@ -130,7 +121,6 @@ fn numbered(spans: &[Span]) -> impl Iterator<Item = (usize, usize, &Span)> {
 impl<T: Number> Ops for Pass<'_, T> {
     type Matrix = Vec<T>;
     type Vector = Vec<f32>;
-    type Error = ModelError;
 
     fn marks(&self) -> &Marks {
         &self.options.marks

@@ -43,54 +43,51 @@ pub fn workspace_bytes() -> u64 {
 pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
 
 #[derive(Clone, Copy)]
-pub enum Factor<'a, T> {
-    /// Its columns are what is stored as rows.
-    Transposed(Rows<'a, T>),
-    /// Its rows are what is stored as rows.
-    Plain(Rows<'a, T>),
+pub struct Factor<'a, T> {
+    stored: Rows<'a, T>,
+    /// Whether its columns are what is stored as rows.
+    is_transposed: bool,
 }
 
 impl<'a, T: Number> Factor<'a, T> {
+    pub fn plain(stored: Rows<'a, T>) -> Self {
+        Self { stored, is_transposed: false }
+    }
+
+    pub fn transposed(stored: Rows<'a, T>) -> Self {
+        Self { stored, is_transposed: true }
+    }
+
     fn rows(&self) -> usize {
-        match self {
-            Self::Transposed(rows) => rows.width,
-            Self::Plain(rows) => rows.count,
-        }
+        if self.is_transposed { self.stored.width } else { self.stored.count }
     }
 
     fn columns(&self) -> usize {
-        match self {
-            Self::Transposed(rows) => rows.count,
-            Self::Plain(rows) => rows.width,
-        }
+        if self.is_transposed { self.stored.count } else { self.stored.width }
     }
 
     fn as_f32(&self) -> Option<Factor<'a, f32>> {
-        match self {
-            Self::Transposed(rows) => rows.as_f32().map(Factor::Transposed),
-            Self::Plain(rows) => rows.as_f32().map(Factor::Plain),
-        }
+        Some(Factor { stored: self.stored.as_f32()?, is_transposed: self.is_transposed })
     }
 
-    pub fn rows_part(&self, from: usize, count: usize) -> Self {
-        match self {
-            Self::Transposed(rows) => Self::Transposed(rows.part(0, rows.count, from, count)),
-            Self::Plain(rows) => Self::Plain(rows.part(from, count, 0, rows.width)),
-        }
+    fn rows_part(&self, from: usize, count: usize) -> Self {
+        self.part([from, 0], [count, self.columns()])
     }
 
-    pub fn columns_part(&self, from: usize, count: usize) -> Self {
-        match self {
-            Self::Transposed(rows) => Self::Transposed(rows.part(from, count, 0, rows.width)),
-            Self::Plain(rows) => Self::Plain(rows.part(0, rows.count, from, count)),
-        }
+    fn columns_part(&self, from: usize, count: usize) -> Self {
+        self.part([0, from], [self.rows(), count])
+    }
+
+    fn part(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2]) -> Self {
+        let stored = match self.is_transposed {
+            true => self.stored.part(column, columns, row, rows),
+            false => self.stored.part(row, rows, column, columns),
+        };
+        Self { stored, ..*self }
     }
 
     fn widened(&self, block: &'a mut Vec<f32>) -> Factor<'a, f32> {
-        match *self {
-            Self::Transposed(rows) => Factor::Transposed(widened(rows, block)),
-            Self::Plain(rows) => Factor::Plain(widened(rows, block)),
-        }
+        Factor { stored: widened(self.stored, block), is_transposed: self.is_transposed }
     }
 }
 
@@ -153,8 +150,8 @@ pub fn project_stored<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Weights<'
     }
     let sizes = [x.count, weights.count(), x.width];
     each_part(crew, sizes, out, |(blocks, block): &mut (Blocks, Vec<T>), [row, column], out| {
-        let weights = Factor::Transposed(weights.part(column, out.width, block));
-        multiply(blocks, Factor::Plain(x.part(row, out.count, 0, x.width)), weights, out, put);
+        let weights = Factor::transposed(weights.part(column, out.width, block));
+        multiply(blocks, Factor::plain(x.part(row, out.count, 0, x.width)), weights, out, put);
     });
 }
 
@@ -204,8 +201,8 @@ pub fn multiply<X: Number, W: Number, O: Number>(
 ) {
     let fits = left.columns() == right.rows() && left.rows() == out.count && right.columns() == out.width;
     assert!(fits, "the matrices fit");
-    if let (Factor::Plain(x), true) = (left, out.count <= FEW) {
-        return multiply_few(blocks, x, right, out, put);
+    if !left.is_transposed && out.count <= FEW {
+        return multiply_few(blocks, left.stored, right, out, put);
     }
     if let (Some(left), Some(right), Some(mut out)) = (left.as_f32(), right.as_f32(), out.as_f32()) {
         return kernel(left, right, &mut out, put);
@@ -239,20 +236,20 @@ fn multiply_few<X: Number, W: Number, O: Number>(
     let width = out.width;
     sum.clear();
     sum.resize(x.count * width, 0.0);
-    match factor {
-        Factor::Transposed(rows) => W::dots(x, rows, sum),
-        Factor::Plain(rows) => {
-            let step = (WIDENED / width.max(1)).max(1);
-            for from in (0..rows.count).step_by(step) {
-                let some = widened(rows.part(from, step.min(rows.count - from), 0, width), right);
-                vectorized!(for depth in 0..some.count {
-                    for at in 0..x.count {
-                        let factor = x.row(at)[from + depth];
-                        let sums = sum[at * width..][..width].iter_mut().zip(some.row(depth));
-                        sums.for_each(|(sum, number)| *sum += factor * number);
-                    }
-                });
-            }
+    let rows = factor.stored;
+    if factor.is_transposed {
+        W::dots(x, rows, sum);
+    } else {
+        let step = (WIDENED / width.max(1)).max(1);
+        for from in (0..rows.count).step_by(step) {
+            let some = widened(rows.part(from, step.min(rows.count - from), 0, width), right);
+            vectorized!(for depth in 0..some.count {
+                for at in 0..x.count {
+                    let factor = x.row(at)[from + depth];
+                    let sums = sum[at * width..][..width].iter_mut().zip(some.row(depth));
+                    sums.for_each(|(sum, number)| *sum += factor * number);
+                }
+            });
         }
     }
     for at in 0..x.count {
@@ -281,9 +278,10 @@ pub fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Row
 
 pub fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: &mut RowsMut<'_, f32>, put: Put) {
     // Where the first number is, and how far the next column and the next row are.
-    let place = |factor| match factor {
-        Factor::Transposed(rows) => (Rows::pointer(&rows), rows.stride as isize, 1),
-        Factor::Plain(rows) => (Rows::pointer(&rows), 1, rows.stride as isize),
+    let place = |Factor { stored, is_transposed }: Factor<'_, f32>| {
+        let stride = stored.stride as isize;
+        let (column, row) = if is_transposed { (stride, 1) } else { (1, stride) };
+        (stored.pointer(), column, row)
     };
     let (rows, columns, depth) = (left.rows(), right.columns(), left.columns());
     assert!(depth == right.rows() && rows == out.count && columns == out.width, "the matrices fit");
@@ -324,7 +322,7 @@ pub fn settle() {
     let mut product = [0.0; SIZE * SIZE];
     let rows = || Rows::dense(&zeros, SIZE, SIZE);
     // The kernels pack the left factor into the workspace if it lies column by column, and may change sides before.
-    let (left, right) = (Factor::Transposed(rows()), Factor::Plain(rows()));
+    let (left, right) = (Factor::transposed(rows()), Factor::plain(rows()));
     kernel(left, right, &mut RowsMut::dense(&mut product, SIZE, SIZE), Put::OVER);
 }
 
@@ -339,10 +337,8 @@ mod tests {
 
     /// A number of a factor.
     fn number<T: Number>(factor: Factor<'_, T>, row: usize, column: usize) -> f64 {
-        f64::from(match factor {
-            Factor::Transposed(rows) => rows.row(column)[row].wide(),
-            Factor::Plain(rows) => rows.row(row)[column].wide(),
-        })
+        let (row, column) = if factor.is_transposed { (column, row) } else { (row, column) };
+        f64::from(factor.stored.row(row)[column].wide())
     }
 
     /// The product as it is defined, in f64.
@@ -353,9 +349,9 @@ mod tests {
     fn products_are_right<T: Number>(rounding: f64) {
         for (rows, columns, depth) in [(1, 5, 3), (3, 70, 65), (9, 33, 17), (300, 40, 64), (5, 300, 1500)] {
             let (x, w) = (numbers::<T>(rows * depth), numbers::<T>(columns * depth));
-            let lefts = [Factor::Plain(Rows::dense(&x, rows, depth)), Factor::Transposed(Rows::dense(&x, depth, rows))];
+            let lefts = [Factor::plain(Rows::dense(&x, rows, depth)), Factor::transposed(Rows::dense(&x, depth, rows))];
             let rights =
-                [Factor::Transposed(Rows::dense(&w, columns, depth)), Factor::Plain(Rows::dense(&w, depth, columns))];
+                [Factor::transposed(Rows::dense(&w, columns, depth)), Factor::plain(Rows::dense(&w, depth, columns))];
             for (left, right) in lefts.into_iter().flat_map(|left| rights.map(|right| (left, right))) {
                 let mut out = vec![T::narrow(1.0); rows * columns];
                 let put = Put { scale: 0.5, add: true };
@@ -393,7 +389,7 @@ mod tests {
             let [alone, shared] = &mut outs;
             for (at, (alone, shared)) in alone.iter().zip(shared).enumerate() {
                 assert!((*alone - *shared).abs() < 1e-3, "{at}");
-                let expected = expected(Factor::Plain(x), Factor::Transposed(w), at / columns, at % columns);
+                let expected = expected(Factor::plain(x), Factor::transposed(w), at / columns, at % columns);
                 assert!((f64::from(*alone) - expected).abs() < 1e-3, "{at}");
             }
         }

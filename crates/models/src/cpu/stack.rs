@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::cache::{Cache, Heap};
-use super::model::{Body, Source};
+use super::model::{Body, Loader};
 use super::pass::{Buffers, Pass, Sizes};
 use super::{attention::Span, crew::Crew, number::Number, streamed::Streamed};
 use crate::attention::{CPU_TILING, Layout};
@@ -40,15 +40,15 @@ pub struct Stack<T> {
 
 impl<T: Number> Stack<T> {
     pub fn new(config: Config, options: Options, body: Arc<Body<T>>) -> Result<Self, ModelError> {
-        let (table, cache) = (RopeTable::new(&config), Cache::new(&config, &options)?);
+        let (table, cache) = (RopeTable::new(&config), Cache::allocate(&Heap, &config, &options)?);
         let buffers = Buffers::default();
         Ok(Self { config, options, body, streamed: None, table, cache, buffers, layout: None, rows: 0, logits_rows: 0 })
     }
 
-    pub fn load(config: Config, options: Options, source: Source<'_>) -> Result<Self, ModelError> {
-        let streamed = Streamed::load(&config, &options, source)?;
-        let first = streamed.as_ref().map_or(0, Streamed::layers);
-        let body = Arc::new(Body::load(&config, first, &mut source.typed())?);
+    pub fn load(config: Config, options: Options, mut loader: Loader<'_, T>) -> Result<Self, ModelError> {
+        let streamed = Streamed::load(&config, &options, loader)?;
+        let first = streamed.as_ref().map_or(0, |streamed| streamed.layers);
+        let body = Arc::new(Body::load(&config, first, &mut loader)?);
         Ok(Self { streamed, ..Self::new(config, options, body)? })
     }
 

@@ -2,20 +2,17 @@
 
 mod copier;
 mod file;
-mod link;
 
 use std::{collections::VecDeque, mem, time::Instant};
 
 use laptime_probe::stage;
 
-use self::copier::{Copier, Copying, Direction, Done, Request, nanos};
-use self::{file::LayerFile, link::Link};
-use super::model::{Layer, Source, layer_bytes};
+use self::copier::{Copier, Copying, Direction, Done, Link, Request, nanos};
+use self::file::LayerFile;
+use super::model::{Layer, Loader, layer_bytes};
 use super::number::Number;
-use crate::offload::{
-    order::Place,
-    schedule::{LayerCopies, OffloadedLayers},
-};
+use crate::offload::order::Place;
+use crate::offload::schedule::{LayerCopies, OffloadedLayers};
 use crate::{
     Config, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode, fp8::WeightScales, marks::stage_mark,
 };
@@ -48,7 +45,7 @@ enum Buffer<T> {
 }
 
 impl<T: Number> Streamed<T> {
-    pub fn load(config: &Config, options: &Options, source: Source<'_>) -> Result<Option<Self>, ModelError> {
+    pub fn load(config: &Config, options: &Options, loader: Loader<'_, T>) -> Result<Option<Self>, ModelError> {
         let Some(offload) = &options.offload else { return Ok(None) };
         let layers = offload.streamed_layers(config)?;
         if layers == 0 {
@@ -58,12 +55,12 @@ impl<T: Number> Streamed<T> {
         let layer_bytes = layer_bytes(config, options.dtype);
         let mut file = LayerFile::create(&offload.home, layer_bytes)?;
         for layer in 0..layers {
-            file.append(&source.layer::<T>(config, layer)?.bytes())?;
+            file.append(&loader.layer(config, layer)?.bytes())?;
         }
         let marks = Marks { lane: offload.lane.clone(), ..options.marks.clone() };
         let mut copies = FileCopies {
             config: config.clone(),
-            fp8: source.fp8,
+            fp8: loader.fp8,
             marks: options.marks.clone(),
             mode: offload.mode,
             layers,
@@ -93,7 +90,6 @@ impl<T: Number> FileCopies<T> {
 
 impl<T: Number> LayerCopies for FileCopies<T> {
     type Layer = Layer<T>;
-    type Error = ModelError;
 
     fn make_buffers(&mut self) -> Result<(), ModelError> {
         let mut stage = None;
@@ -173,10 +169,6 @@ impl<T: Number> LayerCopies for FileCopies<T> {
 
     fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
         Ok(self.visits.drain(..).collect())
-    }
-
-    fn refused(reason: String) -> ModelError {
-        ModelError::Refused(reason)
     }
 }
 

@@ -4,7 +4,6 @@ mod adamw;
 mod attention;
 mod backward;
 mod forward;
-mod positions;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -15,13 +14,10 @@ use laptime_probe::stage;
 use self::forward::Setup;
 use self::steps::{Places, Sums, sums_bytes};
 use super::memory::{SMALL_BYTES, blocks_bytes, thread_bytes};
-use super::{attention::Span, cache::zeros, crew::Crew, model::Source, number::Number};
-use crate::size::{product, sum};
-use crate::train::{
-    ModelTrainer,
-    buffers::{Kept, Scratch},
-    ops::TrainState,
-};
+use super::{attention::Span, cache::zeros, crew::Crew, model::Loader, number::Number};
+use crate::tensors::{product, sum};
+use crate::train::buffers::{Kept, Scratch};
+use crate::train::{ModelTrainer, ops::TrainState};
 use crate::{Attention, Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights, rope::RopeTable};
 
 /// Loads a decoder into memory, with all that training needs. Passes run on this many threads, including the caller's.
@@ -57,7 +53,7 @@ fn typed<T: Number>(
     threads: usize,
 ) -> Result<Box<dyn Trainer>, ModelError> {
     let crew = Crew::new(threads)?;
-    let load = |weights| Source { weights, crew: &crew, fp8: None }.model::<T>(&config);
+    let load = |weights| Loader::<T>::new(weights, &crew).model(&config);
     let (parameters, gradients) = (load(Some(weights))?, load(None)?);
     let moments = options.adamw.map(|_| Ok::<_, ModelError>([load(None)?, load(None)?])).transpose()?;
     let state = TrainState { parameters, gradients, moments };

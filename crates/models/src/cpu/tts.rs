@@ -1,26 +1,22 @@
 //! Qwen3-TTS on the CPU.
 
-mod load;
 mod ops;
-mod steps;
 
-use std::sync::Arc;
+use std::{marker::PhantomData, slice::from_ref, sync::Arc};
 
 use laptime_probe::stage;
 
 use self::ops::{CpuOps, gathered};
-pub(super) use self::steps::add_scaled;
+use super::conv::{Conv, Depthwise, Linear};
 use super::memory::{SMALL_BYTES, product_bytes};
-use super::{attention::Span, crew::Crew, model::Source, panels::panel_bytes, pass::Sizes, refuse_graph};
+use super::{attention::Span, crew::Crew, model::Loader, panels::panel_bytes, pass::Sizes, refuse_graph};
+use super::{cache::zeros, number::Number, steps::Snake};
+use crate::tensors::{product, sum};
 use crate::tts::{
-    CodecSizes, DeviceNeeds, Engine, LoadedWeights, QwenTts, TtsConfig, TtsOptions, TtsWeights, needed_bytes, together,
+    CodecSizes, ConvTensors, DeviceNeeds, Engine, LoadedWeights, Parts, QwenTts, TtsConfig, TtsLoad, TtsOptions,
+    TtsWeights, codebook, needed_bytes, together,
 };
-use crate::{
-    Attention, Config, ModelError,
-    attention::CPU_TILING,
-    dtype::typed,
-    size::{product, sum},
-};
+use crate::{Attention, Config, Done, ModelError, Role, TensorSpec, attention::CPU_TILING, dtype::typed};
 
 /// Loads Qwen3-TTS into memory. It runs on this many threads, including the caller's.
 pub fn qwen_tts(
@@ -34,8 +30,7 @@ pub fn qwen_tts(
     let _stage = stage!("weights");
     let (config, crew) = (Arc::new(config), Crew::new(threads)?);
     Ok(typed!(options.dtype, |T| {
-        let mut loader = Source { weights: Some(weights), crew: &crew, fp8: None }.typed::<T>();
-        let weights = LoadedWeights::load(&config, &mut loader)?;
+        let weights = LoadedWeights::load(&config, &mut Loader::<T>::new(Some(weights), &crew))?;
         let ops = CpuOps::new(&config, &options, &weights, crew)?;
         Box::new(Engine::new(config, options, weights, ops))
     }))
@@ -82,4 +77,73 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
         tiling: CPU_TILING,
     };
     needed_bytes(config, options, [text, frames], &sizes, device)
+}
+
+/// How the CPU holds weights: matrices in their dtype, vectors in f32 after they were rounded to it.
+pub struct CpuParts<T>(PhantomData<T>);
+
+impl<T> Parts for CpuParts<T> {
+    type Matrix = Vec<T>;
+    type Vector = Vec<f32>;
+    type Conv = Conv<T>;
+    type Depthwise = Depthwise;
+    type Snake = Snake;
+    type Codebooks = Vec<f32>;
+    type Bridge = Linear<T>;
+}
+
+impl<T: Number> TtsLoad for Loader<'_, T> {
+    type Parts = CpuParts<T>;
+
+    fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Result<Conv<T>, ModelError> {
+        let ConvTensors { weight, bias } = tensors;
+        let (kernel, bias) = (self.stacked(from_ref(weight))?, self.rounded(from_ref(bias))?);
+        Ok(match weight.role {
+            Role::Lengthen => Conv::lengthening(&kernel, weight.shape[0], &bias, step),
+            _ => Conv::new(&kernel, weight.shape[1], bias, step),
+        })
+    }
+
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<Depthwise, ModelError> {
+        Ok(Depthwise::new(&self.rounded(from_ref(&tensors.weight))?, self.rounded(from_ref(&tensors.bias))?))
+    }
+
+    fn to_one(&mut self, tensors: &ConvTensors) -> Result<Conv<T>, ModelError> {
+        self.conv(tensors, 1)
+    }
+
+    fn snake(&mut self, [alpha, beta]: &[TensorSpec; 2]) -> Result<Snake, ModelError> {
+        Ok(Snake::new(&self.rounded(from_ref(alpha))?, &self.rounded(from_ref(beta))?))
+    }
+
+    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Result<Vec<f32>, ModelError> {
+        let mut all = zeros(tensors.iter().map(|[sums, _]| sums.count()).sum())?;
+        let (mut rest, Some(weights)) = (all.as_mut_slice(), self.weights) else { return Ok(all) };
+        for tensors in tensors {
+            let (these, others) = rest.split_at_mut(tensors[0].count());
+            rest = others;
+            these.iter_mut().zip(codebook(weights, tensors)?).for_each(|(to, number)| *to = T::narrow(number).wide());
+        }
+        Ok(all)
+    }
+
+    fn side_by_side(&mut self, [first, second]: &[TensorSpec; 2]) -> Result<Vec<T>, ModelError> {
+        let (left, right) = (first.shape[1], second.shape[1]);
+        let (first, second) = (self.stacked(from_ref(first))?, self.stacked(from_ref(second))?);
+        let rows = first.chunks(left).zip(second.chunks(right));
+        Ok(rows.flat_map(|(left, right)| left.iter().chain(right)).copied().collect())
+    }
+
+    fn scale_rows(&mut self, matrix: &mut Vec<T>, scale: &TensorSpec) -> Done {
+        let scale = self.rounded(from_ref(scale))?;
+        let width = matrix.len() / scale.len();
+        for (row, scale) in matrix.chunks_mut(width).zip(scale) {
+            row.iter_mut().for_each(|number| *number = T::narrow(number.wide() * scale));
+        }
+        Ok(())
+    }
+
+    fn bridge(&mut self, linear: Linear<T>, _: [&Vec<T>; 2]) -> Result<Linear<T>, ModelError> {
+        Ok(linear)
+    }
 }

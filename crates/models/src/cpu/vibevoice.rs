@@ -2,15 +2,21 @@
 
 mod backend;
 mod diffusion;
-mod loader;
-mod memory;
 mod tokenizer;
 
 use self::backend::Cpu;
-pub use self::memory::needed_vibevoice_bytes;
-use super::{crew::Crew, model::Source, refuse_graph};
-use crate::vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
-use crate::{ModelError, dtype::typed};
+use super::conv::{Conv, Depthwise};
+use super::memory::{SMALL_BYTES, kept_bytes, product_bytes, thread_bytes};
+use super::{
+    attention::Span, crew::Crew, model::Loader, number::Number, panels::panel_bytes, pass::Sizes, refuse_graph,
+};
+use crate::tensors::{product, sum};
+use crate::tts::{ConvTensors, TtsLoad};
+use crate::vibevoice::{
+    ConvShape, Engine, Kinds, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoice, VibeVoiceConfig,
+    VibeVoiceOptions, VibeVoiceWeights, VoiceLoad, needed_bytes,
+};
+use crate::{Attention, ModelError, dtype::typed};
 
 /// Loads VibeVoice into memory. It runs on this many threads, including the caller's.
 pub fn vibevoice(
@@ -25,8 +31,79 @@ pub fn vibevoice(
     let _stage = laptime_probe::stage!("weights");
     let crew = Crew::new(threads)?;
     Ok(typed!(options.dtype, |T| {
-        let loaded = config.load(&mut Source { weights: Some(weights), crew: &crew, fp8: None }.typed::<T>())?;
+        let loaded = config.load(&mut Loader::<T>::new(Some(weights), &crew))?;
         let backend = Cpu::load(&config, weights, &options, crew)?;
         Box::new(Engine::new(backend, config, options, (weights, loaded))?)
     }))
+}
+
+impl<T: Number> Kinds for Cpu<T> {
+    type Matrix = Vec<T>;
+    /// Vectors are kept in f32, after they were rounded to the dtype of the matrices.
+    type Vector = Vec<f32>;
+    type Conv = Conv<T>;
+    type Depthwise = Depthwise;
+}
+
+impl<T: Number> VoiceLoad<Cpu<T>> for Loader<'_, T> {
+    fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<Conv<T>, ModelError> {
+        let (dilation, step) = if shape.is_transposed { (shape.stride, 1) } else { (1, shape.stride) };
+        let mut conv = TtsLoad::conv(self, tensors, dilation)?;
+        conv.step = step;
+        Ok(conv)
+    }
+
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<Depthwise, ModelError> {
+        TtsLoad::depthwise(self, tensors)
+    }
+}
+
+/// Bytes of the heap that a model needs at most.
+pub fn needed_vibevoice_bytes(
+    config: &VibeVoiceConfig,
+    options: &VibeVoiceOptions,
+    reading: ReadingSizes,
+    threads: usize,
+) -> u64 {
+    const TOGETHER: usize = Cpu::<f32>::TOGETHER;
+    let ReadingSizes { positions, voices, tokens, steps } = reading;
+    let (dtype, decoder) = (options.dtype, config.stepped_decoder());
+    let shapes = config.tokenizer_shapes();
+    let plans = shapes.each_ref().map(|shape| Plan::new(shape, TOGETHER));
+    let products = plans.iter().flat_map(|plan| &plan.products);
+    let packed = products
+        .map(|[rows, width]| panel_bytes(dtype, rows.saturating_mul(TOGETHER), *width, threads))
+        .max()
+        .unwrap_or(0);
+    let thread = thread_bytes(&decoder, dtype, positions, threads).max(product_bytes(packed));
+    let kernel = |conv: ConvShape| product(&[conv.inputs, conv.outputs, conv.kernel]);
+    let largest_kernel = shapes.iter().flat_map(TokenizerShape::convolutions).map(kernel).max();
+    let numbers = [
+        Sizes::new(&decoder, Attention::Dense, &Span::new(&decoder, 1, positions, 0), 1).numbers(),
+        // Rows of voices, and what times and layers of the diffusion head compute in.
+        product(&[decoder.hidden, voices.saturating_mul(3).saturating_add(steps.saturating_mul(2)).saturating_add(8)]),
+        product(&[config.head.ffn, 2]),
+        plans.iter().map(|plan| tokenizer_numbers(plan, TOGETHER)).max().unwrap_or(0),
+    ];
+    // Samples and latents of voices and tokens may be there twice when they grow.
+    let each = config.token_samples().saturating_add(config.acoustic.latent).saturating_mul(2);
+    let own = Own {
+        weights: kept_bytes(&decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
+        // A kernel is there twice while it is reordered.
+        loading: largest_kernel.unwrap_or(0).saturating_mul(dtype.bytes()),
+        capacities: [options.capacity, options.negative_capacity],
+        numbers: sum(numbers),
+        bytes: sum([
+            product(&[each, voices.saturating_add(tokens), size_of::<f32>()]),
+            thread.saturating_mul(threads.max(1) as u64),
+        ]),
+    };
+    needed_bytes(config, options, &reading, &own).saturating_add(SMALL_BYTES)
+}
+
+/// Numbers of the buffers of a tokenizer: hidden states, what a convolution sees, what is normed, and what is inside a block.
+fn tokenizer_numbers(plan: &Plan, tokens: usize) -> u64 {
+    let lists = plan.lists.iter().map(|list| list.end(tokens).saturating_sub(list.begin));
+    let seen = lists.max().unwrap_or(0).max(plan.hidden.saturating_mul(tokens));
+    product(&[3, seen]).saturating_add(plan.inner.saturating_mul(tokens).max(seen) as u64)
 }

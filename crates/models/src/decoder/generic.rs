@@ -20,7 +20,9 @@ pub trait Passes: DecoderBackend {
     fn reserve(&mut self, positions: usize) -> Done;
 
     /// Takes note of a length of the cache that no pass made.
-    fn length_changed(&mut self) -> Done;
+    fn length_changed(&mut self) -> Done {
+        Ok(())
+    }
 
     fn run_forward(&mut self, ids: &[u32]) -> Done;
 

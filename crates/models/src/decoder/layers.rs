@@ -2,7 +2,7 @@
 
 use super::weights::LayerWeights;
 use crate::offload::schedule::{LayerCopies, OffloadedLayers};
-use crate::{Config, Marks, marks::stage_mark};
+use crate::{Config, Done, Marks, marks::stage_mark};
 
 /// The operations of a decoder on one device, at the granularity of its kernels.
 ///
@@ -12,7 +12,6 @@ use crate::{Config, Marks, marks::stage_mark};
 pub trait Ops {
     type Matrix;
     type Vector;
-    type Error;
 
     fn marks(&self) -> &Marks;
 
@@ -22,21 +21,21 @@ pub trait Ops {
     }
 
     /// Norms the hidden states. Before the head these are all rows, or the last one of each sequence.
-    fn norm(&mut self, at: NormAt, weight: &Self::Vector) -> Result<(), Self::Error>;
+    fn norm(&mut self, at: NormAt, weight: &Self::Vector) -> Done;
 
     /// Multiplies with a weight: the normed states, the output of attention, or the output of SwiGLU. The products after
     /// attention and after SwiGLU are added to the hidden states, normed first if there is a post-norm. A bias may be left
     /// to the operation that follows.
-    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Result<(), Self::Error>;
+    fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done;
 
     /// Norms the heads, applies RoPE, and writes keys and values to the cache of a layer.
-    fn rope(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn rope(&mut self, layer: usize, weights: &LayerOf<Self>) -> Done;
 
     /// Attends to the cache of a layer. Marks its own stages, since attention has several algorithms.
-    fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Done;
 
     /// Applies SwiGLU, or the model's other activation, to gate and up.
-    fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Done;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,36 +114,36 @@ pub enum Block {
 }
 
 /// Runs all layers, then `finish`. Where layers are offloaded, the rest of the pass is a stage of its own.
-pub fn run_all<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
+pub fn run_all<O: Ops, C: LayerCopies<Layer = LayerOf<O>>>(
     ops: &mut O,
     offloaded: Option<&mut OffloadedLayers<C>>,
     resident: &[LayerOf<O>],
-    finish: impl FnOnce(&mut O) -> Result<(), O::Error>,
-) -> Result<(), O::Error> {
+    finish: impl FnOnce(&mut O) -> Done,
+) -> Done {
     let mut first = 0;
     let mut _resident = None;
     if let Some(offloaded) = offloaded {
         run_offloaded(ops, offloaded)?;
-        first = offloaded.layers();
+        first = offloaded.layers;
         _resident = stage_mark!(ops.marks(), Pipeline, "resident", forward = offloaded.pass_number());
     }
     run_resident(ops, first, resident)?;
     finish(ops)
 }
 
-pub fn run_offloaded<O: Ops, C: LayerCopies<Layer = LayerOf<O>, Error = O::Error>>(
+pub fn run_offloaded<O: Ops, C: LayerCopies<Layer = LayerOf<O>>>(
     ops: &mut O,
     offloaded: &mut OffloadedLayers<C>,
-) -> Result<(), O::Error> {
+) -> Done {
     offloaded.begin()?;
-    for at in 0..offloaded.layers() {
+    for at in 0..offloaded.layers {
         offloaded.turn(at, |weights| run_layer(ops, at, weights))?;
     }
     Ok(())
 }
 
 /// Runs resident layers, which begin with layer `first`.
-pub fn run_resident<O: Ops>(ops: &mut O, first: usize, layers: &[LayerOf<O>]) -> Result<(), O::Error> {
+pub fn run_resident<O: Ops>(ops: &mut O, first: usize, layers: &[LayerOf<O>]) -> Done {
     for (at, weights) in (first..).zip(layers) {
         let _layer = stage_mark!(ops.marks(), Layer, "layer", layer = at);
         run_layer(ops, at, weights)?;
@@ -152,7 +151,7 @@ pub fn run_resident<O: Ops>(ops: &mut O, first: usize, layers: &[LayerOf<O>]) ->
     Ok(())
 }
 
-pub fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
+pub fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Done {
     {
         let _block = stage_mark!(ops.marks(), Layer, "attention");
         run_attention(ops, at, weights)?;
@@ -161,7 +160,7 @@ pub fn run_layer<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result
     run_ffn(ops, at, weights)
 }
 
-fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
+fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Done {
     let (fusion, norm) = (ops.fusion(), &weights.attention_norm);
     if !fusion.products {
         mark_op!(ops, "norm", ops.norm(NormAt::Layer(at, Block::Attention), norm))?;
@@ -177,7 +176,7 @@ fn run_attention<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result
     mark_op!(ops, "output", ops.linear(LinearAt::Output(at), output))
 }
 
-fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O::Error> {
+fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Done {
     let (fusion, norm) = (ops.fusion(), &weights.ffn_norm);
     if !fusion.products {
         mark_op!(ops, "norm", ops.norm(NormAt::Layer(at, Block::Ffn), norm))?;
@@ -192,7 +191,7 @@ fn run_ffn<O: Ops>(ops: &mut O, at: usize, weights: &LayerOf<O>) -> Result<(), O
     mark_op!(ops, "down", ops.linear(LinearAt::Down(at), down))
 }
 
-pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>) -> Result<(), O::Error> {
+pub fn run_head<O: Ops>(ops: &mut O, norm: &O::Vector, head: Option<&O::Matrix>) -> Done {
     let _stage = stage_mark!(ops.marks(), Layer, "head");
     if !ops.fusion().products {
         mark_op!(ops, "norm", ops.norm(NormAt::Final, norm))?;

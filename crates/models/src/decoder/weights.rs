@@ -109,6 +109,15 @@ pub trait LoadAlike {
     fn part(&mut self, tensors: &[TensorSpec]) -> Result<Self::Part, Self::Error>;
 }
 
+impl<P, E, F: FnMut(&[TensorSpec]) -> Result<P, E>> LoadAlike for F {
+    type Part = P;
+    type Error = E;
+
+    fn part(&mut self, tensors: &[TensorSpec]) -> Result<P, E> {
+        self(tensors)
+    }
+}
+
 impl<L: LoadAlike> Load for L {
     type Matrix = L::Part;
     type Vector = L::Part;

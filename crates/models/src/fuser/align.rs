@@ -45,11 +45,6 @@ pub struct Aligned {
     pub is_message: Vec<bool>,
 }
 
-struct Part {
-    is_message: bool,
-    ids: Vec<u32>,
-}
-
 impl<'a> Aligner<'a> {
     /// One for these tokenizers.
     pub fn new(receiver: &'a Tokenizer, sharer: &'a Tokenizer, choice: Choice) -> Self {
@@ -70,16 +65,16 @@ impl<'a> Aligner<'a> {
         let (ours, theirs) = (parts(self.receiver, receiver)?, parts(self.sharer, sharer)?);
         if ours.len() != theirs.len() {
             let reason = format!("{} and {} messages were rendered", receiver.messages.len(), sharer.messages.len());
-            return Err(ModelError::NotAligned { reason });
+            return Err(not_aligned(&reason));
         }
         let mut aligned = Aligned::default();
-        for (ours, theirs) in ours.into_iter().zip(theirs) {
-            match ours.is_message {
-                true => {
-                    let found = ours.ids.iter().map(|id| self.one(*id)).collect::<Result<_, _>>()?;
-                    aligned.add_message(ours.ids, found);
-                }
-                false => self.add_template(&mut aligned, ours.ids, theirs.ids)?,
+        for (at, (ours, theirs)) in ours.into_iter().zip(theirs).enumerate() {
+            // Messages stand between parts of the template.
+            if at % 2 == 1 {
+                let found = ours.iter().map(|id| self.one(*id)).collect::<Result<_, _>>()?;
+                aligned.add_message(ours, found);
+            } else {
+                self.add_template(&mut aligned, ours, theirs)?;
             }
         }
         Ok(aligned)
@@ -112,7 +107,7 @@ impl<'a> Aligner<'a> {
             false => self.of_text(&text)?,
         };
         let unknown = || self.sharer.role(TokenRole::Unknown);
-        let none = || ModelError::NotAligned { reason: format!("the sharer has no token for {id}, which is `{text}`") };
+        let none = || not_aligned(&format!("the sharer has no token for {id}, which is `{text}`"));
         let found = found.or_else(unknown).ok_or_else(none)?;
         self.found.insert(id, found);
         Ok(found)
@@ -140,14 +135,20 @@ impl<'a> Aligner<'a> {
     }
 }
 
+/// Tokenizers between which no tokens can be found for each other.
+pub fn not_aligned(reason: &str) -> ModelError {
+    let hint = "take two models that share a tokenizer, or a prompt without a chat template";
+    ModelError::hinted(format!("the tokens of two models cannot be aligned: {reason}"), hint)
+}
+
 fn padding(tokenizer: &Tokenizer) -> Result<u32, ModelError> {
     let found = tokenizer.role(TokenRole::Padding).or_else(|| tokenizer.role(TokenRole::End));
     let reason = "a tokenizer names neither `pad_token` nor `eos_token`, so a shorter template cannot be padded";
-    found.ok_or_else(|| ModelError::NotAligned { reason: reason.to_owned() })
+    found.ok_or_else(|| not_aligned(reason))
 }
 
 /// A rendered text as tokens: in turn a part of the template, which may be empty, and a message.
-fn parts(tokenizer: &Tokenizer, rendered: &Rendered) -> Result<Vec<Part>, ModelError> {
+fn parts(tokenizer: &Tokenizer, rendered: &Rendered) -> Result<Vec<Vec<u32>>, ModelError> {
     let tokens = tokenizer.encode_with_places(&rendered.text)?;
     let ids = |range: Range<usize>| tokens[range].iter().map(|(id, _)| *id).collect();
     let (mut parts, mut done) = (Vec::new(), 0);
@@ -155,11 +156,10 @@ fn parts(tokenizer: &Tokenizer, rendered: &Rendered) -> Result<Vec<Part>, ModelE
         // A token that reaches into a message is of the message.
         let start = done + tokens[done..].partition_point(|(_, place)| place.end <= message.start);
         let end = start + tokens[start..].partition_point(|(_, place)| place.start < message.end);
-        parts.push(Part { is_message: false, ids: ids(done..start) });
-        parts.push(Part { is_message: true, ids: ids(start..end) });
+        parts.extend([ids(done..start), ids(start..end)]);
         done = end;
     }
-    parts.push(Part { is_message: false, ids: ids(done..tokens.len()) });
+    parts.push(ids(done..tokens.len()));
     Ok(parts)
 }
 

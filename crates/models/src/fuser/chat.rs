@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::align::not_aligned;
 use crate::{ModelError, Tokenizer};
 
 /// The templates that are known.
@@ -47,9 +48,7 @@ impl ChatStyle {
             return Ok(Self::Llama);
         }
         let marks = format!("neither {} of Qwen nor {} of Llama", QWEN.join(" and "), LLAMA.join(", "));
-        Err(ModelError::NotAligned {
-            reason: format!("no chat template can be rendered for `{model}`: it has {marks}"),
-        })
+        Err(not_aligned(&format!("no chat template can be rendered for `{model}`: it has {marks}")))
     }
 
     /// A user's message in the template, up to where the answer begins.

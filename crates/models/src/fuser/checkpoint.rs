@@ -7,11 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Alignment, CacheShape, FuserConfig, Pair, tensors::is_harmless};
-use crate::{
-    Config, Done, ModelError,
-    folder::{Folder, read_json},
-    misfit::Misfit,
-};
+use crate::folder::{Folder, read_json};
+use crate::{Config, Done, ModelError, misfit::Misfit, torch::not_read};
 
 /// The file that says which layers hear which, through which projectors.
 const PAIRS: &str = "projector_config.json";
@@ -89,7 +86,10 @@ impl Checkpoint {
 fn find(folder: &FilePath) -> Result<PathBuf, ModelError> {
     let places = [folder.to_owned(), folder.join(FINAL)];
     let found = places.into_iter().find(|place| place.join(PAIRS).exists());
-    found.ok_or_else(|| ModelError::NoFuser { folder: folder.to_owned() })
+    found.ok_or_else(|| {
+        let reason = format!("`{}` has no fuser: no `projector_config.json`", folder.display());
+        ModelError::hinted(reason, "name the folder with `projector_config.json`, or the one above it that has `final`")
+    })
 }
 
 /// The tensors of every projector that is used, seen to be those that it needs.
@@ -103,12 +103,10 @@ fn read_tensors(folder: &FilePath, config: &FuserConfig) -> Result<Folder, Model
             false => tensors.add_torch(&folder.join(format!("{name}.pt")), &prefix)?,
         }
     }
-    match Misfit::between(config.tensors(), tensors.tensors(), is_harmless).reasons() {
-        None => Ok(tensors),
-        Some((reasons, types_alone)) => {
-            Err(ModelError::FuserNotWhole { folder: folder.to_owned(), reasons, types_alone })
-        }
-    }
+    let what = format!("the fuser in `{}` is not whole", folder.display());
+    let hint = "fetch every `projector_*.json` and `projector_*.pt` of one fuser again";
+    Misfit::between(config.tensors(), &tensors.tensors, is_harmless).refuse(&what, hint)?;
+    Ok(tensors)
 }
 
 struct Joins<'a> {
@@ -119,8 +117,11 @@ struct Joins<'a> {
 
 impl Joins<'_> {
     fn other(&self, reason: String) -> ModelError {
-        let (sharer, receiver) = (self.sharer.model.clone(), self.receiver.model.clone());
-        ModelError::OtherFuser { folder: self.folder.to_owned(), sharer, receiver, reason }
+        let (sharer, receiver, folder) = (&self.sharer.model, &self.receiver.model, self.folder.display());
+        ModelError::hinted(
+            format!("the fuser in `{folder}` does not join `{sharer}` to `{receiver}`: {reason}"),
+            "name the fuser that was trained for these two models, or the models that it was trained for",
+        )
     }
 
     /// Refuses a fuser that was trained for other models, where the names of both are known.
@@ -148,7 +149,7 @@ impl Joins<'_> {
     fn pairs(&self) -> Result<Vec<Pair>, ModelError> {
         let path = self.folder.join(PAIRS);
         let file: PairsFile = read_json(&path, "list of pairs")?;
-        let damaged = |reason: &str| ModelError::Damaged { path: path.clone(), reason: reason.to_owned() };
+        let damaged = |reason: &str| ModelError::damaged(&path, reason);
         let mut sources = file.values().flat_map(BTreeMap::values);
         let (Some(layers), None) = (sources.next(), sources.next()) else {
             return Err(damaged("it joins more or fewer than two models"));
@@ -197,12 +198,11 @@ impl Joins<'_> {
             let file: ProjectorFile = read_json(&path, "projector")?;
             if file.class != CLASS {
                 let reason = format!("it is a `{}`, and `{CLASS}` is computed here", file.class);
-                return Err(ModelError::NotRead { path, reason });
+                return Err(not_read(&path, &reason));
             }
             self.check_heads(&file.init_args)?;
             if *common.get_or_insert(file.init_args) != file.init_args {
-                let reason = "its widths are not those of the projectors before it".to_owned();
-                return Err(ModelError::NotRead { path, reason });
+                return Err(not_read(&path, "its widths are not those of the projectors before it"));
             }
         }
         common.ok_or_else(|| self.other("it has no projectors".to_owned()))

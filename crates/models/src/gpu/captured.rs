@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use laptime_cuda::{Cache, CudaError, Device, Done, Graph, Kernels, StampCapacity, StampedGraph, Stream};
+use laptime_cuda::{Cache, CudaError, Device, Graph, Kernels, StampCapacity, StampedGraph, Stream};
 use laptime_probe::recording;
 use laptime_trace::run::Depth;
 
 use super::size;
-use crate::Marks;
+use crate::{Done, Marks, ModelError};
 
 /// Replays whose stamps are kept until they are read, at most.
 const MOST_REPLAYS: usize = 1024;
@@ -34,9 +34,10 @@ impl Captured {
         marks: &Marks,
         stages: usize,
         mut launch: impl FnMut(Marks) -> Done,
-    ) -> Result<Self, CudaError> {
+    ) -> Result<Self, ModelError> {
         let stream = device.stream();
-        let plain = Graph::capture(stream, || launch(Marks { embedding: marks.embedding, ..Marks::default() }))?;
+        let unmarked = || Marks { embedding: marks.embedding, ..Marks::default() };
+        let plain = Graph::capture(stream, || launch(unmarked()).map_err(of_capture))?;
         plain.upload(stream)?;
         let is_marked = marks.depth > Depth::Pipeline;
         let stamped = if is_marked { Some(stamp(device, marks, stages, &mut launch)?) } else { None };
@@ -49,7 +50,7 @@ impl Captured {
     }
 
     /// The number by which the span of the next replay is known, if its stages are recorded.
-    pub fn next_number(&mut self, device: &Device) -> Result<Option<u64>, CudaError> {
+    pub fn next_number(&mut self, device: &Device) -> Result<Option<u64>, ModelError> {
         let Some(stamped) = self.stamped.as_mut().filter(|_| recording()) else { return Ok(None) };
         if self.announced.is_none() {
             if stamped.is_full() {
@@ -70,7 +71,7 @@ impl Captured {
         let graph = stamped.map_or(&self.plain, StampedGraph::graph);
         self.announced = None;
         // SAFETY: the caller answers for it.
-        unsafe { graph.launch(stream) }
+        Ok(unsafe { graph.launch(stream) }?)
     }
 
     /// Hands the recorded stages to the device, which keeps them for the trace. Waits for the device if there are some.
@@ -90,17 +91,24 @@ impl Captured {
     }
 }
 
+fn of_capture(error: ModelError) -> CudaError {
+    match error {
+        ModelError::Cuda(error) => error,
+        other => CudaError::refused("capturing a graph", 0, other.to_string()),
+    }
+}
+
 fn stamp(
     device: &Device,
     marks: &Marks,
     stages: usize,
     launch: &mut impl FnMut(Marks) -> Done,
-) -> Result<StampedGraph, CudaError> {
+) -> Result<StampedGraph, ModelError> {
     let (stream, kernels) = (device.stream(), Kernels::load(device, &Cache::of_user())?);
     let replays = (KEPT_STAGES / stages.max(1)).clamp(1, MOST_REPLAYS);
     let capacity = StampCapacity { stages: size(stages)?, replays: size(replays)? };
     let stamped = StampedGraph::capture(device, &kernels, stream, capacity, |stamper| {
-        launch(Marks { names: Some(Arc::new(stamper.clone())), lane: None, ..marks.clone() })
+        launch(Marks { names: Some(Arc::new(stamper.clone())), lane: None, ..marks.clone() }).map_err(of_capture)
     })?;
     stamped.graph().upload(stream)?;
     Ok(stamped)

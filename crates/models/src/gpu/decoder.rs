@@ -7,24 +7,21 @@ use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::decode::{State, Step};
 use laptime_cuda::nn::{Attention, BlockAttention};
-use laptime_cuda::{Blas, Buffer, Cache, Device, Done, nvrtc};
+use laptime_cuda::{Blas, Buffer, Cache, Device, nvrtc};
 
+use super::cache::{DeviceCache, GpuCache};
 use super::captured::Captured;
 use super::memory::{Head, PassSizes};
 use super::pass::{Buffers, DeviceRope, is_fused};
 use super::prompt::Prompt;
+use super::sparse::{DENSE, Sparse};
 use super::step::{Stepper, step_sizes};
 use super::stepping::{first_replay, steps_by_pass};
 use super::weights::{GpuWeights, Number};
-use super::{
-    cache::{DeviceCache, GpuCache},
-    size,
-    sparse::{DENSE, Sparse},
-    streamed::Streamed,
-};
+use super::{size, streamed::Streamed};
 use crate::error::{ensure, fit};
 use crate::{
-    CacheCapacity, Config, DecoderBackend, Dtype, LayerVisit, Marks, ModelError, Offloading, Options, Replay,
+    CacheCapacity, Config, DecoderBackend, Done, Dtype, LayerVisit, Marks, ModelError, Offloading, Options, Replay,
     decoder::generic::{Passes, Results},
 };
 
@@ -69,7 +66,7 @@ pub enum Logits {
 }
 
 /// Starts to compile the kernels of a decoder that its weights do not need.
-pub fn compile_ahead<T: Number>(device: &Device, config: &Config, options: &Options) -> Result<(), ModelError> {
+pub fn compile_ahead<T: Number>(device: &Device, config: &Config, options: &Options) -> Done {
     let head_dim = size(config.head_dim)?;
     let mut requests = Vec::new();
     if let CacheCapacity::Static(capacity @ 1..) = options.capacity {
@@ -144,7 +141,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     }
 
     pub(super) fn set_position(&mut self, position: usize) -> Done {
-        self.state.position.set_all(self.device.stream(), size(position)?)
+        Ok(self.state.position.set_all(self.device.stream(), size(position)?)?)
     }
 
     pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Done {
@@ -158,7 +155,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     }
 
     /// Makes the layout of attention over blocks for a pass, where there is one.
-    fn lay_out(&mut self, tokens: usize, start: usize) -> Result<(), ModelError> {
+    fn lay_out(&mut self, tokens: usize, start: usize) -> Done {
         if self.sparse.is_none() && start == 0 {
             return self.lay_out_dense(tokens);
         }
@@ -168,7 +165,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         }
     }
 
-    fn lay_out_dense(&mut self, tokens: usize) -> Result<(), ModelError> {
+    fn lay_out_dense(&mut self, tokens: usize) -> Done {
         let is_there = self.dense.as_ref().is_some_and(|dense| dense.parts_for(tokens).is_some());
         if is_there || !Sparse::<T>::suits_dense(self.device, &self.config, &self.options, tokens)? {
             return Ok(());
@@ -193,7 +190,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     fn upload_ids(&mut self, ids: &[u32]) -> Done {
         match &mut self.buffers {
             // SAFETY: a list of the host's own memory is no pinned memory.
-            Some(buffers) => unsafe { buffers.ids.begin_write(ids, self.device.stream()) },
+            Some(buffers) => Ok(unsafe { buffers.ids.begin_write(ids, self.device.stream()) }?),
             None => Ok(()),
         }
     }
@@ -211,7 +208,7 @@ fn streamed<'a, T: Number>(
     options: &Options,
 ) -> Result<Option<Streamed<'a, T>>, ModelError> {
     let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(config))?;
-    let there = weights.host_layers.as_ref().map_or(0, |host_layers| host_layers.layers());
+    let there = weights.host_layers.as_ref().map_or(0, |host_layers| host_layers.layers);
     ensure!(wanted == there, "{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
     Streamed::of((device, copies), weights.host_layers.as_ref(), options.offload.as_ref(), &options.marks)
 }
@@ -231,7 +228,7 @@ impl<T: Number> DecoderBackend for GpuPasses<'_, T> {
             return Ok(None);
         }
         self.capture()?;
-        Ok(self.next_number()?)
+        self.next_number()
     }
 
     fn next_prefill_replay(&mut self, tokens: usize) -> Result<Option<u64>, ModelError> {
@@ -251,7 +248,7 @@ impl<T: Number> DecoderBackend for GpuPasses<'_, T> {
     }
 
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        Ok(self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)?)
+        self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)
     }
 
     fn device_cache(&mut self) -> Option<DeviceCache<'_>> {
@@ -275,7 +272,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         (&mut self.cache, self.device)
     }
 
-    fn reserve(&mut self, positions: usize) -> Result<(), ModelError> {
+    fn reserve(&mut self, positions: usize) -> Done {
         self.cache.check(positions)?;
         if positions <= self.cache.capacity {
             return Ok(());
@@ -289,12 +286,12 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         Ok(())
     }
 
-    fn length_changed(&mut self) -> Result<(), ModelError> {
+    fn length_changed(&mut self) -> Done {
         self.graph.as_mut().map_or(Ok(()), |graph| graph.hand_on_if_half_full(self.device))?;
-        Ok(self.set_position(self.cache.length())?)
+        self.set_position(self.cache.length())
     }
 
-    fn run_forward(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn run_forward(&mut self, ids: &[u32]) -> Done {
         let length = self.tokens(ids);
         let sizes = PassSizes::new(&self.config, &self.options, length, length, Head::All);
         self.make_buffers(sizes)?;
@@ -304,10 +301,10 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         self.set_position(0)?;
         self.pass(length, 0, Head::All)?;
         self.logits = Logits::OfPass;
-        Ok(self.set_position(self.cache.length())?)
+        self.set_position(self.cache.length())
     }
 
-    fn run_prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn run_prefill(&mut self, ids: &[u32]) -> Done {
         let (length, start) = (self.tokens(ids), self.cache.length());
         self.lay_out(length, start)?;
         self.make_buffers(self.prompt_sizes(length))?;
@@ -315,10 +312,10 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         self.set_position(start)?;
         self.run_prompt(length)?;
         self.cache.advance(start + length);
-        Ok(self.set_position(start + length)?)
+        self.set_position(start + length)
     }
 
-    fn run_next(&mut self) -> Result<(), ModelError> {
+    fn run_next(&mut self) -> Done {
         self.capture()?;
         self.run_step()?;
         self.logits = if steps_by_pass(&self.options) { Logits::OfPass } else { Logits::OfStep };
@@ -326,7 +323,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         Ok(())
     }
 
-    fn write_next(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+    fn write_next(&mut self, ids: &[u32]) -> Done {
         // SAFETY: a list of the host's own memory is no pinned memory.
         unsafe { self.state.token.begin_write(ids, self.device.stream())? };
         Ok(())

@@ -8,12 +8,9 @@
 use laptime_cuda::nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Operations};
 use laptime_cuda::{Batch, Blas, Buffer, Cache, CudaError, Device, Done, Matrices};
 
+use super::memory::{SMALL_BYTES, WORKSPACE_BYTES};
 use super::weights::{Loader, Number};
-use super::{
-    cache::KnownCache,
-    memory::{SMALL_BYTES, WORKSPACE_BYTES},
-    size,
-};
+use super::{cache::KnownCache, size};
 use crate::{
     Decoder, ModelError,
     dtype::typed,
@@ -22,7 +19,7 @@ use crate::{
         engine::{Backend, Block, EPS, Engine, Linear, Matrix, OpenPath, Paths, Request, Vectors},
         fuser_bytes,
     },
-    size::sum,
+    tensors::sum,
 };
 
 /// Bytes that paths are computed in at most, unless one alone takes more: enough for 28 layers of 4096 tokens at once.

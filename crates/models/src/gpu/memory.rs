@@ -2,12 +2,9 @@
 
 use laptime_cuda::nn::Gradients;
 
-use super::{
-    pass::is_fused,
-    sparse::{DENSE, GPU_TILING},
-    weights::layer_bytes,
-};
-use crate::size::{product, sum};
+use super::sparse::{DENSE, GPU_TILING};
+use super::{pass::is_fused, weights::layer_bytes};
+use crate::tensors::{product, sum};
 use crate::{
     Attention, CacheCapacity, Config, Dtype, Offload, Options, TrainOptions, TrainSizes, attention::Layout,
     parts::parts, rope::RopeTable,

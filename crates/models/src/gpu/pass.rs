@@ -4,7 +4,7 @@
 //! biases and SwiGLU.
 
 use laptime_cuda::{
-    Batch, Blas, Buffer, CudaError, Device, Done, Matrices, Sizes, Slice, Stream,
+    Batch, Blas, Buffer, CudaError, Device, Matrices, Sizes, Slice, Stream,
     decode::{self, Linear, Norm, State, Step},
     nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
@@ -13,7 +13,9 @@ use super::memory::{Head, Parts, PassSizes};
 use super::weights::{Fp8Weights, LayerWeights, Number};
 use super::{cache::GpuCache, size};
 use crate::decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops};
-use crate::{Activation, Attention as Kind, Config, Marks, RopeLayout, marks::stage_mark, rope::RopeTable};
+use crate::{
+    Activation, Attention as Kind, Config, Done, Marks, ModelError, RopeLayout, marks::stage_mark, rope::RopeTable,
+};
 
 /// The number of rows up to which fused kernels read the weights once for all of them.
 const MOST_FUSED: usize = 8;
@@ -31,7 +33,7 @@ pub struct Buffers<T> {
 }
 
 impl<T: Number> Buffers<T> {
-    pub fn new(device: &Device, sizes: PassSizes) -> Result<Self, CudaError> {
+    pub fn new(device: &Device, sizes: PassSizes) -> Result<Self, ModelError> {
         let ids = device.allocate(sizes.rows)?;
         Ok(Self { sizes, ids, parts: sizes.parts.try_map(|numbers| device.allocate(numbers))? })
     }
@@ -47,13 +49,13 @@ pub struct DeviceRope {
 }
 
 impl DeviceRope {
-    pub fn new(device: &Device, config: &Config, positions: usize) -> Result<Self, CudaError> {
+    pub fn new(device: &Device, config: &Config, positions: usize) -> Result<Self, ModelError> {
         let mut table = RopeTable::new(config);
         table.reach(positions);
         Self::upload(device, config.rope.layout, &table)
     }
 
-    fn upload(device: &Device, layout: RopeLayout, table: &RopeTable) -> Result<Self, CudaError> {
+    fn upload(device: &Device, layout: RopeLayout, table: &RopeTable) -> Result<Self, ModelError> {
         let (cosines, sines) = table.all();
         let windowed = table.windowed().map(|table| Self::upload(device, layout, table)).transpose()?.map(Box::new);
         Ok(Self { cosines: device.upload(cosines)?, sines: device.upload(sines)?, layout, windowed })
@@ -88,7 +90,7 @@ pub fn packed<'a, T: Number>(
     Packed { packed: qkv.all(), bias, norm, rotation: rope.rotation(), start: start.all() }
 }
 
-pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize) -> Result<HeadSizes, CudaError> {
+pub fn head_sizes(config: &Config, batch: usize, tokens: usize, capacity: usize) -> Result<HeadSizes, ModelError> {
     Ok(HeadSizes {
         batch: size(batch)?,
         tokens: size(tokens)?,
@@ -116,7 +118,7 @@ impl<T: Number> Context<'_, T> {
     pub fn scale_embedding(&self, x: &mut Buffer<T>, rows: usize) -> Done {
         let Some(factor) = self.config.embedding_scale() else { return Ok(()) };
         let numbers = rows as u64 * self.config.hidden as u64;
-        self.operations.scale(self.stream, x, numbers, T::narrowed(factor).widened())
+        Ok(self.operations.scale(self.stream, x, numbers, T::narrowed(factor).widened())?)
     }
 }
 
@@ -144,7 +146,8 @@ pub struct PromptRows<'a, T> {
     /// The number of positions that the last token attends to.
     pub keys: u32,
     pub head: Head,
-    pub cache: KeysValuesIn<'a, T>,
+    /// Keys and values of each layer, or of one layer after the other in the same buffers.
+    pub cache: &'a mut [[Buffer<T>; 2]],
 }
 
 impl<'a, T> PromptRows<'a, T> {
@@ -154,26 +157,11 @@ impl<'a, T> PromptRows<'a, T> {
         kind: Kind,
         start: &'a Buffer<u32>,
         (config, tokens, capacity): (&Config, usize, usize),
-        cache: KeysValuesIn<'a, T>,
-    ) -> Result<Self, CudaError> {
+        cache: &'a mut [[Buffer<T>; 2]],
+    ) -> Result<Self, ModelError> {
         let heads = head_sizes(config, 1, tokens, capacity)?;
         let (windowed, blocks, dense, keys) = (None, None, None, heads.tokens);
         Ok(Self { attention, windowed, blocks, dense, kind, start, heads, keys, head: Head::Last, cache })
-    }
-}
-
-pub enum KeysValuesIn<'a, T> {
-    Cache(&'a mut GpuCache<T>),
-    /// In one pair of buffers for all layers, one after the other.
-    Scratch(&'a mut [Buffer<T>; 2]),
-}
-
-impl<T> KeysValuesIn<'_, T> {
-    fn layer(&mut self, layer: usize) -> &mut [Buffer<T>; 2] {
-        match self {
-            Self::Cache(cache) => &mut cache.layers[layer],
-            Self::Scratch(scratch) => scratch,
-        }
     }
 }
 
@@ -197,7 +185,7 @@ impl<'a, T: Number> Pass<'a, T> {
         }
     }
 
-    fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
+    fn shape(&self, width: usize) -> Result<[u32; 2], ModelError> {
         Ok([size(self.buffers.sizes.rows)?, size(width)?])
     }
 
@@ -215,19 +203,21 @@ impl<'a, T: Number> Pass<'a, T> {
         let linear = Linear { weight: linear.weight, bias: linear.bias, fp8 };
         let Parts { x, qkv, attended, activated, logits, .. } = &mut self.buffers.parts;
         match at {
-            LinearAt::Qkv(_) => step.norm_linear(stream, x, &norm?, &linear, qkv, shape),
-            LinearAt::Output(_) => step.linear_add(stream, attended, &linear, x, shape),
-            LinearAt::GateUp(_) => step.norm_gate_up(stream, x, &norm?, &linear, activated, [shape[0] / 2, shape[1]]),
-            LinearAt::Down(_) => step.linear_add(stream, activated, &linear, x, shape),
-            LinearAt::Head => step.norm_linear(stream, x, &norm?, &linear, logits, shape),
+            LinearAt::Qkv(_) => step.norm_linear(stream, x, &norm?, &linear, qkv, shape)?,
+            LinearAt::Output(_) => step.linear_add(stream, attended, &linear, x, shape)?,
+            LinearAt::GateUp(_) => {
+                step.norm_gate_up(stream, x, &norm?, &linear, activated, [shape[0] / 2, shape[1]])?
+            }
+            LinearAt::Down(_) => step.linear_add(stream, activated, &linear, x, shape)?,
+            LinearAt::Head => step.norm_linear(stream, x, &norm?, &linear, logits, shape)?,
         }
+        Ok(())
     }
 }
 
 impl<T: Number> Ops for Pass<'_, T> {
     type Matrix = Buffer<T>;
     type Vector = Buffer<T>;
-    type Error = CudaError;
 
     fn marks(&self) -> &Marks {
         self.context.marks
@@ -245,10 +235,11 @@ impl<T: Number> Ops for Pass<'_, T> {
         match (at, &self.rows) {
             (NormAt::Final, PassRows::Prompt(PromptRows { head: Head::Last, heads, .. })) => {
                 operations.last_rows(stream, &*x, &mut *normed, [heads.batch, heads.tokens, hidden])?;
-                operations.rms_norm(stream, &*normed, weight, x, [heads.batch, hidden], epsilon)
+                operations.rms_norm(stream, &*normed, weight, x, [heads.batch, hidden], epsilon)?;
             }
-            _ => operations.rms_norm(stream, &*x, weight, normed, [rows, hidden], epsilon),
+            _ => operations.rms_norm(stream, &*x, weight, normed, [rows, hidden], epsilon)?,
         }
+        Ok(())
     }
 
     /// SwiGLU adds the bias of gate and up, and for a prompt RoPE adds that of queries, keys and values.
@@ -268,9 +259,8 @@ impl<T: Number> Ops for Pass<'_, T> {
         match at {
             LinearAt::Qkv(_) => {
                 blas.multiply_slices([normed.all(), weight], qkv.all_mut(), sizes)?;
-                match (&self.rows, linear.bias) {
-                    (PassRows::Token(..), Some(bias)) => operations.add_bias(stream, qkv, bias, shape),
-                    _ => Ok(()),
+                if let (PassRows::Token(..), Some(bias)) = (&self.rows, linear.bias) {
+                    operations.add_bias(stream, qkv, bias, shape)?;
                 }
             }
             LinearAt::Output(_) | LinearAt::Down(_) => {
@@ -284,12 +274,11 @@ impl<T: Number> Ops for Pass<'_, T> {
                     &mut *x
                 };
                 linear.bias.map_or(Ok(()), |bias| operations.add_bias(stream, out, bias, shape))?;
-                match linear.post_norm {
-                    Some(norm) => operations.rms_norm_add(stream, &*normed, norm, x, shape, epsilon),
-                    None => Ok(()),
+                if let Some(norm) = linear.post_norm {
+                    operations.rms_norm_add(stream, &*normed, norm, x, shape, epsilon)?;
                 }
             }
-            LinearAt::GateUp(_) => blas.multiply_slices([normed.all(), weight], gate_up.all_mut(), sizes),
+            LinearAt::GateUp(_) => blas.multiply_slices([normed.all(), weight], gate_up.all_mut(), sizes)?,
             LinearAt::Head => {
                 let rows: Slice<'_, T> = match &self.rows {
                     PassRows::Prompt(PromptRows { head: Head::Last, heads, .. }) => {
@@ -298,18 +287,20 @@ impl<T: Number> Ops for Pass<'_, T> {
                     }
                     _ => normed.all(),
                 };
-                blas.multiply_slices([rows, weight], logits.all_mut(), sizes)
+                blas.multiply_slices([rows, weight], logits.all_mut(), sizes)?;
             }
         }
+        Ok(())
     }
 
     fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let PassRows::Prompt(prompt) = &mut self.rows else { return Ok(()) };
         let Context { stream, config, operations, rope, .. } = self.context;
         let Parts { qkv, queries, .. } = &mut self.buffers.parts;
-        let [keys, values] = prompt.cache.layer(layer);
+        let at = layer % prompt.cache.len();
+        let [keys, values] = &mut prompt.cache[at];
         let packed = packed(config, rope.of_layer(config, layer), prompt.start, weights, qkv);
-        operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)
+        Ok(operations.split_heads(stream, &packed, queries, keys, values, &prompt.heads)?)
     }
 
     fn attend(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
@@ -325,9 +316,10 @@ impl<T: Number> Ops for Pass<'_, T> {
         let Parts { gate_up, activated, .. } = &mut self.buffers.parts;
         let Context { stream, operations, config, .. } = self.context;
         match config.activation {
-            Activation::Silu => operations.swiglu(stream, &*gate_up, bias, activated, shape),
-            Activation::GeluTanh => operations.geglu(stream, &*gate_up, bias, activated, shape),
+            Activation::Silu => operations.swiglu(stream, &*gate_up, bias, activated, shape)?,
+            Activation::GeluTanh => operations.geglu(stream, &*gate_up, bias, activated, shape)?,
         }
+        Ok(())
     }
 }
 
@@ -338,17 +330,17 @@ fn scale(config: &Config) -> f32 {
 impl<T: Number> PromptRows<'_, T> {
     fn attend(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
         let Parts { queries, attended, .. } = &mut buffers.parts;
-        let [keys, values] = self.cache.layer(layer);
+        let [keys, values] = &self.cache[layer % self.cache.len()];
         let inputs = [queries.all(), keys.all(), values.all()];
         match (self.blocks, self.kind) {
             (Some((attention, layout)), _) => {
                 let _op = stage_mark!(context.marks, Ops, "blocks");
-                attention.attend(context.stream, &self.heads, inputs, layout, attended)
+                Ok(attention.attend(context.stream, &self.heads, inputs, layout, attended)?)
             }
             (None, Kind::Dense) => {
                 let _op = stage_mark!(context.marks, Ops, "fused");
                 if let Some((attention, layout)) = self.dense {
-                    return attention.attend(context.stream, &self.heads, inputs, layout, attended);
+                    return Ok(attention.attend(context.stream, &self.heads, inputs, layout, attended)?);
                 }
                 let no_window = || CudaError::refused("attending", 0, "there is no attention to a window");
                 let attention = match context.config.window_of(layer) {
@@ -356,7 +348,7 @@ impl<T: Number> PromptRows<'_, T> {
                     None => self.attention,
                 };
                 let out = (attended.all_mut(), None);
-                attention.attend(context.stream, inputs, self.start, out, &self.heads, scale(context.config))
+                Ok(attention.attend(context.stream, inputs, self.start, out, &self.heads, scale(context.config))?)
             }
             (None, Kind::Naive) => self.naive(context, layer, buffers),
         }
@@ -367,7 +359,7 @@ impl<T: Number> PromptRows<'_, T> {
         let Context { stream, blas, operations, marks, .. } = *context;
         let naive = Naive::new(&self.heads, self.keys);
         let Parts { queries, scores, attended, .. } = &mut buffers.parts;
-        let [keys, values] = self.cache.layer(layer);
+        let [keys, values] = &self.cache[layer % self.cache.len()];
         {
             let _op = stage_mark!(marks, Ops, "scores");
             blas.multiply_batch([queries.all(), keys.all()], scores.all_mut(), &naive.scores())?;
@@ -380,7 +372,7 @@ impl<T: Number> PromptRows<'_, T> {
         }
         let _op = stage_mark!(marks, Ops, "weighted");
         blas.multiply_batch([scores.all(), values.all()], queries.all_mut(), &naive.weighted())?;
-        operations.merge_heads(stream, &*queries, attended, &self.heads)
+        Ok(operations.merge_heads(stream, &*queries, attended, &self.heads)?)
     }
 }
 
@@ -447,12 +439,14 @@ impl<T: Number> Sequences<'_, T> {
         match self {
             Self::Together(state, cache) => {
                 let [keys, values] = &mut cache.layers[layer];
-                step.attention(stream, qkv, &attention, state, [keys, values], attended)
+                Ok(step.attention(stream, qkv, &attention, state, [keys, values], attended)?)
             }
             Self::Separate(rows) => {
                 for (row, SequenceRow { position, cache }) in (0..).zip(rows.iter_mut()) {
                     if cache.capacity != step.sizes().capacity as usize {
-                        return Err(CudaError::refused("attention", 0, "a cache has another capacity than the step"));
+                        return Err(
+                            CudaError::refused("attention", 0, "a cache has another capacity than the step").into()
+                        );
                     }
                     let [keys, values] = &mut cache.layers[layer];
                     step.attention_of_row(stream, row, qkv, &attention, position, [keys, values], attended)?;

@@ -1,11 +1,11 @@
 //! Passes of a decoder on a GPU over many tokens.
 
-use laptime_cuda::Done;
+use std::slice::from_mut;
 
-use super::pass::{Buffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, head_sizes};
+use super::pass::{Buffers, DeviceRope, Pass, PassRows, PromptRows, head_sizes};
 use super::{decoder::GpuPasses, memory::Head, size, sparse::Sparse, stepping::context, weights::Number};
 use crate::decoder::layers::{run_all, run_head};
-use crate::marks::mark_embedding;
+use crate::{Done, marks::mark_embedding};
 
 impl<T: Number> GpuPasses<'_, T> {
     /// A pass from the ids in the buffers to logits. Keys and values go to the cache, unless every position is wanted.
@@ -40,8 +40,8 @@ impl<T: Number> GpuPasses<'_, T> {
             keys: size(start + tokens)?,
             head,
             cache: match &mut self.uncached {
-                Some(scratch) if head == Head::All => KeysValuesIn::Scratch(scratch),
-                _ => KeysValuesIn::Cache(&mut self.cache),
+                Some(uncached) if head == Head::All => from_mut(uncached),
+                _ => &mut self.cache.layers,
             },
         };
         let mut pass = Pass { context, buffers, rows: PassRows::Prompt(prompt) };

@@ -3,14 +3,13 @@
 // A graph keeps addresses of buffers; the decoder holds them as long as it.
 #![allow(unsafe_code)]
 
-use laptime_cuda::{CudaError, Done};
 use laptime_probe::stage;
 
 use super::captured::{Captured, most_stages};
 use super::decoder::{GpuPasses, Logits};
 use super::memory::{Head, PassSizes};
 use super::weights::Number;
-use crate::{Attention, EmbeddingStage, GraphMode, Marks, ModelError, Replay};
+use crate::{Attention, Done, EmbeddingStage, GraphMode, Marks, ModelError, Replay};
 
 /// The last prompt that ran: its kernels, whose launches depend on its length and on whether it is the first. Where others
 /// begin lies on the device.
@@ -20,7 +19,7 @@ pub struct Prompt {
     /// Whether it began with the first position, which has another attention.
     is_first: bool,
     /// None before the second prompt; then the graph, or why there is none.
-    graph: Option<Result<Captured, CudaError>>,
+    graph: Option<Result<Captured, ModelError>>,
 }
 
 impl Prompt {
@@ -44,7 +43,7 @@ impl Prompt {
 impl<T: Number> GpuPasses<'_, T> {
     /// Runs the ids in the buffers behind the cache. The first prompt of a length is launched, so that everything it needs
     /// is loaded; the second is captured.
-    pub(super) fn run_prompt(&mut self, tokens: usize) -> Result<(), ModelError> {
+    pub(super) fn run_prompt(&mut self, tokens: usize) -> Done {
         self.capture_prompt(tokens)?;
         if !self.embeds_inside() {
             self.embed(tokens)?;
@@ -67,7 +66,7 @@ impl<T: Number> GpuPasses<'_, T> {
         }
         self.capture_prompt(tokens)?;
         let graph = self.prompt.as_mut().and_then(Prompt::graph_mut);
-        Ok(graph.map_or(Ok(None), |graph| graph.next_number(self.device))?)
+        graph.map_or(Ok(None), |graph| graph.next_number(self.device))
     }
 
     pub(super) fn prompt_sizes(&self, tokens: usize) -> PassSizes {
@@ -82,7 +81,7 @@ impl<T: Number> GpuPasses<'_, T> {
     }
 
     /// Captures a prompt if the last one was the same.
-    fn capture_prompt(&mut self, tokens: usize) -> Result<(), ModelError> {
+    fn capture_prompt(&mut self, tokens: usize) -> Done {
         if !self.captures_prompts() {
             return Ok(());
         }
@@ -102,13 +101,13 @@ impl<T: Number> GpuPasses<'_, T> {
         let captured = self.captured_prompt(tokens);
         let Some(prompt) = &mut self.prompt else { return Ok(()) };
         match captured {
-            Err(error) if self.options.graph == GraphMode::On => return Err(error.into()),
+            Err(error) if self.options.graph == GraphMode::On => return Err(error),
             captured => prompt.graph = Some(captured),
         }
         Ok(())
     }
 
-    fn captured_prompt(&mut self, tokens: usize) -> Result<Captured, CudaError> {
+    fn captured_prompt(&mut self, tokens: usize) -> Result<Captured, ModelError> {
         let _stage = stage!("capture");
         let (marks, stages) = (self.options.marks.clone(), most_stages(self.config.layers, &self.options.marks));
         Captured::new(self.device, &marks, stages, |marks| {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use laptime_cuda::{Device, Done, decode::State};
+use laptime_cuda::{Device, decode::State};
 
 use super::pass::{Context, SequenceRow, Sequences};
 use super::weights::{GpuWeights, Number};
 use super::{decoder::GpuPasses, size, step::Stepper};
 use crate::decoder::layers::{run_head, run_resident};
-use crate::{CacheCapacity, Config, Decoder, Dtype, ModelError, Options, Tokens, Weights, dtype::typed};
+use crate::{CacheCapacity, Config, Decoder, Done, Dtype, ModelError, Options, Tokens, Weights, dtype::typed};
 
 const ROOM: usize = 128;
 

@@ -1,15 +1,15 @@
 //! Decode steps on a GPU: the compiled kernels of a step, and the buffers between them.
 
 use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Stream};
+use laptime_cuda::{Buffer, Cache, Device, Stream};
 
 use super::pass::{Buffers, Context, Pass, PassRows, Sequences, is_fused};
 use super::weights::{Fp8Weights, Number};
 use super::{memory::PassSizes, size};
 use crate::marks::{mark_embedding, stage_mark};
-use crate::{Config, Dtype, decoder::layers::run_head};
+use crate::{Config, Done, Dtype, ModelError, decoder::layers::run_head};
 
-pub fn step_sizes(config: &Config, batch: usize, capacity: usize) -> Result<StepSizes, CudaError> {
+pub fn step_sizes(config: &Config, batch: usize, capacity: usize) -> Result<StepSizes, ModelError> {
     Ok(StepSizes {
         batch: size(batch)?,
         hidden: size(config.hidden)?,
@@ -29,7 +29,7 @@ pub struct Stepper<T> {
 }
 
 impl<T: Number> Stepper<T> {
-    pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, CudaError> {
+    pub fn new(device: &Device, config: &Config, batch: usize, capacity: usize) -> Result<Self, ModelError> {
         let cache = Cache::of_user();
         let mut step = Step::load(device, &cache, step_sizes(config, batch, capacity)?)?;
         if let Some(window) = config.window {
@@ -44,7 +44,7 @@ impl<T: Number> Stepper<T> {
         device: &Device,
         config: &Config,
         fp8: Option<&Fp8Weights<T>>,
-    ) -> Result<Self, CudaError> {
+    ) -> Result<Self, ModelError> {
         let (Some(fp8), batch) = (fp8, self.buffers.sizes.rows) else { return Ok(self) };
         if is_fused(config, batch) {
             self.step = self.step.with_fp8(device, &Cache::of_user(), fp8.scales())?;
@@ -75,7 +75,7 @@ impl<T: Number> Stepper<T> {
 
     pub fn sample(&mut self, context: &Context<'_, T>, state: &mut State) -> Done {
         let _stage = stage_mark!(context.marks, Layer, "sampling");
-        self.step.argmax(context.stream, &self.buffers.parts.logits, state)
+        Ok(self.step.argmax(context.stream, &self.buffers.parts.logits, state)?)
     }
 
     pub fn enter(
@@ -87,6 +87,6 @@ impl<T: Number> Stepper<T> {
         width: usize,
     ) -> Done {
         let shape = [self.step.sizes().hidden, size(width)?];
-        self.step.norm_linear(stream, from, norm, linear, &mut self.buffers.parts.x, shape)
+        Ok(self.step.norm_linear(stream, from, norm, linear, &mut self.buffers.parts.x, shape)?)
     }
 }

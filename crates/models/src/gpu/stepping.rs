@@ -3,7 +3,6 @@
 // A graph keeps addresses of buffers; the decoder holds them as long as it.
 #![allow(unsafe_code)]
 
-use laptime_cuda::{CudaError, Done};
 use laptime_probe::stage;
 
 use super::captured::{Captured, most_stages};
@@ -11,7 +10,7 @@ use super::decoder::{GpuPasses, Logits};
 use super::memory::{Head, PassSizes};
 use super::{pass::Sequences, size, step::Stepper, streamed::Streamed, weights::Number};
 use crate::decoder::layers::{run_head, run_offloaded, run_resident};
-use crate::{Attention, GraphMode, ModelError, Options, Replay, marks::stage_mark};
+use crate::{Attention, Done, GraphMode, ModelError, Options, Replay, marks::stage_mark};
 
 /// Sequences at most that choose their tokens inside a step.
 const MOST_STEPPED: usize = 256;
@@ -57,7 +56,7 @@ impl<T: Number> GpuPasses<'_, T> {
     }
 
     /// The number of the next replay, if its stages are recorded.
-    pub(super) fn next_number(&mut self) -> Result<Option<u64>, CudaError> {
+    pub(super) fn next_number(&mut self) -> Result<Option<u64>, ModelError> {
         self.graph.as_mut().map_or(Ok(None), |graph| graph.next_number(self.device))
     }
 
@@ -86,7 +85,7 @@ impl<T: Number> GpuPasses<'_, T> {
         let Some(stepper) = &mut self.stepper else { return Ok(()) };
         let (context, parameters) = (context!(self), &self.weights.parameters);
         self.logits = Logits::OfStep;
-        let first = self.streamed.as_ref().map_or(0, Streamed::layers);
+        let first = self.streamed.as_ref().map_or(0, |streamed| streamed.layers);
         if first == 0 {
             stepper.embed(&context, &parameters.embedding, &self.state)?;
         }
@@ -127,10 +126,10 @@ impl<T: Number> GpuPasses<'_, T> {
         let _stage = stage_mark!(self.options.marks, Layer, "sampling");
         let shape = [size(self.options.batch)?, size(self.config.vocab)?];
         let operations = &self.weights.operations;
-        operations.argmax(self.device.stream(), &buffers.parts.logits, &mut self.state.token, shape)
+        Ok(operations.argmax(self.device.stream(), &buffers.parts.logits, &mut self.state.token, shape)?)
     }
 
-    pub(super) fn capture(&mut self) -> Result<(), ModelError> {
+    pub(super) fn capture(&mut self) -> Done {
         let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
         if self.graph.is_some() || !wanted || !self.is_warm {
             return Ok(());
@@ -143,7 +142,7 @@ impl<T: Number> GpuPasses<'_, T> {
                 self.graph = Some(graph);
                 Ok(())
             }
-            Err(error) if self.options.graph == GraphMode::On => Err(error.into()),
+            Err(error) if self.options.graph == GraphMode::On => Err(error),
             Err(error) => {
                 self.replay = Replay::FellBack(error.to_string());
                 Ok(())

@@ -11,17 +11,15 @@ mod visits;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use laptime_cuda::{Buffer, CudaError, Device, Done, Moment};
+use laptime_cuda::{Buffer, CudaError, Device, Moment};
 use laptime_probe::sync_point;
 
 pub use self::host_layers::{HostLayers, Pin};
 use self::visits::{Pending, Visits};
 use super::weights::{LayerWeights, Number, layer_within};
-use crate::offload::{
-    order::Place,
-    schedule::{LayerCopies, OffloadedLayers},
-};
-use crate::{Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
+use crate::offload::order::Place;
+use crate::offload::schedule::{LayerCopies, OffloadedLayers};
+use crate::{Done, Home, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
 
 pub type Streamed<'a, T> = OffloadedLayers<HostCopies<'a, T>>;
 
@@ -61,7 +59,8 @@ struct Turn {
 }
 
 impl<'a, T: Number> Streamed<'a, T> {
-    /// Those of a model, if it has offloaded layers: [`Streamed::new`].
+    /// Those of a model, if it has offloaded layers, with the buffers for them. Copies go over the stream of `copies`, in the
+    /// mode and on the lane of `offload`.
     pub fn of(
         (device, copies): (&'a Device, Option<&'a Device>),
         host_layers: Option<&Arc<HostLayers>>,
@@ -70,18 +69,7 @@ impl<'a, T: Number> Streamed<'a, T> {
     ) -> Result<Option<Self>, ModelError> {
         let (Some(host_layers), Some(offload)) = (host_layers, offload) else { return Ok(None) };
         let no_stream = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
-        Self::new(device, copies.ok_or_else(no_stream)?, host_layers, offload, marks).map(Some)
-    }
-
-    /// Allocates the buffers for what is in `homes`. Copies go over the stream of `copies`, in the mode and on the lane
-    /// of `offload`.
-    fn new(
-        device: &'a Device,
-        copies: &'a Device,
-        host_layers: &Arc<HostLayers>,
-        offload: &Offload,
-        marks: &Marks,
-    ) -> Result<Self, ModelError> {
+        let copies = copies.ok_or_else(no_stream)?;
         host_layers.check(offload.mode)?;
         let slots = if offload.mode == StreamMode::Sync { 0 } else { offload.mode.buffers() };
         let slots = (0..slots).map(|_| Slot::new(device, host_layers)).collect::<Result<_, _>>()?;
@@ -99,13 +87,12 @@ impl<'a, T: Number> Streamed<'a, T> {
             turn: Turn::default(),
             visits: Visits::default(),
         };
-        Ok(Self::over(copies, host_layers.layers(), offload, marks))
+        Ok(Some(Self::over(copies, host_layers.layers, offload, marks)))
     }
 }
 
 impl<T: Number> LayerCopies for HostCopies<'_, T> {
     type Layer = LayerWeights<T>;
-    type Error = CudaError;
 
     fn make_buffers(&mut self) -> Done {
         if self.slots.is_empty() {
@@ -154,17 +141,17 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     fn end_wait(&mut self, _: Place, _: usize) -> Done {
-        let requested = self.requested.pop_front().ok_or_else(|| Self::refused("its copy was not requested".into()))?;
+        let requested = self.requested.pop_front().ok_or_else(unrequested)?;
         let stream = self.device.stream();
         match self.mode {
             StreamMode::Sync => sync_point!("layer_copied", self.copies.stream().synchronise())?,
             _ => stream.wait_until(&requested.copy[1])?,
         }
         self.turn.requested = Some(requested);
-        self.turn.wait.as_ref().map_or(Ok(()), |wait| wait[1].put(stream))
+        Ok(self.turn.wait.as_ref().map_or(Ok(()), |wait| wait[1].put(stream))?)
     }
 
-    fn layer(&self, buffer: usize) -> Result<&LayerWeights<T>, CudaError> {
+    fn layer(&self, buffer: usize) -> Result<&LayerWeights<T>, ModelError> {
         Ok(&self.slots[buffer].layer)
     }
 
@@ -196,7 +183,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         else {
             return Ok(());
         };
-        self.visits.push(Pending { layer, pass, is_ahead, copy, wait, release })
+        Ok(self.visits.push(Pending { layer, pass, is_ahead, copy, wait, release })?)
     }
 
     fn forget(&mut self) -> Done {
@@ -209,22 +196,22 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     fn clear(&mut self) -> Done {
-        self.device.trim_memory()
+        Ok(self.device.trim_memory()?)
     }
 
     fn offloading(&self) -> Offloading {
-        let streamed = self.host_layers.layers();
+        let streamed = self.host_layers.layers;
         let (layer_bytes, home) = (self.host_layers.layer_bytes as u64, self.host_layers.home.clone());
         Offloading { layers: streamed.saturating_add(self.resident), streamed, layer_bytes, home }
     }
 
-    fn visits(&mut self) -> Result<Vec<LayerVisit>, CudaError> {
-        self.visits.take()
+    fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        Ok(self.visits.take()?)
     }
+}
 
-    fn refused(reason: String) -> CudaError {
-        CudaError::refused("streaming layers", 0, reason)
-    }
+fn unrequested() -> CudaError {
+    CudaError::refused("streaming layers", 0, "its copy was not requested")
 }
 
 impl<T: Number> Slot<T> {

@@ -4,20 +4,17 @@
 mod backward;
 mod forward;
 
-use std::{marker::PhantomData, sync::Arc};
+use std::sync::Arc;
 
 use half::bf16;
 use laptime_cuda::nn::{AdamW, Attention, AttentionGradients, Gradients, HeadSizes, Operations, Parameter, Rates};
 use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, nvrtc::compile_ahead};
 
 use super::pass::{DeviceRope, head_sizes};
-use super::weights::{GpuWeights, Number, Parameters, Zeros};
+use super::weights::{GpuWeights, Number, zeros};
 use super::{memory::widest_sum, size};
-use crate::train::{
-    ModelTrainer,
-    buffers::{Kept, Scratch},
-    ops::TrainState,
-};
+use crate::train::buffers::{Kept, Scratch};
+use crate::train::{ModelTrainer, ops::TrainState};
 use crate::{Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights};
 
 /// Puts a model on a device to be trained.
@@ -102,9 +99,9 @@ fn typed<'a, T: Number>(
     let backward = Gradients::<T>::requests().chain(AttentionGradients::<T>::requests(device, head_dim));
     compile_ahead(device, &cache, backward);
     let GpuWeights { parameters, operations, .. } = GpuWeights::<T>::load(device, config, weights)?;
-    let zeros = || Parameters::load(config, 0, &mut Zeros { device, of: PhantomData });
-    let gradients = zeros()?;
-    let moments = options.adamw.map(|_| Ok::<_, CudaError>([zeros()?, zeros()?])).transpose()?;
+    let gradients = zeros(device, config)?;
+    let moments =
+        options.adamw.map(|_| Ok::<_, CudaError>([zeros(device, config)?, zeros(device, config)?])).transpose()?;
     let mut state = TrainState { parameters, gradients, moments };
     let adamw = match options.adamw {
         Some(rates) => Some((AdamW::new(device, &cache, &all_parameters(&mut state))?, rates.into())),

@@ -2,24 +2,27 @@
 //! per token.
 
 mod backend;
-mod connector;
 mod diffusion;
 mod graphs;
 mod language;
-mod loader;
-mod memory;
 mod tokenizer;
 
-use laptime_cuda::{Cache, Device, nn::StreamRows};
+use laptime_cuda::nn::{Convolution, StreamRows};
+use laptime_cuda::{Buffer, Cache, Device};
 use laptime_probe::stage;
 
 use self::backend::Cuda;
 use self::graphs::{first_replay, prepare};
-use self::language::Language;
-pub use self::memory::needed_vibevoice_bytes;
-use super::audio::{Kit, KitLoader};
-use super::streamed::Streamed;
-use crate::vibevoice::{Engine, VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
+use self::language::{Language, negative_capacity};
+use super::audio::{ConvWeights, Kit, KitLoader};
+use super::memory::{Head, PassSizes, WORKSPACE_BYTES, kept_bytes};
+use super::{size, streamed::Streamed, weights::Number};
+use crate::tensors::{product, sum};
+use crate::tts::{ConvTensors, Linear};
+use crate::vibevoice::{
+    BEHIND, ConvShape, Engine, Kinds, Own, Plan, ReadingSizes, TokenizerOps, TokenizerShape, VibeVoice,
+    VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, VoiceLoad, needed_bytes,
+};
 use crate::{ModelError, dtype::typed, error::fit};
 
 /// Loads VibeVoice on a device. Synthetic weights are generated there.
@@ -54,4 +57,116 @@ pub fn vibevoice<'a>(
         prepare(&mut engine, &parts)?;
         Box::new(engine)
     }))
+}
+
+impl<T: Number> Kinds for Cuda<'_, T> {
+    type Matrix = Buffer<T>;
+    type Vector = Buffer<T>;
+    type Conv = ConvWeights<T>;
+    /// `[taps, channels]`, and a bias.
+    type Depthwise = Linear<Buffer<T>>;
+}
+
+impl<'a, T: Number> VoiceLoad<Cuda<'a, T>> for KitLoader<'_, T, &StreamRows<T>> {
+    fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<ConvWeights<T>, ModelError> {
+        let [inputs, outputs, kernel, stride] = [shape.inputs, shape.outputs, shape.kernel, shape.stride].map(size);
+        let (channels, kernel, stride) = ([inputs?, outputs?], kernel?, stride?);
+        let of = match shape.is_transposed {
+            true => Convolution::transposed(channels, kernel, stride),
+            false => Convolution { stride, ..Convolution::plain(channels, kernel, 1) },
+        };
+        // It continues from what came before.
+        let of = of.going_on();
+        if shape.makes_samples { self.as_stored(of, tensors) } else { self.packed(of, tensors) }
+    }
+
+    fn depthwise(&mut self, tensors: &ConvTensors) -> Result<Linear<Buffer<T>>, ModelError> {
+        let (Linear { weight: stored, bias }, Kit { device, .. }) = (self.stored(tensors)?, self.kit);
+        let channels = size(bias.length())?;
+        let taps = size(stored.length())? / channels.max(1);
+        let mut weight = device.allocate(stored.length())?;
+        self.kernels.turn_taps(device.stream(), &stored, &mut weight, [channels, taps])?;
+        Ok(Linear { weight, bias })
+    }
+}
+
+/// Positions, choices, tables of lists and what each allocation is rounded up by.
+const SMALL_BYTES: u64 = 16 << 20;
+
+/// Bytes that a model needs at most on a GPU.
+pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptions, reading: ReadingSizes) -> u64 {
+    let (decoder, dtype) = (config.stepped_decoder(), options.dtype);
+    let shapes = config.tokenizer_shapes();
+    let packed = shapes.iter().flat_map(TokenizerShape::convolutions).map(|conv| conv.packed_rows() as u64);
+    let [encoder, decoder_flow, semantic] = &shapes;
+    let numbers = [
+        sum(packed).saturating_mul(BEHIND as u64),
+        product(&[2 * 9, decoder.hidden]).saturating_add(product(&[2 * 3, decoder.ffn])),
+        flow_numbers(decoder_flow, 1),
+        flow_numbers(semantic, 1),
+        before_tokens(config, options, &reading, encoder),
+    ];
+    // Samples, and what latents begin and end as.
+    let each = config.token_samples().saturating_add(config.acoustic.latent.saturating_mul(2));
+    let audio = product(&[options.negative_capacity.max(reading.tokens), each, size_of::<f32>()]);
+    let own = Own {
+        weights: kept_bytes(&config.decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
+        loading: 0,
+        capacities: [options.capacity, negative_capacity(options)],
+        numbers: sum(numbers),
+        bytes: sum([audio, WORKSPACE_BYTES, SMALL_BYTES]),
+    };
+    needed_bytes(config, options, &reading, &own)
+}
+
+/// Numbers of what is there before the first token alone: a voice that is encoded, or the prompt with the rows of all
+/// voices; whichever is more.
+fn before_tokens(
+    config: &VibeVoiceConfig,
+    options: &VibeVoiceOptions,
+    reading: &ReadingSizes,
+    encoder: &TokenizerShape,
+) -> u64 {
+    let ReadingSizes { positions, voices, .. } = *reading;
+    let (decoder, together) = (config.stepped_decoder(), voices.clamp(1, Cuda::<f32>::TOGETHER));
+    let encoder = flow_numbers(encoder, together);
+    let pass =
+        PassSizes::new(&decoder, &options.decoder(options.capacity), positions, positions, Head::Last).parts.numbers();
+    let connecting = product(&[voices.saturating_mul(2), decoder.hidden]);
+    product(&[voices, decoder.hidden]).saturating_add(encoder.max(connecting).max(pass))
+}
+
+fn flow_numbers(shape: &TokenizerShape, tokens: usize) -> u64 {
+    let plan = Plan::new(shape, tokens);
+    let of_token = [plan.hidden.saturating_mul(3), plan.inner, plan.columns];
+    sum(of_token.map(|numbers| product(&[numbers, tokens])).into_iter().chain([plan.kept_numbers() as u64]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+
+    #[test]
+    fn most_of_a_model_is_its_weights() {
+        let config = VibeVoiceConfig::from_preset("7b").unwrap();
+        let options = VibeVoiceOptions::new(Dtype::Bf16, 1000, 200);
+        let needed = needed_vibevoice_bytes(
+            &config,
+            &options,
+            ReadingSizes { positions: 1000, voices: 150, tokens: 200, steps: 10 },
+        );
+        let weights = config.kept_weight_bytes(Dtype::Bf16);
+        assert!(needed > weights && needed < weights + weights / 20, "{needed} bytes, {weights} of weights");
+    }
+
+    #[test]
+    fn more_of_everything_needs_more() {
+        let config = VibeVoiceConfig::from_preset("tiny").unwrap();
+        let needed = |positions, tokens| {
+            let options = VibeVoiceOptions::new(Dtype::F32, positions, tokens);
+            needed_vibevoice_bytes(&config, &options, ReadingSizes { positions, voices: 8, tokens, steps: 10 })
+        };
+        assert!(needed(200, 10) > needed(100, 10) && needed(100, 100) > needed(100, 10));
+    }
 }

@@ -1,16 +1,14 @@
 //! The weights of a model on a GPU, packed as its kernels read them.
 
-use std::{fmt::Debug, marker::PhantomData, sync::Arc};
+use std::{fmt::Debug, sync::Arc};
 
 use laptime_cuda::nn::{Attention, Fp8, Fp8Scales, Operations};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Element, Slice, SliceMut, Stream, nvrtc::compile_ahead};
 use laptime_probe::stage;
 
 use super::{size, streamed::HostLayers};
-use crate::decoder::{
-    self,
-    weights::{LoadAlike, Part, packed_tensors},
-};
+use crate::decoder;
+use crate::decoder::weights::{LoadAlike, Part, packed_tensors};
 use crate::fp8::{Layout, WeightScales, pack};
 use crate::{Config, Dtype, Fill, ModelError, Role, TensorData, TensorSpec, Weights, weights::TensorSource};
 
@@ -105,7 +103,7 @@ impl<T: Number> GpuWeights<T> {
         let _stage = stage!("weights");
         let mut loader = Loader { device, operations: &operations, weights, fp8: fp8.as_ref() };
         let host_layers = keep(&loader)?;
-        let streamed = host_layers.as_ref().map_or(0, HostLayers::layers);
+        let streamed = host_layers.as_ref().map_or(0, |host_layers| host_layers.layers);
         let parameters = Parameters::load(config, streamed, &mut loader)?;
         device.stream().synchronise()?;
         Ok(Self { parameters, host_layers: host_layers.map(Arc::new), fp8, operations })
@@ -134,48 +132,27 @@ pub(super) fn layer_bytes(tensors: &[TensorSpec], number: u64, fp8: Option<Weigh
     parts.iter().map(|part| bytes(part).next_multiple_of(ALIGNED_BYTES)).fold(0, usize::saturating_add)
 }
 
-/// Places the parts of a layer one behind the other in one buffer, whose contents are those of the layer.
-struct Within<'a, T> {
-    whole: &'a Arc<Buffer<T>>,
-    fp8: Option<WeightScales>,
-    begin: usize,
-}
-
-/// The layer of such tensors that lies in one buffer of at least [`layer_bytes`].
+/// The layer of such tensors that lies in one buffer of at least [`layer_bytes`], part behind part.
 pub fn layer_within<T: Number>(
     whole: &Arc<Buffer<T>>,
     tensors: &[TensorSpec],
     fp8: Option<WeightScales>,
 ) -> Result<LayerWeights<T>, CudaError> {
-    LayerWeights::load(tensors, &mut Within { whole, fp8, begin: 0 })
+    let mut begin = 0;
+    LayerWeights::load(tensors, &mut |tensors: &[TensorSpec]| {
+        let end = begin + part_bytes(tensors, size_of::<T>(), fp8) / size_of::<T>();
+        let part = Buffer::part(whole, begin..end);
+        begin = end.next_multiple_of(ALIGNED_BYTES / size_of::<T>());
+        part
+    })
 }
 
-impl<T: Number> LoadAlike for Within<'_, T> {
-    type Part = Buffer<T>;
-    type Error = CudaError;
-
-    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
-        let end = self.begin + part_bytes(tensors, size_of::<T>(), self.fp8) / size_of::<T>();
-        let part = Buffer::part(self.whole, self.begin..end)?;
-        self.begin = end.next_multiple_of(ALIGNED_BYTES / size_of::<T>());
-        Ok(part)
-    }
-}
-
-pub struct Zeros<'a, T> {
-    pub device: &'a Device,
-    pub of: PhantomData<T>,
-}
-
-impl<T: Number> LoadAlike for Zeros<'_, T> {
-    type Part = Buffer<T>;
-    type Error = CudaError;
-
-    fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, CudaError> {
-        let mut zeros = self.device.allocate(count(tensors))?;
+pub fn zeros<T: Number>(device: &Device, config: &Config) -> Result<Parameters<T>, CudaError> {
+    Parameters::load(config, 0, &mut |tensors: &[TensorSpec]| {
+        let mut zeros = device.allocate(count(tensors))?;
         zeros.zero()?;
-        Ok(zeros)
-    }
+        Ok::<_, CudaError>(zeros)
+    })
 }
 
 pub struct Loader<'a, T> {

@@ -7,51 +7,48 @@
 use laptime_probe::stage;
 
 use super::order::{Order, Place};
-use crate::{LayerVisit, Marks, Offload, Offloading, StreamMode, marks::stage_mark};
+use crate::{Done, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode, marks::stage_mark};
 
 pub trait LayerCopies {
     type Layer;
-    type Error;
 
     /// Allocates the buffers that are missing: in mode `sync` before each turn, in the others after unused memory was
     /// freed.
-    fn make_buffers(&mut self) -> Result<(), Self::Error>;
+    fn make_buffers(&mut self) -> Done;
 
     /// Begins to measure how long a turn waits for its copy.
-    fn begin_wait(&mut self) -> Result<(), Self::Error>;
+    fn begin_wait(&mut self) -> Done;
 
     /// Requests a copy into a buffer, before the turn of the layer or in it.
-    fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Result<(), Self::Error>;
+    fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Done;
 
     /// Lets the turn wait for the first copy that was requested and not waited for.
-    fn end_wait(&mut self, place: Place, buffer: usize) -> Result<(), Self::Error>;
+    fn end_wait(&mut self, place: Place, buffer: usize) -> Done;
 
-    fn layer(&self, buffer: usize) -> Result<&Self::Layer, Self::Error>;
+    fn layer(&self, buffer: usize) -> Result<&Self::Layer, ModelError>;
 
     /// Releases a buffer after the layer has computed. In mode `sync` the layer is copied back, and the buffer freed.
-    fn release(&mut self, place: Place, buffer: usize) -> Result<(), Self::Error>;
+    fn release(&mut self, place: Place, buffer: usize) -> Done;
 
     /// Keeps the times of the turn that has ended.
-    fn end_turn(&mut self, place: Place) -> Result<(), Self::Error>;
+    fn end_turn(&mut self, place: Place) -> Done;
 
     /// Waits for all copies that were requested and drops them.
-    fn forget(&mut self) -> Result<(), Self::Error>;
+    fn forget(&mut self) -> Done;
 
-    fn clear(&mut self) -> Result<(), Self::Error>;
+    fn clear(&mut self) -> Done;
 
     /// The layers, and where they stay.
     fn offloading(&self) -> Offloading;
 
     /// The finished turns since the last call, in order. Does not wait for the device.
-    fn visits(&mut self) -> Result<Vec<LayerVisit>, Self::Error>;
-
-    fn refused(reason: String) -> Self::Error;
+    fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 }
 
 #[derive(Debug)]
 pub struct OffloadedLayers<C> {
     copies: C,
-    layers: usize,
+    pub layers: usize,
     order: Order,
     mode: StreamMode,
     clear_every: Option<u64>,
@@ -65,29 +62,25 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         Self { copies, layers, order: Order::new(layers, mode), mode, clear_every, marks: marks.clone() }
     }
 
-    pub fn layers(&self) -> usize {
-        self.layers
+    pub fn offloading(&self) -> Offloading {
+        self.copies.offloading()
+    }
+
+    pub fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
+        self.copies.visits()
     }
 
     pub fn pass_number(&self) -> u64 {
         self.order.pass()
     }
 
-    pub fn offloading(&self) -> Offloading {
-        self.copies.offloading()
-    }
-
-    pub fn visits(&mut self) -> Result<Vec<LayerVisit>, C::Error> {
-        self.copies.visits()
-    }
-
     /// Begins a pass over all layers. After a pass that failed half-way, its copies are waited for and dropped.
-    pub fn begin(&mut self) -> Result<(), C::Error> {
+    pub fn begin(&mut self) -> Done {
         if self.order.begin() { Ok(()) } else { self.copies.forget() }
     }
 
-    pub fn turn(&mut self, layer: usize, run: impl FnOnce(&C::Layer) -> Result<(), C::Error>) -> Result<(), C::Error> {
-        let wrong = || C::refused(format!("layer {layer} is not the next of the pass"));
+    pub fn turn(&mut self, layer: usize, run: impl FnOnce(&C::Layer) -> Done) -> Done {
+        let wrong = || ModelError::Refused(format!("layer {layer} is not the next of the pass"));
         let place = self.order.enter(layer).ok_or_else(wrong)?;
         let (pass, buffer) = (place.pass, self.buffer(place));
         if self.mode == StreamMode::Sync {
@@ -117,7 +110,7 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         Ok(())
     }
 
-    fn clear(&mut self, place: Place) -> Result<(), C::Error> {
+    fn clear(&mut self, place: Place) -> Done {
         if self.clear_every.is_none_or(|every| !(place.copy + 1).is_multiple_of(every)) {
             return Ok(());
         }
@@ -128,7 +121,7 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         if self.mode == StreamMode::Sync { Ok(()) } else { self.copies.make_buffers() }
     }
 
-    fn request_ahead(&mut self, is_released: bool) -> Result<(), C::Error> {
+    fn request_ahead(&mut self, is_released: bool) -> Done {
         while let Some(place) = self.order.next(is_released) {
             self.copies.request(place, self.buffer(place), true)?;
         }
@@ -155,7 +148,6 @@ mod tests {
 
     impl LayerCopies for Recorder {
         type Layer = u64;
-        type Error = ModelError;
 
         fn make_buffers(&mut self) -> Result<(), ModelError> {
             self.calls.push("make".to_owned());
@@ -209,10 +201,6 @@ mod tests {
 
         fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
             Ok(Vec::new())
-        }
-
-        fn refused(reason: String) -> ModelError {
-            ModelError::Refused(reason)
         }
     }
 

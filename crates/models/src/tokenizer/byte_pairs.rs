@@ -4,11 +4,8 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use tokenizers::pre_tokenizers::{
-    byte_level::ByteLevel,
-    sequence::Sequence,
-    split::{Split, SplitPattern},
-};
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::pre_tokenizers::{byte_level::ByteLevel, sequence::Sequence};
 use tokenizers::{AddedToken, Tokenizer, models::bpe::BPE, normalizers::NFC, tokenizer::SplitDelimiterBehavior};
 
 use crate::{Done, ModelError, folder::read_json};
@@ -23,9 +20,8 @@ pub fn is_there(folder: &Path) -> bool {
 
 pub fn open(folder: &Path) -> Result<Tokenizer, ModelError> {
     let [vocab, merges] = ["vocab.json", "merges.txt"].map(|file| folder.join(file));
-    let damaged = |error: tokenizers::Error| ModelError::Damaged {
-        path: vocab.clone(),
-        reason: format!("with `merges.txt` it makes no tokenizer: {error}"),
+    let damaged = |error: tokenizers::Error| {
+        ModelError::damaged(&vocab, format!("with `merges.txt` it makes no tokenizer: {error}"))
     };
     let model = BPE::from_file(&vocab.to_string_lossy(), &merges.to_string_lossy()).build().map_err(damaged)?;
     let mut tokenizer = Tokenizer::new(model);
@@ -65,7 +61,7 @@ fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Done {
         return Ok(());
     }
     let config: Config = read_json(&path, "configuration of a tokenizer")?;
-    let damaged = |reason: String| ModelError::Damaged { path: path.clone(), reason };
+    let damaged = |reason: String| ModelError::damaged(&path, reason);
     for (id, added) in config.added_tokens_decoder {
         let token = AddedToken::from(added.content.clone(), added.special)
             .normalized(added.normalized)

@@ -12,6 +12,11 @@ const DEEPEST: u8 = 8;
 #[derive(Debug)]
 pub struct Found {
     pub name: String,
+    pub place: Rc<Place>,
+}
+
+#[derive(Debug)]
+pub struct Place {
     pub storage: Rc<Storage>,
     /// The first number of the storage that is its own.
     pub offset: usize,
@@ -59,13 +64,6 @@ struct Items {
     values: Vec<Value>,
     /// How deep it nests, itself included.
     depth: u8,
-}
-
-#[derive(Debug)]
-struct Place {
-    storage: Rc<Storage>,
-    offset: usize,
-    shape: Vec<usize>,
 }
 
 impl Value {
@@ -136,10 +134,7 @@ fn found(name: &Value, tensor: &Value) -> Result<Found, Fault> {
         return Err(not_read(&format!("its state dict has {} for a name", name.kind())));
     };
     match tensor {
-        Value::Tensor(place) => {
-            let Place { storage, offset, shape } = &**place;
-            Ok(Found { name: name.to_string(), storage: Rc::clone(storage), offset: *offset, shape: shape.clone() })
-        }
+        Value::Tensor(place) => Ok(Found { name: name.to_string(), place: Rc::clone(place) }),
         other => Err(not_read(&format!("`{name}` in it is {} and no tensor", other.kind()))),
     }
 }

@@ -3,69 +3,57 @@
 use std::ops::Range;
 
 use super::Ledger;
-use crate::decoder::{
-    layers::{Block, LayerOf, LinearAt, NormAt, Ops, mark_op, run_head, run_layer},
-    weights::{Parameters, Part},
-};
-use crate::{Config, TrainOptions, marks::stage_mark};
+use crate::decoder::layers::{Block, LayerOf, LinearAt, NormAt, Ops, mark_op, run_head, run_layer};
+use crate::decoder::weights::{Parameters, Part};
+use crate::{Config, Done, ModelError, TrainOptions, marks::stage_mark};
 
 /// The operations of forward and backward, in addition to those of [`Ops`], at the granularity of a device's kernels. They
 /// only enqueue work.
 pub trait TrainOps: Ops {
     /// Looks up the hidden states of the batch.
-    fn embed(&mut self, table: &Self::Matrix) -> Result<(), Self::Error>;
+    fn embed(&mut self, table: &Self::Matrix) -> Done;
 
     /// Computes the losses, and replaces the logits by their gradients.
-    fn cross_entropy(&mut self) -> Result<(), Self::Error>;
+    fn cross_entropy(&mut self) -> Done;
 
     /// Writes the gradients of a weight and its bias.
-    fn weights_back(
-        &mut self,
-        at: LinearAt,
-        weight: &mut Self::Matrix,
-        bias: Option<&mut Self::Vector>,
-    ) -> Result<(), Self::Error>;
+    fn weights_back(&mut self, at: LinearAt, weight: &mut Self::Matrix, bias: Option<&mut Self::Vector>) -> Done;
 
     /// Computes the gradient of the input of a product with a weight.
-    fn input_back(&mut self, at: LinearAt, weight: &Self::Matrix) -> Result<(), Self::Error>;
+    fn input_back(&mut self, at: LinearAt, weight: &Self::Matrix) -> Done;
 
     /// Adds the gradient of a norm's input to that of the hidden states, or starts with it at the final norm. Writes the
     /// gradient of the norm's weight.
-    fn norm_back(&mut self, at: NormAt, weight: &Self::Vector, gradient: &mut Self::Vector) -> Result<(), Self::Error>;
+    fn norm_back(&mut self, at: NormAt, weight: &Self::Vector, gradient: &mut Self::Vector) -> Done;
 
     /// Replaces gate and up of a layer by their gradients, and computes the output of SwiGLU again.
-    fn swiglu_back(&mut self, layer: usize, weights: &LayerOf<Self>) -> Result<(), Self::Error>;
+    fn swiglu_back(&mut self, layer: usize, weights: &LayerOf<Self>) -> Done;
 
     /// Computes the gradients of the heads of a layer. Marks its own stages.
-    fn attend_back(&mut self, layer: usize) -> Result<(), Self::Error>;
+    fn attend_back(&mut self, layer: usize) -> Done;
 
     /// Computes the gradients of the projected queries, keys and values from those of the heads, and writes those of the
     /// head norms.
-    fn rope_back(
-        &mut self,
-        layer: usize,
-        weights: &LayerOf<Self>,
-        gradients: &mut LayerOf<Self>,
-    ) -> Result<(), Self::Error>;
+    fn rope_back(&mut self, layer: usize, weights: &LayerOf<Self>, gradients: &mut LayerOf<Self>) -> Done;
 
     /// Writes the gradient of the embedding, or adds it to that of a tied head.
-    fn embed_back(&mut self, table: &mut Self::Matrix) -> Result<(), Self::Error>;
+    fn embed_back(&mut self, table: &mut Self::Matrix) -> Done;
 }
 
 /// A device that trains. A value holds a batch, what forward keeps of it, and the buffers of both passes.
 pub trait TrainDevice: TrainOps {
     fn config(&self) -> &Config;
     fn options(&self) -> &TrainOptions;
-    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Result<(), Self::Error>;
+    fn start(&mut self, ids: &[u32], targets: &[u32]) -> Done;
 
     /// The mean of the losses. Waits for the device.
-    fn loss(&mut self) -> Result<f32, Self::Error>;
+    fn loss(&mut self) -> Result<f32, ModelError>;
 
     /// Updates every parameter by AdamW. The first update is number 1.
-    fn update(&mut self, state: &mut TrainStateOf<Self>, number: u64) -> Result<(), Self::Error>;
+    fn update(&mut self, state: &mut TrainStateOf<Self>, number: u64) -> Done;
 
     /// Some numbers of a part of the weights. Waits for the device.
-    fn read(&self, part: Part<&Self::Matrix, &Self::Vector>, range: Range<usize>) -> Result<Vec<f32>, Self::Error>;
+    fn read(&self, part: Part<&Self::Matrix, &Self::Vector>, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
 }
 
 /// The parameters of a model that learns, their gradients, and both moments unless parameters are never updated.
@@ -79,11 +67,7 @@ pub type TrainStateOf<O> = TrainState<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
 type ParametersOf<O> = Parameters<<O as Ops>::Matrix, <O as Ops>::Vector>;
 
-pub fn run_forward<O: TrainOps>(
-    ops: &mut O,
-    parameters: &ParametersOf<O>,
-    ledger: &mut Ledger,
-) -> Result<(), O::Error> {
+pub fn run_forward<O: TrainOps>(ops: &mut O, parameters: &ParametersOf<O>, ledger: &mut Ledger) -> Done {
     {
         let _stage = stage_mark!(ops.marks(), Layer, "embed");
         ops.embed(&parameters.embedding)?;
@@ -103,7 +87,7 @@ pub fn run_backward<O: TrainOps>(
     parameters: &ParametersOf<O>,
     gradients: &mut ParametersOf<O>,
     ledger: &mut Ledger,
-) -> Result<(), O::Error> {
+) -> Done {
     {
         let _stage = stage_mark!(ops.marks(), Layer, "head");
         // What forward normed for the logits is still there.
@@ -122,12 +106,7 @@ pub fn run_backward<O: TrainOps>(
     ops.embed_back(&mut gradients.embedding)
 }
 
-fn ffn_back<O: TrainOps>(
-    ops: &mut O,
-    at: usize,
-    weights: &LayerOf<O>,
-    gradients: &mut LayerOf<O>,
-) -> Result<(), O::Error> {
+fn ffn_back<O: TrainOps>(ops: &mut O, at: usize, weights: &LayerOf<O>, gradients: &mut LayerOf<O>) -> Done {
     let _block = stage_mark!(ops.marks(), Layer, "ffn");
     let (down, gate_up, norm) = (LinearAt::Down(at), LinearAt::GateUp(at), NormAt::Layer(at, Block::Ffn));
     let LayerOf::<O> { down: d_down, down_bias, gate_up: d_gate_up, gate_up_bias, ffn_norm, .. } = gradients;
@@ -140,12 +119,7 @@ fn ffn_back<O: TrainOps>(
     mark_op!(ops, "norm_back", ops.norm_back(norm, &weights.ffn_norm, ffn_norm))
 }
 
-fn attention_back<O: TrainOps>(
-    ops: &mut O,
-    at: usize,
-    weights: &LayerOf<O>,
-    gradients: &mut LayerOf<O>,
-) -> Result<(), O::Error> {
+fn attention_back<O: TrainOps>(ops: &mut O, at: usize, weights: &LayerOf<O>, gradients: &mut LayerOf<O>) -> Done {
     let _block = stage_mark!(ops.marks(), Layer, "attention");
     let (output, qkv, norm) = (LinearAt::Output(at), LinearAt::Qkv(at), NormAt::Layer(at, Block::Attention));
     mark_op!(ops, "output_weights", ops.weights_back(output, &mut gradients.output, None))?;

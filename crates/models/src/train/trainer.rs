@@ -38,26 +38,18 @@ impl<O: TrainDevice> ModelTrainer<O> {
         ensure!(self.has_gradients(), "there are no gradients before a backward");
         Ok(())
     }
-}
 
-impl<O: TrainDevice> ModelTrainer<O>
-where
-    ModelError: From<O::Error>,
-{
     fn read(
         &self,
         parameters: &Parameters<<O as Ops>::Matrix, <O as Ops>::Vector>,
         tensor: &TensorSpec,
     ) -> Result<Vec<f32>, ModelError> {
         let (part, range) = parameters.find(self.ops.config(), tensor)?;
-        Ok(self.ops.read(part, range)?)
+        self.ops.read(part, range)
     }
 }
 
-impl<O: TrainDevice> Trainer for ModelTrainer<O>
-where
-    ModelError: From<O::Error>,
-{
+impl<O: TrainDevice> Trainer for ModelTrainer<O> {
     fn config(&self) -> &Config {
         self.ops.config()
     }
@@ -104,7 +96,7 @@ where
     fn loss(&mut self) -> Result<f32, ModelError> {
         match self.progress {
             Progress::New => Err(ModelError::Refused("there is no loss before a forward".to_owned())),
-            _ => Ok(self.ops.loss()?),
+            _ => self.ops.loss(),
         }
     }
 
@@ -118,6 +110,6 @@ where
     }
 
     fn memory(&self) -> TrainMemory {
-        self.ledger.now()
+        self.ledger.now
     }
 }

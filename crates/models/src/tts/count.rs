@@ -7,11 +7,9 @@ use super::tensors::{
     CodecWeights, ConvTensors, LinearOf, NextWeights, Parts, PredictorWeights, Table, TalkerWeights, TtsLoad,
 };
 use super::{CodecConfig, TtsConfig};
-use crate::decoder::{
-    count::{Counted, Specs},
-    weights::Load,
-};
-use crate::{Dtype, Role, TensorSpec};
+use crate::decoder::count::{Counted, Specs};
+use crate::decoder::weights::Load;
+use crate::{Done, Dtype, ModelError, Role, TensorSpec};
 
 impl Parts for Specs {
     type Matrix = Vec<TensorSpec>;
@@ -36,7 +34,7 @@ impl TtsLoad for Specs {
     }
 
     fn depthwise(&mut self, tensors: &ConvTensors) -> Result<ConvTensors, Infallible> {
-        self.0.extend(tensors.clone().all());
+        self.0.extend([tensors.weight.clone(), tensors.bias.clone()]);
         Ok(tensors.clone())
     }
 
@@ -111,7 +109,8 @@ pub struct CodecCount<'a> {
 impl<'a> CodecCount<'a> {
     pub fn run(config: &'a TtsConfig, weights: &CodecWeights<Specs>, frames: usize, dtype: Dtype) -> Self {
         let mut count = Self { config: &config.codec, counted: Counted::new(dtype), sizes: CodecSizes::default() };
-        let Ok(()) = decode(&mut count, weights, frames);
+        // A count refuses nothing.
+        let _ = decode(&mut count, weights, frames);
         count
     }
 
@@ -122,9 +121,8 @@ impl<'a> CodecCount<'a> {
 
 impl CodecOps for CodecCount<'_> {
     type Parts = Specs;
-    type Error = Infallible;
 
-    fn look_up(&mut self, weights: &CodecWeights<Specs>, frames: usize) -> Result<(), Infallible> {
+    fn look_up(&mut self, weights: &CodecWeights<Specs>, frames: usize) -> Done {
         self.counted.read_numbers(&[frames, self.config.groups, self.config.vector_width()]);
         self.counted.product(&weights.projection, frames as u64);
         self.hidden(frames, self.config.code_width);
@@ -137,7 +135,7 @@ impl CodecOps for CodecCount<'_> {
         snake: Option<&Vec<TensorSpec>>,
         rows: usize,
         _: Flow,
-    ) -> Result<usize, Infallible> {
+    ) -> Result<usize, ModelError> {
         let side = |at: usize| tensors.weight.shape.get(at).copied().unwrap_or(1);
         let [inputs, outputs, taps, stride] = match tensors.weight.role {
             Role::Lengthen => [side(0), side(1), side(2).div_ceil((*step).max(1)), *step],
@@ -151,20 +149,20 @@ impl CodecOps for CodecCount<'_> {
         Ok(rows)
     }
 
-    fn transformer(&mut self, _: &CodecWeights<Specs>, frames: usize) -> Result<(), Infallible> {
+    fn transformer(&mut self, _: &CodecWeights<Specs>, frames: usize) -> Done {
         let transformer = &self.config.transformer;
         self.counted.read_numbers(&[2, transformer.layers, transformer.hidden]);
         self.hidden(frames, transformer.hidden);
         Ok(())
     }
 
-    fn depthwise_norm(&mut self, next: &NextWeights<Specs>, rows: usize) -> Result<(), Infallible> {
+    fn depthwise_norm(&mut self, next: &NextWeights<Specs>, rows: usize) -> Done {
         self.counted.conv(&next.depthwise, rows as u64);
         self.counted.read(next.norm.iter().flatten());
         Ok(())
     }
 
-    fn up_gelu(&mut self, next: &NextWeights<Specs>, rows: usize) -> Result<(), Infallible> {
+    fn up_gelu(&mut self, next: &NextWeights<Specs>, rows: usize) -> Done {
         self.counted.layer(&next.up, rows);
         let inner = next.up.bias.iter().map(TensorSpec::count).sum();
         self.sizes.inner = self.sizes.inner.max(rows.saturating_mul(inner));
@@ -173,13 +171,13 @@ impl CodecOps for CodecCount<'_> {
         Ok(())
     }
 
-    fn down_add(&mut self, next: &NextWeights<Specs>, rows: usize) -> Result<(), Infallible> {
+    fn down_add(&mut self, next: &NextWeights<Specs>, rows: usize) -> Done {
         self.counted.layer(&next.down, rows);
         self.counted.read(&next.scale);
         Ok(())
     }
 
-    fn to_samples(&mut self, weights: &CodecWeights<Specs>, rows: usize) -> Result<(), Infallible> {
+    fn to_samples(&mut self, weights: &CodecWeights<Specs>, rows: usize) -> Done {
         self.conv(&weights.last, Some(&weights.snake), rows, Flow::Hidden).map(drop)
     }
 }

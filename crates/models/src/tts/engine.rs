@@ -126,10 +126,7 @@ struct Speech {
     has_begun: bool,
 }
 
-impl<O: TtsOps> Engine<O>
-where
-    ModelError: From<O::Error>,
-{
+impl<O: TtsOps> Engine<O> {
     pub fn new(config: Arc<TtsConfig>, options: TtsOptions, weights: LoadedWeights<O::Parts>, ops: O) -> Self {
         Self { ops, weights, config, options, speech: Speech::default() }
     }
@@ -165,7 +162,7 @@ where
             let _stage = stage_mark!(marks, Pipeline, "top_p");
             self.ops.sample(SamplingPart::TopP, frame)?;
         }
-        Ok(self.ops.sample(SamplingPart::Draw, frame)?)
+        self.ops.sample(SamplingPart::Draw, frame)
     }
 
     fn check_begun(&self) -> Done {
@@ -174,10 +171,7 @@ where
     }
 }
 
-impl<O: TtsOps> QwenTts for Engine<O>
-where
-    ModelError: From<O::Error>,
-{
+impl<O: TtsOps> QwenTts for Engine<O> {
     fn config(&self) -> &TtsConfig {
         &self.config
     }
@@ -231,7 +225,7 @@ where
 
     fn codes(&mut self, frames: Range<usize>) -> Result<Vec<u32>, ModelError> {
         check_frames(&frames, self.speech.made)?;
-        Ok(sync_point!("read_codes", self.ops.codes(frames))?)
+        sync_point!("read_codes", self.ops.codes(frames))
     }
 
     fn decode(&mut self, frames: Range<usize>) -> Result<Vec<f32>, ModelError> {
@@ -257,16 +251,16 @@ where
 
     fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
         self.check_begun()?;
-        Ok(self.ops.logits()?)
+        self.ops.logits()
     }
 
     fn hidden(&mut self) -> Result<Vec<f32>, ModelError> {
         self.check_begun()?;
-        Ok(self.ops.hidden(&self.weights)?)
+        self.ops.hidden(&self.weights)
     }
 
     fn wait(&mut self) -> Done {
-        Ok(self.ops.wait()?)
+        self.ops.wait()
     }
 
     fn reset(&mut self) -> Done {

@@ -4,7 +4,7 @@
 use super::{CHUNK_FRAMES, CONTEXT_FRAMES, TtsConfig, TtsOptions, count::CodecSizes};
 use crate::HasTensors;
 use crate::attention::{Layout, Tiling};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 
 /// What a device adds. Weights are loaded first; then prompts and chunks of audio follow one another.
 pub struct DeviceNeeds {

@@ -53,7 +53,7 @@ impl Prompt {
     ) -> Result<Self, ModelError> {
         let speaker = speaker.filter(|name| !name.is_empty()).map(|name| config.speaker(name)).transpose()?;
         let language = config.language_id(language, speaker)?;
-        let Tokens { role, text } = tokens(config, tokenizer, text)?;
+        let (role, text) = tokens(config, tokenizer, text)?;
         let ids = &config.ids;
         let mut positions: Vec<Position> = role.into_iter().map(|text| Position { text, codec: None }).collect();
         let control = control_ids(ids, language, speaker.map(|speaker| speaker.id));
@@ -130,22 +130,18 @@ fn control_ids(ids: &TokenIds, language: Option<u32>, speaker: Option<u32>) -> V
     control
 }
 
-struct Tokens {
-    role: Vec<u32>,
-    text: Vec<u32>,
-}
-
-fn tokens(config: &TtsConfig, tokenizer: &Tokenizer, text: &str) -> Result<Tokens, ModelError> {
+/// The tokens of the role, and those of the text.
+fn tokens(config: &TtsConfig, tokenizer: &Tokenizer, text: &str) -> Result<(Vec<u32>, Vec<u32>), ModelError> {
     ensure!(!text.trim().is_empty(), "there is no text to say");
     if tokenizer.is_bytes() {
-        return Ok(Tokens { role: config.ids.role.to_vec(), text: tokenizer.encode(text)? });
+        return Ok((config.ids.role.to_vec(), tokenizer.encode(text)?));
     }
     let mut all = tokenizer.encode(&format!("{BEFORE}{text}{BEHIND}"))?;
     let has_text = all.len() > TOKENS_BEFORE + TOKENS_BEHIND;
     ensure!(has_text, "the tokenizer makes no tokens of the text between the marks of its role");
     all.truncate(all.len() - TOKENS_BEHIND);
     let text = all.split_off(TOKENS_BEFORE);
-    Ok(Tokens { role: all, text })
+    Ok((all, text))
 }
 
 #[cfg(test)]

@@ -94,9 +94,7 @@ impl Sampling {
         }
         Ok(())
     }
-}
 
-impl Sampling {
     /// What the `generation_config.json` of a folder asks for; where it says nothing, or there is none, as usual.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("generation_config.json");
@@ -104,7 +102,7 @@ impl Sampling {
             return Ok(Self::default());
         }
         let text = read_text(&path)?;
-        Self::from_json(&text).map_err(|reason| ModelError::Damaged { path, reason })
+        Self::from_json(&text).map_err(|reason| ModelError::damaged(&path, reason))
     }
 
     fn from_json(text: &str) -> Result<Self, String> {

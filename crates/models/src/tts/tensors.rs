@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Part, TtsConfig, codec::NEXT_WIDENING};
 use crate::decoder::weights::{Body, Load};
-use crate::{LinearTensors, ModelError, Role, TensorSpec, tensors::tensor, weights::TensorSource};
+use crate::{ModelError, Role, TensorSpec, tensors::tensor, weights::TensorSource};
 
 /// The minimum usage of a vector of a codebook, as in the official package.
 const LEAST_USE: f32 = 1e-5;
@@ -18,28 +18,26 @@ const KERNEL: usize = 7;
 /// Dilations of the residual units of a block.
 const DILATIONS: [usize; 3] = [1, 3, 9];
 
-/// A convolution: `[outputs, inputs, kernel]`, or `[inputs, outputs, kernel]` if it is transposed, and a bias.
-#[derive(Debug, Clone)]
-pub struct ConvTensors {
-    pub weight: TensorSpec,
-    pub bias: TensorSpec,
-}
+/// The tensors of a convolution: `[outputs, inputs, kernel]`, or `[inputs, outputs, kernel]` if it is transposed, and a bias.
+pub type ConvTensors = Linear<TensorSpec>;
 
-impl ConvTensors {
+impl Linear<TensorSpec> {
+    fn named(name: &str, weight: TensorSpec, outputs: usize) -> Self {
+        Self { weight, bias: tensor(format!("{name}.bias"), [outputs], Role::Bias) }
+    }
+
+    fn of_matrix(name: &str, shape: [usize; 2]) -> Self {
+        Self::named(name, tensor(format!("{name}.weight"), shape, Role::Linear), shape[0])
+    }
+
     /// `[outputs, inputs, kernel]`.
-    pub(crate) fn new(name: &str, shape: [usize; 3]) -> Self {
-        let weight = tensor(format!("{name}.weight"), shape, Role::Conv);
-        Self { weight, bias: tensor(format!("{name}.bias"), [shape[0]], Role::Bias) }
+    pub fn new(name: &str, shape: [usize; 3]) -> Self {
+        Self::named(name, tensor(format!("{name}.weight"), shape, Role::Conv), shape[0])
     }
 
     /// `[inputs, outputs, kernel]`, as torch stores transposed convolutions.
-    pub(crate) fn lengthening(name: &str, shape: [usize; 3]) -> Self {
-        let weight = tensor(format!("{name}.weight"), shape, Role::Lengthen);
-        Self { weight, bias: tensor(format!("{name}.bias"), [shape[1]], Role::Bias) }
-    }
-
-    pub(crate) fn all(self) -> Vec<TensorSpec> {
-        vec![self.weight, self.bias]
+    pub fn lengthening(name: &str, shape: [usize; 3]) -> Self {
+        Self::named(name, tensor(format!("{name}.weight"), shape, Role::Lengthen), shape[1])
     }
 }
 
@@ -55,7 +53,7 @@ pub trait Parts {
 }
 
 /// A linear layer, `[outputs, inputs]`, with a bias.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Linear<M, V = M> {
     pub weight: M,
     pub bias: V,
@@ -136,7 +134,7 @@ pub trait LoadNamed: Load {
     }
 
     fn linear(&mut self, name: &str, shape: [usize; 2]) -> Loaded<Linear<Self::Matrix, Self::Vector>, Self> {
-        let LinearTensors { weight, bias } = LinearTensors::new(name, shape);
+        let Linear { weight, bias } = ConvTensors::of_matrix(name, shape);
         Ok(Linear { weight: self.matrix(&[weight])?, bias: self.vector(&[bias])? })
     }
 }
@@ -215,8 +213,7 @@ impl<L: TtsLoad> Table<'_, L> {
 
     /// A linear layer as a convolution that sees one position.
     fn point(&mut self, name: &str, shape: [usize; 2]) -> Loaded<<L::Parts as Parts>::Conv, L> {
-        let LinearTensors { weight, bias } = LinearTensors::new(name, shape);
-        self.loader.conv(&ConvTensors { weight, bias }, 1)
+        self.loader.conv(&ConvTensors::of_matrix(name, shape), 1)
     }
 
     fn snake(&mut self, name: &str, channels: usize) -> Loaded<<L::Parts as Parts>::Snake, L> {

@@ -69,8 +69,7 @@ pub trait Backend: DiffusionOps {
     }
 
     /// The number of the next replay of a part, for the span around it, if the stages inside it are recorded.
-    fn replay_number(&mut self, part: Part) -> Result<Option<u64>, ModelError> {
-        let _ = part;
+    fn replay_number(&mut self, _: Part) -> Result<Option<u64>, ModelError> {
         Ok(None)
     }
 
@@ -84,8 +83,7 @@ pub trait Backend: DiffusionOps {
     fn place(&mut self, side: Side, position: usize) -> Done;
 
     /// Runs the offloaded layers of a step where they are not part of [`Backend::step`]; returns the number of the pass.
-    fn begin_pass(&mut self, side: Side) -> Result<Option<u64>, ModelError> {
-        let _ = side;
+    fn begin_pass(&mut self, _: Side) -> Result<Option<u64>, ModelError> {
         Ok(None)
     }
 
@@ -117,8 +115,7 @@ pub trait Backend: DiffusionOps {
     }
 
     /// The milliseconds of each part: the mean of this many replays. Empty where parts are not launched.
-    fn part_times(engine: &mut Engine<Self>, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
-        let _ = (engine, times);
+    fn part_times(_: &mut Engine<Self>, _: usize) -> Result<Vec<(&'static str, f64)>, ModelError> {
         Ok(Vec::new())
     }
 

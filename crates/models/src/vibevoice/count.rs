@@ -94,10 +94,6 @@ impl TokenizerOps for Count {
         Ok(())
     }
 
-    fn keep(&mut self, _: &mut usize, _: usize) -> Done {
-        Ok(())
-    }
-
     fn leave(&mut self, _: &usize, _: &TokenizerShape, _: usize) -> Result<Vec<f32>, ModelError> {
         Ok(Vec::new())
     }

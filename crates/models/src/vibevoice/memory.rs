@@ -1,7 +1,7 @@
 //! Bytes that VibeVoice needs on a device, known before anything is allocated.
 
 use super::{VibeVoiceConfig, VibeVoiceOptions, diffusion_head};
-use crate::size::{product, sum};
+use crate::tensors::{product, sum};
 
 /// The sizes of a reading, by which its memory is predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

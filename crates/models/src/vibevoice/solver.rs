@@ -19,25 +19,20 @@ const OFFSET: f64 = 0.008;
 /// The steps that make a latent of noise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solver {
-    /// The steps, in order.
-    pub steps: Vec<SolverStep>,
+    pub(crate) steps: Vec<SolverStep>,
 }
 
 /// A step: the clean latent is guessed as `sample * clean_sample + velocity * clean_velocity`, and the next sample is
 /// `sample * next_sample + clean * next_clean + before * next_before`, where `before` is the guess of the step before.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SolverStep {
+pub(crate) struct SolverStep {
     /// The time that the head is given.
     pub time: u32,
-    /// See above.
     pub clean_sample: f32,
-    /// See above.
     pub clean_velocity: f32,
-    /// See above.
     pub next_sample: f32,
-    /// See above.
     pub next_clean: f32,
-    /// See above; 0 in the first step and in the last.
+    /// 0 in the first step and in the last.
     pub next_before: f32,
 }
 

@@ -2,7 +2,7 @@
 //! loads and every prediction counts.
 //!
 //! The tensors of the language model are those of a decoder under other names: [`VibeVoiceConfig::renamed`]. The older
-//! names are in `names.rs`.
+//! names are in `weights.rs`.
 
 use super::plan::{Coder, ConvShape, StageShape, TokenizerShape};
 use super::{TokenizerConfig, VibeVoiceConfig, count::Count};

@@ -36,7 +36,7 @@ impl Voice {
 
     /// The voice of a WAV file. Channels are made one, and another rate than the model's is resampled linearly.
     pub fn read(path: &Path, config: &VibeVoiceConfig) -> Result<Self, ModelError> {
-        let damaged = |reason: String| ModelError::Damaged { path: path.to_owned(), reason };
+        let damaged = |reason: String| ModelError::damaged(path, reason);
         let mut reader = WavReader::open(path).map_err(|error| match error {
             hound::Error::IoError(source) => ModelError::Open { path: path.to_owned(), source },
             other => damaged(format!("it is no WAV file: {other}")),

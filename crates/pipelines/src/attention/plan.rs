@@ -138,5 +138,5 @@ pub fn pattern(case: &Case) -> anyhow::Result<Pattern> {
 pub fn read_mask(path: &str) -> anyhow::Result<BlockMask> {
     let text = small_file::read_text(Path::new(path), small_file::LARGEST_SMALL_FILE)
         .with_context(|| format!("cannot read the mask `{path}`"))?;
-    BlockMask::parse(&text).with_context(|| format!("`{path}` is not a mask"))
+    BlockMask::parse(&text).map_err(anyhow::Error::msg).with_context(|| format!("`{path}` is not a mask"))
 }

@@ -238,7 +238,7 @@ pub fn speed(bench: &Bench) -> Answer {
             })?;
             let replayed = replayed(bench, &mut *fuser, [&mut *receiver, &mut *sharer], &section)?;
             let work = config.fuse_work(&gates, 1, tokens, Dtype::Bf16);
-            let limit = work.limit_seconds(750e12, 4.2e12).unwrap_or(0.0) * 1e3;
+            let limit = (work.flops as f64 / 750e12).max(work.bytes_read() as f64 / 4.2e12) * 1e3;
             let needed = needed_fuser_bytes(slice::from_ref(&config), &options, [1, tokens]) as f64 / 1e9;
             told.push(format!(
                 "{order:?} {tokens} tokens: launched {launched:.3} ms, replayed {replayed:.3} ms, limit {limit:.3} ms, {needed:.2} GB"

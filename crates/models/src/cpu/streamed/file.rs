@@ -4,10 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{self, Relaxed},
-};
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::{Done, ModelError};
 

@@ -16,25 +16,7 @@ pub struct HeadGradients<'a, T> {
     pub strides: Strides,
 }
 
-impl<T> HeadGradients<'_, T> {
-    fn first(span: &Span, which: Which) -> usize {
-        let heads = match which {
-            Which::Queries => 0,
-            Which::Keys => span.heads,
-            Which::Values => span.heads + span.kv_heads,
-        };
-        heads * span.head_dim
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Which {
-    Queries,
-    Keys,
-    Values,
-}
-
-/// Rows of a head among all gradients, to write.
+/// Rows of a head among all gradients, to write. Heads of queries are counted first, then those of keys and of values.
 ///
 /// # Safety
 /// No two that live at the same time are of the same head.
@@ -42,10 +24,9 @@ unsafe fn head_rows<'a, T>(
     shared: &'a Shared<'_, T>,
     strides: Strides,
     span: &Span,
-    which: Which,
     (batch, head): (usize, usize),
 ) -> RowsMut<'a, T> {
-    let first = HeadGradients::<T>::first(span, which) + batch * strides.batch + head * strides.head;
+    let first = batch * strides.batch + head * strides.head;
     // SAFETY: the caller sees to it.
     unsafe { shared.rows(first, span.queries, span.head_dim, strides.row) }
 }
@@ -75,7 +56,7 @@ pub fn naive_back<T: Number>(
     let d_scores = &mut d_scores[..span.scores()];
     {
         let _stage = stage_mark!(marks, Ops, "weighted");
-        sum_over_queries(crew, span, (weights, given.d_out), d_heads, Which::Values);
+        sum_over_queries(crew, span, (weights, given.d_out), d_heads, span.heads + span.kv_heads);
         store_scores(crew, span, (given.d_out, given.inputs.values), d_scores, 1.0);
     }
     {
@@ -83,7 +64,7 @@ pub fn naive_back<T: Number>(
         softmax_back(crew, span, (weights, d_scores), scale);
     }
     let _stage = stage_mark!(marks, Ops, "scores");
-    sum_over_queries(crew, span, (d_scores, given.inputs.queries), d_heads, Which::Keys);
+    sum_over_queries(crew, span, (d_scores, given.inputs.queries), d_heads, span.heads);
     weigh_values(crew, span, given.inputs.keys, d_scores, (&mut *d_heads.numbers, d_heads.strides));
 }
 
@@ -112,7 +93,7 @@ fn sum_over_queries<T: Number>(
     span: &Span,
     (scores, rows): (&[T], Heads<'_, T>),
     out: &mut HeadGradients<'_, T>,
-    which: Which,
+    first_head: usize,
 ) {
     let touched = scores.len().saturating_mul(span.head_dim) / 16;
     let (keys, width, group) = (span.keys(), span.head_dim, span.heads / span.kv_heads);
@@ -123,13 +104,13 @@ fn sum_over_queries<T: Number>(
         for in_group in 0..group {
             let head = kv_head * group + in_group;
             let first = (batch * span.heads + head) * span.queries * keys;
-            let scores = Factor::Transposed(Rows::dense(&scores[first..], span.queries, keys));
-            let rows = Factor::Plain(rows.of(span, batch, head));
+            let scores = Factor::transposed(Rows::dense(&scores[first..], span.queries, keys));
+            let rows = Factor::plain(rows.of(span, batch, head));
             let put = Put { scale: 1.0, add: in_group > 0 };
             multiply(blocks, scores, rows, &mut RowsMut::dense(sums, keys, width), put);
         }
         // SAFETY: every part has a head of its own.
-        let mut out = unsafe { head_rows(&shared, strides, span, which, (batch, kv_head)) };
+        let mut out = unsafe { head_rows(&shared, strides, span, (batch, first_head + kv_head)) };
         narrow_rows(sums, &mut out);
     });
 }
@@ -166,13 +147,14 @@ pub fn fused_back<T: Number>(
         let group = span.heads / span.kv_heads;
         for head in kv_head * group..(kv_head + 1) * group {
             // SAFETY: every part has query heads of its own.
-            let mut d_queries = unsafe { head_rows(&shared, strides, span, Which::Queries, (batch, head)) };
+            let mut d_queries = unsafe { head_rows(&shared, strides, span, (batch, head)) };
             tile.head(span, given, kept, (batch, head, kv_head), &mut d_queries);
         }
+        let (key_head, value_head) = (span.heads + kv_head, span.heads + span.kv_heads + kv_head);
         // SAFETY: every part has a key and a value head of its own.
-        narrow_rows(&tile.d_keys, &mut unsafe { head_rows(&shared, strides, span, Which::Keys, (batch, kv_head)) });
+        narrow_rows(&tile.d_keys, &mut unsafe { head_rows(&shared, strides, span, (batch, key_head)) });
         // SAFETY: as above.
-        narrow_rows(&tile.d_values, &mut unsafe { head_rows(&shared, strides, span, Which::Values, (batch, kv_head)) });
+        narrow_rows(&tile.d_values, &mut unsafe { head_rows(&shared, strides, span, (batch, value_head)) });
     });
 }
 
@@ -266,18 +248,18 @@ impl TileBack {
         d_scores.resize(count * keys, 0.0);
         let put = Put { scale, add: false };
         let scores = &mut RowsMut::dense(weights, count, keys);
-        multiply(blocks, Factor::Plain(queries), Factor::Transposed(key_rows), scores, put);
+        multiply(blocks, Factor::plain(queries), Factor::transposed(key_rows), scores, put);
         let d_weights = &mut RowsMut::dense(d_scores, count, keys);
-        multiply(blocks, Factor::Plain(d_out), Factor::Transposed(values), d_weights, Put::OVER);
+        multiply(blocks, Factor::plain(d_out), Factor::transposed(values), d_weights, Put::OVER);
         weigh_back((weights, d_scores), row_sums, means, place, scale);
         let (weights, d_scores) = (Rows::dense(weights, count, keys), Rows::dense(d_scores, count, keys));
         let stretch = from * width..(from + keys) * width;
         let d_values = &mut RowsMut::dense(&mut d_values[stretch.clone()], keys, width);
-        multiply(blocks, Factor::Transposed(weights), Factor::Plain(d_out), d_values, Put::ONTO);
+        multiply(blocks, Factor::transposed(weights), Factor::plain(d_out), d_values, Put::ONTO);
         let d_keys = &mut RowsMut::dense(&mut d_keys[stretch], keys, width);
-        multiply(blocks, Factor::Transposed(d_scores), Factor::Plain(queries), d_keys, Put::ONTO);
+        multiply(blocks, Factor::transposed(d_scores), Factor::plain(queries), d_keys, Put::ONTO);
         let d_queries = &mut RowsMut::dense(d_queries, count, width);
-        multiply(blocks, Factor::Plain(d_scores), Factor::Plain(key_rows), d_queries, Put::ONTO);
+        multiply(blocks, Factor::plain(d_scores), Factor::plain(key_rows), d_queries, Put::ONTO);
     }
 }
 

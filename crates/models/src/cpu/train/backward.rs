@@ -2,25 +2,17 @@
 
 use std::ops::Range;
 
-use super::super::{
-    attention::Heads,
-    model::{Layer, numbers},
-    number::Number,
-    product::{Factor, Put, share},
-    rows::Rows,
-    steps::embed,
-};
+use super::super::attention::{Heads, Inputs};
+use super::super::model::{Layer, numbers};
+use super::super::product::{Factor, Put, share};
+use super::super::{number::Number, rows::Rows, steps::embed};
 use super::attention::{Fused, Given, HeadGradients, fused_back, naive_back};
-use super::steps::{cross_entropy, swiglu_back};
-use super::{CpuTraining, adamw, forward::Setup, positions::PositionsBack};
-use crate::decoder::{
-    layers::{LinearAt, NormAt},
-    weights::Part,
-};
-use crate::train::{
-    buffers::Scratch,
-    ops::{TrainDevice, TrainOps, TrainState},
-};
+use super::steps::{PositionsBack, cross_entropy, swiglu_back};
+use super::{CpuTraining, adamw, forward::Setup};
+use crate::decoder::layers::{LinearAt, NormAt};
+use crate::decoder::weights::Part;
+use crate::train::buffers::Scratch;
+use crate::train::ops::{TrainDevice, TrainOps, TrainState};
 use crate::{Attention, Config, Done, ModelError, TrainOptions};
 
 impl<T: Number> TrainOps for CpuTraining<T> {
@@ -36,7 +28,7 @@ impl<T: Number> TrainOps for CpuTraining<T> {
 
     fn weights_back(&mut self, at: LinearAt, weight: &mut Vec<T>, bias: Option<&mut Vec<f32>>) -> Done {
         let (setup, (d_out, x)) = (&self.setup, self.kept.of_weights(&self.scratch, at));
-        let (d_rows, x) = (Factor::Transposed(setup.all(d_out)), Factor::Plain(setup.all(x)));
+        let (d_rows, x) = (Factor::transposed(setup.all(d_out)), Factor::plain(setup.all(x)));
         share(&setup.crew, d_rows, x, weight, Put::OVER);
         if let Some(bias) = bias {
             self.sums.columns(&setup.crew, d_out, bias);
@@ -48,7 +40,7 @@ impl<T: Number> TrainOps for CpuTraining<T> {
         let (setup, (d_out, d_in)) = (&self.setup, self.kept.of_input(&mut self.scratch, at));
         let d_out = setup.all(d_out);
         let weights = Rows::dense(weight, d_out.width, weight.len() / d_out.width);
-        share(&setup.crew, Factor::Plain(d_out), Factor::Plain(weights), d_in, Put::OVER);
+        share(&setup.crew, Factor::plain(d_out), Factor::plain(weights), d_in, Put::OVER);
         Ok(())
     }
 
@@ -68,10 +60,10 @@ impl<T: Number> TrainOps for CpuTraining<T> {
 
     fn attend_back(&mut self, layer: usize) -> Done {
         let (setup, kept) = (&self.setup, &self.kept.layers[layer]);
-        let (Setup { crew, span, options, .. }, strides) = (setup, setup.attended_strides());
+        let (Setup { crew, span, options, .. }, strides) = (setup, setup.strides(setup.span.heads));
         let Scratch { d_qkv, d_attended, probabilities, d_scores, .. } = &mut self.scratch;
-        let given = Given { inputs: setup.inputs(&self.heads), d_out: Heads { numbers: d_attended, strides } };
-        let mut d_heads = HeadGradients { numbers: d_qkv, strides: setup.heads_strides() };
+        let given = Given { inputs: Inputs::packed(span, &self.heads), d_out: Heads { numbers: d_attended, strides } };
+        let mut d_heads = HeadGradients { numbers: d_qkv, strides: setup.strides(span.heads + 2 * span.kv_heads) };
         match options.attention {
             Attention::Naive => {
                 naive_back(crew, &options.marks, span, &given, (probabilities, d_scores), &mut d_heads);

@@ -2,19 +2,15 @@
 
 #![allow(unsafe_code, reason = "threads write rows of their own side by side; the block has its reason")]
 
-use super::super::{
-    attention::{Heads, Inputs, Span, Strides, fused_with, naive},
-    crew::Crew,
-    model::Layer,
-    number::Number,
-    product::{Put, project},
-    rows::{Rows, Shared},
-    steps::{Norm, Positions, add_bias},
-};
+use super::super::attention::{Inputs, Span, Strides, fused_with, naive};
+use super::super::product::{Put, project};
+use super::super::rows::{Rows, Shared};
+use super::super::steps::{Norm, Positions, add_bias};
+use super::super::{crew::Crew, model::Layer, number::Number};
 use super::{CpuTraining, steps::swiglu};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
 use crate::train::buffers::{Kept, KeptLayer, Scratch};
-use crate::{Attention, Config, Done, Marks, ModelError, TrainOptions, marks::stage_mark, rope::RopeTable};
+use crate::{Attention, Config, Done, Marks, TrainOptions, marks::stage_mark, rope::RopeTable};
 
 pub struct Setup {
     pub config: Config,
@@ -51,28 +47,14 @@ impl Setup {
         positions.enter(&self.crew, heads);
     }
 
-    pub fn heads_strides(&self) -> Strides {
-        let Span { heads, kv_heads, head_dim, queries, .. } = self.span;
-        let row = (heads + 2 * kv_heads) * head_dim;
-        Strides { batch: queries * row, head: head_dim, row }
-    }
-
-    pub fn attended_strides(&self) -> Strides {
-        let Span { heads, head_dim, queries, .. } = self.span;
-        Strides { batch: queries * heads * head_dim, head: head_dim, row: heads * head_dim }
-    }
-
-    pub fn inputs<'n, T>(&self, heads: &'n [T]) -> Inputs<'n, T> {
-        let Span { heads: query_heads, kv_heads, head_dim, .. } = self.span;
-        let from = |head: usize| Heads { numbers: &heads[head * head_dim..], strides: self.heads_strides() };
-        Inputs { queries: from(0), keys: from(query_heads), values: from(query_heads + kv_heads) }
+    pub fn strides(&self, heads: usize) -> Strides {
+        Strides::by_token(self.span.queries, heads, self.span.head_dim)
     }
 }
 
 impl<T: Number> Ops for CpuTraining<T> {
     type Matrix = Vec<T>;
     type Vector = Vec<f32>;
-    type Error = ModelError;
 
     fn marks(&self) -> &Marks {
         &self.setup.options.marks
@@ -116,8 +98,8 @@ impl<T: Number> Ops for CpuTraining<T> {
 
     fn attend(&mut self, layer: usize, _: &Layer<T>) -> Done {
         let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
-        let (Setup { options, crew, span, .. }, inputs) = (&self.setup, self.setup.inputs(&self.heads));
-        let out = (attended.as_mut_slice(), self.setup.attended_strides());
+        let (Setup { options, crew, span, .. }, inputs) = (&self.setup, Inputs::packed(&self.setup.span, &self.heads));
+        let out = (attended.as_mut_slice(), self.setup.strides(self.setup.span.heads));
         match options.attention {
             Attention::Naive => naive(crew, &options.marks, span, &inputs, &mut self.scratch.probabilities, out),
             Attention::Dense => {

@@ -9,8 +9,7 @@ use super::{
         steps::{Norm, Positions},
     },
     attention::{Fused, Given, HeadGradients, fused_back, naive_back},
-    positions::PositionsBack,
-    steps::{Places, Sums, cross_entropy, swiglu, swiglu_back},
+    steps::{Places, PositionsBack, Sums, cross_entropy, swiglu, swiglu_back},
 };
 use crate::{Config, Fill, Marks, RopeLayout, rope::RopeTable};
 

@@ -2,18 +2,13 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::super::{
-    cache::{fit, zeros},
-    conv::{self, Conv, Linear},
-    crew::Crew,
-    number::Number,
-    product::{Put, project},
-    rows::Rows,
-    stack::{Before, Stack},
-    steps::{embed, gelu},
-};
-use super::load::CpuParts;
-use super::steps::{Snake, add_row, add_scaled, layer_norm, silu};
+use super::super::cache::{fit, zeros};
+use super::super::conv::{self, Conv, Linear};
+use super::super::product::{Put, project};
+use super::super::stack::{Before, Stack};
+use super::super::steps::{Snake, add_row, add_scaled, embed, gelu, layer_norm, silu};
+use super::super::{crew::Crew, number::Number, rows::Rows};
+use super::CpuParts;
 use crate::tts::{
     Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt, Sampling,
     SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample,
@@ -109,7 +104,7 @@ impl<T: Number> CpuOps<T> {
         let rows = self.wide.len() / self.config.talker.hidden;
         self.narrow.resize(rows * self.config.predictor.hidden, T::default());
         match bridge {
-            Some(bridge) => bridge.run(&self.crew, rows, &self.wide, &mut self.narrow),
+            Some(bridge) => bridge.run(&self.crew, &self.wide, &mut self.narrow),
             None => self.narrow.copy_from_slice(&self.wide),
         }
     }
@@ -129,7 +124,6 @@ fn wide<T: Number>(numbers: &[T]) -> impl Iterator<Item = f32> {
 
 impl<T: Number> TtsOps for CpuOps<T> {
     type Parts = CpuParts<T>;
-    type Error = ModelError;
     type Rows = Vec<T>;
 
     fn marks(&self) -> &Marks {
@@ -152,9 +146,9 @@ impl<T: Number> TtsOps for CpuOps<T> {
     fn linear(&mut self, linear: &Linear<T>, rows: &Vec<T>, has_silu: bool) -> Result<Vec<T>, ModelError> {
         let (count, width) = (rows.len() / self.config.text_width, linear.outputs());
         let mut out = zeros(count * width)?;
-        linear.run(&self.crew, count, rows, &mut out);
+        linear.run(&self.crew, rows, &mut out);
         if has_silu {
-            silu(&self.crew, width, &mut out);
+            silu(&self.crew, &mut out);
         }
         Ok(out)
     }
@@ -293,12 +287,11 @@ impl<T: Number> TtsOps for CpuOps<T> {
 
 impl<T: Number> CodecOps for CpuOps<T> {
     type Parts = CpuParts<T>;
-    type Error = ModelError;
 
     fn look_up(&mut self, weights: &CodecWeights<CpuParts<T>>, frames: usize) -> Done {
         let groups = self.config.groups;
         let Buffers { hidden, second, .. } = &mut self.buffers;
-        let width = weights.input.inputs() / 2;
+        let width = weights.input.inputs / 2;
         let book = weights.codebooks.len() / groups;
         let mut sum = vec![0.0; width];
         for (codes, out) in self.codes[self.chunk.clone()].chunks(groups).zip(second.chunks_mut(2 * width)) {
@@ -316,11 +309,11 @@ impl<T: Number> CodecOps for CpuOps<T> {
 
     fn conv(&mut self, conv: &Conv<T>, snake: Option<&Snake>, rows: usize, flow: Flow) -> Result<usize, ModelError> {
         let Buffers { hidden, second, inner, gathered, .. } = &mut self.buffers;
-        let size = rows * conv.inputs();
+        let size = rows * conv.inputs;
         let Some(snake) = snake else {
             conv.run(&self.crew, &hidden[..size], second, gathered, Put::OVER);
             std::mem::swap(hidden, second);
-            return Ok(rows * conv.stride());
+            return Ok(rows * conv.stride);
         };
         snake.run(&self.crew, if flow == Flow::Add { &inner[..size] } else { &hidden[..size] }, second);
         let (to, put) = match flow {
@@ -329,7 +322,7 @@ impl<T: Number> CodecOps for CpuOps<T> {
             Flow::Add => (hidden, Put::ONTO),
         };
         conv.run(&self.crew, &second[..size], to, gathered, put);
-        Ok(rows * conv.stride())
+        Ok(rows * conv.stride)
     }
 
     fn transformer(&mut self, _: &CodecWeights<CpuParts<T>>, frames: usize) -> Done {
@@ -351,14 +344,14 @@ impl<T: Number> CodecOps for CpuOps<T> {
     fn up_gelu(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
         let Buffers { second, inner, .. } = &mut self.buffers;
         let width = next.up.outputs();
-        next.up.run(&self.crew, rows, second, inner);
+        next.up.run(&self.crew, &second[..rows * next.scale.len()], inner);
         gelu(&self.crew, &mut inner[..rows * width]);
         Ok(())
     }
 
     fn down_add(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
         let Buffers { hidden, second, inner, .. } = &mut self.buffers;
-        next.down.run(&self.crew, rows, inner, second);
+        next.down.run(&self.crew, &inner[..rows * next.up.outputs()], second);
         add_scaled(&self.crew, &next.scale, &second[..rows * next.scale.len()], hidden);
         Ok(())
     }

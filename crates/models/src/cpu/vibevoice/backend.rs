@@ -2,16 +2,12 @@
 
 use std::ops::Range;
 
-use super::super::{
-    cache::{Cache, fit},
-    crew::Crew,
-    model::Source,
-    number::Number,
-    stack::{Before, Stack},
-    steps::{Norm, embed},
-};
+use super::super::cache::{Cache, Heap, fit};
+use super::super::stack::{Before, Stack};
+use super::super::steps::{Norm, embed};
+use super::super::{crew::Crew, model::Loader, number::Number};
 use super::diffusion::Diffusion;
-use super::tokenizer::{Buffers, Flow, linear};
+use super::tokenizer::{Buffers, Flow};
 use crate::vibevoice::{
     Backend, CONNECTOR_EPS, Connector, Done, Engine, Guidance, Read, STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions,
     VibeVoiceWeights,
@@ -48,14 +44,14 @@ impl<T: Number> Cpu<T> {
         crew: Crew,
     ) -> Result<Self, ModelError> {
         let language_model = weights.decoder();
-        let source = Source { weights: Some(&language_model), crew: &crew, fp8: None };
+        let loader = Loader::new(Some(&language_model), &crew);
         let (stepped, hidden) = (config.stepped_decoder(), config.decoder.hidden);
         let head = config.decoder.head_tensor().unwrap_or_else(|| config.decoder.embedding_tensor());
         Ok(Self {
-            embedding: source.stacked(&[&config.decoder.embedding_tensor()])?,
-            choices: source.rows(&head, &config.ids.all())?,
-            negative: Cache::new(&stepped, &options.decoder(options.negative_capacity))?,
-            stack: Stack::load(stepped, options.decoder(options.capacity), source)?,
+            embedding: loader.stacked(&[config.decoder.embedding_tensor()])?,
+            choices: loader.rows(&head, &config.ids.all())?,
+            negative: Cache::allocate(&Heap, &stepped, &options.decoder(options.negative_capacity))?,
+            stack: Stack::load(stepped, options.decoder(options.capacity), loader)?,
             row: vec![T::default(); hidden],
             hidden: vec![T::default(); STREAMS * hidden],
             pending: None,
@@ -93,9 +89,9 @@ impl<T: Number> Connecting<T> {
         let size = from.len() / (weights.enter.weight.len() / width) * width;
         fit(inner, size)?;
         fit(normed, size)?;
-        linear(crew, &weights.enter, from, inner);
+        weights.enter.run(crew, from, inner);
         Norm { weight: &weights.norm, eps: CONNECTOR_EPS }.rows(crew, 1, &inner[..size], normed);
-        linear(crew, &weights.leave, &normed[..size], inner);
+        weights.leave.run(crew, &normed[..size], inner);
         Ok(&inner[..size])
     }
 }

@@ -1,14 +1,8 @@
 //! The operations of the diffusion head on the CPU.
 
-use super::super::{
-    cache::zeros,
-    crew::Crew,
-    number::Number,
-    product::{Put, project},
-    rows::Rows,
-    steps::{Norm, gate},
-    vectors,
-};
+use super::super::product::{Put, project};
+use super::super::steps::{Norm, gate, silu};
+use super::super::{cache::zeros, crew::Crew, number::Number, rows::Rows};
 use super::{backend::Cpu, tokenizer::Flow};
 use crate::vibevoice::{DiffusionHead, DiffusionOps, Done, Guidance, HeadLayer, STREAMS, Solver, VibeVoiceConfig};
 use crate::{Activation, ModelError};
@@ -62,7 +56,7 @@ impl<T: Number> Diffusion<T> {
         let numbers: Vec<T> = numbers.into_iter().map(T::narrow).collect();
         let mut inner = vec![T::default(); self.times.len()];
         linear(crew, &head.time_in, &numbers, &mut inner, steps);
-        silu(&mut inner);
+        silu(crew, &mut inner);
         linear(crew, &head.time_out, &inner, &mut self.times, steps);
     }
 
@@ -111,7 +105,7 @@ impl<T: Number> DiffusionOps for Cpu<T> {
             let both = to.iter_mut().zip(&of.conditions).zip(time.iter().cycle());
             both.for_each(|((to, condition), time)| *to = T::narrow(condition.wide() + time.wide()));
         }
-        silu(&mut of.conditioning);
+        silu(crew, &mut of.conditioning);
         Ok(())
     }
 
@@ -173,8 +167,4 @@ impl<T: Number> DiffusionOps for Cpu<T> {
 fn linear<T: Number>(crew: &Crew, weight: &[T], from: &[T], to: &mut [T], rows: usize) {
     let (inputs, outputs) = (from.len() / rows, to.len() / rows);
     project(crew, Rows::dense(from, rows, inputs), Rows::dense(weight, outputs, inputs), to, Put::OVER);
-}
-
-fn silu<T: Number>(numbers: &mut [T]) {
-    numbers.iter_mut().for_each(|number| *number = T::narrow(vectors::silu(number.wide())));
 }

@@ -1,14 +1,10 @@
 //! The operations of tokenizers on the CPU. All tokenizers share the buffers: one runs after the other.
 
-use super::super::{
-    cache::fit,
-    crew::Crew,
-    number::Number,
-    steps::{Norm, gelu},
-};
-use super::{backend::Cpu, loader::StepConv};
-use crate::vibevoice::{Done, Linear, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
-use crate::{ModelError, cpu::tts::add_scaled};
+use super::super::steps::{Norm, add_scaled, gelu};
+use super::super::{cache::fit, number::Number};
+use super::{super::conv::Conv, backend::Cpu};
+use crate::ModelError;
+use crate::vibevoice::{Done, Mixer, Plan, Rows, TokenizerOps, TokenizerShape};
 
 pub struct Flow<T> {
     contexts: Vec<Vec<T>>,
@@ -43,13 +39,13 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         Ok(())
     }
 
-    fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &StepConv<T>, _: usize) -> Done {
-        let (StepConv { conv, step }, Buffers { stream, seen, .. }) = (conv, &mut self.buffers);
+    fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &Conv<T>, _: usize) -> Done {
+        let Buffers { stream, seen, .. } = &mut self.buffers;
         see(&mut flow.contexts[at], stream, seen);
-        let rows = stream.len() / conv.inputs() / step * conv.stride();
+        let rows = stream.len() / conv.inputs / conv.step * conv.stride;
         reserve(stream, rows * conv.outputs());
         stream.resize(rows * conv.outputs(), T::default());
-        conv.run_behind(&self.crew, seen, *step, stream);
+        conv.run_behind(&self.crew, seen, stream);
         Ok(())
     }
 
@@ -81,13 +77,9 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         // The positions before are mixed too, with too little before them, and left out.
         add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
         Norm { weight: &block.ffn_norm, eps: to.eps }.rows(crew, 1, stream, third);
-        linear(crew, &block.up, &third[..size], second);
+        block.up.run(crew, &third[..size], second);
         gelu(crew, &mut second[..inner]);
-        linear(crew, &block.down, &second[..inner], third);
-        Ok(())
-    }
-
-    fn keep(&mut self, _: &mut Flow<T>, _: usize) -> Done {
+        block.down.run(crew, &second[..inner], third);
         Ok(())
     }
 
@@ -101,10 +93,6 @@ impl<T: Number> Buffers<T> {
         reserve(&mut self.stream, numbers.len());
         self.stream.extend(numbers.map(T::narrow));
     }
-}
-
-pub fn linear<T: Number>(crew: &Crew, weights: &Linear<Cpu<T>>, from: &[T], to: &mut [T]) {
-    weights.run(crew, from.len() * weights.outputs() / weights.weight.len(), from, to);
 }
 
 fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {

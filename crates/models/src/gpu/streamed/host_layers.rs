@@ -16,7 +16,7 @@ pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
 #[derive(Debug)]
 pub struct HostLayers {
     regions: Mutex<Vec<Region>>,
-    layers: usize,
+    pub layers: usize,
     pub layer_bytes: usize,
     /// Those of the first layer: all are alike.
     pub tensors: Vec<TensorSpec>,
@@ -69,10 +69,6 @@ impl HostLayers {
             loader.device.stream().synchronise()?;
         }
         Ok(())
-    }
-
-    pub fn layers(&self) -> usize {
-        self.layers
     }
 
     /// Mode `sync` is that of pageable memory, and the others are not.

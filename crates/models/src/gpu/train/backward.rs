@@ -3,23 +3,17 @@
 use std::ops::Range;
 
 use laptime_cuda::nn::{Attended, HeadNormGradients, Normed};
-use laptime_cuda::{Batch, Buffer, CudaError, Done, Sizes};
+use laptime_cuda::{Batch, Buffer, Sizes};
 
 use super::{GpuTraining, Heads, all_parameters};
-use crate::decoder::{
-    layers::{LinearAt, NormAt},
-    weights::Part,
-};
-use crate::gpu::{
-    pass::{Naive, packed},
-    size,
-    weights::{LayerWeights, Number},
-};
-use crate::train::{
-    buffers::Scratch,
-    ops::{TrainDevice, TrainOps, TrainState},
-};
-use crate::{Attention, Config, Marks, TrainOptions, marks::stage_mark};
+use crate::decoder::layers::{LinearAt, NormAt};
+use crate::decoder::weights::Part;
+use crate::gpu::pass::{Naive, packed};
+use crate::gpu::size;
+use crate::gpu::weights::{LayerWeights, Number};
+use crate::train::buffers::Scratch;
+use crate::train::ops::{TrainDevice, TrainOps, TrainState};
+use crate::{Attention, Config, Done, Marks, ModelError, TrainOptions, marks::stage_mark};
 
 impl<T: Number> GpuTraining<'_, T> {
     fn naive_back(&mut self) -> Done {
@@ -45,7 +39,7 @@ impl<T: Number> GpuTraining<'_, T> {
         }
         let _op = stage_mark!(marks, Ops, "scores");
         blas.multiply_batch([d_scores.all(), heads.keys.all()], d_heads.queries.all_mut(), &naive.weighted())?;
-        blas.multiply_batch([d_scores.all(), heads.queries.all()], d_heads.keys.all_mut(), &naive.gathered())
+        Ok(blas.multiply_batch([d_scores.all(), heads.queries.all()], d_heads.keys.all_mut(), &naive.gathered())?)
     }
 
     fn fused_back(&mut self, layer: usize) -> Done {
@@ -63,14 +57,21 @@ impl<T: Number> GpuTraining<'_, T> {
         };
         let Heads { queries, keys, values } = &mut self.d_heads;
         let gradients = [queries.all_mut(), keys.all_mut(), values.all_mut()];
-        self.attention_gradients.attend_backward(stream, &attended, gradients, &mut self.dots, &self.sizes, scale)
+        Ok(self.attention_gradients.attend_backward(
+            stream,
+            &attended,
+            gradients,
+            &mut self.dots,
+            &self.sizes,
+            scale,
+        )?)
     }
 }
 
 impl<T: Number> TrainOps for GpuTraining<'_, T> {
     fn embed(&mut self, table: &Buffer<T>) -> Done {
         let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
-        self.operations.embed(self.device.stream(), &self.ids, table, self.kept.first(), shape)
+        Ok(self.operations.embed(self.device.stream(), &self.ids, table, self.kept.first(), shape)?)
     }
 
     fn cross_entropy(&mut self) -> Done {
@@ -78,7 +79,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         let (stream, scale) = (self.device.stream(), 1.0 / shape[0] as f32);
         let Self { kept, targets, gradients, loss, .. } = self;
         gradients.cross_entropy(stream, &mut kept.logits, &*targets, &mut kept.losses, shape, scale)?;
-        gradients.mean(stream, &kept.losses, loss)
+        Ok(gradients.mean(stream, &kept.losses, loss)?)
     }
 
     fn weights_back(&mut self, at: LinearAt, weight: &mut Buffer<T>, bias: Option<&mut Buffer<T>>) -> Done {
@@ -87,17 +88,17 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         let product = Batch::weight_gradient(rows, out, width);
         let (d_out, x) = self.kept.of_weights(&self.scratch, at);
         self.blas.multiply_batch([d_out.all(), x.all()], weight.all_mut(), &product)?;
-        match bias {
-            Some(bias) => self.gradients.column_sums(self.device.stream(), d_out, bias, &mut self.sums, [rows, out]),
-            None => Ok(()),
+        if let Some(bias) = bias {
+            self.gradients.column_sums(self.device.stream(), d_out, bias, &mut self.sums, [rows, out])?;
         }
+        Ok(())
     }
 
     fn input_back(&mut self, at: LinearAt, weight: &Buffer<T>) -> Done {
         let [out, width] = at.shape(&self.config);
         let sizes = Sizes { m: size(self.rows)?, n: size(width)?, k: size(out)?, b_is_transposed: false };
         let (d_out, d_in) = self.kept.of_input(&mut self.scratch, at);
-        self.blas.multiply_slices([d_out.all(), weight.all()], d_in.all_mut(), sizes)
+        Ok(self.blas.multiply_slices([d_out.all(), weight.all()], d_in.all_mut(), sizes)?)
     }
 
     fn norm_back(&mut self, at: NormAt, weight: &Buffer<T>, gradient: &mut Buffer<T>) -> Done {
@@ -105,7 +106,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         let Scratch { d_normed, d_hidden, .. } = &mut self.scratch;
         let norm = Normed { x: self.kept.norm_input(at).all(), weight: weight.all(), dy: d_normed.all(), epsilon };
         let (stream, is_added) = (self.device.stream(), at != NormAt::Final);
-        self.gradients.rms_norm_backward(stream, &norm, d_hidden, gradient, &mut self.sums, shape, is_added)
+        Ok(self.gradients.rms_norm_backward(stream, &norm, d_hidden, gradient, &mut self.sums, shape, is_added)?)
     }
 
     fn swiglu_back(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
@@ -114,7 +115,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         let Scratch { activated, d_activated, .. } = &mut self.scratch;
         let d_gate_up = &mut self.kept.layers[layer].gate_up;
         let activated = Some(activated.all_mut());
-        self.gradients.swiglu_backward(stream, d_gate_up, bias, &*d_activated, activated, shape)
+        Ok(self.gradients.swiglu_backward(stream, d_gate_up, bias, &*d_activated, activated, shape)?)
     }
 
     fn attend_back(&mut self, layer: usize) -> Done {
@@ -131,7 +132,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         let norms = gradients.query_norm.as_mut().zip(gradients.key_norm.as_mut());
         let norms = norms.map(|(q, k)| HeadNormGradients { q: q.all_mut(), k: k.all_mut(), scratch });
         let (stream, d_qkv) = (self.device.stream(), &mut self.scratch.d_qkv);
-        self.gradients.split_heads_backward(stream, &packed, heads, d_qkv, norms, &self.sizes)
+        Ok(self.gradients.split_heads_backward(stream, &packed, heads, d_qkv, norms, &self.sizes)?)
     }
 
     fn embed_back(&mut self, table: &mut Buffer<T>) -> Done {
@@ -139,7 +140,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
         // A tied head has left its gradient there.
         let (stream, is_added) = (self.device.stream(), self.config.tied);
         let Self { gradients, ids, scratch, counts, .. } = self;
-        gradients.embed_backward(stream, &*ids, &scratch.d_hidden, table, counts, shape, is_added)
+        Ok(gradients.embed_backward(stream, &*ids, &scratch.d_hidden, table, counts, shape, is_added)?)
     }
 }
 
@@ -157,21 +158,22 @@ impl<T: Number> TrainDevice for GpuTraining<'_, T> {
         // SAFETY: lists of the host's own memory are no pinned memory.
         unsafe {
             self.ids.begin_write(ids, stream)?;
-            self.targets.begin_write(targets, stream)
+            self.targets.begin_write(targets, stream)?;
         }
+        Ok(())
     }
 
-    fn loss(&mut self) -> Result<f32, CudaError> {
+    fn loss(&mut self) -> Result<f32, ModelError> {
         Ok(self.loss.read()?.first().copied().unwrap_or(f32::NAN))
     }
 
     fn update(&mut self, state: &mut TrainState<Buffer<T>, Buffer<T>>, number: u64) -> Done {
         let Some((adamw, rates)) = &mut self.adamw else { return Ok(()) };
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        adamw.step(self.device.stream(), &mut all_parameters(state), rates, number)
+        Ok(adamw.step(self.device.stream(), &mut all_parameters(state), rates, number)?)
     }
 
-    fn read(&self, part: Part<&Buffer<T>, &Buffer<T>>, range: Range<usize>) -> Result<Vec<f32>, CudaError> {
+    fn read(&self, part: Part<&Buffer<T>, &Buffer<T>>, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
         Ok(part.into_inner().slice(range)?.read()?.into_iter().map(T::widened).collect())
     }
 }

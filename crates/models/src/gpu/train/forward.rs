@@ -1,16 +1,14 @@
 //! The forward operations of training: each layer keeps what backward needs.
 
-use laptime_cuda::{Buffer, CudaError, Done, Sizes};
+use laptime_cuda::{Buffer, CudaError, Sizes};
 
 use super::{GpuTraining, Heads};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
-use crate::gpu::{
-    pass::{Naive, packed},
-    size,
-    weights::{LayerWeights, Number},
-};
+use crate::gpu::pass::{Naive, packed};
+use crate::gpu::size;
+use crate::gpu::weights::{LayerWeights, Number};
 use crate::train::buffers::{Kept, KeptLayer, Scratch};
-use crate::{Attention, Marks, marks::stage_mark};
+use crate::{Attention, Done, Marks, marks::stage_mark};
 
 impl<T: Number> GpuTraining<'_, T> {
     pub(super) fn shape(&self, width: usize) -> Result<[u32; 2], CudaError> {
@@ -34,7 +32,7 @@ impl<T: Number> GpuTraining<'_, T> {
         }
         let _op = stage_mark!(marks, Ops, "softmax");
         let (stream, sizes) = (self.device.stream(), &self.sizes);
-        self.operations.softmax_causal(stream, probabilities, &self.start, sizes, (sizes.tokens, None), scale)
+        Ok(self.operations.softmax_causal(stream, probabilities, &self.start, sizes, (sizes.tokens, None), scale)?)
     }
 
     fn attend_naive(&mut self, layer: usize) -> Done {
@@ -45,7 +43,7 @@ impl<T: Number> GpuTraining<'_, T> {
         let by_head = &mut self.by_head;
         self.blas.multiply_batch([probabilities.all(), self.heads.values.all()], by_head.all_mut(), &weighted)?;
         let attended = &mut self.kept.layers[layer].attended;
-        self.operations.merge_heads(self.device.stream(), &*by_head, attended, &self.sizes)
+        Ok(self.operations.merge_heads(self.device.stream(), &*by_head, attended, &self.sizes)?)
     }
 
     fn attend_fused(&mut self, layer: usize) -> Done {
@@ -55,14 +53,13 @@ impl<T: Number> GpuTraining<'_, T> {
         let inputs = [queries.all(), keys.all(), values.all()];
         let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
         let out = (attended.all_mut(), Some(row_sums.all_mut()));
-        self.attention.attend(stream, inputs, &self.start, out, &self.sizes, scale)
+        Ok(self.attention.attend(stream, inputs, &self.start, out, &self.sizes, scale)?)
     }
 }
 
 impl<T: Number> Ops for GpuTraining<'_, T> {
     type Matrix = Buffer<T>;
     type Vector = Buffer<T>;
-    type Error = CudaError;
 
     fn marks(&self) -> &Marks {
         &self.options.marks
@@ -71,7 +68,7 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
     fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Done {
         let (shape, epsilon) = (self.shape(self.config.hidden)?, self.epsilon());
         let (hidden, normed) = (self.kept.norm_input(at), &mut self.scratch.normed);
-        self.operations.rms_norm(self.device.stream(), hidden, weight, normed, shape, epsilon)
+        Ok(self.operations.rms_norm(self.device.stream(), hidden, weight, normed, shape, epsilon)?)
     }
 
     /// RoPE adds the bias of queries, keys and values, and SwiGLU that of gate and up.
@@ -87,25 +84,25 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
             LinearAt::Output(layer) => {
                 let KeptLayer { input, attended, middle, .. } = &mut layers[layer];
                 middle.all_mut().copy_from(stream, input.all())?;
-                return blas.multiply_add([attended.all(), weight], middle.all_mut(), sizes);
+                return Ok(blas.multiply_add([attended.all(), weight], middle.all_mut(), sizes)?);
             }
             LinearAt::Down(layer) => {
                 let (middle, hidden) = self.kept.middle_and_next(layer);
                 hidden.all_mut().copy_from(stream, middle.all())?;
                 blas.multiply_add([activated.all(), weight], hidden.all_mut(), sizes)?;
-                return match linear.bias {
-                    Some(bias) => self.operations.add_bias(stream, hidden, bias, [sizes.m, sizes.n]),
-                    None => Ok(()),
-                };
+                if let Some(bias) = linear.bias {
+                    self.operations.add_bias(stream, hidden, bias, [sizes.m, sizes.n])?;
+                }
+                return Ok(());
             }
         };
-        blas.multiply_slices([normed.all(), weight], out.all_mut(), sizes)
+        Ok(blas.multiply_slices([normed.all(), weight], out.all_mut(), sizes)?)
     }
 
     fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let packed = packed(&self.config, &self.rope, &self.start, weights, &self.kept.layers[layer].qkv);
         let Heads { queries, keys, values } = &mut self.heads;
-        self.operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.sizes)
+        Ok(self.operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.sizes)?)
     }
 
     fn attend(&mut self, layer: usize, _: &LayerWeights<T>) -> Done {
@@ -119,6 +116,6 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
         let shape = self.shape(self.config.ffn)?;
         let bias = weights.gate_up_bias.as_ref().map(Buffer::all);
         let (gate_up, activated) = (&self.kept.layers[layer].gate_up, &mut self.scratch.activated);
-        self.operations.swiglu(self.device.stream(), gate_up, bias, activated, shape)
+        Ok(self.operations.swiglu(self.device.stream(), gate_up, bias, activated, shape)?)
     }
 }

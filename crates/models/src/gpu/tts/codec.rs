@@ -1,24 +1,20 @@
 //! The operations of the codec decoder on a GPU.
 
-use std::mem;
+use std::{mem, slice::from_mut};
 
 use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Sizes, Slice};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Sizes, Slice};
 
-use super::super::{
-    audio::{ConvWeights, Kit},
-    memory::{Head, PassSizes},
-    pass::{Buffers as PassBuffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows},
-    size,
-    sparse::Sparse,
-    weights::Number,
-};
-use super::load::GpuParts;
+use super::super::audio::{ConvWeights, Kit};
+use super::super::memory::{Head, PassSizes};
+use super::super::pass::{Buffers as PassBuffers, DeviceRope, Pass, PassRows, PromptRows};
+use super::super::{size, sparse::Sparse, weights::Number};
+use super::GpuParts;
 use crate::tts::{
     CHUNK_FRAMES, CONTEXT_FRAMES, CodecConfig, CodecOps, CodecSizes, CodecWeights, Flow, NEXT_EPS, NextWeights,
     TtsConfig, TtsOptions,
 };
-use crate::{CacheCapacity, ModelError, Options, decoder::layers::run_resident, marks::stage_mark};
+use crate::{CacheCapacity, Done, ModelError, Options, decoder::layers::run_resident, marks::stage_mark};
 
 /// Bytes for the columns of convolutions: more are gathered in parts.
 pub const COLUMN_BYTES: usize = 64 << 20;
@@ -103,7 +99,6 @@ fn shape<T: Number>(next: &Next<T>, rows: usize) -> Result<[u32; 3], CudaError> 
 
 impl<T: Number> CodecOps for Chunk<'_, T> {
     type Parts = GpuParts<T>;
-    type Error = CudaError;
 
     fn look_up(&mut self, weights: &Weights<T>, frames: usize) -> Done {
         let (codec, width) = (&self.codec.config, self.codec.config.vector_width());
@@ -116,7 +111,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let Buffers { hidden, second, .. } = &mut *self.buffers;
         self.kit.rows.code_rows(self.kit.device.stream(), self.codes, &books, &mut *second, size(frames)?)?;
         let sizes = Sizes { m: size(frames)?, n: size(codec.code_width)?, k: size(2 * width)?, b_is_transposed: true };
-        self.kit.blas.multiply_slices([second.all(), weights.projection.all()], hidden.all_mut(), sizes)
+        Ok(self.kit.blas.multiply_slices([second.all(), weights.projection.all()], hidden.all_mut(), sizes)?)
     }
 
     fn conv(
@@ -125,7 +120,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         snake: Option<&Snake>,
         rows: usize,
         flow: Flow,
-    ) -> Result<usize, CudaError> {
+    ) -> Result<usize, ModelError> {
         let (Kit { device, blas, convolutions, .. }, length) = (self.kit, size(rows)?);
         let Buffers { hidden, second, columns, .. } = &mut *self.buffers;
         let (from, to, is_added) = match flow {
@@ -151,9 +146,8 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let mut scratch = [device.allocate(kept)?, device.allocate(kept)?];
         of_pass.parts.x.all_mut().copy_from(stream, self.buffers.hidden.slice(0..frames * config.hidden)?)?;
         let sizes = (config, frames, frames);
-        let cache = KeysValuesIn::Scratch(&mut scratch);
         let blocks = sparse.parts();
-        let prompt = PromptRows::of_sequence(attention, options.attention, start, sizes, cache)?;
+        let prompt = PromptRows::of_sequence(attention, options.attention, start, sizes, from_mut(&mut scratch))?;
         let prompt = PromptRows { blocks, head: Head::All, ..prompt };
         let context = self.kit.context(config, marks, rope);
         let mut pass = Pass { context, buffers: &mut of_pass, rows: PassRows::Prompt(prompt) };
@@ -161,7 +155,14 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let _stage = stage_mark!(marks, Layer, "head");
         let _op = stage_mark!(marks, Ops, "norm");
         let (shape, epsilon) = ([size(frames)?, size(config.hidden)?], config.norm_eps as f32);
-        operations.rms_norm(stream, &of_pass.parts.x, &weights.body.norm, &mut self.buffers.hidden, shape, epsilon)
+        Ok(operations.rms_norm(
+            stream,
+            &of_pass.parts.x,
+            &weights.body.norm,
+            &mut self.buffers.hidden,
+            shape,
+            epsilon,
+        )?)
     }
 
     fn depthwise_norm(&mut self, next: &Next<T>, rows: usize) -> Done {
@@ -171,27 +172,27 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let channels = (next.depthwise.weight.all(), next.depthwise.bias.as_ref().map(Buffer::all));
         self.kit.convolutions.depthwise(stream, &next.depthwise.of, &signal, channels, &mut *inner)?;
         let norm = [next.norm[0].all(), next.norm[1].all()];
-        self.kit.rows.layer_norm(stream, &*inner, norm, second, [length, width], NEXT_EPS)
+        Ok(self.kit.rows.layer_norm(stream, &*inner, norm, second, [length, width], NEXT_EPS)?)
     }
 
     fn up_gelu(&mut self, next: &Next<T>, rows: usize) -> Done {
         let ([m, k, n], Buffers { second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
         self.kit.blas.multiply([&*second, &next.up.weight], inner, Sizes { m, n, k, b_is_transposed: true })?;
         let bias = Some(next.up.bias.all());
-        self.kit.rows.bias_gate(self.kit.device.stream(), inner, bias, [m, n], Gate::Gelu)
+        Ok(self.kit.rows.bias_gate(self.kit.device.stream(), inner, bias, [m, n], Gate::Gelu)?)
     }
 
     fn down_add(&mut self, next: &Next<T>, rows: usize) -> Done {
         let ([m, n, k], Buffers { hidden, second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
         self.kit.blas.multiply([&*inner, &next.down.weight], second, Sizes { m, n, k, b_is_transposed: true })?;
         let added = (second.all(), Some(next.down.bias.all()));
-        self.kit.rows.add_scaled(self.kit.device.stream(), hidden, added, next.scale.all(), [m, n])
+        Ok(self.kit.rows.add_scaled(self.kit.device.stream(), hidden, added, next.scale.all(), [m, n])?)
     }
 
     fn to_samples(&mut self, weights: &Weights<T>, rows: usize) -> Done {
         let Buffers { hidden, samples, .. } = &mut *self.buffers;
         let signal = Signal { x: hidden.all(), length: size(rows)?, snake: Some(&weights.snake) };
         let last = (weights.last.weight.all(), weights.last.bias.as_ref().map(Buffer::all));
-        self.kit.convolutions.to_one(self.kit.device.stream(), &weights.last.of, &signal, last, samples, 1.0)
+        Ok(self.kit.convolutions.to_one(self.kit.device.stream(), &weights.last.of, &signal, last, samples, 1.0)?)
     }
 }

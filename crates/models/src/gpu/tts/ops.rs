@@ -10,27 +10,21 @@ use laptime_cuda::decode::{
     self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
 };
 use laptime_cuda::nn::{Attention, Gate};
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Pinned, Sizes, Slice};
+use laptime_cuda::{Buffer, Cache, Device, Pinned, Sizes, Slice};
 use laptime_probe::stage;
 
-use super::super::{
-    audio::Kit,
-    cache::GpuCache,
-    captured::{Captured, most_stages},
-    memory::{Head, Parts, PassSizes},
-    pass::{Buffers, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, Sequences},
-    size,
-    step::Stepper,
-    weights::Number,
-};
+use super::super::captured::{Captured, most_stages};
+use super::super::memory::{Head, Parts, PassSizes};
+use super::super::pass::{Buffers, DeviceRope, Pass, PassRows, PromptRows, Sequences};
+use super::super::{audio::Kit, cache::GpuCache, size, step::Stepper, weights::Number};
+use super::GpuParts;
 use super::codec::{self, Chunk, Codec};
-use super::load::GpuParts;
 use crate::decoder::{layers::run_resident, weights::Body};
 use crate::tts::{
     Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
     TtsOptions, decode as run_codec,
 };
-use crate::{CacheCapacity, Config, GraphMode, Marks, ModelError, Options};
+use crate::{CacheCapacity, Config, Done, GraphMode, Marks, ModelError, Options};
 
 pub const TEXT_CAPACITY: usize = 1024;
 
@@ -74,7 +68,7 @@ struct Inner<T> {
 }
 
 impl<T: Number> Inner<T> {
-    fn new(device: &Device, config: &Config, capacity: usize) -> Result<Self, CudaError> {
+    fn new(device: &Device, config: &Config, capacity: usize) -> Result<Self, ModelError> {
         Ok(Self {
             stepper: Stepper::new(device, config, 1, capacity)?,
             cache: GpuCache::new(device, config, 1, capacity)?,
@@ -109,7 +103,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
             Rule::new(device, size(config.talker.vocab)?, &suppressed, true)?,
             Rule::new(device, size(config.predictor.vocab)?, &[], false)?,
         ];
-        let state = |position: usize| -> Result<State, CudaError> {
+        let state = |position: usize| -> Result<State, ModelError> {
             let mut state = State::new(device, 1, 1)?;
             state.begin(&[0], size(position)?)?;
             Ok(state)
@@ -141,20 +135,20 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok(ops)
     }
 
-    fn capture(&mut self, weights: &Weights<T>) -> Result<(), ModelError> {
+    fn capture(&mut self, weights: &Weights<T>) -> Done {
         if !self.wants_graphs || self.graphs[0].is_some() {
             return Ok(());
         }
         let _stage = stage!("capture");
         match self.capture_both(weights) {
             Ok(graphs) => self.graphs = graphs.map(Some),
-            Err(error) if self.options.graph == GraphMode::On => return Err(error.into()),
+            Err(error) if self.options.graph == GraphMode::On => return Err(error),
             Err(_) => self.wants_graphs = false,
         }
         Ok(())
     }
 
-    fn capture_both(&mut self, weights: &Weights<T>) -> Result<[Captured; 2], CudaError> {
+    fn capture_both(&mut self, weights: &Weights<T>) -> Result<[Captured; 2], ModelError> {
         let (device, marks) = (self.kit.device, self.marks.clone());
         // What comes before the first code runs layers too.
         let codes = self.config.groups.saturating_mul(most_stages(self.config.predictor.layers, &marks));
@@ -186,7 +180,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
         self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(self.kit.device))
     }
 
-    fn table<'w>(&self, weights: &'w Weights<T>, group: usize) -> Result<(Slice<'w, T>, u32), CudaError> {
+    fn table<'w>(&self, weights: &'w Weights<T>, group: usize) -> Result<(Slice<'w, T>, u32), ModelError> {
         let others = weights.predictor.bridge.as_ref().map_or(&weights.predictor.embeddings, |bridge| &bridge.others);
         let Config { vocab, hidden, .. } = self.config.predictor;
         Ok((others.slice((group - 1) * vocab * hidden..group * vocab * hidden)?, size(vocab)?))
@@ -212,14 +206,13 @@ fn rules(sampling: &Sampling, choice: Choice, end: u32) -> Rules {
 
 impl<T: Number> TtsOps for GpuOps<'_, T> {
     type Parts = GpuParts<T>;
-    type Error = CudaError;
     type Rows = Buffer<T>;
 
     fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    fn begin(&mut self, weights: &Weights<T>, prompt: &Prompt, sampling: &Sampling) -> Result<(), ModelError> {
+    fn begin(&mut self, weights: &Weights<T>, prompt: &Prompt, sampling: &Sampling) -> Done {
         self.fit_text(prompt.following.len() + 1)?;
         self.capture(weights)?;
         let (stream, end) = (self.kit.device.stream(), self.config.ids.eos);
@@ -228,7 +221,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(self.frames.begin(stream)?)
     }
 
-    fn embed_text(&mut self, weights: &Weights<T>, ids: &[u32]) -> Result<Buffer<T>, CudaError> {
+    fn embed_text(&mut self, weights: &Weights<T>, ids: &[u32]) -> Result<Buffer<T>, ModelError> {
         let (device, width) = (self.kit.device, self.config.text_width);
         let (shape, ids) = ([size(self.config.text_vocab)?, size(width)?], device.upload(ids)?);
         let mut rows = device.allocate(ids.length() * width)?;
@@ -236,7 +229,12 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(rows)
     }
 
-    fn linear(&mut self, linear: &Linear<Buffer<T>>, rows: &Buffer<T>, has_silu: bool) -> Result<Buffer<T>, CudaError> {
+    fn linear(
+        &mut self,
+        linear: &Linear<Buffer<T>>,
+        rows: &Buffer<T>,
+        has_silu: bool,
+    ) -> Result<Buffer<T>, ModelError> {
         let Kit { device, blas, operations, rows: kernels, .. } = &self.kit;
         let (n, k) = (size(linear.bias.length())?, size(self.config.text_width)?);
         let m = size(rows.length())? / k;
@@ -264,7 +262,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         kit.rows.add_embedding(stream, codec.all(), weights.talker.embedding.all(), &mut buffers.parts.x, shape)?;
         state.position.set_all(stream, 0)?;
         let sizes = (config, count, talker.cache.capacity);
-        let cache = KeysValuesIn::Cache(&mut talker.cache);
+        let cache = &mut talker.cache.layers;
         let prompt = PromptRows::of_sequence(&self.attention, options.attention, &state.position, sizes, cache)?;
         let context = kit.context(config, &options.marks, &talker.rope);
         let mut pass = Pass { context, buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
@@ -285,7 +283,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             text_rows: &self.text_rows,
         };
         let (hidden, x) = (size(self.config.talker.hidden)?, &mut self.talker.stepper.buffers.parts.x);
-        self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)
+        Ok(self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)?)
     }
 
     fn step(&mut self, weights: &Weights<T>) -> Done {
@@ -315,7 +313,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let table = predictor.bridge.as_ref().map_or(&talker.embedding, |bridge| &bridge.first);
         let (rows, width) = (size(config.talker.vocab)?, size(config.predictor.hidden)?);
         let x = &mut self.predictor.stepper.buffers.parts.x;
-        self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)
+        Ok(self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)?)
     }
 
     fn predict(&mut self, weights: &Weights<T>, group: usize) -> Done {
@@ -331,7 +329,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let next = next.map(|(table, size)| NextRow { table, size, x, width });
         let choice = Place { next, ..Place::code(size(group)?) };
         let (stream, sampling) = (self.kit.device.stream(), (&mut self.rules[1], &mut self.frames));
-        self.sampler.sample(decode::SamplingPart::All, stream, logits, sampling, choice)
+        Ok(self.sampler.sample(decode::SamplingPart::All, stream, logits, sampling, choice)?)
     }
 
     fn sample(&mut self, part: SamplingPart, frame: usize) -> Done {
@@ -347,7 +345,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         self.sampler.sample(part, stream, logits, (&mut self.rules[0], &mut self.frames), place)?;
         let word = &mut self.words[usize::from(frame > 0)];
         // SAFETY: both are owned here, and the word is read after the stream was waited for.
-        if is_draw { unsafe { self.frames.word.begin_read(word, stream) } } else { Ok(()) }
+        if is_draw { Ok(unsafe { self.frames.word.begin_read(word, stream) }?) } else { Ok(()) }
     }
 
     fn drawn(&self, frame: usize) -> (u32, bool) {
@@ -355,18 +353,19 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         (word[0], word[1] != 0)
     }
 
-    fn replay_number(&mut self, part: FramePart) -> Result<Option<u64>, CudaError> {
+    fn replay_number(&mut self, part: FramePart) -> Result<Option<u64>, ModelError> {
         self.graphs[part as usize].as_mut().map_or(Ok(None), |graph| graph.next_number(self.kit.device))
     }
 
-    fn replay(&mut self, part: FramePart) -> Result<bool, CudaError> {
+    fn replay(&mut self, part: FramePart) -> Result<bool, ModelError> {
         let Some(graph) = &mut self.graphs[part as usize] else { return Ok(false) };
         // SAFETY: the buffers are owned here, or by the weights that outlive this; dropping waits for the stream.
-        unsafe { graph.launch(self.kit.device.stream()) }.map(|()| true)
+        unsafe { graph.launch(self.kit.device.stream()) }?;
+        Ok(true)
     }
 
-    fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, CudaError> {
-        self.frames.read(frames)
+    fn codes(&self, frames: Range<usize>) -> Result<Vec<u32>, ModelError> {
+        Ok(self.frames.read(frames)?)
     }
 
     fn set_codes(&mut self, codes: &[u32]) -> Done {
@@ -376,29 +375,29 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
             self.graphs = [None, None];
             self.frames = Frames::new(self.kit.device, frames, size(self.config.groups)?)?;
         }
-        self.frames.codes.write(codes)
+        Ok(self.frames.codes.write(codes)?)
     }
 
-    fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Result<(), ModelError> {
+    fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Done {
         let (count, groups) = (frames.len(), self.config.groups);
         let codes = self.frames.codes.slice(frames.start * groups..frames.end * groups)?;
         let buffers = self.codec.fit(self.kit.device, count, &mut self.buffers)?;
         let mut chunk = Chunk { kit: &self.kit, codec: &self.codec, buffers, codes };
-        Ok(run_codec(&mut chunk, &weights.codec, count)?)
+        run_codec(&mut chunk, &weights.codec, count)
     }
 
-    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Done {
         if let Some(buffers) = &self.buffers {
             to.extend(buffers.samples.slice(samples)?.read()?);
         }
         Ok(())
     }
 
-    fn logits(&mut self) -> Result<Vec<f32>, CudaError> {
+    fn logits(&mut self) -> Result<Vec<f32>, ModelError> {
         Ok(self.talker.stepper.buffers.parts.logits.read()?.into_iter().map(T::widened).collect())
     }
 
-    fn hidden(&mut self, weights: &Weights<T>) -> Result<Vec<f32>, CudaError> {
+    fn hidden(&mut self, weights: &Weights<T>) -> Result<Vec<f32>, ModelError> {
         let (device, talker) = (self.kit.device, &self.config.talker);
         let mut normed = device.allocate::<T>(talker.hidden)?;
         let (x, norm) = (&self.talker.stepper.buffers.parts.x, &weights.talker.body.norm);
@@ -408,7 +407,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     }
 
     fn wait(&mut self) -> Done {
-        self.kit.device.stream().synchronise()
+        Ok(self.kit.device.stream().synchronise()?)
     }
 
     fn reset(&mut self) -> Done {

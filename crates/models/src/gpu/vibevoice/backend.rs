@@ -5,14 +5,16 @@
 
 use std::ops::Range;
 
-use laptime_cuda::{Buffer, Pinned, nn::StreamRows};
+use laptime_cuda::{Buffer, Device, Pinned, Sizes, Slice, SliceMut, nn::StreamRows};
 use laptime_probe::sync_point;
 
 use super::super::{audio::Kit, size, streamed::Streamed, weights::Number};
 use super::graphs::{self, Graphs};
-use super::{connector::Connecting, diffusion::Diffusion, language::Language, tokenizer::Flow};
+use super::{diffusion::Diffusion, language::Language, tokenizer::Flow};
+use crate::tts::Linear;
 use crate::vibevoice::{
-    Backend, Connector, DiffusionOps, Done, Engine, Guidance, Part, Read, Side, VibeVoiceConfig, VibeVoiceOptions,
+    Backend, CONNECTOR_EPS, Connector, DiffusionOps, Done, Engine, Guidance, Part, Read, Side, VibeVoiceConfig,
+    VibeVoiceOptions,
 };
 use crate::{LayerVisit, ModelError, Offloading, Replay};
 
@@ -62,14 +64,14 @@ impl<T: Number> Backend for Cuda<'_, T> {
         let device = engine.backend.kit.device;
         match engine.backend.graphs.of(part) {
             // SAFETY: the buffers live in the engine, which waits for the stream before it is dropped.
-            Some(graph) => Ok(unsafe { graph.launch(device.stream()) }?),
+            Some(graph) => unsafe { graph.launch(device.stream()) },
             None => engine.run_part(part),
         }
     }
 
     fn replay_number(&mut self, part: Part) -> Result<Option<u64>, ModelError> {
         let device = self.kit.device;
-        Ok(self.graphs.of(part).as_mut().map_or(Ok(None), |graph| graph.next_number(device))?)
+        self.graphs.of(part).as_mut().map_or(Ok(None), |graph| graph.next_number(device))
     }
 
     fn begin_diffusion(engine: &mut Engine<Self>, guidance: &Guidance, tokens: usize) -> Done {
@@ -90,7 +92,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn place(&mut self, side: Side, position: usize) -> Done {
-        Ok(self.language.place(&self.kit, side, position)?)
+        self.language.place(&self.kit, side, position)
     }
 
     fn begin_pass(&mut self, side: Side) -> Result<Option<u64>, ModelError> {
@@ -102,7 +104,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn step(&mut self, side: Side) -> Done {
-        Ok(self.language.step(&self.kit, side)?)
+        self.language.step(&self.kit, side)
     }
 
     fn take_samples(&mut self, decoder: &mut Flow<T>, semantic: &mut Flow<T>) -> Done {
@@ -126,11 +128,11 @@ impl<T: Number> Backend for Cuda<'_, T> {
         let Self { kit, connecting, diffusion, language, .. } = self;
         connecting.run(kit, of_acoustic, diffusion.row.all(), language.row.all_mut(), false)?;
         let latent = semantic.x.slice(0..of_semantic.enter.weight.length() / of_semantic.norm.length())?;
-        Ok(connecting.run(kit, of_semantic, latent, language.row.all_mut(), true)?)
+        connecting.run(kit, of_semantic, latent, language.row.all_mut(), true)
     }
 
     fn take_row(&mut self, id: u32) -> Done {
-        Ok(self.language.take_row(&self.kit, id)?)
+        self.language.take_row(&self.kit, id)
     }
 
     fn prefill(&mut self, config: &VibeVoiceConfig, ids: &[u32], voices: &[Buffer<T>]) -> Done {
@@ -139,13 +141,13 @@ impl<T: Number> Backend for Cuda<'_, T> {
         let rows = voices.iter().flat_map(|voice| (0..voice.length() / hidden).map(move |row| (voice, row)));
         let places = (0..ids.len()).filter(|at| ids[*at] == config.ids.audio);
         let of_device = device.upload(ids)?;
-        Ok(language.prefill(kit, streamed.as_mut(), &of_device, config.decoder.vocab, |x| {
+        language.prefill(kit, streamed.as_mut(), &of_device, config.decoder.vocab, |x| {
             for (place, (voice, row)) in places.zip(rows) {
                 let from = voice.slice(row * hidden..(row + 1) * hidden)?;
                 x.slice_mut(place * hidden..(place + 1) * hidden)?.copy_from(device.stream(), from)?;
             }
             Ok(())
-        })?)
+        })
     }
 
     fn choice(&mut self) -> Result<usize, ModelError> {
@@ -172,7 +174,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError> {
-        Ok(self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)?)
+        self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)
     }
 
     fn replay(&self) -> Replay {
@@ -185,7 +187,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
 
     fn reset(&mut self) -> Done {
         self.wait()?;
-        Ok(self.graphs.hand_on(self.kit.device)?)
+        self.graphs.hand_on(self.kit.device)
     }
 
     fn wait(&mut self) -> Done {
@@ -197,5 +199,43 @@ impl<T> Drop for Cuda<'_, T> {
     fn drop(&mut self) {
         // What a device that failed has recorded is lost.
         let _ = self.graphs.hand_on(self.kit.device);
+    }
+}
+
+pub struct Connecting<T> {
+    inner: Buffer<T>,
+    normed: Buffer<T>,
+    rows: u32,
+    width: u32,
+}
+
+impl<T: Number> Connecting<T> {
+    pub fn new(device: &Device, rows: usize, width: usize) -> Result<Self, ModelError> {
+        let (inner, normed) = (device.allocate(rows * width)?, device.allocate(rows * width)?);
+        Ok(Self { inner, normed, rows: size(rows)?, width: size(width)? })
+    }
+
+    pub fn run(
+        &mut self,
+        kit: &Kit<'_, T>,
+        weights: &Connector<Cuda<'_, T>>,
+        latents: Slice<'_, T>,
+        mut out: SliceMut<'_, T>,
+        is_added: bool,
+    ) -> Done {
+        let Self { inner, normed, rows, width } = self;
+        let (stream, shape, operations) = (kit.device.stream(), [*rows, *width], &kit.operations);
+        let Linear { weight, bias } = &weights.enter;
+        let sizes = Sizes { m: *rows, n: *width, k: size(weight.length())? / (*width).max(1), b_is_transposed: true };
+        kit.blas.multiply_slices([latents, weight.all()], inner.all_mut(), sizes)?;
+        operations.add_bias(stream, &mut *inner, bias, shape)?;
+        operations.rms_norm(stream, &*inner, &weights.norm, &mut *normed, shape, CONNECTOR_EPS)?;
+        let Linear { weight, bias } = &weights.leave;
+        let (of, sizes) = ([normed.all(), weight.all()], Sizes { k: *width, ..sizes });
+        match is_added {
+            true => kit.blas.multiply_add(of, out.borrowed(), sizes)?,
+            false => kit.blas.multiply_slices(of, out.borrowed(), sizes)?,
+        }
+        Ok(operations.add_bias(stream, out, bias.all(), shape)?)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use laptime_cuda::{CudaError, Device};
+use laptime_cuda::Device;
 use laptime_probe::stage;
 
 use super::super::captured::{Captured, most_stages};
@@ -15,7 +15,7 @@ pub struct Graphs([Option<Captured>; Part::ALL.len()]);
 
 impl Graphs {
     /// Hands the stages of all replays to the device. Waits for it if there are some.
-    pub fn hand_on(&mut self, device: &Device) -> laptime_cuda::Done {
+    pub fn hand_on(&mut self, device: &Device) -> Done {
         self.0.iter_mut().flatten().try_for_each(|graph| graph.hand_on(device))
     }
 
@@ -39,7 +39,7 @@ pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> D
     for part in parts {
         match capture(engine, *part) {
             Ok(graph) => *engine.backend.graphs.of(*part) = Some(graph),
-            Err(error) if engine.options.graph == GraphMode::On => return Err(error.into()),
+            Err(error) if engine.options.graph == GraphMode::On => return Err(error),
             Err(error) => {
                 engine.backend.graphs = Graphs::default();
                 engine.backend.replay = Replay::FellBack(error.to_string());
@@ -52,7 +52,7 @@ pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> D
     Ok(())
 }
 
-fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Captured, CudaError> {
+fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Captured, ModelError> {
     let device = engine.backend.kit.device;
     // Only the steps of the language model have stages inside.
     let marks = if matches!(part, Part::Step(_)) { engine.options.marks.clone() } else { Marks::default() };
@@ -61,11 +61,7 @@ fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Ca
         let usual = engine.backend.language.set_marks(marks);
         let ran = engine.run_part(part);
         engine.backend.language.set_marks(usual);
-        match ran {
-            Err(ModelError::Cuda(error)) => Err(error),
-            Err(other) => Err(CudaError::refused("capturing a graph", 0, other.to_string())),
-            Ok(()) => Ok(()),
-        }
+        ran
     })
 }
 

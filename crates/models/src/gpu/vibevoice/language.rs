@@ -4,24 +4,17 @@
 
 use std::{ops::Range, sync::Arc};
 
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Done, Region, Slice, decode::State, nn::Attention};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Region, Slice, decode::State, nn::Attention};
 
-use super::super::{
-    audio::Kit,
-    cache::GpuCache,
-    memory::{Head, PassSizes},
-    pass::{Buffers, Context, DeviceRope, KeysValuesIn, Pass, PassRows, PromptRows, SequenceRow, Sequences},
-    size,
-    step::Stepper,
-    streamed::{HostLayers, Streamed},
-    weights::{LayerWeights, Loader, Number},
-};
-use crate::decoder::{
-    layers::{run_all, run_offloaded, run_resident},
-    weights::load_layers,
-};
+use super::super::memory::{Head, PassSizes};
+use super::super::pass::{Buffers, Context, DeviceRope, Pass, PassRows, PromptRows, SequenceRow, Sequences};
+use super::super::streamed::{HostLayers, Streamed};
+use super::super::weights::{LayerWeights, Loader, Number};
+use super::super::{audio::Kit, cache::GpuCache, size, step::Stepper};
+use crate::decoder::layers::{run_all, run_offloaded, run_resident};
+use crate::decoder::weights::load_layers;
 use crate::vibevoice::{STREAMS, Side, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
-use crate::{Config, Marks, ModelError, Options, marks::stage_mark};
+use crate::{Config, Done, Marks, ModelError, Options, marks::stage_mark};
 
 pub struct Language<T> {
     model: Model<T>,
@@ -68,7 +61,7 @@ struct Stream<T> {
 }
 
 impl<T: Number> Stream<T> {
-    fn new(device: &Device, config: &Config, capacity: usize) -> Result<Self, CudaError> {
+    fn new(device: &Device, config: &Config, capacity: usize) -> Result<Self, ModelError> {
         Ok(Self {
             stepper: Stepper::new(device, config, 1, capacity)?,
             state: State::new(device, 1, 1)?,
@@ -84,7 +77,7 @@ pub fn negative_capacity(options: &VibeVoiceOptions) -> usize {
 }
 
 impl<T: Number> Streams<T> {
-    fn new(device: &Device, config: &Config, options: &VibeVoiceOptions) -> Result<Self, CudaError> {
+    fn new(device: &Device, config: &Config, options: &VibeVoiceOptions) -> Result<Self, ModelError> {
         let (negative, is_batched) = (negative_capacity(options), options.is_batched());
         let capacity = if is_batched { negative } else { options.capacity.max(1) };
         Ok(Self {
@@ -94,7 +87,7 @@ impl<T: Number> Streams<T> {
         })
     }
 
-    fn of(&mut self, side: Side) -> Result<(&mut Stepper<T>, Sequences<'_, T>), CudaError> {
+    fn of(&mut self, side: Side) -> Result<(&mut Stepper<T>, Sequences<'_, T>), ModelError> {
         let Self { positive, negative, both } = self;
         match side {
             Side::Positive => Ok((&mut positive.stepper, Sequences::Together(&positive.state, &mut positive.cache))),
@@ -131,7 +124,7 @@ impl<T: Number> Language<T> {
         let own_choices = own_choices.transpose()?;
         let embedding = loader.packed(&[decoder.embedding_tensor()])?;
         let choices = own_choices.map_or_else(|| choices(device, config, &embedding), Ok)?;
-        let first = host_layers.as_ref().map_or(0, |host_layers| host_layers.layers());
+        let first = host_layers.as_ref().map_or(0, |host_layers| host_layers.layers);
         let layers = load_layers(decoder, first, &mut loader)?;
         let norm = loader.packed(&[decoder.final_norm_tensor()])?;
         let stepped = config.stepped_decoder();
@@ -158,9 +151,9 @@ impl<T: Number> Language<T> {
         Ok((language, host_layers))
     }
 
-    pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
+    pub fn logits(&mut self, range: Range<usize>) -> Result<Slice<'_, T>, ModelError> {
         let (stepper, _) = self.streams.of(self.last)?;
-        stepper.buffers.parts.logits.slice(range)
+        Ok(stepper.buffers.parts.logits.slice(range)?)
     }
 
     pub fn place(&mut self, kit: &Kit<'_, T>, side: Side, position: usize) -> Done {
@@ -168,13 +161,13 @@ impl<T: Number> Language<T> {
             Side::Negative => &mut self.streams.negative,
             _ => &mut self.streams.positive,
         };
-        of.state.position.set_all(kit.device.stream(), size(position)?)
+        Ok(of.state.position.set_all(kit.device.stream(), size(position)?)?)
     }
 
     pub fn take_row(&mut self, kit: &Kit<'_, T>, id: u32) -> Done {
         let (at, hidden) = (id as usize, self.model.config.hidden);
         let row = self.model.embedding.slice(at * hidden..(at + 1) * hidden)?;
-        self.row.all_mut().copy_from(kit.device.stream(), row)
+        Ok(self.row.all_mut().copy_from(kit.device.stream(), row)?)
     }
 
     fn enter(&mut self, kit: &Kit<'_, T>, side: Side) -> Done {
@@ -239,7 +232,7 @@ impl<T: Number> Language<T> {
         };
         let (to, shape) = (self.hidden.slice_mut(begin..begin + rows * width)?, [size(rows)?, size(width)?]);
         let (x, epsilon) = (stepper.buffers.parts.x.all(), model.config.norm_eps as f32);
-        operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)
+        Ok(operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)?)
     }
 
     /// Runs a prompt. `place_voices` writes the rows of voices over those of tokens.
@@ -275,7 +268,7 @@ impl<T: Number> Language<T> {
     ) -> Done {
         let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
         let sizes = (&model.config, count, cache.capacity);
-        let (kind, cache) = (model.options.attention, KeysValuesIn::Cache(cache));
+        let (kind, cache) = (model.options.attention, &mut cache.layers);
         let prompt = PromptRows::of_sequence(&self.attention, kind, &state.position, sizes, cache)?;
         let mut pass = Pass { context: model.context(kit), buffers, rows: PassRows::Prompt(prompt) };
         run_all(&mut pass, streamed, &model.layers, |_| Ok(()))
