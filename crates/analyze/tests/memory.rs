@@ -5,7 +5,7 @@
 #[path = "../../trace/tests/damage/heap.rs"]
 mod heap;
 
-use heap::peak_of;
+use heap::peak_of_all;
 use laptime_analyze::{diagnose, gaps, laps, stages, top};
 use laptime_trace::{Nanos, Trace, TraceBuilder, TrackId};
 
@@ -43,7 +43,7 @@ fn a_span_needs_few_bytes_in_every_analysis() {
     ];
     for (number, place) in places.into_iter().enumerate() {
         let trace = trace(1 + 4 * number as i64 % 8, place);
-        let (_, held) = peak_of(|| trace.clone());
+        let (_, held) = peak_of_all(|| trace.clone());
         let analyses: [(&str, &dyn Fn()); 5] = [
             ("top", &|| drop(top(&trace))),
             ("stages", &|| drop(stages(&trace))),
@@ -53,7 +53,7 @@ fn a_span_needs_few_bytes_in_every_analysis() {
         ];
         let most = BYTES * SPANS as usize + FIXED;
         for (name, analysis) in analyses {
-            let (_, peak) = peak_of(analysis);
+            let (_, peak) = peak_of_all(analysis);
             let all = held + peak;
             assert!(all < most, "place {number}: `{name}` takes {} bytes a span", all / SPANS as usize);
         }
