@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
     const Join join = JOIN_ARGUMENTS;
     constexpr int V = NUMBERS_IN_16_BYTES;
     extern __shared__ float sums[];
-    allow_next();
+    let_the_next_kernel_begin();
     u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads;
     u32 thread = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & ((1u << lane_bits) - 1), at = lane * V;
     u32 stride = gridDim.x * blockDim.x >> lane_bits;
@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
 extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward_any(JOIN_PARAMETERS) {
     const Join join = JOIN_ARGUMENTS;
     extern __shared__ float sums[];
-    allow_next();
+    let_the_next_kernel_begin();
     u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads, lane = threadIdx.x % 32;
     bool is_normed = q_norm != nullptr;
     float q_sum[2 * PAIRS] = {}, k_sum[2 * PAIRS] = {};
