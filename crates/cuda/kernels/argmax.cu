@@ -10,24 +10,13 @@
 #endif
 #define THREADS 1024
 
-// Grows with the value, and for equal values with a lower index. 0 is what is no number.
-__device__ __forceinline__ u64 rank(float value, u32 index) {
-    if (value != value) return 0;
-    // Minus zero is equal to zero.
-    u32 bits = __float_as_uint(value + 0.0f);
-    u32 rising = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (u64)rising << 32 | ~index;
-}
-
-__device__ __forceinline__ u64 larger(u64 a, u64 b) { return a > b ? a : b; }
-
 __device__ __forceinline__ u64 best_of_warp(u64 best) {
     for (int distance = 16; distance > 0; distance /= 2) best = larger(best, __shfl_xor_sync(~0u, best, distance));
     return best;
 }
 
 __device__ __forceinline__ u64 best_of_thread(const number *row, u32 width, u32 by_16_bytes, u32 thread, u32 threads) {
-    float best = -__int_as_float(0x7f800000);
+    float best = LOWEST;
     u32 index = 0;
     bool is_found = false;
     if (by_16_bytes) {

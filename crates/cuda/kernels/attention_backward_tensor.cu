@@ -1,5 +1,4 @@
-// The gradients of causal attention without stored scores, by tensor cores: bf16 and f16, heads of HEAD_DIM numbers, a
-// multiple of 16 up to 128, which is chosen when the text is compiled. Everything must be aligned to 16 bytes.
+// The gradients of causal attention without stored scores, by tensor cores: see attention_tensor.cuh.
 //
 // Shares are computed again, from the logarithm of each row's sum that the forward pass has left. One kernel has the keys
 // and goes over the queries that see them, of all heads of the group, the other has the queries and goes over the keys: so
@@ -10,62 +9,11 @@
 // Queries that the kernel of keys takes at a time: few where a warp's sums fill its registers.
 #define QUERIES (HEAD_DIM <= 64 ? 64 : 32)
 #define THREADS 128
-#define CHUNKS (HEAD_DIM / 8)
 #define DEPTHS (HEAD_DIM / 16)
-// Rows lie an odd number of chunks of 16 bytes apart, so that eight of them are in different banks.
-#define STRIDE ((CHUNKS + 1) * 16)
 #define LOG2_E 1.4426950408889634f
 
-// Starts copying rows that lie `distance` numbers apart; those after `there` are zero.
-template <int ROWS> __device__ __forceinline__ void begin_rows(u32 to, const number *from, u64 distance, u64 there) {
-#pragma unroll
-    for (u32 i = 0; i < (ROWS * CHUNKS + THREADS - 1) / THREADS; i++) {
-        u32 chunk = i * THREADS + threadIdx.x, row = chunk / CHUNKS, column = chunk % CHUNKS;
-        if (ROWS * CHUNKS % THREADS != 0 && row >= ROWS) break;
-        bool is_there = row < there;
-        begin_copy(to + row * STRIDE + column * 16, from + (is_there ? row * distance + column * 8 : 0), is_there);
-    }
-}
 __device__ __forceinline__ void begin_float(u32 to, const float *from, bool is_there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(is_there ? 4 : 0));
-}
-
-// Where the lanes of a warp find 16 rows as a left factor, as a right one whose columns they are, and as a right one whose
-// rows they are.
-__device__ __forceinline__ u32 as_left(u32 lane) { return lane % 16 * STRIDE + lane / 16 * 16; }
-__device__ __forceinline__ u32 as_columns(u32 lane) { return (lane % 8 + lane / 16 * 8) * STRIDE + lane / 8 % 2 * 16; }
-__device__ __forceinline__ u32 as_rows(u32 lane) { return lane % 16 * STRIDE + lane / 16 * 16; }
-
-// result += left * right transposed: 16 rows by 8 N.
-template <int N> __device__ __forceinline__ void dots_of(float (*result)[4], const Four &left, u32 right, int depth) {
-#pragma unroll
-    for (int n = 0; n < N / 2; n++) {
-        Four b = matrices(right + n * 16 * STRIDE + depth * 32);
-        multiply(result[2 * n], left, b.at[0], b.at[1]);
-        multiply(result[2 * n + 1], left, b.at[2], b.at[3]);
-    }
-}
-
-// result += left * right: 16 rows by HEAD_DIM.
-__device__ __forceinline__ void add_product(float (*result)[4], const Four &left, u32 right) {
-#pragma unroll
-    for (int n = 0; n < CHUNKS; n += 2) {
-        Four b = matrices_transposed(right + n * 16);
-        multiply(result[n], left, b.at[0], b.at[1]);
-        multiply(result[n + 1], left, b.at[2], b.at[3]);
-    }
-}
-
-// Sums of two neighbouring tiles of eight columns as a left factor.
-__device__ __forceinline__ Four as_factor(const float (*sums)[4]) {
-    return {pair(sums[0][0], sums[0][1]), pair(sums[0][2], sums[0][3]), pair(sums[1][0], sums[1][1]),
-            pair(sums[1][2], sums[1][3])};
-}
-
-__device__ __forceinline__ void store_rows(number *to, const float (*result)[4], int r, float scale) {
-#pragma unroll
-    for (int n = 0; n < CHUNKS; n++)
-        *reinterpret_cast<u32 *>(to + n * 8) = pair(result[n][2 * r] * scale, result[n][2 * r + 1] * scale);
 }
 
 #define GRADIENT_PARAMETERS                                                                                            \
@@ -93,9 +41,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM <= 64 ? 3 : 2)
         u32 head = kv_head * group + step / tiles, query = first_query + step % tiles * QUERIES;
         u32 place = first_step + step % 2 * STEP, there = tokens - query, at = threadIdx.x % QUERIES;
         u64 row = ((u64)sequence * heads + head) * tokens + query;
-        begin_rows<QUERIES>(place, q + row * HEAD_DIM, HEAD_DIM, there);
+        begin_rows<QUERIES, THREADS>(place, q + row * HEAD_DIM, InTurn<u64>{there});
         const number *slopes = d_out + (((u64)sequence * tokens + query) * heads + head) * HEAD_DIM;
-        begin_rows<QUERIES>(place + QUERY_TILE, slopes, (u64)heads * HEAD_DIM, there);
+        begin_rows<QUERIES, THREADS>(place + QUERY_TILE, slopes, InTurn<u64>{there, (u64)heads * HEAD_DIM});
         if (threadIdx.x < 2 * QUERIES) {
             const float *from = (threadIdx.x < QUERIES ? logarithms : dots) + row;
             begin_float(place + 2 * QUERY_TILE + threadIdx.x * 4, from + (at < there ? at : 0), at < there);
@@ -106,8 +54,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM <= 64 ? 3 : 2)
     Four kept_keys[IS_KEPT ? DEPTHS : 1], kept_values[IS_KEPT ? DEPTHS : 1];
     u32 left = warp * 16 * STRIDE + as_left(lane);
     if (steps > 0) {
-        begin_rows<KEYS>(keys, k + kv_row * HEAD_DIM, HEAD_DIM, length - first_key);
-        begin_rows<KEYS>(values, v + kv_row * HEAD_DIM, HEAD_DIM, length - first_key);
+        begin_rows<KEYS, THREADS>(keys, k + kv_row * HEAD_DIM, InTurn<u64>{length - first_key});
+        begin_rows<KEYS, THREADS>(values, v + kv_row * HEAD_DIM, InTurn<u64>{length - first_key});
         begin_step(0);
         end_of_copies();
     }
@@ -195,12 +143,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM <= 64 ? 3 : 2)
 
     // The queries and their slopes lie for a moment where the second tile will.
     u64 first_row = (u64)blockIdx.x * tokens + first_query;
-    begin_rows<64>(here + 2 * TILE, q + first_row * HEAD_DIM, HEAD_DIM, there);
+    begin_rows<64, THREADS>(here + 2 * TILE, q + first_row * HEAD_DIM, InTurn<u64>{there});
     const number *slopes = d_out + (((u64)sequence * tokens + first_query) * heads + head) * HEAD_DIM;
-    begin_rows<64>(here + 3 * TILE, slopes, (u64)heads * HEAD_DIM, there);
+    begin_rows<64, THREADS>(here + 3 * TILE, slopes, InTurn<u64>{there, (u64)heads * HEAD_DIM});
     end_of_copies();
-    begin_rows<KEYS>(here, keys, HEAD_DIM, length);
-    begin_rows<KEYS>(here + TILE, values, HEAD_DIM, length);
+    begin_rows<KEYS, THREADS>(here, keys, InTurn<u64>{length});
+    begin_rows<KEYS, THREADS>(here + TILE, values, InTurn<u64>{length});
     end_of_copies();
     float shift[2], dot[2];
 #pragma unroll
@@ -226,8 +174,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEAD_DIM <= 64 ? 3 : 2)
         if (step + 1 < steps) {
             u64 next = (step + 1) * KEYS;
             u32 place = here + (step + 1) % 2 * 2 * TILE;
-            begin_rows<KEYS>(place, keys + next * HEAD_DIM, HEAD_DIM, length - next);
-            begin_rows<KEYS>(place + TILE, values + next * HEAD_DIM, HEAD_DIM, length - next);
+            begin_rows<KEYS, THREADS>(place, keys + next * HEAD_DIM, InTurn<u64>{length - next});
+            begin_rows<KEYS, THREADS>(place + TILE, values + next * HEAD_DIM, InTurn<u64>{length - next});
         }
         end_of_copies();
         wait_for_copies<1>();

@@ -3,12 +3,10 @@
 __device__ __forceinline__ float added_up_in_block(float value) {
     __shared__ float sums[32];
     __syncthreads();
-    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
+    value = sum_of_warp(value);
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
     __syncthreads();
-    value = threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f;
-    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
-    return value;
+    return sum_of_warp(threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f);
 }
 
 // One block per row: subtracts the mean, divides by the standard deviation, multiplies by a weight, and adds a bias.
@@ -28,11 +26,6 @@ extern "C" __global__ void layer_norm(const number *x, const number *weight, con
         to[at] = narrowed((widened(row[at]) - mean) * scale * widened(weight[at]) + widened(bias[at]));
 }
 
-__device__ __forceinline__ number silu_of(number value) {
-    float x = widened(value);
-    return narrowed(x / (1.0f + __expf(-x)));
-}
-
 // Adds a bias to each row, and applies gelu or silu. Blocks cover columns and rows.
 template <u32 EACH>
 __device__ __forceinline__ void bias_gate_of(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
@@ -41,31 +34,20 @@ __device__ __forceinline__ void bias_gate_of(number *x, const number *bias, u32 
     float added[EACH];
 #pragma unroll
     for (u32 i = 0; i < EACH; i++) added[i] = bias ? widened(bias[at + i]) : 0.0f;
-    auto gated = [&](number value, float added) {
-        number biased = narrowed(widened(value) + added);
-        return is_silu ? silu_of(biased) : gelu_of(biased);
-    };
     for (u32 row = blockIdx.y; row < rows; row += gridDim.y) {
         number *place = x + (u64)row * width + at;
-        if (EACH == 1) {
-            *place = gated(*place, added[0]);
-            continue;
-        }
-        numbers values = loaded(place);
+        Some<EACH> values = some<EACH>(place);
 #pragma unroll
-        for (u32 i = 0; i < EACH; i++)
-            values.at[i % NUMBERS_IN_16_BYTES] = gated(values.at[i % NUMBERS_IN_16_BYTES], added[i]);
-        store(place, values);
+        for (u32 i = 0; i < EACH; i++) {
+            number biased = narrowed(widened(values.at[i]) + added[i]);
+            values.at[i] = is_silu ? narrowed(silu(widened(biased))) : gelu_of(biased);
+        }
+        put(place, values);
     }
 }
 
-extern "C" __global__ void bias_gate(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
-    bias_gate_of<NUMBERS_IN_16_BYTES>(x, bias, rows, width, is_silu);
-}
-
-extern "C" __global__ void bias_gate_any(number *x, const number *bias, u32 rows, u32 width, u32 is_silu) {
-    bias_gate_of<1>(x, bias, rows, width, is_silu);
-}
+PAIR(bias_gate, bias_gate_of, (number *x, const number *bias, u32 rows, u32 width, u32 is_silu), x, bias, rows, width,
+     is_silu)
 
 // Adds to each row of x that of y, with a bias, times a scale per column. Blocks cover columns and rows.
 template <u32 EACH>
@@ -81,29 +63,16 @@ __device__ __forceinline__ void add_scaled_of(number *x, const number *y, const 
     }
     for (u32 row = blockIdx.y; row < rows; row += gridDim.y) {
         u64 place = (u64)row * width + at;
-        if (EACH == 1) {
-            x[place] = narrowed(widened(x[place]) + scales[0] * (widened(y[place]) + added[0]));
-            continue;
-        }
-        numbers to = loaded(x + place), from = loaded(y + place);
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++) {
-            u32 n = i % NUMBERS_IN_16_BYTES;
-            to.at[n] = narrowed(widened(to.at[n]) + scales[i] * (widened(from.at[n]) + added[i]));
-        }
-        store(x + place, to);
+        Some<EACH> to = some<EACH>(x + place), from = some<EACH>(y + place);
+        put(x + place, each<EACH>([&](u32 i) {
+                return widened(to.at[i]) + scales[i] * (widened(from.at[i]) + added[i]);
+            }));
     }
 }
 
-extern "C" __global__ void add_scaled(number *x, const number *y, const number *bias, const number *scale, u32 rows,
-                                      u32 width) {
-    add_scaled_of<NUMBERS_IN_16_BYTES>(x, y, bias, scale, rows, width);
-}
-
-extern "C" __global__ void add_scaled_any(number *x, const number *y, const number *bias, const number *scale, u32 rows,
-                                          u32 width) {
-    add_scaled_of<1>(x, y, bias, scale, rows, width);
-}
+PAIR(add_scaled, add_scaled_of,
+     (number *x, const number *y, const number *bias, const number *scale, u32 rows, u32 width), x, y, bias, scale, rows,
+     width)
 
 // Multiplies each row by its own factor.
 extern "C" __global__ void scale_rows(number *x, const number *by, u32 width) {
@@ -130,7 +99,7 @@ extern "C" __global__ void code_rows(const u32 *codes, const number *books, numb
         float rest = 0.0f;
         for (u32 group = 0; group < groups; group++) {
             u32 code = mine[group];
-            float value = code < size ? widened(books[((u64)group * size + code) * width + at]) : __uint_as_float(0x7fffffffu);
+            float value = code < size ? widened(books[((u64)group * size + code) * width + at]) : NOT_A_NUMBER;
             if (group == 0) to[at] = narrowed(value);
             else rest += value;
         }

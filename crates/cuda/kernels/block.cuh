@@ -3,7 +3,6 @@
 // Queries of a block and keys of a tile.
 #define ROWS 128
 #define KEYS 64
-#define LOWEST (-__int_as_float(0x7f800000))
 #define NO_WINDOW 0xffffffffu
 
 // A block of queries, in the order in which they are begun: its tiles of keys and its gathered columns. The first two
@@ -65,11 +64,12 @@ __device__ __forceinline__ u32 tile_word(const u32 *tiles, const Work &work, u32
 struct Source {
     const u32 *columns;
     u32 first, end;
+    __device__ __forceinline__ Found find(u32 row) const {
+        bool is_there = first + row < end;
+        u32 at = is_there && columns ? columns[first + row] : first + row;
+        return {is_there, (u64)at * HEAD_DIM};
+    }
 };
-__device__ __forceinline__ u32 row_of(const Source &source, u32 row) {
-    if (source.first + row >= source.end) return ~0u;
-    return source.columns ? source.columns[source.first + row] : source.first + row;
-}
 __device__ __forceinline__ Source source_of(u32 tile, u32 word, const Work &work, const u32 *columns, u32 length) {
     if (tile < work.tiles) return {nullptr, (word >> 1) * KEYS, length};
     return {columns + work.first_column, (tile - work.tiles) * KEYS, work.columns};

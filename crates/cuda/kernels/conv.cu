@@ -136,34 +136,18 @@ __device__ __forceinline__ void depthwise_of(const number *x, const number *weig
         for (u32 tap = 0; tap < of.taps; tap++) {
             u32 row = looked_at(of, output, tap);
             if (row >= of.length) continue;
-            const number *from = x + (u64)row * of.channels + channel;
-            numbers values;
-            if (EACH > 1) values = loaded(from);
+            Some<EACH> values = some<EACH>(x + (u64)row * of.channels + channel);
 #pragma unroll
             for (u32 i = 0; i < EACH; i++)
-                sum[i] += widened(weight[(u64)(channel + i) * of.taps + tap]) * widened(EACH > 1 ? values.at[i] : *from);
+                sum[i] += widened(weight[(u64)(channel + i) * of.taps + tap]) * widened(values.at[i]);
         }
-        number *to = out + (u64)output * of.channels + channel;
-        if (EACH > 1) {
-            numbers values;
-#pragma unroll
-            for (u32 i = 0; i < EACH; i++) values.at[i % NUMBERS_IN_16_BYTES] = narrowed(sum[i]);
-            store(to, values);
-        } else {
-            *to = narrowed(sum[0]);
-        }
+        put(out + (u64)output * of.channels + channel, sum);
     }
 }
 
-extern "C" __global__ void depthwise(const number *x, const number *weight, const number *bias, number *out, TAPS,
-                                     u32 outputs) {
-    depthwise_of<NUMBERS_IN_16_BYTES>(x, weight, bias, out, THESE_TAPS, outputs);
-}
-
-extern "C" __global__ void depthwise_any(const number *x, const number *weight, const number *bias, number *out, TAPS,
-                                         u32 outputs) {
-    depthwise_of<1>(x, weight, bias, out, THESE_TAPS, outputs);
-}
+PAIR(depthwise, depthwise_of,
+     (const number *x, const number *weight, const number *bias, number *out, TAPS, u32 outputs), x, weight, bias, out,
+     THESE_TAPS, outputs)
 
 // Outputs of a block of `to_one`, and threads that share one.
 #define OUTPUTS 64

@@ -7,12 +7,6 @@
 #define ALL_LANES 0xffffffffu
 #define PER NUMBERS_IN_16_BYTES
 
-__device__ __forceinline__ void let_the_next_kernel_begin() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 // Writes the device's timer where a stage of a step begins, once everything before this kernel is done: one thread of the
 // grid, after `wait_for_the_kernel_before`. No place means that no stage begins here.
 __device__ __forceinline__ void stamp_border(u64 *border) {
@@ -51,22 +45,14 @@ __device__ __forceinline__ void unpack(const packed &values, float (&out)[PER]) 
 }
 
 __device__ __forceinline__ packed pack(const float (&values)[PER]) {
-    packed result;
     numbers narrow;
 #pragma unroll
     for (u32 i = 0; i < PER; i++) narrow.at[i] = narrowed(values[i]);
-    result = *reinterpret_cast<packed *>(&narrow);
-    return result;
+    return *reinterpret_cast<packed *>(&narrow);
 }
 
 // A value as it is once it was stored.
 __device__ __forceinline__ float rounded(float value) { return widened(narrowed(value)); }
-
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-    for (u32 apart = LANES / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(ALL_LANES, value, apart);
-    return value;
-}
 
 // Begins to copy 16 bytes to shared memory, or to zero them where `bytes` is 0.
 __device__ __forceinline__ void begin_copy(void *to, const void *from, u32 bytes) {

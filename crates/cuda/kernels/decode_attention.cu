@@ -12,7 +12,7 @@
 // Combines the partial results of one head at this distance, for one of the values; also the measures of the whole.
 template <u32 COUNT>
 __device__ __forceinline__ float joined(const Part *parts, u32 apart, u32 column, float *most, float *sum) {
-    float higher = LOWEST, weights = 0.0f, total = 0.0f;
+    float higher = NO_SCORE, weights = 0.0f, total = 0.0f;
 #pragma unroll
     for (u32 n = 0; n < COUNT; n++) higher = fmaxf(higher, parts[n * apart].most);
 #pragma unroll
@@ -91,7 +91,7 @@ template <u32 HEADS> __device__ __forceinline__ void attend(const Attention a) {
 
     // A position that there is no room for gives numbers that are none.
     auto write = [&](u32 i, float whole, float sum) {
-        float result = has_room ? whole / sum : __uint_as_float(0x7fffffffu);
+        float result = has_room ? whole / sum : NOT_A_NUMBER;
         a.out[((u64)batch * a.heads + first_head) * HEAD_DIM + i] = narrowed(result);
     };
     if (SPLITS > 1) wait_for_all();

@@ -12,14 +12,6 @@ struct Rules {
     u32 end, unused;
 };
 
-__device__ __forceinline__ u32 mixed(u32 bits) {
-    bits ^= bits >> 16;
-    bits *= 0x85ebca6bu;
-    bits ^= bits >> 13;
-    bits *= 0xc2b2ae35u;
-    return bits ^ bits >> 16;
-}
-
 // Bits that look random, for each seed, frame and group others; the CPU has the same formula.
 __device__ __forceinline__ u32 random_bits(const Rules &rules, u32 frame, u32 group) {
     const u32 step = 0x9e3779b9u;
@@ -51,11 +43,7 @@ __device__ __forceinline__ u32 weight_of(float value, float highest) {
 }
 
 // Larger for larger values; 0 for what is no number, and for what must not be chosen.
-__device__ __forceinline__ u32 order_of(float value) {
-    if (value != value || value == -__int_as_float(0x7f800000)) return 0;
-    u32 bits = __float_as_uint(value + 0.0f);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
+__device__ __forceinline__ u32 choice_order(float value) { return value == LOWEST ? 0 : order_of(value); }
 
 // The inverse.
 __device__ __forceinline__ float value_of(u32 order) {

@@ -25,8 +25,6 @@ struct Drawing {
         const Factors *factors, const float *scale, u32 step, u32 latent
 #define THIS_DRAWING {noise, token, samples, guesses, velocity, factors, scale, step, latent}
 
-__device__ __forceinline__ float silu(float value) { return value / (1.0f + __expf(-value)); }
-
 // The numbers of the sample that a step begins with, and with them the guess of the step before.
 __device__ __forceinline__ float drawn(const Drawing &of, u32 at, float &guess) {
     if (of.step == 0) return of.noise[(u64)*of.token * of.latent + at];
@@ -74,7 +72,7 @@ extern "C" __global__ void begin_drawing(DRAWING, const number *enter, number *x
     for (u32 row = blockIdx.x * warps + threadIdx.x / LANES; row < width; row += gridDim.x * warps) {
         float sum = 0.0f;
         for (u32 at = lane; at < latent; at += LANES) sum += widened(enter[(u64)row * latent + at]) * sample[at];
-        sum = warp_sum(sum);
+        sum = sum_of_warp(sum);
         if (lane == 0) x[row] = x[width + row] = narrowed(sum);
     }
 }

@@ -1,7 +1,7 @@
 // What the codes of a frame become: the sum of their rows with the text's, or the row of one of them.
 
 __device__ __forceinline__ float row_value(const number *table, u32 size, u32 code, u32 width, u32 column) {
-    return code < size ? widened(table[(u64)code * width + column]) : __uint_as_float(0x7fffffffu);
+    return code < size ? widened(table[(u64)code * width + column]) : NOT_A_NUMBER;
 }
 
 // Adds up the rows of all codes of the frame, each from its own table, and the text's row of the frame: the last of the

@@ -9,7 +9,8 @@
 
 // Values of one head that a lane of a warp holds when a warp takes a whole head.
 constexpr u32 PAIRS_EACH = (HEAD_DIM / 2 + LANES - 1) / LANES;
-constexpr float LOWEST = -1e30f;
+// Less than every score, and finite: its difference to itself is zero.
+constexpr float NO_SCORE = -1e30f;
 constexpr float LOG2_E = 1.4426950408889634f;
 
 struct Attention {
@@ -124,7 +125,7 @@ __device__ __forceinline__ void take_head(const Pairs &head, bool is_normed, con
     float square = 0.0f;
 #pragma unroll
     for (u32 j = 0; j < PAIRS_EACH; j++) square += head.first[j] * head.first[j] + head.second[j] * head.second[j];
-    float scale = rsqrtf(warp_sum(square) / HEAD_DIM + epsilon);
+    float scale = rsqrtf(sum_of_warp(square) / HEAD_DIM + epsilon);
 #pragma unroll
     for (u32 j = 0; j < PAIRS_EACH; j++) {
         u32 i = threadIdx.x % LANES + j * LANES;

@@ -102,7 +102,7 @@ __device__ __forceinline__ void finish(const Work &work, u32 pair, u32 b, float 
     one += bias_of(work, first);
     if (is_gate_up(kind)) {
         float gate = rounded(one), up = rounded(two + bias_of(work, second));
-        out[pair] = narrowed(gate / (1.0f + __expf(-gate)) * up);
+        out[pair] = narrowed(silu(gate) * up);
         return;
     }
     if (pairs.has_second(pair)) two += bias_of(work, second);
@@ -185,7 +185,7 @@ __device__ __forceinline__ packed ones() {
 __device__ __forceinline__ void share_squares(const Places &at, const float (&square)[BATCH]) {
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
-        float sum = warp_sum(square[b]);
+        float sum = sum_of_warp(square[b]);
         if (threadIdx.x % LANES == 0) at.squares[b * WARPS + threadIdx.x / LANES] = sum;
     }
     __syncthreads();
@@ -304,7 +304,7 @@ __device__ __forceinline__ void settle(const Places &at, const Work &work, u32 f
     u32 lane = threadIdx.x % LANES;
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
-        float one = warp_sum(sum[0][b]), two = warp_sum(sum[1][b]);
+        float one = sum_of_warp(sum[0][b]), two = sum_of_warp(sum[1][b]);
         if (is_normed(kind) && work.segments == 1) {
             scale_sums(at, tile, one, two);
             if (lane == b && b < work.batch) finish<kind>(work, first_pair + tile, b, one, two);
@@ -465,8 +465,8 @@ template <Kind kind> __device__ __forceinline__ void any_linear(Work work) {
                 one += weight_at<kind>(work, first, i) * value;
                 two += weight_at<kind>(work, second, i) * value;
             }
-            one = warp_sum(one);
-            two = warp_sum(two);
+            one = sum_of_warp(one);
+            two = sum_of_warp(two);
             if (lane != 0) continue;
             finish<kind>(work, pair, b, one, two, is_normed(kind) ? Before{} : before<kind>(work, pair, b));
         }

@@ -144,7 +144,7 @@ __device__ __forceinline__ void norm_vector(const Share &share, const Work &work
 #pragma unroll
         for (u32 j = 0; j < PER; j++) square += wide[j] * wide[j];
     }
-    float scale = rsqrtf(warp_sum(square) / (float)work.width + work.epsilon);
+    float scale = rsqrtf(sum_of_warp(square) / (float)work.width + work.epsilon);
 #pragma unroll 2
     for (u32 i = threadIdx.x % LANES * PER; i < share.steps * STEP; i += LANES * PER) {
         float wide[PER], weight[PER];

@@ -51,7 +51,7 @@ template <u32 HEADS> struct Running {
     __device__ __forceinline__ void begin() {
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) {
-            most[h] = LOWEST;
+            most[h] = NO_SCORE;
             sum[h] = 0.0f;
 #pragma unroll
             for (u32 p = 0; p < PIECES; p++) {

@@ -94,7 +94,7 @@ template <u32 HEADS> struct Running {
 
     __device__ __forceinline__ void begin() {
 #pragma unroll
-        for (u32 j = 0; j < 2; j++) most[j] = LOWEST, sum[j] = 0.0f;
+        for (u32 j = 0; j < 2; j++) most[j] = NO_SCORE, sum[j] = 0.0f;
 #pragma unroll
         for (u32 i = 0; i < VALUE_PIECES * 16; i++) values[i / 16][i / 4 % 4][i % 4] = 0.0f;
     }
@@ -160,7 +160,7 @@ __device__ __forceinline__ void look(Running<HEADS> &running, const Queries<HEAD
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
         bool there = tile + lane_row() + i / 2 * 8 < cached.end;
-        score[i] = there ? (half[0][i] + half[1][i]) * scale : LOWEST;
+        score[i] = there ? (half[0][i] + half[1][i]) * scale : NO_SCORE;
     }
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {

@@ -88,7 +88,7 @@ __device__ __forceinline__ void take_orders(const Choice &of, const Rules &rules
         float value = values[j];
         if (was_seen[j]) value = value < 0.0f ? __fmul_rn(value, rules.penalty) : __fdiv_rn(value, rules.penalty);
         if (rules.temperature > 0.0f) value = __fdiv_rn(value, rules.temperature);
-        orders[j] = is_out[j] || j * THREADS + threadIdx.x == end ? 0 : order_of(value);
+        orders[j] = is_out[j] || j * THREADS + threadIdx.x == end ? 0 : choice_order(value);
     }
 }
 
@@ -283,7 +283,7 @@ __device__ __forceinline__ void choose(const Choice &of, const Rules &rules, con
     if (of.table) {
         const number *row = of.table + (u64)token * of.width;
         for (u32 at = threadIdx.x; at < of.width; at += THREADS)
-            of.x[at] = token < of.size ? row[at] : narrowed(__uint_as_float(0x7fffffffu));
+            of.x[at] = token < of.size ? row[at] : narrowed(NOT_A_NUMBER);
     }
     if (threadIdx.x != 0) return;
     if (frame < of.room) of.codes[(u64)frame * of.groups + of.group] = token;

@@ -8,21 +8,9 @@ extern "C" __global__ void embed_step(const u32 *token, const number *table, num
     const number *from = table + (u64)id * hidden;
     number *to = x + (u64)blockIdx.x * hidden;
     for (u32 i = threadIdx.x; i < hidden; i += blockDim.x) {
-        to[i] = id < vocab ? from[i] : narrowed(__uint_as_float(0x7fffffffu));
+        to[i] = id < vocab ? from[i] : narrowed(NOT_A_NUMBER);
     }
 }
-
-// A value and its place as one number that is larger for a larger value, and for an earlier place of the same value.
-// Zero stands for what is no number.
-__device__ __forceinline__ u64 rank(float value, u32 place) {
-    if (value != value) return 0;
-    // Both zeros are the same.
-    u32 bits = __float_as_uint(value + 0.0f);
-    u32 order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (u64)order << 32 | ~place;
-}
-
-__device__ __forceinline__ u64 larger(u64 a, u64 b) { return a > b ? a : b; }
 
 __device__ __forceinline__ u64 best_of_row(const number *row, u32 vocab) {
     u64 best = 0;

@@ -3,9 +3,6 @@
 //
 // Caches are [batch, heads, capacity, head_dim]; tables have the address of one for each path.
 
-// Groups of 16 bytes that a thread keeps in registers between the two steps of a norm.
-#define KEPT 2
-
 struct section {
     u32 heads, head_dim, capacity, start;
 };
@@ -41,79 +38,39 @@ extern "C" __global__ void fuse_join(const u64 *heard_table, const u64 *own_tabl
     }
 }
 
-__device__ __forceinline__ float added_up_in_block(float value) {
-    __shared__ float sums[32];
-    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
-    __syncthreads();
-    float sum = 0;
-    for (u32 warp = 0; warp < blockDim.x / 32; warp++) sum += sums[warp];
-    return sum;
-}
-
-// The RMS norm of each row of `x`, [paths, rows, width], with a weight a path. A bias, [paths, width], is added to `x`
-// first where there is one; `x` as it then is goes to `copy` too where that is.
-// A block a row, of whole warps. Rows are groups of 16 bytes, and a thread has at most KEPT of them.
+// The RMS norm of each row of `x`, [paths, rows, width], with a weight a path: see norm.cuh. A bias, [paths, width], is
+// added to `x` first where there is one; `x` as it then is goes to `copy` too where that is.
 extern "C" __global__ void __launch_bounds__(1024, 1)
     fuse_norm(number *x, const number *bias, const number *weight, number *out, number *copy, u32 width, float epsilon) {
     u64 row = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * width, path = (u64)blockIdx.y * width;
-    numbers kept[KEPT], weights[KEPT];
-    float sum = 0;
-#pragma unroll
-    for (u32 i = 0; i < KEPT; i++) {
-        u32 at = (i * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
-        if (at < width) {
-            kept[i] = loaded(x + row + at);
-            weights[i] = loaded(weight + path + at);
+    norm_kept(x + row, weight + path, out + row, width, epsilon, [&](u32 at, numbers &values, float &sum) {
+        if (bias) {
+            numbers added = loaded(bias + path + at);
+            values = each<NUMBERS_IN_16_BYTES>([&](u32 i) { return widened(values.at[i]) + widened(added.at[i]); });
+            store(x + row + at, values);
         }
-    }
+        if (copy) store(copy + row + at, values);
 #pragma unroll
-    for (u32 i = 0; i < KEPT; i++) {
-        u32 at = (i * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
-        if (at < width) {
-            if (bias) {
-                numbers added = loaded(bias + path + at);
-#pragma unroll
-                for (int j = 0; j < NUMBERS_IN_16_BYTES; j++)
-                    kept[i].at[j] = narrowed(widened(kept[i].at[j]) + widened(added.at[j]));
-                store(x + row + at, kept[i]);
-            }
-            if (copy) store(copy + row + at, kept[i]);
-#pragma unroll
-            for (int j = 0; j < NUMBERS_IN_16_BYTES; j++) sum += widened(kept[i].at[j]) * widened(kept[i].at[j]);
-        }
-    }
-    float scale = rsqrtf(added_up_in_block(sum) / width + epsilon);
-#pragma unroll
-    for (u32 i = 0; i < KEPT; i++) {
-        u32 at = (i * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
-        if (at < width) {
-            numbers result;
-#pragma unroll
-            for (int j = 0; j < NUMBERS_IN_16_BYTES; j++)
-                result.at[j] = narrowed(widened(kept[i].at[j]) * scale * widened(weights[i].at[j]));
-            store(out + row + at, result);
-        }
-    }
+        for (int i = 0; i < NUMBERS_IN_16_BYTES; i++) sum += widened(values.at[i]) * widened(values.at[i]);
+    });
 }
 
-// The same for rows of any width and at any place. A thread reads again only what it wrote itself.
+// A thread reads again only what it wrote itself.
 extern "C" __global__ void fuse_norm_any(number *x, const number *bias, const number *weight, number *out, number *copy,
                                          u32 width, float epsilon) {
     u64 row = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * width, path = (u64)blockIdx.y * width;
-    float sum = 0;
-    for (u32 at = threadIdx.x; at < width; at += blockDim.x) {
+    auto visit = [&](u32 at) {
         number value = x[row + at];
         if (bias) {
             value = narrowed(widened(value) + widened(bias[path + at]));
             x[row + at] = value;
         }
         if (copy) copy[row + at] = value;
-        sum += widened(value) * widened(value);
-    }
-    float scale = rsqrtf(added_up_in_block(sum) / width + epsilon);
-    for (u32 at = threadIdx.x; at < width; at += blockDim.x)
+        return widened(value);
+    };
+    norm_any(width, epsilon, visit, [&](u32 at, float scale) {
         out[row + at] = narrowed(widened(x[row + at]) * scale * widened(weight[path + at]));
+    });
 }
 
 // Makes every number its gelu, the exact one.

@@ -25,16 +25,6 @@ struct Split {
     {packed, bias, q_norm, k_norm, cosines, sines, start, q, k, v, tokens, heads, kv_heads, head_dim, capacity,        \
      positions, is_by_pairs, epsilon}
 
-// Where a head of a token goes, or null where the cache has no place for its position.
-__device__ __forceinline__ number *target(const Split &split, u64 sequence, u32 token, u32 head, u64 position) {
-    if (head < split.heads)
-        return split.q + ((sequence * split.heads + head) * split.tokens + token) * split.head_dim;
-    if (position >= split.capacity) return nullptr;
-    bool is_k = head < split.heads + split.kv_heads;
-    u32 kv_head = head - split.heads - (is_k ? 0 : split.kv_heads);
-    return (is_k ? split.k : split.v) + ((sequence * split.kv_heads + kv_head) * split.capacity + position) * split.head_dim;
-}
-
 __device__ __forceinline__ const number *norm_of(const Split &split, u32 head) {
     if (head < split.heads) return split.q_norm;
     return head < split.heads + split.kv_heads ? split.k_norm : nullptr;
@@ -44,7 +34,7 @@ __device__ __forceinline__ const number *norm_of(const Split &split, u32 head) {
 extern "C" __global__ void __launch_bounds__(256, 4) split_heads(SPLIT_PARAMETERS) {
     wait_for_the_kernel_before();
     const Split split = SPLIT_ARGUMENTS;
-    constexpr int V = NUMBERS_IN_16_BYTES;
+    constexpr u32 V = NUMBERS_IN_16_BYTES;
     u32 row = blockIdx.x, sequence = row / tokens, token = row - sequence * tokens;
     u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2;
     u32 at = (threadIdx.x & ((1u << lane_bits) - 1)) * V, head = (blockIdx.y * blockDim.x + threadIdx.x) >> lane_bits;
@@ -52,12 +42,8 @@ extern "C" __global__ void __launch_bounds__(256, 4) split_heads(SPLIT_PARAMETER
     float low[V] = {}, high[V] = {};
     if (is_used) {
         const number *from = packed + ((u64)row * all_heads + head) * head_dim + at;
-        numbers lows = loaded(from), highs = loaded(from + half);
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            low[i] = widened(lows.at[i]);
-            high[i] = widened(highs.at[i]);
-        }
+        take(from, low);
+        take(from + half, high);
         if (bias) {
             numbers low_bias = loaded(bias + head * head_dim + at), high_bias = loaded(bias + head * head_dim + half + at);
 #pragma unroll
@@ -88,16 +74,10 @@ extern "C" __global__ void __launch_bounds__(256, 4) split_heads(SPLIT_PARAMETER
     if (!is_used) return;
     u64 position = (u64)*start + token;
     if (head < heads + kv_heads) rotate_lane<V, 1>(split, position, at, low, high);
-    number *to = target(split, sequence, token, head, position);
+    number *to = head_place(split, split.q, split.k, split.v, (u64)sequence, token, head, position);
     if (!to) return;
-    numbers lows, highs;
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        lows.at[i] = narrowed(low[i]);
-        highs.at[i] = narrowed(high[i]);
-    }
-    store(to + at, lows);
-    store(to + half + at, highs);
+    put(to + at, low);
+    put(to + half + at, high);
 }
 
 // The same for heads of any even size up to 256, at any place; a warp a head.
@@ -111,7 +91,7 @@ extern "C" __global__ void split_heads_any(SPLIT_PARAMETERS) {
     for (u32 head = (blockIdx.y * blockDim.x + threadIdx.x) / 32; head < all_heads; head += gridDim.y * blockDim.x / 32) {
         const number *from = split.packed + (row * all_heads + head) * split.head_dim;
         const number *norm = norm_of(split, head);
-        number *to = target(split, sequence, token, head, position);
+        number *to = head_place(split, split.q, split.k, split.v, (u64)sequence, token, head, position);
         float scale = 1;
         auto value = [&](u32 at) {
             return widened(from[at]) + (split.bias ? widened(split.bias[head * split.head_dim + at]) : 0);

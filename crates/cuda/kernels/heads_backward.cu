@@ -29,17 +29,6 @@ struct Join {
     {packed, bias, q_norm, k_norm, cosines, sines, start, dq, dk, dv, d_packed, partial, rows, tokens, heads,          \
      kv_heads, head_dim, capacity, positions, is_by_pairs, epsilon}
 
-// Where a head of a token went, or null where the cache had no place for its position.
-__device__ __forceinline__ const number *source(const Join &join, u32 sequence, u32 token, u32 head, u64 position) {
-    if (head < join.heads)
-        return join.dq + (((u64)sequence * join.heads + head) * join.tokens + token) * join.head_dim;
-    if (position >= join.capacity) return nullptr;
-    bool is_k = head < join.heads + join.kv_heads;
-    u32 kv_head = head - join.heads - (is_k ? 0 : join.kv_heads);
-    return (is_k ? join.dk : join.dv) +
-           (((u64)sequence * join.kv_heads + kv_head) * join.capacity + position) * join.head_dim;
-}
-
 // Adds up what the warps of a block found about the weights, each in its own row of `sums`.
 __device__ __forceinline__ void leave_sums(const Join &join, const float *sums) {
     u32 width = 2 * join.head_dim;
@@ -55,7 +44,7 @@ __device__ __forceinline__ void leave_sums(const Join &join, const float *sums) 
 // bytes, one a thread.
 extern "C" __global__ void __launch_bounds__(256) split_heads_backward_plain(JOIN_PARAMETERS) {
     const Join join = JOIN_ARGUMENTS;
-    constexpr int V = NUMBERS_IN_16_BYTES;
+    constexpr u32 V = NUMBERS_IN_16_BYTES;
     u32 lanes = lane_bits, team = threadIdx.x / lanes, at = (threadIdx.x - team * lanes) * V;
     u32 item = blockIdx.x * (blockDim.x / lanes) + team, all_heads = heads + 2 * kv_heads, half = head_dim / 2;
     if (item >= rows * all_heads) return;
@@ -63,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(256) split_heads_backward_plain(JOI
     u64 position = (u64)*start + token;
     float low[V] = {}, high[V] = {};
     Some<V> lows = {}, highs = {};
-    if (const number *from = source(join, sequence, token, head, position)) {
+    if (const number *from = head_place(join, dq, dk, dv, sequence, token, head, position)) {
         lows = some<V>(from + at);
         highs = some<V>(from + half + at);
         if (head < heads + kv_heads) {
@@ -87,9 +76,9 @@ extern "C" __global__ void __launch_bounds__(256) split_heads_backward_plain(JOI
 // The same with a norm: 2^`lane_bits` threads a head, at most a warp, and blocks that go over many heads.
 extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_PARAMETERS) {
     const Join join = JOIN_ARGUMENTS;
-    constexpr int V = NUMBERS_IN_16_BYTES;
+    constexpr u32 V = NUMBERS_IN_16_BYTES;
     extern __shared__ float sums[];
-    allow_next();
+    let_the_next_kernel_begin();
     u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads;
     u32 thread = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & ((1u << lane_bits) - 1), at = lane * V;
     u32 stride = gridDim.x * blockDim.x >> lane_bits;
@@ -101,14 +90,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
         u32 row = item / all_heads, head = item - row * all_heads, sequence = row / tokens, token = row - sequence * tokens;
         u64 position = (u64)*start + token;
         float low[V] = {}, high[V] = {};
-        const number *from = is_used ? source(join, sequence, token, head, position) : nullptr;
+        const number *from = is_used ? head_place(join, dq, dk, dv, sequence, token, head, position) : nullptr;
         if (from) {
-            Some<V> lows = some<V>(from + at), highs = some<V>(from + half + at);
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                low[i] = widened(lows.at[i]);
-                high[i] = widened(highs.at[i]);
-            }
+            take(from + at, low);
+            take(from + half + at, high);
             if (head < heads + kv_heads) rotate_lane<V, -1>(join, position, at, low, high);
         }
         {
@@ -154,14 +139,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
             }
         }
         if (!is_used) continue;
-        Some<V> lows, highs;
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            lows.at[i] = narrowed(low[i]);
-            highs.at[i] = narrowed(high[i]);
-        }
-        put<V>(d_packed + (u64)item * head_dim + at, lows);
-        put<V>(d_packed + (u64)item * head_dim + half + at, highs);
+        put(d_packed + (u64)item * head_dim + at, low);
+        put(d_packed + (u64)item * head_dim + half + at, high);
     }
     float *mine = sums + threadIdx.x / 32 * 2 * head_dim + at;
     bool is_first = (threadIdx.x & 31u) >> lane_bits == 0 && at < half;
@@ -189,14 +168,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward(JOIN_P
 extern "C" __global__ void __launch_bounds__(512, 1) split_heads_backward_any(JOIN_PARAMETERS) {
     const Join join = JOIN_ARGUMENTS;
     extern __shared__ float sums[];
-    allow_next();
+    let_the_next_kernel_begin();
     u32 all_heads = heads + 2 * kv_heads, half = head_dim / 2, count = rows * all_heads, lane = threadIdx.x % 32;
     bool is_normed = q_norm != nullptr;
     float q_sum[2 * PAIRS] = {}, k_sum[2 * PAIRS] = {};
     for (u32 item = (blockIdx.x * blockDim.x + threadIdx.x) / 32; item < count; item += gridDim.x * blockDim.x / 32) {
         u32 row = item / all_heads, head = item - row * all_heads, sequence = row / tokens, token = row - sequence * tokens;
         u64 position = (u64)*start + token, table_row = position < positions ? position : positions - 1;
-        const number *from = source(join, sequence, token, head, position);
+        const number *from = head_place(join, dq, dk, dv, sequence, token, head, position);
         bool is_q = head < heads, is_turned = head < heads + kv_heads;
         const number *norm = !is_turned ? nullptr : is_q ? q_norm : k_norm;
         float gradient[2 * PAIRS] = {}, value[2 * PAIRS] = {}, square = 0, along = 0;

@@ -1,13 +1,5 @@
 // Synthetic weights and constants. Blocks go along memory.
 
-__device__ __forceinline__ u32 mixed(u32 bits) {
-    bits ^= bits >> 16;
-    bits *= 0x85ebca6bu;
-    bits ^= bits >> 13;
-    bits *= 0xc2b2ae35u;
-    return bits ^ bits >> 16;
-}
-
 // `synthetic::value` of `laptime_models` is the same formula.
 __device__ __forceinline__ float random_value(u64 key, u64 index, float amplitude) {
     u32 hash = mixed((u32)index ^ mixed((u32)(index >> 32) ^ mixed((u32)key) ^ (u32)(key >> 32)));

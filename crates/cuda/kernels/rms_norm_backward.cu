@@ -48,7 +48,7 @@ template <u32 KEPT> __device__ __forceinline__ void norm_backward(NORM_PARAMETER
     constexpr u32 V = NUMBERS_IN_16_BYTES;
     __shared__ float2 places[2][32];
     extern __shared__ float columns[];
-    allow_next();
+    let_the_next_kernel_begin();
     Some<V> weights[KEPT];
     float sums[KEPT][V] = {};
     u64 stride = (u64)gridDim.x * blockDim.y, row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) rms_norm_backward_2(NORM_P
 // The same for rows of any width and at any place, a block a row at a time, which is read twice.
 extern "C" __global__ void __launch_bounds__(256) rms_norm_backward_any(NORM_PARAMETERS) {
     __shared__ float2 places[2][32];
-    allow_next();
+    let_the_next_kernel_begin();
     float *sums = partial + (u64)blockIdx.x * width;
     for (u32 at = threadIdx.x; at < width; at += blockDim.x) sums[at] = 0;
     u32 parity = 0;

@@ -32,3 +32,15 @@ __device__ __forceinline__ void rotate_lane(const Heads &heads, u64 position, u3
         }
     }
 }
+
+// Where a head of a token lies: among queries, [batch, heads, tokens, head_dim], or in a cache of keys or of values,
+// [batch, kv_heads, capacity, head_dim]. Null where the cache has no place for its position.
+template <class Heads, class Number, class Index>
+__device__ __forceinline__ Number *head_place(const Heads &of, Number *q, Number *k, Number *v, Index sequence, u32 token,
+                                              u32 head, u64 position) {
+    if (head < of.heads) return q + (((u64)sequence * of.heads + head) * of.tokens + token) * of.head_dim;
+    if (position >= of.capacity) return nullptr;
+    bool is_k = head < of.heads + of.kv_heads;
+    u32 kv_head = head - of.heads - (is_k ? 0 : of.kv_heads);
+    return (is_k ? k : v) + (((u64)sequence * of.kv_heads + kv_head) * of.capacity + position) * of.head_dim;
+}

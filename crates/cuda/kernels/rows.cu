@@ -1,7 +1,5 @@
 // Rows copied from one place to another: embedding, the last row of each sequence, heads side by side.
 
-#define NOT_A_NUMBER __uint_as_float(0x7fffffffu)
-
 // Copies `width` numbers by the threads of a block. Both must be aligned where `by_16_bytes` is set.
 __device__ __forceinline__ void copy_row(const number *from, number *to, u32 width, u32 by_16_bytes) {
     if (by_16_bytes) {

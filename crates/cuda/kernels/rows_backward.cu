@@ -57,28 +57,19 @@ __device__ __forceinline__ void add_by_token(const u32 *tokens, const u32 *place
                 add(rows + (u64)(base + warp * 32 + __ffs(rest) - 1) * width + at);
     }
     if (!is_used) return;
-    Some<V> result;
-#pragma unroll
-    for (u32 i = 0; i < V; i++) result.at[i] = narrowed(sum[i]);
-    put<V>(to, result);
+    put(to, sum);
 }
 
-#define TOKEN_PARAMETERS                                                                                               \
-    const u32 *tokens, const u32 *places, const number *rows, number *table, u32 count, u32 vocabulary, u32 width,     \
-        u32 is_added
-
-extern "C" __global__ void embed_backward(TOKEN_PARAMETERS) {
-    add_by_token<NUMBERS_IN_16_BYTES>(tokens, places, rows, table, count, vocabulary, width, is_added);
-}
-extern "C" __global__ void embed_backward_any(TOKEN_PARAMETERS) {
-    add_by_token<1>(tokens, places, rows, table, count, vocabulary, width, is_added);
-}
+PAIR(embed_backward, add_by_token,
+     (const u32 *tokens, const u32 *places, const number *rows, number *table, u32 count, u32 vocabulary, u32 width,
+      u32 is_added),
+     tokens, places, rows, table, count, vocabulary, width, is_added)
 
 // Blocks of 32 by 8 go over columns and parts of the rows; each leaves its sums in `partial`, [parts, width].
 template <u32 V>
 __device__ __forceinline__ void sums_of_columns(const number *x, float *partial, u32 rows, u32 width, u32 rows_a_part) {
     __shared__ float sums[8][32 * V];
-    allow_next();
+    let_the_next_kernel_begin();
     u32 column = blockIdx.x * 32 * V, at = column + threadIdx.x * V;
     u64 begin = (u64)blockIdx.y * rows_a_part, end = begin + rows_a_part < rows ? begin + rows_a_part : rows;
     float sum[V] = {};
@@ -115,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     __shared__ float sums[32][33];
     u32 column = blockIdx.x * 32 + threadIdx.x;
     float sum = 0;
-    wait_for_last();
+    wait_for_the_kernel_before();
     if (column < width)
 #pragma unroll 4
         for (u32 part = threadIdx.y; part < parts; part += 32) sum += partial[(u64)part * stride + column];
@@ -134,10 +125,9 @@ __device__ __forceinline__ void change_all(number *x, const number *y, u64 count
     for (u64 group = thread; group < groups; group += stride) {
         numbers values = loaded(x + group * NUMBERS_IN_16_BYTES), others = {};
         if (y) others = loaded(y + group * NUMBERS_IN_16_BYTES);
-#pragma unroll
-        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++)
-            values.at[i] = narrowed(change(widened(values.at[i]), widened(others.at[i])));
-        store(x + group * NUMBERS_IN_16_BYTES, values);
+        store(x + group * NUMBERS_IN_16_BYTES, each<NUMBERS_IN_16_BYTES>([&](u32 i) {
+                  return change(widened(values.at[i]), widened(others.at[i]));
+              }));
     }
     for (u64 at = groups * NUMBERS_IN_16_BYTES + thread; at < count; at += stride)
         x[at] = narrowed(change(widened(x[at]), y ? widened(y[at]) : 0));

@@ -1,35 +1,6 @@
 // Causal softmax of scores, in place. Row r of a matrix is of query r % tokens, which sees the keys up to start + query.
 // What a row does not see becomes zero.
 
-#define LOWEST (-__int_as_float(0x7f800000))
-
-__device__ __forceinline__ u32 keys_seen(u64 row, u32 tokens, u32 keys, const u32 *start) {
-    // Rows are fewer than 2^31, and a division of 32 bits is a short one.
-    u64 seen = (u64)*start + (u32)row % tokens + 1;
-    return seen < keys ? (u32)seen : keys;
-}
-
-__device__ __forceinline__ float largest_in_warp(float value) {
-    for (int distance = 16; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, distance));
-    return value;
-}
-
-__device__ __forceinline__ float sum_of_warp(float value) {
-    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
-    return value;
-}
-
-// The largest or the sum over the warps that share a row; `places` are used once.
-template <bool IS_SUM> __device__ __forceinline__ float over_row(float value, float *places) {
-    value = IS_SUM ? sum_of_warp(value) : largest_in_warp(value);
-    if (blockDim.x == 32) return value;
-    if (threadIdx.x % 32 == 0) places[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = places[0];
-    for (u32 warp = 1; warp < blockDim.x / 32; warp++) value = IS_SUM ? value + places[warp] : fmaxf(value, places[warp]);
-    return value;
-}
-
 // `blockDim.x` threads a row, `blockDim.y` rows a block (one, unless a row is of one warp). Rows are groups of 16 bytes,
 // and a thread has at most KEPT of them.
 template <u32 KEPT> __device__ __forceinline__ void softmax(number *scores, u64 rows, u32 tokens, u32 keys, float scale,
@@ -54,7 +25,7 @@ template <u32 KEPT> __device__ __forceinline__ void softmax(number *scores, u64 
     for (u32 k = 0; k < KEPT; k++)
 #pragma unroll
         for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) largest = fmaxf(largest, kept[k][i]);
-    largest = over_row<false>(largest, places[0]);
+    largest = largest_of_row(largest, places[0]);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         // Nobody sees so far: there is nothing to compute.
@@ -65,15 +36,12 @@ template <u32 KEPT> __device__ __forceinline__ void softmax(number *scores, u64 
             sum += kept[k][i];
         }
     }
-    float share = 1 / over_row<true>(sum, places[1]);
+    float share = 1 / sum_of_row(sum, places[1]);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         u32 at = k * step + first;
         if (at >= keys) continue;
-        numbers result;
-#pragma unroll
-        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) result.at[i] = narrowed(kept[k][i] * share);
-        store(at_row + at, result);
+        store(at_row + at, each<NUMBERS_IN_16_BYTES>([&](u32 i) { return kept[k][i] * share; }));
     }
 }
 
@@ -99,9 +67,9 @@ __device__ __forceinline__ void softmax_any(SOFTMAX_PARAMETERS, u32 window) {
     number *at_row = scores + row * keys;
     float largest = LOWEST, sum = 0;
     for (u32 at = first + threadIdx.x; at < seen; at += blockDim.x) largest = fmaxf(largest, widened(at_row[at]));
-    largest = over_row<false>(largest, places[0]);
+    largest = largest_of_row(largest, places[0]);
     for (u32 at = first + threadIdx.x; at < seen; at += blockDim.x) sum += __expf((widened(at_row[at]) - largest) * scale);
-    float share = 1 / over_row<true>(sum, places[1]);
+    float share = 1 / sum_of_row(sum, places[1]);
     for (u32 at = threadIdx.x; at < keys; at += blockDim.x)
         at_row[at] = narrowed(at >= first && at < seen ? __expf((widened(at_row[at]) - largest) * scale) * share : 0);
 }

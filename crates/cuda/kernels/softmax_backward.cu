@@ -4,12 +4,6 @@
 #define SOFTMAX_PARAMETERS                                                                                             \
     const number *shares, number *slopes, u64 rows, u32 tokens, u32 keys, float scale, const u32 *start
 
-__device__ __forceinline__ u32 keys_seen(u64 row, u32 tokens, u32 keys, const u32 *start) {
-    // Rows are fewer than 2^31, and a division of 32 bits is a short one.
-    u64 seen = (u64)*start + (u32)row % tokens + 1;
-    return seen < keys ? (u32)seen : keys;
-}
-
 // `blockDim.x` threads a row, `blockDim.y` rows a block (one, unless a row is of one warp). Rows are groups of 16 bytes,
 // and a thread has at most KEPT of them.
 template <u32 KEPT> __device__ __forceinline__ void softmax_backward(SOFTMAX_PARAMETERS) {
@@ -41,12 +35,10 @@ template <u32 KEPT> __device__ __forceinline__ void softmax_backward(SOFTMAX_PAR
     for (u32 k = 0; k < KEPT; k++) {
         u32 at = k * step + first;
         if (at >= keys) continue;
-#pragma unroll
-        for (u32 i = 0; i < V; i++) {
-            float gradient = widened(share[k].at[i]) * (widened(slope[k].at[i]) - sum) * scale;
-            slope[k].at[i] = narrowed(at + i < seen ? gradient : 0);
-        }
-        put<V>(slopes + row * keys + at, slope[k]);
+        put(slopes + row * keys + at, each<V>([&](u32 i) {
+                float gradient = widened(share[k].at[i]) * (widened(slope[k].at[i]) - sum) * scale;
+                return at + i < seen ? gradient : 0;
+            }));
     }
 }
 

@@ -14,28 +14,6 @@ __device__ __forceinline__ float added_up_in_row(float value) {
     return sum;
 }
 
-// EACH numbers of a row, as they are loaded; widened, and back.
-template <u32 EACH> struct alignas(EACH * sizeof(number)) Some {
-    number at[EACH];
-};
-
-template <u32 EACH> __device__ __forceinline__ Some<EACH> some(const number *from) {
-    return *reinterpret_cast<const Some<EACH> *>(from);
-}
-
-template <u32 EACH> __device__ __forceinline__ void take(const number *from, float (&values)[EACH]) {
-    Some<EACH> taken = some<EACH>(from);
-#pragma unroll
-    for (u32 i = 0; i < EACH; i++) values[i] = widened(taken.at[i]);
-}
-
-template <u32 EACH> __device__ __forceinline__ void put(number *to, const float (&values)[EACH]) {
-    Some<EACH> given;
-#pragma unroll
-    for (u32 i = 0; i < EACH; i++) given.at[i] = narrowed(values[i]);
-    *reinterpret_cast<Some<EACH> *>(to) = given;
-}
-
 // Puts a row that this thread has a share of, normed, or as it is where there is no norm, into another.
 template <u32 EACH>
 __device__ __forceinline__ void norm_row(const number *x, const number *norm, number *out, bool there, u32 width,
@@ -80,17 +58,10 @@ __device__ __forceinline__ void add_norm_of(number *x, const number *y, const nu
     norm_row<EACH>(x + place, norm, out + place, there, width, squares, epsilon);
 }
 
-#define ADD_NORM                                                                                                       \
-    number *x, const number *y, const number *bias, const number *scale, const number *norm, number *out, u32 rows,    \
-        u32 width, float epsilon
-
-extern "C" __global__ void add_norm(ADD_NORM) {
-    add_norm_of<NUMBERS_IN_16_BYTES>(x, y, bias, scale, norm, out, rows, width, epsilon);
-}
-
-extern "C" __global__ void add_norm_any(ADD_NORM) {
-    add_norm_of<1>(x, y, bias, scale, norm, out, rows, width, epsilon);
-}
+PAIR(add_norm, add_norm_of,
+     (number *x, const number *y, const number *bias, const number *scale, const number *norm, number *out, u32 rows,
+      u32 width, float epsilon),
+     x, y, bias, scale, norm, out, rows, width, epsilon)
 
 // Adds the products of taps with rows at this distance, eight at a time, so that all usual loads are in flight
 // together.
@@ -140,17 +111,10 @@ __device__ __forceinline__ void mix_norm_of(const number *seen, const number *we
     norm_row<EACH>(x + place, norm, out + place, there, width, squares, epsilon);
 }
 
-#define MIX_NORM                                                                                                       \
-    const number *seen, const number *weight, const number *bias, const number *scale, number *x, const number *norm,  \
-        number *out, u32 rows, u32 width, u32 taps, float epsilon
-
-extern "C" __global__ void mix_norm(MIX_NORM) {
-    mix_norm_of<NUMBERS_IN_16_BYTES>(seen, weight, bias, scale, x, norm, out, rows, width, taps, epsilon);
-}
-
-extern "C" __global__ void mix_norm_any(MIX_NORM) {
-    mix_norm_of<1>(seen, weight, bias, scale, x, norm, out, rows, width, taps, epsilon);
-}
+PAIR(mix_norm, mix_norm_of,
+     (const number *seen, const number *weight, const number *bias, const number *scale, number *x, const number *norm,
+      number *out, u32 rows, u32 width, u32 taps, float epsilon),
+     seen, weight, bias, scale, x, norm, out, rows, width, taps, epsilon)
 
 // Weights [channels, taps] as [taps, channels].
 extern "C" __global__ void turn_taps(const number *from, number *to, u32 channels, u32 taps) {

@@ -1,7 +1,7 @@
 // SwiGLU, GeGLU and biases. Blocks go over the columns and the rows.
 
 struct Silu {
-    static __device__ __forceinline__ float of(float gate) { return gate / (1 + __expf(-gate)); }
+    static __device__ __forceinline__ float of(float gate) { return silu(gate); }
 };
 
 // GELU as its approximation by tanh: (1 + tanh(z)) / 2 is 1 / (1 + exp(-2 z)).

@@ -24,17 +24,12 @@ __device__ __forceinline__ void gate_backward(number *gate_up, const number *bia
             ups.at[i] = narrowed(by * silu);
             passed.at[i] = narrowed(silu * up);
         }
-        put<V>(place, gates);
-        put<V>(place + ffn, ups);
-        if (activated) put<V>(activated + row * ffn + at, passed);
+        put(place, gates);
+        put(place + ffn, ups);
+        if (activated) put(activated + row * ffn + at, passed);
     }
 }
 
-extern "C" __global__ void swiglu_backward(number *gate_up, const number *bias, const number *slopes, number *activated,
-                                           u32 rows, u32 ffn) {
-    gate_backward<NUMBERS_IN_16_BYTES>(gate_up, bias, slopes, activated, rows, ffn);
-}
-extern "C" __global__ void swiglu_backward_any(number *gate_up, const number *bias, const number *slopes,
-                                               number *activated, u32 rows, u32 ffn) {
-    gate_backward<1>(gate_up, bias, slopes, activated, rows, ffn);
-}
+PAIR(swiglu_backward, gate_backward,
+     (number *gate_up, const number *bias, const number *slopes, number *activated, u32 rows, u32 ffn), gate_up, bias,
+     slopes, activated, rows, ffn)

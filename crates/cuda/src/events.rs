@@ -1,15 +1,14 @@
 //! CUDA events of one stream, for the event clock.
 #![allow(unsafe_code)]
 
-use std::{ptr, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use cudarc::driver::sys;
 
 use crate::clock::{Events, HostTime, Reached};
-use crate::{
-    context::{bound, driver},
-    stream::Stream,
-};
+use crate::context::{bound, driver};
+use crate::moment::{millis_between, new_event};
+use crate::stream::Stream;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Event(sys::CUevent);
@@ -27,12 +26,6 @@ impl StreamEvents {
     pub fn new(stream: Arc<Stream>) -> Self {
         Self { stream, began: Instant::now() }
     }
-
-    fn create(&self) -> Option<Event> {
-        let mut event = ptr::null_mut();
-        driver!("making an event", cuEventCreate(&mut event, sys::CUevent_flags::CU_EVENT_DEFAULT as u32)).ok()?;
-        Some(Event(event))
-    }
 }
 
 impl Events for StreamEvents {
@@ -41,7 +34,11 @@ impl Events for StreamEvents {
     fn record(&self, reused: Option<Event>) -> Option<Event> {
         self.stream.context.bind().ok()?;
         // An event recorded during graph capture becomes part of the graph and has no time.
-        let event = if self.stream.is_capturing() { None } else { reused.or_else(|| self.create()) };
+        let event = if self.stream.is_capturing() {
+            None
+        } else {
+            reused.or_else(|| new_event(sys::CUevent_flags::CU_EVENT_DEFAULT).ok().map(Event))
+        };
         let recorded =
             event.filter(|event| driver!("recording an event", cuEventRecord(event.0, self.stream.raw())).is_ok());
         if let (None, Some(unused)) = (recorded.as_ref(), event.or(reused)) {
@@ -63,9 +60,7 @@ impl Events for StreamEvents {
     }
 
     fn nanos_between(&self, from: Event, to: Event) -> Option<i64> {
-        let mut millis = 0_f32;
-        driver!("reading two events", cuEventElapsedTime_v2(&mut millis, from.0, to.0)).ok()?;
-        Some((f64::from(millis) * 1e6).round() as i64)
+        Some((millis_between(from.0, to.0).ok()? * 1e6).round() as i64)
     }
 
     fn is_idle(&self) -> bool {

@@ -173,15 +173,23 @@ impl Module {
         Ok(Kernel { module: Arc::clone(self), raw, name: name.to_owned() })
     }
 
-    /// Finds several kernels, which may use this amount of shared memory if it is not 0.
-    pub(crate) fn kernels<const N: usize>(
+    /// Finds a kernel that may use this amount of shared memory.
+    pub(crate) fn kernel_with(self: &Arc<Self>, name: &str, shared_bytes: u32) -> Result<Kernel, CudaError> {
+        let kernel = self.kernel(name)?;
+        kernel.allow_shared_bytes(shared_bytes).map(|()| kernel)
+    }
+
+    /// Finds several kernels.
+    pub(crate) fn kernels<const N: usize>(self: &Arc<Self>, names: [&str; N]) -> Result<[Kernel; N], CudaError> {
+        all(names, |name| self.kernel(name))
+    }
+
+    /// Finds several kernels, each of which may use an amount of shared memory.
+    pub(crate) fn kernels_with<const N: usize>(
         self: &Arc<Self>,
-        names: [&str; N],
-        shared_bytes: u32,
+        kernels: [(&str, u32); N],
     ) -> Result<[Kernel; N], CudaError> {
-        let kernels = all(names, |name| self.kernel(name))?;
-        let mut limited = kernels.iter().filter(|_| shared_bytes > 0);
-        limited.try_for_each(|kernel| kernel.allow_shared_bytes(shared_bytes)).map(|()| kernels)
+        all(kernels, |(name, shared_bytes)| self.kernel_with(name, shared_bytes))
     }
 
     /// Finds several kernels of a decode step.
@@ -202,11 +210,11 @@ impl Module {
     }
 }
 
-fn all<const N: usize>(
-    names: [&str; N],
-    find: impl Fn(&str) -> Result<Kernel, CudaError>,
+fn all<K, const N: usize>(
+    kernels: [K; N],
+    find: impl Fn(K) -> Result<Kernel, CudaError>,
 ) -> Result<[Kernel; N], CudaError> {
-    let found = names.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    let found = kernels.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
     found.try_into().map_err(|_| CudaError::refused("finding kernels", 0, "some are missing"))
 }
 

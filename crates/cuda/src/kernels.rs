@@ -5,15 +5,8 @@
 use crate::launch::*;
 use crate::nvrtc::Origin;
 
-/// Every kernel source, by file.
-pub const SOURCES: [Source<'static>; 6] = [SPIN, STAMP, FILL, ACCESS, READ, COPY];
-
-const SPIN: Source<'static> = Source { file: "spin.cu", text: include_str!("../kernels/spin.cu") };
-const STAMP: Source<'static> = Source { file: "stamp.cu", text: include_str!("../kernels/stamp.cu") };
-const FILL: Source<'static> = Source { file: "fill.cu", text: include_str!("../kernels/fill.cu") };
-const ACCESS: Source<'static> = Source { file: "access.cu", text: include_str!("../kernels/access.cu") };
-const READ: Source<'static> = Source { file: "read.cu", text: include_str!("../kernels/read.cu") };
-const COPY: Source<'static> = Source { file: "copy.cu", text: include_str!("../kernels/copy.cu") };
+/// The source of these kernels.
+pub const BASICS: Source<'static> = Source { file: "basics.cu", text: include_str!("../kernels/basics.cu") };
 
 /// Threads per block of the kernels that stream over memory.
 const THREADS: u32 = 256;
@@ -32,40 +25,30 @@ pub struct Kernels {
     read_sum: Kernel,
     copy: Kernel,
     along_memory: Shape,
-    compiled: usize,
+    origin: Origin,
 }
 
 impl Kernels {
     /// Loads all kernels, from the cache if possible.
     pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
-        nvrtc::compile_ahead(device, cache, SOURCES.map(nvrtc::Request::new));
-        let mut compiled = 0;
-        let mut module = |source| {
-            nvrtc::load(device, cache, source, &[]).map(|(module, origin)| {
-                compiled += usize::from(origin == Origin::Compiled);
-                module
-            })
-        };
-        let (spin, stamp) = (module(SPIN)?, module(STAMP)?);
-        let (fill, illegal) = (module(FILL)?.kernel("fill")?, module(ACCESS)?.kernel("illegal_access")?);
-        let (read_sum, copy) = (module(READ)?.kernel("read_sum")?, module(COPY)?.kernel("copy")?);
+        let (module, origin) = Request::new(BASICS).load_with_origin(device, cache)?;
         Ok(Self {
-            spin_nanos: spin.kernel("spin_nanos")?,
-            timer_readings: spin.kernel("timer_readings")?,
-            stamp: stamp.kernel("stamp")?,
-            end_replay: stamp.kernel("end_replay")?,
-            fill,
-            illegal_access: illegal,
-            read_sum,
-            copy,
+            spin_nanos: module.kernel("spin_nanos")?,
+            timer_readings: module.kernel("timer_readings")?,
+            stamp: module.kernel("stamp")?,
+            end_replay: module.kernel("end_replay")?,
+            fill: module.kernel("fill")?,
+            illegal_access: module.kernel("illegal_access")?,
+            read_sum: module.kernel("read_sum")?,
+            copy: module.kernel("copy")?,
             along_memory: Shape::line(device.facts().multiprocessors.max(1) * BLOCKS_EACH, THREADS),
-            compiled,
+            origin,
         })
     }
 
-    /// The number of [`SOURCES`] that had to be compiled; the others were cached.
-    pub fn compiled(&self) -> usize {
-        self.compiled
+    /// Where they came from.
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Keeps one thread of the device busy for this number of nanoseconds of its global timer.
@@ -132,7 +115,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
         let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut there: Vec<String> = names.filter(|name| name.ends_with(".cu")).collect();
-        let mut known: Vec<String> = SOURCES.map(|source| source.file.to_owned()).to_vec();
+        let mut known: Vec<String> = vec![BASICS.file.to_owned()];
         known.extend(crate::nn::SOURCES.iter().map(|source| source.file.to_owned()));
         known.extend(crate::decode::SOURCES.map(|source| source.file.to_owned()));
         there.sort();

@@ -38,7 +38,7 @@ pub use self::{
     error::{CudaError, Done, Failure, Unavailable},
     graph::Graph,
     kernel::Module,
-    kernels::{Kernels, SOURCES},
+    kernels::{BASICS, Kernels},
     memory::{Buffer, Free, Peak, Pinned},
     moment::Moment,
     region::Region,

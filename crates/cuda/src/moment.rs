@@ -5,9 +5,21 @@ use std::{ptr, sync::Arc};
 
 use cudarc::driver::sys;
 
-use crate::context::{Context, bound};
+use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done};
 use crate::{device::Device, stream::Stream};
+
+/// Makes an event of the bound context.
+pub(crate) fn new_event(flags: sys::CUevent_flags) -> Result<sys::CUevent, CudaError> {
+    let mut event = ptr::null_mut();
+    driver!("making an event", cuEventCreate(&mut event, flags as u32)).map(|()| event)
+}
+
+/// Milliseconds between two events of the bound context.
+pub(crate) fn millis_between(from: sys::CUevent, to: sys::CUevent) -> Result<f64, CudaError> {
+    let mut millis = 0_f32;
+    driver!("reading two events", cuEventElapsedTime_v2(&mut millis, from, to)).map(|()| f64::from(millis))
+}
 
 /// A moment of a stream: reached once all earlier work on the stream is done. It can be recorded repeatedly; a wait
 /// applies to the last recording before it.
@@ -26,9 +38,8 @@ impl Moment {
     /// A moment that was not recorded yet: it counts as reached, and has no time.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
         let context = Arc::clone(device.context());
-        let mut raw = ptr::null_mut();
-        bound!(context, "making an event", cuEventCreate(&mut raw, sys::CUevent_flags::CU_EVENT_DEFAULT as u32))?;
-        Ok(Self { context, raw })
+        context.bind()?;
+        Ok(Self { raw: new_event(sys::CUevent_flags::CU_EVENT_DEFAULT)?, context })
     }
 
     /// Records it on a stream, after all existing work.
@@ -48,9 +59,8 @@ impl Moment {
 
     /// Nanoseconds from an earlier moment to this one. Both have been reached.
     pub fn nanos_since(&self, earlier: &Self) -> Result<f64, CudaError> {
-        let mut millis = 0_f32;
-        bound!(self.context, "reading two events", cuEventElapsedTime_v2(&mut millis, earlier.raw, self.raw))?;
-        Ok(f64::from(millis) * 1e6)
+        self.context.bind()?;
+        Ok(millis_between(earlier.raw, self.raw)? * 1e6)
     }
 }
 

@@ -135,28 +135,25 @@ impl Reading {
     /// Clocks set by the user and an idle GPU do not count as throttling.
     pub fn throttled(&self) -> Vec<Throttle> {
         let bits = ThrottleReasons::from_bits_truncate(self.throttle_bits.unwrap_or(0));
-        let reasons = [
-            (ThrottleReasons::SW_POWER_CAP, Throttle::PowerCap),
-            (ThrottleReasons::SW_THERMAL_SLOWDOWN, Throttle::Heat),
-            (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HardwareHeat),
-            (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Throttle::PowerBrake),
-            (ThrottleReasons::HW_SLOWDOWN, Throttle::HardwareSlowdown),
-            (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
-        ];
-        reasons.into_iter().filter(|(bit, _)| bits.contains(*bit)).map(|(_, reason)| reason).collect()
+        Throttle::ALL.iter().filter(|(bit, ..)| bits.contains(*bit)).map(|(_, reason, _)| *reason).collect()
     }
+}
+
+impl Throttle {
+    /// Each with its bit in NVML, and in words.
+    const ALL: [(ThrottleReasons, Self, &str); 6] = [
+        (ThrottleReasons::SW_POWER_CAP, Self::PowerCap, "it draws as much power as it may"),
+        (ThrottleReasons::SW_THERMAL_SLOWDOWN, Self::Heat, "it is hot"),
+        (ThrottleReasons::HW_THERMAL_SLOWDOWN, Self::HardwareHeat, "it is so hot that it protects itself"),
+        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Self::PowerBrake, "the power supply asked it to brake"),
+        (ThrottleReasons::HW_SLOWDOWN, Self::HardwareSlowdown, "it protects itself from heat or power"),
+        (ThrottleReasons::SYNC_BOOST, Self::SyncBoost, "another card of its group is slow"),
+    ];
 }
 
 impl fmt::Display for Throttle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::PowerCap => "it draws as much power as it may",
-            Self::Heat => "it is hot",
-            Self::HardwareHeat => "it is so hot that it protects itself",
-            Self::PowerBrake => "the power supply asked it to brake",
-            Self::HardwareSlowdown => "it protects itself from heat or power",
-            Self::SyncBoost => "another card of its group is slow",
-        })
+        Self::ALL.iter().filter(|(_, reason, _)| reason == self).try_for_each(|(.., words)| f.write_str(words))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::thread::{self, JoinHandle};
-use std::{collections::HashMap, ptr};
+use std::{collections::HashMap, ptr, sync::Arc};
 
 use cudarc::nvrtc::sys::{self, nvrtcResult};
 use laptime_probe::stage;
@@ -56,6 +56,13 @@ pub enum Origin {
 }
 
 const OPTIONS: [&str; 2] = ["--std=c++17", "--generate-line-info"];
+/// Optimises the kernels of a source side by side, and the steps of one kernel.
+const IN_PARALLEL: &str = "--split-compile=0";
+/// The first version whose compiler is known to have it.
+const HAS_IN_PARALLEL: u32 = 13;
+/// The sources that take longest where a decoder starts. They have the same machine code with this option, so no key of a
+/// cache has it.
+const LONGEST: [&str; 4] = ["attention.cu", "attention_tensor.cu", "decode_linear.cu", "softmax.cu"];
 
 /// The compiler's version.
 pub fn compiler_version() -> Result<(u32, u32), CudaError> {
@@ -75,8 +82,12 @@ pub fn compile(source: Source<'_>, architecture: &str, options: &[String]) -> Re
 
 fn compile_unmarked(source: Source<'_>, architecture: &str, options: &[String]) -> Result<Compiled, CudaError> {
     library::load(library::NVRTC)?;
+    let mut options = all_options(architecture, options);
+    if LONGEST.contains(&source.file) && compiler_version()?.0 >= HAS_IN_PARALLEL {
+        options.push(IN_PARALLEL.to_owned());
+    }
     let program = Program::new(source)?;
-    let result = program.compile(&all_options(architecture, options))?;
+    let result = program.compile(&options)?;
     let log = program.log()?;
     if result == nvrtcResult::NVRTC_ERROR_COMPILATION || result == nvrtcResult::NVRTC_ERROR_INVALID_OPTION {
         return Err(CompileError::new(source.file, source.text, &log).into());
@@ -114,8 +125,27 @@ impl Request {
         self.architecture.map_or_else(|| device.facts().architecture(), str::to_owned)
     }
 
-    pub(crate) fn load(&self, device: &Device, cache: &Cache) -> Result<std::sync::Arc<Module>, CudaError> {
-        load_for(device, cache, self.source, &self.architecture(device), &self.options).map(|(module, _)| module)
+    /// Loads it on a device, from the cache if possible.
+    pub(crate) fn load(&self, device: &Device, cache: &Cache) -> Result<Arc<Module>, CudaError> {
+        self.load_with_origin(device, cache).map(|(module, _)| module)
+    }
+
+    pub(crate) fn load_with_origin(&self, device: &Device, cache: &Cache) -> Result<(Arc<Module>, Origin), CudaError> {
+        let key = key(device.facts(), self.source, &self.architecture(device), &self.options)?;
+        if let Some(cubin) = compiled_ahead(device, &key, self.source) {
+            return Ok((Module::load(device, &cubin)?, Origin::Compiled));
+        }
+        if let Some(cubin) = cache.find(&key) {
+            // If the driver rejects a cached file, the source is compiled again.
+            if let Ok(module) = Module::load(device, &cubin) {
+                return Ok((module, Origin::Cache));
+            }
+        }
+        let compiled = compile(self.source, &key.architecture, &self.options)?;
+        let module = Module::load(device, &compiled.cubin)?;
+        // If the cache cannot be written, the next process compiles again.
+        let _ = cache.keep(&key, &compiled.cubin);
+        Ok((module, Origin::Compiled))
     }
 }
 
@@ -148,41 +178,6 @@ fn compiled_ahead(device: &Device, key: &Key, source: Source<'_>) -> Option<Vec<
     let thread = device.compiling().remove(key)?;
     let _stage = stage!("compile", file = source.file);
     thread.join().ok()?
-}
-
-/// Loads a source on a device, from the cache if possible.
-pub fn load(
-    device: &Device,
-    cache: &Cache,
-    source: Source<'_>,
-    options: &[String],
-) -> Result<(std::sync::Arc<Module>, Origin), CudaError> {
-    load_for(device, cache, source, &device.facts().architecture(), options)
-}
-
-/// The same for a given architecture, such as `sm_90a`, for features of exactly that one.
-fn load_for(
-    device: &Device,
-    cache: &Cache,
-    source: Source<'_>,
-    architecture: &str,
-    options: &[String],
-) -> Result<(std::sync::Arc<Module>, Origin), CudaError> {
-    let key = key(device.facts(), source, architecture, options)?;
-    if let Some(cubin) = compiled_ahead(device, &key, source) {
-        return Ok((Module::load(device, &cubin)?, Origin::Compiled));
-    }
-    if let Some(cubin) = cache.find(&key) {
-        // If the driver rejects a cached file, the source is compiled again.
-        if let Ok(module) = Module::load(device, &cubin) {
-            return Ok((module, Origin::Cache));
-        }
-    }
-    let compiled = compile(source, &key.architecture, options)?;
-    let module = Module::load(device, &compiled.cubin)?;
-    // If the cache cannot be written, the next process compiles again.
-    let _ = cache.keep(&key, &compiled.cubin);
-    Ok((module, Origin::Compiled))
 }
 
 fn key(facts: &DeviceFacts, source: Source<'_>, architecture: &str, options: &[String]) -> Result<Key, CudaError> {

@@ -14,6 +14,7 @@ use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done};
 use crate::kernel::{Kernel, Shape};
 use crate::launch::Launch;
+use crate::moment::new_event;
 
 /// A stream that does not wait for the null stream.
 #[derive(Debug)]
@@ -136,9 +137,8 @@ impl Stream {
 
     /// Makes later work on this stream wait for the current work on the other.
     pub fn wait_for(&self, other: &Self) -> Done {
-        let mut event = ptr::null_mut();
-        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-        bound!(self.context, "making an event", cuEventCreate(&mut event, flags))?;
+        self.context.bind()?;
+        let event = new_event(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
         let waited = driver!("recording an event", cuEventRecord(event, other.raw))
             .and_then(|()| driver!("waiting for an event", cuStreamWaitEvent(self.raw, event, 0)));
         // The driver keeps the event until nothing waits for it.

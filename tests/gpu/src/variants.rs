@@ -1,6 +1,6 @@
 //! Every kernel source with options that it is compiled with, so that all of them can be compiled without a GPU.
 
-use laptime_cuda::{SOURCES, decode, nn, nvrtc::Source};
+use laptime_cuda::{BASICS, decode, nn, nvrtc::Source};
 
 const NUMBERS: [&str; 3] = ["-DNUMBER_F32", "-DNUMBER_BF16", "-DNUMBER_F16"];
 
@@ -71,7 +71,7 @@ pub type Variant = (Source<'static>, String, Vec<String>);
 
 /// All of them for an architecture, such as `sm_90`.
 pub fn all(architecture: &str) -> Vec<Variant> {
-    let further = SOURCES.into_iter().map(|source| (source, vec![String::new()]));
+    let further = [(BASICS, vec![String::new()])].into_iter();
     let further = further.chain(nn::SOURCES.iter().map(|source| (*source, of_operation(source.file))));
     let further = further.chain(decode::SOURCES.into_iter().map(|source| (source, of_step(source.file))));
     let each = further.flat_map(|(source, all)| {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!((count("rows.cu"), count("attention.cu"), count("attention_tensor.cu")), (3, 27, 12));
         assert_eq!((count("attention_backward.cu"), count("attention_backward_tensor.cu")), (24, 12));
         assert_eq!((count("block_attention.cu"), count("block_attention_tensor.cu")), (24, 12));
-        assert_eq!((count("block_attention_hopper.cu"), count("fill.cu")), (4, 1));
+        assert_eq!((count("block_attention_hopper.cu"), count("basics.cu")), (4, 1));
         let sources = nn::SOURCES.iter().chain(&decode::SOURCES);
         for (source, number) in sources.flat_map(|source| NUMBERS.map(|number| (source, number))) {
             let has = all("sm_90").iter().any(|(of, _, options)| of == source && options[0] == number);

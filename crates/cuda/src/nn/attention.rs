@@ -47,17 +47,12 @@ impl<T: Element> Attention<T> {
         let sizes = (1..=LARGEST_HEAD).contains(&head_dim) && window != Some(0);
         expect("loading attention", sizes, "the head size must be 1 to 256, and the window at least 1")?;
         let options = of_window(head_dim, window);
-        let any = Request::typed::<T>(ATTENTION, &options).load(device, cache)?.kernel("attention")?;
-        any.allow_shared_bytes(any_shared_bytes(head_dim))?;
+        let module = |source| Request::typed::<T>(source, &options).load(device, cache);
+        let any = module(ATTENTION)?.kernel_with("attention", any_shared_bytes(head_dim))?;
         let tensor = match window.is_none() && has_tensor_cores::<T>(device, head_dim) {
-            true => {
-                let module = Request::typed::<T>(ATTENTION_TENSOR, &options).load(device, cache)?;
-                let kernel = |tile: Tile| {
-                    let kernel = module.kernel(tile.kernel)?;
-                    kernel.allow_shared_bytes(tile.shared_bytes(head_dim)).map(|()| kernel)
-                };
-                Some([kernel(TILES[0])?, kernel(TILES[1])?, kernel(TILES[2])?])
-            }
+            true => Some(
+                module(ATTENTION_TENSOR)?.kernels_with(TILES.map(|tile| (tile.kernel, tile.shared_bytes(head_dim))))?,
+            ),
             false => None,
         };
         let (multiprocessors, is_early) = (device.facts().multiprocessors, device.is_hopper_or_later());

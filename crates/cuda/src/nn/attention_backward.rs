@@ -1,10 +1,10 @@
 //! The gradients of attention that never stores the scores.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc};
 
 use super::attention::{LARGEST_HEAD, has_tensor_cores};
 use super::{ATTENTION_BACKWARD, ATTENTION_BACKWARD_TENSOR, HeadSizes, of_head};
-use crate::launch::*;
+use crate::{kernel::Module, launch::*};
 
 const DOING: &str = "taking attention's gradients";
 
@@ -49,20 +49,17 @@ impl<T: Element> AttentionGradients<T> {
     pub fn load(device: &Device, cache: &Cache, head_dim: u32) -> Result<Self, CudaError> {
         expect("loading attention", (1..=LARGEST_HEAD).contains(&head_dim), "the head size must be 1 to 256")?;
         let options = of_head(head_dim);
-        let kernels = |source: Source<'static>, shared_bytes: [u32; 2]| {
-            let module = Request::typed::<T>(source, &options).load(device, cache)?;
-            let of_keys = module.kernel("attention_backward_keys")?;
-            let of_queries = module.kernel("attention_backward_queries")?;
-            of_keys.allow_shared_bytes(shared_bytes[0])?;
-            of_queries.allow_shared_bytes(shared_bytes[1])?;
-            Ok::<_, CudaError>((module, [of_keys, of_queries]))
+        let module = |source| Request::typed::<T>(source, &options).load(device, cache);
+        let kernels = |module: &Arc<Module>, [keys, queries]: [u32; 2]| {
+            module.kernels_with([("attention_backward_keys", keys), ("attention_backward_queries", queries)])
         };
-        let (module, any) = kernels(ATTENTION_BACKWARD, any_shared_bytes(head_dim))?;
+        let plain = module(ATTENTION_BACKWARD)?;
+        let any = kernels(&plain, any_shared_bytes(head_dim))?;
         let tensor = match has_tensor_cores::<T>(device, head_dim) {
-            true => Some(kernels(ATTENTION_BACKWARD_TENSOR, tensor_shared_bytes(head_dim))?.1),
+            true => Some(kernels(&module(ATTENTION_BACKWARD_TENSOR)?, tensor_shared_bytes(head_dim))?),
             false => None,
         };
-        Ok(Self { dots: module.kernel("attention_dots")?, any, tensor, head_dim, of: PhantomData })
+        Ok(Self { dots: plain.kernel("attention_dots")?, any, tensor, head_dim, of: PhantomData })
     }
 
     /// Puts the gradients of queries, keys and values into `gradients`, which lie as those do. A position of the cache that

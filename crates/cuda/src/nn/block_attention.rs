@@ -80,8 +80,7 @@ impl Engine {
     }
 
     fn load<T: Element>(self, device: &Device, cache: &Cache, head_dim: u32) -> Result<Kernel, CudaError> {
-        let kernel = self.request::<T>(head_dim).load(device, cache)?.kernel(self.kernel())?;
-        kernel.allow_shared_bytes(self.shared_bytes(head_dim)).map(|()| kernel)
+        self.request::<T>(head_dim).load(device, cache)?.kernel_with(self.kernel(), self.shared_bytes(head_dim))
     }
 }
 

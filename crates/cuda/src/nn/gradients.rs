@@ -20,12 +20,12 @@ kernels! {
     /// The gradients of a transformer's operations on numbers of one type, on one device.
     Gradients
     LOSS {
-        cross_entropy_kept: [Kernel; 2] = kernels(["cross_entropy_4", "cross_entropy_8"], 0),
+        cross_entropy_kept: [Kernel; 2] = kernels(["cross_entropy_4", "cross_entropy_8"]),
         cross_entropy: Pair = pair("cross_entropy"),
         mean: Kernel = kernel("mean"),
     }
     RMS_NORM_BACKWARD {
-        rms_norm_backward: [Kernel; 2] = kernels(["rms_norm_backward_1", "rms_norm_backward_2"], norm::SHARED_BYTES),
+        rms_norm_backward: [Kernel; 2] = kernels_with(["rms_norm_backward_1", "rms_norm_backward_2"].map(|name| (name, norm::SHARED_BYTES))),
         rms_norm_backward_any: Kernel = kernel("rms_norm_backward_any"),
     }
     ROWS_BACKWARD {
@@ -38,7 +38,7 @@ kernels! {
         scale: Kernel = kernel("scale"),
     }
     SOFTMAX_BACKWARD {
-        softmax_causal_backward: [Kernel; 2] = kernels(["softmax_causal_backward_2", "softmax_causal_backward_4"], 0),
+        softmax_causal_backward: [Kernel; 2] = kernels(["softmax_causal_backward_2", "softmax_causal_backward_4"]),
         softmax_causal_backward_any: Kernel = kernel("softmax_causal_backward_any"),
     }
     HEADS_BACKWARD {

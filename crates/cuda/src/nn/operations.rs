@@ -22,7 +22,7 @@ kernels! {
     RMS_NORM { rms_norm: Pair = pair("rms_norm"), rms_norm_add: Kernel = kernel("rms_norm_add"), }
     HEADS { split_heads: Pair = pair("split_heads"), }
     SOFTMAX {
-        softmax_causal: [Kernel; 3] = kernels(["softmax_causal_2", "softmax_causal_4", "softmax_causal_8"], 0),
+        softmax_causal: [Kernel; 3] = kernels(["softmax_causal_2", "softmax_causal_4", "softmax_causal_8"]),
         softmax_causal_any: Kernel = kernel("softmax_causal_any"),
         softmax_windowed: Kernel = kernel("softmax_windowed"),
     }
