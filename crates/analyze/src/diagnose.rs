@@ -19,8 +19,13 @@ use crate::python_lines::{LineShares, idle_lines};
 use crate::timeline::{Prepared, Timeline};
 use crate::units::{per_cent, three_figures};
 use crate::{
-    cases::cases, finding::Finding, gap_verdict::VerdictKind, gaps::parts_and_verdict, note::plural,
-    overview::Overview, profiling::FAR_FROM_LIMIT,
+    cases::cases,
+    finding::Finding,
+    gap_verdict::VerdictKind,
+    gaps::parts_and_verdict,
+    note::{capital, plural},
+    overview::Overview,
+    profiling::FAR_FROM_LIMIT,
 };
 
 /// Up to this many times its hardware limit, a case counts as near it.
@@ -73,10 +78,7 @@ pub(crate) fn diagnose_of(timeline: &Timeline<'_>, results: &[CaseResult], peaks
 impl Diagnosis {
     fn with_results(mut self, results: &[CaseResult], peaks: Option<&Peaks>) -> Self {
         self.add_results(results, peaks);
-        self.findings.sort_by(|a, b| {
-            let gain = |one: &Bottleneck| one.gain_ns.unwrap_or(0.0);
-            a.severity.cmp(&b.severity).then(gain(b).total_cmp(&gain(a)))
-        });
+        self.findings.sort_by(Bottleneck::order);
         self
     }
 
@@ -128,9 +130,9 @@ impl Diagnosis {
                     if kind == VerdictKind::Saturated {
                         self.remarks.push(format!(
                             "{} is busy: it ran kernels {} of the time. {} [saturated].",
-                            upper(&device.name),
+                            capital(&device.name),
                             per_cent(verdict.busy),
-                            upper(&verdict.next())
+                            capital(&verdict.next())
                         ));
                     }
                 }
@@ -157,19 +159,14 @@ impl Diagnosis {
 }
 
 fn far(evidence: String, gain_ns: f64) -> Bottleneck {
-    let finding = Finding {
+    Finding {
         rule: "far-from-limit",
         evidence,
         limit: format!("{FAR_FROM_LIMIT} times"),
         meaning: "arithmetic units and memory are idle most of the time".into(),
         next: "record the case with `laptime profile`, then run `laptime diagnose` on the recording".into(),
-    };
-    Bottleneck { severity: Severity::Notable, finding, gain_ns: Some(gain_ns), evidence: Vec::new() }
-}
-
-fn upper(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    }
+    .bottleneck(Severity::Notable, Some(gain_ns))
 }
 
 #[cfg(test)]

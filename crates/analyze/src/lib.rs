@@ -7,6 +7,7 @@ mod bottleneck;
 mod c2c;
 mod diagnose;
 mod explain;
+mod fields;
 mod finding;
 mod machine;
 mod note;
@@ -18,24 +19,14 @@ mod trace;
 mod units;
 
 // Modules name each other by their last name: `crate::gaps`, not `crate::trace::gaps`.
-use machine::{doctor, limits};
-use results::{
-    ab, against, by_case, cases, cold_start, compare, crossover, differences, doubt, doubts, figures, overhead,
-    profiling, scaling, series, timings, warmup, warmup_rows,
-};
-use trace::{
-    account, check, critical_path, device_time, devices, families, fleet, gap_cause, gap_charge, gap_verdict,
-    gap_whole, gaps, group, host, host_tree, idle_pieces, intervals, lap_unit, laps, launch_figures, measured, one_off,
-    overlap, overview, quantile, repeats, replay, stage_figures, stages, summary, syncs, timeline, top, waits,
-    waterfall,
-};
+use self::{machine::*, results::*, trace::*};
 
 pub use self::{
     ab::{Ab, ab},
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
     against::{AgainstText, PromptAgainst, TextAgainst, against_text},
     bottleneck::{Bottleneck, Evidence, Fix, Gain, Reported, Severity},
-    by_case::{CaseId, Trouble, TroubleKind},
+    by_case::{CaseId, Trouble, TroubleKind, grouped},
     c2c::{JoinedStages, joined_stages},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
@@ -69,7 +60,7 @@ pub use self::{
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
     measured::{Measured, measured},
-    note::{Note, plural},
+    note::{Note, capital, plural},
     offload::{
         AUDIO_OF_A_TOKEN, BUFFERS, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS, Minimum,
         Offload, OffloadFacts, OffloadedLayer, PassKind, Prefetch, Rates, Sizes, Step as ReplayStep, Thresholds, Token,

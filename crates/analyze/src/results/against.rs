@@ -1,14 +1,12 @@
 //! Cache-to-cache (C2C) fusion compared with passing text between two models, and with the base model alone.
 
-use std::collections::HashMap;
-
 use laptime_stats::Group;
 use laptime_trace::run::{AxisValue, CaseResult};
 
-use crate::by_case::{CaseId, Processes, by_case};
+use crate::by_case::{CaseId, Processes, by_case, grouped};
 use crate::cases::known_values;
 use crate::crossover::{Answer, Crossing, Logs, Ratio, answer, words};
-use crate::series::{draws, without};
+use crate::series::draws;
 
 /// The axis of the text length.
 const TEXT: &str = "text_tokens";
@@ -50,19 +48,14 @@ pub struct TextAgainst {
 
 /// Finds the text length from which on C2C is faster.
 pub fn against_text(results: &[CaseResult]) -> AgainstText {
-    let mut places = HashMap::new();
-    let mut found: Vec<(CaseId, Vec<Point>)> = Vec::new();
-    for processes in by_case(results) {
-        let Some(point) = Point::of(&processes) else { continue };
-        let id = without(&processes.id, |axis| axis == TEXT);
-        let key = (id.workload.clone(), id.device.clone(), id.case.to_string());
-        let place = *places.entry(key).or_insert(found.len());
-        if place == found.len() {
-            found.push((id, Vec::new()));
-        }
-        found[place].1.push(point);
-    }
-    AgainstText { prompts: found.into_iter().map(|(id, points)| PromptAgainst::of(id, points)).collect() }
+    let point = |processes: Processes<'_>| {
+        let id = processes.id.without(&[TEXT]);
+        Some((id.key(), (id, Point::of(&processes)?)))
+    };
+    let prompt = |(_, members): (_, Vec<(CaseId, Point)>)| {
+        PromptAgainst::of(members[0].0.clone(), members.into_iter().map(|(_, point)| point).collect())
+    };
+    AgainstText { prompts: grouped(by_case(results).into_iter().filter_map(point)).into_iter().map(prompt).collect() }
 }
 
 impl PromptAgainst {

@@ -8,7 +8,7 @@ use laptime_stats::{Group, Interval};
 use laptime_trace::run::CaseResult;
 
 use crate::by_case::{CaseId, TroubleKind};
-use crate::series::{Clock, Point, Series, clock, draws, middle, series, without};
+use crate::series::{Clock, Point, Series, clock, draws, middle, series};
 
 /// The axis of attention kinds.
 pub(crate) const KIND: &str = "attention";
@@ -124,8 +124,7 @@ fn kind(series: &Series) -> Option<String> {
 
 /// What two series must have in common to be compared.
 fn group(series: &Series) -> String {
-    let id = without(&series.id, |axis| axis == KIND || PATTERN.contains(&axis));
-    format!("{} {} {}", id.workload, id.device, id.case)
+    series.id.without(&[KIND]).without(&PATTERN).key()
 }
 
 /// The reference of a series; if there are several, the one with the same pattern.
@@ -135,7 +134,7 @@ fn base<'a>(alike: &[&'a Series], series: &Series) -> Option<&'a Series> {
     if kind(series).as_deref() == Some(name) {
         return None;
     }
-    let rest = |series: &Series| without(&series.id, |axis| axis == KIND);
+    let rest = |series: &Series| series.id.without(&[KIND]);
     let of_name = || alike.iter().copied().filter(|other| kind(other).as_deref() == Some(name));
     of_name().find(|other| rest(other) == rest(series)).or_else(|| of_name().next())
 }
@@ -149,7 +148,7 @@ fn pair(base: &Series, series: &Series, salt: u64) -> Option<Crossover> {
         return None;
     }
     Some(Crossover {
-        id: without(&series.id, |axis| axis == KIND),
+        id: series.id.without(&[KIND]),
         kind: kind(series)?,
         base: kind(base)?,
         clock,

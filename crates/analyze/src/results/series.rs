@@ -1,18 +1,16 @@
 //! Cases along the sequence length: cases that differ in nothing else.
 
-use std::collections::HashMap;
-
 use laptime_stats::{Group, Interval, summary::LEVEL};
-use laptime_trace::run::{AxisValue, Case, CaseResult, Measured};
+use laptime_trace::run::{AxisValue, CaseResult, Measured};
 
-use crate::by_case::{CaseId, Processes, TroubleKind, by_case};
+use crate::by_case::{CaseId, Processes, TroubleKind, by_case, grouped};
 use crate::figures::{Figures, SEED, numbers};
 
 /// The axis of lengths.
 pub(crate) const LENGTH: &str = "seq_len";
 
-/// Axes that include the length in another form: the short name of a test.
-const ALSO_LENGTH: [&str; 1] = ["test"];
+/// The axis of lengths, and the one that includes the length in another form: the short name of a test.
+const ALONG: [&str; 2] = [LENGTH, "test"];
 
 /// How often a point is resampled for an interval.
 pub(crate) const RESAMPLES: usize = 2000;
@@ -144,34 +142,20 @@ pub(crate) fn clock<'a>(points: impl IntoIterator<Item = &'a Point>) -> Clock {
 
 /// Groups cases that differ only in length, in order of first appearance.
 pub(crate) fn series(results: &[CaseResult]) -> Vec<Series> {
-    let mut places = HashMap::new();
-    let mut found: Vec<Series> = Vec::new();
-    for processes in by_case(results) {
-        let Some(AxisValue::Int(length)) = processes.id.case.get(LENGTH) else { continue };
-        let Ok(length) = u64::try_from(*length) else { continue };
-        if length == 0 {
-            continue;
-        }
-        let id = without(&processes.id, |axis| axis == LENGTH || ALSO_LENGTH.contains(&axis));
-        let key = (id.workload.clone(), id.device.clone(), id.case.to_string());
-        let place = *places.entry(key).or_insert(found.len());
-        if place == found.len() {
-            found.push(Series { id, points: Vec::new() });
-        }
-        found[place].points.push(Point::of(length, &processes));
-    }
-    for series in &mut found {
-        series.points.sort_by_key(|point| point.length);
-        series.points.dedup_by_key(|point| point.length);
-    }
-    found
-}
-
-/// A case without some of its axes.
-pub(crate) fn without(id: &CaseId, is_left_out: impl Fn(&str) -> bool) -> CaseId {
-    let kept = id.case.values().filter(|(axis, _)| !is_left_out(axis));
-    let values = kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect();
-    CaseId { workload: id.workload.clone(), device: id.device.clone(), case: Case::new(values) }
+    let point = |processes: Processes<'_>| {
+        let AxisValue::Int(length) = processes.id.case.get(LENGTH)? else { return None };
+        let length = u64::try_from(*length).ok().filter(|length| *length > 0)?;
+        let id = processes.id.without(&ALONG);
+        Some((id.key(), (id, Point::of(length, &processes))))
+    };
+    let series = |(_, members): (_, Vec<(CaseId, Point)>)| {
+        let id = members[0].0.clone();
+        let mut points: Vec<Point> = members.into_iter().map(|(_, point)| point).collect();
+        points.sort_by_key(|point| point.length);
+        points.dedup_by_key(|point| point.length);
+        Series { id, points }
+    };
+    grouped(by_case(results).into_iter().filter_map(point)).into_iter().map(series).collect()
 }
 
 /// Logarithms of the typical time of each group, resampled; none if a group has no 95 % interval.

@@ -71,7 +71,7 @@ laptime_trace::words! {
 }
 
 /// What to do about the warm-up of a case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Advice {
     /// All processes were steady from the first iteration on.

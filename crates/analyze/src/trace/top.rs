@@ -245,7 +245,7 @@ fn work_of_devices(trace: &Trace, devices: &Devices) -> Option<Vec<bool>> {
         return None;
     }
     let mut is_work = vec![false; trace.span_count()];
-    for work in devices.devices.iter().flat_map(|device| &device.work) {
+    for work in devices.work() {
         is_work[work.id.index()] = true;
     }
     Some(is_work)

@@ -1,7 +1,6 @@
 //! Attention in the columns of Nano XYZ, one row per kind, then further columns.
 
-use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Profiling, ScalingSeries};
-use laptime_trace::run::Case;
+use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Profiling, ScalingSeries, grouped};
 
 use super::{labels::Labels, largest, mean, megabytes, smallest};
 use crate::{Cell, Column, Table, tables::lengths};
@@ -77,25 +76,9 @@ impl<'a> Together<'a> {
 }
 
 /// Groups cases that differ only in length, in order of first appearance.
-pub(super) fn by_series(cases: &[CaseFigures]) -> Vec<Together<'_>> {
-    let mut found: Vec<Together<'_>> = Vec::new();
-    let mut places = std::collections::HashMap::new();
-    for case in cases {
-        let id = without_length(&case.id);
-        let key = (id.workload.clone(), id.device.clone(), id.case.to_string());
-        let place = *places.entry(key).or_insert(found.len());
-        if place == found.len() {
-            found.push(Together { id, cases: Vec::new() });
-        }
-        found[place].cases.push(case);
-    }
-    found
-}
-
-fn without_length(id: &CaseId) -> CaseId {
-    let kept = id.case.values().filter(|(axis, _)| !ALONG.contains(axis));
-    let case = Case::new(kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect());
-    CaseId { case, ..id.clone() }
+pub(super) fn by_series<'a>(cases: &'a [CaseFigures]) -> Vec<Together<'a>> {
+    let series = |(_, cases): (_, Vec<&'a CaseFigures>)| Together { id: cases[0].id.without(&ALONG), cases };
+    grouped(cases.iter().map(|case| (case.id.without(&ALONG).key(), case))).into_iter().map(series).collect()
 }
 
 fn row(cases: &Together<'_>, labels: &Labels<'_>, series: Option<&ScalingSeries>) -> Vec<Cell> {

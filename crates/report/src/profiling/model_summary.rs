@@ -1,6 +1,6 @@
 //! Models in the columns of Nano XYZ, one row per preset, then further columns.
 
-use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Mode, Passes, Profiling};
+use laptime_analyze::{CaseFigures, MeasuredFigures, Mode, Passes, Profiling};
 use laptime_trace::run::Case;
 
 use super::attention_summary::{Together, by_series};
@@ -52,19 +52,13 @@ fn by_model(cases: &[CaseFigures]) -> Vec<Together<'_>> {
         if Mode::of(&series.id.case).is_none() {
             continue;
         }
-        let id = without_pass(&series.id);
+        let id = series.id.without(&["pass_type"]);
         match found.iter_mut().find(|known| known.id == id) {
             Some(known) => known.cases.extend(series.cases),
             None => found.push(Together { id, cases: series.cases }),
         }
     }
     found
-}
-
-fn without_pass(id: &CaseId) -> CaseId {
-    let kept = id.case.values().filter(|(axis, _)| *axis != "pass_type");
-    let case = Case::new(kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect());
-    CaseId { case, ..id.clone() }
 }
 
 /// The figures of one mode; forward and backward do not count if the whole step was measured.

@@ -1,8 +1,8 @@
 //! Cache-to-cache fusion compared with passing text between two models, as a table.
 
-use laptime_analyze::{AgainstText, Ratio, TextAgainst};
+use laptime_analyze::{AgainstText, Ratio, TextAgainst, capital};
 
-use super::{axes::Axes, troubles::capital};
+use super::axes::Axes;
 use crate::{Cell, Table, table::fields};
 
 /// Lays out times to the first token, one row per text length, with the answers as notes. None if there is nothing to

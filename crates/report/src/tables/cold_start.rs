@@ -1,9 +1,8 @@
 //! The cost of a cold start, as a table and in sentences.
 
-use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, WarmUpStudy};
+use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, WarmUpStudy, capital};
 
 use super::axes::{Axes, Taken};
-use super::troubles::capital;
 use crate::{Cell, Column, Table, layout::OneUnit};
 
 /// A first iteration that is slower by less is not reported.

@@ -1,7 +1,8 @@
 //! The comparison of two runs as a table.
 
 use laptime_analyze::{
-    Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Tally, Trouble, Which, plural,
+    Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Tally, Trouble, Which, capital, grouped,
+    plural,
 };
 use laptime_stats::compare::{LEAST_PROCESSES, MOST_ADVISED};
 use laptime_stats::{Interval, Reason, Verdict};
@@ -233,18 +234,12 @@ fn advice(needed: &[Option<usize>]) -> String {
 }
 
 fn add_not_compared(table: &mut Table, answer: &Compared, axes: &Axes) {
-    let mut reasons: Vec<(String, Vec<&ComparedCase>)> = Vec::new();
-    for case in answer.cases.iter().filter(|case| case.pair.is_err()) {
-        let reason = reason(case).unwrap_or_default();
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, cases)) => cases.push(case),
-            None => reasons.push((reason, vec![case])),
-        }
-    }
+    let failed = answer.cases.iter().filter(|case| case.pair.is_err());
+    let reasons = grouped(failed.map(|case| (reason(case).unwrap_or_default(), case)));
     let more = reasons.len().saturating_sub(troubles::MOST);
     for (reason, cases) in reasons.into_iter().take(troubles::MOST) {
         let names = axes.names(cases.iter().map(|case| &case.id));
-        table.note(format!("{}: {}.", troubles::capital(&names), reason.trim_end_matches('.')));
+        table.note(format!("{}: {}.", capital(&names), reason.trim_end_matches('.')));
     }
     troubles::add_more(table, more);
 }

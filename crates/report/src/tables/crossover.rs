@@ -1,8 +1,8 @@
 //! Crossover lengths of kinds of attention, as a table.
 
-use laptime_analyze::{Crossover, Crossovers, Ratio};
+use laptime_analyze::{Crossover, Crossovers, Ratio, capital};
 
-use super::{axes::Axes, troubles::capital};
+use super::axes::Axes;
 use crate::{Cell, Table, table::fields};
 
 /// Lays out how much faster and smaller a kind is, one row per length, with the answers as notes. None if there is only

@@ -1,6 +1,6 @@
 //! The state of a machine as a table.
 
-use laptime_analyze::{Check, Doctor, Level};
+use laptime_analyze::{Check, Doctor, Level, grouped};
 
 use crate::{Cell, Table, table::table};
 
@@ -30,15 +30,10 @@ pub fn doctor(answer: &Doctor) -> Table {
 
 /// What failed checks mean and what to do; checks with the same text share a line.
 fn notes<'a>(checks: impl Iterator<Item = &'a Check>) -> Vec<String> {
-    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
-    for check in checks {
-        let Some(meaning) = &check.meaning else { continue };
+    let line = |check: &'a Check| {
         let next = check.next.as_ref().map_or_else(String::new, |next| format!(" Try: {next}."));
-        let line = format!("{meaning}.{next}");
-        match lines.iter_mut().find(|(text, _)| *text == line) {
-            Some((_, words)) => words.push(check.word),
-            None => lines.push((line, vec![check.word])),
-        }
-    }
-    lines.iter().map(|(text, words)| format!("{}: {text}", words.join("; "))).collect()
+        Some((format!("{}.{next}", check.meaning.as_ref()?), check.word))
+    };
+    let lines = grouped(checks.filter_map(line)).into_iter();
+    lines.map(|(text, words)| format!("{}: {text}", words.join("; "))).collect()
 }

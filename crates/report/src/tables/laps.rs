@@ -1,11 +1,12 @@
 //! Laps as tables: summary figures, or every lap.
 
 use laptime_analyze::{
-    LEAST_LAPS, Lap, LapPart, LapSource, Laps, Note, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend, plural,
+    LEAST_LAPS, Lap, LapPart, LapSource, Laps, Note, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
+    capital, plural,
 };
 use laptime_stats::Summary;
 
-use super::{overview, troubles::capital};
+use super::overview;
 use crate::layout::{in_one_unit, single};
 use crate::{Cell, Table, curve::curve, kernel_name::short, table::table};
 

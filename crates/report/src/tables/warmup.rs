@@ -1,6 +1,6 @@
 //! Warm-ups as a table.
 
-use laptime_analyze::{Advice, Averaged, CaseId, WarmUp, WarmUpProcess, WarmUps};
+use laptime_analyze::{Averaged, WarmUp, WarmUpProcess, WarmUps, capital, grouped};
 
 use super::{axes::Axes, troubles};
 use crate::layout::{in_one_unit, single};
@@ -57,18 +57,11 @@ pub fn warmup(answer: &WarmUps) -> Table {
 
 /// One sentence per advice, with the cases it applies to.
 fn add_advice(table: &mut Table, answer: &WarmUps, axes: &Axes) {
-    let mut groups: Vec<(Advice, Vec<&CaseId>)> = Vec::new();
-    for case in &answer.cases {
-        let Some(advice) = case.advice() else { continue };
-        match groups.iter_mut().find(|(known, _)| *known == advice) {
-            Some((_, ids)) => ids.push(&case.id),
-            None => groups.push((advice, vec![&case.id])),
-        }
-    }
+    let groups = grouped(answer.cases.iter().filter_map(|case| Some((case.advice()?, &case.id))));
     let is_one = groups.len() == 1;
     for (advice, ids) in groups {
         let who = if is_one { String::new() } else { format!("{}: ", axes.names(ids.into_iter())) };
-        table.note(troubles::capital(&format!("{who}{advice}")));
+        table.note(capital(&format!("{who}{advice}")));
     }
 }
 

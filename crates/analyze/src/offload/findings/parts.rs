@@ -11,7 +11,7 @@ pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {
 }
 
 fn bad(finding: Finding, gain_ns: f64) -> Bottleneck {
-    Bottleneck { severity: Severity::Bad, finding, gain_ns: Some(gain_ns), evidence: Vec::new() }
+    finding.bottleneck(Severity::Bad, Some(gain_ns))
 }
 
 /// The largest part of a slow token, unless it is covered by other findings.

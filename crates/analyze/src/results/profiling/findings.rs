@@ -7,7 +7,7 @@ use crate::crossover::{Answer, Crossover, words::list};
 use crate::doubts::{SharedDoubt, Varying};
 use crate::scaling::{Exponent, ScalingSeries};
 use crate::units::{per_cent, three_figures, time};
-use crate::{explain::explain, finding::Finding, series::without, warmup::WarmUp};
+use crate::{explain::explain, finding::Finding, note::capital, warmup::WarmUp};
 
 /// From this many times its hardware limit on, a case should be profiled.
 pub const FAR_FROM_LIMIT: f64 = 3.0;
@@ -71,11 +71,6 @@ fn doubt(name: &str, shared: &SharedDoubt) -> KeyFinding {
     let id = shared.doubt.id();
     let remedy = explain(id).map(|topic| topic.remedy.to_owned());
     KeyFinding::new(id, format!("Run of `{name}`: {shared}."), remedy)
-}
-
-fn capital(sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// The axes in which a pair differs from the others of its part.
@@ -296,8 +291,7 @@ fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count:
 /// Among several runs of the same cases, the one with the most warm-up iterations.
 fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
     let cases = |run: &ColdRun| -> Vec<String> {
-        let ids = run.warmups.cases.iter().map(|case| without(&case.id, |axis| axis == RUN_AXIS));
-        ids.map(|id| format!("{} {} {}", id.workload, id.device, id.case)).collect()
+        run.warmups.cases.iter().map(|case| case.id.without(&[RUN_AXIS]).key()).collect()
     };
     let mut found: Vec<(Vec<String>, &ColdRun)> = Vec::new();
     for run in runs {

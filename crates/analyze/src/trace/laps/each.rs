@@ -46,7 +46,7 @@ impl Lap {
 
 /// Collects what happened in each lap.
 pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit, waits: &[Found]) -> Vec<Lap> {
-    let work = || devices.devices.iter().flat_map(|device| &device.work);
+    let work = || devices.work();
     let busy = Stretches::union(work().map(|work| (work.start, work.end)).collect());
     let waiting = waiting(waits);
     let launches = launches(trace, devices, unit);
@@ -88,7 +88,7 @@ fn launches(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Option<Vec<u64>
 
 fn launches_behind(devices: &Devices, unit: &LapUnit) -> Option<Vec<u64>> {
     let launched = |work: &Work| Some((unit.at(work.start)?, work.launch?));
-    let work = devices.devices.iter().flat_map(|device| &device.work);
+    let work = devices.work();
     let behind: HashSet<(usize, SpanId)> = work.filter_map(launched).collect();
     if behind.is_empty() {
         return None;

@@ -1,6 +1,6 @@
 //! The rates of cases, below the measured peaks.
 
-use laptime_analyze::{CaseFigures, Limits, Profiling, ProfilingPart, RUN_AXIS};
+use laptime_analyze::{CaseFigures, Limits, Profiling, ProfilingPart, RUN_AXIS, grouped};
 use laptime_trace::run::{Peaks, Traffic};
 
 use super::device_name;
@@ -53,16 +53,12 @@ fn three_figures(number: f64) -> String {
 /// One line per group of cases that differ only in length.
 fn lines(part: &ProfilingPart, is_held: &dyn Fn(&CaseFigures) -> bool) -> Vec<Line> {
     let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["model", "attention", "pass_type"]);
-    let mut lines: Vec<Line> = Vec::new();
-    for (case, point) in part.cases.iter().filter(|case| is_held(case)).filter_map(|case| Some((case, point(case)?))) {
+    let named = |case: &CaseFigures| {
         let label = labels.label(&case.id);
-        let name = if label.is_empty() { case.id.workload.clone() } else { label };
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line::new(name, vec![point])),
-        }
-    }
-    lines
+        Some((if label.is_empty() { case.id.workload.clone() } else { label }, point(case)?))
+    };
+    let points = grouped(part.cases.iter().filter(|case| is_held(case)).filter_map(named));
+    points.into_iter().map(|(name, points)| Line::new(name, points)).collect()
 }
 
 fn point(case: &CaseFigures) -> Option<Point> {
