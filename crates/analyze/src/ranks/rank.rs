@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use laptime_stats::spread::median_of;
 use laptime_trace::Trace;
 
 use super::collective::{CollectiveKind, Communicator, Describer, communication, kind_of, step_of};
@@ -134,6 +135,11 @@ pub struct RankTrace {
 }
 
 impl RankTrace {
+    /// The length of its median step, in nanoseconds.
+    pub(crate) fn median_step(&self) -> Option<f64> {
+        median_of(self.steps.iter().map(|step| (step.end - step.start) as f64))
+    }
+
     /// Takes what is needed from a trace: one rank, or one per device that communicates. `label` is the name of the file,
     /// and `file` its number.
     pub fn of(trace: &Trace, label: &str, file: usize) -> Vec<Self> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use laptime_stats::{Sorted, Steadiness, Summary, spread::median, steadiness, steady::LEAST_SAMPLES};
+use laptime_stats::{Sorted, Steadiness, Summary, spread::median_of, steadiness, steady::LEAST_SAMPLES};
 use laptime_trace::run::{CaseResult, Measured};
 
 use crate::by_case::{CaseId, Processes, Trouble, by_case};
@@ -194,8 +194,7 @@ fn averaged(processes: &[WarmUpProcess]) -> Option<Averaged> {
     let steady: Vec<&WarmUpProcess> = processes.iter().filter(|process| process.steady_ns.is_some()).collect();
     let iterations = steady.iter().flat_map(|process| numbers(&process.iterations_ns)).collect();
     let summary = Summary::of(&Sorted::<f64>::from_unsorted(iterations).ok()?, SEED)?;
-    let levels: Vec<f64> = steady.iter().filter_map(|process| process.steady_ns).collect();
-    let level = median(&levels).filter(|&level| level > 0.0)?;
+    let level = median_of(steady.iter().filter_map(|process| process.steady_ns)).filter(|&level| level > 0.0)?;
     let (mean_ns, std_ns) = (summary.mean, summary.std);
     Some(Averaged { mean_ns, std_ns, steady_ns: level, error: mean_ns / level - 1.0 })
 }

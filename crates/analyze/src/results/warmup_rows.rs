@@ -1,6 +1,6 @@
 //! A warm-up study: the result of a case for several numbers of warm-up iterations, each in fresh processes.
 
-use laptime_stats::spread::median;
+use laptime_stats::spread::median_of;
 use laptime_trace::run::{Case, CaseResult, Environment, Settings};
 
 use crate::by_case::{CaseId, Trouble, by_case};
@@ -135,12 +135,11 @@ fn mean(row: &WarmUpRow) -> Option<f64> {
 fn row(warmup_iterations: usize, results: &[CaseResult]) -> WarmUpRow {
     let measured = || results.iter().filter_map(CaseResult::measured);
     let first = |ns: &[u64], more: &[u64]| ns.first().or(more.first()).map(|first| *first as f64);
-    let firsts: Vec<f64> = measured().filter_map(|measured| first(&measured.warmup_ns, &measured.wall_ns)).collect();
     let iterations = Figures::of(measured().map(|measured| numbers(&measured.wall_ns)).collect());
     let series = results.iter().filter_map(series).collect();
     WarmUpRow {
         warmup_iterations,
-        first_ns: median(&firsts),
+        first_ns: median_of(measured().filter_map(|measured| first(&measured.warmup_ns, &measured.wall_ns))),
         iterations,
         from_reference: None,
         from_steady: None,
@@ -159,9 +158,7 @@ fn series(result: &CaseResult) -> Option<IterationSeries> {
 /// The median of the steady levels of all processes that have one.
 fn steady(results: &[CaseResult]) -> Option<f64> {
     let found = warmup(results);
-    let levels: Vec<f64> =
-        found.cases.iter().flat_map(|case| &case.processes).filter_map(|process| process.steady_ns).collect();
-    median(&levels)
+    median_of(found.cases.iter().flat_map(|case| &case.processes).filter_map(|process| process.steady_ns))
 }
 
 #[cfg(test)]

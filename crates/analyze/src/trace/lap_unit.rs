@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
+use laptime_stats::spread::median_of;
 use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId, Value};
 
 use crate::{devices::Devices, repeats::repeats};
@@ -150,8 +151,7 @@ const LEAST_WITH_PROLOGUE: usize = 4;
 fn without_prologue(mut unit: LapUnit) -> LapUnit {
     if unit.laps.len() >= LEAST_WITH_PROLOGUE {
         let length = |lap: &LapTime| (lap.end - lap.start) as f64;
-        let others: Vec<f64> = unit.laps[1..].iter().map(length).collect();
-        let median = laptime_stats::spread::median(&others).unwrap_or(0.0);
+        let median = median_of(unit.laps[1..].iter().map(length)).unwrap_or(0.0);
         if length(&unit.laps[0]) < PROLOGUE * median {
             unit.laps.remove(0);
         }

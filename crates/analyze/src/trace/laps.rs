@@ -161,7 +161,6 @@ fn figures(laps: &[Lap]) -> Option<LapFigures> {
     let length = summary(laps.iter().map(|lap| Some(lap.length())))?;
     let if_any = |summary: Option<Summary>| summary.filter(|summary| summary.max > 0.0);
     let share = |lap: &Lap| Some(lap.busy? as f64 / lap.length().max(1) as f64);
-    let shares: Vec<f64> = laps.iter().filter_map(share).collect();
     Some(LapFigures {
         length,
         period: summary(laps.windows(2).map(|pair| Some(pair[1].start.saturating_sub(pair[0].start)))),
@@ -170,7 +169,7 @@ fn figures(laps: &[Lap]) -> Option<LapFigures> {
         waiting: if_any(summary(laps.iter().map(|lap| Some(lap.waiting)))),
         launches: if_any(summary(laps.iter().map(|lap| lap.launches))),
         waits: if_any(summary(laps.iter().map(|lap| Some(lap.waits)))),
-        busy_share: spread::median(&shares),
+        busy_share: spread::median_of(laps.iter().filter_map(share)),
     })
 }
 

@@ -30,8 +30,8 @@ pub fn ab(answer: &Ab) -> Table {
             level.interval.map(|ends| nanos(ends.high)).into(),
         ("typical_ci", "95 % CI").in_unit_of("typical_ms").human_only() =>
             level.interval.map(|ends| Cell::range(nanos(ends.low), nanos(ends.high))).into(),
-        ("between", "process spread").drop(1) => level.between.map(Cell::Share).into(),
-        ("within", "iteration spread").drop(2) => level.within.map(Cell::Share).into(),
+        ("between", "process spread").drop(1) => Cell::share(level.between),
+        ("within", "iteration spread").drop(2) => Cell::share(level.within),
         ("difference", "").machine_only() => judged.map(|judged| Cell::Number(judged.difference)).into(),
         ("difference_lo", "").machine_only() => interval.map(|ends| Cell::Number(ends.low)).into(),
         ("difference_hi", "").machine_only() => interval.map(|ends| Cell::Number(ends.high)).into(),

@@ -19,7 +19,7 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         let measured = case.measured.as_ref();
         let wall = measured.map(|figures| &figures.wall);
         let time = |figure: fn(&Figures) -> Option<f64>| Cell::nanos(wall.and_then(figure));
-        let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
+        let share = |figure: fn(&Figures) -> Option<f64>| Cell::share(wall.and_then(figure));
         let count = |figure: fn(&Figures) -> usize| Cell::from(wall.map(|wall| Cell::Count(figure(wall) as u64)));
         let low = || time(|wall| wall.interval.map(|interval| interval.low));
         let high = || time(|wall| wall.interval.map(|interval| interval.high));
@@ -55,17 +55,17 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         let known = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
         let known_state = measured.map(|figures| &figures.state).filter(|state| state.of > 0);
         let state =
-            |figure: fn(&StateFigures) -> Option<f64>| Cell::from(known_state.and_then(figure).map(Cell::Number));
+            |figure: fn(&StateFigures) -> Option<f64>| Cell::number(known_state.and_then(figure));
     } [
-        ("gflop", "").machine_only() => Cell::from(limits.gflop.map(Cell::Number)),
-        ("gb", "").machine_only() => Cell::from(limits.gb.map(Cell::Number)),
-        ("gflop_s", "GFLOP/s").drop(5) => Cell::from(limits.gflop_s.map(Cell::Number)),
-        ("gb_s", "GB/s").drop(6) => Cell::from(limits.gb_s.map(Cell::Number)),
+        ("gflop", "").machine_only() => Cell::number(limits.gflop),
+        ("gb", "").machine_only() => Cell::number(limits.gb),
+        ("gflop_s", "GFLOP/s").drop(5) => Cell::number(limits.gflop_s),
+        ("gb_s", "GB/s").drop(6) => Cell::number(limits.gb_s),
         ("limit_ms", "").machine_only() => Cell::nanos(limits.limit_ns),
         ("limit_by", "").machine_only() => Cell::from(limits.bound.map(|bound| Cell::text(bound.word()))),
-        ("x_limit", "x limit").drop(3) => Cell::from(limits.x_limit.map(Cell::Number)),
-        ("mfu", "mfu").drop(6) => Cell::from(limits.mfu.map(Cell::Share)),
-        ("mbu", "mbu").drop(6) => Cell::from(limits.mbu.map(Cell::Share)),
+        ("x_limit", "x limit").drop(3) => Cell::number(limits.x_limit),
+        ("mfu", "mfu").drop(6) => Cell::share(limits.mfu),
+        ("mbu", "mbu").drop(6) => Cell::share(limits.mbu),
         ("peak_mib", "peak (MiB)").drop(4) => Cell::from(measured.and_then(|figures| figures.peak_bytes).map(mib)),
         ("peak_rss_mib", "").machine_only() =>
             Cell::from(measured.and_then(|figures| figures.peak_rss_bytes).map(mib)),
@@ -79,7 +79,7 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         ("first_iteration_ms", "").machine_only() => known(|figures| Cell::nanos(figures.first_iteration_ns)),
         ("warmup_iterations", "").machine_only() => known(|figures| Cell::Count(figures.warmup_iterations as u64)),
         ("stop_reason", "").machine_only() => known(|figures| Cell::text(stopped(figures.stopped).0)),
-        ("half_width", "").machine_only() => known(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
+        ("half_width", "").machine_only() => known(|figures| Cell::share(stopped(figures.stopped).1)),
         ("steady_state", "").machine_only() => known(|figures| Cell::text(steady(figures.steady))),
         ("outliers", "").machine_only() => known(|figures| Cell::Count(figures.course.outliers as u64)),
         ("troubled_processes", "").machine_only() => Cell::Count(case.troubles.len() as u64),
@@ -140,7 +140,7 @@ fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {
     let figures = metric.map(|metric| metric.figures);
     let interval = figures.and_then(|figures| figures.interval);
     let values = [figures.map(|figures| figures.median), interval.map(|ends| ends.low), interval.map(|ends| ends.high)];
-    values.map(|value| Cell::from(value.map(Cell::Number)))
+    values.map(|value| Cell::number(value))
 }
 
 /// Why sampling stopped, and the half-width of the interval then, as a share of the median.

@@ -2,7 +2,7 @@
 
 use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, WarmUpStudy, capital};
 
-use super::axes::{Axes, Taken};
+use super::axes::Axes;
 use crate::{Cell, Column, Table, layout::OneUnit};
 
 /// A first iteration that is slower by less is not reported.
@@ -16,10 +16,7 @@ pub fn cold_start(answer: &WarmUpStudy) -> Option<Table> {
     let recorded: Vec<(&WarmUpRows, &ColdStart)> =
         answer.cases.iter().filter_map(|case| Some((case, case.cold.as_ref()?))).collect();
     let axes = Axes::of(recorded.iter().map(|(case, _)| &case.id));
-    let own = columns();
-    let mut columns = axes.columns(&mut Taken::by(&own));
-    columns.extend(own);
-    let mut table = Table::new("cold_start", columns);
+    let mut table = axes.table("cold_start", columns());
     for (case, start) in &recorded {
         add_rows(&mut table, case, start, &axes);
     }

@@ -40,7 +40,7 @@ pub fn compare(answer: &Compared) -> Table {
             let values = [side.map(|side| side.median), ends.map(|ends| ends.low), ends.map(|ends| ends.high)];
             row.extend(values.map(|value| match answer.metric {
                 None => Cell::nanos(value),
-                Some(_) => Cell::from(value.map(Cell::Number)),
+                Some(_) => Cell::number(value),
             }));
         }
         row.extend(difference(case));
@@ -73,7 +73,7 @@ fn side_columns() -> Vec<Column> {
 
 fn side_cells(side: Option<&Figures>) -> [Cell; 4] {
     let count = |count: fn(&Figures) -> usize| Cell::from(side.map(|side| Cell::Count(count(side) as u64)));
-    let share = |share: fn(&Figures) -> Option<f64>| Cell::from(side.and_then(share).map(Cell::Share));
+    let share = |share: fn(&Figures) -> Option<f64>| Cell::share(side.and_then(share));
     [count(|side| side.n), count(|side| side.processes), share(|side| side.between), share(|side| side.within)]
 }
 

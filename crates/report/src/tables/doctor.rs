@@ -16,7 +16,7 @@ pub fn doctor(answer: &Doctor) -> Table {
         ("next", "next").machine_only() => text(&check.next),
     ]);
     table.machine_fact("result", Cell::text(answer.level().word()));
-    table.machine_fact("finest_share", Cell::from(answer.finest.map(Cell::Share)));
+    table.machine_fact("finest_share", Cell::share(answer.finest));
     table.note(answer.verdict());
     let is_minor = |check: &&Check| check.level == Level::Note;
     for note in notes(answer.checks.iter().filter(|check| !is_minor(check))) {

@@ -55,7 +55,7 @@ fn add_facts(table: &mut Table, answer: &Laps) {
     table.fact("laps", "laps", Cell::Count(answer.laps.len() as u64));
     table.fact("launches_per_lap", "launches per lap", median(&figures.launches));
     table.fact("waits_per_lap", "syncs per lap", median(&figures.waits));
-    table.fact("busy_share", "device busy", Cell::from(figures.busy_share.map(Cell::Share)));
+    table.fact("busy_share", "device busy", Cell::share(figures.busy_share));
     table.machine_fact("unit", Cell::text(answer.name.clone()));
     table.machine_fact("source", Cell::text(answer.source.word()));
     table.machine_fact("cold", Cell::Count(answer.cold as u64));

@@ -9,10 +9,9 @@ use crate::{Cell, Table, table::fields};
 pub fn scaling(answer: &Scaling) -> Option<Table> {
     let first = answer.series.first()?;
     let axes = Axes::of(answer.series.iter().map(|series| &series.id));
-    let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
-    let value = |exponent: Option<Exponent>| number(exponent.map(|exponent| exponent.value));
-    let low = |exponent: Option<Exponent>| number(exponent.and_then(|exponent| Some(exponent.interval?.low)));
-    let high = |exponent: Option<Exponent>| number(exponent.and_then(|exponent| Some(exponent.interval?.high)));
+    let value = |exponent: Option<Exponent>| Cell::number(exponent.map(|exponent| exponent.value));
+    let low = |exponent: Option<Exponent>| Cell::number(exponent.and_then(|exponent| Some(exponent.interval?.low)));
+    let high = |exponent: Option<Exponent>| Cell::number(exponent.and_then(|exponent| Some(exponent.interval?.high)));
     let (own, cells) = fields!(series: &ScalingSeries => {
         // An exponent of time without an interval is left out.
         let known = |time: Option<Exponent>| time.filter(|time| time.interval.is_some());
@@ -29,7 +28,7 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
         ("last_time_exponent_ci", "95 % CI").human_only().drop(3) => Cell::range(low(last), high(last)),
         ("memory_exponent", "memory N^") => value(series.memory.overall),
         ("last_memory_exponent", "last memory N^") => value(series.memory.last),
-        ("quadratic_work", "N² work").drop(1) => Cell::from(series.quadratic_work.map(Cell::Share)),
+        ("quadratic_work", "N² work").drop(1) => Cell::share(series.quadratic_work),
     ]);
     let mut table = axes.table("scaling", own);
     for series in &answer.series {

@@ -24,7 +24,7 @@ pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
         ("mean_time_ms", "mean") => Cell::nanos(iterations.map(|iterations| iterations.mean)),
         ("std_time_ms", "std").in_unit_of("mean_time_ms") =>
             Cell::nanos(iterations.and_then(|iterations| iterations.std)),
-        ("cv_percent", "cv (%)") => Cell::from(cv.map(Cell::Number)),
+        ("cv_percent", "cv (%)") => Cell::number(cv),
         ("from_5_ms", "from 5").in_unit_of("mean_time_ms").drop(3) => shift(row.from_reference),
         ("from_5", "from 5") => change(row.from_reference),
         ("from_steady_ms", "from steady").in_unit_of("mean_time_ms").drop(2) => shift(row.from_steady),
