@@ -61,33 +61,28 @@ pub fn diagnose_with(
     peaks: Option<&Peaks>,
     limits: &FindingLimits,
 ) -> Diagnosis {
-    let mut found = Diagnosis::default();
-    if let Some(trace) = trace {
-        found.add_trace(trace, peaks, limits);
-    }
-    found.with_results(results, peaks)
+    let prepared = trace.map(Prepared::of);
+    let timeline = prepared.as_ref().and_then(|prepared| Timeline::of(prepared, None).ok());
+    diagnose_of(timeline.as_ref(), results, peaks, limits)
 }
 
 /// The same for a prepared trace.
-pub(crate) fn diagnose_of(timeline: &Timeline<'_>, results: &[CaseResult], peaks: Option<&Peaks>) -> Diagnosis {
+pub(crate) fn diagnose_of(
+    timeline: Option<&Timeline<'_>>,
+    results: &[CaseResult],
+    peaks: Option<&Peaks>,
+    limits: &FindingLimits,
+) -> Diagnosis {
     let mut found = Diagnosis::default();
-    found.add_timeline(timeline, peaks, &FindingLimits::default());
-    found.with_results(results, peaks)
+    if let Some(timeline) = timeline {
+        found.add_timeline(timeline, peaks, limits);
+    }
+    found.add_results(results, peaks);
+    found.findings.sort_by(Bottleneck::order);
+    found
 }
 
 impl Diagnosis {
-    fn with_results(mut self, results: &[CaseResult], peaks: Option<&Peaks>) -> Self {
-        self.add_results(results, peaks);
-        self.findings.sort_by(Bottleneck::order);
-        self
-    }
-
-    fn add_trace(&mut self, trace: &Trace, peaks: Option<&Peaks>, limits: &FindingLimits) {
-        let prepared = Prepared::of(trace);
-        let Ok(timeline) = Timeline::of(&prepared, None) else { return };
-        self.add_timeline(&timeline, peaks, limits);
-    }
-
     fn add_timeline(&mut self, timeline: &Timeline<'_>, peaks: Option<&Peaks>, limits: &FindingLimits) {
         let (trace, devices) = (timeline.trace, timeline.devices);
         self.overview = Some(timeline.overview.clone());

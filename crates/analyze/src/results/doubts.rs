@@ -70,7 +70,7 @@ pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> 
         shared_by: measured.len(),
         of: measured.len(),
     }));
-    shared.sort_by_key(|shared| shared.doubt.order());
+    shared.sort_by_key(|shared| shared.doubt.kind());
     shared
 }
 

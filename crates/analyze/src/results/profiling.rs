@@ -15,7 +15,7 @@ use crate::cases::{CaseFigures, Cases, MeasuredFigures, cases};
 use crate::crossover::{Crossovers, KIND, crossovers};
 use crate::doubts::{SharedDoubt, doubts};
 use crate::scaling::{Scaling, scaling};
-use crate::series::{LengthSeries, length_series};
+use crate::series::{LengthSeries, series};
 use crate::warmup::{WarmUps, warmup};
 
 /// The axis for the run, if there are several.
@@ -99,7 +99,7 @@ pub struct ColdRun {
 
 impl Part {
     fn of(results: Vec<CaseResult>, cases: Vec<CaseFigures>) -> Self {
-        let (series, scaling, crossovers) = (length_series(&results), scaling(&results), crossovers(&results));
+        let (series, scaling, crossovers) = (series(&results), scaling(&results), crossovers(&results));
         Self { results, cases, series, scaling, crossovers }
     }
 

@@ -9,7 +9,11 @@ use crate::gap_cause::{Cause, Doing, Gap, Judge, Judged, whole_gaps};
 use crate::host_tree::{HostTree, HostWork};
 use crate::waits::Found;
 use crate::{
-    gap_verdict::HostSplit, intervals::Stretches, lap_unit::LapUnit, one_off::OneOffs, python_lines::loading_samples,
+    gap_verdict::{HostSplit, VerdictKind},
+    intervals::Stretches,
+    lap_unit::LapUnit,
+    one_off::OneOffs,
+    python_lines::loading_samples,
 };
 
 /// A host that is late by at most this much in a gap is busy launching; later ones do something else.
@@ -263,16 +267,17 @@ impl IdlePieces {
             let pieces = self.pieces.iter().filter(|piece| kinds.contains(&piece.kind));
             pieces.map(|piece| of_host.length_within(piece.from, piece.to)).sum::<u64>()
         };
-        HostSplit {
-            sync: time(&[IdleKind::Sync, IdleKind::PageableCopy]),
-            loading: time(&[IdleKind::Loading]),
-            starting: time(&[IdleKind::Starting]),
-            allocating: time(&[IdleKind::Allocation]),
-            launching: time(&[IdleKind::Launch]),
-            tiny: time(&[IdleKind::Tiny]),
-            other: time(&[IdleKind::Host, IdleKind::Interpreter, IdleKind::Profiler]),
-            ..HostSplit::default()
-        }
+        // Among equals the last one is the verdict.
+        let times = vec![
+            (VerdictKind::ColdStart, time(&[IdleKind::Starting])),
+            (VerdictKind::Turnaround, time(&[IdleKind::Tiny])),
+            (VerdictKind::Launch, time(&[IdleKind::Launch])),
+            (VerdictKind::Allocation, time(&[IdleKind::Allocation])),
+            (VerdictKind::Sync, time(&[IdleKind::Sync, IdleKind::PageableCopy])),
+            (VerdictKind::DataLoading, time(&[IdleKind::Loading])),
+            (VerdictKind::Host, time(&[IdleKind::Host, IdleKind::Interpreter, IdleKind::Profiler])),
+        ];
+        HostSplit { times, ..HostSplit::default() }
     }
 }
 

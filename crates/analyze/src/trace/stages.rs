@@ -87,29 +87,31 @@ pub enum Per {
 /// Host spans come first, threads merged. Stages that a device recorded inside a graph belong to the stage that launched
 /// it, and device spans without a flow to the host become roots, with device time only.
 pub fn stages(trace: &Trace) -> Stages {
-    stages_of(&Prepared::of(trace))
+    Prepared::of(trace).stages()
 }
 
-/// The same for a prepared trace.
-pub(crate) fn stages_of(prepared: &Prepared<'_>) -> Stages {
-    let Prepared { trace, devices, overview, .. } = prepared;
-    let mut tree = Tree {
-        trace,
-        activities: &devices.activities,
-        families: Families::default(),
-        nodes: Vec::new(),
-        children: HashMap::new(),
-        node_of: Column::filled(0, trace.span_count()),
-        too_deep: 0,
-    };
-    tree.gather();
-    let order = tree.depth_first();
-    let mut place_of = vec![0; order.len()];
-    for (place, &at) in order.iter().enumerate() {
-        place_of[at] = place;
+impl Prepared<'_> {
+    /// The stage tree, see [`stages`].
+    pub fn stages(&self) -> Stages {
+        let Prepared { trace, devices, overview, .. } = self;
+        let mut tree = Tree {
+            trace,
+            activities: &devices.activities,
+            families: Families::default(),
+            nodes: Vec::new(),
+            children: HashMap::new(),
+            node_of: Column::filled(0, trace.span_count()),
+            too_deep: 0,
+        };
+        tree.gather();
+        let order = tree.depth_first();
+        let mut place_of = vec![0; order.len()];
+        for (place, &at) in order.iter().enumerate() {
+            place_of[at] = place;
+        }
+        let stages = order.iter().map(|&at| tree.stage(at, &place_of, overview)).collect();
+        Stages { stages, too_deep: tree.too_deep, overview: overview.clone() }
     }
-    let stages = order.iter().map(|&at| tree.stage(at, &place_of, overview)).collect();
-    Stages { stages, too_deep: tree.too_deep, overview: overview.clone() }
 }
 
 type Children = HashMap<(Option<usize>, NameId, bool), usize>;

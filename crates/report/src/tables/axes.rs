@@ -122,6 +122,18 @@ impl Axes {
         Table::new(name, [columns, own].concat())
     }
 
+    /// The same with rows: the case of each, and what its own cells are made of.
+    pub(super) fn rows<'r, T>(
+        &self,
+        name: &'static str,
+        (own, cells): (Vec<Column>, impl Fn(T) -> Vec<Cell>),
+        rows: impl Iterator<Item = (&'r CaseId, T)>,
+    ) -> Table {
+        let mut table = self.table(name, own);
+        rows.for_each(|(id, row)| table.push([self.cells(id), cells(row)].concat()));
+        table
+    }
+
     pub(super) fn cells(&self, id: &CaseId) -> Vec<Cell> {
         self.marks.iter().map(|axis| axis.source.cell(id)).collect()
     }

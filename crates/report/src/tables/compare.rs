@@ -5,7 +5,7 @@ use laptime_analyze::{
     plural,
 };
 use laptime_stats::compare::{LEAST_PROCESSES, MOST_ADVISED};
-use laptime_stats::{Interval, Reason, Verdict};
+use laptime_stats::{Interval, Judged, Reason, Verdict};
 
 use super::axes::{Axes, Taken};
 use super::{ab::rounded, troubles};
@@ -16,18 +16,18 @@ pub fn compare(answer: &Compared) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let (of_difference, difference) = fields!(case: &ComparedCase => {
         let pair = case.pair.as_ref().ok();
-        let end = |end: fn(Interval) -> f64| Cell::from(pair.and_then(|pair| Some(Cell::Change(end(pair.interval?)))));
+        let end = |end: fn(Interval) -> f64| Cell::from(pair.and_then(|pair| Some(Cell::Change(end(pair.judged.interval?)))));
     } [
-        ("difference", "change") => Cell::from(pair.map(|pair| Cell::Change(pair.difference))),
+        ("difference", "change") => Cell::from(pair.map(|pair| Cell::Change(pair.judged.difference))),
         ("difference_lo", "").machine_only() => end(|ends| ends.low),
         ("difference_hi", "").machine_only() => end(|ends| ends.high),
         ("difference_ci", "95 % CI").human_only().drop(2) => Cell::range(end(|ends| ends.low), end(|ends| ends.high)),
-        ("margin", "").machine_only() => Cell::from(pair.map(|pair| Cell::Share(pair.margin))),
+        ("margin", "").machine_only() => Cell::from(pair.map(|pair| Cell::Share(pair.judged.margin))),
         ("verdict", "verdict") => Cell::text(verdict(case)),
         ("why", "why").human_only().drop(3) => Cell::from(why(case).map(Cell::text)),
         ("reason", "").machine_only() => Cell::from(reason(case).map(Cell::text)),
         ("processes_needed", "").machine_only() =>
-            Cell::from(pair.and_then(|pair| Some(Cell::Count(pair.needed? as u64)))),
+            Cell::from(pair.and_then(|pair| Some(Cell::Count(pair.judged.needed? as u64)))),
     ]);
     let others = [of_difference, side_columns()].concat();
     let own = [value_columns(answer, &mut Taken::by(&others)), others].concat();
@@ -78,19 +78,13 @@ fn side_cells(side: Option<&Figures>) -> [Cell; 4] {
 }
 
 fn verdict(case: &ComparedCase) -> &'static str {
-    match case.pair.as_ref().map(|pair| pair.verdict) {
-        Ok(Verdict::Faster) => "faster",
-        Ok(Verdict::Slower) => "slower",
-        Ok(Verdict::Same) => "same",
-        Ok(Verdict::Unclear(_)) => "unclear",
-        Err(_) => "not compared",
-    }
+    case.pair.as_ref().map_or("not compared", |pair| pair.judged.verdict.word())
 }
 
 /// The reason in two or three words.
 fn why(case: &ComparedCase) -> Option<&'static str> {
     Some(match &case.pair {
-        Ok(pair) => match pair.verdict {
+        Ok(pair) => match pair.judged.verdict {
             Verdict::Unclear(Reason::TooFewProcesses { .. }) => "few processes",
             Verdict::Unclear(Reason::TooWide { .. }) => "too wide",
             Verdict::Unclear(Reason::AroundMargin) => "at the margin",
@@ -109,7 +103,7 @@ fn why(case: &ComparedCase) -> Option<&'static str> {
 fn reason(case: &ComparedCase) -> Option<String> {
     let [a, b] = case.troubles.each_ref().map(|troubles| trouble(troubles));
     match &case.pair {
-        Ok(Pair { verdict: Verdict::Unclear(reason), .. }) => Some(reason.to_string()),
+        Ok(Pair { judged: Judged { verdict: Verdict::Unclear(reason), .. }, .. }) => Some(reason.to_string()),
         Ok(_) => None,
         Err(NotCompared::OnlyIn(which)) => Some(format!("only in {}", which.letter())),
         Err(NotCompared::NotMeasured(Which::A)) => Some(format!("in a, {a}")),
@@ -219,8 +213,8 @@ fn add_unclear(table: &mut Table, answer: &Compared) {
 }
 
 fn unclear(case: &ComparedCase) -> Option<(Reason, Option<usize>)> {
-    match case.pair.as_ref().ok()? {
-        Pair { verdict: Verdict::Unclear(reason), needed, .. } => Some((*reason, *needed)),
+    match case.pair.as_ref().ok()?.judged {
+        Judged { verdict: Verdict::Unclear(reason), needed, .. } => Some((reason, needed)),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ pub fn crossovers(answer: &Crossovers) -> Option<Table> {
         return None;
     }
     let axes = Axes::of(answer.pairs.iter().map(|pair| &pair.id));
-    let (own, cells) = fields!((pair, faster): (&Crossover, &Ratio) => {
+    let fields = fields!((pair, faster): (&Crossover, &Ratio) => {
         let smaller = pair.smaller.iter().find(|smaller| smaller.length == faster.length);
         let low = Cell::from(faster.interval.map(|ends| Cell::Number(ends.low)));
         let high = Cell::from(faster.interval.map(|ends| Cell::Number(ends.high)));
@@ -26,10 +26,8 @@ pub fn crossovers(answer: &Crossovers) -> Option<Table> {
         ("times_faster_ci", "95 % CI").human_only() => Cell::range(low, high),
         ("times_smaller", "memory ratio") => Cell::from(smaller.map(|smaller| Cell::Number(smaller.ratio))),
     ]);
-    let mut table = axes.table("crossover", own);
-    for (pair, faster) in answer.pairs.iter().flat_map(|pair| pair.faster.iter().map(move |faster| (pair, faster))) {
-        table.push([axes.cells(&pair.id), cells((pair, faster))].concat());
-    }
+    let ratios = answer.pairs.iter().flat_map(|pair| pair.faster.iter().map(move |faster| (&pair.id, (pair, faster))));
+    let mut table = axes.rows("crossover", fields, ratios);
     for pair in &answer.pairs {
         let of = axes.name(&pair.id).map_or_else(String::new, |name| format!("`{name}`: "));
         for sentence in sentences(pair) {

@@ -12,7 +12,7 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
     let value = |exponent: Option<Exponent>| Cell::number(exponent.map(|exponent| exponent.value));
     let low = |exponent: Option<Exponent>| Cell::number(exponent.and_then(|exponent| Some(exponent.interval?.low)));
     let high = |exponent: Option<Exponent>| Cell::number(exponent.and_then(|exponent| Some(exponent.interval?.high)));
-    let (own, cells) = fields!(series: &ScalingSeries => {
+    let fields = fields!(series: &ScalingSeries => {
         // An exponent of time without an interval is left out.
         let known = |time: Option<Exponent>| time.filter(|time| time.interval.is_some());
         let [time, last] = [series.time.overall, series.time.last].map(known);
@@ -30,10 +30,7 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
         ("last_memory_exponent", "last memory N^") => value(series.memory.last),
         ("quadratic_work", "N² work").drop(1) => Cell::share(series.quadratic_work),
     ]);
-    let mut table = axes.table("scaling", own);
-    for series in &answer.series {
-        table.push([axes.cells(&series.id), cells(series)].concat());
-    }
+    let mut table = axes.rows("scaling", fields, answer.series.iter().map(|series| (&series.id, series)));
     if answer.series.len() == 1 {
         axes.add_common(&mut table, &first.id);
     }

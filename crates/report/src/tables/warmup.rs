@@ -13,10 +13,10 @@ const SHOWN: usize = 12;
 const LEAST_ERROR: f64 = 0.01;
 
 /// Lays out how the first iterations of each process behave.
-pub fn warmup(answer: &WarmUps) -> Table {
+pub fn warmup<'a>(answer: &'a WarmUps) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let is_several = answer.cases.iter().any(|case| case.processes.len() > 1);
-    let (own, cells) = fields!((case, process): (&WarmUp, &WarmUpProcess) => {
+    let fields = fields!((case, process): (&WarmUp, &WarmUpProcess) => {
         let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
         let error = process.steady_ns.map(|steady| Cell::Change(process.mean_ns / steady - 1.0));
         let shown = &process.iterations_ns[..process.iterations_ns.len().min(SHOWN)];
@@ -35,12 +35,8 @@ pub fn warmup(answer: &WarmUps) -> Table {
         ("leave_out", "").machine_only() => count(case.leave_out()),
         ("curve", "first iterations").human_only().drop(1) => Cell::text(curve(shown)),
     ]);
-    let mut table = axes.table("warmups", own);
-    for (case, process) in
-        answer.cases.iter().flat_map(|case| case.processes.iter().map(move |process| (case, process)))
-    {
-        table.push([axes.cells(&case.id), cells((case, process))].concat());
-    }
+    let processes = |case: &'a WarmUp| case.processes.iter().map(move |process| (&case.id, (case, process)));
+    let mut table = axes.rows("warmups", fields, answer.cases.iter().flat_map(processes));
     if let Some(first) = answer.cases.first() {
         axes.add_common(&mut table, &first.id);
     }

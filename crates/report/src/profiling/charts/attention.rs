@@ -7,7 +7,7 @@ use laptime_analyze::{
 };
 
 use super::{memory_line, subtitle, time_line};
-use crate::chart::{Line, Point, charts as drawn};
+use crate::chart::{Line, Point, Stretch, charts as drawn};
 use crate::profiling::labels::Labels;
 
 /// The reference kind of the ratios.
@@ -109,18 +109,13 @@ pub(super) fn crossovers(answer: &Profiling) -> drawn::Crossovers {
     }
 }
 
-fn crossings(name: &str, pair: &Crossover) -> Vec<drawn::Crossing> {
+fn crossings(name: &str, pair: &Crossover) -> Vec<Stretch> {
     let time = pair.time.as_ref().and_then(|answer| crossing(name, answer, &pair.faster, ["faster", "slower"]));
     let memory = pair.memory.as_ref().and_then(|answer| crossing(name, answer, &pair.smaller, ["smaller", "larger"]));
     [time, memory].into_iter().flatten().collect()
 }
 
-fn crossing(
-    name: &str,
-    answer: &CrossoverAnswer,
-    points: &[Ratio],
-    [less, more]: [&str; 2],
-) -> Option<drawn::Crossing> {
+fn crossing(name: &str, answer: &CrossoverAnswer, points: &[Ratio], [less, more]: [&str; 2]) -> Option<Stretch> {
     let (crossing, word) = match answer {
         CrossoverAnswer::From(crossing) => (crossing, less),
         CrossoverAnswer::Until(crossing) => (crossing, more),
@@ -130,5 +125,5 @@ fn crossing(
     // An end outside the measured lengths is drawn at the edge.
     let edges = [points.first()?.length as f64, points.last()?.length as f64];
     let interval = ends.map(|Ends { low, high }| [low.unwrap_or(edges[0]), high.unwrap_or(edges[1])]);
-    Some(drawn::Crossing { seq_len: length, interval, label: format!("{name}: {word} from {length:.0} on") })
+    Some(Stretch { at: length, interval, label: format!("{name}: {word} from {length:.0} on") })
 }

@@ -22,7 +22,7 @@ pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {
     let machine = device_name(&run.environment.machine, &run.device).unwrap_or_else(|| run.device.clone());
     Some(drawn::Roofline {
         subtitle: format!("{machine}; roofs as laptime peaks measured them at {}", peaks.measured),
-        memory: drawn::MemoryRoof { name: format!("memory, {} GB/s", three_figures(bytes_s / 1e9)), bytes_s },
+        memory: drawn::Roof { name: format!("memory, {} GB/s", three_figures(bytes_s / 1e9)), rate: bytes_s },
         compute: peaks.flops.iter().map(|peak| compute(&peak.dtype, peak.flops_s)).collect(),
         reached,
     })
@@ -34,9 +34,9 @@ fn is_shared(answer: &Profiling, peaks: &Peaks) -> bool {
     known.all(|other| other == peaks)
 }
 
-fn compute(dtype: &str, flops_s: f64) -> drawn::ComputeRoof {
+fn compute(dtype: &str, flops_s: f64) -> drawn::Roof {
     let (size, unit) = if flops_s >= 1e12 { (1e12, "TFLOP/s") } else { (1e9, "GFLOP/s") };
-    drawn::ComputeRoof { name: format!("{dtype}, {} {unit}", three_figures(flops_s / size)), flops_s }
+    drawn::Roof { name: format!("{dtype}, {} {unit}", three_figures(flops_s / size)), rate: flops_s }
 }
 
 fn three_figures(number: f64) -> String {

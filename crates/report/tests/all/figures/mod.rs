@@ -1,11 +1,10 @@
 //! Figures to draw: made up, in the shape of real ones.
 
 use laptime_report::chart::{
-    Chart, Line, Point,
+    Chart, Line, Point, Stretch,
     charts::{
-        Attention, AttentionKind, ComputeRoof, Crossing, Crossovers, Exponent, MemoryRoof, Models, Roofline,
-        WarmupLaps, WarmupRow, attention_efficiency, attention_latency, attention_memory, crossover, model_performance,
-        roofline, warmup_laps,
+        Attention, AttentionKind, Crossovers, Exponent, Models, Roof, Roofline, WarmupLaps, WarmupRow,
+        attention_efficiency, attention_latency, attention_memory, crossover, model_performance, roofline, warmup_laps,
     },
 };
 
@@ -80,8 +79,8 @@ pub fn crossovers() -> Crossovers {
     Crossovers {
         subtitle: attention().subtitle,
         ratios: ratios(&lengths(512, 6)),
-        crossings: vec![Crossing {
-            seq_len: 890.0,
+        crossings: vec![Stretch {
+            at: 890.0,
             interval: Some([790.0, 1010.0]),
             label: "sparse: faster from 890 [790, 1,010] on".to_owned(),
         }],
@@ -149,10 +148,10 @@ pub fn roofs() -> Roofline {
     };
     Roofline {
         subtitle: "made-up figures: a GPU, and roofs as `laptime peaks` measures them".to_owned(),
-        memory: MemoryRoof { name: "memory, 4.1 TB/s".to_owned(), bytes_s: 4.1e12 },
+        memory: Roof { name: "memory, 4.1 TB/s".to_owned(), rate: 4.1e12 },
         compute: vec![
-            ComputeRoof { name: "f32, 51 TFLOP/s".to_owned(), flops_s: 51e12 },
-            ComputeRoof { name: "bf16, 790 TFLOP/s".to_owned(), flops_s: 790e12 },
+            Roof { name: "f32, 51 TFLOP/s".to_owned(), rate: 51e12 },
+            Roof { name: "bf16, 790 TFLOP/s".to_owned(), rate: 790e12 },
         ],
         reached: vec![
             reached(
@@ -252,11 +251,7 @@ fn many_bars() -> Attention {
 
 fn few_lengths() -> Crossovers {
     let points = vec![Point::measured(512.0, 0.8).within(0.7, 0.9), Point::measured(1024.0, 1.3).within(1.2, 1.4)];
-    let crossing = |label: &str, seq_len: f64| Crossing {
-        seq_len,
-        interval: Some([seq_len * 0.9, seq_len * 1.1]),
-        label: label.to_owned(),
-    };
+    let crossing = |label: &str, at: f64| Stretch { at, interval: Some([at * 0.9, at * 1.1]), label: label.to_owned() };
     Crossovers {
         subtitle: "two lengths, two crossings near each other".to_owned(),
         ratios: vec![Line::new("time", points)],
@@ -279,8 +274,8 @@ fn crowded_roof() -> Roofline {
     let point =
         |at: usize| Point::measured(60.0 + 3.0 * at as f64, 3e13 + 2e12 * noise(at)).labelled(format!("case {at}"));
     let mut roofs = roofs();
-    roofs.compute.push(ComputeRoof { name: "f16, 800 TFLOP/s".to_owned(), flops_s: 800e12 });
-    roofs.compute.push(ComputeRoof { name: "tf32, 400 TFLOP/s".to_owned(), flops_s: 400e12 });
+    roofs.compute.push(Roof { name: "f16, 800 TFLOP/s".to_owned(), rate: 800e12 });
+    roofs.compute.push(Roof { name: "tf32, 400 TFLOP/s".to_owned(), rate: 400e12 });
     roofs.reached.push(Line::new("many at one place", (0..30).map(point).collect()));
     roofs
 }
