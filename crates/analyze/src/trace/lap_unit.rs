@@ -95,6 +95,13 @@ impl LapUnit {
             None => self.at(start),
         }
     }
+
+    /// How often each lap is among `laps`, which are indices.
+    pub fn count(&self, laps: impl Iterator<Item = usize>) -> Vec<u64> {
+        let mut counts = vec![0; self.laps.len()];
+        laps.for_each(|at| counts[at] += 1);
+        counts
+    }
 }
 
 /// Finds the repeating unit: the given name, else laps of the program, steps of the profiler, repeated ranges that cover
