@@ -24,7 +24,7 @@ use self::{machine::*, results::*, trace::*};
 pub use self::{
     ab::{Ab, ab},
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
-    against::{AgainstText, PromptAgainst, TextAgainst, against_text},
+    against::{PromptAgainst, TextAgainst, against_text},
     bottleneck::{Bottleneck, Evidence, Fix, Gain, Reported, Severity},
     by_case::{CaseId, Trouble, TroubleKind, grouped},
     c2c::{JoinedStages, joined_stages},
@@ -34,8 +34,8 @@ pub use self::{
     compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
     critical_path::{CriticalPath, PathKind, PathName, PathPart, Prediction, critical_path},
     crossover::{
-        Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
-        REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
+        Answer as CrossoverAnswer, Crossing, Crossover, Ends, FLOOR as CROSSOVER_FLOOR, REACH as EXTRAPOLATION_REACH,
+        Ratio, crossovers,
     },
     devices::launch_starts,
     diagnose::{Diagnosis, FindingLimits, NEAR_LIMIT, NoLimit, RULES, Rule, diagnose, diagnose_with, rule},
@@ -93,10 +93,10 @@ pub use self::{
     timeline::{Prepared, Waiting},
     timings::{TimedStage, TimingFigures, Timings, timings},
     top::{GroupTime, Operation, OperationKind, Top, top},
-    warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
+    warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, warmup},
     warmup_rows::{
-        ColdProcess, Distance, IterationSeries, REFERENCE_ITERATIONS, WarmUpRow, WarmUpRows, WarmUpStudy,
-        warmup_doubts, warmup_study,
+        ColdProcess, Distance, IterationSeries, REFERENCE_ITERATIONS, WarmUpRow, WarmUpRows, warmup_doubts,
+        warmup_study,
     },
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},
 };

@@ -25,13 +25,6 @@ pub const FLOOR: f64 = 0.01;
 /// The longest extrapolation, as a multiple of the longest measured length.
 pub const REACH: f64 = 4.0;
 
-/// Which kind is faster at which length.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Crossovers {
-    /// One entry per kind other than the reference, separately for batch sizes and other axes.
-    pub pairs: Vec<Crossover>,
-}
-
 /// Two kinds of attention over the lengths at which both were measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crossover {
@@ -104,8 +97,9 @@ pub struct Ends {
     pub high: Option<f64>,
 }
 
-/// Finds the lengths at which kinds of attention swap.
-pub fn crossovers(results: &[CaseResult]) -> Crossovers {
+/// Finds the lengths at which kinds of attention swap: one entry per kind other than the reference, separately for batch
+/// sizes and other axes.
+pub fn crossovers(results: &[CaseResult]) -> Vec<Crossover> {
     let all: Vec<LengthSeries> = series(results).into_iter().filter(|series| kind(series).is_some()).collect();
     let mut alike: HashMap<String, Vec<&LengthSeries>> = HashMap::new();
     for series in &all {
@@ -115,7 +109,7 @@ pub fn crossovers(results: &[CaseResult]) -> Crossovers {
         let base = base(&alike[&group(series)], series)?;
         pair(base, series, at as u64)
     };
-    Crossovers { pairs: all.iter().enumerate().filter_map(pair).collect() }
+    all.iter().enumerate().filter_map(pair).collect()
 }
 
 fn kind(series: &LengthSeries) -> Option<String> {

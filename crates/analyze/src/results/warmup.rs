@@ -11,13 +11,6 @@ use crate::figures::{SEED, numbers};
 /// The number of iterations to recommend if there were too few: the steady part must be a third of them.
 const ENOUGH_ITERATIONS: usize = 3 * LEAST_SAMPLES;
 
-/// The warm-ups of a run's cases.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct WarmUps {
-    /// The cases, in the order in which they were measured.
-    pub cases: Vec<WarmUp>,
-}
-
 /// The warm-up of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WarmUp {
@@ -148,8 +141,8 @@ impl WarmUp {
 /// Finds out how the first iterations of each case behave.
 ///
 /// Warm-up iterations are included, so the results of any run can be used; fresh processes show the most.
-pub fn warmup(results: &[CaseResult]) -> WarmUps {
-    WarmUps { cases: by_case(results).iter().map(warm_up).collect() }
+pub fn warmup(results: &[CaseResult]) -> Vec<WarmUp> {
+    by_case(results).iter().map(warm_up).collect()
 }
 
 fn warm_up(case: &Processes<'_>) -> WarmUp {

@@ -26,22 +26,22 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
     } [
         ("outcome", "outcome").shown_if(answer.cases.iter().any(|case| case.measured.is_none())) =>
             Cell::text(case.outcome()),
-        ("n", "n").drop(1) => count(|wall| wall.n),
+        ("n", "n").drop(1) => count(|wall| wall.all.n),
         ("median_ms", "median") => time(|wall| Some(wall.median)),
         ("median_lo_ms", "").in_unit_of("median_ms").machine_only() => low(),
         ("median_hi_ms", "").in_unit_of("median_ms").machine_only() => high(),
         ("median_ci", "95 % CI").in_unit_of("median_ms").human_only() => Cell::range(low(), high()),
-        ("mean_ms", "mean").machine_only() => time(|wall| Some(wall.mean)),
-        ("std_ms", "std").machine_only() => time(|wall| wall.std),
+        ("mean_ms", "mean").machine_only() => time(|wall| Some(wall.all.mean)),
+        ("std_ms", "std").machine_only() => time(|wall| wall.all.std),
         ("device_ms", "device").in_unit_of("median_ms").drop(4).shown_if(any(|figures| figures.device_ns.is_some())) =>
             Cell::nanos(measured.and_then(|figures| figures.device_ns)),
         ("busy_ms", "busy").in_unit_of("median_ms").drop(4).shown_if(any(|figures| figures.busy_ns.is_some())) =>
             Cell::nanos(measured.and_then(|figures| figures.busy_ns)),
-        ("min_ms", "min").machine_only() => time(|wall| Some(wall.min)),
-        ("max_ms", "max").machine_only() => time(|wall| Some(wall.max)),
-        ("p5_ms", "p5").machine_only() => time(|wall| wall.p5),
-        ("p95_ms", "p95").in_unit_of("median_ms").drop(7) => time(|wall| wall.p95),
-        ("p99_ms", "p99").machine_only() => time(|wall| wall.p99),
+        ("min_ms", "min").machine_only() => time(|wall| Some(wall.all.min)),
+        ("max_ms", "max").machine_only() => time(|wall| Some(wall.all.max)),
+        ("p5_ms", "p5").machine_only() => time(|wall| wall.all.p5),
+        ("p95_ms", "p95").in_unit_of("median_ms").drop(7) => time(|wall| wall.all.p95),
+        ("p99_ms", "p99").machine_only() => time(|wall| wall.all.p99),
         ("between", "process spread").drop(8) => share(|wall| wall.between),
         ("within", "iteration spread").drop(9) => share(|wall| wall.within),
         ("processes", "processes").drop(4).shown_if(any(|figures| figures.wall.processes > 1)) =>
@@ -113,9 +113,7 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         cells.extend(facts.iter().map(fact));
         table.push(cells);
     }
-    if let Some(first) = answer.cases.first() {
-        axes.add_common(&mut table, &first.id);
-    }
+    axes.add_common(&mut table);
     troubles::add_cases(&mut table, &axes, answer.cases.iter());
     add_peaks(&mut table, answer);
     doubts.iter().for_each(|doubt| table.warn(doubt.note()));

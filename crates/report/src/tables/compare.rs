@@ -74,7 +74,7 @@ fn side_columns() -> Vec<Column> {
 fn side_cells(side: Option<&Figures>) -> [Cell; 4] {
     let count = |count: fn(&Figures) -> usize| Cell::from(side.map(|side| Cell::Count(count(side) as u64)));
     let share = |share: fn(&Figures) -> Option<f64>| Cell::share(side.and_then(share));
-    [count(|side| side.n), count(|side| side.processes), share(|side| side.between), share(|side| side.within)]
+    [count(|side| side.all.n), count(|side| side.processes), share(|side| side.between), share(|side| side.within)]
 }
 
 fn verdict(case: &ComparedCase) -> &'static str {
@@ -124,9 +124,7 @@ fn trouble(troubles: &[Trouble]) -> String {
 }
 
 fn add_facts(table: &mut Table, answer: &Compared, axes: &Axes) {
-    if let Some(first) = answer.cases.first() {
-        axes.add_common(table, &first.id);
-    }
+    axes.add_common(table);
     match &answer.metric {
         Some(metric) => table.fact("metric", "metric", Cell::text(metric)),
         None => table.machine_fact("metric", Cell::text("wall_ms")),

@@ -38,14 +38,14 @@ pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, a
         ("batch_size") => axis(case, "batch_size"),
         ("warmup_steps") =>
             Cell::count(measured.map(|measured| measured.warmup_iterations).or(asked.warmup)),
-        ("measure_steps") => Cell::count(wall.map(|wall| wall.n).or(asked.measure)),
+        ("measure_steps") => Cell::count(wall.map(|wall| wall.all.n).or(asked.measure)),
         ("pass_type") => axis(case, "pass_type"),
         ("num_params") => match fact(case, "parameters") {
             Cell::Empty => Cell::from(parameters(&case.id.case).as_ref().map(value)),
             known => known,
         },
-        ("mean_time_ms") => Cell::nanos(wall.map(|wall| wall.mean)),
-        ("std_time_ms") => Cell::nanos(wall.and_then(|wall| wall.std)),
+        ("mean_time_ms") => Cell::nanos(wall.map(|wall| wall.all.mean)),
+        ("std_time_ms") => Cell::nanos(wall.and_then(|wall| wall.all.std)),
         ("cv_percent") => Cell::number(wall.and_then(cv_percent)),
         ("error") => text(error(case)),
         ("dtype") => axis(case, "dtype"),
@@ -73,7 +73,7 @@ pub fn course_separate(answer: &Cases) -> Option<Table> {
     let table = table!("separate", pairs, (forward, backward): (&CaseFigures, &CaseFigures) => {
         let wall = |case: &CaseFigures| case.measured.as_ref().map(|measured| measured.wall);
         let (before, after) = (wall(forward), wall(backward));
-        let mean = |wall: Option<Figures>| wall.map(|wall| wall.mean);
+        let mean = |wall: Option<Figures>| wall.map(|wall| wall.all.mean);
         let ratio = mean(before).filter(|mean| *mean > 0.0).zip(mean(after)).map(|(before, after)| after / before);
         let error = [forward, backward].into_iter().map(error).find(|error| !error.is_empty());
     } [
@@ -81,9 +81,9 @@ pub fn course_separate(answer: &Cases) -> Option<Table> {
         ("context_length") => axis(backward, "seq_len"),
         ("batch_size") => axis(backward, "batch_size"),
         ("forward_mean_ms") => Cell::nanos(mean(before)),
-        ("forward_std_ms") => Cell::nanos(before.and_then(|wall| wall.std)),
+        ("forward_std_ms") => Cell::nanos(before.and_then(|wall| wall.all.std)),
         ("backward_mean_ms") => Cell::nanos(mean(after)),
-        ("backward_std_ms") => Cell::nanos(after.and_then(|wall| wall.std)),
+        ("backward_std_ms") => Cell::nanos(after.and_then(|wall| wall.all.std)),
         ("ratio") => Cell::number(ratio),
         ("error") => Cell::from(error.map(Cell::text)),
         ("dtype") => axis(backward, "dtype"),
@@ -117,10 +117,11 @@ pub fn course_summary(answer: &Cases) -> Option<Table> {
         let ms = |nanos: Option<f64>| Cell::from(nanos.map(|nanos| Cell::text(format!("{:.2}", nanos / 1e6))));
         let percent = wall.and_then(cv_percent).map(|percent| Cell::text(format!("{percent:.2}")));
         let mean = match error(case) {
-            "" => ms(wall.map(|wall| wall.mean)),
+            "" => ms(wall.map(|wall| wall.all.mean)),
             error => Cell::text(error),
         };
-        table.push([axis(case, "model"), axis(case, "test"), mean, ms(wall.and_then(|wall| wall.std)), percent.into()]);
+        let std = ms(wall.and_then(|wall| wall.all.std));
+        table.push([axis(case, "model"), axis(case, "test"), mean, std, percent.into()]);
     }
     (!table.rows.is_empty()).then_some(table)
 }
@@ -156,8 +157,9 @@ fn reason(case: &CaseFigures) -> Option<String> {
     }
 }
 
-fn cv_percent(wall: &Figures) -> Option<f64> {
-    wall.std.filter(|_| wall.mean > 0.0).map(|std| 100.0 * std / wall.mean)
+/// The standard deviation as a percentage of the mean.
+pub(super) fn cv_percent(wall: &Figures) -> Option<f64> {
+    wall.all.std.filter(|_| wall.all.mean > 0.0).map(|std| 100.0 * std / wall.all.mean)
 }
 
 #[cfg(test)]

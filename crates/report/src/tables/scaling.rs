@@ -7,7 +7,9 @@ use crate::{Cell, Table, table::fields};
 
 /// Lays out exponents, one row per series, with findings as notes. None if no length was doubled.
 pub fn scaling(answer: &Scaling) -> Option<Table> {
-    let first = answer.series.first()?;
+    if answer.series.is_empty() {
+        return None;
+    }
     let axes = Axes::of(answer.series.iter().map(|series| &series.id));
     let value = |exponent: Option<Exponent>| Cell::number(exponent.map(|exponent| exponent.value));
     let low = |exponent: Option<Exponent>| Cell::number(exponent.and_then(|exponent| Some(exponent.interval?.low)));
@@ -32,7 +34,7 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
     ]);
     let mut table = axes.rows("scaling", fields, answer.series.iter().map(|series| (&series.id, series)));
     if answer.series.len() == 1 {
-        axes.add_common(&mut table, &first.id);
+        axes.add_common(&mut table);
     }
     table.legend(rule(answer));
     let unsupported = answer.series.iter().filter(|series| series.time_exponent().is_none()).count();

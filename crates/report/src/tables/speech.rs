@@ -83,10 +83,10 @@ struct Figure {
 }
 
 const AT_ONCE: &[Figure] = &[
-    Figure { label: "Wall (ms)", cell: |measured| Cell::Number(measured.wall.mean / 1e6) },
+    Figure { label: "Wall (ms)", cell: |measured| Cell::Number(measured.wall.all.mean / 1e6) },
     Figure { label: "±", cell: spread },
     Figure { label: "Audio (s)", cell: |measured| Cell::number(number(measured, "audio_s")) },
-    Figure { label: "RTF", cell: |measured| Cell::number(measured.metric("rtf").map(|rtf| rtf.mean)) },
+    Figure { label: "RTF", cell: |measured| Cell::number(measured.metric("rtf").map(|rtf| rtf.all.mean)) },
     Figure { label: "Tok/s", cell: frames_per_second },
     Figure { label: "Mem (MB)", cell: |measured| mib(measured.peak_bytes) },
     Figure { label: "Prefill", cell: |measured| share_of_stages(measured, "prefill_ms") },
@@ -95,10 +95,10 @@ const AT_ONCE: &[Figure] = &[
 ];
 
 const STREAMED: &[Figure] = &[
-    Figure { label: "Wall (ms)", cell: |measured| Cell::Number(measured.wall.mean / 1e6) },
+    Figure { label: "Wall (ms)", cell: |measured| Cell::Number(measured.wall.all.mean / 1e6) },
     Figure { label: "Audio (s)", cell: |measured| Cell::number(number(measured, "audio_s")) },
-    Figure { label: "RTF", cell: |measured| Cell::number(measured.metric("rtf").map(|rtf| rtf.mean)) },
-    Figure { label: "TTFA (ms)", cell: |measured| Cell::number(measured.metric("ttfa_ms").map(|ttfa| ttfa.mean)) },
+    Figure { label: "RTF", cell: |measured| Cell::number(measured.metric("rtf").map(|rtf| rtf.all.mean)) },
+    Figure { label: "TTFA (ms)", cell: |measured| Cell::number(measured.metric("ttfa_ms").map(|ttfa| ttfa.all.mean)) },
     Figure { label: "Tok/s", cell: frames_per_second },
     Figure { label: "Mem (MB)", cell: |measured| mib(measured.peak_bytes) },
 ];
@@ -127,12 +127,12 @@ fn median(measured: &MeasuredFigures, metric: &str) -> Cell {
 }
 
 fn spread(measured: &MeasuredFigures) -> Cell {
-    Cell::number(measured.wall.std.map(|std| std / 1e6))
+    Cell::number(measured.wall.all.std.map(|std| std / 1e6))
 }
 
 fn frames_per_second(measured: &MeasuredFigures) -> Cell {
-    let frames = number(measured, "frames_made").filter(|_| measured.wall.mean > 0.0);
-    Cell::number(frames.map(|frames| frames * 1e9 / measured.wall.mean))
+    let frames = number(measured, "frames_made").filter(|_| measured.wall.all.mean > 0.0);
+    Cell::number(frames.map(|frames| frames * 1e9 / measured.wall.all.mean))
 }
 
 fn mib(bytes: Option<u64>) -> Cell {
@@ -141,7 +141,7 @@ fn mib(bytes: Option<u64>) -> Cell {
 
 /// A stage as qwen3-tts-rs prints it: its time, and its share of the three stages.
 fn share_of_stages(measured: &MeasuredFigures, name: &str) -> Cell {
-    let time = |name: &str| measured.metric(name).map(|figures| figures.mean);
+    let time = |name: &str| measured.metric(name).map(|figures| figures.all.mean);
     let all: Option<f64> = ["prefill_ms", "generation_ms", "decode_ms"].into_iter().map(time).sum();
     let text = time(name).zip(all.filter(|all| *all > 0.0)).map(|(ms, all)| {
         let digits = if ms < 10.0 { 1 } else { 0 };
@@ -151,9 +151,7 @@ fn share_of_stages(measured: &MeasuredFigures, name: &str) -> Cell {
 }
 
 fn add_notes(table: &mut Table, cases: &[&CaseFigures], axes: &Axes, is_streaming: bool) {
-    if let Some(first) = cases.first() {
-        axes.add_common(table, &first.id);
-    }
+    axes.add_common(table);
     troubles::add_cases(table, &Axes::of(cases.iter().map(|case| &case.id)), cases.iter().copied());
     table.legend(
         "Wall is the mean of the iterations ± their standard deviation. RTF is wall time / audio; lower is better. Tok/s \

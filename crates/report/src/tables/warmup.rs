@@ -1,6 +1,6 @@
 //! Warm-ups as a table.
 
-use laptime_analyze::{Averaged, WarmUp, WarmUpProcess, WarmUps, capital, grouped};
+use laptime_analyze::{Averaged, WarmUp, WarmUpProcess, capital, grouped};
 
 use super::{axes::Axes, troubles};
 use crate::layout::{in_one_unit, single};
@@ -13,9 +13,9 @@ const SHOWN: usize = 12;
 const LEAST_ERROR: f64 = 0.01;
 
 /// Lays out how the first iterations of each process behave.
-pub fn warmup<'a>(answer: &'a WarmUps) -> Table {
-    let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let is_several = answer.cases.iter().any(|case| case.processes.len() > 1);
+pub fn warmup<'a>(answer: &'a [WarmUp]) -> Table {
+    let axes = Axes::of(answer.iter().map(|case| &case.id));
+    let is_several = answer.iter().any(|case| case.processes.len() > 1);
     let fields = fields!((case, process): (&WarmUp, &WarmUpProcess) => {
         let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
         let error = process.steady_ns.map(|steady| Cell::Change(process.mean_ns / steady - 1.0));
@@ -36,13 +36,11 @@ pub fn warmup<'a>(answer: &'a WarmUps) -> Table {
         ("curve", "first iterations").human_only().drop(1) => Cell::text(curve(shown)),
     ]);
     let processes = |case: &'a WarmUp| case.processes.iter().map(move |process| (&case.id, (case, process)));
-    let mut table = axes.rows("warmups", fields, answer.cases.iter().flat_map(processes));
-    if let Some(first) = answer.cases.first() {
-        axes.add_common(&mut table, &first.id);
-    }
+    let mut table = axes.rows("warmups", fields, answer.iter().flat_map(processes));
+    axes.add_common(&mut table);
     add_advice(&mut table, answer, &axes);
     add_averaged(&mut table, answer, &axes);
-    let outcomes = answer.cases.iter().map(|case| troubles::Outcome {
+    let outcomes = answer.iter().map(|case| troubles::Outcome {
         id: &case.id,
         troubles: &case.troubles,
         measured: case.processes.len(),
@@ -52,8 +50,8 @@ pub fn warmup<'a>(answer: &'a WarmUps) -> Table {
 }
 
 /// One sentence per advice, with the cases it applies to.
-fn add_advice(table: &mut Table, answer: &WarmUps, axes: &Axes) {
-    let groups = grouped(answer.cases.iter().filter_map(|case| Some((case.advice()?, &case.id))));
+fn add_advice(table: &mut Table, answer: &[WarmUp], axes: &Axes) {
+    let groups = grouped(answer.iter().filter_map(|case| Some((case.advice()?, &case.id))));
     let is_one = groups.len() == 1;
     for (advice, ids) in groups {
         let who = if is_one { String::new() } else { format!("{}: ", axes.names(ids.into_iter())) };
@@ -62,8 +60,8 @@ fn add_advice(table: &mut Table, answer: &WarmUps, axes: &Axes) {
 }
 
 /// Reports the case in which the average of all iterations is most wrong.
-fn add_averaged(table: &mut Table, answer: &WarmUps, axes: &Axes) {
-    let averaged = answer.cases.iter().filter_map(|case| Some((case, case.averaged?)));
+fn add_averaged(table: &mut Table, answer: &[WarmUp], axes: &Axes) {
+    let averaged = answer.iter().filter_map(|case| Some((case, case.averaged?)));
     let worst = averaged.max_by(|(_, one), (_, other)| one.error.abs().total_cmp(&other.error.abs()));
     let Some((case, averaged)) = worst.filter(|(_, averaged)| averaged.error.abs() >= LEAST_ERROR) else { return };
     let of = axes.name(&case.id).map_or_else(String::new, |name| format!(" of `{name}`"));

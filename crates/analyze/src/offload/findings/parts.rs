@@ -103,7 +103,7 @@ fn share_limit(seen: &Offload) -> String {
 
 fn stalls(seen: &Offload) -> Option<Bottleneck> {
     let stalled = seen.usual.stalled;
-    let share = stalled / seen.length.mean.max(1.0);
+    let share = stalled / seen.length.all.mean.max(1.0);
     let finding = || Finding {
         rule: "memory-stalls",
         evidence: format!(

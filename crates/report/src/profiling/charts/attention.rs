@@ -75,7 +75,7 @@ fn ratios(part: &ProfilingPart) -> Vec<Line> {
 
 /// The pairs that are drawn, each with its kind and label.
 fn named_pairs(part: &ProfilingPart) -> Vec<(String, &Crossover)> {
-    let pairs = || part.crossovers.pairs.iter().filter(|pair| is_drawn(pair));
+    let pairs = || part.crossovers.iter().filter(|pair| is_drawn(pair));
     let labels = Labels::of(pairs().map(|pair| &pair.id), &["model"]);
     let name = |pair: &Crossover| {
         let parts = [pair.kind.clone(), labels.label(&pair.id)];
