@@ -31,7 +31,7 @@ pub use self::{
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
     cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},
-    compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
+    compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Which, compare, metrics},
     critical_path::{CriticalPath, PathKind, PathName, PathPart, Prediction, critical_path},
     crossover::{
         Answer as CrossoverAnswer, Crossing, Crossover, Ends, FLOOR as CROSSOVER_FLOOR, REACH as EXTRAPOLATION_REACH,

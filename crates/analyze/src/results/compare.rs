@@ -1,6 +1,6 @@
 //! Comparison of two runs, case by case.
 
-use laptime_stats::{Group, Interval, Judged, Reason, Verdict, judge_all};
+use laptime_stats::{Group, Interval, Judged, Reason, Tally, Verdict, judge_all};
 use laptime_trace::run::{Better, CaseResult, Measured, Run};
 
 use crate::by_case::{CaseId, Processes, Trouble, by_case};
@@ -97,47 +97,17 @@ pub enum NotCompared {
     NoRatio(Which),
 }
 
-/// The number of cases per verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Cases that are faster.
-    pub faster: usize,
-    /// Cases that are slower.
-    pub slower: usize,
-    /// Cases that are the same.
-    pub same: usize,
-    /// Cases without a clear verdict.
-    pub unclear: usize,
-    /// Cases that were not compared.
-    pub not_compared: usize,
-}
-
-impl Tally {
-    /// The number of compared cases.
-    pub fn compared(&self) -> usize {
-        self.faster + self.slower + self.same + self.unclear
-    }
-}
-
 impl Compared {
     /// Whether a case is slower, beyond the margin and beyond chance for this number of cases.
     pub fn is_regression(&self) -> bool {
         self.tally().slower > 0
     }
 
-    /// Counts the verdicts.
+    /// Counts the verdicts of the cases that were compared.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        for case in &self.cases {
-            let count = match case.pair.as_ref().map(|pair| pair.judged.verdict) {
-                Ok(Verdict::Faster) => &mut tally.faster,
-                Ok(Verdict::Slower) => &mut tally.slower,
-                Ok(Verdict::Same) => &mut tally.same,
-                Ok(Verdict::Unclear(_)) => &mut tally.unclear,
-                Err(_) => &mut tally.not_compared,
-            };
-            *count += 1;
-        }
+        let pairs = self.cases.iter().filter_map(|case| case.pair.as_ref().ok());
+        pairs.for_each(|pair| tally.add(pair.judged.verdict));
         tally
     }
 }

@@ -1,11 +1,10 @@
 //! The comparison of two runs as a table.
 
 use laptime_analyze::{
-    Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Tally, Trouble, Which, capital, grouped,
-    plural,
+    Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Trouble, Which, capital, grouped, plural,
 };
 use laptime_stats::compare::{LEAST_PROCESSES, MOST_ADVISED};
-use laptime_stats::{Interval, Judged, Reason, Verdict};
+use laptime_stats::{Interval, Judged, Reason, Tally, Verdict};
 
 use super::axes::{Axes, Taken};
 use super::{ab::rounded, troubles};
@@ -139,7 +138,7 @@ fn add_facts(table: &mut Table, answer: &Compared, axes: &Axes) {
         ("slower", tally.slower),
         ("same", tally.same),
         ("unclear", tally.unclear),
-        ("not_compared", tally.not_compared),
+        ("not_compared", answer.cases.len() - tally.all()),
     ];
     for (key, count) in counts {
         table.machine_fact(key, Cell::Count(count as u64));
@@ -167,12 +166,12 @@ fn listed(differences: &[&Difference]) -> String {
 }
 
 fn add_overall(table: &mut Table, tally: &Tally) {
-    if tally.compared() == 0 {
+    if tally.all() == 0 {
         table.note("No case could be compared.");
         return;
     }
-    let cases = plural(tally.compared(), "case", "cases");
-    let Tally { faster, slower, same, unclear, .. } = tally;
+    let cases = plural(tally.all(), "case", "cases");
+    let Tally { faster, slower, same, unclear } = tally;
     table
         .note(format!("b compared with a, {cases}: {faster} faster, {slower} slower, {same} same, {unclear} unclear."));
 }
@@ -198,7 +197,7 @@ fn add_unclear(table: &mut Table, answer: &Compared) {
         ),
         (
             |reason| matches!(reason, Reason::ManyCases { .. }),
-            format!("differences like these are expected by chance among {} cases", answer.tally().compared()),
+            format!("differences like these are expected by chance among {} cases", answer.tally().all()),
         ),
     ];
     for (is_kind, meaning) in kinds {
