@@ -17,7 +17,7 @@ mod model;
 mod roofline;
 mod warmup;
 
-pub use attention::{Attention, AttentionKind, Exponent, attention_efficiency, attention_latency, attention_memory};
+pub use attention::{Attention, AttentionKind, attention_efficiency, attention_latency, attention_memory};
 pub use crossover::{Crossovers, crossover};
 pub use model::{Models, model_performance};
 pub use roofline::{Roof, Roofline, roofline};

@@ -21,13 +21,12 @@ pub(super) fn attention(answer: &Profiling) -> drawn::Attention {
     let kind = |series: &LengthSeries| {
         let name = labels.label(&series.id);
         let grown = part.scaling.series.iter().find(|grown| grown.id == series.id);
-        let exponent = |exponent: Option<Exponent>| exponent.map(drawn_exponent);
+        // An exponent of time without an interval is left out.
+        let of_time = grown.and_then(|grown| grown.time.overall).filter(|time| time.interval.is_some());
+        let of_memory = grown.and_then(|grown| grown.memory.overall);
         drawn::AttentionKind {
-            time_ns: time_line(&name, series),
-            // An exponent of time without an interval is left out.
-            time_exponent: exponent(grown.and_then(|grown| grown.time.overall).filter(|time| time.interval.is_some())),
-            peak_bytes: memory_line(&name, series),
-            memory_exponent: exponent(grown.and_then(|grown| grown.memory.overall)),
+            time_ns: with_exponent(time_line(&name, series), of_time),
+            peak_bytes: with_exponent(memory_line(&name, series), of_memory),
             sparsity: sparsity_line(&name, series, &sparsity),
         }
     };
@@ -38,8 +37,11 @@ pub(super) fn attention(answer: &Profiling) -> drawn::Attention {
     }
 }
 
-fn drawn_exponent(exponent: Exponent) -> drawn::Exponent {
-    drawn::Exponent { value: exponent.value, interval: exponent.interval.map(|ends| [ends.low, ends.high]) }
+/// Writes the exponent in the legend, after the name.
+fn with_exponent(line: Line, exponent: Option<Exponent>) -> Line {
+    let Some(Exponent { value, interval, .. }) = exponent else { return line };
+    let interval = interval.map_or_else(String::new, |ends| format!(" [{:.2}, {:.2}]", ends.low, ends.high));
+    Line { note: format!("exponent {value:.2}{interval}"), ..line }
 }
 
 /// The sparsity of each case, by label.

@@ -3,8 +3,8 @@
 use laptime_report::chart::{
     Chart, Line, Point, Stretch,
     charts::{
-        Attention, AttentionKind, Crossovers, Exponent, Models, Roof, Roofline, WarmupLaps, WarmupRow,
-        attention_efficiency, attention_latency, attention_memory, crossover, model_performance, roofline, warmup_laps,
+        Attention, AttentionKind, Crossovers, Models, Roof, Roofline, WarmupLaps, WarmupRow, attention_efficiency,
+        attention_latency, attention_memory, crossover, model_performance, roofline, warmup_laps,
     },
 };
 
@@ -44,12 +44,12 @@ fn kind(name: &str, lengths: &[f64], time: [f64; 3], memory: [f64; 3], fits: f64
 pub fn attention() -> Attention {
     let lengths = lengths(512, 6);
     let mut naive = kind("naive", &lengths, [20e3, 40.0, 0.2], [4e6, 8e3, 96.0], 8192.0);
-    naive.time_exponent = Some(Exponent { value: 1.93, interval: Some([1.88, 1.97]) });
+    naive.time_ns.note = "exponent 1.93 [1.88, 1.97]".to_owned();
     let mut dense = kind("dense", &lengths, [9e3, 5.0, 0.012], [1e6, 8192.0, 0.0], 1e9);
-    dense.time_exponent = Some(Exponent { value: 1.84, interval: Some([1.80, 1.89]) });
-    dense.memory_exponent = Some(Exponent { value: 1.0, interval: None });
+    dense.time_ns.note = "exponent 1.84 [1.80, 1.89]".to_owned();
+    dense.peak_bytes.note = "exponent 1.00".to_owned();
     let mut sparse = kind("sparse", &lengths, [14e3, 9.0, 0.0], [1.2e6, 8392.0, 0.0], 1e9);
-    sparse.time_exponent = Some(Exponent { value: 1.02, interval: Some([0.98, 1.05]) });
+    sparse.time_ns.note = "exponent 1.02 [0.98, 1.05]".to_owned();
     let share = |length: &f64| Point::measured(*length, 1.0 - 300.0 / length);
     sparse.sparsity = Line::new("sparse", lengths.iter().map(share).collect());
     Attention {
