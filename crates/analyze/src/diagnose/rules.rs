@@ -69,6 +69,15 @@ pub(crate) const RENAMED: [(&str, &str); 9] = [
     ("unexplained-gaps", "unexplained-idle"),
 ];
 
+/// Sentences as a clause: without the last full stop, and with a small first letter.
+fn clause(sentences: &str) -> String {
+    let text = sentences.trim_end_matches('.');
+    let mut letters = text.chars();
+    let first = letters.next().map_or_else(String::new, |first| first.to_lowercase().collect());
+    let starts_with_name = letters.clone().next().is_some_and(|second| second.is_uppercase());
+    if starts_with_name { text.to_owned() } else { first + letters.as_str() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,13 +101,4 @@ mod tests {
             assert!(rule.topic.rule.contains(&threshold), "{}: {threshold}", rule.topic.id);
         }
     }
-}
-
-/// Sentences as a clause: without the last full stop, and with a small first letter.
-fn clause(sentences: &str) -> String {
-    let text = sentences.trim_end_matches('.');
-    let mut letters = text.chars();
-    let first = letters.next().map_or_else(String::new, |first| first.to_lowercase().collect());
-    let starts_with_name = letters.clone().next().is_some_and(|second| second.is_uppercase());
-    if starts_with_name { text.to_owned() } else { first + letters.as_str() }
 }

@@ -112,11 +112,11 @@ fn first_layer(seen: &Offload, first: &OffloadedLayer) -> Bottleneck {
 }
 
 /// The layer for which something took longest, if it is not good, with the severity and the limit.
-fn worst<'a>(
-    seen: &'a Offload,
+fn worst(
+    seen: &Offload,
     time_of: fn(&OffloadedLayer) -> Option<f64>,
     [good, bad]: [f64; 2],
-) -> Option<(&'a OffloadedLayer, String, Severity, String)> {
+) -> Option<(&OffloadedLayer, String, Severity, String)> {
     let took = |layer: &OffloadedLayer| time_of(layer).unwrap_or(0.0);
     let worst = seen.passes.iter().max_by(|a, b| took(a).total_cmp(&took(b))).filter(|worst| took(worst) >= good)?;
     let severity = if took(worst) > bad { Severity::Bad } else { Severity::Notable };
