@@ -138,7 +138,7 @@ fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {
     let figures = metric.map(|metric| metric.figures);
     let interval = figures.and_then(|figures| figures.interval);
     let values = [figures.map(|figures| figures.median), interval.map(|ends| ends.low), interval.map(|ends| ends.high)];
-    values.map(|value| Cell::number(value))
+    values.map(Cell::number)
 }
 
 /// Why sampling stopped, and the half-width of the interval then, as a share of the median.

@@ -236,7 +236,6 @@ proptest! {
             time_ns: time.clone(),
             peak_bytes: bytes.clone(),
             sparsity: bytes.clone(),
-            ..AttentionKind::default()
         });
         let attention = Attention { subtitle: "any".to_owned(), kinds: kinds.collect(), ratios };
         assert_is_drawn(attention_latency(&attention));
